@@ -1,0 +1,37 @@
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+find_program(ZERO_CCACHE ccache)
+if(ZERO_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ZERO_CCACHE})
+endif()
+
+# Flags of every target of the project; not exported to users.
+add_library(zero_flags INTERFACE)
+target_compile_options(zero_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+  -ffp-contract=off)  # the same arithmetic however a loop is vectorised
+if(ZERO_WERROR)
+  target_compile_options(zero_flags INTERFACE -Werror)
+endif()
+if(ZERO_CHECKED)
+  target_compile_definitions(zero_flags INTERFACE ZERO_CHECKED)
+endif()
+if(ZERO_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=address,undefined)
+elseif(ZERO_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=thread)
+elseif(ZERO_SANITIZE)
+  message(FATAL_ERROR "ZERO_SANITIZE is \"${ZERO_SANITIZE}\"; expected empty, address or thread")
+endif()

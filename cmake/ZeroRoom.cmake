@@ -1,0 +1,35 @@
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+
+# zero_room(NAME SOURCES file... [LINK target...] [PRIVATE_LINK target...])
+# One library per room: target zero_NAME, alias zero::NAME. LINK is what its headers need, PRIVATE_LINK what only its sources do.
+function(zero_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(zero_${name} STATIC ${ROOM_SOURCES})
+  add_library(zero::${name} ALIAS zero_${name})
+  set_target_properties(zero_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(zero_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/zero>)
+  target_compile_features(zero_${name} PUBLIC cxx_std_20)
+  target_link_libraries(zero_${name} PUBLIC ${ROOM_LINK} PRIVATE $<BUILD_INTERFACE:zero_flags> ${ROOM_PRIVATE_LINK})
+  set_property(GLOBAL APPEND PROPERTY ZERO_ROOMS zero_${name})
+endfunction()
+
+# zero_program(NAME SOURCES file... [LINK target...]): an executable in build/bin.
+function(zero_program name)
+  cmake_parse_arguments(PROGRAM "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${PROGRAM_SOURCES})
+  target_link_libraries(${name} PRIVATE zero_flags ${PROGRAM_LINK})
+endfunction()
+
+# zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds]): a GoogleTest program; each case is a ctest entry.
+function(zero_test name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+endfunction()

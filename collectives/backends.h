@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "collectives/communicator.h"
+
+namespace zero {
+
+namespace local {
+
+/// Runs body(communicator) on `ranks` threads of this process, one per rank, and returns when all
+/// have ended. When one throws, the others are released from their collectives with an error that
+/// names it, and the first error is rethrown here.
+void run(int ranks, const std::function<void(Communicator&)>& body);
+
+}  // namespace local
+
+namespace mpi {
+
+/// MPI_COMM_WORLD as a communicator. Initialises MPI (thread level multiple) on the first call and
+/// finalises it with the last communicator, unless the caller had initialised it. A process that
+/// was not started by mpirun is a world of one. Without MPI at configure time it throws zero::Error
+/// saying how to get it.
+std::unique_ptr<Communicator> world(int* argc, char*** argv);
+/// Whether this build has MPI.
+bool available();
+/// Ends every rank of the job with `exit_code`, at once. For a `main` that has reported its error.
+[[noreturn]] void abort(int exit_code) noexcept;
+
+}  // namespace mpi
+
+namespace planning {
+
+/// Rank `rank` of a world of `size` that moves nothing: for the planner. Its workspace needs are
+/// those of `backend` ("mpi" or "local").
+std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend);
+
+}  // namespace planning
+
+}  // namespace zero

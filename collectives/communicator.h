@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/slices.h"
+#include "device/device.h"
+
+namespace zero {
+
+class Store;
+
+enum class Operation : std::uint8_t {
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  all_to_all,
+  broadcast,
+  barrier
+};
+std::string_view name_of(Operation operation);
+
+enum class ReduceOp : std::uint8_t { sum, max, min };
+
+/// What a collective is for. `unit` names the unit (or the purpose: "gradient norm") in errors,
+/// records and traces; `counted_as` is the kind of traffic it is booked under: stage 0's reduce and
+/// gather of a gradient are one all-reduce.
+struct Tag {
+  std::string unit;
+  std::optional<Operation> counted_as{};
+};
+
+/// How the ranks of a group talk. Every rank of the group makes the same calls in the same order.
+/// Collectives are asynchronous on `stream` and ordered by it: views must live, and stay untouched,
+/// until the stream has passed the call. Public methods check their arguments, always, and throw
+/// zero::Error naming rank, operation, unit and both values; the private virtuals may assume valid
+/// input. One meaning on every backend; world 1 always works and moves nothing. A communicator is
+/// used by one host thread; its collectives by one stream at a time.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Rank among, and number of, the ranks of this group on this host.
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
+  /// "local", "mpi", "planning"
+  virtual std::string_view backend() const = 0;
+
+  /// After it, slice r of `full` holds rank r's `mine`, on every rank. `mine` has as many elements
+  /// as slice rank() and the dtype of `full`; it may be slice rank() itself (in place) and must not
+  /// overlap `full` otherwise.
+  void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag);
+
+  /// Sums slice rank() of every rank's `full` by the fixed tree over ranks, in fp32, then applies
+  /// the epilogue, whose destination has as many elements as slice rank(). Slices travel in
+  /// `full`'s dtype (fp32, bf16, fp16). `full` is only read, but for slice rank() where the
+  /// epilogue's destination is that very memory. `workspace` has at least
+  /// reduce_scatter_workspace(full) elements of full's dtype; its content is lost.
+  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                      Stream& stream, const Tag& tag);
+
+  /// Elements of workspace that reduce_scatter needs for `full`: a function of sizes, world and
+  /// backend alone.
+  std::int64_t reduce_scatter_workspace(const Slices& full) const;
+
+  /// In place, elementwise over ranks: fp32 and fp64 (sums by the fixed tree), i32 and i64 (sums
+  /// wrap).
+  void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag);
+
+  /// Slice r of `send` goes to rank r, where it becomes slice rank() of that rank's `receive`.
+  /// Counts must match pairwise.
+  void all_to_all(const Slices& send, const Slices& receive, Stream& stream, const Tag& tag);
+
+  /// `values` of rank `root` reach every rank. Any dtype.
+  void broadcast(View values, int root, Stream& stream, const Tag& tag);
+
+  /// No rank passes before all have come.
+  void barrier(Stream& stream, const Tag& tag);
+
+  /// A communicator of the ranks that give the same color (>= 0), ordered by (key, rank).
+  /// Collective over this group, called from the host while no collective is in flight. A negative
+  /// color returns null.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  /// Memory that this communicator's collectives reach best (registered, shared or pinned where the
+  /// backend can), charged as Device::allocate charges it. A plain buffer works in every collective
+  /// too. Not collective.
+  virtual Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
+                          std::string_view label);
+
+  /// Keys and values shared by all ranks of the group, beside the data path.
+  virtual Store& store() = 0;
+
+  /// Bytes that one rank sends for an operation moving `total_bytes` in all, by the algorithm:
+  /// (N-1)/N of them for all_gather, reduce_scatter and all_to_all, twice that for all_reduce,
+  /// (N-1)/N for broadcast, 0 for barrier.
+  static std::int64_t sent_bytes(Operation operation, std::int64_t total_bytes, int world);
+
+ protected:
+  virtual void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) = 0;
+  virtual void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                                 Stream& stream, const Tag& tag) = 0;
+  virtual std::int64_t do_reduce_scatter_workspace(const Slices& full) const = 0;
+  virtual void do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) = 0;
+  virtual void do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                             const Tag& tag) = 0;
+  virtual void do_broadcast(View values, int root, Stream& stream, const Tag& tag) = 0;
+  virtual void do_barrier(Stream& stream, const Tag& tag) = 0;
+};
+
+}  // namespace zero

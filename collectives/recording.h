@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace zero {
+
+/// One collective as it was asked for.
+struct CollectiveRecord {
+  Operation operation = Operation::barrier;
+  Operation counted_as = Operation::barrier;
+  std::string unit;
+  DType dtype = DType::fp32;
+  std::int64_t total_bytes = 0;  ///< payload over all slices
+  std::int64_t sent_bytes = 0;   ///< what one rank sends (Communicator::sent_bytes)
+
+  friend bool operator==(const CollectiveRecord&, const CollectiveRecord&) = default;
+};
+
+/// Bytes one rank has sent, per kind of traffic.
+class TrafficCounter {
+ public:
+  void add(Operation counted_as, std::int64_t bytes) {
+    bytes_[static_cast<std::size_t>(counted_as)] += bytes;
+  }
+  std::int64_t of(Operation operation) const { return bytes_[static_cast<std::size_t>(operation)]; }
+  std::int64_t total() const;
+  TrafficCounter since(const TrafficCounter& earlier) const;
+
+ private:
+  std::array<std::int64_t, 6> bytes_{};
+};
+
+/// A decorator: passes every call on to `inner` and notes it, in order. Counting is always on; the
+/// list of records only when `keep_records` is set (tests, post-mortems).
+class RecordingCommunicator final : public Communicator {
+ public:
+  enum class Keep { counts, records };
+  /// `inner` must outlive this.
+  RecordingCommunicator(Communicator& inner, Keep keep);
+
+  const std::vector<CollectiveRecord>& records() const { return records_; }
+  const TrafficCounter& traffic() const { return traffic_; }
+  void clear();
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  int local_rank() const override { return inner_.local_rank(); }
+  int local_size() const override { return inner_.local_size(); }
+  std::string_view backend() const override { return inner_.backend(); }
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return inner_.split(color, key);
+  }
+  Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
+                  std::string_view label) override {
+    return inner_.allocate(device, count, dtype, memory_class, label);
+  }
+  Store& store() override { return inner_.store(); }
+
+ protected:
+  void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
+  void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                         Stream& stream, const Tag& tag) override;
+  std::int64_t do_reduce_scatter_workspace(const Slices& full) const override;
+  void do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override;
+  void do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                     const Tag& tag) override;
+  void do_broadcast(View values, int root, Stream& stream, const Tag& tag) override;
+  void do_barrier(Stream& stream, const Tag& tag) override;
+
+ private:
+  void note(Operation operation, const Tag& tag, DType dtype, std::int64_t total_bytes);
+
+  Communicator& inner_;
+  Keep keep_;
+  std::vector<CollectiveRecord> records_;
+  TrafficCounter traffic_;
+};
+
+}  // namespace zero

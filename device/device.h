@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "device/buffer.h"
+#include "device/kernels.h"
+#include "device/stream.h"
+
+namespace zero {
+
+/// Where bytes live and work runs: memory with its ledger, one compute stream, one communication
+/// stream, vector kernels. Used by one host thread (a rank). Must outlive its Buffers, and
+/// everything submitted to its streams.
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  /// "cpu", "planning", "cuda:0".
+  virtual std::string_view name() const = 0;
+  /// False for the planning device: its views have addresses that must not be touched, its streams
+  /// run nothing.
+  virtual bool has_memory() const = 0;
+  /// Threads that compute kernels may use (CPU), 1 elsewhere.
+  virtual int threads() const = 0;
+  virtual Stream& compute() = 0;
+  virtual Stream& communication() = 0;
+  virtual Kernels& kernels() = 0;
+
+  MemoryLedger& ledger() { return ledger_; }
+
+  /// Memory for `count` elements, aligned to 64 bytes at least (pages for large buffers),
+  /// uninitialised, charged to `memory_class` under `label`. Zero elements give an empty buffer.
+  /// Throws zero::Error, with the ledger, when out of memory.
+  Buffer allocate(std::int64_t count, DType dtype, MemoryClass memory_class,
+                  std::string_view label);
+
+ protected:
+  /// `bytes` > 0. Returns null when there is no memory.
+  virtual void* allocate_bytes(std::int64_t bytes) = 0;
+  virtual void free_bytes(void* data) noexcept = 0;
+
+ private:
+  MemoryLedger ledger_;
+};
+
+namespace cpu {
+
+struct Options {
+  int threads = 1;  ///< for compute kernels of this rank
+};
+
+/// The CPU as a device: the compute stream runs inline on the caller, the communication stream is a
+/// worker thread.
+std::unique_ptr<Device> open(const Options& options = {});
+
+}  // namespace cpu
+
+namespace planning {
+
+/// A device without memory: allocations only charge the ledger (their addresses are distinct,
+/// aligned and unmapped), streams drop work. The planner runs the same code on it as a run does, so
+/// plan and run cannot drift.
+std::unique_ptr<Device> open(int threads = 1);
+
+}  // namespace planning
+
+namespace testing {
+
+/// How the test device orders work that the recorded dependencies leave open.
+struct StreamOrder {
+  enum class Policy {
+    lazy,    ///< run everything as late as the waits allow: only what a synchronize needs,
+             ///< transitively
+    seeded,  ///< a random legal interleaving, from the seed; sometimes eager, sometimes late
+  };
+  Policy policy = Policy::lazy;
+  std::uint64_t seed = 0;
+};
+
+/// A CPU device whose compute and communication streams both queue and run on the calling thread in
+/// the given order. A forgotten wait in either direction then gives wrong values deterministically.
+/// synchronize() of either stream or of an event runs what it needs. Memory is poisoned on
+/// allocation.
+std::unique_ptr<Device> open(const StreamOrder& order);
+
+}  // namespace testing
+
+}  // namespace zero

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/exact_sum.h"
+#include "device/stream.h"
+#include "device/view.h"
+
+namespace zero {
+
+/// What becomes of the fp32 tree sum of one micro-batch step at the owner of a shard.
+///   value = tree(inputs) + addends[0] + addends[1] + ...    (in fp32, left to right)
+///   destination = round(value)                              (to destination's dtype)
+/// `destination` may be the same memory as one of the addends, or as one of the inputs when it has
+/// that input's dtype. When `norm` is set, the sum of squares of the *rounded* values is added to
+/// it, over blocks of kNormBlock elements counted from `destination`'s first element (callers align
+/// shards and chunks to kNormBlock).
+struct ReduceEpilogue {
+  std::vector<View> addends;  // fp32, as many elements as destination
+  View destination;           // fp32, bf16 or fp16
+  std::shared_ptr<ExactSum>
+      norm;  // may be null; touched only by the stream that runs the reduction
+};
+
+/// Vector primitives that the engine and the collectives need on every device. All are asynchronous
+/// on `stream`: views must stay alive until the stream has passed the call. Views of one call have
+/// equal counts (checked, zero::Error). Elementwise results do not depend on the thread count or on
+/// how a view is cut.
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+  /// to = convert(from), rounding to nearest even; dtypes fp32, bf16, fp16 in any pair. Equal
+  /// dtypes: a plain copy of any dtype. `to` may begin at the same address as `from` when its
+  /// elements are not larger.
+  virtual void convert(Stream& stream, View from, View to) = 0;
+  /// Sets every byte to zero.
+  virtual void zero(Stream& stream, View view) = 0;
+  /// Fills with signalling garbage: NaN for floating dtypes, 0x7f bytes otherwise. For checked
+  /// builds.
+  virtual void poison(Stream& stream, View view) = 0;
+  /// The fixed binary tree sum of `inputs` (fp32, bf16 or fp16, all of one dtype, at least one),
+  /// then the epilogue.
+  virtual void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) = 0;
+};
+
+}  // namespace zero

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace zero {
+
+/// What a byte of device memory is for. Every Buffer is charged to one class.
+enum class MemoryClass : std::uint8_t {
+  parameters,     ///< compute copies that live between steps (whole or shards)
+  gathered,       ///< windows of full parameters and full gradients of units in flight
+  gradients,      ///< gradients that live until the step, and partial sums of accumulation
+  optimizer,      ///< fp32 master copies and moments
+  activations,    ///< what forward keeps for backward, and scratch of the layers
+  communication,  ///< receive slices of reductions and other collectives' staging
+  staging,        ///< host staging: files, data batches
+  other,
+};
+inline constexpr int kMemoryClasses = 8;
+
+/// "parameters", "gathered", ...: the names used in logs, plans and messages.
+std::string_view name_of(MemoryClass memory_class);
+/// All classes, in declaration order.
+std::array<MemoryClass, kMemoryClasses> all_memory_classes();
+
+/// Bytes per class at one moment.
+struct MemorySnapshot {
+  std::array<std::int64_t, kMemoryClasses> current{};
+  std::array<std::int64_t, kMemoryClasses> peak{};
+  std::map<std::string, std::int64_t> labels;  ///< current bytes per "class/label"
+
+  std::int64_t current_of(MemoryClass c) const { return current[static_cast<std::size_t>(c)]; }
+  std::int64_t peak_of(MemoryClass c) const { return peak[static_cast<std::size_t>(c)]; }
+  std::int64_t total_current() const;
+};
+
+/// Which labels grew or shrank between two snapshots, in bytes; labels that did not change are left
+/// out.
+std::map<std::string, std::int64_t> difference(const MemorySnapshot& before,
+                                               const MemorySnapshot& after);
+
+/// Accounts for every byte of one device: current and peak per class and per label, named
+/// snapshots. Bytes are what was asked for (before the allocator's rounding). Thread-safe.
+class MemoryLedger {
+ public:
+  void charge(MemoryClass memory_class, std::string_view label, std::int64_t bytes);
+  void release(MemoryClass memory_class, std::string_view label, std::int64_t bytes) noexcept;
+
+  MemorySnapshot snapshot() const;
+  /// Keeps a snapshot under `name`, replacing an older one of that name.
+  void mark(const std::string& name);
+  /// The snapshot kept under `name`; throws zero::Error where there is none.
+  MemorySnapshot marked(const std::string& name) const;
+  /// Labels that grew since mark(name): suspected leaks, with the bytes they grew by.
+  std::map<std::string, std::int64_t> growth_since(const std::string& name) const;
+  /// How many buffers were ever allocated: a run that allocates nothing after step 1 keeps it
+  /// constant.
+  std::int64_t allocations() const;
+
+ private:
+  mutable std::mutex mutex_;
+  MemorySnapshot now_;
+  std::map<std::string, MemorySnapshot, std::less<>> marks_;
+  std::int64_t allocations_ = 0;
+};
+
+}  // namespace zero

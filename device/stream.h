@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+namespace zero {
+
+/// A point in the work of one stream: complete once everything submitted to that stream before it
+/// is. A value; copies share the point. A default-constructed Event is complete. Backends derive
+/// State.
+class Event {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    /// True once the work before the point has run. Never blocks.
+    virtual bool complete() = 0;
+    /// Blocks the calling thread until complete; rethrows the error of a failed stream.
+    virtual void synchronize() = 0;
+  };
+
+  Event() = default;
+  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  bool complete() const { return !state_ || state_->complete(); }
+  void synchronize() const {
+    if (state_) state_->synchronize();
+  }
+  State* state() const { return state_.get(); }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// An ordered queue of work on a device, as in CUDA: work of one stream runs in submission order;
+/// between streams only events order it. Used by one host thread at a time. Work that throws fails
+/// its stream: later work is dropped and the first error is rethrown by submit, wait, synchronize
+/// and by waits on the stream's events.
+class Stream {
+ public:
+  using Work = std::function<void()>;
+
+  virtual ~Stream() = default;
+  Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  /// Queues `work`. Everything it touches must live until it has run; `what` (for traces and
+  /// errors) is copied. On the inline CPU stream the work has run when submit returns.
+  virtual void submit(std::string_view what, Work work) = 0;
+  /// The point after all work submitted so far.
+  virtual Event record() = 0;
+  /// Later work of this stream runs only after `event`. Does not block the host, except on the
+  /// inline CPU stream, where the caller is the stream.
+  virtual void wait(const Event& event) = 0;
+  /// Blocks the host until all submitted work has run.
+  virtual void synchronize() = 0;
+  /// Seconds this stream has spent in wait() for events of other streams since it was made: on the
+  /// compute stream this is the exposed communication.
+  virtual double waited_seconds() const = 0;
+};
+
+}  // namespace zero

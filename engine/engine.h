@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/recording.h"
+#include "device/device.h"
+#include "engine/engine_options.h"
+#include "engine/lease.h"
+#include "engine/schedule.h"
+#include "partition/parameter_spec.h"
+
+namespace zero {
+
+class EngineCore;
+
+/// A registered unit.
+struct UnitId {
+  int index = -1;
+  friend bool operator==(UnitId, UnitId) = default;
+};
+
+/// One entry of the declared order of a micro-batch.
+struct Use {
+  UnitId unit;
+  Phase phase = Phase::forward;
+  bool needs_parameters = true;  ///< false: this backward reads no parameters (an embedding's)
+};
+
+struct SealOptions {
+  /// The uses of one micro-batch; empty: every unit forward in registration order, then backward in
+  /// reverse.
+  std::vector<Use> order{};
+  int accumulation_steps = 1;
+};
+
+struct StepOptions {
+  double learning_rate = 0;
+  double loss_scale = 1;             ///< gradients are divided by it
+  std::span<const double> losses{};  ///< this rank's loss of each micro-batch, already weighted;
+                                     ///< summed exactly over all
+};
+
+/// What a step did. Equal on all ranks but for the times.
+struct StepReport {
+  std::int64_t step = 0;     ///< from 1
+  double loss = 0;           ///< exact sum of all ranks' StepOptions::losses
+  double gradient_norm = 0;  ///< global, before clipping, after unscaling
+  bool clipped = false;
+  /// First parameter (in registration order) with a NaN or infinite gradient. The update was
+  /// skipped.
+  std::optional<std::string> nonfinite{};
+  double exposed_seconds =
+      0;                     ///< time the compute stream waited for collectives since the last step
+  TrafficCounter traffic{};  ///< bytes this step used, per kind of collective
+};
+
+/// A logical tensor of the training state, and where its elements are.
+enum class StateKind : std::uint8_t { parameter, moment0, moment1, gradient };
+
+struct LogicalTensor {
+  std::string name;  ///< full parameter name
+  std::vector<std::int64_t> shape;
+  StateKind kind = StateKind::parameter;
+  bool trainable = true;
+  /// What this rank owns of it: host-readable fp32 views (gradients: their dtype) and the logical
+  /// element each starts at. For parameters these are the master values. At stage 0 every rank owns
+  /// everything but lists only its share, so that over all ranks each element is listed exactly
+  /// once.
+  struct Part {
+    std::int64_t begin = 0;
+    View values;
+  };
+  std::vector<Part> parts;
+};
+
+/// The ZeRO engine: owns the model states of registered units, sharded by stage; makes full
+/// parameters present around compute through leases; reduces gradients; updates. States: building
+/// (add_unit) -> sealed (leases, step). Used by one host thread. `communicator` and `device` must
+/// outlive it. Collective calls are marked; every rank makes the same ones in the same order.
+class Engine {
+ public:
+  Engine(Communicator& communicator, Device& device, EngineOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Registers parameters that are gathered and released together. Full names must be unique.
+  UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
+  /// Fixes shards, schedule and every byte; allocates; initialises; compares configuration, units,
+  /// schedule hash, SIMD target and library versions of all ranks and throws, naming the first rank
+  /// that differs and what differs. Collective.
+  void seal(SealOptions options = {});
+
+  /// Takes the next use of the order. Throws zero::Error, before any collective, when `unit` is not
+  /// the next one.
+  [[nodiscard]] ParameterLease forward(UnitId unit);
+  /// Likewise for backward and for Phase::both.
+  [[nodiscard]] GradientLease backward(UnitId unit);
+  /// Ends the optimizer step: after accumulation_steps micro-batches; norm, clip, update, next
+  /// gathers. Collective.
+  StepReport step(const StepOptions& options);
+
+  /// From now on micro-batches are forward only: the uses with Phase::forward or Phase::both, all
+  /// taken with forward(). Only between optimizer steps.
+  void begin_evaluation();
+  void end_evaluation();
+
+  int stage() const;
+  const EngineOptions& options() const;
+  Communicator& communicator();
+  Device& device();
+  const Schedule& schedule() const;
+  /// Unit names, in registration order.
+  std::vector<std::string> unit_names() const;
+  /// Exposed seconds per compute step of the schedule since the last step().
+  std::vector<double> exposed_by_use() const;
+  std::int64_t parameter_count() const;  ///< logical elements, frozen ones included
+  std::int64_t padding_count() const;    ///< padding elements of all flat layouts
+  /// Bytes per kind of traffic that one optimizer step will use, from the schedule alone.
+  TrafficCounter planned_traffic() const;
+
+  /// Every logical tensor of one kind, in registration order; this rank's parts. Waits for the
+  /// streams.
+  std::vector<LogicalTensor> state(StateKind kind);
+  /// Reads a full logical tensor into `out` (host, fp32, as many elements). Collective.
+  void read(std::string_view name, StateKind kind, View out);
+  /// Replaces a full logical tensor from `values` (host, fp32; equal on all ranks). Collective.
+  void write(std::string_view name, StateKind kind, View values);
+  /// After the caller has changed master values through state(parameter): makes compute copies
+  /// follow. Collective.
+  void publish_parameters();
+  /// Optimizer steps done.
+  std::int64_t steps_done() const;
+  /// A hash over all logical parameters in name order, master values and both moments; independent
+  /// of stage, world, layout. Collective.
+  std::uint64_t state_hash();
+
+ private:
+  std::unique_ptr<EngineCore> core_;
+};
+
+}  // namespace zero

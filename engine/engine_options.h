@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "engine/schedule.h"
+#include "optim/optimizer.h"
+#include "optim/parameter_groups.h"
+
+namespace zero {
+
+/// When gradients cross ranks.
+enum class ReductionPolicy : std::uint8_t {
+  every_micro_batch,  ///< each micro-batch is reduced into the owner's shard: the same bits for any
+                      ///< power-of-two world
+  boundary,           ///< stages 0, 1: accumulate locally, reduce once a step
+};
+std::string_view name_of(ReductionPolicy policy);
+
+/// What an Engine is made with. Everything is fixed at seal().
+struct EngineOptions {
+  int stage = 3;  ///< 0..3
+  DType compute =
+      DType::fp32;  ///< fp32 or bf16: parameters in compute, and gradients of one micro-batch
+  std::optional<DType> gradient{};  ///< finished gradients; unset: as `compute`
+  ReductionPolicy reduction = ReductionPolicy::every_micro_batch;
+  OptimizerConfig optimizer{};
+  std::vector<ParameterGroup> groups{};
+  double gradient_clipping = 0.0;  ///< largest global norm; 0: none
+  ScheduleLimits limits{};  ///< prefetch, live elements, persistence, reuse, bucket; in elements
+  bool overlap = true;      ///< false: every collective is waited for where it is issued
+  std::uint64_t seed = 0;
+  bool checked =
+#ifdef ZERO_CHECKED
+      true;
+#else
+      false;
+#endif  ///< poison released windows and unwritten gradients with NaN
+};
+
+}  // namespace zero

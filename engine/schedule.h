@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace zero {
+
+/// Limits on communication and memory, in elements, as DeepSpeed counts them.
+struct ScheduleLimits {
+  std::int64_t prefetch_elements =
+      50'000'000;  ///< gathered ahead of use, at most (stage3_prefetch_bucket_size)
+  std::int64_t live_elements =
+      1'000'000'000;  ///< gathered at once, at most, but always room for one unit
+  std::int64_t persistence_threshold =
+      100'000;  ///< parameters of at most this many elements stay whole
+  std::int64_t reuse_distance =
+      0;  ///< keep a unit whose next use is at most this many elements away
+  std::int64_t reduce_bucket_elements = 500'000'000;  ///< bounds one reduce-scatter
+};
+
+/// What one compute step does with its unit.
+enum class Phase : std::uint8_t {
+  forward,
+  backward,
+  both,  ///< forward and backward in one lease (a fused head); forward alone in evaluation
+};
+
+/// One use of a unit: one compute step, one lease.
+struct UnitUse {
+  int unit = 0;
+  Phase phase = Phase::forward;
+  bool needs_parameters = true;  ///< false: a backward that reads no parameters (an embedding's)
+};
+
+/// A unit as the scheduler sees it.
+struct UnitSize {
+  std::int64_t gathered_elements =
+      0;  ///< what a gather brings: padded, without the persistent tail and frozen-free parts
+  std::int64_t gathered_bytes = 0;
+  std::int64_t gradient_bytes =
+      0;  ///< of the gradient window; 0 where the unit has no window of its own
+};
+
+/// A stretch of the windows' arena that one unit's parameters or gradients occupy for a run of
+/// compute steps.
+struct Window {
+  enum class Kind : std::uint8_t { parameters, gradients };
+  int unit = 0;
+  Kind kind = Kind::parameters;
+  int issue = 0;  ///< compute step before which the gather is issued (-1: before the micro-batch);
+                  ///< first write for gradients
+  int first = 0;  ///< first compute step that uses it
+  int last = 0;   ///< last compute step that uses it; after it: released, or reduced
+  std::int64_t offset = 0;  ///< bytes into the arena
+  std::int64_t bytes = 0;
+  std::vector<int> conflicts;  ///< windows that share bytes of the arena with this one: it waits
+                               ///< for their last users
+};
+
+/// What happens around compute step i, in this order: `gathers` are issued, `awaited` is waited
+/// for, the compute runs, then `released` windows are given back and `reduced` windows start their
+/// reduction.
+struct ScheduleStep {
+  UnitUse use;
+  std::vector<int>
+      gathers;          ///< windows (indices) whose gather is issued before this step's compute
+  int parameters = -1;  ///< window this step reads, waited for; -1: none (whole, or not needed)
+  int gradients = -1;   ///< window this step writes; -1: none
+  bool first_gradient = false;  ///< the first write of this unit's gradient in the micro-batch
+  bool last_gradient = false;   ///< after this step the gradient is complete: reduce
+  bool release = false;         ///< after this step the parameter window is given back
+};
+
+/// The static schedule of one micro-batch: data, made once at seal(), the same on every rank. It
+/// drives the streams, the planner and the simulator alike.
+struct Schedule {
+  std::vector<Window> windows;
+  std::vector<int> begin;  ///< windows whose gather is issued before the micro-batch starts
+  std::vector<ScheduleStep> steps;
+  std::int64_t arena_bytes = 0;
+  std::int64_t peak_live_elements = 0;
+  int gathers = 0;  ///< gathers per micro-batch
+
+  /// One line per action, for `--plan` and for people.
+  std::string dump(const std::vector<std::string>& unit_names) const;
+  /// A hash of every action: equal on all ranks.
+  std::uint64_t hash() const;
+};
+
+struct ScheduleInput {
+  std::vector<UnitUse> uses;
+  std::vector<UnitSize> units;
+  ScheduleLimits limits;
+};
+
+/// The prefetch scheduler: a pure function. Units with gathered_bytes == 0 are never gathered.
+/// Throws zero::Error on a use of an unknown unit.
+Schedule make_schedule(const ScheduleInput& input);
+
+}  // namespace zero

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string_view>
+
+#include "device/device.h"
+
+namespace zero {
+
+/// Which rule changes owned elements, and its constants.
+struct OptimizerConfig {
+  enum class Kind : std::uint8_t {
+    adamw,  ///< decoupled weight decay (Loshchilov & Hutter 2019)
+    adam,   ///< weight decay added to the gradient (Kingma & Ba 2015)
+    sgd,    ///< momentum as PyTorch defines it: buf = momentum * buf + g; p -= lr * buf
+  };
+  Kind kind = Kind::adamw;
+  float beta1 = 0.9F;
+  float beta2 = 0.999F;
+  float epsilon = 1e-8F;
+  float weight_decay = 0.01F;  ///< for parameters of no other group
+  float momentum = 0.0F;       ///< sgd
+};
+std::string_view name_of(OptimizerConfig::Kind kind);
+
+/// One run of owned elements to update. All views have equal counts.
+struct UpdateArguments {
+  View master;                  ///< fp32, in and out
+  std::array<View, 2> moments;  ///< fp32, in and out; the first Optimizer::moments() are used
+  View gradient;                ///< fp32, bf16 or fp16
+  View compute;                 ///< bf16 or fp16 copy of the result, or empty
+  float learning_rate = 0;
+  float weight_decay = 0;
+  float gradient_scale = 1;  ///< multiplies the gradient first: clip factor over loss scale
+  std::int64_t step = 1;     ///< from 1, for bias correction
+};
+
+/// Changes owned elements; never sees a rank. Elementwise: the same bits for any cut of the
+/// elements, any thread count and alignment on one SIMD target. One pass over memory: unscale,
+/// clip, moments, update, low-precision copy.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  const OptimizerConfig& config() const { return config_; }
+  /// fp32 state tensors per parameter: 2 for Adam(W); 1 for SGD with momentum, 0 without.
+  virtual int moments() const = 0;
+  /// Name of moment `index` as checkpoints have it: "exp_avg", "exp_avg_sq", "momentum_buffer".
+  virtual std::string_view moment_name(int index) const = 0;
+  /// Asynchronous on `stream`. Throws zero::Error on mismatched counts or dtypes.
+  void update(Stream& stream, const UpdateArguments& arguments);
+
+ protected:
+  explicit Optimizer(const OptimizerConfig& config) : config_(config) {}
+  virtual void do_update(Stream& stream, const UpdateArguments& arguments) = 0;
+
+ private:
+  OptimizerConfig config_;
+};
+
+/// The optimizer of `config` for `device`; throws zero::Error on constants out of range (naming
+/// each).
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Device& device);
+
+/// The SIMD target that CPU kernels dispatch to on this machine ("AVX3_SPR", "AVX2", ...): compared
+/// across ranks.
+std::string_view simd_target();
+
+}  // namespace zero

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero {
+
+/// Overrides for parameters whose full name matches `pattern` ('*' any run of characters, '?' one
+/// character).
+struct ParameterGroup {
+  std::string pattern;
+  float learning_rate_scale = 1.0F;
+  std::optional<float> weight_decay{};  ///< unset: the optimizer's
+};
+
+/// What applies to one parameter.
+struct GroupSettings {
+  float learning_rate_scale = 1.0F;
+  float weight_decay = 0.0F;
+};
+
+/// The first group whose pattern matches decides; no match gives {1, default_weight_decay}.
+GroupSettings settings_for(const std::vector<ParameterGroup>& groups, std::string_view full_name,
+                           float default_weight_decay);
+
+/// Whether `text` matches `pattern` ('*', '?').
+bool matches(std::string_view pattern, std::string_view text);
+
+}  // namespace zero

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero {
+
+/// How a parameter starts. Values depend only on (seed, parameter name, logical index): every stage
+/// and world starts from the same bits.
+struct Init {
+  enum class Kind : std::uint8_t { zeros, constant, normal, uniform };
+  Kind kind = Kind::zeros;
+  float a = 0;  ///< constant: value; normal: mean; uniform: lower bound
+  float b = 0;  ///< normal: standard deviation; uniform: upper bound
+};
+
+namespace init {
+inline Init zeros() { return {}; }
+inline Init ones() { return {Init::Kind::constant, 1.0F, 0.0F}; }
+inline Init constant(float value) { return {Init::Kind::constant, value, 0.0F}; }
+inline Init normal(float deviation, float mean = 0.0F) {
+  return {Init::Kind::normal, mean, deviation};
+}
+inline Init uniform(float low, float high) { return {Init::Kind::uniform, low, high}; }
+}  // namespace init
+
+/// One named tensor the user registers. Row-major. An empty shape is a scalar; a zero dimension
+/// gives zero elements.
+struct ParameterSpec {
+  std::string name;  ///< unique within its unit; the full name is "unit.name", or just `name` where
+                     ///< the unit is nameless
+  std::vector<std::int64_t> shape;
+  Init init = init::zeros();
+  bool trainable = true;  ///< a frozen parameter has no gradient and no optimizer states
+
+  /// Elements; throws zero::Error on a negative dimension or overflow.
+  std::int64_t count() const;
+};
+
+/// Writes elements [begin, begin + out.size()) of the initial values of the parameter `full_name`.
+void initialise(const Init& init, std::uint64_t seed, std::string_view full_name,
+                std::int64_t begin, std::span<float> out);
+
+}  // namespace zero
