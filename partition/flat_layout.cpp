@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "partition/flat_layout.h"
+
+#include <limits>
+
+#include "base/checked_math.h"
+
+namespace zero {
+
+namespace {
+
+// Room for the last roundings: to kAlignment, and to a multiple of any world of int ranks.
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+
+}  // namespace
+
+FlatLayout::FlatLayout(const std::vector<ParameterSpec>& parameters, int world, std::int64_t small)
+    : world_(world) {
+  ZERO_CHECK(world >= 1, "flat layout: a world of {} ranks; expected 1 or more", world);
+  ZERO_CHECK(small >= 0,
+             "flat layout: small parameters of at most {} elements; expected 0 (none) or more",
+             small);
+
+  placements_.reserve(parameters.size());
+  for (const ParameterSpec& parameter : parameters) {
+    placements_.push_back(
+        {.index = static_cast<int>(placements_.size()), .begin = 0, .count = parameter.count()});
+  }
+
+  std::int64_t end = 0;
+  const auto place = [&](Placement& placement) {
+    const std::string& name = parameters[static_cast<std::size_t>(placement.index)].name;
+    ZERO_CHECK(placement.count <= kMost - kAlignment - end,
+               "flat layout: parameter \"{}\" of {} elements after {} others is more than {} "
+               "elements in all; split the unit",
+               name, placement.count, end, kMost);
+    placement.begin = end;
+    logical_ += placement.count;
+    end = round_up(end + placement.count, kAlignment);
+  };
+  for (Placement& placement : placements_) {
+    if (placement.count > small) place(placement);
+  }
+  tail_begin_ = end;
+  for (Placement& placement : placements_) {
+    if (placement.count <= small) place(placement);
+  }
+  tail_end_ = end;
+  shard_ = round_up(div_ceil(end, world), kAlignment);
+}
+
+}  // namespace zero
