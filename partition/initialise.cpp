@@ -70,8 +70,8 @@ SineCosine sine_cosine(std::uint32_t x) {
   double sine = 1;
   double cosine = 1;
   for (int n = 16; n >= 2; n -= 2) {
-    cosine = 1 - cosine * a2 / (n * (n - 1));
-    sine = 1 - sine * a2 / (n * (n + 1));
+    cosine = 1 - cosine * a2 * (1.0 / (n * (n - 1)));
+    sine = 1 - sine * a2 * (1.0 / (n * (n + 1)));
   }
   sine *= angle;
   switch (quarter) {
