@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A custom trainer, complete: twelve linear layers with ReLU between them learn a batch by heart.
+//   zero_mlp [stage] [steps]                        mpirun -np 4 zero_mlp 3 20
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "collectives/backends.h"
+#include "engine/engine.h"
+
+constexpr int kLayers = 12, kRows = 32, kWidth = 1024, kElements = kRows * kWidth;
+
+float* row(zero::View view, int index) { return view.as<float>().data() + index * kWidth; }
+void add_scaled(float* to, float scale, const float* from) {
+  for (int i = 0; i < kWidth; ++i) to[i] += scale * from[i];
+}
+
+/// y (rows, out) = max(x, 0) (rows, in) weight (in, out) + bias (out).
+void forward(const zero::ParameterLease& layer, zero::View x, zero::View y) {
+  const zero::View weight = layer["weight"], bias = layer["bias"];
+  for (int r = 0; r < kRows; ++r) {
+    std::copy_n(row(bias, 0), kWidth, row(y, r));
+    for (int in = 0; in < kWidth; ++in)
+      add_scaled(row(y, r), std::max(row(x, r)[in], 0.0F), row(weight, in));
+  }
+}
+
+/// The gradients of the layer from dy (rows, out). The gradient of x takes the place of x, which
+/// nobody needs any more: backward takes no memory of its own.
+void backward(const zero::GradientLease& layer, zero::View dy, zero::View x) {
+  const zero::View weight = layer.parameter("weight");
+  const zero::View dweight = layer.gradient("weight"), dbias = layer.gradient("bias");
+  std::fill_n(row(dbias, 0), kWidth, 0.0F);
+  for (int r = 0; r < kRows; ++r) add_scaled(row(dbias, 0), 1.0F, row(dy, r));
+  for (int in = 0; in < kWidth; ++in) {
+    std::fill_n(row(dweight, in), kWidth, 0.0F);
+    for (int r = 0; r < kRows; ++r) {
+      const float value = row(x, r)[in];
+      const float slope = std::transform_reduce(row(dy, r), row(dy, r + 1), row(weight, in), 0.0F);
+      add_scaled(row(dweight, in), std::max(value, 0.0F), row(dy, r));
+      row(x, r)[in] = value > 0.0F ? slope : 0.0F;
+    }
+  }
+}
+
+/// This rank's part of the mean squared error. Its gradient takes the place of y.
+double error(zero::View y, zero::View target, int ranks) {
+  double sum = 0, share = 1.0 / (1.0 * kElements * ranks);
+  for (int i = 0; i < kElements; ++i) {
+    const double difference = row(y, 0)[i] - row(target, 0)[i];
+    sum += difference * difference * share;
+    row(y, 0)[i] = static_cast<float>(2 * difference * share);
+  }
+  return sum;
+}
+
+void train(zero::Communicator& communicator, int stage, int steps) {
+  using enum zero::MemoryClass;
+  const auto device = zero::cpu::open();
+  const auto target = device->allocate(kElements, zero::DType::fp32, staging, "target");
+  std::vector<zero::Buffer> x;  // x[l] (rows, width) enters layer l, x[l + 1] leaves it
+  x.push_back(device->allocate(kElements, zero::DType::fp32, staging, "input"));
+  zero::Engine engine(communicator, *device, {.stage = stage});
+  std::vector<zero::UnitId> layers;
+  for (int l = 0; l < kLayers; ++l) {
+    zero::ParameterSpec weight{"weight", {kWidth, kWidth}, zero::init::normal(0.044F)};
+    layers.push_back(engine.add_unit(fmt::format("layer.{}", l), {weight, {"bias", {kWidth}}}));
+    x.push_back(device->allocate(kElements, zero::DType::fp32, activations, "stored"));
+  }
+  engine.seal();  // shards, schedule and every byte are fixed here
+  for (int step = 0; step < steps; ++step) {
+    for (int i = 0; i < kElements; ++i) {  // every step the same batch, every rank its own
+      row(x[0].view(), 0)[i] = std::abs(std::sin(0.1F * i + communicator.rank()));
+      row(target.view(), 0)[i] = std::sin(0.2F * i + communicator.rank());
+    }
+    for (int l = 0; l < kLayers; ++l)  // the lease: layer l gathered; its end is the release
+      forward(engine.forward(layers[l]), x[l].view(), x[l + 1].view());
+    const double loss = error(x[kLayers].view(), target.view(), communicator.size());
+    for (int l = kLayers; l-- > 0;)  // the end of this lease starts the reduction
+      backward(engine.backward(layers[l]), x[l + 1].view(), x[l].view());
+    const auto report = engine.step({.learning_rate = 1e-4, .losses = {&loss, 1}});
+    if (communicator.rank() == 0) fmt::print("step {:3}  loss {:.6f}\n", report.step, report.loss);
+  }
+  for (const auto& [label, bytes] : device->ledger().snapshot().labels)
+    if (communicator.rank() == 0) fmt::print("{:32} {:8.3f} MiB\n", label, bytes / 1048576.0);
+}
+
+int main(int argc, char** argv) try {
+  const int stage = argc > 1 ? std::stoi(argv[1]) : 3, steps = argc > 2 ? std::stoi(argv[2]) : 20;
+  const auto body = [&](zero::Communicator& communicator) { train(communicator, stage, steps); };
+  zero::mpi::available() ? body(*zero::mpi::world(&argc, &argv)) : zero::local::run(1, body);
+} catch (const std::exception& error) {
+  fmt::print(stderr, "zero_mlp: {}\n", error.what());
+  zero::mpi::abort(1);
+}

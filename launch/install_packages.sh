@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what is missing of the packages the project is built from: the one list of them.
+# Names are those of Debian 12 and Ubuntu 24.04.
+#
+#   launch/install_packages.sh [run] [text] [test] [ci]
+#
+#   run   what building and running the programs takes (the default)
+#   text  the English text that launch/quickstart.sh trains on
+#   test  what the tests take besides
+#   ci    what .ci/run takes besides: formatting, static analysis, the second compiler
+#
+# Nothing missing: nothing is done and no rights are needed. Otherwise apt installs it, as root or with
+# sudo; where neither can be had, the missing packages are listed and the exit status is 1.
+set -euo pipefail
+
+# Columns: group, package, and how to tell that what it brings is there without asking dpkg.
+readonly kPackages='
+run   g++                  command:g++
+run   cmake                command:cmake
+run   ninja-build          command:ninja
+run   ccache               command:ccache
+run   pkg-config           command:pkg-config
+run   libopenmpi-dev       command:mpicc
+run   openmpi-bin          command:mpirun
+run   libdnnl-dev          header:dnnl.hpp
+run   ocl-icd-opencl-dev   header:CL/cl.h
+run   libhwy-dev           header:hwy/highway.h
+run   libspdlog-dev        header:spdlog/spdlog.h
+run   libfmt-dev           header:fmt/format.h
+run   nlohmann-json3-dev   header:nlohmann/json.hpp
+run   libcli11-dev         header:CLI/CLI.hpp
+run   libxxhash-dev        header:xxhash.h
+run   libhwloc-dev         header:hwloc.h
+run   libboost-dev         header:boost/asio.hpp
+run   libsentencepiece-dev header:sentencepiece_processor.h
+text  dict-gcide           file:/usr/share/dictd/gcide.dict.dz
+test  libgtest-dev         header:gtest/gtest.h
+test  libgmock-dev         header:gmock/gmock.h
+test  librapidcheck-dev    header:rapidcheck.h
+ci    git                  command:git
+ci    clang-format-14      command:clang-format-14
+ci    clang-tidy-14        command:clang-tidy-14
+ci    clang-16             command:clang++-16
+ci    libomp-16-dev        file:/usr/lib/llvm-16/lib/libomp.so
+'
+
+usage() { sed -n '5,18s/^# \{0,1\}//p' "$0"; }
+
+packages_of() {  # groups...
+  local group
+  for group in "$@"; do
+    awk -v group="$group" '$1 == group {print $2}' <<<"$kPackages"
+  done
+}
+
+# Whether what the package brings can be used, however it came to this machine.
+found() {  # package
+  local probe
+  probe=$(awk -v package="$1" '$2 == package {print $3}' <<<"$kPackages")
+  case $probe in
+    command:*) command -v "${probe#command:}" >/dev/null ;;
+    header:*) echo "#include <${probe#header:}>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1 ;;
+    file:*) [ -e "${probe#file:}" ] ;;
+  esac
+}
+
+installed_by_dpkg() {  # packages...; prints those that are
+  command -v dpkg-query >/dev/null || return 0
+  dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null \
+    | awk '$2 == "installed" {print $1}' || true
+}
+
+missing_of() {  # packages...; prints those that are missing
+  local package have
+  have=$(installed_by_dpkg "$@")
+  for package in "$@"; do
+    grep -qxF -- "$package" <<<"$have" || found "$package" || echo "$package"
+  done
+}
+
+refuse() {  # reason packages...
+  local reason=$1
+  shift
+  {
+    echo "install_packages: $reason. Missing packages (names of Debian 12 and Ubuntu 24.04):"
+    printf '  %s\n' "$@"
+    echo "Install them and run this again."
+  } >&2
+  exit 1
+}
+
+main() {
+  local groups=() argument
+  for argument in "$@"; do
+    case $argument in
+      run | text | test | ci) groups+=("$argument") ;;
+      -h | --help) usage; exit 0 ;;
+      *) echo "install_packages: unknown group '$argument'; expected run, text, test or ci" >&2; exit 2 ;;
+    esac
+  done
+  [ ${#groups[@]} -gt 0 ] || groups=(run)
+
+  local wanted missing as_root=()
+  mapfile -t wanted < <(packages_of "${groups[@]}")
+  mapfile -t missing < <(missing_of "${wanted[@]}")
+  [ ${#missing[@]} -gt 0 ] || return 0
+
+  command -v apt-get >/dev/null || refuse "no apt-get on this system" "${missing[@]}"
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || refuse "not root, and no sudo on this system" "${missing[@]}"
+    as_root=(sudo)
+    # Without a terminal nobody can type a password: ask sudo not to wait for one.
+    [ -t 0 ] || as_root=(sudo -n)
+    "${as_root[@]}" true 2>/dev/null || refuse "not root, and sudo refuses" "${missing[@]}"
+  fi
+  echo "install_packages: installing ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}" </dev/null >/dev/null
+}
+
+main "$@"

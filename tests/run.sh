@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what is missing, builds Release into build/, runs every test, ends with ctest's summary.
+#
+#   tests/run.sh [arguments of ctest]      for example: tests/run.sh -R collectives
+set -euo pipefail
+cd "$(dirname "$0")/.."
+case ${1-} in -h | --help) sed -n '5,7s/^# \{0,1\}//p' tests/run.sh; exit 0 ;; esac
+
+cores=$(nproc)
+launch/install_packages.sh run test
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DZERO_WERROR=ON -DZERO_TESTS=ON
+cmake --build build --parallel "$cores"
+exec ctest --test-dir build --parallel "$cores" --output-on-failure "$@"
