@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace zero::local {
+
+class Group;
+
+/// What one rank brings to a meeting: what must agree with its peers, and the memory they may read
+/// until the meeting ends.
+struct Call {
+  std::string name;                  ///< "all_gather(h.8)"
+  std::string details;               ///< what else must agree: "fp32, sum"
+  std::vector<std::int64_t> counts;  ///< elements, per slice where there are slices
+  bool pairwise = false;  ///< all_to_all: counts[p] here must be receive_counts[me] at rank p
+  std::vector<std::int64_t> receive_counts;
+
+  View values;    ///< all_gather: mine; all_reduce, broadcast: values
+  Slices slices;  ///< reduce_scatter: full; all_to_all: send
+  int color = 0;  ///< split
+  int key = 0;
+};
+
+/// How `mine` of rank `me` contradicts `theirs` of rank `them`, as a message for `me`; nothing
+/// where they agree. Symmetric: both find something, or neither.
+std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs, int them);
+
+}  // namespace zero::local

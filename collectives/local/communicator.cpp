@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/local/communicator.h"
+
+#include <cstring>
+
+#include "collectives/combine.h"
+#include "collectives/workspace.h"
+#include "device/cpu/primitives.h"
+
+namespace zero::local {
+namespace {
+
+using Meeting = Group::Meeting;
+
+void copy(View from, View to) {
+  if (!to.empty() && from.data() != to.data()) {
+    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.bytes()));
+  }
+}
+
+Call call_of(Operation operation, const Tag& tag, std::string details) {
+  Call call;
+  call.name = fmt::format("{}({})", name_of(operation), tag.unit);
+  call.details = std::move(details);
+  return call;
+}
+
+std::vector<std::int64_t> counts_of(const Slices& slices) {
+  std::vector<std::int64_t> counts;
+  for (const Slices::Range& range : slices.ranges) counts.push_back(range.count);
+  return counts;
+}
+
+// Rank r's share when `values` is cut into nearly equal parts.
+View share(View values, int rank, int world) {
+  const std::int64_t begin = values.count() * rank / world;
+  return values.slice(begin, values.count() * (rank + 1) / world - begin);
+}
+
+// Each rank combines one share in place, then copies the others' from their owners. A rank's own
+// share is read by nobody else before the barrier, so no memory beside the values is needed.
+void all_reduce_shares(View values, ReduceOp op, Meeting& meeting) {
+  const int world = meeting.size();
+  if (world == 1) return;
+  std::vector<View> inputs;
+  for (int peer = 0; peer < world; ++peer) {
+    inputs.push_back(share(meeting.of(peer).values, meeting.rank(), world));
+  }
+  combine(op, inputs, share(values, meeting.rank(), world));
+  meeting.barrier();
+  for (int peer = 0; peer < world; ++peer) {
+    copy(share(meeting.of(peer).values, peer, world), share(values, peer, world));
+  }
+}
+
+constexpr std::string_view name_of_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::min:
+      return "min";
+  }
+  return "";
+}
+
+}  // namespace
+
+void LocalCommunicator::submit(Stream& stream, Call call, std::function<void(Meeting&)> exchange) {
+  const std::string name = call.name;
+  stream.submit(name, [group = group_, rank = rank_, call = std::move(call),
+                       exchange = std::move(exchange)] { group->meet(rank, call, exchange); });
+}
+
+void LocalCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream,
+                                      const Tag& tag) {
+  Call call = call_of(Operation::all_gather, tag, std::string(name_of(mine.dtype())));
+  call.counts = counts_of(full);
+  call.values = mine;
+  submit(stream, std::move(call), [full](Meeting& meeting) {
+    for (int peer = 0; peer < meeting.size(); ++peer) {
+      copy(meeting.of(peer).values, full.of(peer));
+    }
+  });
+}
+
+void LocalCommunicator::do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
+                                          View workspace, Stream& stream, const Tag& tag) {
+  static_cast<void>(workspace);  // peers are read in place
+  Call call = call_of(Operation::reduce_scatter, tag, std::string(name_of(full.buffer.dtype())));
+  call.counts = counts_of(full);
+  call.slices = full;
+  submit(stream, std::move(call), [epilogue](Meeting& meeting) {
+    std::vector<View> inputs;
+    for (int peer = 0; peer < meeting.size(); ++peer) {
+      inputs.push_back(meeting.of(peer).slices.of(meeting.rank()));
+    }
+    cpu::tree_reduce(inputs, epilogue);
+  });
+}
+
+std::int64_t LocalCommunicator::do_reduce_scatter_workspace(const Slices& full) const {
+  return zero::reduce_scatter_workspace(backend(), full);
+}
+
+void LocalCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
+  Call call = call_of(Operation::all_reduce, tag,
+                      fmt::format("{}, {}", name_of(values.dtype()), name_of_op(op)));
+  call.counts = {values.count()};
+  call.values = values;
+  submit(stream, std::move(call),
+         [values, op](Meeting& meeting) { all_reduce_shares(values, op, meeting); });
+}
+
+void LocalCommunicator::do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                                      const Tag& tag) {
+  Call call = call_of(Operation::all_to_all, tag, std::string(name_of(send.buffer.dtype())));
+  call.pairwise = true;
+  call.counts = counts_of(send);
+  call.receive_counts = counts_of(receive);
+  call.slices = send;
+  submit(stream, std::move(call), [receive](Meeting& meeting) {
+    for (int peer = 0; peer < meeting.size(); ++peer) {
+      copy(meeting.of(peer).slices.of(meeting.rank()), receive.of(peer));
+    }
+  });
+}
+
+void LocalCommunicator::do_broadcast(View values, int root, Stream& stream, const Tag& tag) {
+  Call call =
+      call_of(Operation::broadcast, tag, fmt::format("{}, root {}", name_of(values.dtype()), root));
+  call.counts = {values.count()};
+  call.values = values;
+  submit(stream, std::move(call),
+         [values, root](Meeting& meeting) { copy(meeting.of(root).values, values); });
+}
+
+void LocalCommunicator::do_barrier(Stream& stream, const Tag& tag) {
+  submit(stream, call_of(Operation::barrier, tag, {}), [](Meeting&) {});
+}
+
+std::unique_ptr<Communicator> LocalCommunicator::split(int color, int key) {
+  int rank = 0;
+  auto group = group_->split(rank_, color, key, rank);
+  if (!group) return nullptr;
+  return std::make_unique<LocalCommunicator>(std::move(group), rank);
+}
+
+std::unique_ptr<Communicator> single() {
+  return std::make_unique<LocalCommunicator>(Group::make(std::make_shared<Job>(1), {0}), 0);
+}
+
+}  // namespace zero::local

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/communicator.h"
+#include "collectives/local/group.h"
+
+namespace zero::local {
+
+/// One rank of a group of threads. Each collective is work on the stream it is given, in which the
+/// ranks meet and read straight out of each other's memory.
+class LocalCommunicator final : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  int local_rank() const override { return rank_; }
+  int local_size() const override { return group_->size(); }
+  std::string_view backend() const override { return "local"; }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  Store& store() override { return group_->store(); }
+
+ protected:
+  void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
+  void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                         Stream& stream, const Tag& tag) override;
+  std::int64_t do_reduce_scatter_workspace(const Slices& full) const override;
+  void do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override;
+  void do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                     const Tag& tag) override;
+  void do_broadcast(View values, int root, Stream& stream, const Tag& tag) override;
+  void do_barrier(Stream& stream, const Tag& tag) override;
+
+ private:
+  void submit(Stream& stream, Call call, std::function<void(Group::Meeting&)> exchange);
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+/// A world of one rank: the calling process.
+std::unique_ptr<Communicator> single();
+
+}  // namespace zero::local

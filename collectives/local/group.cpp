@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/local/group.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace zero::local {
+
+Group::Group(std::shared_ptr<Job> job, std::vector<int> members)
+    : job_(std::move(job)),
+      members_(std::move(members)),
+      calls_(members_.size()),
+      last_(members_.size()),
+      came_(members_.size()),
+      children_(members_.size()) {}
+
+std::shared_ptr<Group> Group::make(std::shared_ptr<Job> job, std::vector<int> members) {
+  const std::shared_ptr<Group> group(new Group(std::move(job), std::move(members)));
+  group->job_->watch(group->changed_);
+  group->job_->watch(group->store_);
+  return group;
+}
+
+const Call& Group::Meeting::of(int rank) const {
+  return *group_.calls_[static_cast<std::size_t>(rank)];  // fixed from arrival to the end
+}
+
+void Group::meet(int rank, Call call, const std::function<void(Meeting&)>& exchange) {
+  arrive(rank, std::move(call));
+  try {
+    Meeting meeting(*this, rank);
+    exchange(meeting);
+    pass(rank);
+  } catch (const std::exception& error) {
+    fail_meeting(rank, error.what());
+    throw;
+  }
+  const std::scoped_lock lock(job_->mutex());
+  const auto self = static_cast<std::size_t>(rank);
+  last_[self] = calls_[self]->name;
+  calls_[self] = nullptr;
+}
+
+void Group::arrive(int rank, Call call) {
+  const auto self = static_cast<std::size_t>(rank);
+  std::unique_lock lock(job_->mutex());
+  if (failure_) throw_failure(rank, call);
+  calls_[self] = std::make_shared<const Call>(std::move(call));
+  for (int peer = 0; peer < size(); ++peer) {
+    const auto& theirs = calls_[static_cast<std::size_t>(peer)];
+    if (peer == rank || !came_[static_cast<std::size_t>(peer)] || !theirs) continue;
+    const auto message = mismatch(*calls_[self], rank, *theirs, peer);
+    if (!message) continue;
+    came_[self] = true;  // the waiting ranks explain themselves against this call
+    failure_ = Failure{.mismatch = true, .reason = *message};
+    changed_->notify_all();
+    throw Error(*message);
+  }
+  pass_locked(rank, lock);
+}
+
+void Group::pass(int rank) {
+  std::unique_lock lock(job_->mutex());
+  pass_locked(rank, lock);
+}
+
+void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock) {
+  const auto self = static_cast<std::size_t>(rank);
+  if (failure_) throw_failure(rank, *calls_[self]);
+  came_[self] = true;
+  if (++arrived_ == size()) {
+    arrived_ = 0;
+    came_.assign(came_.size(), false);
+    ++phase_;
+    changed_->notify_all();
+    return;
+  }
+  const std::int64_t phase = phase_;
+  int absent = -1;
+  changed_->wait(lock, [&] {
+    absent = first_absent();
+    return phase_ != phase || failure_ || absent >= 0;
+  });
+  if (phase_ != phase) return;
+  if (failure_) throw_failure(rank, *calls_[self]);
+  throw_departure(rank, absent);
+}
+
+// Ranks in a meeting read each other's memory, so a failed one is left together too.
+void Group::fail_meeting(int rank, std::string_view what) {
+  std::unique_lock lock(job_->mutex());
+  const auto& call = calls_[static_cast<std::size_t>(rank)];
+  if (!failure_) {
+    failure_ = Failure{
+        .mismatch = false,
+        .reason = fmt::format("rank {} failed in {}: {}", rank, call ? call->name : "", what)};
+  }
+  ++failed_;
+  changed_->notify_all();
+  changed_->wait(lock, [&] { return failed_ == size(); });
+}
+
+int Group::first_absent() const {
+  for (const int departed : job_->departed()) {
+    const auto at = std::ranges::find(members_, departed);
+    if (at == members_.end()) continue;
+    const auto rank = at - members_.begin();
+    if (!came_[static_cast<std::size_t>(rank)]) return static_cast<int>(rank);
+  }
+  return -1;
+}
+
+void Group::throw_failure(int rank, const Call& call) const {
+  const auto self = static_cast<std::size_t>(rank);
+  for (int peer = 0; failure_->mismatch && peer < size(); ++peer) {
+    const auto& theirs = calls_[static_cast<std::size_t>(peer)];
+    // A rank that has thrown already and calls again has nothing new to compare.
+    const bool again = came_[self] && calls_[self].get() != &call;
+    if (peer == rank || again || !came_[static_cast<std::size_t>(peer)] || !theirs) continue;
+    if (const auto message = mismatch(call, rank, *theirs, peer)) throw Error(*message);
+  }
+  fail("[rank {}] {}: the group has failed: {}", rank, call.name, failure_->reason);
+}
+
+void Group::throw_departure(int rank, int absent) const {
+  const auto self = static_cast<std::size_t>(rank);
+  const auto gone = static_cast<std::size_t>(absent);
+  std::string waiting;
+  for (std::size_t peer = 0; peer < calls_.size(); ++peer) {
+    if (peer == self || peer == gone || !came_[peer] || !calls_[peer]) continue;
+    waiting += fmt::format("{}{}", waiting.empty() ? "; waiting too: rank " : ", ", peer);
+  }
+  const std::string world_rank =
+      members_[gone] == absent ? "" : fmt::format(" (rank {} of the job)", members_[gone]);
+  fail("[rank {}] {}: rank {}{} left{}: {}{}", rank, calls_[self]->name, absent, world_rank,
+       last_[gone].empty() ? " before its first collective" : " after " + last_[gone],
+       *job_->departure(members_[gone]), waiting);
+}
+
+std::shared_ptr<Group> Group::split(int rank, int color, int key, int& new_rank) {
+  std::shared_ptr<Group> mine;
+  Call call{.name = "split",
+            .details = {},
+            .counts = {},
+            .receive_counts = {},
+            .values = {},
+            .slices = {},
+            .color = color,
+            .key = key};
+  meet(rank, std::move(call), [&](Meeting& meeting) {
+    std::vector<int> same;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (meeting.of(peer).color == color) same.push_back(peer);
+    }
+    std::ranges::stable_sort(same, {}, [&](int peer) { return meeting.of(peer).key; });
+    const auto leader = static_cast<std::size_t>(same.front());
+    new_rank = static_cast<int>(std::ranges::find(same, rank) - same.begin());
+    if (color >= 0 && new_rank == 0) {
+      std::vector<int> members;
+      for (const int peer : same) members.push_back(members_[static_cast<std::size_t>(peer)]);
+      auto child = make(job_, std::move(members));
+      const std::scoped_lock lock(job_->mutex());
+      children_[leader] = std::move(child);
+    }
+    meeting.barrier();
+    if (color < 0) return;
+    const std::scoped_lock lock(job_->mutex());
+    mine = children_[leader];
+  });
+  if (color >= 0 && new_rank == 0) {
+    const std::scoped_lock lock(job_->mutex());
+    children_[static_cast<std::size_t>(rank)] = nullptr;
+  }
+  return mine;
+}
+
+}  // namespace zero::local

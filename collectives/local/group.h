@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/in_process_store.h"
+#include "collectives/local/call.h"
+#include "collectives/local/job.h"
+
+namespace zero::local {
+
+/// Ranks as threads that meet. In a meeting every rank publishes its call; once all have come, each
+/// may read its peers' memory until the meeting ends, together. Calls that disagree, a rank that
+/// left and a rank that failed end the meeting with an error on every rank, and the group with it.
+/// All waiting is on a condition variable: ranks outnumber cores.
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  /// One rank's part in a meeting; valid within the function given to meet().
+  class Meeting {
+   public:
+    int rank() const { return rank_; }
+    int size() const { return group_.size(); }
+    const Call& of(int rank) const;
+    /// No rank passes before all have come.
+    void barrier() { group_.pass(rank_); }
+    /// The group's hand-over between the ranks of a split.
+    Group& group() { return group_; }
+
+   private:
+    friend class Group;
+    Meeting(Group& group, int rank) : group_(group), rank_(rank) {}
+    Group& group_;
+    int rank_;
+  };
+
+  /// `members` are ranks of the job, in group order.
+  static std::shared_ptr<Group> make(std::shared_ptr<Job> job, std::vector<int> members);
+
+  int size() const { return static_cast<int>(members_.size()); }
+  InProcessStore& store() { return *store_; }
+
+  /// Publishes `call`, waits for all ranks, runs `exchange`, waits for all ranks again.
+  void meet(int rank, Call call, const std::function<void(Meeting&)>& exchange);
+  /// The group of the ranks that give the same color; null for a negative one. Sets `new_rank`.
+  std::shared_ptr<Group> split(int rank, int color, int key, int& new_rank);
+
+ private:
+  struct Failure {
+    bool mismatch = false;  // explained anew for every rank, from the calls
+    std::string reason;
+  };
+
+  Group(std::shared_ptr<Job> job, std::vector<int> members);
+  void arrive(int rank, Call call);
+  void pass(int rank);
+  void pass_locked(int rank, std::unique_lock<std::mutex>& lock);
+  void fail_meeting(int rank, std::string_view what);
+  int first_absent() const;  // a rank that left without coming to this phase, or -1
+  [[noreturn]] void throw_failure(int rank, const Call& call) const;
+  [[noreturn]] void throw_departure(int rank, int absent) const;
+
+  std::shared_ptr<Job> job_;
+  std::vector<int> members_;
+  std::shared_ptr<InProcessStore> store_ = std::make_shared<InProcessStore>();
+  std::shared_ptr<std::condition_variable> changed_ = std::make_shared<std::condition_variable>();
+
+  // Under the job's mutex.
+  std::vector<std::shared_ptr<const Call>> calls_;  // of this meeting; null where not yet come
+  std::vector<std::string> last_;                   // each rank's last complete meeting
+  std::vector<bool> came_;                          // to this phase
+  int arrived_ = 0;                                 // in this phase
+  std::int64_t phase_ = 0;
+  std::optional<Failure> failure_;
+  int failed_ = 0;  // ranks that have given up a meeting that all had come to
+  std::vector<std::shared_ptr<Group>> children_;  // split: what the first of a color made
+};
+
+}  // namespace zero::local

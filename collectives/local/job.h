@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/in_process_store.h"
+
+namespace zero::local {
+
+/// What the groups of one local::run share: one lock, and which ranks have left. A rank leaves when
+/// its body ends; whoever waits for it in any group is released then.
+class Job {
+ public:
+  explicit Job(int ranks) : departures_(static_cast<std::size_t>(ranks)) {}
+
+  /// Marks `rank` as gone and wakes all who wait. `how` reads "its body returned".
+  void leave(int rank, std::string_view how);
+  /// Wakes the waiters of `changed` whenever a rank leaves, as long as it lives.
+  void watch(std::weak_ptr<std::condition_variable> changed);
+  /// Tells the waiters of `store` when a rank throws, as long as it lives.
+  void watch(std::weak_ptr<InProcessStore> store);
+  void close_stores(std::string_view reason);
+
+  std::mutex& mutex() { return mutex_; }
+  /// With mutex() held: how `rank` left, or nothing while it is there.
+  const std::optional<std::string>& departure(int rank) const {
+    return departures_[static_cast<std::size_t>(rank)];
+  }
+  /// With mutex() held: ranks that left, the first to go first.
+  const std::vector<int>& departed() const { return departed_; }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::optional<std::string>> departures_;
+  std::vector<int> departed_;
+  std::vector<std::weak_ptr<std::condition_variable>> watchers_;
+  std::vector<std::weak_ptr<InProcessStore>> stores_;
+};
+
+}  // namespace zero::local

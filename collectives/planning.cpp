@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/backends.h"
+#include "collectives/in_process_store.h"
+#include "collectives/workspace.h"
+
+namespace zero::planning {
+namespace {
+
+// A rank without peers behind it: calls are checked, nothing is submitted.
+class PlanningCommunicator final : public Communicator {
+ public:
+  PlanningCommunicator(int rank, int size, std::string_view backend)
+      : rank_(rank), size_(size), backend_(backend) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int local_rank() const override { return rank_; }
+  int local_size() const override { return size_; }
+  std::string_view backend() const override { return "planning"; }
+
+  // The other ranks' colors are unknown, so the group cannot be: only the trivial splits exist.
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    static_cast<void>(key);
+    if (color < 0) return nullptr;
+    ZERO_CHECK(size_ == 1,
+               "[rank {}] split: a planning communicator of {} ranks does not know the colors of "
+               "its peers; make one of the group's size with planning::communicator",
+               rank_, size_);
+    return std::make_unique<PlanningCommunicator>(rank_, size_, backend_);
+  }
+  Store& store() override { return store_; }
+
+ protected:
+  void do_all_gather(View, const Slices&, Stream&, const Tag&) override {}
+  void do_reduce_scatter(const Slices&, const ReduceEpilogue&, View, Stream&, const Tag&) override {
+  }
+  std::int64_t do_reduce_scatter_workspace(const Slices& full) const override {
+    return zero::reduce_scatter_workspace(backend_, full);
+  }
+  void do_all_reduce(View, ReduceOp, Stream&, const Tag&) override {}
+  void do_all_to_all(const Slices&, const Slices&, Stream&, const Tag&) override {}
+  void do_broadcast(View, int, Stream&, const Tag&) override {}
+  void do_barrier(Stream&, const Tag&) override {}
+
+ private:
+  int rank_;
+  int size_;
+  std::string backend_;
+  InProcessStore store_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend) {
+  ZERO_CHECK(size >= 1 && rank >= 0 && rank < size,
+             "planning: rank {} is outside a world of {} ranks", rank, size);
+  static_cast<void>(zero::reduce_scatter_workspace(backend, {}));  // refuses unknown backends
+  return std::make_unique<PlanningCommunicator>(rank, size, backend);
+}
+
+}  // namespace zero::planning
