@@ -1,0 +1,36 @@
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+# Installs BUILD into a prefix of its own, builds a copy of EXAMPLES against nothing but that prefix with the
+# compiler CXX, runs zero_mlp and reads its ledger. Everything happens under WORK.
+cmake_minimum_required(VERSION 3.25)
+
+function(run_step)
+  execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "exit status ${result} of: ${command}\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(expect_line pattern)
+  if(NOT output MATCHES "${pattern}")
+    message(FATAL_ERROR "no line like \"${pattern}\" in:\n${output}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+file(COPY ${EXAMPLES} DESTINATION ${WORK})
+run_step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
+run_step(${CMAKE_COMMAND} -S ${WORK}/examples -B ${WORK}/build -G Ninja
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix)
+run_step(${CMAKE_COMMAND} --build ${WORK}/build)
+
+run_step(${WORK}/build/zero_mlp 0 2)
+expect_line("step +2  loss 0\\.[0-9]+")
+expect_line("parameters +48\\.0[45]")
+expect_line("gradients +48\\.0[45]")
+expect_line("optimizer +96\\.(09|10)")
+expect_line("activations/stored +1\\.500 MiB")
+expect_line("staging/input +0\\.125 MiB")
+expect_line("staging/target +0\\.125 MiB")
