@@ -44,7 +44,7 @@ class Device {
  protected:
   /// `bytes` > 0. Returns null when there is no memory.
   virtual void* allocate_bytes(std::int64_t bytes) = 0;
-  virtual void free_bytes(void* data) noexcept = 0;
+  virtual void free_bytes(void* data, std::int64_t bytes) noexcept = 0;
 
  private:
   MemoryLedger ledger_;

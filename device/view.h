@@ -40,15 +40,15 @@ class View {
   /// Elements [begin, begin + count) of this view. Throws zero::Error when they are not all inside.
   View slice(std::int64_t begin, std::int64_t count) const {
     ZERO_CHECK(begin >= 0 && count >= 0 && begin <= count_ - count,
-               "slice [{}, {}) is outside a view of {} elements", begin, begin + count, count_);
+               "slice of {} elements at {} is outside a view of {} elements", count, begin, count_);
     return {static_cast<std::byte*>(data_) + begin * size_of(dtype_), count, dtype_, device_};
   }
 
   /// The same memory, read as another type of `count` elements; must not be larger than this view's
   /// bytes.
   View reinterpret(DType dtype, std::int64_t count) const {
-    ZERO_CHECK(count * size_of(dtype) <= bytes(), "cannot see {} x {} in a view of {} bytes", count,
-               name_of(dtype), bytes());
+    ZERO_CHECK(count >= 0 && count <= bytes() / size_of(dtype),
+               "cannot see {} x {} in a view of {} bytes", count, name_of(dtype), bytes());
     return {data_, count, dtype, device_};
   }
 

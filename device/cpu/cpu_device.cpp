@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/inline_stream.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/memory.h"
+#include "device/cpu/worker_stream.h"
+#include "device/device.h"
+
+namespace zero::cpu {
+namespace {
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads) : threads_(threads), kernels_(compute_, threads) {}
+
+  std::string_view name() const override { return "cpu"; }
+  bool has_memory() const override { return true; }
+  int threads() const override { return threads_; }
+  Stream& compute() override { return compute_; }
+  Stream& communication() override { return communication_; }
+  Kernels& kernels() override { return kernels_; }
+
+ protected:
+  void* allocate_bytes(std::int64_t bytes) override { return allocate_memory(bytes); }
+  void free_bytes(void* data, std::int64_t bytes) noexcept override { free_memory(data, bytes); }
+
+ private:
+  int threads_;
+  InlineStream compute_;
+  WorkerStream communication_;
+  CpuKernels kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open(const Options& options) {
+  ZERO_CHECK(options.threads > 0, "cpu device: threads is {}, expected at least 1",
+             options.threads);
+  return std::make_unique<CpuDevice>(options.threads);
+}
+
+}  // namespace zero::cpu

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "device/cpu/progress.h"
+#include "device/stream.h"
+
+namespace zero::cpu {
+
+/// A stream whose work runs on the caller, inside submit(). Waiting for another stream's event
+/// blocks the caller, who is the stream.
+class InlineStream final : public Stream {
+ public:
+  void submit(std::string_view what, Work work) override;
+  Event record() override;
+  void wait(const Event& event) override;
+  void synchronize() override { progress_->rethrow(); }
+  double waited_seconds() const override { return static_cast<double>(waited_.load()) * 1e-9; }
+
+ private:
+  std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
+  std::atomic<std::int64_t> waited_{0};  // nanoseconds
+};
+
+}  // namespace zero::cpu

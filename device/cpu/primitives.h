@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include "device/kernels.h"
+#include "device/view.h"
+
+/// What cpu::open()'s Kernels do, as plain calls on host memory: for work that is already running
+/// on a stream, such as the collectives of the CPU. Each returns when it is done and uses at most
+/// `threads` threads; the results do not depend on them.
+namespace zero::cpu {
+
+/// Throws zero::Error unless `to` can take convert(from): equal counts, dtypes that convert, and no
+/// overlap but an equal start with elements of `to` not larger.
+void check_convert(const View& from, const View& to);
+/// Kernels::convert. Checks its arguments.
+void convert(const View& from, const View& to, int threads = 1);
+/// Kernels::zero.
+void zero(const View& view, int threads = 1);
+/// Kernels::poison.
+void poison(const View& view, int threads = 1);
+
+/// Throws zero::Error unless counts, dtypes and overlaps are what ReduceEpilogue and
+/// Kernels::tree_reduce allow.
+void check_tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue);
+/// Kernels::tree_reduce. Checks its arguments. One visit of the memory, in blocks that stay in the
+/// first-level cache.
+void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, int threads = 1);
+
+}  // namespace zero::cpu

@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/cpu/tree_reduce.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target, as Highway wants it.
+#include <hwy/highway.h>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <span>
+
+#include "device/cpu/dispatch.h"
+#include "device/cpu/parallel.h"
+#include "device/cpu/primitives.h"
+#include "device/cpu/vector_io-inl.h"
+
+#ifndef ZERO_DEVICE_CPU_TREE_REDUCE_ONCE
+#define ZERO_DEVICE_CPU_TREE_REDUCE_ONCE
+namespace zero::cpu {
+
+/// Elements summed at a time: a multiple of kNormBlock and of every vector width, small enough that
+/// the partial sums of a deep tree stay in the first-level cache.
+inline constexpr std::size_t kBlock = 512;
+using BlockSum = std::array<float, kBlock>;
+
+}  // namespace zero::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace zero::cpu::HWY_NAMESPACE {
+
+/// One vector of one input at element `i`; past the end, zeros. Only a range's last block is short.
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> load_at(D d, const View& view, std::size_t i, std::size_t end) {
+  const T* from = static_cast<const T*>(view.data()) + i;
+  return i + hn::Lanes(d) <= end ? load_floats(d, from) : load_some_floats(d, from, end - i);
+}
+
+/// tree(inputs) for one to four inputs, over elements [begin, end), into `sum`.
+template <typename T>
+void sum_leaf(std::span<const View> inputs, std::size_t begin, std::size_t end, BlockSum& sum) {
+  const hn::ScalableTag<float> d;
+  for (std::size_t i = begin; i < end; i += hn::Lanes(d)) {
+    auto value = load_at<decltype(d), T>(d, inputs[0], i, end);
+    if (inputs.size() > 1) value = hn::Add(value, load_at<decltype(d), T>(d, inputs[1], i, end));
+    if (inputs.size() > 2) {
+      auto right = load_at<decltype(d), T>(d, inputs[2], i, end);
+      if (inputs.size() > 3) right = hn::Add(right, load_at<decltype(d), T>(d, inputs[3], i, end));
+      value = hn::Add(value, right);
+    }
+    hn::StoreU(value, d, sum.data() + (i - begin));
+  }
+}
+
+/// tree(inputs) over elements [begin, end), into `sum`.
+template <typename T>
+void sum_tree(std::span<const View> inputs, std::size_t begin, std::size_t end, BlockSum& sum) {
+  if (inputs.size() <= 4) return sum_leaf<T>(inputs, begin, end, sum);
+  const std::size_t left = std::bit_floor(inputs.size() - 1);
+  BlockSum right;
+  sum_tree<T>(inputs.first(left), begin, end, sum);
+  sum_tree<T>(inputs.subspan(left), begin, end, right);
+  const hn::ScalableTag<float> d;
+  for (std::size_t i = 0; i < end - begin; i += hn::Lanes(d)) {
+    float* const at = sum.data() + i;
+    hn::StoreU(hn::Add(hn::LoadU(d, at), hn::LoadU(d, right.data() + i)), d, at);
+  }
+}
+
+/// Rounds `sum` to elements [begin, end) of `destination`; leaves the rounded values in `sum`.
+template <typename T>
+void store_block(const View& destination, std::size_t begin, std::size_t end, BlockSum& sum) {
+  const hn::ScalableTag<float> d;
+  for (std::size_t i = begin; i < end; i += hn::Lanes(d)) {
+    T* const to = static_cast<T*>(destination.data()) + i;
+    float* const at = sum.data() + (i - begin);
+    const auto value = hn::LoadU(d, at);
+    const auto stored = i + hn::Lanes(d) <= end ? store_rounded(d, value, to)
+                                                : store_some_rounded(d, value, to, end - i);
+    hn::StoreU(stored, d, at);
+  }
+}
+
+/// Sum of squares of kNormBlock values: element i goes to fp64 lane i % 8, lanes are added as a
+/// tree. Squares of fp32 are exact in fp64, so neither vector width nor contraction can show.
+double sum_of_squares(const float* values) {
+  constexpr std::size_t kLanes = 8;
+  const hn::CappedTag<double, kLanes> d;
+  const hn::Rebind<float, decltype(d)> df;
+  HWY_ALIGN double lanes[kLanes];
+  for (std::size_t lane = 0; lane < kLanes; lane += hn::Lanes(d)) {
+    auto sum = hn::Zero(d);
+    for (std::size_t i = lane; i < static_cast<std::size_t>(kNormBlock); i += kLanes) {
+      const auto value = hn::PromoteTo(d, hn::LoadU(df, values + i));
+      sum = hn::Add(sum, hn::Mul(value, value));
+    }
+    hn::StoreU(sum, d, lanes + lane);
+  }
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+/// Adds the squares of the `count` values of a block to `norm`.
+void add_norm(BlockSum& values, std::size_t count, ExactSum& norm) {
+  constexpr auto kStep = static_cast<std::size_t>(kNormBlock);
+  const std::size_t rounded_up = (count + kStep - 1) / kStep * kStep;
+  std::memset(values.data() + count, 0, (rounded_up - count) * sizeof(float));
+  for (std::size_t i = 0; i < count; i += kStep) norm.add(sum_of_squares(values.data() + i));
+}
+
+template <typename From, typename To>
+void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue, std::size_t begin,
+                   std::size_t end, ExactSum* norm) {
+  const hn::ScalableTag<float> d;
+  HWY_ALIGN BlockSum sum;
+  for (std::size_t first = begin; first < end; first += kBlock) {
+    const std::size_t last = HWY_MIN(first + kBlock, end);
+    sum_tree<From>(inputs, first, last, sum);
+    for (const View& addend : epilogue.addends) {
+      for (std::size_t i = first; i < last; i += hn::Lanes(d)) {
+        float* const at = sum.data() + (i - first);
+        const auto more = load_at<decltype(d), float>(d, addend, i, last);
+        hn::StoreU(hn::Add(hn::LoadU(d, at), more), d, at);
+      }
+    }
+    store_block<To>(epilogue.destination, first, last, sum);
+    if (norm != nullptr) add_norm(sum, last - first, *norm);
+  }
+}
+
+/// Elements [begin, end) of the reduction; adds the squares to `norm` unless it is null.
+void reduce_range(std::span<const View> inputs, const ReduceEpilogue& epilogue, std::size_t begin,
+                  std::size_t end, ExactSum* norm) {
+  dispatch(inputs.front().dtype(), [&](auto from_type) {
+    dispatch(epilogue.destination.dtype(), [&](auto to_type) {
+      using From = typename decltype(from_type)::type;
+      using To = typename decltype(to_type)::type;
+      reduce_blocks<From, To>(inputs, epilogue, begin, end, norm);
+    });
+  });
+}
+
+}  // namespace zero::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zero::cpu {
+HWY_EXPORT(reduce_range);
+
+namespace {
+
+constexpr std::int64_t kGrain = 1 << 14;  // elements; a multiple of kBlock
+
+/// Whether a range's result may lie on another range's addend.
+bool shrinks_in_place(const ReduceEpilogue& epilogue) {
+  const View& destination = epilogue.destination;
+  for (const View& addend : epilogue.addends) {
+    if (addend.data() == destination.data() && addend.dtype() != destination.dtype()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, int threads) {
+  check_tree_reduce(inputs, epilogue);
+  std::mutex norm_mutex;
+  parallel_for(shrinks_in_place(epilogue) ? 1 : threads, epilogue.destination.count(), kGrain,
+               [&](std::int64_t begin, std::int64_t end) {
+                 ExactSum norm;
+                 HWY_DYNAMIC_DISPATCH(reduce_range)
+                 (inputs, epilogue, static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
+                  epilogue.norm ? &norm : nullptr);
+                 if (!epilogue.norm) return;
+                 const std::lock_guard lock(norm_mutex);
+                 epilogue.norm->add(norm);
+               });
+}
+
+}  // namespace zero::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "device/cpu/progress.h"
+#include "device/stream.h"
+
+namespace zero::cpu {
+
+/// A stream whose work runs in order on a thread of its own. The thread sleeps while there is
+/// nothing to do. Destruction runs what was submitted, then ends the thread.
+class WorkerStream final : public Stream {
+ public:
+  WorkerStream() : worker_([this] { run(); }) {}
+  ~WorkerStream() override;
+
+  void submit(std::string_view what, Work work) override;
+  Event record() override { return event_at(progress_, submitted_); }
+  void wait(const Event& event) override;
+  void synchronize() override;
+  double waited_seconds() const override { return static_cast<double>(waited_.load()) * 1e-9; }
+
+ private:
+  struct Item {
+    std::string what;
+    Work work;
+  };
+
+  void push(Item item);
+  void run();
+  /// Runs the item's work, or drops it on a failed stream, and destroys it; gives the error it
+  /// ended with.
+  std::exception_ptr run_item(Item item) const;
+
+  std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
+  std::int64_t submitted_ = 0;           // of the host thread alone
+  std::atomic<std::int64_t> waited_{0};  // nanoseconds
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<Item> queue_;
+  bool ending_ = false;
+  std::thread worker_;  // last: it uses all others
+};
+
+}  // namespace zero::cpu

@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device.h"
+
+#include <iterator>
+
+#include "base/checked_math.h"
+
+namespace zero {
+namespace {
+
+std::string describe(const MemorySnapshot& snapshot) {
+  std::string text;
+  for (const MemoryClass c : all_memory_classes()) {
+    if (snapshot.current_of(c) == 0) continue;
+    fmt::format_to(std::back_inserter(text), "{}{} {}", text.empty() ? "" : ", ", name_of(c),
+                   snapshot.current_of(c));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace
+
+Buffer Device::allocate(std::int64_t count, DType dtype, MemoryClass memory_class,
+                        std::string_view label) {
+  ZERO_CHECK(count >= 0, "device {}: cannot allocate {} elements for \"{}\"", name(), count, label);
+  const std::int64_t bytes = checked_mul(count, size_of(dtype));
+  void* data = bytes == 0 ? nullptr : allocate_bytes(bytes);
+  const View view(data, count, dtype, this);
+  if (bytes == 0) return {view, memory_class, std::string(label), ledger_, nullptr};
+  ZERO_CHECK(
+      data != nullptr,
+      "device {}: out of memory: {} bytes for {}/{}, while its buffers hold (bytes): {}; use "
+      "more ranks, a higher stage or a smaller micro-batch",
+      name(), bytes, name_of(memory_class), label, describe(ledger_.snapshot()));
+  return {view, memory_class, std::string(label), ledger_,
+          [this, bytes](void* memory) { free_bytes(memory, bytes); }};
+}
+
+}  // namespace zero

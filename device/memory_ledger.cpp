@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/memory_ledger.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+constexpr std::array<std::string_view, kMemoryClasses> kNames{
+    "parameters",  "gathered",      "gradients", "optimizer",
+    "activations", "communication", "staging",   "other"};
+
+std::string key_of(MemoryClass memory_class, std::string_view label) {
+  std::string key(name_of(memory_class));
+  key += '/';
+  key += label;
+  return key;
+}
+
+}  // namespace
+
+std::string_view name_of(MemoryClass memory_class) {
+  return kNames.at(static_cast<std::size_t>(memory_class));
+}
+
+std::array<MemoryClass, kMemoryClasses> all_memory_classes() {
+  std::array<MemoryClass, kMemoryClasses> classes{};
+  for (std::size_t i = 0; i < classes.size(); ++i) classes[i] = static_cast<MemoryClass>(i);
+  return classes;
+}
+
+std::int64_t MemorySnapshot::total_current() const {
+  return std::accumulate(current.begin(), current.end(), std::int64_t{0});
+}
+
+std::map<std::string, std::int64_t> difference(const MemorySnapshot& before,
+                                               const MemorySnapshot& after) {
+  std::map<std::string, std::int64_t> changes = after.labels;
+  for (const auto& [label, bytes] : before.labels) changes[label] -= bytes;
+  std::erase_if(changes, [](const auto& entry) { return entry.second == 0; });
+  return changes;
+}
+
+void MemoryLedger::charge(MemoryClass memory_class, std::string_view label, std::int64_t bytes) {
+  if (bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  now_.labels[key_of(memory_class, label)] += bytes;
+  const auto c = static_cast<std::size_t>(memory_class);
+  now_.current[c] += bytes;
+  now_.peak[c] = std::max(now_.peak[c], now_.current[c]);
+  ++allocations_;
+}
+
+void MemoryLedger::release(MemoryClass memory_class, std::string_view label,
+                           std::int64_t bytes) noexcept {
+  if (bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  now_.current[static_cast<std::size_t>(memory_class)] -= bytes;
+  const auto entry = now_.labels.find(key_of(memory_class, label));
+  if (entry == now_.labels.end()) return;
+  entry->second -= bytes;
+  if (entry->second == 0) now_.labels.erase(entry);
+}
+
+MemorySnapshot MemoryLedger::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  return now_;
+}
+
+void MemoryLedger::mark(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  marks_[name] = now_;
+}
+
+MemorySnapshot MemoryLedger::marked(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto mark = marks_.find(name);
+  ZERO_CHECK(mark != marks_.end(), "the memory ledger has no snapshot \"{}\"; call mark first",
+             name);
+  return mark->second;
+}
+
+std::map<std::string, std::int64_t> MemoryLedger::growth_since(const std::string& name) const {
+  auto growth = difference(marked(name), snapshot());
+  std::erase_if(growth, [](const auto& entry) { return entry.second < 0; });
+  return growth;
+}
+
+std::int64_t MemoryLedger::allocations() const {
+  const std::lock_guard lock(mutex_);
+  return allocations_;
+}
+
+}  // namespace zero

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "device/device.h"
+
+namespace zero::testing {
+
+/// Runs the queued work of a test device's streams on the calling thread, in an order that the
+/// policy picks among those the recorded waits allow. Items of a stream are numbered from 1.
+class Order : public std::enable_shared_from_this<Order> {
+ public:
+  static constexpr int kStreams = 2;
+
+  explicit Order(const StreamOrder& policy);
+
+  void submit(int stream, std::string_view what, Stream::Work work);
+  void wait(int stream, const Event& event);
+  Event record(int stream);
+  void synchronize(int stream);
+  double waited_seconds(int stream) const { return queue(stream).waited_seconds; }
+
+  bool complete(int stream, std::int64_t item) const { return queue(stream).done >= item; }
+  /// Runs what item `item` of `stream` needs, and under the seeded policy perhaps more; rethrows
+  /// the stream's error if it struck at or before `item`.
+  void run_until(int stream, std::int64_t item);
+
+ private:
+  struct Item {
+    std::string what;
+    Stream::Work work;  // empty: a wait for `event`
+    Event event;
+  };
+  struct Queue {
+    std::deque<Item> items;
+    std::int64_t submitted = 0;
+    std::int64_t done = 0;
+    std::exception_ptr error;
+    std::int64_t failed_at = 0;
+    bool running = false;
+    double eagerness = 0;
+    double waited_seconds = 0;
+  };
+
+  Queue& queue(int stream) { return queues_[static_cast<std::size_t>(stream)]; }
+  const Queue& queue(int stream) const { return queues_[static_cast<std::size_t>(stream)]; }
+  void rethrow(int stream) const;
+  void push(int stream, Item item);
+  /// Where the seeded policy may run something.
+  void choose();
+  bool try_head(int stream);
+  bool eligible(int stream) const;
+  void run_head(int stream);
+  /// Runs the head of `stream`, after what it waits for.
+  void force_head(int stream);
+  bool seeded() const { return policy_.policy == StreamOrder::Policy::seeded; }
+  int pick_stream() { return static_cast<int>(random_() % kStreams); }
+
+  StreamOrder policy_;
+  std::mt19937_64 random_;
+  std::int64_t choices_ = 0;
+  bool choosing_ = false;
+  std::array<Queue, kStreams> queues_;
+};
+
+}  // namespace zero::testing
