@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -10,7 +11,8 @@
 
 namespace zero {
 
-/// Which rule changes owned elements, and its constants.
+/// Which rule changes owned elements, and its constants. Doubles, as PyTorch has them: step sizes
+/// are computed in double and rounded to fp32 once.
 struct OptimizerConfig {
   enum class Kind : std::uint8_t {
     adamw,  ///< decoupled weight decay (Loshchilov & Hutter 2019)
@@ -18,11 +20,11 @@ struct OptimizerConfig {
     sgd,    ///< momentum as PyTorch defines it: buf = momentum * buf + g; p -= lr * buf
   };
   Kind kind = Kind::adamw;
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float epsilon = 1e-8F;
-  float weight_decay = 0.01F;  ///< for parameters of no other group
-  float momentum = 0.0F;       ///< sgd
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;  ///< for parameters of no other group
+  double momentum = 0;         ///< sgd
 };
 std::string_view name_of(OptimizerConfig::Kind kind);
 
@@ -32,8 +34,8 @@ struct UpdateArguments {
   std::array<View, 2> moments;  ///< fp32, in and out; the first Optimizer::moments() are used
   View gradient;                ///< fp32, bf16 or fp16
   View compute;                 ///< bf16 or fp16 copy of the result, or empty
-  float learning_rate = 0;
-  float weight_decay = 0;
+  double learning_rate = 0;
+  double weight_decay = 0;
   float gradient_scale = 1;  ///< multiplies the gradient first: clip factor over loss scale
   std::int64_t step = 1;     ///< from 1, for bias correction
 };

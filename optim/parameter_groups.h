@@ -13,19 +13,19 @@ namespace zero {
 /// character).
 struct ParameterGroup {
   std::string pattern;
-  float learning_rate_scale = 1.0F;
-  std::optional<float> weight_decay{};  ///< unset: the optimizer's
+  double learning_rate_scale = 1;
+  std::optional<double> weight_decay{};  ///< unset: the optimizer's
 };
 
 /// What applies to one parameter.
 struct GroupSettings {
-  float learning_rate_scale = 1.0F;
-  float weight_decay = 0.0F;
+  double learning_rate_scale = 1;
+  double weight_decay = 0;
 };
 
 /// The first group whose pattern matches decides; no match gives {1, default_weight_decay}.
 GroupSettings settings_for(const std::vector<ParameterGroup>& groups, std::string_view full_name,
-                           float default_weight_decay);
+                           double default_weight_decay);
 
 /// Whether `text` matches `pattern` ('*', '?').
 bool matches(std::string_view pattern, std::string_view text);

@@ -19,15 +19,15 @@ struct LearningRateSchedule {
              ///< decay)
   };
   Kind kind = Kind::constant;
-  float peak = 1e-3F;  ///< after warm-up
+  double peak = 1e-3;  ///< after warm-up
   std::int64_t warmup_steps =
       0;  ///< linear from peak/warmup_steps (at step 1) to peak (at step warmup_steps)
   std::int64_t total_steps = 0;  ///< linear, cosine, wsd; later steps keep the last value
   std::int64_t decay_steps = 0;  ///< wsd
-  float min_ratio = 0.0F;        ///< final learning rate over peak
+  double min_ratio = 0;          ///< final learning rate over peak
 
   /// Learning rate of optimizer step `step`, counted from 1.
-  float at(std::int64_t step) const;
+  double at(std::int64_t step) const;
   /// Throws zero::Error naming the field that is out of range.
   void validate() const;
 };
