@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/optimizer.h"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "optim/cpu/cpu_optimizer.h"
+#include "optim/update_constants.h"
+
+namespace zero {
+
+namespace {
+
+using Kind = OptimizerConfig::Kind;
+
+// Collects "beta1 is 1 (expected ...)" for every constant that is out of range.
+std::vector<std::string> problems_of(const OptimizerConfig& config) {
+  std::vector<std::string> problems;
+  const auto expect = [&](bool good, std::string_view name, double value, std::string_view range) {
+    if (!good) problems.push_back(fmt::format("{} is {} (expected {})", name, value, range));
+  };
+  const auto fraction = [](double value) { return value >= 0 && value < 1; };
+  const auto size = [](double value) { return value >= 0 && std::isfinite(value); };
+  if (config.kind != Kind::sgd) {
+    expect(fraction(config.beta1), "beta1", config.beta1, "0 or more, below 1");
+    expect(fraction(config.beta2), "beta2", config.beta2, "0 or more, below 1");
+    expect(size(config.epsilon), "epsilon", config.epsilon, "0 or more");
+  } else {
+    expect(fraction(config.momentum), "momentum", config.momentum, "0 or more, below 1");
+  }
+  expect(size(config.weight_decay), "weight_decay", config.weight_decay, "0 or more");
+  return problems;
+}
+
+void check_view(const View& view, std::int64_t count, std::string_view who, std::string_view what) {
+  ZERO_CHECK(view.count() == count, "{}: {} has {} elements, the master values have {}", who, what,
+             view.count(), count);
+}
+
+void check_fp32(const View& view, std::string_view who, std::string_view what) {
+  ZERO_CHECK(view.dtype() == DType::fp32, "{}: {} is {}; expected fp32", who, what,
+             name_of(view.dtype()));
+}
+
+void check_views(const UpdateArguments& a, int moments, std::string_view who) {
+  check_fp32(a.master, who, "the master");
+  for (int i = 0; i < moments; ++i) {
+    const View& moment = a.moments[static_cast<std::size_t>(i)];
+    const std::string what = fmt::format("moment {}", i);
+    check_view(moment, a.master.count(), who, what);
+    check_fp32(moment, who, what);
+  }
+  check_view(a.gradient, a.master.count(), who, "the gradient");
+  const DType gradient = a.gradient.dtype();
+  ZERO_CHECK(gradient == DType::fp32 || gradient == DType::bf16 || gradient == DType::fp16,
+             "{}: the gradient is {}; expected fp32, bf16 or fp16", who, name_of(gradient));
+  if (a.compute.empty()) return;
+  check_view(a.compute, a.master.count(), who, "the compute copy");
+  const DType compute = a.compute.dtype();
+  ZERO_CHECK(compute == DType::bf16 || compute == DType::fp16,
+             "{}: the compute copy is {}; expected bf16 or fp16, or none", who, name_of(compute));
+}
+
+void check_numbers(const UpdateArguments& a, std::string_view who) {
+  ZERO_CHECK(a.step >= 1, "{}: step {}; steps are counted from 1", who, a.step);
+  ZERO_CHECK(std::isfinite(a.learning_rate) && a.learning_rate >= 0,
+             "{}: the learning rate is {}; expected a finite value of 0 or more", who,
+             a.learning_rate);
+  ZERO_CHECK(std::isfinite(a.weight_decay) && a.weight_decay >= 0,
+             "{}: the weight decay is {}; expected a finite value of 0 or more", who,
+             a.weight_decay);
+  ZERO_CHECK(std::isfinite(a.gradient_scale),
+             "{}: the gradient scale is {}; skip the step when the gradient norm is not finite",
+             who, a.gradient_scale);
+}
+
+}  // namespace
+
+std::string_view name_of(OptimizerConfig::Kind kind) {
+  switch (kind) {
+    case Kind::adamw:
+      return "AdamW";
+    case Kind::adam:
+      return "Adam";
+    default:
+      return "SGD";
+  }
+}
+
+void Optimizer::update(Stream& stream, const UpdateArguments& arguments) {
+  const std::string_view who = name_of(config_.kind);
+  check_views(arguments, moments(), who);
+  check_numbers(arguments, who);
+  if (arguments.master.empty()) return;
+  do_update(stream, arguments);
+}
+
+AdamConstants adam_constants(const OptimizerConfig& config, const UpdateArguments& arguments) {
+  const auto step = static_cast<double>(arguments.step);
+  const double correction1 = 1 - std::pow(config.beta1, step);
+  const double correction2 = 1 - std::pow(config.beta2, step);
+  return {.gradient_scale = arguments.gradient_scale,
+          .keep = static_cast<float>(1 - arguments.learning_rate * arguments.weight_decay),
+          .decay = static_cast<float>(arguments.weight_decay),
+          .beta2 = static_cast<float>(config.beta2),
+          .one_minus_beta1 = static_cast<float>(1 - config.beta1),
+          .one_minus_beta2 = static_cast<float>(1 - config.beta2),
+          .correction2 = static_cast<float>(std::sqrt(correction2)),
+          .epsilon = static_cast<float>(config.epsilon),
+          .step_size = static_cast<float>(arguments.learning_rate / correction1)};
+}
+
+SgdConstants sgd_constants(const OptimizerConfig& config, const UpdateArguments& arguments) {
+  return {.gradient_scale = arguments.gradient_scale,
+          .decay = static_cast<float>(arguments.weight_decay),
+          .momentum = static_cast<float>(config.momentum),
+          .learning_rate = static_cast<float>(arguments.learning_rate)};
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Device& device) {
+  const std::vector<std::string> problems = problems_of(config);
+  ZERO_CHECK(problems.empty(), "{}: {}", name_of(config.kind), fmt::join(problems, "; "));
+  ZERO_CHECK(!device.name().starts_with("cuda"),
+             "{}: this build has no optimizer kernels for device \"{}\"; use a CPU device",
+             name_of(config.kind), device.name());
+  return std::make_unique<cpu::CpuOptimizer>(config, device.threads());
+}
+
+}  // namespace zero
