@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace zero {
+
+/// Element types of safetensors files. The order is the format's: files list tensors of later types
+/// first, so that every tensor is aligned to its elements.
+enum class FileType : std::uint8_t {
+  boolean,
+  u8,
+  i8,
+  f8_e5m2,
+  f8_e4m3,
+  f8_e8m0,
+  i16,
+  u16,
+  f16,
+  bf16,
+  i32,
+  u32,
+  f32,
+  c64,
+  f64,
+  i64,
+  u64,
+};
+inline constexpr int kFileTypes = 17;
+
+/// "BOOL", "U8", ..., as headers spell them.
+std::string_view name_of(FileType type);
+/// Bytes of one element.
+std::int64_t size_of(FileType type);
+/// The inverse of name_of; empty for anything else.
+std::optional<FileType> file_type_from_name(std::string_view name);
+/// The file type of an engine element type.
+FileType file_type_of(DType dtype);
+
+/// "[2, 3]"
+std::string shape_text(std::span<const std::int64_t> shape);
+/// Elements of a shape without negative dimensions; empty where they do not fit 63 bits.
+std::optional<std::int64_t> element_count(std::span<const std::int64_t> shape);
+
+/// One tensor of a file.
+struct FileTensor {
+  std::string name;
+  FileType type = FileType::f32;
+  std::vector<std::int64_t> shape;  ///< empty: a scalar
+  std::int64_t begin = 0;           ///< first byte, from the start of the data section
+  std::int64_t end = 0;             ///< behind the last byte
+
+  std::int64_t count() const { return (end - begin) / size_of(type); }
+};
+
+/// What a safetensors file says of itself:
+///     8 bytes: header length, little-endian | header: JSON, padded with spaces | data section
+struct FileHeader {
+  static constexpr std::int64_t kLengthBytes = 8;
+  static constexpr std::int64_t kLargest = 100'000'000;  ///< bytes of JSON that readers accept
+
+  std::vector<FileTensor> tensors;              ///< in the order of their bytes
+  std::map<std::string, std::string> metadata;  ///< free text
+  std::int64_t data_begin = 0;                  ///< file offset of the data section
+};
+
+/// Parses and checks the JSON text of a header; `file_size` is the size of the whole file, `file`
+/// its name for messages. Throws zero::Error naming file, tensor and offset unless the tensors fill
+/// the data section exactly: no overlap, no hole, nothing behind them, each as long as its shape
+/// says.
+FileHeader parse_header(const std::string& file, std::string_view json, std::int64_t file_size);
+
+/// Lays out a file: orders the tensors (type, then name), gives each its bytes. `begin` and `end`
+/// of `tensors` are ignored. Depends on nothing but its arguments. Throws zero::Error on a repeated
+/// or reserved name or sizes that overflow.
+FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata);
+
+/// The first data_begin bytes of a file laid out by lay_out: length and padded JSON.
+std::string header_bytes(const FileHeader& header);
+
+}  // namespace zero

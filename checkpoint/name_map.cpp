@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/name_map.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// Whether `name` is `pattern` with digits, at least one, for every `*`.
+bool matches(std::string_view pattern, std::string_view name) {
+  for (const char expected : pattern) {
+    if (expected != '*') {
+      if (name.empty() || name.front() != expected) return false;
+      name.remove_prefix(1);
+      continue;
+    }
+    const auto end = std::find_if_not(name.begin(), name.end(), is_digit);
+    if (end == name.begin()) return false;
+    name.remove_prefix(static_cast<std::size_t>(end - name.begin()));
+  }
+  return name.empty();
+}
+
+}  // namespace
+
+std::string_view NameMap::bare(std::string_view name) const {
+  if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  return name;
+}
+
+bool NameMap::ignores(std::string_view bare_name) const {
+  return std::any_of(ignored.begin(), ignored.end(),
+                     [&](const std::string& pattern) { return matches(pattern, bare_name); });
+}
+
+const NameMap::Alias* NameMap::alias(std::string_view bare_name) const {
+  const auto found = std::find_if(aliases.begin(), aliases.end(),
+                                  [&](const Alias& entry) { return entry.name == bare_name; });
+  return found == aliases.end() ? nullptr : &*found;
+}
+
+std::string NameMap::ignored_text() const {
+  std::vector<std::string> all = ignored;
+  for (const Alias& entry : aliases) all.push_back(entry.name);
+  return all.empty() ? "none" : fmt::format("{}", fmt::join(all, ", "));
+}
+
+namespace names {
+
+NameMap plain() { return {.family = "plain"}; }
+
+NameMap gpt2() {
+  return {.family = "gpt2",
+          .prefix = "transformer.",
+          .ignored = {"h.*.attn.bias", "h.*.attn.masked_bias"},
+          .aliases = {{"lm_head.weight", "wte.weight"}}};
+}
+
+}  // namespace names
+
+}  // namespace zero

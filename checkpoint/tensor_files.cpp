@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/tensor_files.h"
+
+#include <charconv>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/file.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_parts.h"
+#include "collectives/store.h"
+
+namespace zero {
+namespace {
+
+constexpr std::string_view kDone = "done";
+
+/// Runs `work`; kDone, or why it failed.
+std::string outcome(const std::function<void()>& work) {
+  try {
+    work();
+    return std::string(kDone);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "failed with an exception of unknown type";
+  }
+}
+
+/// Throws on all ranks unless the parts of all ranks are as many elements as the tensors have.
+void check_cover(const Ranks& ranks, std::span<const LogicalTensor> tensors,
+                 std::string_view purpose) {
+  std::int64_t mine = 0;
+  std::int64_t whole = 0;
+  for (const LogicalTensor& tensor : tensors) {
+    whole += element_count(tensor.shape).value_or(0);
+    for (const LogicalTensor::Part& part : tensor.parts) mine += part.values.count();
+  }
+  std::int64_t listed = 0;
+  for (const std::string& text :
+       exchange(ranks.communicator, ranks.device, std::to_string(mine), purpose)) {
+    listed += std::stoll(text);
+  }
+  ZERO_CHECK(listed == whole, "{}: the ranks list {} elements, expected each of {} once", purpose,
+             listed, whole);
+}
+
+}  // namespace
+
+void together(const Ranks& ranks, std::string_view purpose, const std::function<void()>& work) {
+  const std::vector<std::string> outcomes =
+      exchange(ranks.communicator, ranks.device, outcome(work), purpose);
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    ZERO_CHECK(outcomes[rank] == kDone, "[rank {}] {}: {}", rank, purpose, outcomes[rank]);
+  }
+}
+
+void load_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
+                  const std::string& path, const NameMap& names) {
+  std::optional<SafetensorsReader> file;
+  FileMatch match;
+  together(ranks, "load_weights", [&] {
+    file.emplace(path);
+    match = match_file(*file, tensors, names);
+    check_aliases(*file, tensors, match);
+  });
+  together(ranks, "load_weights", [&] { read_parts(*file, tensors, match); });
+}
+
+void save_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
+                  const std::string& path) {
+  constexpr std::string_view kPurpose = "save_weights";
+  const bool first = ranks.communicator.rank() == 0;
+  const std::string partial = path + ".partial";
+  check_cover(ranks, tensors, kPurpose);
+  std::optional<SafetensorsWriter> file;
+  bool made = false;
+  try {
+    together(ranks, kPurpose, [&] {
+      if (!first) return;
+      check_target(path);
+      check_target(partial);
+      made = true;
+      file = SafetensorsWriter::create(partial, layout_of(tensors));
+    });
+    together(ranks, kPurpose, [&] {
+      if (!first) file = SafetensorsWriter::open(partial, layout_of(tensors));
+      write_parts(*file, tensors);
+      file->finish();
+    });
+    together(ranks, kPurpose, [&] {
+      if (first) replace_file(partial, path);
+    });
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (made) std::filesystem::remove(partial, ignored);
+    throw;
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/name_map.h"
+#include "engine/engine.h"
+
+namespace zero {
+
+/// The ranks that move one set of logical tensors together, and where their agreements run.
+struct Ranks {
+  Communicator& communicator;
+  Device& device;
+};
+
+/// Runs `work` on this rank and returns once every rank has run its own. Where any failed, every
+/// rank throws the same zero::Error: the first failing rank's, with its number. So no rank goes on
+/// alone and none waits for one that has thrown. Collective, blocks the host. `work` must not
+/// communicate.
+void together(const Ranks& ranks, std::string_view purpose, const std::function<void()>& work);
+
+/// Fills the parts of `tensors` from the safetensors file at `path`: each rank reads the bytes of
+/// its own elements alone. Nothing has changed when the file does not fit `tensors`. Collective.
+void load_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
+                  const std::string& path, const NameMap& names);
+
+/// Writes `tensors`, whose parts cover each element once over all ranks, to `path` as fp32: each
+/// rank its own elements, into `path`.partial, which takes the place of `path` when all ranks have
+/// succeeded; a failure leaves `path` as it was. Every rank must see the directory. The file
+/// depends on names, shapes and values alone. Collective.
+void save_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
+                  const std::string& path);
+
+}  // namespace zero

@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/tensor_parts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/convert.h"
+
+namespace zero {
+namespace {
+
+/// Elements moved at a time where dtypes differ: the only memory that reading and writing take.
+constexpr std::int64_t kChunk = std::int64_t{1} << 18;
+
+bool readable(FileType type) {
+  return type == FileType::f32 || type == FileType::bf16 || type == FileType::f16;
+}
+
+void check_source(const SafetensorsReader& file, const FileTensor& found,
+                  const LogicalTensor& expected) {
+  ZERO_CHECK(found.shape == expected.shape, "{}: tensor \"{}\": found shape {}, expected {}",
+             file.path(), found.name, shape_text(found.shape), shape_text(expected.shape));
+  ZERO_CHECK(readable(found.type), "{}: tensor \"{}\": found dtype {}, expected F32, BF16 or F16",
+             file.path(), found.name, name_of(found.type));
+}
+
+/// Throws unless `part` is inside `tensor`.
+void check_part(const LogicalTensor& tensor, const LogicalTensor::Part& part) {
+  const std::int64_t count = element_count(tensor.shape).value_or(-1);
+  ZERO_CHECK(part.begin >= 0 && part.begin <= count - part.values.count(),
+             "tensor \"{}\" of {} elements has a part of {} elements from {} on", tensor.name,
+             count, part.values.count(), part.begin);
+}
+
+std::span<std::byte> bytes_of(const View& view) {
+  return {static_cast<std::byte*>(view.data()), static_cast<std::size_t>(view.bytes())};
+}
+
+/// Calls body(begin, count) for runs of at most kChunk of `total` elements.
+template <typename Body>
+void for_chunks(std::int64_t total, const Body& body) {
+  for (std::int64_t begin = 0; begin < total; begin += kChunk) {
+    body(begin, std::min(kChunk, total - begin));
+  }
+}
+
+void read_part(const SafetensorsReader& file, const FileTensor& source,
+               const LogicalTensor::Part& part, std::vector<std::byte>& staging) {
+  if (source.type == file_type_of(part.values.dtype())) {
+    file.read(source, part.begin, bytes_of(part.values));
+    return;
+  }
+  for_chunks(part.values.count(), [&](std::int64_t begin, std::int64_t count) {
+    staging.resize(static_cast<std::size_t>(count * size_of(source.type)));
+    file.read(source, part.begin + begin, staging);
+    decode(source.type, staging, part.values.slice(begin, count));
+  });
+}
+
+/// Throws unless elements [begin, begin + count) of two tensors of a file are equal as numbers.
+void check_equal(const SafetensorsReader& file, const FileTensor& one, const FileTensor& other,
+                 const LogicalTensor::Part& part) {
+  std::vector<float> values[2];
+  std::vector<std::byte> staging;
+  for_chunks(part.values.count(), [&](std::int64_t begin, std::int64_t count) {
+    for (int i = 0; i < 2; ++i) {
+      const FileTensor& source = i == 0 ? one : other;
+      staging.resize(static_cast<std::size_t>(count * size_of(source.type)));
+      values[i].resize(static_cast<std::size_t>(count));
+      file.read(source, part.begin + begin, staging);
+      decode(source.type, staging, View::of(std::span(values[i])));
+    }
+    for (std::size_t i = 0; i < values[0].size(); ++i) {
+      const std::int64_t element = part.begin + begin + static_cast<std::int64_t>(i);
+      ZERO_CHECK(std::memcmp(&values[0][i], &values[1][i], sizeof(float)) == 0,
+                 "{}: tensor \"{}\" (element {}, offset {}): found {}, expected {} as in \"{}\": "
+                 "the model has one tensor for both",
+                 file.path(), one.name, element, file.offset_of(one, element), values[0][i],
+                 values[1][i], other.name);
+    }
+  });
+}
+
+}  // namespace
+
+FileMatch match_file(const SafetensorsReader& file, std::span<const LogicalTensor> tensors,
+                     const NameMap& names) {
+  std::unordered_map<std::string_view, std::size_t> wanted;
+  for (std::size_t i = 0; i < tensors.size(); ++i) wanted.emplace(names.bare(tensors[i].name), i);
+
+  FileMatch match{std::vector<const FileTensor*>(tensors.size(), nullptr), {}};
+  for (const FileTensor& found : file.header().tensors) {
+    const std::string_view bare = names.bare(found.name);
+    if (const auto at = wanted.find(bare); at != wanted.end()) {
+      const FileTensor*& source = match.sources[at->second];
+      ZERO_CHECK(!source, "{}: tensors \"{}\" and \"{}\" are both \"{}\" of the model", file.path(),
+                 source->name, found.name, tensors[at->second].name);
+      check_source(file, found, tensors[at->second]);
+      source = &found;
+      continue;
+    }
+    const NameMap::Alias* alias = names.alias(bare);
+    const auto same = alias ? wanted.find(alias->tensor) : wanted.end();
+    if (same != wanted.end()) {
+      check_source(file, found, tensors[same->second]);
+      match.aliases.push_back({&found, same->second});
+      continue;
+    }
+    ZERO_CHECK(names.ignores(bare),
+               "{}: tensor \"{}\": found {} {}, expected no tensor of that name: the model has {} "
+               "others, and what is left out by name is {}",
+               file.path(), found.name, name_of(found.type), shape_text(found.shape),
+               tensors.size(), names.ignored_text());
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    ZERO_CHECK(match.sources[i],
+               "{}: tensor \"{}\": found none of that name among {} (with or without \"{}\"), "
+               "expected shape {}",
+               file.path(), tensors[i].name, file.header().tensors.size(), names.prefix,
+               shape_text(tensors[i].shape));
+  }
+  return match;
+}
+
+void check_aliases(const SafetensorsReader& file, std::span<const LogicalTensor> tensors,
+                   const FileMatch& match) {
+  for (const FileMatch::Alias& alias : match.aliases) {
+    for (const LogicalTensor::Part& part : tensors[alias.tensor].parts) {
+      check_part(tensors[alias.tensor], part);
+      check_equal(file, *alias.source, *match.sources[alias.tensor], part);
+    }
+  }
+}
+
+void read_parts(const SafetensorsReader& file, std::span<const LogicalTensor> tensors,
+                const FileMatch& match) {
+  std::vector<std::byte> staging;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (const LogicalTensor::Part& part : tensors[i].parts) {
+      check_part(tensors[i], part);
+      read_part(file, *match.sources[i], part, staging);
+    }
+  }
+}
+
+FileHeader layout_of(std::span<const LogicalTensor> tensors) {
+  std::vector<FileTensor> listed;
+  for (const LogicalTensor& tensor : tensors) {
+    listed.push_back({tensor.name, FileType::f32, tensor.shape, 0, 0});
+  }
+  // Hugging Face's loader refuses a file without it.
+  return lay_out(std::move(listed), {{"format", "pt"}});
+}
+
+void write_parts(const SafetensorsWriter& file, std::span<const LogicalTensor> tensors) {
+  std::vector<float> staging;
+  for (const LogicalTensor& tensor : tensors) {
+    for (const LogicalTensor::Part& part : tensor.parts) {
+      check_part(tensor, part);
+      if (part.values.dtype() == DType::fp32) {
+        file.write(tensor.name, part.begin, bytes_of(part.values));
+        continue;
+      }
+      for_chunks(part.values.count(), [&](std::int64_t begin, std::int64_t count) {
+        staging.resize(static_cast<std::size_t>(count));
+        decode(file_type_of(part.values.dtype()), bytes_of(part.values.slice(begin, count)),
+               View::of(std::span(staging)));
+        file.write(tensor.name, part.begin + begin, std::as_bytes(std::span(staging)));
+      });
+    }
+  }
+}
+
+}  // namespace zero
