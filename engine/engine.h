@@ -20,7 +20,15 @@
 
 namespace zero {
 
+class Engine;
 class EngineCore;
+enum class WaitSite : std::uint8_t;
+
+namespace testing {
+/// Leaves one of the engine's waits out (engine/waits.h), or none: to see that a lazy or permuted
+/// stream notices.
+void skip_wait(Engine& engine, std::optional<WaitSite> site);
+}  // namespace testing
 
 /// A registered unit.
 struct UnitId {
@@ -58,6 +66,8 @@ struct StepReport {
   /// First parameter (in registration order) with a NaN or infinite gradient. The update was
   /// skipped.
   std::optional<std::string> nonfinite{};
+  /// The lowest rank whose loss was not finite; else the owner of that gradient; -1: none.
+  int nonfinite_rank = -1;
   double exposed_seconds =
       0;                     ///< time the compute stream waited for collectives since the last step
   TrafficCounter traffic{};  ///< bytes this step used, per kind of collective
@@ -121,7 +131,7 @@ class Engine {
   const Schedule& schedule() const;
   /// Unit names, in registration order.
   std::vector<std::string> unit_names() const;
-  /// Exposed seconds per compute step of the schedule since the last step().
+  /// Exposed seconds per compute step of the schedule in the last optimizer step.
   std::vector<double> exposed_by_use() const;
   std::int64_t parameter_count() const;  ///< logical elements, frozen ones included
   std::int64_t padding_count() const;    ///< padding elements of all flat layouts
@@ -145,6 +155,7 @@ class Engine {
   std::uint64_t state_hash();
 
  private:
+  friend void testing::skip_wait(Engine& engine, std::optional<WaitSite> site);
   std::unique_ptr<EngineCore> core_;
 };
 

@@ -26,9 +26,9 @@ class ParameterLease {
   /// By position in the unit's list.
   View at(int index) const;
 
- protected:
+ private:
   friend class EngineCore;
-  ParameterLease(EngineCore& core, int step) : core_(&core), step_(step), unwinding_(0) {}
+  ParameterLease(EngineCore& core, int step);
   EngineCore* core_;
   int step_;       ///< compute step in the schedule
   int unwinding_;  ///< std::uncaught_exceptions() when taken

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine.h"
+
+#include "engine/engine_core.h"
+
+namespace zero {
+
+std::string_view name_of(ReductionPolicy policy) {
+  return policy == ReductionPolicy::boundary ? "boundary" : "every_micro_batch";
+}
+
+Engine::Engine(Communicator& communicator, Device& device, EngineOptions options)
+    : core_(std::make_unique<EngineCore>(communicator, device, std::move(options))) {}
+Engine::~Engine() = default;
+
+UnitId Engine::add_unit(std::string name, std::vector<ParameterSpec> parameters) {
+  return core_->add_unit(std::move(name), std::move(parameters));
+}
+void Engine::seal(SealOptions options) { core_->seal(std::move(options)); }
+ParameterLease Engine::forward(UnitId unit) { return core_->forward(unit); }
+GradientLease Engine::backward(UnitId unit) { return core_->backward(unit); }
+StepReport Engine::step(const StepOptions& options) { return core_->step(options); }
+void Engine::begin_evaluation() { core_->set_evaluation(true); }
+void Engine::end_evaluation() { core_->set_evaluation(false); }
+
+int Engine::stage() const { return core_->options().stage; }
+const EngineOptions& Engine::options() const { return core_->options(); }
+Communicator& Engine::communicator() { return core_->communicator(); }
+Device& Engine::device() { return core_->device(); }
+const Schedule& Engine::schedule() const { return core_->schedule(); }
+std::vector<std::string> Engine::unit_names() const { return core_->unit_names(); }
+std::vector<double> Engine::exposed_by_use() const { return core_->exposed_by_use(); }
+
+std::int64_t Engine::parameter_count() const {
+  std::int64_t count = 0;
+  for (const Unit& unit : core_->units()) {
+    for (const ParameterSpec& spec : unit.specs) count += spec.count();
+  }
+  return count;
+}
+
+std::int64_t Engine::padding_count() const {
+  std::int64_t count = 0;
+  for (const Unit& unit : core_->units()) {
+    for (const Segment& segment : unit.segments) count += segment.layout.padding();
+  }
+  return count;
+}
+
+TrafficCounter Engine::planned_traffic() const { return core_->planned_traffic(); }
+std::vector<LogicalTensor> Engine::state(StateKind kind) { return core_->state(kind); }
+void Engine::read(std::string_view name, StateKind kind, View out) { core_->read(name, kind, out); }
+void Engine::write(std::string_view name, StateKind kind, View values) {
+  core_->write(name, kind, values);
+}
+void Engine::publish_parameters() { core_->publish_parameters(); }
+std::int64_t Engine::steps_done() const { return core_->steps_done(); }
+std::uint64_t Engine::state_hash() { return core_->state_hash(); }
+
+void testing::skip_wait(Engine& engine, std::optional<WaitSite> site) {
+  engine.core_->waits().skip(site);
+}
+
+}  // namespace zero

@@ -1,0 +1,321 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/checked_math.h"
+#include "engine/agreement.h"
+
+namespace zero {
+
+EngineCore::EngineCore(Communicator& communicator, Device& device, EngineOptions options)
+    : communicator_(communicator, RecordingCommunicator::Keep::counts),
+      device_(device),
+      options_(std::move(options)),
+      gradient_dtype_(options_.gradient.value_or(options_.compute)),
+      optimizer_(make_optimizer(options_.optimizer, device)) {
+  check_options();
+}
+
+/// Work in flight uses the buffers: let it end before they go. Errors of dropped work are of no
+/// interest any more.
+EngineCore::~EngineCore() {
+  try {
+    synchronize();
+  } catch (...) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
+void EngineCore::check_options() const {
+  ZERO_CHECK(options_.stage >= 0 && options_.stage <= 3,
+             "engine: stage is {}, expected 0, 1, 2 or 3", options_.stage);
+  ZERO_CHECK(options_.compute == DType::fp32 || options_.compute == DType::bf16,
+             "engine: compute dtype is {}, expected fp32 or bf16", name_of(options_.compute));
+  ZERO_CHECK(gradient_dtype_ == DType::fp32 || gradient_dtype_ == options_.compute,
+             "engine: gradient dtype is {}, expected fp32 or the compute dtype {}",
+             name_of(gradient_dtype_), name_of(options_.compute));
+  ZERO_CHECK(options_.reduction == ReductionPolicy::every_micro_batch || options_.stage <= 1,
+             "engine: reduction \"boundary\" keeps a full gradient accumulator, which stage {} "
+             "exists to avoid; use stage 0 "
+             "or 1, or reduction \"every_micro_batch\"",
+             options_.stage);
+  ZERO_CHECK(options_.gradient_clipping >= 0,
+             "engine: gradient_clipping is {}, expected 0 (none) or more",
+             options_.gradient_clipping);
+  const ScheduleLimits& limits = options_.limits;
+  ZERO_CHECK(limits.prefetch_elements >= 0 && limits.live_elements >= 0 &&
+                 limits.persistence_threshold >= 0 && limits.reuse_distance >= 0,
+             "engine: schedule limits must not be negative (prefetch {}, live {}, persistence {}, "
+             "reuse {})",
+             limits.prefetch_elements, limits.live_elements, limits.persistence_threshold,
+             limits.reuse_distance);
+  ZERO_CHECK(limits.reduce_bucket_elements > 0,
+             "engine: reduce_bucket_elements is {}, expected at least 1",
+             limits.reduce_bucket_elements);
+}
+
+void EngineCore::check_sealed(std::string_view call) const {
+  ZERO_CHECK(sealed_, "[rank {}] {}: the engine is not sealed; call seal() first",
+             communicator_.rank(), call);
+}
+
+UnitId EngineCore::add_unit(std::string name, std::vector<ParameterSpec> parameters) {
+  ZERO_CHECK(!sealed_, "add_unit({}): the engine is sealed; register all units before seal()",
+             name);
+  ZERO_CHECK(!name.empty(), "add_unit: a unit needs a name");
+  Unit unit;
+  unit.name = std::move(name);
+  std::set<std::string> names;
+  for (const Unit& other : units_) {
+    ZERO_CHECK(other.name != unit.name, "add_unit({}): a unit of that name exists", unit.name);
+    names.insert(other.full_names.begin(), other.full_names.end());
+  }
+  for (const ParameterSpec& spec : parameters) {
+    ZERO_CHECK(!spec.name.empty(), "add_unit({}): a parameter needs a name", unit.name);
+    unit.full_names.push_back(spec.full_name.empty() ? unit.name + "." + spec.name
+                                                     : spec.full_name);
+    ZERO_CHECK(names.insert(unit.full_names.back()).second,
+               "add_unit({}): parameter \"{}\" is registered twice", unit.name,
+               unit.full_names.back());
+    static_cast<void>(spec.count());  // throws on a shape that cannot be
+  }
+  unit.specs = std::move(parameters);
+  units_.push_back(std::move(unit));
+  return {static_cast<int>(units_.size()) - 1};
+}
+
+std::vector<UnitUse> EngineCore::declared_uses(const SealOptions& options) const {
+  std::vector<UnitUse> uses;
+  if (options.order.empty()) {
+    const int count = static_cast<int>(units_.size());
+    for (int unit = 0; unit < count; ++unit) uses.push_back({unit, Phase::forward});
+    for (int unit = count - 1; unit >= 0; --unit) uses.push_back({unit, Phase::backward});
+  }
+  for (const Use& use : options.order) {
+    ZERO_CHECK(use.unit.index >= 0 && use.unit.index < static_cast<int>(units_.size()),
+               "seal: the order uses unit {}, but {} units are registered", use.unit.index,
+               units_.size());
+    uses.push_back({use.unit.index, use.phase, use.needs_parameters});
+  }
+  return uses;
+}
+
+void EngineCore::check_uses(const std::vector<UnitUse>& uses) const {
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    const bool backward = std::any_of(uses.begin(), uses.end(), [&](const UnitUse& use) {
+      return use.unit == static_cast<int>(i) && use.phase != Phase::forward;
+    });
+    ZERO_CHECK(backward || units_[i].trainable() == nullptr,
+               "seal: unit \"{}\" has trainable parameters but no backward use in the order; "
+               "declare one or freeze them",
+               units_[i].name);
+  }
+}
+
+void EngineCore::seal(SealOptions options) {
+  ZERO_CHECK(!sealed_, "seal: the engine is sealed already");
+  ZERO_CHECK(!units_.empty(), "seal: no unit is registered");
+  ZERO_CHECK(options.accumulation_steps >= 1, "seal: accumulation_steps is {}, expected at least 1",
+             options.accumulation_steps);
+  accumulation_steps_ = options.accumulation_steps;
+  for (Unit& unit : units_) {
+    unit.lay_out(communicator_.size(), options_.limits.persistence_threshold);
+    asked_.emplace_back(unit.specs.size(), 0);
+  }
+  const std::vector<UnitUse> uses = declared_uses(options);
+  check_uses(uses);
+  const EngineResources resources{
+      communicator_,      device_, options_, gradient_dtype_, optimizer_->moments(),
+      accumulation_steps_};
+  sharding_ = make_sharding(resources);
+  reducer_ = std::make_unique<GradientReducer>(resources, *sharding_, waits_);
+  make_schedules(uses);
+  check_agreement();
+  for (Unit& unit : units_) {
+    for (Segment& segment : unit.segments) sharding_->allocate(segment, unit.name);
+    plan_updates(unit);
+  }
+  reducer_->allocate(units_);
+  const std::int64_t bytes =
+      std::max(training_.schedule.arena_bytes, evaluation_.schedule.arena_bytes);
+  arena_ = communicator_.allocate(device_, bytes, DType::u8, MemoryClass::gathered, "windows");
+  for (Drive* drive : {&training_, &evaluation_}) {
+    drive->arena = std::make_unique<WindowArena>(drive->schedule, arena_.view(), waits_);
+  }
+  sums_ = device_.allocate(2 * ExactSum::kLimbs, DType::i64, MemoryClass::communication,
+                           "norm and loss");
+  sealed_ = true;
+  initialise_values();
+  for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], true);
+  for (const int unit : order_) issue_begin(unit);
+}
+
+ScheduleInput EngineCore::schedule_input(const std::vector<UnitUse>& uses) const {
+  ScheduleInput input{uses, {}, options_.limits};
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    UnitSize size;
+    for (const Segment& segment : units_[i].segments)
+      size.gathered_elements += sharding_->window_elements(segment);
+    size.gathered_bytes = size.gathered_elements * size_of(options_.compute);
+    const Segment* trainable = units_[i].trainable();
+    const bool shared = shared_[i] != 0;
+    if (trainable != nullptr && !sharding_->direct_gradients(shared)) {
+      size.gradient_bytes = trainable->layout.padded() * size_of(reducer_->window_dtype(shared));
+    }
+    input.units.push_back(size);
+  }
+  return input;
+}
+
+void EngineCore::make_schedules(const std::vector<UnitUse>& uses) {
+  std::vector<int> backward_uses(units_.size(), 0);
+  std::vector<UnitUse> forward_uses;
+  for (const UnitUse& use : uses) {
+    if (std::find(order_.begin(), order_.end(), use.unit) == order_.end())
+      order_.push_back(use.unit);
+    if (use.phase != Phase::forward) ++backward_uses[static_cast<std::size_t>(use.unit)];
+    if (use.phase != Phase::backward)
+      forward_uses.push_back({use.unit, Phase::forward, use.needs_parameters});
+  }
+  for (const int count : backward_uses) shared_.push_back(count > 1 ? 1 : 0);
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    if (std::find(order_.begin(), order_.end(), unit) == order_.end()) order_.push_back(unit);
+  }
+  training_.schedule = make_schedule(schedule_input(uses));
+  evaluation_.schedule = make_schedule(schedule_input(forward_uses));
+  exposed_.assign(uses.size(), 0.0);
+  rewritable_.resize(units_.size());
+}
+
+/// Neighbours in the layout with equal settings are updated in one call; padding between them stays
+/// zero.
+void EngineCore::plan_updates(Unit& unit) const {
+  Segment* segment = unit.trainable();
+  if (segment == nullptr) return;
+  std::vector<std::pair<std::int64_t, GroupSettings>>
+      starts;  // flat begin of each parameter, in layout order
+  for (const Placement& placement : segment->layout.placements()) {
+    const auto parameter =
+        static_cast<std::size_t>(segment->parameters[static_cast<std::size_t>(placement.index)]);
+    starts.emplace_back(placement.begin, settings_for(options_.groups, unit.full_names[parameter],
+                                                      options_.optimizer.weight_decay));
+  }
+  std::stable_sort(starts.begin(), starts.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const std::int64_t low = segment->state_begin;
+  const std::int64_t high = low + segment->master.count();
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const std::int64_t end = i + 1 < starts.size() ? starts[i + 1].first : segment->layout.padded();
+    const std::int64_t begin = std::clamp(starts[i].first, low, high);
+    const std::int64_t stop = std::clamp(end, low, high);
+    if (begin == stop) continue;
+    const GroupSettings& settings = starts[i].second;
+    std::vector<UpdateRun>& runs = segment->runs;
+    if (!runs.empty() && runs.back().learning_rate_scale == settings.learning_rate_scale &&
+        runs.back().weight_decay == settings.weight_decay) {
+      runs.back().count = stop - low - runs.back().begin;
+    } else {
+      runs.push_back(
+          {begin - low, stop - begin, settings.learning_rate_scale, settings.weight_decay});
+    }
+  }
+}
+
+void EngineCore::initialise_values() {
+  for (Unit& unit : units_) {
+    for (Segment& segment : unit.segments) initialise_segment(unit, segment);
+  }
+}
+
+/// Writes initial values of the extent this rank updates (its shard, for frozen parameters) and
+/// rounds them to the compute copy.
+void EngineCore::initialise_segment(Unit& unit, Segment& segment) {
+  constexpr std::int64_t kChunk = 1 << 16;
+  const bool whole =
+      !segment.full.empty() &&
+      (segment.trainable ? segment.master.count() == segment.full.count() : options_.stage == 0);
+  const View compute = whole ? segment.full : segment.shard;
+  const std::int64_t low = whole ? 0 : segment.layout.shard() * communicator_.rank();
+  const Buffer scratch =
+      segment.master.empty()
+          ? device_.allocate(kChunk, DType::fp32, MemoryClass::staging, "initial values")
+          : Buffer();
+  for (const Placement& placement : segment.layout.placements()) {
+    const auto parameter =
+        static_cast<std::size_t>(segment.parameters[static_cast<std::size_t>(placement.index)]);
+    const std::int64_t end = std::min(placement.begin + placement.count, low + compute.count());
+    for (std::int64_t begin = std::max(placement.begin, low); begin < end; begin += kChunk) {
+      const std::int64_t count = std::min(kChunk, end - begin);
+      const View values = segment.master.empty() ? scratch.slice(0, count)
+                                                 : segment.master.slice(begin - low, count);
+      const ParameterSpec& spec = unit.specs[parameter];
+      device_.compute().submit("initialise", [=, &name = unit.full_names[parameter],
+                                              seed = options_.seed, init = spec.init] {
+        initialise(init, seed, name, begin - placement.begin, values.as<float>());
+      });
+      const View copy = compute.slice(begin - low, count);
+      if (copy.data() != values.data()) device_.kernels().convert(device_.compute(), values, copy);
+    }
+  }
+  if (!scratch.empty()) device_.compute().synchronize();
+}
+
+void EngineCore::check_agreement() {
+  if (!device_.has_memory()) return;
+  require_agreement(communicator_, device_, "seal", describe());
+}
+
+std::string EngineCore::describe() const {
+  const ScheduleLimits& l = options_.limits;
+  const OptimizerConfig& o = options_.optimizer;
+  std::string text;
+  const auto line = [&text](std::string_view key, const auto& value) {
+    text += fmt::format("{}: {}\n", key, value);
+  };
+  line("stage", options_.stage);
+  line("compute dtype", name_of(options_.compute));
+  line("gradient dtype", name_of(gradient_dtype_));
+  line("reduction", name_of(options_.reduction));
+  line("seed", options_.seed);
+  line("gradient_clipping", options_.gradient_clipping);
+  line("accumulation_steps", accumulation_steps_);
+  line("overlap", options_.overlap);
+  line("optimizer",
+       fmt::format("{} beta1={} beta2={} epsilon={} weight_decay={} momentum={}", name_of(o.kind),
+                   o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum));
+  for (const ParameterGroup& group : options_.groups) {
+    line("parameter group",
+         fmt::format("{} scale={} weight_decay={}", group.pattern, group.learning_rate_scale,
+                     group.weight_decay ? fmt::format("{}", *group.weight_decay) : "default"));
+  }
+  line("limits", fmt::format("prefetch={} live={} persistence={} reuse={} reduce_bucket={}",
+                             l.prefetch_elements, l.live_elements, l.persistence_threshold,
+                             l.reuse_distance, l.reduce_bucket_elements));
+  for (const Unit& unit : units_) {
+    for (std::size_t i = 0; i < unit.specs.size(); ++i) {
+      const ParameterSpec& spec = unit.specs[i];
+      line(fmt::format("unit {} parameter {}", unit.name, i),
+           fmt::format("{} [{}] init={}({},{}) {}", unit.full_names[i], fmt::join(spec.shape, ", "),
+                       static_cast<int>(spec.init.kind), spec.init.a, spec.init.b,
+                       spec.trainable ? "trainable" : "frozen"));
+    }
+  }
+  line("schedule", fmt::format("{:016x}", training_.schedule.hash()));
+  line("SIMD target", simd_target());
+  return text;
+}
+
+const Schedule& EngineCore::schedule() const {
+  check_sealed("schedule");
+  return training_.schedule;
+}
+
+std::vector<std::string> EngineCore::unit_names() const {
+  std::vector<std::string> names;
+  for (const Unit& unit : units_) names.push_back(unit.name);
+  return names;
+}
+
+}  // namespace zero

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/recording.h"
+#include "engine/engine.h"
+#include "engine/gradient_reducer.h"
+#include "engine/sharding.h"
+#include "engine/unit.h"
+#include "engine/waits.h"
+#include "engine/window_arena.h"
+
+namespace zero {
+
+/// What Engine hides: the units and their storage, the schedules and where in them the run is, and
+/// the parts that do the work. engine_core.cpp builds and seals, engine_lease.cpp drives the
+/// schedule, engine_step.cpp ends a step, engine_state.cpp enumerates.
+class EngineCore {
+ public:
+  EngineCore(Communicator& communicator, Device& device, EngineOptions options);
+  ~EngineCore();
+
+  UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
+  void seal(SealOptions options);
+
+  // Leases (engine_lease.cpp).
+  ParameterLease forward(UnitId unit);
+  GradientLease backward(UnitId unit);
+  View parameter(int step, int index) const;
+  View gradient(int step, int index);
+  const Unit& unit_of(int step) const;
+  bool accumulates(int step) const;
+  void end_lease(int step, bool unwinding, bool gradients) noexcept;
+  void set_evaluation(bool on);
+
+  // The end of a step (engine_step.cpp).
+  StepReport step(const StepOptions& options);
+  TrafficCounter planned_traffic() const;
+
+  // State (engine_state.cpp).
+  std::vector<LogicalTensor> state(StateKind kind);
+  void read(std::string_view name, StateKind kind, View out);
+  void write(std::string_view name, StateKind kind, View values);
+  void publish_parameters();
+  std::uint64_t state_hash();
+
+  const EngineOptions& options() const { return options_; }
+  Communicator& communicator() { return communicator_; }
+  Device& device() { return device_; }
+  const Schedule& schedule() const;
+  const std::vector<Unit>& units() const { return units_; }
+  std::vector<std::string> unit_names() const;
+  const std::vector<double>& exposed_by_use() const { return last_exposed_; }
+  std::int64_t steps_done() const { return steps_done_; }
+  Waits& waits() { return waits_; }
+
+ private:
+  /// A schedule and the guards of its windows.
+  struct Drive {
+    Schedule schedule;
+    std::unique_ptr<WindowArena> arena;
+  };
+
+  void check_options() const;
+  void check_sealed(std::string_view call) const;
+  std::vector<UnitUse> declared_uses(const SealOptions& options) const;
+  void check_uses(const std::vector<UnitUse>& uses) const;
+  ScheduleInput schedule_input(const std::vector<UnitUse>& uses) const;
+  void make_schedules(const std::vector<UnitUse>& uses);
+  void plan_updates(Unit& unit) const;
+  void initialise_values();
+  void initialise_segment(Unit& unit, Segment& segment);
+  void check_agreement();
+  std::string describe() const;
+
+  int enter(UnitId unit, bool gradients);
+  void prepare_gradients(const ScheduleStep& step);
+  View gradient_base(const ScheduleStep& step) const;
+  void zero_padding(const Segment& segment, View base);
+  void finish_gradients(const ScheduleStep& step);
+  void issue_gather(int window);
+  void issue_begin(int unit);
+  void publish(Unit& unit, bool frozen_too);
+  void settle();
+  void end_micro_batch();
+  void synchronize();
+  void raise_failure();
+  Drive& drive() { return evaluating_ ? evaluation_ : training_; }
+  const Drive& drive() const { return evaluating_ ? evaluation_ : training_; }
+
+  ExactSum reduce_norm_and_loss(std::span<const double> losses, ExactSum& loss);
+  void find_nonfinite(std::span<const double> losses, StepReport& report);
+  void update(Unit& unit, const StepOptions& options, float gradient_scale);
+  View own_part(const Segment& segment, StateKind kind) const;
+  std::pair<int, int> find_parameter(std::string_view name) const;
+
+  RecordingCommunicator communicator_;
+  Device& device_;
+  EngineOptions options_;
+  DType gradient_dtype_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Waits waits_;
+  std::vector<Unit> units_;
+  std::vector<int> order_;    ///< units by first use: the order of updates
+  std::vector<char> shared_;  ///< per unit: its gradient is summed over several uses
+  std::unique_ptr<Sharding> sharding_;
+  std::unique_ptr<GradientReducer> reducer_;
+  Buffer arena_;
+  Buffer sums_;  ///< i64 limbs of norm and loss, and agreement values
+  Drive training_;
+  Drive evaluation_;
+  bool sealed_ = false;
+  bool evaluating_ = false;
+  int accumulation_steps_ = 1;
+
+  int cursor_ = 0;       ///< next compute step
+  int micro_batch_ = 0;  ///< micro-batches finished in this optimizer step
+  bool leased_ = false;
+  std::vector<std::vector<char>>
+      asked_;  ///< per unit and parameter: its gradient was asked for in this micro-batch
+  std::vector<Event> rewritable_;  ///< per unit without a gradient window: its reduce is done
+  std::exception_ptr failure_;
+  std::int64_t steps_done_ = 0;
+  std::int64_t steps_reported_ = 0;
+  std::vector<double> exposed_;       ///< per compute step, since the last step()
+  std::vector<double> last_exposed_;  ///< of the last optimizer step
+  double waited_mark_ = 0;
+  TrafficCounter traffic_mark_;
+  TrafficCounter evaluation_traffic_;  ///< of the pending step, while an evaluation runs
+};
+
+}  // namespace zero

@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/engine_core.h"
+#include "optim/clipping.h"
+
+namespace zero {
+namespace {
+
+constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+
+bool has_nonfinite(View view) {
+  const auto check = [](const auto& elements) {
+    return std::any_of(elements.begin(), elements.end(),
+                       [](auto value) { return !std::isfinite(to_float(value)); });
+  };
+  if (view.dtype() == DType::fp32) return check(view.as<const float>());
+  return check(view.as<const bfloat16>());
+}
+
+}  // namespace
+
+/// The exact global sum of squares, and of the losses: one all-reduce of integers behind all
+/// reduces of the step.
+ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactSum& loss) {
+  ExactSum local_loss;
+  for (const double value : losses) local_loss.add(value);
+  const View sums = sums_.view();
+  Stream& communication = device_.communication();
+  communication.submit("norm and loss", [sums, local_loss, &norm = reducer_->norm()] {
+    const std::span<std::int64_t> limbs = sums.as<std::int64_t>();
+    std::copy(norm.limbs().begin(), norm.limbs().end(), limbs.begin());
+    std::copy(local_loss.limbs().begin(), local_loss.limbs().end(),
+              limbs.begin() + ExactSum::kLimbs);
+    norm.clear();
+  });
+  communicator_.all_reduce(sums, ReduceOp::sum, communication, {"gradient norm and loss", {}});
+  const Event done = communication.record();
+  waits_.wait(device_.compute(), done, WaitSite::norm_before_update);
+  waits_.synchronize(done, WaitSite::norm_before_update);
+  ExactSum norm;
+  const std::span<const std::int64_t> limbs = sums.as<const std::int64_t>();
+  std::copy_n(limbs.begin(), ExactSum::kLimbs, norm.limbs().begin());
+  std::copy_n(limbs.begin() + ExactSum::kLimbs, ExactSum::kLimbs, loss.limbs().begin());
+  return norm;
+}
+
+/// Names the first parameter with a non-finite gradient, and the lowest rank that saw one or had a
+/// non-finite loss.
+void EngineCore::find_nonfinite(std::span<const double> losses, StepReport& report) {
+  synchronize();
+  std::int64_t first = kNone;
+  std::int64_t position = 0;
+  for (const Unit& unit : units_) {
+    const Segment* segment = unit.trainable();
+    for (std::size_t i = 0; i < unit.specs.size(); ++i, ++position) {
+      if (segment == nullptr || !unit.specs[i].trainable || first != kNone) continue;
+      const Placement& placement = unit.placement(static_cast<int>(i));
+      const std::int64_t shard_begin = segment->layout.shard() * communicator_.rank();
+      const std::int64_t low = std::max(placement.begin, shard_begin);
+      const std::int64_t high =
+          std::min(placement.begin + placement.count, shard_begin + segment->layout.shard());
+      if (low < high && has_nonfinite(segment->gradient_shard.slice(low - shard_begin, high - low)))
+        first = position;
+    }
+  }
+  const bool bad_loss =
+      std::any_of(losses.begin(), losses.end(), [](double value) { return !std::isfinite(value); });
+  const View values = sums_.slice(0, 2);
+  const auto agree = [&](std::int64_t parameter, std::int64_t rank) {
+    values.as<std::int64_t>()[0] = parameter;
+    values.as<std::int64_t>()[1] = rank;
+    communicator_.all_reduce(values, ReduceOp::min, device_.communication(),
+                             {"non-finite gradients", {}});
+    device_.communication().synchronize();
+  };
+  agree(first, bad_loss ? communicator_.rank() : kNone);
+  const std::int64_t parameter = values.as<std::int64_t>()[0];
+  std::int64_t rank = values.as<std::int64_t>()[1];
+  if (rank == kNone) {
+    agree(first, first == parameter && parameter != kNone ? communicator_.rank() : kNone);
+    rank = values.as<std::int64_t>()[1];
+  } else {
+    agree(first, kNone);  // every rank makes the same calls
+  }
+  report.nonfinite = "loss";
+  report.nonfinite_rank = rank == kNone ? -1 : static_cast<int>(rank);
+  position = parameter;
+  for (const Unit& unit : units_) {
+    if (position >= 0 && position < static_cast<std::int64_t>(unit.full_names.size())) {
+      report.nonfinite = unit.full_names[static_cast<std::size_t>(position)];
+    }
+    position -= static_cast<std::int64_t>(unit.full_names.size());
+  }
+}
+
+void EngineCore::update(Unit& unit, const StepOptions& options, float gradient_scale) {
+  const Segment* segment = unit.trainable();
+  if (segment == nullptr) return;
+  const auto extent = [&](const View& whole, const View& part) {
+    return whole.count() == segment->master.count() ? whole : part;
+  };
+  const View gradient = extent(segment->gradient, segment->gradient_shard);
+  const View compute =
+      options_.compute == DType::fp32 ? View() : extent(segment->full, segment->shard);
+  for (const UpdateRun& run : segment->runs) {
+    UpdateArguments arguments;
+    arguments.master = segment->master.slice(run.begin, run.count);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(optimizer_->moments()); ++i) {
+      arguments.moments[i] = segment->moments[i].slice(run.begin, run.count);
+    }
+    arguments.gradient = gradient.slice(run.begin, run.count);
+    if (!compute.empty()) arguments.compute = compute.slice(run.begin, run.count);
+    arguments.learning_rate = options.learning_rate * run.learning_rate_scale;
+    arguments.weight_decay = run.weight_decay;
+    arguments.gradient_scale = gradient_scale;
+    arguments.step = steps_done_;
+    optimizer_->update(device_.compute(), arguments);
+  }
+}
+
+/// Makes the copies that live between steps follow this rank's part.
+void EngineCore::publish(Unit& unit, bool frozen_too) {
+  waits_.wait(device_.communication(), device_.compute().record(), WaitSite::update_before_gather);
+  for (Segment& segment : unit.segments) {
+    if (segment.trainable || frozen_too) sharding_->publish(segment, {unit.name, {}});
+  }
+  unit.ready = device_.communication().record();
+  settle();
+}
+
+StepReport EngineCore::step(const StepOptions& options) {
+  check_sealed("step");
+  raise_failure();
+  ZERO_CHECK(
+      micro_batch_ == accumulation_steps_ && !evaluating_ && !leased_,
+      "[rank {}] step: {} of {} micro-batches are done; run forward and backward of all first",
+      communicator_.rank(), micro_batch_, accumulation_steps_);
+  ZERO_CHECK(
+      options.losses.empty() || static_cast<int>(options.losses.size()) == accumulation_steps_,
+      "[rank {}] step: {} losses were given, expected one per micro-batch, {}",
+      communicator_.rank(), options.losses.size(), accumulation_steps_);
+  ZERO_CHECK(options.loss_scale > 0, "[rank {}] step: loss_scale is {}, expected more than 0",
+             communicator_.rank(), options.loss_scale);
+  StepReport report;
+  report.step = ++steps_reported_;
+  ExactSum loss;
+  const ExactSum norm = reduce_norm_and_loss(options.losses, loss);
+  report.loss = loss.value();
+  report.gradient_norm = std::sqrt(norm.value()) / options.loss_scale;
+  if (norm.nonfinite() > 0 || loss.nonfinite() > 0) find_nonfinite(options.losses, report);
+  report.traffic = communicator_.traffic().since(traffic_mark_);
+  traffic_mark_ = communicator_.traffic();
+
+  const float clip =
+      report.nonfinite ? 1.0F : clip_factor(report.gradient_norm, options_.gradient_clipping);
+  report.clipped = clip < 1.0F;
+  if (!report.nonfinite) ++steps_done_;
+  for (const int index : order_) {
+    Unit& unit = units_[static_cast<std::size_t>(index)];
+    if (!report.nonfinite) {
+      update(unit, options, static_cast<float>(clip / options.loss_scale));
+      publish(unit, false);
+    }
+    issue_begin(index);
+  }
+  micro_batch_ = 0;
+  report.exposed_seconds = device_.compute().waited_seconds() - waited_mark_;
+  waited_mark_ = device_.compute().waited_seconds();
+  last_exposed_ = exposed_;
+  std::fill(exposed_.begin(), exposed_.end(), 0.0);
+  return report;
+}
+
+/// The bytes of one step from sizes alone; a test compares it with what the recorder counts.
+TrafficCounter EngineCore::planned_traffic() const {
+  check_sealed("planned_traffic");
+  const int world = communicator_.size();
+  const std::int64_t element = size_of(options_.compute);
+  const int reduces = options_.reduction == ReductionPolicy::boundary ? 1 : accumulation_steps_;
+  TrafficCounter traffic;
+  const auto add = [&](Operation counted_as, Operation operation, std::int64_t bytes, int times) {
+    traffic.add(counted_as, Communicator::sent_bytes(operation, bytes, world) * times);
+  };
+  for (const Window& window : training_.schedule.windows) {
+    if (window.kind == Window::Kind::gradients) continue;
+    for (const Segment& segment : units_[static_cast<std::size_t>(window.unit)].segments) {
+      add(Operation::all_gather, Operation::all_gather,
+          sharding_->window_elements(segment) * element, accumulation_steps_);
+    }
+  }
+  for (const Unit& unit : units_) {
+    const Segment* segment = unit.trainable();
+    if (segment == nullptr) continue;
+    const std::int64_t wire =
+        reducer_->wire_bytes(*segment) / std::max<std::int64_t>(1, segment->layout.shard());
+    const std::int64_t length = reducer_->chunk(*segment);
+    for (std::int64_t begin = 0; begin < segment->layout.shard(); begin += length) {
+      const std::int64_t count = std::min(length, segment->layout.shard() - begin);
+      add(sharding_->reduce_traffic(), Operation::reduce_scatter, wire * count, reduces);
+    }
+    add(Operation::all_gather, Operation::all_gather,
+        sharding_->published_elements(*segment) * element, 1);
+    add(Operation::all_reduce, Operation::all_gather,
+        sharding_->finished_elements(*segment) * size_of(gradient_dtype_), 1);
+  }
+  add(Operation::all_reduce, Operation::all_reduce, sums_.view().bytes(), 1);
+  return traffic;
+}
+
+}  // namespace zero

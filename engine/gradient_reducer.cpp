@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/gradient_reducer.h"
+
+#include <algorithm>
+
+#include "base/checked_math.h"
+
+namespace zero {
+namespace {
+
+// Receive slices of one reduce-scatter take at most this much: larger buckets are cut further,
+// which changes no bit.
+constexpr std::int64_t kReceiveBytes = 8 << 20;
+
+}  // namespace
+
+GradientReducer::GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits)
+    : resources_(resources), sharding_(sharding), waits_(waits) {}
+
+DType GradientReducer::wire_dtype() const {
+  return resources_.options.reduction == ReductionPolicy::boundary ? resources_.gradient
+                                                                   : resources_.options.compute;
+}
+
+DType GradientReducer::window_dtype(bool shared) const {
+  return shared ? DType::fp32 : resources_.options.compute;
+}
+
+std::int64_t GradientReducer::chunk(const Segment& segment) const {
+  const std::int64_t world = resources_.communicator.size();
+  const std::int64_t by_bucket = resources_.options.limits.reduce_bucket_elements / world;
+  const std::int64_t by_memory =
+      kReceiveBytes / (std::max<std::int64_t>(1, world - 1) * size_of(wire_dtype()));
+  const std::int64_t limit = std::min(by_bucket, by_memory) / kAlignment * kAlignment;
+  return std::min(std::max(limit, kAlignment), segment.layout.shard());
+}
+
+std::int64_t GradientReducer::wire_bytes(const Segment& segment) const {
+  return segment.layout.padded() * size_of(wire_dtype());
+}
+
+void GradientReducer::allocate(const std::vector<Unit>& units) {
+  std::int64_t bytes = 0;
+  for (const Unit& unit : units) {
+    const Segment* segment = unit.trainable();
+    if (segment == nullptr || segment->layout.padded() == 0) continue;
+    const View shape(nullptr, segment->layout.padded(), wire_dtype(), &resources_.device);
+    const Slices slices = Slices::strided(shape, segment->layout.world(), 0, chunk(*segment));
+    bytes = std::max(
+        bytes, resources_.communicator.reduce_scatter_workspace(slices) * size_of(wire_dtype()));
+  }
+  receive_ = resources_.communicator.allocate(resources_.device, bytes, DType::u8,
+                                              MemoryClass::communication, "receive slices");
+}
+
+/// The gradient as it crosses ranks. An fp32 window of a shared unit is rounded in place, once.
+View GradientReducer::to_wire(Unit& unit, View source) {
+  const DType wire = resources_.options.compute;
+  if (source.dtype() == wire) return source;
+  const View rounded = source.reinterpret(wire, unit.trainable()->layout.padded());
+  resources_.device.kernels().convert(resources_.device.compute(), source, rounded);
+  return rounded;
+}
+
+/// Adds a micro-batch's gradient to the full local gradient, on the compute stream.
+void GradientReducer::accumulate_locally(Segment& segment, View source, int micro_batch) {
+  Kernels& kernels = resources_.device.kernels();
+  Stream& compute = resources_.device.compute();
+  const View total = segment.gradient;
+  if (source.data() == total.data()) return;
+  if (micro_batch == 0) {
+    kernels.convert(compute, source, total);
+  } else if (total.dtype() == DType::fp32) {
+    kernels.tree_reduce(compute, {source},
+                        {.addends = {total}, .destination = total, .norm = nullptr});
+  } else if (source.dtype() == DType::fp32) {
+    kernels.tree_reduce(compute, {total},
+                        {.addends = {source}, .destination = total, .norm = nullptr});
+  } else {
+    kernels.tree_reduce(compute, {total, source},
+                        {.addends = {}, .destination = total, .norm = nullptr});
+  }
+}
+
+GradientReducer::Target GradientReducer::merge(Segment& segment, std::vector<Held>& held,
+                                               int micro_batch) {
+  Target target;
+  const auto take = [&] {
+    target.addends.push_back(segment.partials[held.back().buffer]);
+    held.pop_back();
+  };
+  target.finished = micro_batch == resources_.accumulation_steps - 1;
+  if (target.finished) {
+    while (!held.empty()) take();
+    target.destination = segment.gradient_shard;
+    return target;
+  }
+  int level = 0;
+  while (!held.empty() && held.back().level == level) {
+    take();
+    ++level;
+  }
+  std::size_t buffer = 0;  // the lowest that holds nothing
+  while (std::any_of(held.begin(), held.end(), [&](const Held& h) { return h.buffer == buffer; }))
+    ++buffer;
+  held.push_back({level, buffer});
+  target.destination = segment.partials.at(buffer);
+  return target;
+}
+
+Event GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target) {
+  Stream& communication = resources_.device.communication();
+  const Segment& segment = *unit.trainable();
+  waits_.wait(communication, resources_.device.compute().record(),
+              WaitSite::gradient_before_reduce);
+  const std::int64_t length = chunk(segment);
+  for (std::int64_t begin = 0; begin < segment.layout.shard(); begin += length) {
+    const std::int64_t count = std::min(length, segment.layout.shard() - begin);
+    ReduceEpilogue epilogue{
+        {}, target.destination.slice(begin, count), target.finished ? norm_ : nullptr};
+    for (const View& addend : target.addends)
+      epilogue.addends.push_back(addend.slice(begin, count));
+    const Slices slices = Slices::strided(wire, segment.layout.world(), begin, count);
+    const std::int64_t needed = resources_.communicator.reduce_scatter_workspace(slices);
+    resources_.communicator.reduce_scatter(slices, epilogue,
+                                           receive_.view().reinterpret(wire.dtype(), needed),
+                                           communication, {unit.name, sharding_.reduce_traffic()});
+  }
+  if (target.finished) sharding_.finish_gradient(*unit.trainable(), {unit.name, {}});
+  return communication.record();
+}
+
+Event GradientReducer::reduce(Unit& unit, View source, int micro_batch) {
+  Segment& segment = *unit.trainable();
+  if (resources_.options.reduction == ReductionPolicy::boundary) {
+    accumulate_locally(segment, source, micro_batch);
+    if (micro_batch < resources_.accumulation_steps - 1) return {};
+    return reduce_chunks(unit, segment.gradient, {{}, segment.gradient_shard, true});
+  }
+  auto held = std::find_if(held_.begin(), held_.end(),
+                           [&](const auto& entry) { return entry.first == &unit; });
+  if (held == held_.end()) held = held_.insert(held_.end(), {&unit, {}});
+  const View wire = to_wire(unit, source);
+  return reduce_chunks(unit, wire, merge(segment, held->second, micro_batch));
+}
+
+}  // namespace zero

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/sharding.h"
+#include "engine/unit.h"
+#include "engine/waits.h"
+
+namespace zero {
+
+/// Sums a unit's gradients over ranks and micro-batch steps into the owner's shard, in the fixed
+/// binary tree: over ranks inside a reduce-scatter, over steps like a binary counter (equal levels
+/// merge; at the end leftovers fold, newest first). The squares of the finished gradient are summed
+/// while it is written. All on the communication stream.
+class GradientReducer {
+ public:
+  GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits);
+
+  /// Allocates the receive slices for the largest reduction of `units` (class communication).
+  void allocate(const std::vector<Unit>& units);
+  /// Whether a unit used `uses` times in backward sums its gradient in an fp32 window.
+  DType window_dtype(bool shared) const;
+
+  /// Takes over the micro-batch gradient `source` (padded elements; the compute dtype, or fp32 for
+  /// a shared unit) of micro-batch step `micro_batch`. Returns the event after which `source` may
+  /// be rewritten.
+  Event reduce(Unit& unit, View source, int micro_batch);
+
+  /// Sum of squares of this rank's finished gradient shards; touched by the communication stream
+  /// only.
+  ExactSum& norm() { return *norm_; }
+
+  /// Elements per rank of one reduce-scatter of `segment`: the bucket and the receive limit bound
+  /// it.
+  std::int64_t chunk(const Segment& segment) const;
+  /// Bytes of one reduction of the segment, over all ranks' slices.
+  std::int64_t wire_bytes(const Segment& segment) const;
+
+ private:
+  /// A held sum of 2^level micro-batch steps.
+  struct Held {
+    int level = 0;
+    std::size_t buffer = 0;  ///< index in Segment::partials
+  };
+  /// Where the sum of one micro-batch step goes, and what is added to it first.
+  struct Target {
+    std::vector<View> addends;
+    View destination;
+    bool finished = false;
+  };
+
+  DType wire_dtype() const;
+  View to_wire(Unit& unit, View source);
+  void accumulate_locally(Segment& segment, View source, int micro_batch);
+  Target merge(Segment& segment, std::vector<Held>& held, int micro_batch);
+  Event reduce_chunks(Unit& unit, View wire, const Target& target);
+
+  EngineResources resources_;
+  Sharding& sharding_;
+  const Waits& waits_;
+  std::shared_ptr<ExactSum> norm_ = std::make_shared<ExactSum>();
+  std::vector<std::pair<const Unit*, std::vector<Held>>> held_;
+  Buffer receive_;
+};
+
+}  // namespace zero

@@ -1,0 +1,213 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/schedule.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/checked_math.h"
+
+namespace zero {
+namespace {
+
+constexpr std::int64_t kWindowAlignment = 256;  // bytes: vector loads and page colours both like it
+// Compute steps for which a gradient window rests after its last write, so that its reduction can
+// run beside compute.
+constexpr int kGradientLag = 1;
+
+/// The maker of one schedule; each member function is one pass over the uses.
+class Maker {
+ public:
+  explicit Maker(const ScheduleInput& input)
+      : input_(input), steps_(static_cast<int>(input.uses.size())) {
+    for (const UnitUse& use : input.uses) {
+      ZERO_CHECK(use.unit >= 0 && use.unit < static_cast<int>(input.units.size()),
+                 "schedule: use of unit {}, but there are {} units", use.unit, input.units.size());
+    }
+    live_needed_.assign(static_cast<std::size_t>(steps_), 0);
+  }
+
+  Schedule make() {
+    schedule_.steps.resize(static_cast<std::size_t>(steps_));
+    for (int i = 0; i < steps_; ++i) step(i).use = input_.uses[static_cast<std::size_t>(i)];
+    cut_parameter_windows();
+    issue_gathers();
+    cut_gradient_windows();
+    place_windows();
+    return std::move(schedule_);
+  }
+
+ private:
+  ScheduleStep& step(int i) { return schedule_.steps[static_cast<std::size_t>(i)]; }
+  Window& window(int w) { return schedule_.windows[static_cast<std::size_t>(w)]; }
+  const UnitSize& size(int unit) const { return input_.units[static_cast<std::size_t>(unit)]; }
+  bool gathers(int i) {
+    return step(i).use.needs_parameters && size(step(i).use.unit).gathered_bytes > 0;
+  }
+
+  /// Elements of the gathered units used strictly between two steps.
+  std::int64_t distance(int from, int to) {
+    std::int64_t elements = 0;
+    for (int i = from + 1; i < to; ++i) {
+      if (gathers(i)) elements += size(step(i).use.unit).gathered_elements;
+    }
+    return elements;
+  }
+
+  /// Whether keeping `unit` through the steps between two of its uses stays within the live limit.
+  bool fits_live(int unit, int from, int to) const {
+    for (int i = from + 1; i < to; ++i) {
+      if (live_needed_[static_cast<std::size_t>(i)] + size(unit).gathered_elements >
+          input_.limits.live_elements)
+        return false;
+    }
+    return true;
+  }
+
+  /// One window per run of uses of a unit that are near enough to keep it.
+  void cut_parameter_windows() {
+    std::vector<int> open(input_.units.size(), -1);  // the unit's newest window
+    for (int i = 0; i < steps_; ++i) {
+      if (gathers(i))
+        live_needed_[static_cast<std::size_t>(i)] = size(step(i).use.unit).gathered_elements;
+    }
+    for (int i = 0; i < steps_; ++i) {
+      if (!gathers(i)) continue;
+      const int unit = step(i).use.unit;
+      int& w = open[static_cast<std::size_t>(unit)];
+      const bool keep = w >= 0 && distance(window(w).last, i) <= input_.limits.reuse_distance &&
+                        fits_live(unit, window(w).last, i);
+      if (keep) {
+        for (int j = window(w).last + 1; j < i; ++j)
+          live_needed_[static_cast<std::size_t>(j)] += size(unit).gathered_elements;
+        step(window(w).last).release = false;
+      } else {
+        w = static_cast<int>(schedule_.windows.size());
+        schedule_.windows.push_back({.unit = unit,
+                                     .kind = Window::Kind::parameters,
+                                     .issue = i,
+                                     .first = i,
+                                     .last = i,
+                                     .bytes = size(unit).gathered_bytes,
+                                     .conflicts = {}});
+      }
+      window(w).last = i;
+      step(i).parameters = w;
+      step(i).release = true;
+    }
+    schedule_.gathers = static_cast<int>(schedule_.windows.size());
+  }
+
+  /// Walks the micro-batch and issues each gather as early as the limits allow; windows are in
+  /// order of first use.
+  void issue_gathers() {
+    int next = 0;  // first window not issued yet
+    std::int64_t live = 0;
+    std::int64_t ahead = 0;  // elements issued and not yet used
+    const auto elements = [&](int w) { return size(window(w).unit).gathered_elements; };
+    for (int i = -1; i < steps_; ++i) {
+      std::vector<int>& issued = i < 0 ? schedule_.begin : step(i).gathers;
+      const auto issue = [&] {
+        window(next).issue = i;
+        issued.push_back(next);
+        live += elements(next);
+        ahead += elements(next);
+        ++next;
+      };
+      if (i >= 0 && step(i).parameters >= next) issue();
+      if (i >= 0 && step(i).parameters >= 0 && window(step(i).parameters).first == i)
+        ahead -= elements(step(i).parameters);
+      while (next < schedule_.gathers &&
+             ahead + elements(next) <= input_.limits.prefetch_elements &&
+             live + elements(next) <= input_.limits.live_elements) {
+        issue();
+      }
+      schedule_.peak_live_elements = std::max(schedule_.peak_live_elements, live);
+      if (i >= 0 && step(i).release) live -= elements(step(i).parameters);
+    }
+  }
+
+  /// One window per unit from its first to its last backward; units whose gradient has a place of
+  /// its own have none.
+  void cut_gradient_windows() {
+    std::vector<int> first(input_.units.size(), -1);
+    std::vector<int> last(input_.units.size(), -1);
+    for (int i = 0; i < steps_; ++i) {
+      if (step(i).use.phase == Phase::forward) continue;
+      const auto unit = static_cast<std::size_t>(step(i).use.unit);
+      if (first[unit] < 0) first[unit] = i;
+      last[unit] = i;
+    }
+    for (std::size_t unit = 0; unit < first.size(); ++unit) {
+      if (first[unit] < 0) continue;
+      step(first[unit]).first_gradient = true;
+      step(last[unit]).last_gradient = true;
+      if (input_.units[unit].gradient_bytes == 0) continue;
+      const int w = static_cast<int>(schedule_.windows.size());
+      schedule_.windows.push_back({.unit = static_cast<int>(unit),
+                                   .kind = Window::Kind::gradients,
+                                   .issue = first[unit],
+                                   .first = first[unit],
+                                   .last = last[unit],
+                                   .bytes = input_.units[unit].gradient_bytes,
+                                   .conflicts = {}});
+      for (int i = first[unit]; i <= last[unit]; ++i) {
+        if (step(i).use.unit == static_cast<int>(unit) && step(i).use.phase != Phase::forward)
+          step(i).gradients = w;
+      }
+    }
+  }
+
+  static bool meet_in_time(const Window& a, const Window& b) {
+    const bool both = a.kind == Window::Kind::gradients && b.kind == Window::Kind::gradients;
+    const int lag = both ? kGradientLag : 0;
+    return a.issue <= b.last + lag && b.issue <= a.last + lag;
+  }
+
+  /// First fit, largest first: offsets that no two windows alive together share; then who shares
+  /// bytes with whom.
+  void place_windows() {
+    std::vector<int> order(schedule_.windows.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return window(a).bytes > window(b).bytes; });
+    std::vector<int> placed;
+    for (const int w : order) {
+      std::vector<std::pair<std::int64_t, std::int64_t>> taken;
+      for (const int other : placed) {
+        if (meet_in_time(window(w), window(other)))
+          taken.emplace_back(window(other).offset, window(other).offset + window(other).bytes);
+      }
+      std::sort(taken.begin(), taken.end());
+      std::int64_t offset = 0;
+      for (const auto& [begin, end] : taken) {
+        if (offset + window(w).bytes <= begin) break;
+        offset = std::max(offset, round_up(end, kWindowAlignment));
+      }
+      window(w).offset = offset;
+      schedule_.arena_bytes = std::max(schedule_.arena_bytes, offset + window(w).bytes);
+      placed.push_back(w);
+    }
+    for (std::size_t a = 0; a < order.size(); ++a) {
+      for (std::size_t b = 0; b < order.size(); ++b) {
+        const Window& x = schedule_.windows[a];
+        const Window& y = schedule_.windows[b];
+        if (a != b && x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes) {
+          schedule_.windows[a].conflicts.push_back(static_cast<int>(b));
+        }
+      }
+    }
+  }
+
+  const ScheduleInput& input_;
+  int steps_;
+  Schedule schedule_;
+  std::vector<std::int64_t>
+      live_needed_;  // elements that each step needs present, kept units included
+};
+
+}  // namespace
+
+Schedule make_schedule(const ScheduleInput& input) { return Maker(input).make(); }
+
+}  // namespace zero

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <iterator>
+
+#include "engine/schedule.h"
+
+namespace zero {
+namespace {
+
+std::string_view name_of(Phase phase) {
+  switch (phase) {
+    case Phase::forward:
+      return "forward";
+    case Phase::backward:
+      return "backward";
+    case Phase::both:
+      return "forward+backward";
+  }
+  return "?";
+}
+
+std::string describe(const Window& window, const std::vector<std::string>& units) {
+  return fmt::format("{} [{}, +{})", units.at(static_cast<std::size_t>(window.unit)), window.offset,
+                     window.bytes);
+}
+
+}  // namespace
+
+std::string Schedule::dump(const std::vector<std::string>& unit_names) const {
+  std::string text;
+  const auto out = std::back_inserter(text);
+  const auto gather = [&](int w) {
+    fmt::format_to(out, "  gather  {}\n",
+                   describe(windows[static_cast<std::size_t>(w)], unit_names));
+  };
+  fmt::format_to(out, "micro-batch begins\n");
+  for (const int w : begin) gather(w);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const ScheduleStep& step = steps[i];
+    fmt::format_to(out, "step {}: {} {}\n", i, name_of(step.use.phase),
+                   unit_names.at(static_cast<std::size_t>(step.use.unit)));
+    for (const int w : step.gathers) gather(w);
+    if (step.parameters >= 0)
+      fmt::format_to(out, "  wait    parameters {}\n",
+                     describe(windows[static_cast<std::size_t>(step.parameters)], unit_names));
+    if (step.gradients >= 0)
+      fmt::format_to(out, "  write   gradients {}{}\n",
+                     describe(windows[static_cast<std::size_t>(step.gradients)], unit_names),
+                     step.first_gradient ? "" : " (adds)");
+    if (step.release)
+      fmt::format_to(out, "  release {}\n", unit_names.at(static_cast<std::size_t>(step.use.unit)));
+    if (step.last_gradient)
+      fmt::format_to(out, "  reduce  {}\n", unit_names.at(static_cast<std::size_t>(step.use.unit)));
+  }
+  fmt::format_to(out, "arena {} bytes, at most {} elements live, {} gathers a micro-batch\n",
+                 arena_bytes, peak_live_elements, gathers);
+  return text;
+}
+
+std::uint64_t Schedule::hash() const {
+  std::vector<std::string> names;
+  for (const Window& window : windows)
+    names.resize(std::max(names.size(), static_cast<std::size_t>(window.unit) + 1));
+  for (const ScheduleStep& step : steps)
+    names.resize(std::max(names.size(), static_cast<std::size_t>(step.use.unit) + 1));
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = fmt::format("{}", i);
+  const std::string text = dump(names);
+  return XXH3_64bits(text.data(), text.size());
+}
+
+}  // namespace zero

@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/sharding.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace zero {
+
+int held_partials(int steps) { return std::bit_width(static_cast<unsigned>(steps)) - 1; }
+
+View Sharding::allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
+                        const std::string& label) {
+  segment.buffers.push_back(
+      resources_.communicator.allocate(resources_.device, count, dtype, memory_class, label));
+  const View view = segment.buffers.back().view();
+  resources_.device.kernels().zero(resources_.device.compute(), view);
+  return view;
+}
+
+void Sharding::allocate(Segment& segment, const std::string& unit) {
+  place_parameters(segment, unit);
+  if (!segment.trainable) return;
+  place_states(segment, unit);
+  place_gradients(segment, unit);
+  place_partials(segment, unit);
+}
+
+bool Sharding::direct_gradients(bool shared) const {
+  const EngineOptions& options = resources_.options;
+  if (!full_gradients() || resources_.gradient != options.compute) return false;
+  if (shared && options.compute != DType::fp32) return false;  // summed in fp32 first
+  if (resources_.accumulation_steps == 1) return true;
+  // An fp32 shard holds a partial sum between micro-batches; a local accumulator holds all of them.
+  return options.reduction == ReductionPolicy::every_micro_batch &&
+         resources_.gradient != DType::fp32;
+}
+
+/// The finished gradient's own shard serves as one of the held sums where it is fp32.
+void Sharding::place_partials(Segment& segment, const std::string& unit) {
+  if (resources_.options.reduction == ReductionPolicy::boundary) return;
+  int held = held_partials(resources_.accumulation_steps);
+  if (held > 0 && resources_.gradient == DType::fp32) {
+    segment.partials.push_back(segment.gradient_shard);
+    --held;
+  }
+  for (int i = 0; i < held; ++i) {
+    segment.partials.push_back(allocate(segment, segment.layout.shard(), DType::fp32,
+                                        MemoryClass::gradients, unit + ".partial_sum"));
+  }
+}
+
+void Sharding::gather(const Segment& /*segment*/, View /*window*/, const Tag& /*tag*/) {}
+
+View Sharding::parameters(const Segment& segment, View /*window*/, std::int64_t begin,
+                          std::int64_t count) const {
+  return segment.full.slice(begin, count);
+}
+
+void Sharding::spread_states(View /*states*/, const Segment& /*segment*/, const Tag& /*tag*/) {}
+
+namespace {
+
+/// Stage 0: every rank keeps everything.
+class Replicated : public Sharding {
+ public:
+  using Sharding::Sharding;
+  int stage() const override { return 0; }
+  std::int64_t window_elements(const Segment& /*segment*/) const override { return 0; }
+  void publish(Segment& /*segment*/, const Tag& /*tag*/) override {}
+  std::int64_t published_elements(const Segment& /*segment*/) const override { return 0; }
+  std::int64_t finished_elements(const Segment& segment) const override {
+    return segment.layout.padded();
+  }
+  void finish_gradient(Segment& segment, const Tag& tag) override {
+    resources_.communicator.all_gather(segment.gradient_shard,
+                                       Slices::even(segment.gradient, segment.layout.world()),
+                                       communication(), {tag.unit, Operation::all_reduce});
+  }
+  void spread_states(View states, const Segment& segment, const Tag& tag) override {
+    resources_.communicator.all_gather(states.slice(shard_begin(segment), segment.layout.shard()),
+                                       Slices::even(states, segment.layout.world()),
+                                       communication(), tag);
+  }
+  bool full_gradients() const override { return true; }
+  Operation reduce_traffic() const override { return Operation::all_reduce; }
+
+ protected:
+  void place_parameters(Segment& segment, const std::string& unit) override {
+    segment.full = allocate(segment, segment.layout.padded(), resources_.options.compute,
+                            MemoryClass::parameters, unit);
+    segment.shard = segment.full.slice(shard_begin(segment), segment.layout.shard());
+  }
+  void place_states(Segment& segment, const std::string& unit) override {
+    segment.state_begin = 0;
+    place_states(segment, unit, segment.full);
+  }
+  void place_gradients(Segment& segment, const std::string& unit) override {
+    segment.gradient = allocate(segment, segment.layout.padded(), resources_.gradient,
+                                MemoryClass::gradients, unit);
+    segment.gradient_shard = segment.gradient.slice(shard_begin(segment), segment.layout.shard());
+  }
+  /// Master and moments of the extent of `compute`; an fp32 compute copy is its own master.
+  void place_states(Segment& segment, const std::string& unit, View compute) {
+    segment.master = compute.dtype() == DType::fp32
+                         ? compute
+                         : allocate(segment, compute.count(), DType::fp32, MemoryClass::optimizer,
+                                    unit + ".master");
+    for (int i = 0; i < resources_.moments; ++i) {
+      segment.moments[static_cast<std::size_t>(i)] =
+          allocate(segment, compute.count(), DType::fp32, MemoryClass::optimizer, unit + ".moment");
+    }
+  }
+};
+
+/// Stage 1: optimizer states of the own shard; the others' parameters are gathered after the step.
+class ShardedOptimizer : public Replicated {
+ public:
+  using Replicated::Replicated;
+  int stage() const override { return 1; }
+  std::int64_t published_elements(const Segment& segment) const override {
+    return segment.layout.padded();
+  }
+  std::int64_t finished_elements(const Segment& /*segment*/) const override { return 0; }
+  void publish(Segment& segment, const Tag& tag) override {
+    resources_.communicator.all_gather(
+        segment.shard, Slices::even(segment.full, segment.layout.world()), communication(), tag);
+  }
+  void finish_gradient(Segment& /*segment*/, const Tag& /*tag*/) override {}
+  void spread_states(View /*states*/, const Segment& /*segment*/, const Tag& /*tag*/) override {}
+  Operation reduce_traffic() const override { return Operation::reduce_scatter; }
+
+ protected:
+  void place_states(Segment& segment, const std::string& unit) override {
+    segment.state_begin = shard_begin(segment);
+    Replicated::place_states(segment, unit, segment.shard);
+  }
+};
+
+/// Stage 2: also gradients of the own shard only.
+class ShardedGradients : public ShardedOptimizer {
+ public:
+  using ShardedOptimizer::ShardedOptimizer;
+  int stage() const override { return 2; }
+  bool full_gradients() const override { return false; }
+
+ protected:
+  void place_gradients(Segment& segment, const std::string& unit) override {
+    segment.gradient = allocate(segment, segment.layout.shard(), resources_.gradient,
+                                MemoryClass::gradients, unit);
+    segment.gradient_shard = segment.gradient;
+  }
+};
+
+/// Stage 3: also parameters of the own shard only; gathered per unit around compute. Small ones
+/// stay whole.
+class ShardedParameters : public ShardedGradients {
+ public:
+  using ShardedGradients::ShardedGradients;
+  int stage() const override { return 3; }
+  std::int64_t window_elements(const Segment& segment) const override {
+    return segment.layout.tail_begin();
+  }
+  std::int64_t published_elements(const Segment& segment) const override {
+    return segment.layout.tail();
+  }
+
+  void gather(const Segment& segment, View window, const Tag& tag) override {
+    if (segment.layout.tail_begin() == 0) return;
+    const Slices slices = between(segment, window, 0, segment.layout.tail_begin());
+    resources_.communicator.all_gather(own(segment, slices, 0), slices, communication(), tag);
+  }
+  View parameters(const Segment& segment, View window, std::int64_t begin,
+                  std::int64_t count) const override {
+    const std::int64_t tail = segment.layout.tail_begin();
+    return begin >= tail && segment.layout.tail() > 0 ? segment.tail.slice(begin - tail, count)
+                                                      : window.slice(begin, count);
+  }
+  void publish(Segment& segment, const Tag& tag) override {
+    if (segment.layout.tail() == 0) return;
+    const std::int64_t begin = segment.layout.tail_begin();
+    const Slices slices = between(segment, segment.tail, begin, segment.layout.tail());
+    resources_.communicator.all_gather(own(segment, slices, begin), slices, communication(), tag);
+  }
+
+ protected:
+  void place_parameters(Segment& segment, const std::string& unit) override {
+    segment.shard = allocate(segment, segment.layout.shard(), resources_.options.compute,
+                             MemoryClass::parameters, unit);
+    segment.tail = allocate(segment, segment.layout.tail(), resources_.options.compute,
+                            MemoryClass::parameters, unit + ".whole");
+  }
+
+ private:
+  /// Every rank's share of the flat elements [begin, begin + count), laid out from the start of
+  /// `buffer`.
+  Slices between(const Segment& segment, View buffer, std::int64_t begin,
+                 std::int64_t count) const {
+    Slices slices{buffer, {}};
+    for (int rank = 0; rank < segment.layout.world(); ++rank) {
+      const std::int64_t low = std::clamp(segment.layout.shard() * rank, begin, begin + count);
+      const std::int64_t high =
+          std::clamp(segment.layout.shard() * (rank + 1), begin, begin + count);
+      slices.ranges.push_back({low - begin, high - low});
+    }
+    return slices;
+  }
+  /// This rank's share of such slices, in its shard.
+  View own(const Segment& segment, const Slices& slices, std::int64_t begin) const {
+    const Slices::Range& range =
+        slices.ranges[static_cast<std::size_t>(resources_.communicator.rank())];
+    if (range.count == 0) return segment.shard.slice(0, 0);
+    return segment.shard.slice(range.begin + begin - shard_begin(segment), range.count);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Sharding> make_sharding(EngineResources resources) {
+  switch (resources.options.stage) {
+    case 0:
+      return std::make_unique<Replicated>(resources);
+    case 1:
+      return std::make_unique<ShardedOptimizer>(resources);
+    case 2:
+      return std::make_unique<ShardedGradients>(resources);
+    case 3:
+      return std::make_unique<ShardedParameters>(resources);
+    default:
+      fail("stage is {}, expected 0, 1, 2 or 3", resources.options.stage);
+  }
+}
+
+}  // namespace zero

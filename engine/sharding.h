@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "collectives/communicator.h"
+#include "device/device.h"
+#include "engine/engine_options.h"
+#include "engine/unit.h"
+
+namespace zero {
+
+/// What the strategies work with. All outlive them.
+struct EngineResources {
+  Communicator& communicator;
+  Device& device;
+  const EngineOptions& options;
+  DType gradient;   ///< dtype of finished gradients
+  int moments = 2;  ///< of the optimizer
+  int accumulation_steps = 1;
+};
+
+/// A stage of ZeRO as a strategy: where model states are found and what happens when they are
+/// finished. Nothing else of the engine knows the stage. Table 1 of Rajbhandari et al., "ZeRO:
+/// Memory Optimizations Toward Training Trillion Parameter Models" (2020).
+class Sharding {
+ public:
+  explicit Sharding(EngineResources resources) : resources_(resources) {}
+  virtual ~Sharding() = default;
+  Sharding(const Sharding&) = delete;
+  Sharding& operator=(const Sharding&) = delete;
+
+  virtual int stage() const = 0;
+  /// Allocates all storage of a segment and sets its views.
+  void allocate(Segment& segment, const std::string& unit);
+
+  /// Elements of the segment that a gather brings to a window; 0: nothing is gathered around
+  /// compute.
+  virtual std::int64_t window_elements(const Segment& segment) const = 0;
+  /// Makes the segment's window hold its full large parameters: collectives on the communication
+  /// stream.
+  virtual void gather(const Segment& segment, View window, const Tag& tag);
+  /// The full parameters [begin, begin + count) of the layout, given the segment's window (empty
+  /// where nothing is gathered).
+  virtual View parameters(const Segment& segment, View window, std::int64_t begin,
+                          std::int64_t count) const;
+  /// After this rank's part of the compute copies has changed: makes the copies that live between
+  /// steps follow, on the communication stream. Their bytes belong to the next step.
+  virtual void publish(Segment& segment, const Tag& tag) = 0;
+  /// After the last reduce of a step has written gradient_shard.
+  virtual void finish_gradient(Segment& segment, const Tag& tag) = 0;
+  /// Elements that publish gathers, and that finish_gradient gathers: for the plan of traffic.
+  virtual std::int64_t published_elements(const Segment& segment) const = 0;
+  virtual std::int64_t finished_elements(const Segment& segment) const = 0;
+  /// After master values of this rank's shard were replaced from outside: makes all masters of the
+  /// strategy right.
+  virtual void spread_states(View states, const Segment& segment, const Tag& tag);
+  /// Whether full gradients live between micro-batches, so that they can accumulate locally
+  /// (ReductionPolicy::boundary).
+  virtual bool full_gradients() const = 0;
+  /// Whether a micro-batch's gradient can be written where the finished gradient lives: no window
+  /// needed. `shared` marks a unit whose gradient is summed over several uses.
+  bool direct_gradients(bool shared) const;
+  /// What the traffic of a reduce is booked as.
+  virtual Operation reduce_traffic() const { return Operation::reduce_scatter; }
+
+ protected:
+  virtual void place_parameters(Segment& segment, const std::string& unit) = 0;
+  virtual void place_states(Segment& segment, const std::string& unit) = 0;
+  virtual void place_gradients(Segment& segment, const std::string& unit) = 0;
+
+  View allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
+                const std::string& label);
+  void place_partials(Segment& segment, const std::string& unit);
+  Stream& communication() { return resources_.device.communication(); }
+  std::int64_t shard_begin(const Segment& segment) const {
+    return segment.layout.shard() * resources_.communicator.rank();
+  }
+
+  EngineResources resources_;
+};
+
+/// The strategy of `resources.options.stage`; throws zero::Error on a stage other than 0 to 3.
+std::unique_ptr<Sharding> make_sharding(EngineResources resources);
+
+/// How many fp32 sums of earlier micro-batch steps the binary counter holds at once over `steps`
+/// steps: floor(log2(steps)).
+int held_partials(int steps);
+
+}  // namespace zero

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/buffer.h"
+#include "device/stream.h"
+#include "partition/flat_layout.h"
+#include "partition/parameter_spec.h"
+
+namespace zero {
+
+/// A run of elements of a segment's optimizer extent that one call of the optimizer updates.
+struct UpdateRun {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+  double learning_rate_scale = 1;
+  double weight_decay = 0;
+};
+
+/// The trainable, or the frozen, parameters of a unit: one flat layout and the storage its strategy
+/// gave it. Views of storage that a stage does not keep are empty.
+struct Segment {
+  Segment(FlatLayout flat, std::vector<int> members, bool is_trainable)
+      : layout(std::move(flat)), parameters(std::move(members)), trainable(is_trainable) {}
+
+  FlatLayout layout;
+  std::vector<int> parameters;  ///< indices in the unit's list, in layout order
+  bool trainable;
+
+  View full;    ///< compute dtype, padded(): stages 0 to 2
+  View shard;   ///< compute dtype, shard(): this rank's part, within `full` where there is one
+  View tail;    ///< compute dtype, tail(): every rank's whole copy of the small parameters, stage 3
+  View master;  ///< fp32: what the optimizer updates; within full/shard when compute is fp32
+  std::array<View, 2> moments;  ///< fp32, the extent of master
+  std::int64_t state_begin =
+      0;                ///< flat element at which master and moments start: 0 or the shard's begin
+  View gradient;        ///< finished gradient dtype: padded() at stages 0 and 1, else shard()
+  View gradient_shard;  ///< this rank's shard of it
+  std::vector<View> partials;   ///< fp32, shard(): sums of earlier micro-batch steps
+  std::vector<UpdateRun> runs;  ///< over the extent of master
+
+  std::vector<Buffer> buffers;  ///< what the views above point into
+};
+
+/// A registered unit.
+struct Unit {
+  std::string name;
+  std::vector<ParameterSpec> specs;
+  std::vector<std::string> full_names;
+  std::vector<Segment> segments;  ///< trainable first; a unit of one kind has one
+  Event ready;                    ///< the newest published values are in `full` or `tail`
+
+  /// Where a parameter sits: its segment and its placement there.
+  struct Seat {
+    int segment = 0;
+    int position = 0;
+  };
+  std::vector<Seat> seats;  ///< per parameter
+
+  /// Cuts the segments; `small` is the largest size of a parameter that stays whole.
+  void lay_out(int world, std::int64_t small);
+  const Placement& placement(int parameter) const;
+  const Segment& segment_of(int parameter) const;
+  /// Index of the parameter `name`; throws zero::Error listing the names there are.
+  int find(std::string_view parameter) const;
+  /// The trainable segment, or null.
+  Segment* trainable();
+  const Segment* trainable() const;
+};
+
+}  // namespace zero

@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "device/stream.h"
+
+namespace zero {
+
+/// Every place where the engine orders one stream behind another, or the host behind a stream.
+enum class WaitSite : std::uint8_t {
+  gather_before_use,       ///< compute waits for a unit's gather
+  publish_before_use,      ///< compute waits for parameters gathered after the step
+  release_before_gather,   ///< a gather waits for the last compute that used its memory
+  gradient_before_reduce,  ///< a reduce waits for the compute that wrote the gradient
+  reduce_before_rewrite,   ///< compute waits for the reduce that still reads a gradient window
+  update_before_gather,    ///< a gather waits for the update of what it gathers
+  norm_before_update,      ///< the update waits for the global norm, and so for every reduce
+};
+inline constexpr std::array kWaitSites = {
+    WaitSite::gather_before_use,     WaitSite::publish_before_use,
+    WaitSite::release_before_gather, WaitSite::gradient_before_reduce,
+    WaitSite::reduce_before_rewrite, WaitSite::update_before_gather,
+    WaitSite::norm_before_update};
+std::string_view name_of(WaitSite site);
+
+/// The engine's waits. A test may leave one site out, to see that the lazy or the permuted stream
+/// notices.
+class Waits {
+ public:
+  void skip(std::optional<WaitSite> site) { skipped_ = site; }
+  /// Later work of `stream` runs after `event`.
+  void wait(Stream& stream, const Event& event, WaitSite site) const {
+    if (skipped_ != site) stream.wait(event);
+  }
+  /// The host goes on after `event`.
+  void synchronize(const Event& event, WaitSite site) const {
+    if (skipped_ != site) event.synchronize();
+  }
+
+ private:
+  std::optional<WaitSite> skipped_;
+};
+
+}  // namespace zero

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/window_arena.h"
+
+#include "base/error.h"
+
+namespace zero {
+
+std::string_view name_of(WaitSite site) {
+  static constexpr std::array<std::string_view, kWaitSites.size()> kNames = {
+      "gather_before_use",      "publish_before_use",    "release_before_gather",
+      "gradient_before_reduce", "reduce_before_rewrite", "update_before_gather",
+      "norm_before_update"};
+  return kNames.at(static_cast<std::size_t>(site));
+}
+
+WindowArena::WindowArena(const Schedule& schedule, View memory, const Waits& waits)
+    : schedule_(schedule), memory_(memory), waits_(waits), guards_(schedule.windows.size()) {
+  ZERO_CHECK(memory.bytes() >= schedule.arena_bytes,
+             "window arena has {} bytes, the schedule needs {}", memory.bytes(),
+             schedule.arena_bytes);
+}
+
+View WindowArena::view(int window, DType dtype, std::int64_t count) const {
+  const Window& w = schedule_.windows[index(window)];
+  const std::int64_t offset = w.offset / size_of(memory_.dtype());
+  return memory_.slice(offset, w.bytes / size_of(memory_.dtype())).reinterpret(dtype, count);
+}
+
+void WindowArena::before_gather(int window, Stream& communication) const {
+  waits_.wait(communication, guards_[index(window)].released, WaitSite::release_before_gather);
+  for (const int other : schedule_.windows[index(window)].conflicts) {
+    waits_.wait(communication, guards_[index(other)].released, WaitSite::release_before_gather);
+  }
+}
+
+void WindowArena::before_write(int window, Stream& compute) const {
+  waits_.wait(compute, guards_[index(window)].reduced, WaitSite::reduce_before_rewrite);
+  for (const int other : schedule_.windows[index(window)].conflicts) {
+    waits_.wait(compute, guards_[index(other)].reduced, WaitSite::reduce_before_rewrite);
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "device/device.h"
+#include "engine/schedule.h"
+#include "engine/waits.h"
+
+namespace zero {
+
+/// The memory of a schedule's windows and the events that guard it. Who takes a stretch of the
+/// arena over waits for the last users of every window that shares bytes with it: a gather for
+/// their compute, compute for their reduces. (Gathers and reduces share one stream, and so do uses
+/// and writes: those pairs are in order anyhow.)
+class WindowArena {
+ public:
+  /// `memory` (bytes) must be at least the schedule's arena; both must outlive this.
+  WindowArena(const Schedule& schedule, View memory, const Waits& waits);
+
+  /// `count` elements of the window; throws zero::Error where they do not fit it.
+  View view(int window, DType dtype, std::int64_t count) const;
+
+  /// Before a gather into the window is submitted to `communication`.
+  void before_gather(int window, Stream& communication) const;
+  /// After it.
+  void gathered(int window, Event event) { guards_[index(window)].gathered = std::move(event); }
+  const Event& gathered(int window) const { return guards_[index(window)].gathered; }
+  /// After the last compute that used a parameter window.
+  void released(int window, Event event) { guards_[index(window)].released = std::move(event); }
+  /// Before compute first writes a gradient window.
+  void before_write(int window, Stream& compute) const;
+  /// After the reduce that read a gradient window.
+  void reduced(int window, Event event) { guards_[index(window)].reduced = std::move(event); }
+
+ private:
+  struct Guard {
+    Event gathered;
+    Event released;
+    Event reduced;
+  };
+  static std::size_t index(int window) { return static_cast<std::size_t>(window); }
+
+  const Schedule& schedule_;
+  View memory_;
+  const Waits& waits_;
+  std::vector<Guard> guards_;
+};
+
+}  // namespace zero
