@@ -14,23 +14,26 @@ inline constexpr std::int64_t kNormBlock = 64;
 
 /// A sum of finite doubles as a wide fixed-point integer, so that the order and grouping of
 /// additions cannot change a bit (after Kulisch's long accumulator; cf. Demmel & Nguyen, "Parallel
-/// Reproducible Summation", 2015). Each limb holds 32 bits of the number in an int64, so 2^30
-/// additions, or a sum of the limbs over many ranks, cannot overflow.
+/// Reproducible Summation", 2015). Each limb holds 32 bits of the number in an int64. Adding a
+/// double changes a limb by less than 2^32, and adding an ExactSum carries what is above 32 bits
+/// into the next limb; so 2^30 doubles between two carries, and sums of the limbs over 2^30 ranks,
+/// cannot overflow.
 ///
-/// Covers magnitudes 2^-512 .. 2^511 to the last bit of every addend above 2^-460; smaller addends
-/// lose only bits below 2^-512, by truncation of each addend toward zero, which is
-/// order-independent too. Non-finite or larger values raise nonfinite().
+/// Takes magnitudes below 2^512. Addends of 2^-460 and more count to their last bit; smaller ones
+/// lose the bits below 2^-512, by truncation of each addend toward zero, which is
+/// order-independent too. Larger or non-finite values only raise nonfinite().
 class ExactSum {
  public:
   static constexpr int kLimbs =
       34;  // 32 of fixed point, one of head room, one that counts non-finite addends
 
   void add(double value);
+  /// Also carries, so that equal sums that end with this call have equal limbs.
   void add(const ExactSum& other);
   void clear() { limbs_.fill(0); }
-  /// Non-finite addends so far.
+  /// Addends so far that were not finite, or 2^512 or more.
   std::int64_t nonfinite() const { return limbs_[kLimbs - 1]; }
-  /// The sum, rounded to double; NaN if any addend was not finite.
+  /// The sum, rounded to the nearest double (ties to even); NaN if any addend was not finite.
   double value() const;
 
   /// The limbs, for an all-reduce (integer sum) over ranks.

@@ -82,7 +82,7 @@ HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, bfloat16* to) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1U));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffU)));
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000U));
-  const auto is_nan = hn::RebindMask(du, hn::Ne(value, value));
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
   const auto halves = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
   store_halves(d, halves, to);
   return hn::BitCast(d, hn::ShiftLeft<16>(halves));

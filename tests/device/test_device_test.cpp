@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+
+#include "device/device.h"
+#include "errors.h"
+
+namespace zero {
+namespace {
+
+using testing::StreamOrder;
+
+constexpr std::uint64_t kSeeds = 64;
+
+std::unique_ptr<Device> lazy() { return testing::open({.policy = StreamOrder::Policy::lazy}); }
+std::unique_ptr<Device> seeded(std::uint64_t seed) {
+  return testing::open({.policy = StreamOrder::Policy::seeded, .seed = seed});
+}
+
+/// Which waits a toy pipeline leaves out.
+enum class Forgotten { nothing, before_reading, before_overwriting };
+
+struct Pipeline {
+  Forgotten forgotten = Forgotten::nothing;
+  bool compute_produces = true;
+  bool reader_first = false;  ///< which stream the host synchronizes first
+};
+
+/// One stream produces 1, the other reads it, the first overwrites it with 2; gives what was read.
+int read_by(Device& device, const Pipeline& pipeline) {
+  Stream& producer = pipeline.compute_produces ? device.compute() : device.communication();
+  Stream& reader = pipeline.compute_produces ? device.communication() : device.compute();
+  int shared = 0;
+  int read = -1;
+  producer.submit("produce", [&] { shared = 1; });
+  if (pipeline.forgotten != Forgotten::before_reading) reader.wait(producer.record());
+  reader.submit("read", [&] { read = shared; });
+  if (pipeline.forgotten != Forgotten::before_overwriting) producer.wait(reader.record());
+  producer.submit("overwrite", [&] { shared = 2; });
+  (pipeline.reader_first ? reader : producer).synchronize();
+  (pipeline.reader_first ? producer : reader).synchronize();
+  return read;
+}
+
+class ForgottenWaits : public ::testing::TestWithParam<std::tuple<bool, bool>> {
+ protected:
+  Pipeline with(Forgotten forgotten) const {
+    return {forgotten, std::get<0>(GetParam()), std::get<1>(GetParam())};
+  }
+  std::set<int> values_over_seeds(const Pipeline& pipeline) const {
+    std::set<int> values;
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+      values.insert(read_by(*seeded(seed), pipeline));
+    }
+    return values;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(EitherWay, ForgottenWaits,
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool()));
+
+TEST_P(ForgottenWaits, WithAllWaitsEveryOrderReadsTheSame) {
+  EXPECT_EQ(1, read_by(*lazy(), with(Forgotten::nothing)));
+  EXPECT_EQ(std::set<int>{1}, values_over_seeds(with(Forgotten::nothing)));
+}
+
+TEST_P(ForgottenWaits, SeededOrdersReadTooEarly) {
+  const std::set<int> values = values_over_seeds(with(Forgotten::before_reading));
+  EXPECT_TRUE(values.contains(0));
+  EXPECT_TRUE(values.contains(1));
+}
+
+TEST_P(ForgottenWaits, SeededOrdersOverwriteTooEarly) {
+  EXPECT_EQ((std::set<int>{1, 2}), values_over_seeds(with(Forgotten::before_overwriting)));
+}
+
+TEST(LazyStreams, ReadTooEarlyWithoutTheWait) {
+  EXPECT_EQ(0, read_by(*lazy(), {.forgotten = Forgotten::before_reading, .reader_first = true}));
+}
+
+TEST(LazyStreams, OverwriteTooEarlyWithoutTheWait) {
+  EXPECT_EQ(2,
+            read_by(*lazy(), {.forgotten = Forgotten::before_overwriting, .reader_first = false}));
+}
+
+TEST(LazyStreams, RunOnlyWhatASynchronizeNeeds) {
+  const auto device = lazy();
+  std::string ran;
+  device->compute().submit("a", [&] { ran += 'a'; });
+  const Event a = device->compute().record();
+  device->compute().submit("b", [&] { ran += 'b'; });
+  device->communication().submit("c", [&] { ran += 'c'; });
+  device->communication().wait(a);
+  device->communication().submit("d", [&] { ran += 'd'; });
+  const Event d = device->communication().record();
+  device->communication().submit("e", [&] { ran += 'e'; });
+  EXPECT_FALSE(d.complete());
+  EXPECT_EQ("", ran);
+  d.synchronize();
+  EXPECT_EQ("cad", ran);
+  EXPECT_TRUE(a.complete());
+  device->compute().synchronize();
+  EXPECT_EQ("cadb", ran);
+}
+
+TEST(LazyStreams, FollowWaitsThroughBothStreams) {
+  const auto device = lazy();
+  std::string ran;
+  Stream* streams[] = {&device->compute(), &device->communication()};
+  for (int i = 0; i < 6; ++i) {
+    Stream& mine = *streams[i % 2];
+    if (i > 0) mine.wait(streams[(i + 1) % 2]->record());
+    mine.submit("note", [&ran, i] { ran += static_cast<char>('0' + i); });
+  }
+  device->communication().synchronize();
+  EXPECT_EQ("012345", ran);
+}
+
+TEST(TestStreams, DoNotRunWorkWhenAskedWhetherItIsDone) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const auto device = seeded(seed);
+    int ran = 0;
+    for (int i = 0; i < 4; ++i) device->compute().submit("count", [&] { ++ran; });
+    const Event point = device->compute().record();
+    const int before = ran;
+    for (int i = 0; i < 10; ++i) (void)point.complete();
+    EXPECT_EQ(before, ran);
+  }
+}
+
+TEST(TestStreams, DropWhatNobodyWaitedFor) {
+  bool ran = false;
+  {
+    const auto device = lazy();
+    device->compute().submit("never", [&] { ran = true; });
+  }
+  EXPECT_FALSE(ran);
+}
+
+TEST(TestStreams, TheSameSeedGivesTheSameOrder) {
+  const auto order_of = [](std::uint64_t seed) {
+    const auto device = seeded(seed);
+    std::string ran;
+    for (int i = 0; i < 8; ++i) {
+      device->compute().submit("c", [&] { ran += 'c'; });
+      device->communication().submit("m", [&] { ran += 'm'; });
+    }
+    device->compute().synchronize();
+    device->communication().synchronize();
+    return ran;
+  };
+  EXPECT_EQ(order_of(7), order_of(7));
+}
+
+TEST(TestStreams, SeedsReachEveryOrder) {
+  std::set<std::string> orders;
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    const auto device = seeded(seed);
+    std::string ran;
+    for (int i = 0; i < 3; ++i) {
+      device->compute().submit("c", [&] { ran += 'c'; });
+      device->communication().submit("m", [&] { ran += 'm'; });
+    }
+    device->compute().synchronize();
+    device->communication().synchronize();
+    orders.insert(ran);
+  }
+  EXPECT_EQ(20U, orders.size());  // 6 choose 3
+}
+
+TEST(TestStreams, RefuseWorkThatWaitsForItsOwnStream) {
+  const auto device = lazy();
+  Stream& compute = device->compute();
+  compute.submit("waits", [&] { compute.synchronize(); });
+  EXPECT_EQ("test device: work waits for its own stream, which would never end",
+            message_of([&] { compute.synchronize(); }));
+}
+
+}  // namespace
+}  // namespace zero
