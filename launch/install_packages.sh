@@ -42,7 +42,7 @@ test  libgmock-dev         header:gmock/gmock.h
 test  librapidcheck-dev    header:rapidcheck.h
 ci    git                  command:git
 ci    clang-format-14      command:clang-format-14
-ci    clang-tidy-14        command:clang-tidy-14
+ci    clang-tidy-16        command:clang-tidy-16
 ci    clang-16             command:clang++-16
 ci    libomp-16-dev        file:/usr/lib/llvm-16/lib/libomp.so
 '
