@@ -1,20 +1,17 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "optim/cpu/update_kernels.cpp"  // this file, once per instruction set
+#define HWY_TARGET_INCLUDE "optim/cpu/update_kernels.cpp"
 #include <hwy/foreach_target.h>
-// foreach_target comes first
+// After foreach_target, as Highway wants it.
 #include <hwy/highway.h>
 
-#include <cstring>
-#include <type_traits>
-
-#include "optim/cpu/half-inl.h"
+#include "device/cpu/dispatch.h"
+#include "device/cpu/vector_io-inl.h"
 #include "optim/cpu/update_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace zero {
-namespace HWY_NAMESPACE {
+namespace zero::cpu::HWY_NAMESPACE {
 
 #include "optim/update_rules.inc"
 
@@ -26,149 +23,144 @@ struct VectorOps {
   Lane sqrt(Lane value) const { return hn::Sqrt(value); }
 };
 
+/// How one vector of elements is read and written: all of it, or only its first elements, with the
+/// same arithmetic on the way.
+struct All {
+  template <typename T>
+  Lane load(const T* from) const {
+    return load_floats(F(), from);
+  }
+  template <typename T>
+  void store(Lane value, T* to) const {
+    store_rounded(F(), value, to);
+  }
+};
+
+struct First {
+  std::size_t count;
+  template <typename T>
+  Lane load(const T* from) const {
+    return load_some_floats(F(), from, count);
+  }
+  template <typename T>
+  void store(Lane value, T* to) const {
+    store_some_rounded(F(), value, to, count);
+  }
+};
+
 struct NoCopy {};
 
-/// Where one vector of elements lies.
-template <typename Gradient, typename Copy>
-struct Place {
-  float* master;
-  float* moment0;
-  float* moment1;
-  const Gradient* gradient;
-  Copy* compute;
-};
-
 template <class Rule, typename Gradient, typename Copy>
-HWY_INLINE void update_vector(const Rule& rule, const Place<Gradient, Copy>& at, std::int64_t i) {
-  const F f;
-  Lane parameter = hn::LoadU(f, at.master + i);
-  const Lane gradient = load_as_float(f, at.gradient + i);
-  Lane moment0 = hn::Zero(f);
-  Lane moment1 = hn::Zero(f);
-  if constexpr (Rule::kMoments > 0) moment0 = hn::LoadU(f, at.moment0 + i);
-  if constexpr (Rule::kMoments > 1) moment1 = hn::LoadU(f, at.moment1 + i);
-  rule(parameter, gradient, moment0, moment1);
-  hn::StoreU(parameter, f, at.master + i);
-  if constexpr (Rule::kMoments > 0) hn::StoreU(moment0, f, at.moment0 + i);
-  if constexpr (Rule::kMoments > 1) hn::StoreU(moment1, f, at.moment1 + i);
-  if constexpr (!std::is_same_v<Copy, NoCopy>) store_from_float(f, parameter, at.compute + i);
-}
+class Sweep {
+ public:
+  Sweep(const Rule& rule, const UpdateMemory& memory)
+      : rule_(rule),
+        memory_(memory),
+        gradient_(static_cast<const Gradient*>(memory.gradient)),
+        compute_(static_cast<Copy*>(memory.compute)) {}
 
-/// The last elements, fewer than a vector: the same vector arithmetic, on copies.
-template <class Rule, typename Gradient, typename Copy>
-void update_tail(const Rule& rule, const Place<Gradient, Copy>& at, std::int64_t i,
-                 std::size_t count) {
-  constexpr std::size_t kMost = HWY_MAX_BYTES / sizeof(float);
-  float master[kMost] = {};
-  float moment0[kMost] = {};
-  float moment1[kMost] = {};
-  Gradient gradient[kMost] = {};
-  Copy compute[kMost] = {};
-  std::memcpy(master, at.master + i, count * sizeof(float));
-  std::memcpy(gradient, at.gradient + i, count * sizeof(Gradient));
-  if constexpr (Rule::kMoments > 0) std::memcpy(moment0, at.moment0 + i, count * sizeof(float));
-  if constexpr (Rule::kMoments > 1) std::memcpy(moment1, at.moment1 + i, count * sizeof(float));
-  update_vector(rule, Place<Gradient, Copy>{master, moment0, moment1, gradient, compute}, 0);
-  std::memcpy(at.master + i, master, count * sizeof(float));
-  if constexpr (Rule::kMoments > 0) std::memcpy(at.moment0 + i, moment0, count * sizeof(float));
-  if constexpr (Rule::kMoments > 1) std::memcpy(at.moment1 + i, moment1, count * sizeof(float));
-  if constexpr (!std::is_same_v<Copy, NoCopy>) {
-    std::memcpy(at.compute + i, compute, count * sizeof(Copy));
+  void run(std::int64_t begin, std::int64_t end) const {
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(F()));
+    std::int64_t i = begin;
+    for (; i + lanes <= end; i += lanes) update(i, All{});
+    if (i < end) update(i, First{static_cast<std::size_t>(end - i)});
   }
-}
 
-/// Elements [begin, end).
-struct Span {
-  std::int64_t begin;
-  std::int64_t end;
-};
-
-template <class Rule, typename Gradient, typename Copy>
-void update_span(const Rule& rule, const cpu::UpdateMemory& memory, Span span) {
-  const Place<Gradient, Copy> at = {memory.master, memory.moment0, memory.moment1,
-                                    static_cast<const Gradient*>(memory.gradient),
-                                    static_cast<Copy*>(memory.compute)};
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(F()));
-  std::int64_t i = span.begin;
-  for (; i + lanes <= span.end; i += lanes) update_vector(rule, at, i);
-  if (i < span.end) update_tail(rule, at, i, static_cast<std::size_t>(span.end - i));
-}
-
-template <class Rule, typename Gradient>
-void with_gradient(const Rule& rule, const cpu::UpdateMemory& memory, Span span) {
-  if (memory.compute == nullptr) {
-    update_span<Rule, Gradient, NoCopy>(rule, memory, span);
-  } else if (memory.compute_dtype == DType::bf16) {
-    update_span<Rule, Gradient, bfloat16>(rule, memory, span);
-  } else {
-    update_span<Rule, Gradient, float16>(rule, memory, span);
+ private:
+  template <class Access>
+  HWY_INLINE void update(std::int64_t i, Access access) const {
+    const F f;
+    Lane parameter = access.load(memory_.master + i);
+    const Lane gradient = access.load(gradient_ + i);
+    Lane moment0 = hn::Zero(f);
+    Lane moment1 = hn::Zero(f);
+    if constexpr (Rule::kMoments > 0) moment0 = access.load(memory_.moment0 + i);
+    if constexpr (Rule::kMoments > 1) moment1 = access.load(memory_.moment1 + i);
+    rule_(parameter, gradient, moment0, moment1);
+    access.store(parameter, memory_.master + i);
+    if constexpr (Rule::kMoments > 0) access.store(moment0, memory_.moment0 + i);
+    if constexpr (Rule::kMoments > 1) access.store(moment1, memory_.moment1 + i);
+    if constexpr (!std::is_same_v<Copy, NoCopy>) access.store(parameter, compute_ + i);
   }
-}
+
+  Rule rule_;
+  UpdateMemory memory_;
+  const Gradient* gradient_;
+  Copy* compute_;
+};
 
 template <class Rule>
-void with_rule(const Rule& rule, const cpu::UpdateMemory& memory, Span span) {
-  if (memory.gradient_dtype == DType::fp32) {
-    with_gradient<Rule, float>(rule, memory, span);
-  } else if (memory.gradient_dtype == DType::bf16) {
-    with_gradient<Rule, bfloat16>(rule, memory, span);
-  } else {
-    with_gradient<Rule, float16>(rule, memory, span);
-  }
+void update_range(const Rule& rule, const UpdateMemory& memory, std::int64_t begin,
+                  std::int64_t end) {
+  dispatch(memory.gradient_dtype, [&](auto type) {
+    using Gradient = typename decltype(type)::type;
+    if (memory.compute == nullptr) {
+      Sweep<Rule, Gradient, NoCopy>(rule, memory).run(begin, end);
+    } else if (memory.compute_dtype == DType::bf16) {
+      Sweep<Rule, Gradient, bfloat16>(rule, memory).run(begin, end);
+    } else {
+      Sweep<Rule, Gradient, float16>(rule, memory).run(begin, end);
+    }
+  });
 }
 
-void adamw(const AdamConstants& constants, const cpu::UpdateMemory& memory, std::int64_t begin,
+void adamw(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t begin,
            std::int64_t end) {
-  with_rule(AdamWRule<VectorOps>{constants, {}}, memory, {begin, end});
+  update_range(AdamWRule<VectorOps>{constants, {}}, memory, begin, end);
 }
 
-void adam(const AdamConstants& constants, const cpu::UpdateMemory& memory, std::int64_t begin,
+void adam(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t begin,
           std::int64_t end) {
-  with_rule(AdamRule<VectorOps>{constants, {}}, memory, {begin, end});
+  update_range(AdamRule<VectorOps>{constants, {}}, memory, begin, end);
 }
 
-void sgd(const SgdConstants& constants, const cpu::UpdateMemory& memory, std::int64_t begin,
+void sgd(const SgdConstants& constants, const UpdateMemory& memory, std::int64_t begin,
          std::int64_t end) {
   if (memory.moment0 != nullptr) {
-    with_rule(MomentumRule<VectorOps>{constants, {}}, memory, {begin, end});
+    update_range(MomentumRule<VectorOps>{constants, {}}, memory, begin, end);
   } else {
-    with_rule(SgdRule<VectorOps>{constants, {}}, memory, {begin, end});
+    update_range(SgdRule<VectorOps>{constants, {}}, memory, begin, end);
   }
 }
 
 const char* target() { return hwy::TargetName(HWY_TARGET); }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace zero
+}  // namespace zero::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace zero {
+namespace cpu {
 
 HWY_EXPORT(adamw);
 HWY_EXPORT(adam);
 HWY_EXPORT(sgd);
 HWY_EXPORT(target);
 
-namespace cpu {
+namespace {
 
-void update_adamw(const AdamConstants& constants, const cpu::UpdateMemory& memory,
-                  std::int64_t begin, std::int64_t end) {
+std::string_view dispatched_target() { return HWY_DYNAMIC_DISPATCH(target)(); }
+
+}  // namespace
+
+void update_adamw(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t begin,
+                  std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(adamw)(constants, memory, begin, end);
 }
 
-void update_adam(const AdamConstants& constants, const cpu::UpdateMemory& memory,
-                 std::int64_t begin, std::int64_t end) {
+void update_adam(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t begin,
+                 std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(adam)(constants, memory, begin, end);
 }
 
-void update_sgd(const SgdConstants& constants, const cpu::UpdateMemory& memory, std::int64_t begin,
+void update_sgd(const SgdConstants& constants, const UpdateMemory& memory, std::int64_t begin,
                 std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(sgd)(constants, memory, begin, end);
 }
 
 }  // namespace cpu
 
-std::string_view simd_target() { return HWY_DYNAMIC_DISPATCH(target)(); }
+std::string_view simd_target() { return cpu::dispatched_target(); }
 
 }  // namespace zero
 #endif  // HWY_ONCE
