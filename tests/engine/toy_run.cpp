@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/engine/toy_run.h"
+
+#include <mutex>
+
+#include "collectives/backends.h"
+
+namespace zero::toy {
+
+std::ostream& operator<<(std::ostream& out, const Result& result) {
+  out << fmt::format("hash {:016x}", result.hash);
+  for (std::size_t i = 0; i < result.losses.size(); ++i)
+    out << fmt::format(" ({} {})", result.losses[i], result.norms[i]);
+  return out;
+}
+
+EngineOptions options(int stage, DType compute) {
+  EngineOptions options;
+  options.stage = stage;
+  options.compute = compute;
+  options.optimizer.weight_decay = 0.1F;
+  options.groups = {{"*.bias", 1.0F, 0.0F}};
+  options.gradient_clipping = 0.3;
+  options.limits.persistence_threshold = 0;
+  options.seed = 7;
+  options.checked = true;
+  return options;
+}
+
+void with_engine(const Run& run, const std::function<void(Engine&, Model&, Communicator&)>& body) {
+  local::run(run.world, [&](Communicator& communicator) {
+    std::optional<testing::StreamOrder> order = run.order;
+    if (order) order->seed = order->seed * 1000 + static_cast<std::uint64_t>(communicator.rank());
+    const std::unique_ptr<Device> device = order ? testing::open(*order) : cpu::open();
+    Engine engine(communicator, *device, run.engine);
+    Model model(engine, run.shape);
+    testing::skip_wait(engine, run.skipped);
+    engine.seal({.order = model.order(), .accumulation_steps = run.accumulation_steps});
+    body(engine, model, communicator);
+    device->compute().synchronize();
+    device->communication().synchronize();
+  });
+}
+
+StepReport step(Engine& engine, Model& model, Communicator& communicator, const Run& run,
+                int index) {
+  const std::int64_t all = static_cast<std::int64_t>(run.accumulation_steps) * run.world;
+  std::vector<double> losses(static_cast<std::size_t>(run.accumulation_steps));
+  for (int j = 0; j < run.accumulation_steps; ++j) {
+    const std::int64_t batch =
+        index * all + static_cast<std::int64_t>(j) * run.world + communicator.rank();
+    model.train(batch, 1.0F / static_cast<float>(all * run.shape.rows),
+                &losses[static_cast<std::size_t>(j)]);
+  }
+  engine.device().compute().synchronize();
+  return engine.step({.learning_rate = 0.01, .losses = losses});
+}
+
+Result train(const Run& run) {
+  std::mutex mutex;
+  std::optional<Result> common;
+  with_engine(run, [&](Engine& engine, Model& model, Communicator& communicator) {
+    Result result;
+    for (int i = 0; i < run.steps; ++i) {
+      const StepReport report = step(engine, model, communicator, run, i);
+      result.losses.push_back(report.loss);
+      result.norms.push_back(report.gradient_norm);
+      if (report.nonfinite) fail("step {}: {} is not finite", report.step, *report.nonfinite);
+    }
+    result.hash = engine.state_hash();
+    const std::lock_guard lock(mutex);
+    if (common && !(*common == result)) fail("ranks disagree");
+    common = result;
+  });
+  return *common;
+}
+
+}  // namespace zero::toy

@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/waits.h"
+#include "tests/engine/toy_model.h"
+
+namespace zero::toy {
+
+/// One training run of the toy model with ranks as threads.
+struct Run {
+  int world = 1;
+  EngineOptions engine{};
+  int accumulation_steps = 1;
+  int steps = 3;
+  Shape shape{};
+  std::optional<testing::StreamOrder> order{};  ///< unset: the CPU device
+  std::optional<WaitSite> skipped{};            ///< a wait left out
+};
+
+struct Result {
+  std::uint64_t hash = 0;
+  std::vector<double> losses;
+  std::vector<double> norms;
+  friend bool operator==(const Result&, const Result&) = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const Result& result);
+
+/// Options of the toy: AdamW with a weight decay, clipping that bites, everything gathered
+/// (threshold 0), checked.
+EngineOptions options(int stage, DType compute);
+
+/// Trains; every rank must find the same (throws zero::Error otherwise). Step s takes micro-batches
+/// numbered as in the design.
+Result train(const Run& run);
+
+/// What each rank of a run does after sealing, for tests that need more than train().
+void with_engine(const Run& run, const std::function<void(Engine&, Model&, Communicator&)>& body);
+
+/// One optimizer step of the toy inside with_engine.
+StepReport step(Engine& engine, Model& model, Communicator& communicator, const Run& run,
+                int index);
+
+}  // namespace zero::toy
