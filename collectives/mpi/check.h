@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <source_location>
+
+namespace zero::mpi {
+
+/// Throws zero::Error with MPI's own words and the place of the call unless `code` is MPI_SUCCESS.
+void check_mpi(int code, std::source_location where = std::source_location::current());
+
+/// Throws zero::Error unless the thread level that MPI provides is MPI_THREAD_MULTIPLE.
+void check_thread_level(int provided);
+
+}  // namespace zero::mpi

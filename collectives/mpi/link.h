@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/mpi/options.h"
+#include "collectives/mpi/session.h"
+
+namespace zero::mpi {
+
+/// What a communicator's queued work needs: its private MPI communicator and a small staging area.
+/// Every operation is pairs of non-blocking messages between all ranks: between processes of one
+/// host each is a single copy, and slices of any sizes and places need no packing. Blocks the
+/// calling thread (a stream's) without holding its core. One thread at a time.
+class Link {
+ public:
+  /// Bytes of all_reduce's staging at most, whatever the values and the world.
+  static constexpr std::int64_t kStaging = std::int64_t{1} << 20;
+  /// Values up to this many bytes go to every rank whole instead of in shares: fewer messages.
+  static constexpr std::int64_t kWhole = std::int64_t{8} << 10;
+
+  Link(Group group, const Options& options) : group_(std::move(group)), options_(options) {}
+
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+  MPI_Comm handle() const { return group_.get(); }
+  const Options& options() const { return options_; }
+
+  void all_gather(View mine, const Slices& full, const std::string& who);
+  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                      const std::string& who);
+  void all_reduce(View values, ReduceOp op, const std::string& who);
+  void all_to_all(const Slices& send, const Slices& receive, const std::string& who);
+  void broadcast(View values, int root, const std::string& who);
+  void barrier();
+
+ private:
+  using ViewOfRank = std::function<View(int)>;
+
+  /// Sends send(p) to, and receives receive(p) from, every peer p at once.
+  void exchange(Operation operation, const std::string& who, const ViewOfRank& send,
+                const ViewOfRank& receive);
+  void all_reduce_whole(View values, ReduceOp op, const std::string& who);
+  void all_reduce_shares(View values, ReduceOp op, const std::string& who);
+  View staging(std::int64_t count, DType dtype);
+
+  Group group_;
+  Options options_;
+  std::vector<std::byte> staging_;
+};
+
+}  // namespace zero::mpi

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/mpi/session.h"
+
+namespace zero::mpi {
+
+/// Keys and values on their way between the ranks of a group, outside all collectives: a value is
+/// sent to every peer at once and taken in whenever its receiver looks. Thread-safe. Made for small
+/// values; one beyond MPI's eager limit travels only while both ranks make MPI calls.
+class Mailbox {
+ public:
+  /// `group` is used by this mailbox alone.
+  explicit Mailbox(Group group) : group_(std::move(group)) {}
+  ~Mailbox();
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  void set(std::string_view key, std::string_view value);
+  /// Takes in what has arrived, then gives the keys among `keys` that are not there.
+  std::vector<std::string> missing(const std::vector<std::string>& keys);
+  /// The value of a key that is there.
+  std::string at(const std::string& key);
+
+  /// Tells the peers that this rank will send no more. Never throws.
+  void say_goodbye() noexcept;
+  /// Takes in what has arrived; true once all peers have said goodbye and all was sent.
+  bool closed() noexcept;
+  /// Gives up the memory of unfinished messages, and the group: MPI may still touch it.
+  void abandon() noexcept { abandoned_ = true; }
+
+ private:
+  struct Sending {
+    std::vector<char> bytes;  // read by MPI until every request is complete
+    std::vector<MPI_Request> requests;
+  };
+
+  void send_to_peers(std::vector<char> bytes);
+  void progress();
+
+  std::mutex mutex_;
+  Group group_;
+  std::map<std::string, std::string> values_;
+  std::list<Sending> sending_;
+  int goodbyes_ = 0;
+  bool abandoned_ = false;
+};
+
+}  // namespace zero::mpi

@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "collectives/communicator.h"
+
+namespace zero::mpi {
+
+/// How messages are cut. The defaults are right for every run; tests lower the limit.
+struct Options {
+  /// Bytes of one message at most: MPI counts are int, so longer slices travel in pieces.
+  std::int64_t largest_message = std::int64_t{1} << 29;
+};
+
+/// mpi::world with options; the same on every rank.
+std::unique_ptr<Communicator> world(int* argc, char*** argv, const Options& options);
+
+}  // namespace zero::mpi

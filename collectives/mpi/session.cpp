@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/session.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+#include "collectives/mpi/backoff.h"
+#include "collectives/mpi/check.h"
+#include "collectives/mpi/mailbox.h"
+
+namespace zero::mpi {
+namespace {
+
+bool finalised() {
+  int flag = 0;
+  MPI_Finalized(&flag);
+  return flag != 0;
+}
+
+}  // namespace
+
+bool Session::initialised() {
+  int flag = 0;
+  MPI_Initialized(&flag);
+  return flag != 0;
+}
+
+bool Session::launched() {
+  constexpr std::array kVariables{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
+                                  "MV2_COMM_WORLD_SIZE"};
+  return std::ranges::any_of(kVariables, [](const char* v) { return std::getenv(v) != nullptr; });
+}
+
+std::shared_ptr<Session> Session::start(int* argc, char*** argv) {
+  // MPI is one per process, so its session is too; this remembers it without keeping it alive.
+  static std::mutex mutex;
+  static std::weak_ptr<Session> current;
+  const std::scoped_lock lock(mutex);
+  auto session = current.lock();
+  if (!session) {
+    session = std::shared_ptr<Session>(new Session(argc, argv));
+    current = session;
+  }
+  return session;
+}
+
+Session::Session(int* argc, char*** argv) : exceptions_(std::uncaught_exceptions()) {
+  ZERO_CHECK(!finalised(),
+             "MPI has been finalised and cannot start again; keep one communicator of "
+             "mpi::world() until the end");
+  int provided = MPI_THREAD_SINGLE;
+  if (initialised()) {
+    check_mpi(MPI_Query_thread(&provided));
+  } else {
+    check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided));
+    owns_mpi_ = true;
+  }
+  check_thread_level(provided);
+}
+
+// A rank that unwinds leaves MPI open: its peers may be in a collective, where neither they nor a
+// finalisation would ever end. Its main reports and calls mpi::abort.
+Session::~Session() {
+  if (finalised() || std::uncaught_exceptions() > exceptions_) {
+    for (auto& mailbox : retired_) mailbox->abandon();
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  Backoff backoff;
+  const auto done = [](const auto& mailbox) { return mailbox->closed(); };
+  while (!std::ranges::all_of(retired_, done) && std::chrono::steady_clock::now() < deadline) {
+    backoff.pause();
+  }
+  retired_.clear();
+  if (owns_mpi_) MPI_Finalize();
+}
+
+void Session::retire(std::unique_ptr<Mailbox> mailbox) {
+  const std::scoped_lock lock(mutex_);
+  retired_.push_back(std::move(mailbox));
+}
+
+Group::Group(MPI_Comm handle) : handle_(handle) {
+  check_mpi(MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN));
+  check_mpi(MPI_Comm_rank(handle, &rank_));
+  check_mpi(MPI_Comm_size(handle, &size_));
+}
+
+Group Group::copy_of(MPI_Comm handle) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(handle, &copy));
+  return Group(copy);
+}
+
+Group::Group(Group&& other) noexcept
+    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)),
+      rank_(other.rank_),
+      size_(other.size_) {}
+
+Group::~Group() {
+  // Unwinding, the peers do not free it too, so neither does this rank.
+  if (handle_ != MPI_COMM_NULL && std::uncaught_exceptions() == 0 && !finalised()) {
+    MPI_Comm_free(&handle_);
+  }
+}
+
+}  // namespace zero::mpi

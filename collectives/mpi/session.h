@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace zero::mpi {
+
+class Mailbox;
+
+/// MPI of this process while communicators exist. Owns the initialisation where it made it, and the
+/// mailboxes of communicators that are gone, so that what they still send is delivered at the end.
+class Session {
+ public:
+  /// The session of this process; initialises MPI where nobody has. Throws zero::Error where MPI
+  /// has already been finalised or gives too low a thread level.
+  static std::shared_ptr<Session> start(int* argc, char*** argv);
+  /// Whether a launcher started this process as a rank of a job.
+  static bool launched();
+  static bool initialised();
+
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void retire(std::unique_ptr<Mailbox> mailbox);
+
+ private:
+  Session(int* argc, char*** argv);
+
+  bool owns_mpi_ = false;
+  int exceptions_ = 0;  // in flight when this was made
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Mailbox>> retired_;
+};
+
+/// Owns one MPI communicator whose errors return.
+class Group {
+ public:
+  /// Takes over `handle`.
+  explicit Group(MPI_Comm handle);
+  /// A private copy of `handle`. Collective.
+  static Group copy_of(MPI_Comm handle);
+  Group(Group&& other) noexcept;
+  Group& operator=(Group&&) = delete;
+  ~Group();
+
+  MPI_Comm get() const { return handle_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+ private:
+  MPI_Comm handle_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace zero::mpi

@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/mpi/mailbox.h"
+#include "collectives/store.h"
+
+namespace zero::mpi {
+
+/// The Store of a group of processes: each rank keeps every value, so only waiting looks at the
+/// wire, and no rank needs another one's participation.
+class MpiStore final : public Store {
+ public:
+  MpiStore(std::shared_ptr<Session> session, Group group)
+      : session_(std::move(session)), mailbox_(std::make_unique<Mailbox>(std::move(group))) {}
+  ~MpiStore() override;
+
+  void set(std::string_view key, std::string_view value) override;
+  std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+  void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override;
+
+ private:
+  std::shared_ptr<Session> session_;
+  std::unique_ptr<Mailbox> mailbox_;
+};
+
+}  // namespace zero::mpi

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <string>
+#include <vector>
+
+#include "device/view.h"
+
+namespace zero::mpi {
+
+/// The messages of one exchange, all under way at once. Views must live until wait() has returned.
+/// Empty views travel as nothing. Both ends cut long views alike.
+class Transfers {
+ public:
+  /// `who`, "[rank 3] all_gather(h.0)", begins every error.
+  Transfers(MPI_Comm group, std::string who, int tag, std::int64_t largest_message)
+      : group_(group), who_(std::move(who)), tag_(tag), largest_message_(largest_message) {}
+  ~Transfers();
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+
+  void send(View view, int to);
+  void receive(View view, int from);
+  /// Returns once every message has been sent and received. Leaves the core to others meanwhile.
+  void wait();
+
+ private:
+  struct Message {
+    int peer = 0;
+    std::int64_t expected = -1;  // bytes; -1: a send
+  };
+
+  void check_arrivals(const std::vector<MPI_Status>& statuses) const;
+  [[noreturn]] void throw_first(int code, const std::vector<MPI_Status>& statuses) const;
+
+  MPI_Comm group_;
+  std::string who_;
+  int tag_;
+  std::int64_t largest_message_;
+  std::vector<MPI_Request> requests_;
+  std::vector<Message> messages_;  // one per request
+};
+
+}  // namespace zero::mpi
