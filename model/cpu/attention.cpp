@@ -1,0 +1,271 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+#include "base/checked_math.h"
+#include "device/cpu/parallel.h"
+#include "model/cpu/attention_kernels.h"
+
+namespace zero::cpu {
+namespace {
+
+constexpr std::int64_t kBlock = 128;     // rows of scores at a time: they stay in the second cache
+constexpr std::int64_t kAlignment = 64;  // bytes
+constexpr float kLog2E = 1.4426950408889634F;
+
+// The scratch of one thread. Byte pointers; q, k, v, dout: (sequence, head_width), dense, so that
+// oneDNN takes its fast paths.
+struct Workplace {
+  std::byte *q, *k, *v, *dout;
+  float *scores, *dprobabilities;       // (kBlock, sequence)
+  std::byte *probabilities, *dscores;   // the same in the compute dtype; in fp32 the same memory
+  float* result;                        // (kBlock, head_width)
+  float* dq;                            // (sequence, head_width)
+  float *log2_sums, *deltas, *inverse;  // (sequence), (sequence), (kBlock)
+  std::byte* products;
+};
+
+// Lays a Workplace out from `base`; returns the bytes before Workplace::products.
+std::int64_t lay_out(const AttentionShape& s, std::byte* base, Workplace& place) {
+  std::int64_t at = 0;
+  const auto take = [&](std::int64_t bytes) {
+    std::byte* here = base == nullptr ? nullptr : base + at;
+    at += round_up(bytes, kAlignment);
+    return here;
+  };
+  const auto floats = [&](std::int64_t count) { return reinterpret_cast<float*>(take(4 * count)); };
+  const std::int64_t block = std::min(kBlock, s.sequence);
+  const std::int64_t element = size_of(s.dtype);
+  for (std::byte** pack : {&place.q, &place.k, &place.v, &place.dout}) {
+    *pack = take(s.sequence * s.head_width * element);
+  }
+  place.scores = floats(block * s.sequence);
+  place.dprobabilities = floats(block * s.sequence);
+  if (s.dtype == DType::fp32) {
+    place.probabilities = reinterpret_cast<std::byte*>(place.scores);
+    place.dscores = reinterpret_cast<std::byte*>(place.dprobabilities);
+  } else {
+    place.probabilities = take(block * s.sequence * element);
+    place.dscores = take(block * s.sequence * element);
+  }
+  place.result = floats(block * s.head_width);
+  place.dq = floats(s.sequence * s.head_width);
+  place.log2_sums = floats(s.sequence);
+  place.deltas = floats(s.sequence);
+  place.inverse = floats(block);
+  place.products = take(0);
+  return at;
+}
+
+// (rows, head_width) times the transpose of (columns, head_width).
+ProductShape scores_shape(const AttentionShape& s, std::int64_t rows, std::int64_t columns) {
+  return {.m = rows, .n = columns, .k = s.head_width, .b = Placement::transposed, .in = s.dtype};
+}
+
+// (rows, inner) times (inner, head_width).
+ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner) {
+  return {.m = rows, .n = s.head_width, .k = inner, .in = s.dtype};
+}
+
+// dq (queries, head_width) += the transpose of (rows, queries) times (rows, head_width).
+ProductShape dq_shape(const AttentionShape& s, std::int64_t rows, std::int64_t queries) {
+  return {.m = queries,
+          .n = s.head_width,
+          .k = rows,
+          .a = Placement::transposed,
+          .in = s.dtype,
+          .write = Write::add};
+}
+
+// One head of one sequence inside the (batch * sequence, 3 C) and (batch * sequence, C) operands.
+struct Head {
+  const AttentionShape& shape;
+  std::int64_t sequence_index;
+  std::int64_t head;
+
+  std::int64_t width() const { return shape.heads * shape.head_width; }
+  // part: 0 q, 1 k, 2 v
+  RowBlock of_qkv(const View& view, std::int64_t part, std::int64_t row) const {
+    const std::int64_t stride = 3 * width();
+    const std::int64_t at = (sequence_index * shape.sequence + row) * stride + part * width();
+    return block(view, at + head * shape.head_width, stride);
+  }
+  RowBlock of_out(const View& view, std::int64_t row) const {
+    const std::int64_t at = (sequence_index * shape.sequence + row) * width();
+    return block(view, at + head * shape.head_width, width());
+  }
+  float* of_log_sums(const View& view) const {
+    return static_cast<float*>(view.data()) +
+           (sequence_index * shape.heads + head) * shape.sequence;
+  }
+  void pack(const RowBlock& from, std::byte* to) const {
+    const std::int64_t element = size_of(shape.dtype);
+    const auto bytes = static_cast<std::size_t>(shape.head_width * element);
+    for (std::int64_t row = 0; row < shape.sequence; ++row) {
+      std::memcpy(to + row * shape.head_width * element,
+                  static_cast<const std::byte*>(from.data) + row * from.stride * element, bytes);
+    }
+  }
+
+ private:
+  RowBlock block(const View& view, std::int64_t element, std::int64_t stride) const {
+    return {static_cast<std::byte*>(view.data()) + element * size_of(shape.dtype), stride,
+            shape.dtype};
+  }
+};
+
+void forward_head(const Head& head, const Attention::Operands& o, Products& products,
+                  const Workplace& place) {
+  const AttentionShape& s = head.shape;
+  const std::int64_t row_bytes = s.head_width * size_of(s.dtype);
+  head.pack(head.of_qkv(o.qkv, 0, 0), place.q);
+  head.pack(head.of_qkv(o.qkv, 1, 0), place.k);
+  head.pack(head.of_qkv(o.qkv, 2, 0), place.v);
+  for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
+    const std::int64_t rows = std::min(kBlock, s.sequence - first);
+    const std::int64_t keys = first + rows;
+    products.get(scores_shape(s, rows, keys))
+        .run({.a = place.q + first * row_bytes,
+              .b = place.k,
+              .c = place.scores,
+              .scratch = place.products});
+    softmax_block({.first = first,
+                   .rows = rows,
+                   .keys = keys,
+                   .scale = 1.0F / std::sqrt(static_cast<float>(s.head_width)),
+                   .scores = place.scores,
+                   .powers = place.probabilities,
+                   .dtype = s.dtype,
+                   .log_sums = head.of_log_sums(o.log_sums) + first,
+                   .inverse_sums = place.inverse});
+    products.get(mix_shape(s, rows, keys))
+        .run(
+            {.a = place.probabilities, .b = place.v, .c = place.result, .scratch = place.products});
+    store_rows(place.result, rows, s.head_width, place.inverse, head.of_out(o.out, first));
+  }
+}
+
+// Everything of the keys [first, first + rows): dk and dv complete, their part of dq added.
+void backward_block(const Head& head, const Attention::Operands& o, Products& products,
+                    const Workplace& place, std::int64_t first) {
+  const AttentionShape& s = head.shape;
+  const std::int64_t row_bytes = s.head_width * size_of(s.dtype);
+  const std::int64_t rows = std::min(kBlock, s.sequence - first);
+  const std::int64_t queries = s.sequence - first;
+  const std::int64_t at = first * row_bytes;
+  Product& scores = products.get(scores_shape(s, rows, queries));
+  Product& mix = products.get(mix_shape(s, rows, queries));
+  scores.run({.a = place.k + at, .b = place.q + at, .c = place.scores, .scratch = place.products});
+  scores.run({.a = place.v + at,
+              .b = place.dout + at,
+              .c = place.dprobabilities,
+              .scratch = place.products});
+  gradient_block({.first = first,
+                  .rows = rows,
+                  .queries = queries,
+                  .scale = 1.0F / std::sqrt(static_cast<float>(s.head_width)),
+                  .scores = place.scores,
+                  .dprobabilities = place.dprobabilities,
+                  .log2_sums = place.log2_sums,
+                  .deltas = place.deltas,
+                  .probabilities = place.probabilities,
+                  .dscores = place.dscores,
+                  .dtype = s.dtype});
+  mix.run({.a = place.probabilities,
+           .b = place.dout + at,
+           .c = place.result,
+           .scratch = place.products});
+  store_rows(place.result, rows, s.head_width, nullptr, head.of_qkv(o.dqkv, 2, first));
+  mix.run({.a = place.dscores, .b = place.q + at, .c = place.result, .scratch = place.products});
+  store_rows(place.result, rows, s.head_width, nullptr, head.of_qkv(o.dqkv, 1, first));
+  products.get(dq_shape(s, rows, queries))
+      .run({.a = place.dscores,
+            .b = place.k + at,
+            .c = place.dq + first * s.head_width,
+            .scratch = place.products});
+}
+
+void backward_head(const Head& head, const Attention::Operands& o, Products& products,
+                   const Workplace& place) {
+  const AttentionShape& s = head.shape;
+  head.pack(head.of_qkv(o.qkv, 0, 0), place.q);
+  head.pack(head.of_qkv(o.qkv, 1, 0), place.k);
+  head.pack(head.of_qkv(o.qkv, 2, 0), place.v);
+  head.pack(head.of_out(o.dout, 0), place.dout);
+  row_dots(head.of_out(o.dout, 0), head.of_out(o.out, 0), s.sequence, s.head_width, place.deltas);
+  const float* log_sums = head.of_log_sums(o.log_sums);
+  for (std::int64_t row = 0; row < s.sequence; ++row) {
+    place.log2_sums[row] = log_sums[row] * kLog2E;
+  }
+  std::fill(place.dq, place.dq + s.sequence * s.head_width, 0.0F);
+  for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
+    backward_block(head, o, products, place, first);
+  }
+  store_rows(place.dq, s.sequence, s.head_width, nullptr, head.of_qkv(o.dqkv, 0, 0));
+}
+
+}  // namespace
+
+Attention::Attention(int threads) {
+  for (int i = 0; i < threads; ++i) products_.push_back(std::make_unique<Products>(1));
+}
+
+void Attention::prepare(const AttentionShape& s) {
+  Workplace place{};
+  block_bytes_ = std::max(block_bytes_, lay_out(s, nullptr, place));
+  for (const auto& products : products_) {
+    for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
+      const std::int64_t rows = std::min(kBlock, s.sequence - first);
+      products->get(scores_shape(s, rows, first + rows));
+      products->get(mix_shape(s, rows, first + rows));
+      products->get(scores_shape(s, rows, s.sequence - first));
+      products->get(mix_shape(s, rows, s.sequence - first));
+      products->get(dq_shape(s, rows, s.sequence - first));
+    }
+  }
+}
+
+std::int64_t Attention::scratch_bytes() const {
+  std::int64_t products = 0;
+  for (const auto& each : products_) products = std::max(products, each->scratch_bytes());
+  const std::int64_t one = round_up(block_bytes_ + products, kAlignment);
+  return one * static_cast<std::int64_t>(products_.size());
+}
+
+template <typename Body>
+void Attention::for_heads(const AttentionShape& shape, void* scratch, const Body& body) {
+  const auto threads = static_cast<std::int64_t>(products_.size());
+  const std::int64_t each = scratch_bytes() / threads;
+  const std::int64_t heads = shape.batch * shape.heads;
+  parallel_for(static_cast<int>(threads), threads, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t thread = begin; thread < end; ++thread) {
+      Workplace place{};
+      lay_out(shape, static_cast<std::byte*>(scratch) + thread * each, place);
+      for (std::int64_t i = thread; i < heads; i += threads) {
+        body(Head{shape, i / shape.heads, i % shape.heads},
+             *products_[static_cast<std::size_t>(thread)], place);
+      }
+    }
+  });
+}
+
+void Attention::forward(const AttentionShape& shape, const Operands& operands) {
+  for_heads(shape, operands.scratch,
+            [&](const Head& head, Products& products, const Workplace& place) {
+              forward_head(head, operands, products, place);
+            });
+}
+
+void Attention::backward(const AttentionShape& shape, const Operands& operands) {
+  for_heads(shape, operands.scratch,
+            [&](const Head& head, Products& products, const Workplace& place) {
+              backward_head(head, operands, products, place);
+            });
+}
+
+}  // namespace zero::cpu

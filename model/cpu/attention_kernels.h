@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace zero::cpu {
+
+/// Scores of query rows [first, first + rows) against keys [0, keys): fp32, dense. Key j counts for
+/// query i where j <= i.
+struct SoftmaxBlock {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+  std::int64_t keys = 0;
+  float scale = 1;  ///< multiplies the scores
+  const float* scores = nullptr;
+  void* powers = nullptr;  ///< exp(score - row's largest), 0 where masked; may be `scores` in fp32
+  DType dtype = DType::fp32;      ///< of powers
+  float* log_sums = nullptr;      ///< per row: log of the sum of exp(scale * score)
+  float* inverse_sums = nullptr;  ///< per row: 1 / sum of powers
+};
+void softmax_block(const SoftmaxBlock& block);
+
+/// Scores, transposed: keys [first, first + rows) against queries [first, first + queries).
+struct GradientBlock {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+  std::int64_t queries = 0;
+  float scale = 1;
+  const float* scores = nullptr;
+  const float* dprobabilities = nullptr;
+  const float* log2_sums = nullptr;  ///< per query of the sequence: log_sums over log(2)
+  const float* deltas = nullptr;     ///< per query: dout . out
+  void* probabilities = nullptr;     ///< may be `scores` in fp32
+  void* dscores = nullptr;           ///< may be `dprobabilities` in fp32
+  DType dtype = DType::fp32;
+};
+void gradient_block(const GradientBlock& block);
+
+/// Rows of `columns` elements, `stride` elements apart.
+struct RowBlock {
+  void* data = nullptr;
+  std::int64_t stride = 0;
+  DType dtype = DType::fp32;
+};
+/// to = round(from * factor[row]); from: fp32, dense. A null factor is 1.
+void store_rows(const float* from, std::int64_t rows, std::int64_t columns, const float* factors,
+                const RowBlock& to);
+/// dots[row] = a[row] . b[row]
+void row_dots(const RowBlock& a, const RowBlock& b, std::int64_t rows, std::int64_t columns,
+              float* dots);
+
+}  // namespace zero::cpu

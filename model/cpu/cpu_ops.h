@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "model/cpu/attention.h"
+#include "model/cpu/products.h"
+#include "model/cpu/row_kernels.h"
+#include "model/ops.h"
+
+namespace zero::cpu {
+
+/// Ops on a device whose memory the CPU can touch: products by oneDNN, everything else by the row
+/// kernels, spread over the device's threads.
+class CpuOps final : public Ops {
+ public:
+  explicit CpuOps(Device& device);
+
+  void prepare(const LinearShape& shape, LinearUse use) override;
+  void prepare(const AttentionShape& shape) override;
+  void prepare(const MatrixShape& shape) override;
+  std::int64_t scratch_bytes() const override;
+  void allocate_scratch() override;
+
+ private:
+  void do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) override;
+  void do_linear_backward_input(const LinearShape& shape, View dy, View weight, View dx) override;
+  void do_linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight,
+                                 Write write) override;
+  void do_column_sums(const MatrixShape& shape, View x, View sums) override;
+  void do_layer_norm_forward(const MatrixShape& shape, const LayerNormForward& operands) override;
+  void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) override;
+  void do_layer_norm_backward(const MatrixShape& shape, const LayerNormBackward& operands) override;
+  void do_add(View x, View delta, View sum) override;
+  void do_gelu_forward(View x, View y) override;
+  void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;
+  void do_attention_forward(const AttentionShape& shape, View qkv, View out,
+                            View log_sums) override;
+  void do_attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums,
+                             View dout, View dqkv) override;
+  void do_embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
+                            View position_weight, View x) override;
+  void do_embedding_backward(const EmbeddingShape& shape, View tokens, View dx, View token_gradient,
+                             View position_gradient) override;
+  void do_cross_entropy_forward(const MatrixShape& shape, View logits, View targets,
+                                View losses) override;
+  void do_cross_entropy_backward(const MatrixShape& shape, View logits, View targets, float scale,
+                                 View losses) override;
+  void do_sum(View losses, View total) override;
+
+  void submit_product(std::string_view what, const ProductShape& shape,
+                      const Product::Operands& operands);
+  /// Scratch for `bytes`; throws zero::Error where allocate_scratch() has not taken that much.
+  void* scratch(std::string_view what, std::int64_t bytes) const;
+  /// Calls add(rows, partial) for each kRowChunk of rows with a zeroed partial of `width` floats.
+  using AddRows = std::function<void(Rows, std::span<float>)>;
+  void sum_in_chunks(std::int64_t rows, std::int64_t width, float* partials,
+                     const AddRows& add) const;
+
+  Device& device_;
+  int threads_;
+  Products products_;
+  Attention attention_;
+  std::int64_t partial_bytes_ = 0;
+  Buffer scratch_;
+};
+
+}  // namespace zero::cpu

@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "model/cpu/cross_entropy.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target, as Highway wants it.
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <limits>
+
+#include "model/cpu/row_kernels.h"
+#include "model/cpu/typed.h"
+#include "model/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zero::cpu::HWY_NAMESPACE {
+
+struct Softmax {
+  float largest;
+  float sum;  ///< of exp(logit - largest)
+};
+
+template <typename T>
+Softmax softmax_of(const T* logits, std::size_t columns) {
+  const hn::ScalableTag<float> d;
+  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto largest = lowest;
+  for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
+    largest = hn::Max(largest, only(d, load(d, logits + i, lanes), lowest, lanes));
+  });
+  const float top = hn::GetLane(hn::MaxOfLanes(d, largest));
+  const auto scale = hn::Set(d, kLog2E);
+  const auto shift = hn::Set(d, top * kLog2E);
+  auto sum = hn::Zero(d);
+  for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const auto power = exp2(d, hn::MulSub(load(d, logits + i, lanes), scale, shift));
+    sum = hn::Add(sum, only(d, power, hn::Zero(d), lanes));
+  });
+  return {top, sum_lanes(d, sum)};
+}
+
+template <typename T>
+double loss_of(const CrossEntropyRows& o, std::int64_t row, const T* logits, Softmax softmax) {
+  const float target =
+      to_float(logits[o.targets.as<std::int32_t>()[static_cast<std::size_t>(row)]]);
+  return std::log(static_cast<double>(softmax.sum)) + static_cast<double>(softmax.largest) -
+         static_cast<double>(target);
+}
+
+template <typename T>
+void gradient_row(T* logits, std::size_t columns, std::size_t target, Softmax softmax,
+                  float scale) {
+  const hn::ScalableTag<float> d;
+  const auto log2e = hn::Set(d, kLog2E);
+  const auto shift = hn::Set(d, softmax.largest * kLog2E);
+  const auto factor = hn::Set(d, scale / softmax.sum);
+  // The target's own entry is taken before it is rounded: probability - 1.
+  const float kept = to_float(logits[target]);
+  for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const auto power = exp2(d, hn::MulSub(load(d, logits + i, lanes), log2e, shift));
+    store(d, hn::Mul(power, factor), logits + i, lanes);
+  });
+  const auto power = exp2(d, hn::MulSub(hn::Set(d, kept), log2e, shift));
+  const float own = hn::GetLane(hn::Mul(power, factor)) - scale;
+  store(d, hn::Set(d, own), logits + target, SomeLanes{1});
+}
+
+void losses_only(const CrossEntropyRows& o, Rows rows) {
+  with_type(o.logits.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      const T* logits = row_of<T>(o.logits, row, o.columns);
+      const Softmax softmax = softmax_of(logits, static_cast<std::size_t>(o.columns));
+      *row_of<double>(o.losses, row, 1) = loss_of(o, row, logits, softmax);
+    }
+  });
+}
+
+void losses_and_gradients(const CrossEntropyRows& o, Rows rows) {
+  with_type(o.logits.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto columns = static_cast<std::size_t>(o.columns);
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      T* logits = row_of<T>(o.logits, row, o.columns);
+      const Softmax softmax = softmax_of(logits, columns);
+      *row_of<double>(o.losses, row, 1) = loss_of(o, row, logits, softmax);
+      const std::int32_t target = *row_of<std::int32_t>(o.targets, row, 1);
+      gradient_row(logits, columns, static_cast<std::size_t>(target), softmax, o.scale);
+    }
+  });
+}
+
+}  // namespace zero::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zero::cpu {
+HWY_EXPORT(losses_only);
+HWY_EXPORT(losses_and_gradients);
+
+void cross_entropy_rows(const CrossEntropyRows& operands, Rows rows) {
+  HWY_DYNAMIC_DISPATCH(losses_only)(operands, rows);
+}
+
+void cross_entropy_gradient_rows(const CrossEntropyRows& operands, Rows rows) {
+  HWY_DYNAMIC_DISPATCH(losses_and_gradients)(operands, rows);
+}
+
+}  // namespace zero::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "model/cpu/elementwise.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target, as Highway wants it.
+#include <hwy/highway.h>
+
+#include "model/cpu/row_kernels.h"
+#include "model/cpu/typed.h"
+#include "model/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zero::cpu::HWY_NAMESPACE {
+
+inline constexpr float kSqrtTwoOverPi = 0.7978845608028654F;
+inline constexpr float kGeluCubic = 0.044715F;
+
+/// The logistic function of 2u, u = sqrt(2/pi) (x + 0.044715 x^3): gelu(x) = x * gate(x).
+template <class D>
+HWY_INLINE hn::Vec<D> gelu_gate(D d, hn::Vec<D> x, hn::Vec<D> square) {
+  const auto cubic = hn::MulAdd(hn::Set(d, kGeluCubic), square, hn::Set(d, 1.0F));
+  auto exponent = hn::Mul(hn::Mul(x, cubic), hn::Set(d, -2.0F * kSqrtTwoOverPi * kLog2E));
+  // Written so that a NaN stays one; 2^80 + 1 is 2^80 already.
+  exponent = hn::IfThenElse(hn::Gt(exponent, hn::Set(d, 80.0F)), hn::Set(d, 80.0F), exponent);
+  const auto one = hn::Set(d, 1.0F);
+  return hn::Div(one, hn::Add(one, exp2(d, exponent)));
+}
+
+template <typename T>
+void gelu(const T* x, T* y, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const auto value = load(d, x + i, lanes);
+    store(d, hn::Mul(value, gelu_gate(d, value, hn::Mul(value, value))), y + i, lanes);
+  });
+}
+
+template <typename T>
+void gelu_backward_row(const T* x, T* dy, T* y, std::size_t count, float* dbias) {
+  const hn::ScalableTag<float> d;
+  const auto one = hn::Set(d, 1.0F);
+  const auto slope0 = hn::Set(d, 2.0F * kSqrtTwoOverPi);
+  const auto slope2 = hn::Set(d, 6.0F * kSqrtTwoOverPi * kGeluCubic);
+  for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const auto value = load(d, x + i, lanes);
+    const auto square = hn::Mul(value, value);
+    const auto gate = gelu_gate(d, value, square);
+    const auto output = hn::Mul(value, gate);
+    const auto slope = hn::MulAdd(slope2, square, slope0);
+    // gate + x gate (1 - gate) 2 u'
+    const auto derivative = hn::MulAdd(hn::Mul(output, hn::Sub(one, gate)), slope, gate);
+    const auto dx = hn::Mul(load(d, dy + i, lanes), derivative);
+    store(d, output, y + i, lanes);
+    store(d, dx, dy + i, lanes);
+    store(d, hn::Add(load(d, dbias + i, lanes), dx), dbias + i, lanes);
+  });
+}
+
+void gelu_elements(const View& x, const View& y, Rows elements) {
+  with_type(x.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    gelu(row_of<T>(x, elements.begin, 1), row_of<T>(y, elements.begin, 1),
+         static_cast<std::size_t>(elements.end - elements.begin));
+  });
+}
+
+void gelu_backward(const GeluBackwardRows& o, Rows rows, float* dbias) {
+  with_type(o.x.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      gelu_backward_row(row_of<T>(o.x, row, o.columns), row_of<T>(o.dy, row, o.columns),
+                        row_of<T>(o.y, row, o.columns), static_cast<std::size_t>(o.columns), dbias);
+    }
+  });
+}
+
+template <typename T>
+void add_all(const T* x, const T* delta, T* sum, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    store(d, hn::Add(load(d, x + i, lanes), load(d, delta + i, lanes)), sum + i, lanes);
+  });
+}
+
+void add_elements(const View& x, const View& delta, const View& sum, Rows elements) {
+  with_type(x.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    add_all(row_of<T>(x, elements.begin, 1), row_of<T>(delta, elements.begin, 1),
+            row_of<T>(sum, elements.begin, 1),
+            static_cast<std::size_t>(elements.end - elements.begin));
+  });
+}
+
+template <typename T>
+void add_row(const T* x, float* sums, std::size_t columns) {
+  const hn::ScalableTag<float> d;
+  for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
+    store(d, hn::Add(load(d, sums + i, lanes), load(d, x + i, lanes)), sums + i, lanes);
+  });
+}
+
+void column_sums(const View& x, std::int64_t columns, Rows rows, float* sums) {
+  with_type(x.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      add_row(row_of<T>(x, row, columns), sums, static_cast<std::size_t>(columns));
+    }
+  });
+}
+
+template <typename T>
+void fold(const float* partials, std::int64_t count, std::int64_t stride, T* out,
+          std::size_t columns) {
+  const hn::ScalableTag<float> d;
+  for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
+    auto sum = load(d, partials + i, lanes);
+    for (std::int64_t k = 1; k < count; ++k) {
+      sum = hn::Add(sum, load(d, partials + k * stride + static_cast<std::int64_t>(i), lanes));
+    }
+    store(d, sum, out + i, lanes);
+  });
+}
+
+void fold_all(const float* partials, std::int64_t count, std::int64_t stride, const View& out) {
+  with_type(out.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    fold(partials, count, stride, row_of<T>(out, 0, 1), static_cast<std::size_t>(out.count()));
+  });
+}
+
+}  // namespace zero::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zero::cpu {
+HWY_EXPORT(gelu_elements);
+HWY_EXPORT(gelu_backward);
+HWY_EXPORT(add_elements);
+HWY_EXPORT(column_sums);
+HWY_EXPORT(fold_all);
+
+void gelu_range(View x, View y, Rows elements) {
+  HWY_DYNAMIC_DISPATCH(gelu_elements)(x, y, elements);
+}
+
+void gelu_backward_rows(const GeluBackwardRows& operands, Rows rows, std::span<float> dbias) {
+  HWY_DYNAMIC_DISPATCH(gelu_backward)(operands, rows, dbias.data());
+}
+
+void add_range(View x, View delta, View sum, Rows elements) {
+  HWY_DYNAMIC_DISPATCH(add_elements)(x, delta, sum, elements);
+}
+
+void column_sum_rows(View x, std::int64_t columns, Rows rows, std::span<float> sums) {
+  HWY_DYNAMIC_DISPATCH(column_sums)(x, columns, rows, sums.data());
+}
+
+void fold_partials(const float* partials, std::int64_t count, std::int64_t stride, View out) {
+  HWY_DYNAMIC_DISPATCH(fold_all)(partials, count, stride, out);
+}
+
+}  // namespace zero::cpu
+#endif  // HWY_ONCE

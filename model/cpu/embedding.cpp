@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "model/cpu/embedding.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target, as Highway wants it.
+#include <hwy/highway.h>
+
+#include "model/cpu/row_kernels.h"
+#include "model/cpu/typed.h"
+#include "model/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zero::cpu::HWY_NAMESPACE {
+
+template <typename A, typename B, typename C>
+void add_rows(const A* a, const B* b, C* sum, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    store(d, hn::Add(load(d, a + i, lanes), load(d, b + i, lanes)), sum + i, lanes);
+  });
+}
+
+void embed(const EmbeddingRows& o, Rows rows) {
+  with_type(o.x.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      add_rows(row_of<T>(o.token_weight, *row_of<std::int32_t>(o.tokens, row, 1), o.width),
+               row_of<T>(o.position_weight, row % o.sequence, o.width),
+               row_of<T>(o.x, row, o.width), static_cast<std::size_t>(o.width));
+    }
+  });
+}
+
+void embed_backward(const EmbeddingRows& o, std::int64_t rows, Rows columns) {
+  const auto count = static_cast<std::size_t>(columns.end - columns.begin);
+  with_type(o.x.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const T* dx = row_of<T>(o.x, row, o.width) + columns.begin;
+      const std::int32_t token = *row_of<std::int32_t>(o.tokens, row, 1);
+      float* of_token = row_of<float>(o.token_weight, token, o.width) + columns.begin;
+      float* of_position =
+          row_of<float>(o.position_weight, row % o.sequence, o.width) + columns.begin;
+      add_rows(dx, of_token, of_token, count);
+      add_rows(dx, of_position, of_position, count);
+    }
+  });
+}
+
+}  // namespace zero::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zero::cpu {
+HWY_EXPORT(embed);
+HWY_EXPORT(embed_backward);
+
+void embedding_rows(const EmbeddingRows& operands, Rows rows) {
+  HWY_DYNAMIC_DISPATCH(embed)(operands, rows);
+}
+
+void embedding_backward_columns(const EmbeddingRows& operands, std::int64_t rows, Rows columns) {
+  HWY_DYNAMIC_DISPATCH(embed_backward)(operands, rows, columns);
+}
+
+}  // namespace zero::cpu
+#endif  // HWY_ONCE

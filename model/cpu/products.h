@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "base/dtype.h"
+#include "model/ops.h"
+
+namespace zero::cpu {
+
+/// Whether a left or right operand lies as the product reads it, or as its transpose.
+enum class Placement : std::uint8_t { plain, transposed };
+
+/// C (m, n) = A (m, k) * B (k, n) [+ bias (n)], or C += A * B. Leading dimensions are elements
+/// between rows as they lie in memory; 0: dense.
+struct ProductShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  Placement a = Placement::plain;
+  Placement b = Placement::plain;
+  DType in = DType::fp32;   ///< of A, B and bias
+  DType out = DType::fp32;  ///< of C
+  Write write = Write::overwrite;
+  enum class Bias : std::uint8_t { none, row } bias = Bias::none;
+  std::int64_t lda = 0;
+  std::int64_t ldb = 0;
+  std::int64_t ldc = 0;
+
+  friend auto operator<=>(const ProductShape&, const ProductShape&) = default;
+};
+
+/// One product of one shape, made ready by oneDNN. Not for two threads at once.
+class Product {
+ public:
+  struct Operands {
+    const void* a = nullptr;
+    const void* b = nullptr;
+    const void* bias = nullptr;
+    void* c = nullptr;
+    void* scratch = nullptr;
+  };
+  virtual ~Product() = default;
+  virtual void run(const Operands& operands) = 0;
+  virtual std::int64_t scratch_bytes() const = 0;
+};
+
+/// Makes products for a fixed number of threads, each shape once. All of oneDNN is behind it: one
+/// engine, one stream; the scratch of each product is the caller's (what oneDNN's small-matrix
+/// paths take beside it is theirs). Same shape, same primitive, hence the same bits on any rank.
+class Products {
+ public:
+  explicit Products(int threads);
+  ~Products();
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+  /// The product of `shape`, made now if it is new. Throws zero::Error where oneDNN has none for
+  /// this machine. Valid as long as this.
+  Product& get(const ProductShape& shape);
+  /// The largest scratch of the products made so far.
+  std::int64_t scratch_bytes() const { return scratch_bytes_; }
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;
+  std::map<ProductShape, std::unique_ptr<Product>> made_;
+  std::int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace zero::cpu

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "device/view.h"
+
+namespace zero::cpu {
+
+/// The vector kernels under the CPU's Ops: each does rows [begin, end) of row-major operands, alone
+/// on its thread, at the best instruction set of the machine. Views are fp32 or bf16; a row does
+/// not depend on which range it is in.
+struct Rows {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+struct NormRows {
+  std::int64_t columns = 0;
+  View x, delta, sum;  ///< delta and sum: both empty or both given
+  View gamma, beta, y;
+  View statistics;
+};
+void layer_norm_forward_rows(const NormRows& operands, Rows rows);
+void layer_norm_apply_rows(const NormRows& operands, Rows rows);
+
+struct NormBackwardRows {
+  std::int64_t columns = 0;
+  View x, statistics, gamma, dy, dx;
+};
+/// Adds the rows' parts to dgamma and dbeta, fp32, which start at zero.
+void layer_norm_backward_rows(const NormBackwardRows& operands, Rows rows, std::span<float> dgamma,
+                              std::span<float> dbeta);
+
+/// Elements, not rows.
+void add_range(View x, View delta, View sum, Rows elements);
+void gelu_range(View x, View y, Rows elements);
+
+struct GeluBackwardRows {
+  std::int64_t columns = 0;
+  View x, dy, y;
+};
+void gelu_backward_rows(const GeluBackwardRows& operands, Rows rows, std::span<float> dbias);
+void column_sum_rows(View x, std::int64_t columns, Rows rows, std::span<float> sums);
+/// out = round(partials[0] + partials[1] + ...), each `out.count()` long, `stride` elements apart.
+void fold_partials(const float* partials, std::int64_t count, std::int64_t stride, View out);
+
+struct CrossEntropyRows {
+  std::int64_t columns = 0;
+  View logits, targets, losses;
+  float scale = 0;
+};
+void cross_entropy_rows(const CrossEntropyRows& operands, Rows rows);
+/// As cross_entropy_rows; logits become scale * (softmax - one hot).
+void cross_entropy_gradient_rows(const CrossEntropyRows& operands, Rows rows);
+
+struct EmbeddingRows {
+  std::int64_t sequence = 0;
+  std::int64_t width = 0;
+  View tokens, token_weight, position_weight, x;
+};
+void embedding_rows(const EmbeddingRows& operands, Rows rows);
+/// Adds x (here: dx) into the fp32 tables (here: gradients), all rows in order, of columns
+/// [columns.begin, columns.end) alone.
+void embedding_backward_columns(const EmbeddingRows& operands, std::int64_t rows, Rows columns);
+
+}  // namespace zero::cpu

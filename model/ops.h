@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "device/device.h"
+#include "device/view.h"
+
+namespace zero {
+
+/// Whether a result replaces its destination or is added to it.
+enum class Write : std::uint8_t { overwrite, add };
+
+/// How a weight lies in memory: GPT-2's files have (in, out), most others (out, in).
+enum class WeightLayout : std::uint8_t { in_out, out_in };
+
+/// rows x columns, row-major, of one dtype.
+struct MatrixShape {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  DType dtype = DType::fp32;
+};
+
+/// y (rows, out) = x (rows, in) * W + bias
+struct LinearShape {
+  std::int64_t rows = 0;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  WeightLayout layout = WeightLayout::in_out;
+  DType dtype = DType::fp32;            ///< of x, W, bias, y and the gradients of x and y
+  DType weight_gradient = DType::fp32;  ///< `dtype`, or fp32
+};
+
+/// Causal self-attention of `batch` sequences; C = heads * head_width.
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t sequence = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_width = 0;
+  DType dtype = DType::fp32;
+};
+
+/// Token and position embedding.
+struct EmbeddingShape {
+  std::int64_t batch = 0;
+  std::int64_t sequence = 0;
+  std::int64_t width = 0;
+  std::int64_t vocabulary = 0;
+  DType dtype = DType::fp32;
+};
+
+/// Operands of a layer norm's forward; (rows, columns) each but for gamma and beta (columns).
+struct LayerNormForward {
+  View x;
+  View delta{};  ///< added to x first; empty: nothing
+  View sum{};    ///< receives x + delta, rounded; given exactly where delta is; may be x's memory
+  View gamma;
+  View beta;
+  View y;
+  View statistics;  ///< fp32, 2 a row: mean and reciprocal deviation
+};
+
+/// Operands of a layer norm's backward.
+struct LayerNormBackward {
+  View x;           ///< what forward normalised (its `sum` where it had a delta)
+  View statistics;  ///< as forward left them
+  View gamma;
+  View dy;
+  View dx;      ///< in and out: the norm's gradient is added to the residual's already there
+  View dgamma;  ///< overwritten; dtype of x, or fp32
+  View dbeta;
+};
+
+/// The kernels that layers are made of, free of any backend: explicit forward and backward, nothing
+/// recorded. Every call submits one piece of work to the device's compute stream; views must live,
+/// and stay as they are, until the stream has passed it. Public methods check counts and dtypes and
+/// throw zero::Error naming the operation, the operand, found and expected.
+///
+/// Values are fp32 or bf16; sums are fp32. Results do not depend on the thread count or on what ran
+/// before: sums over rows go through partial sums of kRowChunk rows, added in order.
+///
+/// Memory: prepare() the shapes to be used, then allocate_scratch() once. Afterwards no call
+/// allocates.
+class Ops {
+ public:
+  /// Rows that one partial sum over rows covers.
+  static constexpr std::int64_t kRowChunk = 64;
+
+  virtual ~Ops() = default;
+  Ops() = default;
+  Ops(const Ops&) = delete;
+  Ops& operator=(const Ops&) = delete;
+
+  /// What a LinearShape will be used for.
+  enum class LinearUse : std::uint8_t { forward, forward_fp32, training };
+
+  /// Makes the products of a shape ahead and notes their scratch. `forward`: linear_forward only;
+  /// `forward_fp32`: with y in fp32; `training`: all three.
+  virtual void prepare(const LinearShape& shape, LinearUse use) = 0;
+  virtual void prepare(const AttentionShape& shape) = 0;
+  /// For column_sums, layer_norm_backward and gelu_backward up to this shape.
+  virtual void prepare(const MatrixShape& shape) = 0;
+  /// Bytes that allocate_scratch() takes for what was prepared so far.
+  virtual std::int64_t scratch_bytes() const = 0;
+  /// Takes the scratch, charged to MemoryClass::activations.
+  virtual void allocate_scratch() = 0;
+
+  /// y = x W + bias; an empty bias is none. y: the shape's dtype, or fp32.
+  void linear_forward(const LinearShape& shape, View x, View weight, View bias, View y);
+  /// dx = dy W^T
+  void linear_backward_input(const LinearShape& shape, View dy, View weight, View dx);
+  /// dW (=, +=) x^T dy, in the weight's layout, in the shape's weight_gradient dtype.
+  void linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight, Write write);
+  /// sums (columns) = the sum of the rows of x; the dtype of x, or fp32.
+  void column_sums(const MatrixShape& shape, View x, View sums);
+
+  /// sum = x + delta; y = gamma * (sum - mean) * rstd + beta; epsilon 1e-5.
+  void layer_norm_forward(const MatrixShape& shape, const LayerNormForward& operands);
+  /// y again from x and the statistics of an earlier forward: the same bits.
+  void layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands);
+  void layer_norm_backward(const MatrixShape& shape, const LayerNormBackward& operands);
+
+  /// sum = x + delta, rounded once; sum may be the memory of either.
+  void add(View x, View delta, View sum);
+  /// y = gelu(x), the tanh form of GPT-2.
+  void gelu_forward(View x, View y);
+  /// dy becomes dx = dy * gelu'(x); y = gelu(x) again; dbias (columns) = the column sums of dx
+  /// before rounding.
+  void gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias);
+
+  /// qkv (batch * sequence, 3 C): the rows of q, k and v side by side, heads inside. out (batch *
+  /// sequence, C). log_sums: fp32 (batch, heads, sequence), kept for backward. Softmax of
+  /// q k^T / sqrt(head_width) over the positions up to the query's own, in blocks of rows: nothing
+  /// of sequence x sequence is stored.
+  void attention_forward(const AttentionShape& shape, View qkv, View out, View log_sums);
+  /// dqkv from dout, recomputing the probabilities.
+  void attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums, View dout,
+                          View dqkv);
+
+  /// x (batch * sequence, width) = token embedding + position embedding. tokens: i32.
+  void embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
+                         View position_weight, View x);
+  /// Adds dx's rows to the gradients of both tables, fp32, in row order.
+  void embedding_backward(const EmbeddingShape& shape, View tokens, View dx, View token_gradient,
+                          View position_gradient);
+
+  /// losses (rows, fp64) = the cross-entropy of each row of logits in nats. targets: i32.
+  void cross_entropy_forward(const MatrixShape& shape, View logits, View targets, View losses);
+  /// The same, and logits become scale * d(loss)/d(logits).
+  void cross_entropy_backward(const MatrixShape& shape, View logits, View targets, float scale,
+                              View losses);
+  /// total (one fp64) = the sum of losses, in order.
+  void sum(View losses, View total);
+
+ private:
+  virtual void do_linear_forward(const LinearShape& shape, View x, View weight, View bias,
+                                 View y) = 0;
+  virtual void do_linear_backward_input(const LinearShape& shape, View dy, View weight,
+                                        View dx) = 0;
+  virtual void do_linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight,
+                                         Write write) = 0;
+  virtual void do_column_sums(const MatrixShape& shape, View x, View sums) = 0;
+  virtual void do_layer_norm_forward(const MatrixShape& shape,
+                                     const LayerNormForward& operands) = 0;
+  virtual void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) = 0;
+  virtual void do_layer_norm_backward(const MatrixShape& shape,
+                                      const LayerNormBackward& operands) = 0;
+  virtual void do_add(View x, View delta, View sum) = 0;
+  virtual void do_gelu_forward(View x, View y) = 0;
+  virtual void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) = 0;
+  virtual void do_attention_forward(const AttentionShape& shape, View qkv, View out,
+                                    View log_sums) = 0;
+  virtual void do_attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums,
+                                     View dout, View dqkv) = 0;
+  virtual void do_embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
+                                    View position_weight, View x) = 0;
+  virtual void do_embedding_backward(const EmbeddingShape& shape, View tokens, View dx,
+                                     View token_gradient, View position_gradient) = 0;
+  virtual void do_cross_entropy_forward(const MatrixShape& shape, View logits, View targets,
+                                        View losses) = 0;
+  virtual void do_cross_entropy_backward(const MatrixShape& shape, View logits, View targets,
+                                         float scale, View losses) = 0;
+  virtual void do_sum(View losses, View total) = 0;
+};
+
+/// The kernels for `device`, which must outlive them; throws zero::Error where there are none.
+std::unique_ptr<Ops> make_ops(Device& device);
+
+}  // namespace zero
