@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# check.sh ROOT: the house rules that a grep can hold. Prints one line per breach, "file:line: what;
+# what is allowed", and ends with 1 if there is any. There is no exclude list.
+#   - a room includes only rooms below it
+#   - foreign interfaces stay where they belong: CUDA, NCCL, MPI, Boost.Asio and Boost.Beast
+#   - every source file begins with the two SPDX lines and has at most 400 lines
+set -euo pipefail
+cd "${1:?usage: check.sh ROOT}"
+
+rooms=(base device partition collectives optim engine model checkpoint launch)
+others=(bench cmake examples tests .ci)
+
+# What each room may include beside itself.
+declare -A below=(
+  [base]=""
+  [device]="base"
+  [partition]="base"
+  [collectives]="base device"
+  [optim]="base device partition"
+  [engine]="base device partition collectives optim"
+  [model]="base device partition collectives optim engine"
+  [checkpoint]="base device partition collectives optim engine model"
+  [launch]="base device partition collectives optim engine model checkpoint"
+)
+# The engine as custom trainers and the built-in models see it.
+engine_public="engine/engine.h engine/engine_options.h engine/lease.h engine/schedule.h"
+
+breaches=0
+breach() {
+  echo "$1"
+  breaches=$((breaches + 1))
+}
+
+contains() { [[ " $1 " == *" $2 "* ]]; }
+
+# Sets `where` to where the foreign header $2 belongs when file $1 may not include it, else to "".
+where=""
+find_home() {
+  where=""
+  case "$2" in
+    nccl.h) [[ $1 == collectives/nccl/* ]] || where="only collectives/nccl/ includes it" ;;
+    mpi.h) [[ $1 == collectives/mpi/* ]] || where="only collectives/mpi/ includes it" ;;
+    boost/asio* | boost/beast*) [[ $1 == launch/* ]] || where="only launch/ includes it" ;;
+    cuda*) [[ $1 == */cuda/* || $1 == collectives/nccl/* ]] ||
+      where="only folders named cuda and collectives/nccl/ include it" ;;
+  esac
+}
+
+check_include() {
+  local file=$1 line=$2 header=$3
+  local room=${file%%/*} target=${header%%/*}
+  find_home "$file" "$header"
+  [[ -z $where ]] || breach "$file:$line: includes $header; $where"
+  contains "${rooms[*]}" "$room" || return 0  # tests, examples and benches see every room
+  if contains "tests bench examples" "$target"; then
+    breach "$file:$line: $room includes $header; rooms do not know $target"
+  fi
+  contains "${rooms[*]}" "$target" || return 0
+  [[ $target == "$room" ]] && return 0
+  if ! contains "${below[$room]}" "$target"; then
+    breach "$file:$line: $room includes $header; it may include: ${below[$room]:-no other room}"
+  elif [[ $room == model && $target == engine ]] && ! contains "$engine_public" "$header"; then
+    breach "$file:$line: model includes $header; of the engine it may include: $engine_public"
+  fi
+}
+
+folders=()
+for folder in "${rooms[@]}" "${others[@]}"; do
+  [[ -d $folder ]] && folders+=("$folder")
+done
+[[ -f CMakeLists.txt ]] && folders+=(CMakeLists.txt)
+((${#folders[@]})) || { echo "check.sh: no room in $PWD; give the root of the source tree"; exit 2; }
+
+mapfile -t files < <(find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.c' \
+  -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' -o -name '*.cmake' -o -name CMakeLists.txt \
+  -o -name '*.sh' -o -name '*.py' -o -path '.ci/*' \) | sort)
+
+# A first line that names the interpreter may come before the two SPDX lines.
+while IFS= read -r text; do breach "$text"; done < <(awk '
+  { lines[FILENAME] = FNR }
+  FNR <= 3 && /SPDX-FileCopyrightText: The ZeRO engine authors/ { text[FILENAME] = 1 }
+  FNR <= 3 && /SPDX-License-Identifier: Apache-2.0/ { license[FILENAME] = 1 }
+  END {
+    for (i = 1; i < ARGC; ++i) {
+      file = ARGV[i]
+      if (!text[file] || !license[file])
+        print file ":1: does not begin with the two SPDX lines; copy them from base/error.h"
+      if (lines[file] > 400)
+        print file ":" lines[file] ": has " lines[file] " lines; at most 400: split it by noun"
+    }
+  }' "${files[@]}")
+
+include='^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]([^">]+)[">]'
+while IFS=: read -r file line text; do
+  [[ $text =~ $include ]] && check_include "$file" "$line" "${BASH_REMATCH[1]}"
+done < <(grep -HnE "$include" "${files[@]}" || true)
+
+if ((breaches > 0)); then
+  echo "$breaches breaches in ${#files[@]} files"
+  exit 1
+fi
+echo "${#files[@]} files keep the rules"

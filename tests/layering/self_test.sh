@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# check.sh passes a good sample tree, and fails it for each single breach, naming file and line.
+set -euo pipefail
+check=$(dirname "$(readlink -f "$0")")/check.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+
+# put FILE LINE...: a source file with the SPDX lines and the given ones.
+put() {
+  local file=$tree/$1
+  shift
+  mkdir -p "$(dirname "$file")"
+  printf '%s\n' "// SPDX-FileCopyrightText: The ZeRO engine authors" \
+    "// SPDX-License-Identifier: Apache-2.0" "$@" >"$file"
+}
+
+good_tree() {
+  rm -rf "${tree:?}"/*
+  put base/error.h '#include <string>'
+  put device/cuda/stream.cpp '#include <cuda_runtime.h>' '#include "base/error.h"'
+  put partition/layout.h '#include "base/error.h"'
+  put collectives/nccl/nccl.cpp '#include <nccl.h>' '#include <cuda_runtime.h>'
+  put collectives/mpi/mpi.cpp '#include <mpi.h>' '#include "device/view.h"'
+  put optim/adam.h '#include "device/view.h"' '#include "partition/layout.h"'
+  put engine/engine.h '#include "collectives/communicator.h"' '#include "optim/adam.h"'
+  put model/gpt2.h '#include "engine/engine.h"' '#include "engine/lease.h"'
+  put checkpoint/save.h '#include "engine/engine.h"' '#include "model/gpt2.h"'
+  put launch/store.cpp '#include <boost/asio.hpp>' '#include "checkpoint/save.h"'
+  put tests/test.cpp '#include "engine/core.h"'
+}
+
+failures=0
+# refuses WHAT: the sample tree must fail with a line that contains WHAT.
+refuses() {
+  local output status=0
+  output=$(bash "$check" "$tree") || status=$?
+  if [[ $status -ne 1 || $output != *"$1"* ]]; then
+    echo "expected a refusal with: $1"
+    echo "status $status, output: $output"
+    failures=$((failures + 1))
+  fi
+  good_tree
+}
+
+good_tree
+bash "$check" "$tree"
+
+put base/up.h '#include "device/view.h"'
+refuses 'base/up.h:3: base includes device/view.h; it may include: no other room'
+put device/up.h '' '#include "partition/layout.h"'
+refuses 'device/up.h:4: device includes partition/layout.h'
+put partition/up.h '#include "device/view.h"'
+refuses 'partition/up.h:3: partition includes device/view.h'
+put collectives/up.h '#include "optim/adam.h"'
+refuses 'collectives/up.h:3: collectives includes optim/adam.h'
+put optim/cpu/up.cpp '  #  include <collectives/communicator.h>'
+refuses 'optim/cpu/up.cpp:3: optim includes collectives/communicator.h'
+put engine/up.h '#include "model/gpt2.h"'
+refuses 'engine/up.h:3: engine includes model/gpt2.h'
+put model/up.h '#include "checkpoint/save.h"'
+refuses 'model/up.h:3: model includes checkpoint/save.h'
+put model/inside.h '#include "engine/core.h"'
+refuses 'model/inside.h:3: model includes engine/core.h; of the engine it may include'
+put checkpoint/up.h '#include "launch/options.h"'
+refuses 'checkpoint/up.h:3: checkpoint includes launch/options.h'
+put engine/test.h '#include "tests/case.h"'
+refuses 'engine/test.h:3: engine includes tests/case.h; rooms do not know tests'
+put device/cpu/stream.cpp '#include <cuda_runtime.h>'
+refuses 'device/cpu/stream.cpp:3: includes cuda_runtime.h; only folders named cuda'
+put collectives/local/nccl.cpp '#include <nccl.h>'
+refuses 'collectives/local/nccl.cpp:3: includes nccl.h; only collectives/nccl/'
+put tests/mpi.cpp '#include <mpi.h>'
+refuses 'tests/mpi.cpp:3: includes mpi.h; only collectives/mpi/'
+put engine/socket.cpp '#include <boost/asio/ip/tcp.hpp>'
+refuses 'engine/socket.cpp:3: includes boost/asio/ip/tcp.hpp; only launch/'
+put tests/http.cpp '#include <boost/beast.hpp>'
+refuses 'tests/http.cpp:3: includes boost/beast.hpp; only launch/'
+printf '#include <string>\n' >"$tree/base/bare.cpp"
+refuses 'base/bare.cpp:1: does not begin with the two SPDX lines'
+printf '#!/bin/sh\n' >"$tree/tests/run.sh"
+refuses 'tests/run.sh:1: does not begin with the two SPDX lines'
+mapfile -t long < <(seq 399)
+put optim/long.cpp "${long[@]}"
+refuses 'optim/long.cpp:401: has 401 lines; at most 400'
+
+rm -rf "${tree:?}"/*
+status=0
+bash "$check" "$tree" >/dev/null || status=$?
+[[ $status -eq 2 ]] || { echo "an empty tree: status $status, expected 2"; failures=$((failures + 1)); }
+
+((failures == 0)) || exit 1
+echo "check.sh refuses every breach"

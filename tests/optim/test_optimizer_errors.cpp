@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <limits>
+
+#include "tests/optim/case.h"
+
+namespace zero::testing {
+namespace {
+
+using Kind = OptimizerConfig::Kind;
+
+std::string config_error(const OptimizerConfig& config) {
+  const auto device = cpu::open();
+  return error_of([&] { make_optimizer(config, *device); });
+}
+
+TEST(MakeOptimizer, NamesEveryConstantThatIsOutOfRange) {
+  EXPECT_EQ(
+      config_error({.beta1 = 1, .beta2 = -0.1, .epsilon = -1, .weight_decay = -2}),
+      "AdamW: beta1 is 1 (expected 0 or more, below 1); beta2 is -0.1 (expected 0 or more, "
+      "below 1); epsilon is -1 (expected 0 or more); weight_decay is -2 (expected 0 or more)");
+  EXPECT_EQ(config_error({.kind = Kind::adam, .beta2 = std::numeric_limits<double>::quiet_NaN()}),
+            "Adam: beta2 is nan (expected 0 or more, below 1)");
+  EXPECT_EQ(config_error({.kind = Kind::sgd, .momentum = 1}),
+            "SGD: momentum is 1 (expected 0 or more, below 1)");
+}
+
+TEST(MakeOptimizer, ConstantsOfOtherKindsDoNotMatter) {
+  const auto device = cpu::open();
+  EXPECT_NO_THROW(make_optimizer({.kind = Kind::sgd, .beta1 = 7}, *device));
+  EXPECT_NO_THROW(make_optimizer({.kind = Kind::adam, .momentum = 7}, *device));
+}
+
+// A device by name only.
+class NamedDevice final : public Device {
+ public:
+  explicit NamedDevice(std::string name) : name_(std::move(name)), cpu_(cpu::open()) {}
+  std::string_view name() const override { return name_; }
+  bool has_memory() const override { return cpu_->has_memory(); }
+  int threads() const override { return cpu_->threads(); }
+  Stream& compute() override { return cpu_->compute(); }
+  Stream& communication() override { return cpu_->communication(); }
+  Kernels& kernels() override { return cpu_->kernels(); }
+
+ protected:
+  void* allocate_bytes(std::int64_t) override { return nullptr; }
+  void free_bytes(void*, std::int64_t) noexcept override {}
+
+ private:
+  std::string name_;
+  std::unique_ptr<Device> cpu_;
+};
+
+TEST(MakeOptimizer, ADeviceWithoutKernelsIsRefused) {
+  const NamedDevice device("cuda:1");
+  EXPECT_EQ(error_of([&] { make_optimizer({}, device); }),
+            "AdamW: this build has no optimizer kernels for device \"cuda:1\"; use a CPU device");
+}
+
+// The error of an update whose arguments `change` has spoilt.
+template <typename Change>
+std::string update_error(const OptimizerConfig& config, Change change) {
+  const auto device = cpu::open();
+  const auto optimizer = make_optimizer(config, *device);
+  State state = some_state(10, {.gradient = DType::fp32, .compute = DType::bf16}, 1);
+  const State before = state;
+  UpdateArguments arguments = state.arguments(0, 10);
+  change(arguments);
+  const std::string message = error_of([&] { optimizer->update(device->compute(), arguments); });
+  EXPECT_EQ(state, before);
+  return message;
+}
+
+TEST(UpdateArguments, MismatchedCountsAreNamed) {
+  EXPECT_EQ(update_error({}, [](auto& a) { a.gradient = a.gradient.slice(0, 9); }),
+            "AdamW: the gradient has 9 elements, the master values have 10");
+  EXPECT_EQ(update_error({}, [](auto& a) { a.moments[1] = View(); }),
+            "AdamW: moment 1 has 0 elements, the master values have 10");
+  EXPECT_EQ(update_error({.kind = Kind::sgd, .momentum = 0.5},
+                         [](auto& a) { a.moments[0] = a.moments[0].slice(1, 2); }),
+            "SGD: moment 0 has 2 elements, the master values have 10");
+  EXPECT_EQ(update_error({.kind = Kind::adam}, [](auto& a) { a.compute = a.compute.slice(0, 4); }),
+            "Adam: the compute copy has 4 elements, the master values have 10");
+}
+
+View retyped(const View& view, DType dtype) {
+  return {view.data(), view.count(), dtype, view.device()};
+}
+
+TEST(UpdateArguments, WrongDTypesAreNamed) {
+  EXPECT_EQ(update_error({}, [](auto& a) { a.master = retyped(a.master, DType::bf16); }),
+            "AdamW: the master is bf16; expected fp32");
+  EXPECT_EQ(update_error({}, [](auto& a) { a.moments[0] = retyped(a.moments[0], DType::fp16); }),
+            "AdamW: moment 0 is fp16; expected fp32");
+  EXPECT_EQ(update_error({}, [](auto& a) { a.gradient = retyped(a.gradient, DType::i32); }),
+            "AdamW: the gradient is i32; expected fp32, bf16 or fp16");
+  EXPECT_EQ(update_error({}, [](auto& a) { a.compute = retyped(a.compute, DType::u16); }),
+            "AdamW: the compute copy is u16; expected bf16 or fp16, or none");
+}
+
+TEST(UpdateArguments, NumbersOutOfRangeAreNamed) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(update_error({}, [](auto& a) { a.step = 0; }),
+            "AdamW: step 0; steps are counted from 1");
+  EXPECT_EQ(update_error({}, [&](auto& a) { a.learning_rate = nan; }),
+            "AdamW: the learning rate is nan; expected a finite value of 0 or more");
+  EXPECT_EQ(update_error({}, [](auto& a) { a.weight_decay = -1; }),
+            "AdamW: the weight decay is -1; expected a finite value of 0 or more");
+  EXPECT_EQ(update_error({}, [&](auto& a) { a.gradient_scale = static_cast<float>(nan); }),
+            "AdamW: the gradient scale is nan; skip the step when the gradient norm is not finite");
+}
+
+}  // namespace
+}  // namespace zero::testing
