@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/store.h"
+#include "tests/collectives/body.h"
+
+namespace zero::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+// Two colors, keys that turn the order round, and the last rank in none where there are three.
+void check_split(const Rank& rank) {
+  const bool out = rank.world() >= 3 && rank.rank() == rank.world() - 1;
+  const int color = out ? -1 : rank.rank() % 2;
+  const auto group = rank.comm.split(color, -rank.rank());
+  expect((group == nullptr) == out, "a negative color gives no group");
+  std::vector<int> members;
+  for (int r = rank.world() - 1; r >= 0; --r) {
+    const bool member = r % 2 == color && !(rank.world() >= 3 && r == rank.world() - 1);
+    if (member) members.push_back(r);
+  }
+  if (group) {
+    expect(group->size() == static_cast<int>(members.size()), "a group holds its color");
+    expect(members.at(static_cast<std::size_t>(group->rank())) == rank.rank(),
+           "ranks of a group are ordered by key");
+    const auto count = static_cast<std::int64_t>(members.size());
+    const Buffer buffer = rank.allocate(count, DType::i64);
+    const Slices full = Slices::even(buffer.view(), group->size());
+    rank.fill(full.of(group->rank()), [r = rank.rank()](std::int64_t) { return r; });
+    rank.communicate([&](Stream& stream) {
+      group->all_gather(full.of(group->rank()), full, stream, {"members"});
+    });
+    expect(rank.read(buffer.view()) == std::vector<double>(members.begin(), members.end()),
+           "a group gathers among its members");
+    group->store().set(fmt::format("from {}", group->rank()), fmt::format("color {}", color));
+    for (int r = 0; r < group->size(); ++r) {
+      expect(group->store().get(fmt::format("from {}", r), milliseconds(10000)) ==
+                 fmt::format("color {}", color),
+             "a group has its own store");
+    }
+  }
+  rank.communicate([&](Stream& stream) { rank.comm.barrier(stream, {"after split"}); });
+  rank.read({});
+}
+
+void check_store(const Rank& rank) {
+  Store& store = rank.comm.store();
+  store.set(fmt::format("rank {}", rank.rank()), fmt::format("hello from {}", rank.rank()));
+  std::vector<std::string> keys;
+  for (int r = 0; r < rank.world(); ++r) keys.push_back(fmt::format("rank {}", r));
+  store.wait(keys, milliseconds(10000));
+  for (int r = 0; r < rank.world(); ++r) {
+    expect(store.get(keys[static_cast<std::size_t>(r)], milliseconds(0)) ==
+               fmt::format("hello from {}", r),
+           "a value that is there needs no time");
+  }
+  store.set(fmt::format("again {}", rank.rank()), "first");
+  store.set(fmt::format("again {}", rank.rank()), std::string("second\0with zero", 16));
+  expect(store.get(fmt::format("again {}", rank.rank()), milliseconds(0)) ==
+             std::string("second\0with zero", 16),
+         "a later set replaces the value");
+  if (rank.rank() == 0) store.set("large", std::string(300000, 'x'));
+  expect(store.get("large", milliseconds(10000)) == std::string(300000, 'x'),
+         "a large value arrives whole");
+
+  expect(message_of([&] { static_cast<void>(store.get("nothing", milliseconds(5))); }) ==
+             "store: nobody set nothing within 5 ms; check that every rank reached this point",
+         "get names the key that is missing");
+  expect(message_of([&] {
+           store.wait({"a", keys[0], "b"}, milliseconds(5));
+         }) == "store: nobody set a, b within 5 ms; check that every rank reached this point",
+         "wait names the keys that are missing");
+}
+
+void check_exchange(Communicator& communicator, Device& device) {
+  const auto text = [](int r) { return std::string(static_cast<std::size_t>(r * 37 % 90), 'a'); };
+  const auto all = exchange(communicator, device, text(communicator.rank()), "exchange test");
+  expect(static_cast<int>(all.size()) == communicator.size(), "one string per rank");
+  for (int r = 0; r < communicator.size(); ++r) {
+    expect(all[static_cast<std::size_t>(r)] == text(r), "strings come in rank order");
+  }
+}
+
+}  // namespace zero::test

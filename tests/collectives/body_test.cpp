@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/collectives/body.h"
+
+#include <gtest/gtest.h>
+
+#include "collectives/backends.h"
+
+namespace zero::test {
+namespace {
+
+using Policy = testing::StreamOrder::Policy;
+
+class LocalCollectives : public ::testing::TestWithParam<std::tuple<int, std::int64_t>> {};
+
+TEST_P(LocalCollectives, MoveAndReduceByTheirContract) {
+  const auto [world, total] = GetParam();
+  local::run(world, [total = total](Communicator& communicator) {
+    const auto device = cpu::open();
+    check_everything(communicator, *device, total);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, LocalCollectives,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 5, 7, 8, 9),
+                                            ::testing::Values(0, 1, 3, 64, 1000, 10007)));
+INSTANTIATE_TEST_SUITE_P(Large, LocalCollectives,
+                         ::testing::Combine(::testing::Values(3, 8), ::testing::Values(1 << 20)));
+
+class LocalGroups : public ::testing::TestWithParam<int> {};
+
+TEST_P(LocalGroups, SplitStoreExchangeAndBucketsWork) {
+  local::run(GetParam(), [](Communicator& communicator) {
+    const auto device = cpu::open();
+    const Rank rank(communicator, *device);
+    check_split(rank);
+    check_store(rank);
+    check_exchange(communicator, *device);
+    check_buckets(rank);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, LocalGroups, ::testing::Values(1, 2, 3, 4, 5, 7, 8, 9));
+
+class StreamOrders : public ::testing::TestWithParam<int> {};
+
+TEST_P(StreamOrders, AnyLegalOrderGivesTheSameValues) {
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    local::run(GetParam(), [seed](Communicator& communicator) {
+      const auto device =
+          testing::open({.policy = Policy::seeded,
+                         .seed = seed * 64 + static_cast<std::uint64_t>(communicator.rank())});
+      check_everything(communicator, *device, 100);
+      check_exchange(communicator, *device);
+      check_split({communicator, *device});
+    });
+  }
+}
+
+TEST_P(StreamOrders, AsLateAsPossibleGivesTheSameValues) {
+  local::run(GetParam(), [](Communicator& communicator) {
+    const auto device = testing::open({.policy = Policy::lazy});
+    check_everything(communicator, *device, 100);
+    check_exchange(communicator, *device);
+    check_split({communicator, *device});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, StreamOrders, ::testing::Values(1, 2, 5));
+
+TEST(LocalRun, ManyMoreRanksThanCoresMeet) {
+  local::run(64, [](Communicator& communicator) {
+    const auto device = cpu::open();
+    const Rank rank(communicator, *device);
+    for (int i = 0; i < 20; ++i) {
+      rank.communicate([&](Stream& stream) { communicator.barrier(stream, {"many"}); });
+    }
+    rank.read({});
+  });
+}
+
+}  // namespace
+}  // namespace zero::test
