@@ -97,7 +97,7 @@ void save_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
     together(ranks, kPurpose, [&] {
       if (first) replace_file(partial, path);
     });
-  } catch (const Error&) {
+  } catch (...) {
     std::error_code ignored;
     if (made) std::filesystem::remove(partial, ignored);
     throw;

@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Files into logical tensors over ranks, without an engine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dealt_tensors.h"
+#include "scratch.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using testing::DealtTensors;
+using ::testing::Each;
+using testing::error_of;
+using testing::errors_of;
+using ::testing::HasSubstr;
+using testing::recorded;
+using testing::Scratch;
+using testing::some_value;
+
+const std::vector<DealtTensors::Spec> kGpt2 = {
+    {"wte.weight", {10, 4}},
+    {"wpe.weight", {6, 4}},
+    {"h.0.ln_1.weight", {4}},
+    {"h.0.attn.c_attn.weight", {4, 12}},
+    {"h.0.attn.c_attn.bias", {12}},
+    {"h.1.ln_1.weight", {4}},
+    {"h.1.attn.c_attn.weight", {4, 12}},
+    {"h.1.attn.c_attn.bias", {12}},
+};
+
+/// What gpt2_tiny.safetensors holds: elements count up over its tensors, the last of each layer in
+/// fewer bits.
+float gpt2_value(std::size_t tensor, std::int64_t element) {
+  std::int64_t before = 0;
+  for (std::size_t i = 0; i < tensor; ++i) before += element_count(kGpt2[i].shape).value();
+  const auto value = static_cast<float>(before + element);
+  if (kGpt2[tensor].name == "h.1.ln_1.weight") return to_float(to_bfloat16(value));
+  return value;
+}
+
+TEST(LoadTensors, EachRankGetsItsElementsOfAHuggingFaceFileInAnyWorld) {
+  for (const int world : {1, 2, 3, 5}) {
+    EXPECT_THAT(errors_of(world,
+                          [&](const Ranks& ranks) {
+                            DealtTensors mine(kGpt2, ranks.communicator.rank(), world, 5);
+                            load_tensors(ranks, mine.list(), recorded("gpt2_tiny.safetensors"),
+                                         names::gpt2());
+                            EXPECT_TRUE(mine.holds(gpt2_value));
+                          }),
+                Each(""));
+  }
+}
+
+TEST(LoadTensors, ConvertsToTheDtypeOfEachPart) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    auto specs = kGpt2;
+    for (auto& spec : specs) spec.dtype = dtype;
+    EXPECT_THAT(errors_of(2,
+                          [&](const Ranks& ranks) {
+                            DealtTensors mine(specs, ranks.communicator.rank(), 2, 7);
+                            load_tensors(ranks, mine.list(), recorded("gpt2_tiny.safetensors"),
+                                         names::gpt2());
+                            EXPECT_TRUE(mine.holds([&](std::size_t t, std::int64_t i) {
+                              const float exact = gpt2_value(t, i);
+                              return dtype == DType::bf16   ? to_float(to_bfloat16(exact))
+                                     : dtype == DType::fp16 ? to_float(to_float16(exact))
+                                                            : exact;
+                            }));
+                          }),
+                Each(""));
+  }
+}
+
+/// The message of loading a file of `tensors` (zeros) for one fp32 parameter "h.0.w" of shape [2]
+/// and one "wte.weight" of shape [3].
+std::string error_of_loading(std::vector<FileTensor> tensors, const NameMap& names) {
+  Scratch scratch;
+  const std::string path = scratch.path("weights");
+  auto writer = SafetensorsWriter::create(path, lay_out(std::move(tensors), {}));
+  writer.finish();
+  const auto errors = errors_of(2, [&](const Ranks& ranks) {
+    DealtTensors mine({{"h.0.w", {2}}, {"wte.weight", {3}}}, ranks.communicator.rank(), 2, 1);
+    mine.fill(some_value);
+    load_tensors(ranks, mine.list(), path, names);
+    EXPECT_TRUE(mine.holds([](std::size_t, std::int64_t) { return 0.0F; }));
+  });
+  EXPECT_EQ(errors[0], errors[1]);
+  return errors[0].empty() ? ""
+                           : errors[0].substr(0, errors[0].find(path)) +
+                                 errors[0].substr(errors[0].find(path) + path.size());
+}
+
+const FileTensor kW{"h.0.w", FileType::f32, {2}};
+const FileTensor kWte{"wte.weight", FileType::f32, {3}};
+
+TEST(LoadTensors, NamesMayHaveThePrefixOrNot) {
+  EXPECT_EQ(error_of_loading({kW, kWte}, names::gpt2()), "");
+  EXPECT_EQ(error_of_loading({kW, kWte}, names::plain()), "");
+  EXPECT_EQ(error_of_loading({{"transformer.h.0.w", FileType::f16, {2}}, kWte}, names::gpt2()), "");
+  EXPECT_THAT(
+      error_of_loading({{"transformer.h.0.w", FileType::f32, {2}}, kW, kWte}, names::gpt2()),
+      HasSubstr("tensors \"h.0.w\" and \"transformer.h.0.w\" are both \"h.0.w\""));
+  EXPECT_THAT(error_of_loading({{"transformer.h.0.w", FileType::f32, {2}}, kWte}, names::plain()),
+              HasSubstr("tensor \"transformer.h.0.w\": found F32 [2], expected no tensor"));
+}
+
+TEST(LoadTensors, AMissingTensorIsNamed) {
+  EXPECT_EQ(error_of_loading({kW}, names::gpt2()),
+            "[rank 0] load_weights: : tensor \"wte.weight\": found none of that name among 1 (with "
+            "or without \"transformer.\"), expected shape [3]");
+}
+
+TEST(LoadTensors, AWrongShapeIsNamed) {
+  EXPECT_EQ(
+      error_of_loading({{"transformer.h.0.w", FileType::f32, {1, 2}}, kWte}, names::gpt2()),
+      "[rank 0] load_weights: : tensor \"transformer.h.0.w\": found shape [1, 2], expected [2]");
+}
+
+TEST(LoadTensors, ADtypeThatIsNoWeightIsNamed) {
+  EXPECT_EQ(
+      error_of_loading({{"h.0.w", FileType::f64, {2}}, kWte}, names::gpt2()),
+      "[rank 0] load_weights: : tensor \"h.0.w\": found dtype F64, expected F32, BF16 or F16");
+}
+
+TEST(LoadTensors, AnUnexpectedTensorIsNamedAndTheKnownExtrasAreLeftOut) {
+  EXPECT_EQ(error_of_loading({kW,
+                              kWte,
+                              {"h.12.attn.bias", FileType::boolean, {1, 1, 4, 4}},
+                              {"transformer.h.0.attn.masked_bias", FileType::f32, {}},
+                              {"lm_head.weight", FileType::f32, {3}}},
+                             names::gpt2()),
+            "");
+  for (const char* name :
+       {"h.x.attn.bias", "h..attn.bias", "h.0.attn.bias2", "attn.bias", "score"}) {
+    EXPECT_THAT(
+        error_of_loading({kW, kWte, {name, FileType::u8, {7}}}, names::gpt2()),
+        HasSubstr(fmt::format(
+            "tensor \"{}\": found U8 [7], expected no tensor of that name: the model has 2 others, "
+            "and what is left out by name is h.*.attn.bias, h.*.attn.masked_bias, lm_head.weight",
+            name)));
+  }
+  EXPECT_THAT(error_of_loading({kW, kWte, {"h.0.attn.bias", FileType::u8, {7}}}, names::plain()),
+              HasSubstr("what is left out by name is none"));
+}
+
+TEST(LoadTensors, AnUntiedHeadIsRefused) {
+  EXPECT_THAT(error_of_loading({kW, kWte, {"lm_head.weight", FileType::f32, {4}}}, names::gpt2()),
+              HasSubstr("tensor \"lm_head.weight\": found shape [4], expected [3]"));
+  Scratch scratch;
+  const std::string path = scratch.path("untied");
+  auto writer =
+      SafetensorsWriter::create(path, lay_out({{"lm_head.weight", FileType::f32, {3}}, kWte}, {}));
+  const float half = 0.5F;
+  writer.write("lm_head.weight", 1, std::as_bytes(std::span(&half, 1)));
+  writer.finish();
+  // Element 1 belongs to rank 1 alone; both must hear of it, and neither may have changed a value.
+  EXPECT_THAT(
+      errors_of(2,
+                [&](const Ranks& ranks) {
+                  DealtTensors mine({{"wte.weight", {3}}}, ranks.communicator.rank(), 2, 1);
+                  mine.fill(some_value);
+                  EXPECT_THAT(
+                      error_of([&] { load_tensors(ranks, mine.list(), path, names::gpt2()); }),
+                      AllOf(HasSubstr("[rank 1] load_weights: " + path),
+                            HasSubstr("tensor \"lm_head.weight\" (element 1, offset"),
+                            HasSubstr("found 0.5, expected 0 as in \"wte.weight\"")));
+                  EXPECT_TRUE(mine.holds(some_value));
+                }),
+      Each(""));
+}
+
+TEST(LoadTensors, AMissingFileIsNamedOnAllRanks) {
+  EXPECT_THAT(
+      errors_of(3,
+                [](const Ranks& ranks) {
+                  load_tensors(ranks, {}, "/nowhere/weights.safetensors", names::gpt2());
+                }),
+      Each("[rank 0] load_weights: /nowhere/weights.safetensors: cannot open for reading: No "
+           "such file or directory"));
+}
+
+}  // namespace
+}  // namespace zero
