@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace zero {
+
+/// A seeded permutation of 0 .. count - 1 in constant memory: a balanced Feistel network of four
+/// rounds over the next power of four, walked until it lands inside (Black & Rogaway, "Ciphers with
+/// Arbitrary Finite Domains", 2002). At most four steps are expected.
+class Permutation {
+ public:
+  Permutation(std::int64_t count, std::uint64_t seed, std::uint64_t epoch);
+  std::int64_t operator()(std::int64_t index) const;
+
+ private:
+  std::uint64_t encrypt(std::uint64_t value) const;
+
+  std::int64_t count_;
+  int half_bits_ = 1;
+  std::array<std::uint64_t, 4> keys_{};
+};
+
+/// Which sequence each row of each micro-batch is. Pure arithmetic: the same for every world, and a
+/// resumed run continues exactly.
+struct DataOrder {
+  std::int64_t sequences = 0;      ///< S: whole sequences in the data
+  std::int64_t micro_batches = 1;  ///< M: micro-batches of a step, over all ranks
+  std::int64_t rows = 1;           ///< B: sequences of a micro-batch
+  bool shuffle = false;
+  std::uint64_t seed = 0;
+
+  /// The sequence that row `row` of micro-batch `micro_batch` of step `step` (from 0) takes: flat
+  /// index g = (step * M + micro_batch) * B + row; epoch g / S, place g mod S in it.
+  std::int64_t sequence(std::int64_t step, std::int64_t micro_batch, std::int64_t row) const;
+};
+
+}  // namespace zero

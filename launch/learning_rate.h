@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "optim/schedule.h"
+
+namespace zero {
+
+/// DeepSpeed's schedules, with its formulas. As its engine does, the scheduler moves after each
+/// optimizer step: step 1 uses the lowest rate, step s the formula at iteration s - 2.
+struct DeepSpeedSchedule {
+  enum class Kind : std::uint8_t { warmup, warmup_decay, warmup_cosine };
+  enum class Warmup : std::uint8_t { log, linear };
+  Kind kind = Kind::warmup;
+  Warmup warmup = Warmup::log;
+  double low = 0;   ///< warmup_min_lr; for warmup_cosine warmup_min_ratio x lr
+  double high = 0;  ///< warmup_max_lr; for warmup_cosine lr
+  std::int64_t warmup_steps = 1000;
+  std::int64_t total_steps = 0;
+  double final_ratio = 0;  ///< warmup_cosine: cos_min_ratio
+
+  /// Learning rate of optimizer step `step`, counted from 1.
+  double at(std::int64_t step) const;
+};
+
+/// The learning rate of every optimizer step. A value; at() is pure, so a resumed run continues
+/// exactly.
+class LearningRates {
+ public:
+  LearningRates() = default;
+  explicit LearningRates(const DeepSpeedSchedule& schedule) : schedule_(schedule) {}
+  explicit LearningRates(const LearningRateSchedule& schedule) : schedule_(schedule) {}
+
+  /// Of optimizer step `step`, counted from 1.
+  double at(std::int64_t step) const {
+    return std::visit([&](const auto& s) { return static_cast<double>(s.at(step)); }, schedule_);
+  }
+
+ private:
+  std::variant<LearningRateSchedule, DeepSpeedSchedule> schedule_;
+};
+
+}  // namespace zero

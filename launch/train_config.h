@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/engine_options.h"
+#include "launch/batch_arithmetic.h"
+#include "launch/configuration.h"
+#include "launch/learning_rate.h"
+#include "model/gpt2.h"
+
+namespace zero {
+
+/// A configuration in the trainer's own terms, for one world.
+struct TrainConfig {
+  struct Data {
+    std::vector<std::string> train;
+    std::vector<std::string> validation;
+    std::int64_t sequence_length = 0;
+    bool shuffle = false;
+    std::string tokenizer;  ///< "bytes", a SentencePiece model, or empty: token ids are printed
+  };
+  struct Run {
+    std::int64_t steps = 0;
+    std::uint64_t seed = 0;
+    int threads = 1;
+    std::string log;
+    std::string init;          ///< empty: none
+    std::string save_weights;  ///< empty: none
+    std::int64_t validation_every = 0;
+    std::int64_t validation_sequences = 0;  ///< 0: all
+    std::int64_t sample = 0;
+    std::int64_t steps_per_print = 1;
+  };
+
+  Gpt2Config model;
+  Data data;
+  Run run;
+  Batch batch;
+  EngineOptions engine;
+  LearningRates learning_rates;
+  int world = 1;
+  Configuration values;  ///< with everything that was worked out filled in
+
+  /// Tokens of one optimizer step.
+  std::int64_t tokens_per_step() const { return batch.train * data.sequence_length; }
+};
+
+/// Works out what depends on several keys or on the world. Throws zero::Error naming the keys and
+/// numbers that do not fit together.
+TrainConfig make_train_config(Configuration values, int world);
+
+}  // namespace zero

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+
+#include "launch/prepare.h"
+
+namespace {
+
+int run(const zero::PrepareOptions& options) {
+  using zero::Console;
+  Console console(stdout, zero::on_terminal() ? Console::Mode::terminal : Console::Mode::lines);
+  const zero::PrepareReport report = zero::prepare(options, console);
+  console.line(
+      fmt::format("{} of text -> {} training tokens in {} file(s) and {} validation tokens, in {}",
+                  zero::bytes_text(static_cast<double>(report.text_bytes)), report.train_tokens,
+                  report.train_files.size(), report.validation_tokens, options.out));
+  console.line(
+      fmt::format("in the configuration: \"data\": {{\"train\": \"{}\"{}}}, \"model\": {{..., "
+                  "\"vocabulary\": {}}}",
+                  options.out,
+                  report.validation_file.empty()
+                      ? ""
+                      : fmt::format(", \"validation\": \"{}\"", report.validation_file),
+                  report.vocabulary));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Turns texts into token shards (llm.c's .bin format) for zero_train.",
+               "zero_prepare"};
+  zero::PrepareOptions options;
+  app.add_option("files", options.files, "texts, in this order")->required();
+  app.add_option("--out", options.out, "folder for train_*.bin and validation.bin")->required();
+  app.add_option("--tokenizer", options.tokenizer,
+                 "\"bytes\" (vocabulary 256) or a SentencePiece model file")
+      ->capture_default_str();
+  app.add_option("--validation", options.validation,
+                 "part of the text, from its end, kept for validation")
+      ->capture_default_str();
+  app.add_option("--shard-tokens", options.shard_tokens, "tokens of a train shard, at most")
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+    return run(options);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "zero_prepare: {}; see zero_prepare --help\n", error.what());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "zero_prepare: {}\n", error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,264 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/configuration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "launch/json_text.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Configuration read(const std::string& body, const std::vector<std::string>& overrides = {}) {
+  const std::string text =
+      R"({"data": {"train": "a.bin"})" + (body.empty() ? "" : ", " + body) + "}";
+  return Configuration::from_json(parse_json_text(text, "c.json"), "c.json", overrides);
+}
+
+std::string refusal(const std::string& body, const std::vector<std::string>& overrides = {}) {
+  return error_of([&] { read(body, overrides); });
+}
+
+TEST(JsonText, CommentsAndTrailingCommasAreAccepted) {
+  const auto value = parse_json_text(R"({
+    // one
+    "a": [1, 2,], # two
+    /* three, } */ "b": "x // no comment, ]", "c": {"d": "\"#",},
+  })",
+                                     "c.json");
+  EXPECT_EQ(value.dump(), R"({"a":[1,2],"b":"x // no comment, ]","c":{"d":"\"#"}})");
+}
+
+TEST(JsonText, ErrorsHaveLineAndColumn) {
+  const std::string error =
+      error_of([] { parse_json_text("{\n  \"a\": 1\n  \"b\": 2}", "c.json"); });
+  EXPECT_THAT(error, AllOf(HasSubstr("c.json: line 3"), HasSubstr("not JSON")));
+  EXPECT_THAT(error_of([] { parse_json_text("", "c.json"); }), HasSubstr("not JSON"));
+  EXPECT_THAT(error_of([] { parse_json_text("{\"a\": \"unfinished", "c.json"); }),
+              HasSubstr("not JSON"));
+  EXPECT_THAT(error_of([] { parse_json_text("{,}", "c.json"); }), HasSubstr("not JSON"));
+}
+
+TEST(JsonText, DuplicateKeysAreRefused) {
+  EXPECT_THAT(error_of([] { parse_json_text(R"({"a": {"b": 1, "b": 2}})", "c.json"); }),
+              HasSubstr("c.json: key \"b\" is given twice"));
+  EXPECT_EQ(parse_json_text(R"({"a": {"b": 1}, "c": {"b": 2}})", "c.json").size(), 2U);
+}
+
+TEST(JsonText, MissingFileIsNamed) {
+  EXPECT_THAT(error_of([] { read_json_file("/nowhere/c.json"); }),
+              AllOf(HasSubstr("/nowhere/c.json"), HasSubstr("No such file")));
+}
+
+TEST(OptionTable, PathsAreUniqueAndDefaultsAreJson) {
+  std::set<std::string> seen;
+  for (const Option& option : option_table()) {
+    EXPECT_TRUE(seen.insert(option.path).second) << option.path;
+    EXPECT_FALSE(option.help.empty()) << option.path;
+    EXPECT_TRUE(option.fallback.empty() || nlohmann::json::accept(option.fallback)) << option.path;
+  }
+}
+
+TEST(OptionTable, EveryDefaultIsAcceptedWhenWritten) {
+  for (const Option& option : option_table()) {
+    if (option.fallback.empty() || !option.types.empty()) continue;
+    EXPECT_EQ(refusal("", {option.path + "=" + option.fallback}), "") << option.path;
+  }
+}
+
+TEST(OptionTable, HelpNamesEveryKey) {
+  const std::string help = option_help();
+  for (const Option& option : option_table())
+    EXPECT_THAT(help, HasSubstr("  " + option.path + " "));
+}
+
+TEST(Configuration, DefaultsFillWhatIsNotGiven) {
+  const Configuration values = read("");
+  EXPECT_EQ(values.integer("zero_optimization.stage"), 0);
+  EXPECT_EQ(values.number("gradient_clipping"), 1.0);
+  EXPECT_EQ(values.at("gradient_clipping").source, "default");
+  EXPECT_EQ(values.at("data.train").source, "c.json");
+  EXPECT_TRUE(values.given("data.train"));
+  EXPECT_FALSE(values.given("run.steps"));
+}
+
+TEST(Configuration, SizesMayBeWrittenAsFloats) {
+  EXPECT_EQ(read(R"("zero_optimization": {"reduce_bucket_size": 5e8})")
+                .integer("zero_optimization.reduce_bucket_size"),
+            500000000);
+  EXPECT_THAT(refusal(R"("zero_optimization": {"reduce_bucket_size": 1.5})"),
+              HasSubstr("c.json: zero_optimization.reduce_bucket_size: found 1.5, expected a whole "
+                        "number from 0"));
+  EXPECT_THAT(refusal(R"("zero_optimization": {"reduce_bucket_size": 1e30})"),
+              HasSubstr("found 1e+30"));
+  EXPECT_THAT(refusal(R"("zero_optimization": {"reduce_bucket_size": 18446744073709551615})"),
+              HasSubstr("found 18446744073709551615"));
+  EXPECT_EQ(
+      read(R"("zero_optimization": {"stage3_model_persistence_threshold": 9223372036854775807})")
+          .integer("zero_optimization.stage3_model_persistence_threshold"),
+      9223372036854775807);
+}
+
+TEST(Configuration, UnknownKeysAreRefusedAtEveryLevelWithASuggestion) {
+  EXPECT_EQ(refusal(R"("zero_optimisation": {"stage": 1})"),
+            "c.json: unknown key \"zero_optimisation\"; did you mean \"zero_optimization\"?");
+  EXPECT_EQ(
+      refusal(R"("zero_optimization": {"stgae": 1})"),
+      "c.json: unknown key \"zero_optimization.stgae\"; did you mean \"zero_optimization.stage\"?");
+  EXPECT_EQ(refusal(R"("optimizer": {"params": {"learning_rat": 1, "weight_dcay": 0}})", {})
+                .substr(0, 43),
+            "c.json: unknown key \"optimizer.params.learn");
+  EXPECT_EQ(refusal(R"("stage": 1)"),
+            "c.json: unknown key \"stage\"; did you mean \"zero_optimization.stage\"?");
+  EXPECT_THAT(refusal(R"("run": {"qqqqqqqqqq": 1})"),
+              HasSubstr("run has the keys steps, seed, threads"));
+  EXPECT_THAT(refusal(R"("qqqqqqqqqqqqqqqq": 1)"),
+              HasSubstr("the top level has the keys model, data, run"));
+}
+
+TEST(Configuration, WrongTypesAreRefused) {
+  EXPECT_EQ(refusal(R"("run": {"steps": "ten"})"),
+            "c.json: run.steps: found \"ten\", expected a whole number from 0 to 1000000000000000; "
+            "the default is 100");
+  EXPECT_THAT(refusal(R"("data_types": {"grad_accum_dtype": "fp8"})"),
+              HasSubstr("expected one of \"fp32\", \"bf16\" or null"));
+  EXPECT_THAT(refusal(R"("bf16": {"enabled": 1})"),
+              HasSubstr("bf16.enabled: found 1, expected true or false"));
+  EXPECT_THAT(refusal(R"("bf16": true)"),
+              HasSubstr("bf16: found true, expected an object with keys enabled"));
+  EXPECT_THAT(refusal(R"("zero_optimization": true)"), HasSubstr("{\"stage\": 1}"));
+  EXPECT_THAT(refusal(R"("zero_optimization": {"stage": 4})"),
+              HasSubstr("found 4, expected a whole number from 0 to 3"));
+  EXPECT_THAT(refusal(R"("optimizer": {"params": {"betas": [0.9]}})"),
+              HasSubstr("expected two numbers from 0 to below 1"));
+  EXPECT_THAT(refusal(R"("optimizer": {"params": {"lr": "3e-4"}})"),
+              HasSubstr("found \"3e-4\", expected a number"));
+  EXPECT_THAT(refusal(R"("run": {"log": ""})"), HasSubstr("run.log: found \"\", expected a text"));
+  EXPECT_THAT(refusal(R"("run": {"steps": null})"), HasSubstr("run.steps: found null"));
+  EXPECT_THAT(error_of([] { Configuration::from_json(nlohmann::json::array(), "c.json", {}); }),
+              HasSubstr("c.json: found [] at the top"));
+  EXPECT_THAT(
+      error_of([] {
+        Configuration::from_json(nlohmann::json{{"data", {{"train", {"a", 1}}}}}, "c.json", {});
+      }),
+      HasSubstr("data.train: found [\"a\",1], expected a text or a list of texts"));
+}
+
+TEST(Configuration, MissingTrainingDataIsNamed) {
+  EXPECT_THAT(error_of([] { Configuration::from_json(nlohmann::json::object(), "c.json", {}); }),
+              HasSubstr("c.json: data.train is missing"));
+}
+
+TEST(Configuration, AutoIsResolvedOrRefusedByName) {
+  const Configuration values = read(
+      R"("train_batch_size": "auto", "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto"})");
+  EXPECT_TRUE(values.is_null("train_batch_size"));
+  EXPECT_EQ(values.integer("zero_optimization.reduce_bucket_size"), 500000000);
+  EXPECT_EQ(values.at("zero_optimization.reduce_bucket_size").source, "c.json (auto)");
+  EXPECT_THAT(refusal(R"("optimizer": {"params": {"lr": "auto"}})"),
+              AllOf(HasSubstr("optimizer.params.lr is \"auto\""), HasSubstr("the default 0.001")));
+  EXPECT_THAT(refusal(R"("gradient_clipping": "auto")"),
+              HasSubstr("gradient_clipping is \"auto\""));
+  EXPECT_THAT(refusal(R"("fp16": "auto")"), HasSubstr("fp16 is \"auto\""));
+}
+
+TEST(Configuration, KeysThatWouldChangeResultsAreRefusedWithTheReason) {
+  EXPECT_THAT(refusal(R"("fp16": {"enabled": true})"),
+              AllOf(HasSubstr("fp16.enabled = true is not offered"), HasSubstr("loss scaling")));
+  EXPECT_THAT(refusal(R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})"),
+              HasSubstr("zero_optimization.offload_optimizer.device = \"cpu\" is not offered"));
+  EXPECT_EQ(
+      refusal(
+          R"("zero_optimization": {"offload_optimizer": null, "offload_param": {"device": "none"}})"),
+      "");
+  EXPECT_THAT(refusal(R"("zero_optimization": {"zero_quantized_gradients": true})"),
+              HasSubstr("not quantized"));
+  EXPECT_THAT(refusal(R"("amp": {"enabled": true, "opt_level": "O1"})"),
+              HasSubstr("amp is not offered"));
+  EXPECT_EQ(refusal(R"("amp": {"enabled": false, "opt_level": "O1"})"), "");
+  EXPECT_THAT(refusal(R"("gradient_allreduce_op": "sum")"),
+              HasSubstr("mean over the step's tokens"));
+  EXPECT_THAT(refusal(R"("optimizer": {"type": "Lamb"})"),
+              HasSubstr("optimizer.type: found \"Lamb\", expected one of"));
+  EXPECT_THAT(refusal(R"("scheduler": {"type": "OneCycle"})"),
+              HasSubstr("OneCycle\" is not offered"));
+}
+
+TEST(Configuration, KeysWithoutEffectAreAcceptedAndSaid) {
+  const Configuration values = read(
+      R"("wall_clock_breakdown": true, "zero_optimization": {"contiguous_gradients": true}, "tensorboard": {"enabled": true})");
+  EXPECT_EQ(values.note(),
+            "c.json: accepted, and cannot change results here (--print-config says why): "
+            "zero_optimization.contiguous_gradients, wall_clock_breakdown, tensorboard");
+  EXPECT_EQ(read("").note(), "");
+  EXPECT_THAT(values.dump(),
+              HasSubstr("changes nothing here: a unit's gradients are always contiguous"));
+}
+
+TEST(Configuration, ParametersOfAnotherTypeAreRefused) {
+  EXPECT_THAT(
+      refusal(R"("optimizer": {"type": "SGD", "params": {"betas": [0.9, 0.95]}})"),
+      HasSubstr(
+          "optimizer.params.betas does not belong to optimizer.type \"SGD\" but to AdamW, Adam"));
+  EXPECT_THAT(
+      refusal(R"("scheduler": {"type": "WarmupLR", "params": {"cos_min_ratio": 0.1}})"),
+      HasSubstr("scheduler.params.cos_min_ratio does not belong to scheduler.type \"WarmupLR\""));
+}
+
+TEST(Configuration, TypeNamesIgnoreCapitals) {
+  EXPECT_EQ(read(R"("optimizer": {"type": "adamw"})").text("optimizer.type"), "AdamW");
+}
+
+TEST(Configuration, OlderNamesAreUnderstood) {
+  EXPECT_TRUE(read(R"("bfloat16": {"enabled": true})").boolean("bf16.enabled"));
+  EXPECT_THAT(refusal(R"("bfloat16": {"enabled": true}, "bf16": {"enabled": true})"),
+              HasSubstr("bf16.enabled is given twice"));
+}
+
+TEST(Override, ReplacesAndAddsValues) {
+  const Configuration values = read(
+      R"("model": "gpt2-124m", "run": {"steps": 5})",
+      {"run.steps=7", "run.log=/tmp/x.log", "model.layers=2", "optimizer.params.betas=[0.5, 0.6]",
+       "data.validation=12", "bfloat16.enabled=true", "run.init=null"});
+  EXPECT_EQ(values.integer("run.steps"), 7);
+  EXPECT_EQ(values.at("run.steps").source, "--set");
+  EXPECT_EQ(values.text("run.log"), "/tmp/x.log");
+  EXPECT_EQ(values.text("model.name"), "gpt2-124m");
+  EXPECT_EQ(values.at("model.name").source, "c.json");
+  EXPECT_EQ(values.integer("model.layers"), 2);
+  EXPECT_EQ(values.texts("data.validation"), std::vector<std::string>{"12"});
+  EXPECT_TRUE(values.boolean("bf16.enabled"));
+  EXPECT_EQ(read(R"("model": {"layers": 3})", {"model=gpt2-350m"}).text("model.name"), "gpt2-350m");
+}
+
+TEST(Override, MistakesAreNamed) {
+  EXPECT_THAT(refusal("", {"run.steps"}), HasSubstr("--set run.steps: expected key.path=value"));
+  EXPECT_EQ(refusal("", {"run.step=3"}),
+            "--set: unknown key \"run.step\"; did you mean \"run.steps\"?");
+  EXPECT_THAT(refusal("", {"rnu.steps=3"}),
+              AllOf(HasSubstr("--set: unknown key \"rnu.steps\""), HasSubstr("run.steps")));
+  EXPECT_THAT(refusal("", {"run.steps=many"}), HasSubstr("--set: run.steps: found \"many\""));
+  EXPECT_THAT(refusal(R"("run": 3)", {"run.steps=1"}),
+              HasSubstr("run is 3 in c.json, not a section"));
+}
+
+TEST(Configuration, DumpSaysWhereEachValueCameFrom) {
+  const std::string text = read(R"("run": {"steps": 5})", {"run.seed=9"}).dump();
+  EXPECT_THAT(text, ::testing::ContainsRegex("run.steps +=  *5 +# c.json"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("run.seed +=  *9 +# --set"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("gradient_clipping +=  *1.0 +# default"));
+  EXPECT_THAT(text, Not(HasSubstr("fp16.enabled")));
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "launch/data_order.h"
+#include "launch/token_stream.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+std::vector<std::uint32_t> counted(std::uint32_t begin, std::uint32_t end) {
+  std::vector<std::uint32_t> tokens(end - begin);
+  std::iota(tokens.begin(), tokens.end(), begin);
+  return tokens;
+}
+
+TEST(TokenFile, GivesBackWhatWasWritten) {
+  const TemporaryFolder folder;
+  const TokenFile small(folder.write_tokens("a.bin", {1, 2, 65535}));
+  EXPECT_EQ(small.count(), 3);
+  EXPECT_EQ(small.at(2), 65535U);
+  EXPECT_EQ(small.file_bytes(), 1024 + 6);
+  const TokenFile large(folder.write_tokens("b.bin", {7, 100000}, 4));
+  EXPECT_EQ(large.token_bytes(), 4);
+  EXPECT_EQ(large.at(1), 100000U);
+  EXPECT_FALSE(std::filesystem::exists(folder.file("a.bin.tmp")));
+  EXPECT_NE(small.fingerprint(), large.fingerprint());
+}
+
+TEST(TokenFile, IsNotThereBeforeCommit) {
+  const TemporaryFolder folder;
+  { TokenFileWriter writer(folder.file("a.bin"), 2); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_THAT(error_of([&] { TokenFileWriter(folder.file("none/a.bin"), 2); }),
+              HasSubstr("cannot write"));
+}
+
+TEST(TokenFile, BadFilesAreNamedWithWhatWasFoundAndExpected) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_of([&] { TokenFile(folder.file("none.bin")); }),
+              AllOf(HasSubstr("none.bin: cannot open"), HasSubstr("No such file")));
+  EXPECT_THAT(error_of([&] { TokenFile(folder.path()); }), HasSubstr("is not a file"));
+  EXPECT_THAT(error_of([&] { TokenFile(folder.write("short.bin", "abc")); }),
+              HasSubstr("has 3 bytes, expected at least the header's 1024"));
+  EXPECT_THAT(error_of([&] { TokenFile(folder.write("text.bin", std::string(2000, 'a'))); }),
+              HasSubstr("its first number is 1633771873, expected the magic 20240520"));
+  folder.write_tokens("a.bin", counted(0, 100));
+  const std::string whole = folder.read("a.bin");
+  EXPECT_THAT(
+      error_of([&] { TokenFile(folder.write("cut.bin", whole.substr(0, 1200))); }),
+      AllOf(HasSubstr("has 1200 bytes, expected 1224 for the 100 tokens"), HasSubstr("truncated")));
+  EXPECT_THAT(error_of([&] { TokenFile(folder.write("more.bin", whole + "x")); }),
+              HasSubstr("extended"));
+  std::string version = whole;
+  version[4] = 9;
+  EXPECT_THAT(error_of([&] { TokenFile(folder.write("version.bin", version)); }),
+              HasSubstr("format version 9"));
+  std::string negative = whole;
+  negative[11] = static_cast<char>(0x80);
+  EXPECT_THAT(error_of([&] { TokenFile(folder.write("negative.bin", negative)); }),
+              HasSubstr("counts -2147483548 tokens"));
+}
+
+TEST(DataFiles, MayBeFilesListsFoldersAndPatterns) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train_000001.bin", "train_000000.bin", "validation.bin", "notes.txt"})
+    folder.write(name, "");
+  const std::string a = folder.file("train_000000.bin");
+  const std::string b = folder.file("train_000001.bin");
+  EXPECT_THAT(expand_data_files({folder.path()}, "data.train"), ElementsAre(a, b));
+  EXPECT_THAT(expand_data_files({b, a}, "data.train"), ElementsAre(a, b));
+  EXPECT_THAT(expand_data_files({folder.file("train_*.bin")}, "data.train"), ElementsAre(a, b));
+  EXPECT_THAT(expand_data_files({folder.file("v")}, "data.train"), ElementsAre(folder.file("v")));
+  EXPECT_THAT(error_of([&] { expand_data_files({folder.file("x*.bin")}, "data.train"); }),
+              HasSubstr("data.train: no file matches"));
+  EXPECT_THAT(error_of([&] {
+                expand_data_files({a, a}, "data.train");
+              }),
+              HasSubstr("is given twice"));
+  const TemporaryFolder empty;
+  EXPECT_THAT(error_of([&] { expand_data_files({empty.path()}, "data.validation"); }),
+              HasSubstr("data.validation: the folder"));
+}
+
+TEST(TokenStream, ShardsAreOneStream) {
+  const TemporaryFolder folder;
+  const TokenStream stream({folder.write_tokens("a.bin", counted(0, 5)),
+                            folder.write_tokens("b.bin", {}),
+                            folder.write_tokens("c.bin", counted(5, 14))});
+  EXPECT_EQ(stream.count(), 14);
+  EXPECT_EQ(stream.sequences(4), 3);
+  EXPECT_EQ(stream.sequences(13), 1);
+  EXPECT_EQ(stream.sequences(14), 0);
+  std::vector<std::int32_t> inputs(4), targets(4);
+  stream.sequence(0, 256, inputs, targets);
+  EXPECT_THAT(inputs, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(targets, ElementsAre(1, 2, 3, 4));
+  stream.sequence(1, 256, inputs, targets);
+  EXPECT_THAT(inputs, ElementsAre(4, 5, 6, 7));
+  stream.sequence(2, 256, inputs, targets);
+  EXPECT_THAT(targets, ElementsAre(9, 10, 11, 12));
+  EXPECT_THAT(error_of([&] { stream.sequence(3, 256, inputs, targets); }),
+              HasSubstr("sequence 3 of 3"));
+}
+
+TEST(TokenStream, TokensBeyondTheVocabularyAreNamed) {
+  const TemporaryFolder folder;
+  const TokenStream stream(
+      {folder.write_tokens("a.bin", {1, 2}), folder.write_tokens("b.bin", {3, 300, 4})});
+  std::vector<std::int32_t> inputs(4), targets(4);
+  const auto named = AllOf(HasSubstr("b.bin: token 1 has id 300, but model.vocabulary is 256"));
+  EXPECT_THAT(error_of([&] { stream.sequence(0, 256, inputs, targets); }), named);
+  EXPECT_THAT(error_of([&] { stream.check_tokens(0, 5, 256); }), named);
+  EXPECT_THAT(error_of([&] { stream.check_tokens(3, 4, 256); }), named);
+  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 3, 256); }), "");
+  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 5, 301); }), "");
+}
+
+TEST(Permutation, VisitsEveryIndexOnce) {
+  for (const std::int64_t count : {1, 2, 3, 7, 64, 100, 1000, 4097}) {
+    const Permutation permutation(count, 1, 0);
+    std::set<std::int64_t> seen;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t value = permutation(i);
+      EXPECT_TRUE(value >= 0 && value < count);
+      seen.insert(value);
+    }
+    EXPECT_EQ(static_cast<std::int64_t>(seen.size()), count);
+  }
+  EXPECT_THAT(error_of([] { Permutation(0, 1, 0); }), HasSubstr("cannot permute 0"));
+  EXPECT_THAT(error_of([] { Permutation(3, 1, 0)(3); }), HasSubstr("outside a permutation of 3"));
+}
+
+TEST(Permutation, DependsOnSeedAndEpoch) {
+  const auto take = [](std::uint64_t seed, std::uint64_t epoch) {
+    const Permutation permutation(1000, seed, epoch);
+    std::vector<std::int64_t> values;
+    for (std::int64_t i = 0; i < 1000; ++i) values.push_back(permutation(i));
+    return values;
+  };
+  EXPECT_EQ(take(1, 0), take(1, 0));
+  EXPECT_NE(take(1, 0), take(2, 0));
+  EXPECT_NE(take(1, 0), take(1, 1));
+  const auto values = take(1, 0);
+  int in_place = 0;
+  for (std::int64_t i = 0; i < 1000; ++i)
+    in_place += values[static_cast<std::size_t>(i)] == i ? 1 : 0;
+  EXPECT_LT(in_place, 10);
+}
+
+TEST(DataOrder, FollowsTheClosedForm) {
+  const DataOrder order{.sequences = 10, .micro_batches = 4, .rows = 2};
+  for (std::int64_t step = 0; step < 5; ++step) {
+    for (std::int64_t i = 0; i < 4; ++i) {
+      for (std::int64_t row = 0; row < 2; ++row)
+        EXPECT_EQ(order.sequence(step, i, row), ((step * 4 + i) * 2 + row) % 10);
+    }
+  }
+}
+
+TEST(DataOrder, IsTheSameForEveryWorldAndEachEpochIsWhole) {
+  const auto sequences = [](std::int64_t world, bool shuffle) {
+    const std::int64_t accumulation = 8 / world;
+    const DataOrder order{
+        .sequences = 12, .micro_batches = 8, .rows = 1, .shuffle = shuffle, .seed = 5};
+    std::vector<std::int64_t> all;
+    for (std::int64_t step = 0; step < 6; ++step) {
+      std::vector<std::int64_t> of_step(8);
+      for (std::int64_t rank = 0; rank < world; ++rank) {
+        for (std::int64_t j = 0; j < accumulation; ++j) {
+          of_step[static_cast<std::size_t>(j * world + rank)] =
+              order.sequence(step, j * world + rank, 0);
+        }
+      }
+      all.insert(all.end(), of_step.begin(), of_step.end());
+    }
+    return all;
+  };
+  for (const bool shuffle : {false, true}) {
+    const auto one = sequences(1, shuffle);
+    EXPECT_EQ(one, sequences(2, shuffle));
+    EXPECT_EQ(one, sequences(8, shuffle));
+    for (std::size_t epoch = 0; epoch < 4; ++epoch) {
+      const std::set<std::int64_t> seen(one.begin() + static_cast<long>(12 * epoch),
+                                        one.begin() + static_cast<long>(12 * epoch + 12));
+      EXPECT_EQ(seen.size(), 12U);
+    }
+  }
+  EXPECT_NE(sequences(1, true), sequences(1, false));
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/prepare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "launch/token_stream.h"
+#include "launch/tokenizer.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+PrepareReport run(const PrepareOptions& options) {
+  Console console(stdout, Console::Mode::silent);
+  return prepare(options, console);
+}
+
+std::string text_of(const std::vector<std::string>& files) {
+  std::string text;
+  for (const std::string& path : files) {
+    const TokenFile file(path);
+    for (std::int64_t i = 0; i < file.count(); ++i) text += static_cast<char>(file.at(i));
+  }
+  return text;
+}
+
+TEST(Prepare, BytesGiveBackTheText) {
+  const TemporaryFolder folder;
+  std::string first;
+  for (int i = 0; i < 700; ++i) first += "line " + std::to_string(i) + "\n";
+  const std::string second = "no line end \xff\x01";
+  const std::string out = folder.file("tokens");
+  const auto report = run({.files = {folder.write("a.txt", first), folder.write("b.txt", second)},
+                           .out = out,
+                           .validation = 0.1,
+                           .shard_tokens = 1000});
+  const std::string all = first + second;
+  EXPECT_EQ(report.text_bytes, static_cast<std::int64_t>(all.size()));
+  EXPECT_EQ(report.vocabulary, 256);
+  EXPECT_EQ(report.validation_tokens,
+            static_cast<std::int64_t>(static_cast<double>(all.size()) * 0.1));
+  EXPECT_EQ(text_of(report.train_files) + text_of({report.validation_file}), all);
+  EXPECT_EQ(report.train_files.size(), 7U);
+  EXPECT_EQ(TokenFile(report.train_files[0]).count(), 1000);
+  EXPECT_EQ(expand_data_files({out}, "data.train"), report.train_files);
+}
+
+TEST(Prepare, ReplacesTheShardsOfAnEarlierRun) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("a.txt", std::string(100, 'x'));
+  run({.files = {text}, .out = folder.file("out"), .validation = 0, .shard_tokens = 10});
+  const auto report = run({.files = {text}, .out = folder.file("out"), .validation = 0});
+  EXPECT_EQ(report.validation_file, "");
+  EXPECT_EQ(expand_data_files({folder.file("out")}, "data.train").size(), 1U);
+}
+
+TEST(Prepare, MistakesAreNamedAndLeaveNothing) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("a.txt", "some text\n");
+  const std::string out = folder.file("out");
+  EXPECT_THAT(error_of([&] { run({.files = {folder.file("none.txt")}, .out = out}); }),
+              HasSubstr("none.txt: cannot read the text"));
+  EXPECT_THAT(error_of([&] { run({.files = {}, .out = out}); }), HasSubstr("no text is given"));
+  EXPECT_THAT(error_of([&] { run({.files = {text}, .out = text}); }),
+              HasSubstr("cannot make the folder"));
+  EXPECT_THAT(error_of([&] { run({.files = {text}, .out = text + "/x"}); }),
+              HasSubstr("cannot make the folder"));
+  EXPECT_THAT(error_of([&] { run({.files = {text}, .out = out, .validation = 1.0}); }),
+              HasSubstr("--validation is 1"));
+  EXPECT_THAT(error_of([&] { run({.files = {text}, .out = out, .shard_tokens = 0}); }),
+              HasSubstr("--shard-tokens is 0"));
+  EXPECT_THAT(error_of([&] { run({.files = {folder.write("e.txt", "")}, .out = out}); }),
+              HasSubstr("the texts are empty"));
+  EXPECT_THAT(error_of([&] { run({.files = {text}, .out = out, .tokenizer = text}); }),
+              HasSubstr("is no SentencePiece model"));
+  EXPECT_THAT(error_of([&] {
+                run({.files = {folder.write("one.txt", "x")}, .out = out, .validation = 0.999999});
+              }),
+              "");
+  EXPECT_TRUE(std::filesystem::exists(out + "/train_000000.bin"));
+}
+
+TEST(Tokenizer, PrintableTextHoldsNoCommands) {
+  EXPECT_EQ(printable("a\n\tb\x1b[2J\x7f"), "a\n\tb.[2J.");
+  EXPECT_EQ(printable("\xc3\xa9\xe2\x82\xac"), "\xc3\xa9\xe2\x82\xac");
+  EXPECT_EQ(printable("\xc3(\xff\xc2\x9b"), ".(...");
+}
+
+TEST(Tokenizer, BytesGoBothWays) {
+  const auto bytes = make_tokenizer("bytes");
+  EXPECT_EQ(bytes->decode(bytes->encode("a\xff")), "a\xff");
+  EXPECT_EQ(bytes->end_of_document(), -1);
+}
+
+TEST(Console, SizesAndTimesReadWell) {
+  EXPECT_EQ(bytes_text(512), "512 B");
+  EXPECT_EQ(bytes_text(1536), "1.50 KiB");
+  EXPECT_EQ(duration_text(41.2), "42 s");
+  EXPECT_EQ(duration_text(187), "3 min 07 s");
+  EXPECT_EQ(duration_text(7500), "2 h 05 min");
+  EXPECT_EQ(count_text(12345), "12.3k");
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/train_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "launch/json_text.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+
+TrainConfig make(const std::vector<std::string>& overrides, int world = 1) {
+  const char* text =
+      R"({"model": {"layers": 2, "width": 64, "heads": 2, "context": 32, "vocabulary": 256},
+                         "data": {"train": "a.bin"}, "train_batch_size": 8})";
+  return make_train_config(
+      Configuration::from_json(parse_json_text(text, "c.json"), "c.json", overrides), world);
+}
+
+std::string refusal(const std::vector<std::string>& overrides, int world = 1) {
+  return error_of([&] { make(overrides, world); });
+}
+
+TEST(BatchArithmetic, AnyTwoGiveTheThird) {
+  EXPECT_EQ(infer_batch({.train = 16, .micro = 2, .accumulation = 4}, 2), (Batch{16, 2, 4}));
+  EXPECT_EQ(infer_batch({.train = 16, .micro = 2}, 2), (Batch{16, 2, 4}));
+  EXPECT_EQ(infer_batch({.train = 16, .accumulation = 4}, 2), (Batch{16, 2, 4}));
+  EXPECT_EQ(infer_batch({.micro = 2, .accumulation = 4}, 2), (Batch{16, 2, 4}));
+  EXPECT_EQ(infer_batch({.train = 16}, 8), (Batch{16, 2, 1}));
+  EXPECT_EQ(infer_batch({.micro = 3}, 5), (Batch{15, 3, 1}));
+}
+
+TEST(BatchArithmetic, ErrorsShowTheNumbers) {
+  EXPECT_THAT(error_of([] { infer_batch({.train = 16, .micro = 2, .accumulation = 3}, 2); }),
+              HasSubstr("train_batch_size 16 is not train_micro_batch_size_per_gpu 2 x "
+                        "gradient_accumulation_steps 3 x "
+                        "world 2 = 12"));
+  EXPECT_THAT(error_of([] { infer_batch({.train = 16, .micro = 3}, 2); }),
+              HasSubstr("train_batch_size 16 is not a multiple of train_micro_batch_size_per_gpu 3 "
+                        "x world 2 = 6; set "
+                        "train_batch_size to 18"));
+  EXPECT_THAT(error_of([] { infer_batch({.train = 4}, 8); }), HasSubstr("x world 8 = 8"));
+  EXPECT_THAT(error_of([] { infer_batch({.accumulation = 4}, 2); }),
+              HasSubstr("give at least one of them"));
+}
+
+TEST(TrainConfig, WhatIsInferredIsShown) {
+  const TrainConfig config = make({"train_micro_batch_size_per_gpu=2"}, 2);
+  EXPECT_EQ(config.batch, (Batch{8, 2, 2}));
+  EXPECT_EQ(config.values.at("gradient_accumulation_steps").source, "inferred for world 2");
+  EXPECT_EQ(config.data.sequence_length, 32);
+  EXPECT_EQ(config.data.tokenizer, "bytes");
+  EXPECT_EQ(config.tokens_per_step(), 256);
+  EXPECT_TRUE(config.engine.overlap);
+  EXPECT_EQ(config.engine.gradient_clipping, 1.0);
+  EXPECT_EQ(config.engine.compute, DType::fp32);
+}
+
+TEST(TrainConfig, EngineOptionsFollowTheSections) {
+  const TrainConfig config = make(
+      {"zero_optimization.stage=3", "zero_optimization.stage3_prefetch_bucket_size=1e3",
+       "zero_optimization.stage3_max_live_parameters=2e3", "zero_optimization.overlap_comm=false",
+       "zero_optimization.stage3_param_persistence_threshold=7",
+       "zero_optimization.stage3_max_reuse_distance=8", "zero_optimization.reduce_bucket_size=9",
+       "bf16.enabled=true", "data_types.grad_accum_dtype=fp32", "gradient_clipping=0.5",
+       "optimizer.params.lr=3e-4", "optimizer.params.betas=[0.9, 0.95]",
+       "optimizer.params.weight_decay=0.1", "run.seed=17", "optimizer.type=Adam",
+       "optimizer.params.adam_w_mode=false"});
+  const EngineOptions& engine = config.engine;
+  EXPECT_EQ(engine.stage, 3);
+  EXPECT_EQ(engine.compute, DType::bf16);
+  EXPECT_EQ(engine.gradient, DType::fp32);
+  EXPECT_FALSE(engine.overlap);
+  EXPECT_EQ(engine.limits.prefetch_elements, 1000);
+  EXPECT_EQ(engine.limits.live_elements, 2000);
+  EXPECT_EQ(engine.limits.persistence_threshold, 7);
+  EXPECT_EQ(engine.limits.reuse_distance, 8);
+  EXPECT_EQ(engine.limits.reduce_bucket_elements, 9);
+  EXPECT_EQ(engine.gradient_clipping, 0.5);
+  EXPECT_EQ(engine.seed, 17U);
+  EXPECT_EQ(engine.optimizer.kind, OptimizerConfig::Kind::adam);
+  EXPECT_EQ(engine.optimizer.beta2, 0.95F);
+  EXPECT_EQ(engine.optimizer.weight_decay, 0.1F);
+}
+
+TEST(TrainConfig, AdamMeansAdamWUnlessToldOtherwise) {
+  EXPECT_EQ(make({"optimizer.type=Adam"}).engine.optimizer.kind, OptimizerConfig::Kind::adamw);
+  EXPECT_EQ(make({"optimizer.type=SGD", "optimizer.params.momentum=0.9"}).engine.optimizer.kind,
+            OptimizerConfig::Kind::sgd);
+  EXPECT_THAT(refusal({"optimizer.params.adam_w_mode=false"}), HasSubstr("use type \"Adam\""));
+}
+
+TEST(TrainConfig, BiasesAndNormsAreNotDecayed) {
+  const auto groups = make({"optimizer.params.weight_decay=0.1"}).engine.groups;
+  const auto decay = [&](const char* name) {
+    return settings_for(groups, name, 0.1F).weight_decay;
+  };
+  EXPECT_EQ(decay("wte.weight"), 0.1F);
+  EXPECT_EQ(decay("wpe.weight"), 0.1F);
+  EXPECT_EQ(decay("h.0.attn.c_attn.weight"), 0.1F);
+  EXPECT_EQ(decay("h.0.attn.c_attn.bias"), 0.0F);
+  EXPECT_EQ(decay("h.11.ln_1.weight"), 0.0F);
+  EXPECT_EQ(decay("ln_f.weight"), 0.0F);
+  EXPECT_EQ(decay("ln_f.bias"), 0.0F);
+}
+
+TEST(TrainConfig, ModelsHaveNames) {
+  EXPECT_EQ(make({"model=gpt2-350m"}).model.layers, 24);
+  EXPECT_EQ(make({"model=gpt2-350m", "model.layers=3"}).model.layers, 3);
+  EXPECT_EQ(make({"model=gpt2-350m"}).values.at("model.width").source, "model gpt2-350m");
+  EXPECT_THAT(refusal({"model=gpt3"}), AllOf(HasSubstr("found \"gpt3\""), HasSubstr("gpt2-124m")));
+  EXPECT_THAT(
+      error_of([] {
+        make_train_config(
+            Configuration::from_json(nlohmann::json{{"data", {{"train", "a"}}}}, "c.json", {}), 1);
+      }),
+      HasSubstr("c.json: model is missing"));
+}
+
+TEST(TrainConfig, ThingsThatDoNotFitTogetherAreRefused) {
+  EXPECT_THAT(refusal({"data.sequence_length=33"}),
+              HasSubstr("data.sequence_length 33 is longer than model.context 32"));
+  EXPECT_THAT(refusal({"reduction=boundary", "zero_optimization.stage=2"}), HasSubstr("found 2"));
+  EXPECT_THAT(refusal({"vocabulary_size=300"}),
+              HasSubstr("vocabulary_size is 300, model.vocabulary is 256"));
+  EXPECT_THAT(refusal({"train_batch_size=9"}, 2),
+              HasSubstr("c.json: train_batch_size 9 is not a multiple of"));
+  EXPECT_THAT(refusal({"model.width=65"}), HasSubstr("c.json: model: "));
+  EXPECT_THAT(refusal({"scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=0"}),
+              HasSubstr("warmup_num_steps: found 0, expected a whole number from 1"));
+  EXPECT_THAT(refusal({"scheduler.type=cosine", "scheduler.params.warmup_num_steps=9",
+                       "scheduler.params.total_num_steps=3"}),
+              HasSubstr("c.json: scheduler: "));
+}
+
+TEST(LearningRates, WarmupIsDeepSpeedsLogarithmUnlessToldLinear) {
+  const auto rates = make({"scheduler.type=WarmupLR", "optimizer.params.lr=0.5",
+                           "scheduler.params.warmup_num_steps=10"})
+                         .learning_rates;
+  EXPECT_EQ(rates.at(1), 0.0);
+  EXPECT_EQ(rates.at(2), 0.0);
+  EXPECT_DOUBLE_EQ(rates.at(3), 0.5 * std::log(2.0) / std::log(10.0));
+  EXPECT_DOUBLE_EQ(rates.at(11), 0.5);
+  EXPECT_DOUBLE_EQ(rates.at(12), 0.5);
+  const auto linear =
+      make({"scheduler.type=WarmupLR", "scheduler.params.warmup_max_lr=0.5",
+            "scheduler.params.warmup_min_lr=0.1", "scheduler.params.warmup_type=linear",
+            "scheduler.params.warmup_num_steps=10"})
+          .learning_rates;
+  EXPECT_DOUBLE_EQ(linear.at(1), 0.1);
+  EXPECT_DOUBLE_EQ(linear.at(4), 0.1 + 0.4 * 0.2);
+}
+
+TEST(LearningRates, DecaysFollowDeepSpeed) {
+  const auto decay =
+      make({"scheduler.type=WarmupDecayLR", "scheduler.params.warmup_max_lr=1",
+            "scheduler.params.warmup_num_steps=10", "scheduler.params.total_num_steps=110"})
+          .learning_rates;
+  EXPECT_DOUBLE_EQ(decay.at(12), 1.0);
+  EXPECT_DOUBLE_EQ(decay.at(62), 0.5);
+  EXPECT_DOUBLE_EQ(decay.at(1000), 0.0);
+  const auto cosine =
+      make({"scheduler.type=WarmupCosineLR", "optimizer.params.lr=2",
+            "scheduler.params.warmup_num_steps=10", "scheduler.params.total_num_steps=110",
+            "scheduler.params.cos_min_ratio=0.1"})
+          .learning_rates;
+  EXPECT_DOUBLE_EQ(cosine.at(1), 0.0);
+  EXPECT_NEAR(cosine.at(61), 2 * (0.1 + 0.9 * 0.5), 1e-12);
+  EXPECT_NEAR(cosine.at(111), 0.2, 1e-12);
+  EXPECT_NEAR(cosine.at(500), 0.2, 1e-12);
+}
+
+TEST(LearningRates, OursAreNamedInSmallLetters) {
+  EXPECT_FLOAT_EQ(static_cast<float>(make({"optimizer.params.lr=0.25"}).learning_rates.at(50)),
+                  0.25F);
+  const auto wsd = make({"scheduler.type=wsd", "run.steps=100", "optimizer.params.lr=1"});
+  EXPECT_EQ(wsd.values.integer("scheduler.params.decay_num_steps"), 20);
+  EXPECT_EQ(wsd.values.at("scheduler.params.total_num_steps").source, "run.steps");
+  EXPECT_EQ(wsd.learning_rates.at(50), 1.0);
+  EXPECT_NEAR(make({"scheduler.type=linear", "run.steps=100", "optimizer.params.lr=1"})
+                  .learning_rates.at(100),
+              0.0, 1e-6);
+}
+
+}  // namespace
+}  // namespace zero
