@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "dealt_tensors.h"
 #include "scratch.h"
 
@@ -72,6 +74,26 @@ TEST(LoadTensors, ConvertsToTheDtypeOfEachPart) {
                           }),
                 Each(""));
   }
+}
+
+TEST(LoadTensors, ReadsNothingButTheElementsOfTheRank) {
+  Scratch scratch;
+  const std::string path = scratch.path("sparse");
+  constexpr std::int64_t kCount = std::int64_t{1} << 38;  // 1 TiB of fp32, all of it a hole
+  const FileHeader layout = lay_out({{"t", FileType::f32, {kCount}}}, {});
+  testing::write_bytes(path, header_bytes(layout));
+  std::filesystem::resize_file(path, static_cast<std::uintmax_t>(layout.data_begin + 4 * kCount));
+  EXPECT_THAT(errors_of(2,
+                        [&](const Ranks& ranks) {
+                          std::vector<float> values(100, 1.0F);
+                          LogicalTensor tensor;
+                          tensor.name = "t";
+                          tensor.shape = {kCount};
+                          tensor.parts = {{kCount - 100, View::of(std::span(values))}};
+                          load_tensors(ranks, std::span(&tensor, 1), path, names::plain());
+                          EXPECT_EQ(values, std::vector<float>(100, 0.0F));
+                        }),
+              Each(""));
 }
 
 /// The message of loading a file of `tensors` (zeros) for one fp32 parameter "h.0.w" of shape [2]
