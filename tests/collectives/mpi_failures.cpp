@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong under mpirun, one case a run: mpi_failures CASE
+#include <cstdio>
+#include <string>
+
+#include "collectives/mpi/check.h"
+#include "collectives/mpi/options.h"
+#include "tests/collectives/body.h"
+#include "tests/collectives/messages.h"
+
+namespace zero::test {
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  const bool found = text.find(part) != std::string::npos;
+  if (!found) std::fprintf(stderr, "\"%s\" does not contain \"%s\"\n", text.c_str(), part.c_str());
+  return found;
+}
+
+void checks(int* argc, char*** argv) {
+  auto world = mpi::world(argc, argv);
+  expect(mpi::available() && world->backend() == "mpi", "mpirun gives MPI ranks");
+  expect(world->local_size() == world->size() && world->local_rank() == world->rank(),
+         "one host holds all ranks");
+  const auto second = mpi::world(argc, argv);
+  expect(second->size() == world->size(), "a second world shares the session");
+  expect(contains(message_of([] { mpi::check_mpi(MPI_ERR_ROOT); }), "MPI error "), "check_mpi");
+  expect(contains(message_of([] { mpi::check_mpi(MPI_ERR_ROOT); }), "mpi_failures.cpp:"), "where");
+  expect(contains(message_of([] { mpi::check_thread_level(MPI_THREAD_SERIALIZED); }),
+                  "expected MPI_THREAD_MULTIPLE"),
+         "the thread level is checked");
+  expect(contains(message_of([&] {
+                    static_cast<void>(
+                        mpi::world(argc, argv, {.largest_message = std::int64_t{1} << 30}));
+                  }),
+                  "largest message of 1073741824 bytes; expected 1 to 1073741823"),
+         "the message limit is checked");
+}
+
+void after_the_end(int* argc, char*** argv) {
+  mpi::world(argc, argv).reset();
+  expect(contains(message_of([&] { static_cast<void>(mpi::world(argc, argv)); }),
+                  "MPI has been finalised and cannot start again"),
+         "MPI starts once");
+}
+
+// The caller initialises MPI: nobody else finalises it.
+void callers_mpi(int* argc, char*** argv) {
+  int provided = 0;
+  MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
+  const auto device = cpu::open();
+  check_store({*mpi::world(argc, argv), *device});
+  int finalised = 1;
+  MPI_Finalized(&finalised);
+  expect(finalised == 0, "the caller's MPI stays");
+  check_everything(*mpi::world(argc, argv), *device, 100);
+  MPI_Finalize();
+}
+
+void single_threaded(int* argc, char*** argv) {
+  int provided = 0;
+  MPI_Init_thread(argc, argv, MPI_THREAD_SINGLE, &provided);
+  const std::string message = message_of([&] { static_cast<void>(mpi::world(argc, argv)); });
+  expect(provided == MPI_THREAD_MULTIPLE || contains(message, "this MPI gives thread level"),
+         "a low thread level is refused");
+  MPI_Finalize();
+}
+
+// Rank 1 believes in another layout: everybody is told of a message that does not fit.
+void lengths(int* argc, char*** argv) {
+  const auto world = mpi::world(argc, argv);
+  const auto device = cpu::open();
+  std::vector<float> values(40);
+  const std::int64_t count = world->rank() == 1 ? 12 : 10;
+  const Slices full{.buffer = View::of(std::span(values)), .ranges = {{0, count}, {20, count}}};
+  const std::string message = message_of([&] {
+    world->all_gather(full.of(world->rank()), full, device->communication(), {"h.0"});
+    device->communication().synchronize();
+  });
+  expect(world->rank() == 0
+             ? contains(message,
+                        "[rank 0] all_gather(h.0): a message of rank 1 is longer than the "
+                        "expected 40 bytes; check that all ranks make the same calls")
+             : contains(message,
+                        "[rank 1] all_gather(h.0): a message of rank 0 has 40 bytes, "
+                        "expected 48; check that all ranks make the same calls"),
+         "lengths are compared");
+}
+
+// Rank 1 fails while the others wait for it: the job must end.
+void one_throws(int* argc, char*** argv) {
+  const auto world = mpi::world(argc, argv);
+  if (world->rank() == 1) fail("[rank 1] out of patience");
+  const auto device = cpu::open();
+  world->barrier(device->communication(), {"never"});
+  device->communication().synchronize();
+}
+
+void run(const std::string& which, int* argc, char*** argv) {
+  if (which == "checks") return checks(argc, argv);
+  if (which == "after_the_end") return after_the_end(argc, argv);
+  if (which == "callers_mpi") return callers_mpi(argc, argv);
+  if (which == "single_threaded") return single_threaded(argc, argv);
+  if (which == "lengths") return lengths(argc, argv);
+  if (which == "one_throws") return one_throws(argc, argv);
+  fail("unknown case {}", which);
+}
+
+}  // namespace
+}  // namespace zero::test
+
+int main(int argc, char** argv) {
+  try {
+    zero::test::run(argc > 1 ? argv[1] : "", &argc, &argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    zero::mpi::abort(3);
+  }
+  return 0;
+}

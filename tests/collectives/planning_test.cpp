@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "collectives/combine.h"
+#include "collectives/in_process_store.h"
+#include "collectives/store.h"
+#include "collectives/workspace.h"
+#include "tests/collectives/messages.h"
+
+namespace zero::test {
+namespace {
+
+TEST(Slices, CutEvenlyAndStrided) {
+  std::vector<float> values(12);
+  const View view = View::of(std::span(values));
+  const Slices even = Slices::even(view, 3);
+  EXPECT_EQ(even.world(), 3);
+  EXPECT_EQ(even.total(), 12);
+  EXPECT_EQ(even.of(2).data(), &values[8]);
+  EXPECT_EQ(even.of(2).count(), 4);
+  const Slices strided = Slices::strided(view, 3, 1, 2);
+  EXPECT_EQ(strided.total(), 6);
+  EXPECT_EQ(strided.of(1).data(), &values[5]);
+  EXPECT_EQ(Slices::even(View(), 5).total(), 0);
+}
+
+TEST(Slices, RefuseWhatDoesNotDivideOrLiesOutside) {
+  std::vector<float> values(12);
+  const View view = View::of(std::span(values));
+  EXPECT_EQ(message_of([&] { static_cast<void>(Slices::even(view, 5)); }),
+            "a buffer of 12 elements cannot be cut into 5 equal slices; pad it in the layout");
+  EXPECT_EQ(message_of([&] { static_cast<void>(Slices::strided(view, 5, 0, 1)); }),
+            "a buffer of 12 elements cannot be cut into 5 equal shards; pad it in the layout");
+  EXPECT_EQ(message_of([&] { static_cast<void>(Slices::strided(view, 3, 3, 2)); }),
+            "slice [3, 5) is outside a shard of 4 elements");
+}
+
+TEST(Workspace, IsAReceiveSlicePerPeerOverMpiAndNothingAmongThreads) {
+  Slices slices;
+  slices.ranges = {{0, 10}, {10, 30}, {40, 0}};
+  slices.buffer = View(nullptr, 100, DType::fp32, nullptr);
+  EXPECT_EQ(reduce_scatter_workspace("mpi", slices), 60);
+  EXPECT_EQ(reduce_scatter_workspace("local", slices), 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(planning::communicator(rank, 3, "mpi")->reduce_scatter_workspace(slices), 60);
+    EXPECT_EQ(planning::communicator(rank, 3, "local")->reduce_scatter_workspace(slices), 0);
+  }
+  EXPECT_EQ(message_of([&] { static_cast<void>(reduce_scatter_workspace("nccl", slices)); }),
+            "unknown backend \"nccl\"; expected local or mpi");
+}
+
+TEST(PlanningCommunicator, IsARankWithoutPeers) {
+  const auto comm = planning::communicator(5, 1000, "mpi");
+  EXPECT_EQ(comm->rank(), 5);
+  EXPECT_EQ(comm->size(), 1000);
+  EXPECT_EQ(comm->local_rank(), 5);
+  EXPECT_EQ(comm->local_size(), 1000);
+  EXPECT_EQ(comm->backend(), "planning");
+  const auto device = planning::open();
+  EXPECT_EQ(exchange(*comm, *device, "plan", "hash"), std::vector<std::string>(1000, "plan"));
+  EXPECT_EQ(comm->split(-1, 0), nullptr);
+  EXPECT_EQ(message_of([&] { static_cast<void>(comm->split(0, 0)); }),
+            "[rank 5] split: a planning communicator of 1000 ranks does not know the colors of its "
+            "peers; make one of the group's size with planning::communicator");
+  EXPECT_EQ(planning::communicator(0, 1, "local")->split(0, 0)->size(), 1);
+  EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(3, 3, "mpi")); }),
+            "planning: rank 3 is outside a world of 3 ranks");
+  EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(0, 3, "gloo")); }),
+            "unknown backend \"gloo\"; expected local or mpi");
+}
+
+TEST(Combine, AddsByTheTreeWhereTheOrderMatters) {
+  const std::vector<std::vector<float>> values{{1e8F}, {1}, {-1e8F}, {1}, {3}};
+  std::vector<View> inputs;
+  for (const auto& value : values) inputs.push_back(View::of(std::span(value)));
+  std::vector<float> sum(1);
+  combine(ReduceOp::sum, inputs, View::of(std::span(sum)));
+  // ((1e8 + 1) + (-1e8 + 1)) + 3, where 1e8 + 1 rounds to 1e8 and -1e8 + 1 to -1e8.
+  EXPECT_EQ(sum[0], 3.0F);
+}
+
+TEST(Combine, RefusesOtherDtypes) {
+  std::vector<std::uint8_t> bytes(3);
+  const View view = View::of(std::span(bytes));
+  EXPECT_EQ(message_of([&] { combine(ReduceOp::sum, std::vector{view}, view); }),
+            "cannot combine u8 values; expected fp32, fp64, i32 or i64");
+}
+
+TEST(World, OfAProcessWithoutALauncherIsOneRank) {
+  if (!mpi::available()) GTEST_SKIP() << "built without MPI";
+  const auto comm = mpi::world(nullptr, nullptr);
+  EXPECT_EQ(comm->size(), 1);
+  EXPECT_EQ(comm->rank(), 0);
+  EXPECT_EQ(comm->local_size(), 1);
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Built with collectives/mpi/unavailable.cpp in place of the MPI backend.
+#include <gtest/gtest.h>
+
+#include "tests/collectives/messages.h"
+
+namespace zero::test {
+namespace {
+
+TEST(WithoutMpi, WorldSaysWhatToInstall) {
+  EXPECT_FALSE(mpi::available());
+  EXPECT_EQ(message_of([] { static_cast<void>(mpi::world(nullptr, nullptr)); }),
+            "this build has no MPI backend; install libopenmpi-dev and openmpi-bin, then configure "
+            "again with -DZERO_MPI=ON");
+}
+
+TEST(WithoutMpi, AbortEndsTheProcess) {
+  EXPECT_EXIT(mpi::abort(3), ::testing::ExitedWithCode(3), "");
+}
+
+}  // namespace
+}  // namespace zero::test
