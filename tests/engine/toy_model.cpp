@@ -43,6 +43,13 @@ Model::Model(Engine& engine, const Shape& shape) : engine_(engine), shape_(shape
   x_.resize(at(shape.rows * c));
 }
 
+Model::~Model() {
+  try {
+    engine_.device().compute().synchronize();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a failed stream has dropped the work
+  }
+}
+
 std::vector<Use> Model::order() const {
   std::vector<Use> uses{{embedding_, Phase::forward}};
   for (const UnitId layer : layers_) uses.push_back({layer, Phase::forward});

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -24,12 +25,16 @@ struct Shape {
 class Model {
  public:
   Model(Engine& engine, const Shape& shape);
+  ~Model();  ///< work in flight uses its memory: lets it end
   std::vector<Use> order() const;
   /// Forward and backward of the micro-batch number `batch`; its data depend on that number alone.
   /// `*loss` is valid once the compute stream has run.
   void train(std::int64_t batch, float scale, double* loss);
   /// Forward only, between begin_evaluation() and end_evaluation().
   void evaluate(std::int64_t batch, double* loss);
+
+  /// A place for one loss that lives as long as the model.
+  double* loss_slot() { return &losses_.emplace_back(0.0); }
 
  private:
   void embed(const ParameterLease& lease);
@@ -47,7 +52,8 @@ class Model {
   std::vector<std::vector<float>>
       inputs_;  // per layer: (rows, width); one more for the scale's input
   std::vector<std::vector<float>> activated_;  // per layer: tanh(...), (rows, width)
-  std::vector<float> x_;                       // (rows, width): forward value, then its gradient
+  std::deque<double> losses_;
+  std::vector<float> x_;  // (rows, width): forward value, then its gradient
 };
 
 }  // namespace zero::toy

@@ -28,7 +28,7 @@ EngineOptions options(int stage, DType compute) {
   return options;
 }
 
-void with_engine(const Run& run, const std::function<void(Engine&, Model&, Communicator&)>& body) {
+void with_engine(const Job& run, const std::function<void(Engine&, Model&, Communicator&)>& body) {
   local::run(run.world, [&](Communicator& communicator) {
     std::optional<testing::StreamOrder> order = run.order;
     if (order) order->seed = order->seed * 1000 + static_cast<std::uint64_t>(communicator.rank());
@@ -43,21 +43,25 @@ void with_engine(const Run& run, const std::function<void(Engine&, Model&, Commu
   });
 }
 
-StepReport step(Engine& engine, Model& model, Communicator& communicator, const Run& run,
+StepReport step(Engine& engine, Model& model, Communicator& communicator, const Job& run,
                 int index) {
   const std::int64_t all = static_cast<std::int64_t>(run.accumulation_steps) * run.world;
-  std::vector<double> losses(static_cast<std::size_t>(run.accumulation_steps));
+  std::vector<double*> slots;
   for (int j = 0; j < run.accumulation_steps; ++j) {
     const std::int64_t batch =
         index * all + static_cast<std::int64_t>(j) * run.world + communicator.rank();
-    model.train(batch, 1.0F / static_cast<float>(all * run.shape.rows),
-                &losses[static_cast<std::size_t>(j)]);
+    slots.push_back(model.loss_slot());
+    model.train(batch, 1.0F / static_cast<float>(all * run.shape.rows), slots.back());
   }
+  if (run.order)
+    return engine.step({.learning_rate = 0.01});  // nothing but the engine orders the streams
   engine.device().compute().synchronize();
+  std::vector<double> losses;
+  for (const double* slot : slots) losses.push_back(*slot);
   return engine.step({.learning_rate = 0.01, .losses = losses});
 }
 
-Result train(const Run& run) {
+Result train(const Job& run) {
   std::mutex mutex;
   std::optional<Result> common;
   with_engine(run, [&](Engine& engine, Model& model, Communicator& communicator) {

@@ -15,7 +15,7 @@
 namespace zero::toy {
 
 /// One training run of the toy model with ranks as threads.
-struct Run {
+struct Job {
   int world = 1;
   EngineOptions engine{};
   int accumulation_steps = 1;
@@ -30,6 +30,10 @@ struct Result {
   std::vector<double> losses;
   std::vector<double> norms;
   friend bool operator==(const Result&, const Result&) = default;
+  /// Equal weights, moments and norms, whatever was said of losses.
+  bool same_training(const Result& other) const {
+    return hash == other.hash && norms == other.norms;
+  }
 };
 
 std::ostream& operator<<(std::ostream& out, const Result& result);
@@ -40,13 +44,14 @@ EngineOptions options(int stage, DType compute);
 
 /// Trains; every rank must find the same (throws zero::Error otherwise). Step s takes micro-batches
 /// numbered as in the design.
-Result train(const Run& run);
+Result train(const Job& run);
 
 /// What each rank of a run does after sealing, for tests that need more than train().
-void with_engine(const Run& run, const std::function<void(Engine&, Model&, Communicator&)>& body);
+void with_engine(const Job& run, const std::function<void(Engine&, Model&, Communicator&)>& body);
 
-/// One optimizer step of the toy inside with_engine.
-StepReport step(Engine& engine, Model& model, Communicator& communicator, const Run& run,
+/// One optimizer step of the toy inside with_engine. With test streams no losses are given (the
+/// report's loss is 0), so that nothing but the engine's own waits orders the streams.
+StepReport step(Engine& engine, Model& model, Communicator& communicator, const Job& run,
                 int index);
 
 }  // namespace zero::toy

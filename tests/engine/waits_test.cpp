@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/engine/toy_run.h"
+
+namespace zero::toy {
+namespace {
+
+using testing::StreamOrder;
+
+/// The runs among which a missing wait must show: stages, accumulation and prefetch that exercise
+/// every site.
+std::vector<Job> runs() {
+  std::vector<Job> all;
+  for (const int stage : {1, 3}) {
+    for (const int steps : {1, 2}) {
+      Job run{.world = 2,
+              .engine = options(stage, DType::bf16),
+              .accumulation_steps = steps,
+              .steps = 2};
+      run.engine.limits.prefetch_elements = 700;
+      all.push_back(run);
+    }
+  }
+  all.push_back(all.back());
+  all.back().engine.limits.persistence_threshold = 30;  // small parameters stay whole
+  return all;
+}
+
+std::vector<StreamOrder> orders() {
+  std::vector<StreamOrder> all{{.policy = StreamOrder::Policy::lazy}};
+  for (std::uint64_t seed = 0; seed < 6; ++seed)
+    all.push_back({.policy = StreamOrder::Policy::seeded, .seed = seed});
+  return all;
+}
+
+/// Whether some order gives other bits than the run on plain streams, or an error.
+bool noticed(const Job& run) {
+  Job plain = run;
+  plain.skipped.reset();
+  const Result expected = train(plain);
+  for (const StreamOrder& order : orders()) {
+    Job ordered = run;
+    ordered.order = order;
+    try {
+      if (!train(ordered).same_training(expected)) return true;
+    } catch (const Error&) {
+      return true;
+    }
+  }
+  return false;
+}
+
+TEST(Waits, CompleteEngineGivesTheSameBitsInEveryOrder) {
+  for (const Job& run : runs()) EXPECT_FALSE(noticed(run));
+}
+
+class EachWait : public ::testing::TestWithParam<WaitSite> {};
+
+TEST_P(EachWait, IsNoticedWhenLeftOut) {
+  bool any = false;
+  for (Job run : runs()) {
+    run.skipped = GetParam();
+    any = any || noticed(run);
+  }
+  EXPECT_TRUE(any) << name_of(GetParam()) << " was left out and no stream order noticed";
+}
+
+INSTANTIATE_TEST_SUITE_P(Sites, EachWait, ::testing::ValuesIn(kWaitSites),
+                         [](const ::testing::TestParamInfo<WaitSite>& site) {
+                           return std::string(name_of(site.param));
+                         });
+
+}  // namespace
+}  // namespace zero::toy
