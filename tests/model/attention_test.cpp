@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/model/ops_harness.h"
+
+namespace zero::testing {
+namespace {
+
+struct AttentionCase {
+  reference::Attention shape;
+  DType dtype;
+};
+
+// Sequences around the block of 128 rows, head widths that are no multiple of a vector.
+std::vector<AttentionCase> attention_cases() {
+  std::vector<AttentionCase> cases;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const reference::Attention& shape : {reference::Attention{1, 1, 1, 1},
+                                              {2, 5, 3, 4},
+                                              {1, 33, 2, 7},
+                                              {1, 128, 1, 16},
+                                              {2, 130, 2, 8},
+                                              {1, 300, 1, 20}}) {
+      cases.push_back({shape, dtype});
+    }
+  }
+  return cases;
+}
+
+class CausalAttention : public ::testing::TestWithParam<AttentionCase> {
+ protected:
+  const reference::Attention& s() const { return GetParam().shape; }
+  DType dtype() const { return GetParam().dtype; }
+  AttentionShape shape() const {
+    return {s().batch, s().sequence, s().heads, s().head_width, dtype()};
+  }
+  std::int64_t width() const { return s().batch * s().sequence * s().heads * s().head_width; }
+};
+
+TEST(AttentionReference, ItsBackwardMatchesFiniteDifferences) {
+  const reference::Attention shape{2, 5, 2, 3};
+  const Values qkv = random_values(2 * 5 * 18, 1);
+  const Values dout = random_values(2 * 5 * 6, 2);
+  const auto f = [&](const Values& v) { return reference::attention(shape, v); };
+  expect_near(reference::attention_backward(shape, qkv, dout), reference::differences(f, qkv, dout),
+              1e-7, "dqkv");
+}
+
+TEST_P(CausalAttention, ForwardAndBackwardMatchTheLoops) {
+  Harness h;
+  h.ops->prepare(shape());
+  h.ops->allocate_scratch();
+  Values qkv = random_values(3 * width(), 1, dtype());
+  for (double& value : qkv) value *= 2;  // scores far enough apart to matter
+  const Values dout = random_values(width(), 2, dtype());
+  const View x = h.tensor(qkv, dtype());
+  const View out = h.empty(width(), dtype());
+  const View log_sums = h.empty(s().batch * s().heads * s().sequence, DType::fp32);
+  const View dqkv = h.empty(3 * width(), dtype());
+  h.ops->attention_forward(shape(), x, out, log_sums);
+  expect_near(h.read(out), reference::attention(s(), qkv), rounding(dtype()), "out");
+  h.ops->attention_backward(shape(), x, out, log_sums, h.tensor(dout, dtype()), dqkv);
+  // bf16 rounds the probabilities and their gradients on the way.
+  const double tolerance = dtype() == DType::bf16 ? 2 * rounding(dtype()) : 1e-5;
+  expect_near(h.read(dqkv), reference::attention_backward(s(), qkv, dout), tolerance, "dqkv");
+}
+
+TEST_P(CausalAttention, LaterPositionsDoNotChangeEarlierOnes) {
+  Harness h;
+  h.ops->prepare(shape());
+  h.ops->allocate_scratch();
+  const std::int64_t c = s().heads * s().head_width;
+  const Values qkv = random_values(3 * width(), 1, dtype());
+  Values other = qkv;
+  const std::int64_t last = s().sequence - 1;  // of the first sequence
+  for (std::int64_t i = last * 3 * c; i < (last + 1) * 3 * c; ++i) {
+    other[static_cast<std::size_t>(i)] = 100;
+  }
+  Values outs[2];
+  for (const int changed : {0, 1}) {
+    const View out = h.empty(width(), dtype());
+    const View log_sums = h.empty(s().batch * s().heads * s().sequence, DType::fp32);
+    h.ops->attention_forward(shape(), h.tensor(changed == 1 ? other : qkv, dtype()), out, log_sums);
+    outs[changed] = h.read(out);
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(last * c); ++i) {
+    ASSERT_EQ(outs[0][i], outs[1][i]) << "element " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CausalAttention, ::testing::ValuesIn(attention_cases()),
+                         [](const auto& tested) {
+                           const reference::Attention& s = tested.param.shape;
+                           return fmt::format("b{}_t{}_h{}_d{}_{}", s.batch, s.sequence, s.heads,
+                                              s.head_width, name_of(tested.param.dtype));
+                         });
+
+TEST(AttentionScratch, GrowsWithTheSequenceNotItsSquare) {
+  const auto bytes = [](std::int64_t sequence) {
+    Harness h;
+    h.ops->prepare(AttentionShape{1, sequence, 2, 16, DType::fp32});
+    return h.ops->scratch_bytes();
+  };
+  EXPECT_LE(bytes(2048), 2 * bytes(1024) + 4096);
+}
+
+}  // namespace
+}  // namespace zero::testing

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+// Plain loops in double: what the kernels must compute, written to be read, not to be fast.
+namespace zero::reference {
+
+using Values = std::vector<double>;
+
+/// (m, k) * (k, n)
+Values product(const Values& a, const Values& b, std::int64_t m, std::int64_t k, std::int64_t n);
+Values transposed(const Values& a, std::int64_t rows, std::int64_t columns);
+/// The sum of the rows of a (rows, columns).
+Values column_sums(const Values& a, std::int64_t rows, std::int64_t columns);
+
+Values layer_norm(const Values& x, const Values& gamma, const Values& beta, std::int64_t columns);
+Values gelu(const Values& x);
+
+struct Attention {
+  std::int64_t batch, sequence, heads, head_width;
+};
+/// qkv (batch * sequence, 3 C) to (batch * sequence, C).
+Values attention(const Attention& shape, const Values& qkv);
+/// The gradient of sum(out * dout) for qkv.
+Values attention_backward(const Attention& shape, const Values& qkv, const Values& dout);
+
+/// Cross-entropy of each row.
+Values cross_entropy(const Values& logits, const std::vector<std::int32_t>& targets,
+                     std::int64_t columns);
+
+/// d(sum(f(x) * weights)) / dx by central differences.
+Values differences(const std::function<Values(const Values&)>& f, const Values& x,
+                   const Values& weights);
+
+}  // namespace zero::reference
