@@ -59,6 +59,13 @@ void Order::synchronize(int stream) {
   run_until(stream, queue(stream).submitted);
 }
 
+void Order::drop() {
+  for (Queue& each : queues_) {
+    const std::deque<Item> items = std::exchange(each.items, {});
+    each.done += static_cast<std::int64_t>(items.size());
+  }
+}
+
 void Order::rethrow(int stream) const {
   if (queue(stream).error) std::rethrow_exception(queue(stream).error);
 }

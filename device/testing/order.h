@@ -28,6 +28,10 @@ class Order : public std::enable_shared_from_this<Order> {
   void synchronize(int stream);
   double waited_seconds(int stream) const { return queue(stream).waited_seconds; }
 
+  /// Forgets the work that has not run; ends the cycle of events that wait in the queues of their
+  /// own Order.
+  void drop();
+
   bool complete(int stream, std::int64_t item) const { return queue(stream).done >= item; }
   /// Runs what item `item` of `stream` needs, and under the seeded policy perhaps more; rethrows
   /// the stream's error if it struck at or before `item`.

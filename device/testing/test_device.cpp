@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
+#include <utility>
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
@@ -34,6 +35,7 @@ class TestDevice final : public Device {
         compute_(order_, 0),
         communication_(order_, 1),
         kernels_(compute_, 1) {}
+  ~TestDevice() override { order_->drop(); }
 
   std::string_view name() const override { return "test"; }
   bool has_memory() const override { return true; }

@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "limits.h"
+#include "report.h"
+
+namespace zero::bench {
+
+/// Conversions and tree reductions with `threads` threads, against the memory's triad rate.
+void measure_kernels(int threads, const MemoryRates& memory, Report& report);
+
+/// One fused update of each optimizer with `threads` threads, against the memory's triad rate.
+void measure_optimizers(int threads, const MemoryRates& memory, Report& report);
+
+}  // namespace zero::bench

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "timing.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace zero::bench {
+
+Timing summary(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds.front(), seconds[seconds.size() / 2]};
+}
+
+double seconds_of(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::vector<Timing> interleaved(std::span<const std::function<void()>> cases, int rounds) {
+  std::vector<std::vector<double>> samples(cases.size());
+  for (const auto& body : cases) body();
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < cases.size(); ++i) samples[i].push_back(seconds_of(cases[i]));
+  }
+  std::vector<Timing> timings;
+  for (auto& each : samples) timings.push_back(summary(std::move(each)));
+  return timings;
+}
+
+}  // namespace zero::bench

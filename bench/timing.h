@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace zero::bench {
+
+/// Seconds of one call.
+struct Timing {
+  double best = 0;
+  double median = 0;
+};
+
+/// Best and median of some seconds; at least one.
+Timing summary(std::vector<double> seconds);
+
+/// Seconds that `body` takes.
+double seconds_of(const std::function<void()>& body);
+
+/// Calls every case once to warm up, then `rounds` times in turn, so that a disturbance hits all
+/// alike.
+std::vector<Timing> interleaved(std::span<const std::function<void()>> cases, int rounds);
+
+}  // namespace zero::bench
