@@ -182,7 +182,8 @@ FileHeader parse_header(const std::string& file, std::string_view json, std::int
   return header;
 }
 
-FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata) {
+FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata,
+                   std::int64_t largest) {
   std::sort(tensors.begin(), tensors.end(), [](const FileTensor& a, const FileTensor& b) {
     return std::tie(b.type, a.name) < std::tie(a.type, b.name);
   });
@@ -209,10 +210,12 @@ FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::s
   ZERO_CHECK(twice == names.end(), "tensor \"{}\" is listed twice for one file", *twice);
 
   FileHeader header{std::move(tensors), std::move(metadata), 0};
-  header.data_begin = FileHeader::kLengthBytes + std::ssize(json_text(header));
-  ZERO_CHECK(header.data_begin - FileHeader::kLengthBytes <= FileHeader::kLargest,
-             "the header of {} tensors takes {} bytes, more than the format's {}",
-             header.tensors.size(), header.data_begin, FileHeader::kLargest);
+  const std::int64_t bytes = std::ssize(json_text(header));
+  ZERO_CHECK(
+      bytes <= largest,
+      "the header of {} tensors takes {} bytes, over the limit of {}: readers would refuse it",
+      header.tensors.size(), bytes, largest);
+  header.data_begin = FileHeader::kLengthBytes + bytes;
   return header;
 }
 

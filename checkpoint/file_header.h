@@ -81,8 +81,9 @@ FileHeader parse_header(const std::string& file, std::string_view json, std::int
 
 /// Lays out a file: orders the tensors (type, then name), gives each its bytes. `begin` and `end`
 /// of `tensors` are ignored. Depends on nothing but its arguments. Throws zero::Error on a repeated
-/// or reserved name or sizes that overflow.
-FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata);
+/// or reserved name, sizes that overflow, or a header of more than `largest` bytes.
+FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata,
+                   std::int64_t largest = FileHeader::kLargest);
 
 /// The first data_begin bytes of a file laid out by lay_out: length and padded JSON.
 std::string header_bytes(const FileHeader& header);

