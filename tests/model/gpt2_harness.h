@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/backends.h"
+#include "model/gpt2.h"
+
+namespace zero::testing {
+
+/// Small enough for finite differences, odd enough to meet every tail.
+inline Gpt2Config tiny_gpt2() {
+  return {.layers = 2, .width = 12, .heads = 3, .context = 9, .vocabulary = 23};
+}
+
+/// Micro-batches of tokens, the same for everybody: a fixed little generator.
+struct Batch {
+  std::vector<std::int32_t> inputs;
+  std::vector<std::int32_t> targets;
+  static Batch random(std::int64_t tokens, std::int64_t vocabulary, std::uint32_t seed) {
+    Batch batch;
+    std::uint32_t state = seed * 2654435761U + 1;
+    const auto next = [&] {
+      state = state * 1664525U + 1013904223U;
+      return static_cast<std::int32_t>((state >> 8) % static_cast<std::uint32_t>(vocabulary));
+    };
+    for (std::int64_t i = 0; i < tokens; ++i) {
+      batch.inputs.push_back(next());
+      batch.targets.push_back(next());
+    }
+    return batch;
+  }
+};
+
+/// An engine with one GPT-2, sealed and allocated.
+class Training {
+ public:
+  Training(Communicator& communicator, Device& device, const EngineOptions& options,
+           const Gpt2Config& config, BatchShape shape, int accumulation_steps = 1)
+      : device_(device), engine(communicator, device, options), model(engine, config, shape) {
+    engine.seal({.order = model.order(), .accumulation_steps = accumulation_steps});
+    model.allocate();
+  }
+
+  /// The summed loss of one micro-batch, forward and backward.
+  double train(const Batch& batch, float gradient_scale) {
+    model.train(view(batch.inputs), view(batch.targets), gradient_scale, loss_view());
+    return loss();
+  }
+  double evaluate(const Batch& batch) {
+    engine.begin_evaluation();
+    model.evaluate(view(batch.inputs), view(batch.targets), loss_view());
+    device_.compute().synchronize();
+    engine.end_evaluation();
+    return loss_;
+  }
+  std::vector<float> next_logits(const Batch& batch, std::int64_t position) {
+    std::vector<float> logits(static_cast<std::size_t>(model.config().vocabulary));
+    engine.begin_evaluation();
+    model.next_logits(view(batch.inputs), position, View::of(std::span(logits)));
+    device_.compute().synchronize();
+    engine.end_evaluation();
+    return logits;
+  }
+  std::vector<float> read(const std::string& name, StateKind kind = StateKind::parameter) {
+    std::vector<float> values(static_cast<std::size_t>(sizes().at(name)));
+    engine.read(name, kind, View::of(std::span(values)));
+    return values;
+  }
+  void write(const std::string& name, std::vector<float> values) {
+    engine.write(name, StateKind::parameter, View::of(std::span(values)));
+  }
+  /// Elements of every parameter by full name.
+  std::map<std::string, std::int64_t> sizes() {
+    std::map<std::string, std::int64_t> counts;
+    for (const LogicalTensor& tensor : engine.state(StateKind::parameter)) {
+      std::int64_t count = 1;
+      for (const std::int64_t dimension : tensor.shape) count *= dimension;
+      counts[tensor.name] = count;
+    }
+    return counts;
+  }
+
+ private:
+  static View view(const std::vector<std::int32_t>& ids) {
+    return View::of(std::span<const std::int32_t>(ids));
+  }
+  View loss_view() { return View::of(std::span(&loss_, 1)); }
+  double loss() {
+    device_.compute().synchronize();
+    return loss_;
+  }
+
+  Device& device_;
+  double loss_ = 0;
+
+ public:
+  Engine engine;
+  Gpt2 model;
+};
+
+}  // namespace zero::testing

@@ -1,0 +1,228 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
+
+#include "base/error.h"
+#include "tests/model/gpt2_harness.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+void alone(const std::function<void(Communicator&, Device&)>& body) {
+  local::run(1, [&](Communicator& communicator) {
+    const auto device = cpu::open({.threads = 1});
+    body(communicator, *device);
+  });
+}
+
+TEST(Gpt2Config, NamedModelsHaveTheirPublishedSizes) {
+  EXPECT_EQ(Gpt2Config::by_name("gpt2-124m")->parameter_count(), 124'439'808);
+  EXPECT_EQ(Gpt2Config::by_name("gpt2-350m")->parameter_count(), 354'823'168);
+  EXPECT_EQ(Gpt2Config::by_name("gpt2-774m")->parameter_count(), 774'030'080);
+  EXPECT_EQ(Gpt2Config::by_name("gpt2-1558m")->parameter_count(), 1'557'611'200);
+  EXPECT_FALSE(Gpt2Config::by_name("gpt2").has_value());
+}
+
+TEST(Gpt2Config, AFieldOutOfRangeIsNamed) {
+  Gpt2Config config = tiny_gpt2();
+  config.heads = 5;
+  EXPECT_THAT(message_of([&] { config.validate(); }),
+              HasSubstr("model.width is 12, expected a multiple of model.heads = 5"));
+  config = tiny_gpt2();
+  config.layers = 0;
+  EXPECT_THAT(message_of([&] { config.validate(); }),
+              HasSubstr("model.layers is 0, expected 1 to"));
+}
+
+TEST(Gpt2, ParametersHaveHuggingFaceNamesAndShapes) {
+  alone([](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {}, tiny_gpt2(), {2, 5});
+    std::map<std::string, std::vector<std::int64_t>> shapes;
+    std::int64_t total = 0;
+    for (const auto& [name, count] : training.sizes()) total += count;
+    for (const LogicalTensor& t : training.engine.state(StateKind::parameter)) {
+      shapes[t.name] = t.shape;
+    }
+    EXPECT_EQ(shapes.size(), 2U + 2U * 12U + 2U);
+    EXPECT_EQ(shapes.at("wte.weight"), (std::vector<std::int64_t>{23, 12}));
+    EXPECT_EQ(shapes.at("wpe.weight"), (std::vector<std::int64_t>{9, 12}));
+    EXPECT_EQ(shapes.at("h.1.attn.c_attn.weight"), (std::vector<std::int64_t>{12, 36}));
+    EXPECT_EQ(shapes.at("h.0.mlp.c_proj.weight"), (std::vector<std::int64_t>{48, 12}));
+    EXPECT_EQ(shapes.at("h.0.ln_2.bias"), (std::vector<std::int64_t>{12}));
+    EXPECT_EQ(shapes.at("ln_f.weight"), (std::vector<std::int64_t>{12}));
+    EXPECT_EQ(total, tiny_gpt2().parameter_count());
+  });
+}
+
+// One gradient element of every parameter: the loss moves by it when the element moves.
+TEST(Gpt2, GradientsOfEveryParameterMatchFiniteDifferencesOfTheLoss) {
+  alone([](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {.stage = 0}, tiny_gpt2(), {2, 7});
+    const Batch batch = Batch::random(14, 23, 1);
+    for (const auto& [name, count] : training.sizes()) {  // away from the tiny initial gradients
+      std::vector<float> values = training.read(name);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = values[i] * 8 + 0.05F * static_cast<float>(i % 7) - 0.1F;
+      }
+      training.write(name, values);
+    }
+    training.train(batch, 1.0F);
+    std::map<std::string, std::vector<float>> gradients;
+    for (const auto& [name, count] : training.sizes()) {
+      gradients[name] = training.read(name, StateKind::gradient);
+    }
+    training.engine.step({.learning_rate = 0});
+    for (const auto& [name, gradient] : gradients) {
+      std::vector<float> values = training.read(name);
+      for (std::size_t i = 1; i < values.size(); i += values.size() / 3 + 1) {
+        constexpr float kStep = 4e-3F;
+        const float kept = values[i];
+        const auto loss_at = [&](float value) {
+          values[i] = value;
+          training.write(name, values);
+          return training.evaluate(batch);
+        };
+        // Of fourth order: the truncation error stays below the rounding of an fp32 loss.
+        const auto change = [&](float by) { return loss_at(kept + by) - loss_at(kept - by); };
+        const double slope = (8 * change(kStep) - change(2 * kStep)) / (12.0 * kStep);
+        EXPECT_NEAR(gradient[i], slope, 1e-2 * std::max(0.25, std::abs(slope))) << name << " " << i;
+        values[i] = kept;
+        training.write(name, values);
+      }
+    }
+  });
+}
+
+TEST(Gpt2, EvaluationGivesTheTrainingLossBitForBit) {
+  alone([](Communicator& communicator, Device& device) {
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      Training training(communicator, device, {.compute = dtype}, tiny_gpt2(), {2, 7});
+      const Batch batch = Batch::random(14, 23, 2);
+      const double evaluated = training.evaluate(batch);
+      EXPECT_EQ(training.train(batch, 1.0F), evaluated);
+    }
+  });
+}
+
+TEST(Gpt2, MoreRowsThanOneChunkGiveTheMeanOfTheirParts) {
+  // 515 rows: one chunk of 512 logits' rows and one of 3; each sequence alone gives the same loss.
+  alone([](Communicator& communicator, Device& device) {
+    Training all(communicator, device, {}, tiny_gpt2(), {103, 5});
+    Training one(communicator, device, {}, tiny_gpt2(), {1, 5});
+    const Batch batch = Batch::random(515, 23, 3);
+    double sum = 0;
+    for (std::size_t row = 0; row < 103; ++row) {
+      const auto cut = [&](const std::vector<std::int32_t>& ids) {
+        const auto first = ids.begin() + static_cast<std::ptrdiff_t>(row * 5);
+        return std::vector<std::int32_t>(first, first + 5);
+      };
+      sum += one.evaluate({cut(batch.inputs), cut(batch.targets)});
+    }
+    const double together = all.train(batch, 1.0F / 515);
+    EXPECT_NEAR(together, sum, 1e-6 * sum);
+    EXPECT_GT(all.engine.step({.learning_rate = 1e-3}).gradient_norm, 0);
+    EXPECT_LT(all.evaluate(batch), together);
+  });
+}
+
+TEST(Gpt2, NextLogitsSeeNothingAfterTheirPosition) {
+  alone([](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {}, tiny_gpt2(), {2, 7});
+    Batch batch = Batch::random(14, 23, 4);
+    const std::vector<float> logits = training.next_logits(batch, 3);
+    for (std::size_t i = 4; i < batch.inputs.size(); ++i) batch.inputs[i] = 1;
+    EXPECT_EQ(training.next_logits(batch, 3), logits);
+    batch.inputs[3] = (batch.inputs[3] + 1) % 23;
+    EXPECT_NE(training.next_logits(batch, 3), logits);
+  });
+}
+
+TEST(Gpt2, NextLogitsAreThoseTheLossIsMadeOf) {
+  alone([](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {}, tiny_gpt2(), {1, 6});
+    const Batch batch = Batch::random(6, 23, 5);
+    double loss = 0;
+    for (std::int64_t position = 0; position < 6; ++position) {
+      const std::vector<float> logits = training.next_logits(batch, position);
+      double sum = 0;
+      for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+      const auto target =
+          static_cast<std::size_t>(batch.targets[static_cast<std::size_t>(position)]);
+      loss += std::log(sum) - static_cast<double>(logits[target]);
+    }
+    EXPECT_NEAR(training.evaluate(batch), loss, 1e-5 * loss);
+  });
+}
+
+TEST(Gpt2, NothingIsAllocatedAfterAllocate) {
+  alone([](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {}, tiny_gpt2(), {2, 7});
+    EXPECT_EQ(device.ledger().snapshot().current_of(MemoryClass::activations),
+              training.model.activation_bytes());
+    const std::int64_t before = device.ledger().allocations();
+    for (const std::uint32_t seed : {1U, 2U}) {
+      training.train(Batch::random(14, 23, seed), 1.0F / 14);
+      training.engine.step({.learning_rate = 1e-3});
+    }
+    training.evaluate(Batch::random(14, 23, 3));
+    training.next_logits(Batch::random(14, 23, 3), 6);
+    EXPECT_EQ(device.ledger().allocations(), before);
+  });
+}
+
+TEST(Gpt2, ThePlanningDeviceIsChargedTheSameActivations) {
+  alone([](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {}, tiny_gpt2(), {2, 7});
+    const auto plan = planning::open(1);
+    const auto nobody = planning::communicator(0, 1, "local");
+    Training planned(*nobody, *plan, {}, tiny_gpt2(), {2, 7});
+    EXPECT_EQ(plan->ledger().snapshot().current_of(MemoryClass::activations),
+              device.ledger().snapshot().current_of(MemoryClass::activations));
+  });
+}
+
+TEST(Gpt2, WrongBatchesAreNamedBeforeAnythingRuns) {
+  alone([](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {}, tiny_gpt2(), {2, 7});
+    Batch batch = Batch::random(14, 23, 1);
+    batch.targets[9] = 23;
+    EXPECT_THAT(message_of([&] { training.train(batch, 1.0F); }),
+                HasSubstr("targets: token 23 at position 9, expected 0 to 22 (the vocabulary)"));
+    batch.inputs.pop_back();
+    EXPECT_THAT(message_of([&] { training.train(batch, 1.0F); }),
+                HasSubstr("inputs: 13 tokens, expected batch x sequence = 14"));
+    EXPECT_THAT(message_of([&] { training.next_logits(Batch::random(14, 23, 1), 7); }),
+                HasSubstr("next_logits: position 7, expected 0 to 6 (the sequence)"));
+  });
+}
+
+TEST(Gpt2, WrongBatchShapesAreRefused) {
+  alone([](Communicator& communicator, Device& device) {
+    Engine engine(communicator, device, {});
+    EXPECT_THAT(message_of([&] {
+                  Gpt2 model(engine, tiny_gpt2(), {1, 10});
+                }),
+                HasSubstr("the sequence length is 10, expected 1 to model.context = 9"));
+    EXPECT_THAT(message_of([&] {
+                  Gpt2 model(engine, tiny_gpt2(), {0, 9});
+                }),
+                HasSubstr("the micro-batch has 0 rows, expected at least 1"));
+  });
+}
+
+}  // namespace
+}  // namespace zero::testing
