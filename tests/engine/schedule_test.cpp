@@ -1,0 +1,236 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "tests/engine/errors.h"
+#include "tests/engine/schedule_audit.h"
+
+namespace zero {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::int64_t kElements = 1000;
+
+ScheduleInput layers(int units, ScheduleLimits limits = {}) {
+  ScheduleInput input{audit::forward_and_backward(units), {}, limits};
+  for (int i = 0; i < units; ++i) input.units.push_back({kElements, 2 * kElements, 2 * kElements});
+  return input;
+}
+
+/// Three layers between a tied embedding (unit 0) and its fused head.
+ScheduleInput tied(ScheduleLimits limits = {}) {
+  ScheduleInput input = layers(4, limits);
+  input.uses = {{0, Phase::forward},  {1, Phase::forward},  {2, Phase::forward},
+                {3, Phase::forward},  {0, Phase::both},     {3, Phase::backward},
+                {2, Phase::backward}, {1, Phase::backward}, {0, Phase::backward, false}};
+  return input;
+}
+
+TEST(Schedule, KeepsItsPromisesForLayersAndForATiedModel) {
+  for (const std::int64_t prefetch : {0, 1000, 1999, 2000, 1'000'000}) {
+    for (const std::int64_t live : {0, 1000, 2500, 1'000'000}) {
+      for (const std::int64_t reuse : {0, 2000, 1'000'000}) {
+        ScheduleLimits limits;
+        limits.prefetch_elements = prefetch;
+        limits.live_elements = live;
+        limits.reuse_distance = reuse;
+        for (const ScheduleInput& input : {layers(5, limits), tied(limits)}) {
+          EXPECT_EQ(audit::violations(input, make_schedule(input)), "")
+              << prefetch << " " << live << " " << reuse;
+        }
+      }
+    }
+  }
+}
+
+TEST(Schedule, WithoutPrefetchGathersAtTheUseOnly) {
+  ScheduleLimits limits;
+  limits.prefetch_elements = 0;
+  const Schedule schedule = make_schedule(layers(5, limits));
+  EXPECT_TRUE(schedule.begin.empty());
+  for (const Window& window : schedule.windows) EXPECT_EQ(window.issue, window.first);
+  EXPECT_EQ(schedule.peak_live_elements, kElements);
+}
+
+TEST(Schedule, UsesThePrefetchAllowanceFully) {
+  ScheduleLimits limits;
+  limits.prefetch_elements = 2 * kElements;
+  const Schedule schedule = make_schedule(layers(5, limits));
+  EXPECT_EQ(schedule.begin.size(), 2U);
+  // The unit in use and the two ahead of it.
+  EXPECT_EQ(schedule.peak_live_elements, 3 * kElements);
+  limits.prefetch_elements = 1'000'000;
+  EXPECT_EQ(make_schedule(layers(5, limits)).begin.size(), 9U);  // all windows of the micro-batch
+}
+
+TEST(Schedule, HoldsTheLiveLimitButAlwaysHasRoomForOneUnit) {
+  ScheduleLimits limits;
+  limits.live_elements = kElements / 2;
+  const ScheduleInput input = layers(4, limits);
+  const Schedule schedule = make_schedule(input);
+  EXPECT_EQ(schedule.peak_live_elements, kElements);
+  EXPECT_EQ(audit::violations(input, schedule), "");
+  limits.live_elements = 2 * kElements;
+  EXPECT_EQ(make_schedule(layers(4, limits)).peak_live_elements, 2 * kElements);
+}
+
+TEST(Schedule, GathersEachUnitTwiceButForTheOneThatTurnsAround) {
+  const Schedule schedule = make_schedule(layers(4));
+  for (int unit = 0; unit < 3; ++unit) EXPECT_EQ(audit::gathers_of(schedule, unit), 2);
+  EXPECT_EQ(audit::gathers_of(schedule, 3), 1);  // last forward and first backward are neighbours
+  EXPECT_EQ(schedule.gathers, 7);
+  EXPECT_EQ(schedule.steps[3].parameters, schedule.steps[4].parameters);
+  EXPECT_FALSE(schedule.steps[3].release);
+  EXPECT_TRUE(schedule.steps[4].release);
+}
+
+TEST(Schedule, LongerReuseDistancesGiveFewerGathers) {
+  ScheduleLimits limits;
+  int before = make_schedule(layers(6, limits)).gathers;
+  EXPECT_EQ(before, 11);
+  for (const std::int64_t reuse : {2 * kElements, 4 * kElements, 10 * kElements}) {
+    limits.reuse_distance = reuse;
+    const int now = make_schedule(layers(6, limits)).gathers;
+    EXPECT_LT(now, before) << reuse;
+    before = now;
+  }
+  EXPECT_EQ(before, 6);
+  limits.live_elements = 2 * kElements;  // keeping units must not break the live limit
+  const Schedule tight = make_schedule(layers(6, limits));
+  EXPECT_GT(tight.gathers, 6);
+  EXPECT_LE(tight.peak_live_elements, 2 * kElements);
+}
+
+TEST(Schedule, ATiedUnitIsGatheredTwiceAndReducedOnce) {
+  const Schedule schedule = make_schedule(tied());
+  EXPECT_EQ(audit::gathers_of(schedule, 0), 2);  // embedding's forward; head
+  EXPECT_EQ(schedule.steps[8].parameters, -1);   // the embedding's backward reads none
+  ASSERT_GE(schedule.steps[4].gradients, 0);
+  EXPECT_EQ(schedule.steps[4].gradients, schedule.steps[8].gradients);
+  const Window& window = schedule.windows[static_cast<std::size_t>(schedule.steps[4].gradients)];
+  EXPECT_EQ(window.first, 4);
+  EXPECT_EQ(window.last, 8);
+  EXPECT_FALSE(schedule.steps[4].last_gradient);
+  EXPECT_TRUE(schedule.steps[8].last_gradient);
+}
+
+TEST(Schedule, UnitsWithoutWindowsNeedNoArena) {
+  ScheduleInput input = layers(3);
+  for (UnitSize& size : input.units) size = {};
+  const Schedule schedule = make_schedule(input);
+  EXPECT_EQ(schedule.arena_bytes, 0);
+  EXPECT_EQ(schedule.gathers, 0);
+  EXPECT_EQ(audit::violations(input, schedule), "");
+}
+
+TEST(Schedule, AnEmptyOrderGivesAnEmptySchedule) {
+  const ScheduleInput input{{}, {{kElements, kElements, kElements}}, {}};
+  const Schedule schedule = make_schedule(input);
+  EXPECT_EQ(audit::violations(input, schedule), "");
+  EXPECT_EQ(schedule.arena_bytes, 0);
+}
+
+TEST(Schedule, LeavesAReductionOneStepToRunBeforeItsMemoryIsWritten) {
+  ScheduleInput input = layers(6);
+  for (UnitSize& size : input.units) size = {0, 0, kElements};
+  const Schedule schedule = make_schedule(input);
+  for (const Window& a : schedule.windows) {
+    for (const int b : a.conflicts) {
+      EXPECT_GT(std::abs(schedule.windows[static_cast<std::size_t>(b)].first - a.first), 1);
+    }
+  }
+  EXPECT_LT(schedule.arena_bytes, 3 * kElements);  // two windows in turn, padding apart
+}
+
+TEST(Schedule, HashChangesWithEverythingThatChangesTheActions) {
+  const auto changed = [](auto change) {
+    ScheduleInput input = tied();
+    change(input);
+    return make_schedule(input).hash();
+  };
+  std::vector<std::uint64_t> hashes = {
+      changed([](ScheduleInput&) {}),
+      changed([](ScheduleInput& i) { std::swap(i.uses[1], i.uses[2]); }),
+      changed([](ScheduleInput& i) { i.uses.pop_back(); }),
+      changed([](ScheduleInput& i) { i.uses[8].needs_parameters = true; }),
+      changed([](ScheduleInput& i) { i.uses[4].phase = Phase::backward; }),
+      changed([](ScheduleInput& i) { i.units[1].gathered_bytes += 2; }),
+      changed([](ScheduleInput& i) { i.units[1].gradient_bytes += 2; }),
+      changed([](ScheduleInput& i) { i.units[1].gathered_elements += 1; }),
+      changed([](ScheduleInput& i) { i.limits.prefetch_elements = 0; }),
+      changed([](ScheduleInput& i) { i.limits.prefetch_elements = kElements; }),
+      changed([](ScheduleInput& i) { i.limits.live_elements = 2 * kElements; }),
+      changed([](ScheduleInput& i) { i.limits.reuse_distance = 2 * kElements; }),
+  };
+  EXPECT_EQ(hashes[0], changed([](ScheduleInput&) {}));
+  std::sort(hashes.begin(), hashes.end());
+  EXPECT_EQ(std::unique(hashes.begin(), hashes.end()), hashes.end());
+}
+
+TEST(Schedule, DumpMentionsEveryUnitAndEveryKindOfAction) {
+  const std::string text = make_schedule(tied()).dump({"embedding", "first", "second", "third"});
+  for (const std::string_view word :
+       {"embedding", "first", "second", "third", "forward+backward", "gather", "wait", "write",
+        "(adds)", "release", "reduce", "arena"}) {
+    EXPECT_THAT(text, HasSubstr(std::string(word)));
+  }
+}
+
+TEST(Schedule, RefusesAUseOfAnUnknownUnit) {
+  ScheduleInput input = layers(2);
+  input.uses.push_back({2, Phase::backward});
+  EXPECT_THAT(message_of([&] { make_schedule(input); }),
+              AllOf(HasSubstr("use of unit 2"), HasSubstr("there are 2 units")));
+  input.uses.back().unit = -1;
+  EXPECT_THAT(message_of([&] { make_schedule(input); }), HasSubstr("use of unit -1"));
+}
+
+ScheduleInput arbitrary_input() {
+  ScheduleInput input;
+  const int units = *rc::gen::inRange(1, 7);
+  for (int i = 0; i < units; ++i) {
+    const std::int64_t elements = *rc::gen::inRange<std::int64_t>(0, 20) * 64;
+    input.units.push_back({elements, 2 * elements, *rc::gen::inRange<std::int64_t>(0, 20) * 128});
+  }
+  const int uses = *rc::gen::inRange(0, 20);
+  for (int i = 0; i < uses; ++i) {
+    const auto phase = *rc::gen::element(Phase::forward, Phase::backward, Phase::both);
+    input.uses.push_back({*rc::gen::inRange(0, units), phase, *rc::gen::inRange(0, 4) > 0});
+  }
+  input.limits.prefetch_elements = *rc::gen::inRange<std::int64_t>(0, 5000);
+  input.limits.live_elements = *rc::gen::inRange<std::int64_t>(0, 5000);
+  input.limits.reuse_distance = *rc::gen::inRange<std::int64_t>(0, 3000);
+  return input;
+}
+
+TEST(Schedule, KeepsItsPromisesForAnyOrderSizesAndLimits) {
+  EXPECT_TRUE(rc::check([] {
+    const ScheduleInput input = arbitrary_input();
+    const Schedule schedule = make_schedule(input);
+    RC_ASSERT(audit::violations(input, schedule) == "");
+    RC_ASSERT(schedule.hash() == make_schedule(input).hash());
+  }));
+}
+
+TEST(Schedule, LimitsMoveGathersButNeverChangeWhatIsComputedOrReduced) {
+  EXPECT_TRUE(rc::check([] {
+    ScheduleInput input = arbitrary_input();
+    const Schedule limited = make_schedule(input);
+    input.limits = {};
+    const Schedule free = make_schedule(input);
+    for (std::size_t i = 0; i < input.uses.size(); ++i) {
+      RC_ASSERT(limited.steps[i].last_gradient == free.steps[i].last_gradient);
+      RC_ASSERT((limited.steps[i].parameters >= 0) == (free.steps[i].parameters >= 0));
+      RC_ASSERT((limited.steps[i].gradients >= 0) == (free.steps[i].gradients >= 0));
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace zero
