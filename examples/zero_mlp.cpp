@@ -1,12 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-//
 // A custom trainer, complete: twelve linear layers with ReLU between them learn a batch by heart.
 //   zero_mlp [stage] [steps]                        mpirun -np 4 zero_mlp 3 20
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
 
 #include "collectives/backends.h"
 #include "engine/engine.h"
@@ -28,8 +26,7 @@ void forward(const zero::ParameterLease& layer, zero::View x, zero::View y) {
   }
 }
 
-/// The gradients of the layer from dy (rows, out). The gradient of x takes the place of x, which
-/// nobody needs any more: backward takes no memory of its own.
+/// The layer's gradients from dy (rows, out). The gradient of x takes the place of x.
 void backward(const zero::GradientLease& layer, zero::View dy, zero::View x) {
   const zero::View weight = layer.parameter("weight");
   const zero::View dweight = layer.gradient("weight"), dbias = layer.gradient("bias");
@@ -84,8 +81,12 @@ void train(zero::Communicator& communicator, int stage, int steps) {
     const auto report = engine.step({.learning_rate = 1e-4, .losses = {&loss, 1}});
     if (communicator.rank() == 0) fmt::print("step {:3}  loss {:.6f}\n", report.step, report.loss);
   }
-  for (const auto& [label, bytes] : device->ledger().snapshot().labels)
-    if (communicator.rank() == 0) fmt::print("{:32} {:8.3f} MiB\n", label, bytes / 1048576.0);
+  if (communicator.rank() != 0) return;
+  const zero::MemorySnapshot ledger = device->ledger().snapshot();
+  for (const auto c : zero::all_memory_classes())
+    fmt::print("{:16} {:8.3f} MiB\n", zero::name_of(c), ledger.current_of(c) / 1048576.0);
+  for (const auto& [label, bytes] : ledger.labels)  // "class/what", and here the batch alone
+    if (label.starts_with("staging/")) fmt::print("{:16} {:8.3f} MiB\n", label, bytes / 1048576.0);
 }
 
 int main(int argc, char** argv) try {
