@@ -43,6 +43,7 @@ class Blanker {
 
   void skip_string() {
     comma_ = std::string::npos;
+    previous_ = '"';
     for (++at_; at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\n'; ++at_) {
       if (text_[at_] == '\\') ++at_;
     }
@@ -58,19 +59,23 @@ class Blanker {
   }
 
   void visit(char c) {
+    const bool blank = c == ' ' || c == '\t' || c == '\n' || c == '\r';
     if (c == ',') {
-      comma_ = at_;
+      const bool after_value = previous_ != '{' && previous_ != '[' && previous_ != ',';
+      comma_ = after_value ? at_ : std::string::npos;
     } else if ((c == '}' || c == ']') && comma_ != std::string::npos) {
       text_[comma_] = ' ';
       comma_ = std::string::npos;
-    } else if (c != ' ' && c != '\t' && c != '\n' && c != '\r') {
+    } else if (!blank) {
       comma_ = std::string::npos;
     }
+    if (!blank) previous_ = c;
   }
 
   std::string text_;
   std::size_t at_ = 0;
-  std::size_t comma_ = std::string::npos;  // the last token, where it is a comma
+  char previous_ = '{';                    // the last token's last character
+  std::size_t comma_ = std::string::npos;  // the last token, where it is a comma after a value
 };
 
 std::string position(std::string_view text, std::size_t byte) {
@@ -118,9 +123,9 @@ nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
 }
 
 nlohmann::json read_json_file(const std::string& path) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  errno = 0;
   if (file) text << file.rdbuf();
   ZERO_CHECK(file && text,
              "{}: cannot read the configuration: {}; give an existing file to --config", path,

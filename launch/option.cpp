@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <map>
 
 namespace zero {
 namespace {
@@ -67,13 +66,12 @@ std::vector<std::string> keys_of_section(std::string_view section) {
 }
 
 std::string canonical_path(std::string_view path) {
-  static const std::map<std::string, std::string, std::less<>> names{
-      {"bfloat16", "bf16"},
-      {"zero_optimization.stage3_gather_fp16_weights_on_model_save",
-       "zero_optimization.stage3_gather_16bit_weights_on_model_save"},
-  };
-  const auto found = names.find(path);
-  return found == names.end() ? std::string(path) : found->second;
+  if (path == "bfloat16" || path.starts_with("bfloat16."))
+    return "bf16" + std::string(path.substr(8));
+  if (path == "zero_optimization.stage3_gather_fp16_weights_on_model_save") {
+    return "zero_optimization.stage3_gather_16bit_weights_on_model_save";
+  }
+  return std::string(path);
 }
 
 std::string expectation(const Option& option) {

@@ -47,7 +47,7 @@ TEST(Prepare, BytesGiveBackTheText) {
   EXPECT_EQ(report.validation_tokens,
             static_cast<std::int64_t>(static_cast<double>(all.size()) * 0.1));
   EXPECT_EQ(text_of(report.train_files) + text_of({report.validation_file}), all);
-  EXPECT_EQ(report.train_files.size(), 7U);
+  EXPECT_EQ(report.train_files.size(), 6U);
   EXPECT_EQ(TokenFile(report.train_files[0]).count(), 1000);
   EXPECT_EQ(expand_data_files({out}, "data.train"), report.train_files);
 }

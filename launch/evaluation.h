@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "launch/batches.h"
+#include "launch/workbench.h"
+
+namespace zero {
+
+/// The mean loss in nats per token over the validation sequences: the same bits for every stage and
+/// world with the same micro-batch. Collective; between optimizer steps.
+double validation_loss(Workbench& workbench, const Batches& batches);
+
+/// What a model says after a beginning.
+struct SampledText {
+  std::vector<std::uint32_t> prompt;
+  std::vector<std::uint32_t> tokens;
+};
+
+/// Samples `count` tokens after the beginning of the validation data (temperature 0.8, the 40
+/// likeliest), the same on every rank and for every world. Collective; between optimizer steps.
+SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64_t count,
+                        std::uint64_t seed);
+
+/// The text as it is shown: through the tokenizer, or as token ids where `tokenizer` is empty.
+std::string show(const SampledText& sample, const std::string& tokenizer);
+
+}  // namespace zero

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/process.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+int number_of(const char* name, int fallback) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? fallback : std::atoi(text);
+}
+
+sigset_t ending_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGTERM);
+  // Sent by the watcher's end to its own thread.
+  ::sigaddset(&signals, SIGUSR2);
+  return signals;
+}
+
+}  // namespace
+
+LaunchedRank launched_rank() {
+  return {.rank = number_of("OMPI_COMM_WORLD_RANK", 0),
+          .world = number_of("OMPI_COMM_WORLD_SIZE", 1),
+          .local_world = number_of("OMPI_COMM_WORLD_LOCAL_SIZE", 1)};
+}
+
+SignalWatcher::SignalWatcher(std::function<void(int)> on_signal) {
+  const sigset_t signals = ending_signals();
+  // Threads inherit the mask: the signals reach the watcher alone.
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  thread_ = std::thread([signals, act = std::move(on_signal)] {
+    int signal = 0;
+    while (::sigwait(&signals, &signal) != 0) {
+    }
+    if (signal == SIGUSR2) return;
+    act(signal);
+    ::_exit(128 + signal);
+  });
+}
+
+SignalWatcher::~SignalWatcher() {
+  ::pthread_kill(thread_.native_handle(), SIGUSR2);
+  thread_.join();
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0)
+    return static_cast<int>(std::thread::hardware_concurrency());
+  return CPU_COUNT(&set);
+}
+
+void make_waiting_threads_sleep(char** argv, int threads, int local_world) {
+  if (threads == 1 || threads * local_world <= usable_cores()) return;
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  ::execv("/proc/self/exe", argv);
+  // Where the program cannot be started anew it runs on as it is, only slower.
+}
+
+std::string binding_warning(int rank, int threads) {
+  const int cores = usable_cores();
+  if (cores >= threads || cores >= static_cast<int>(std::thread::hardware_concurrency())) return "";
+  return fmt::format(
+      "[rank {}] run.threads is {}, but mpirun has bound this rank to {} core(s); start it with "
+      "mpirun --bind-to none",
+      rank, threads, cores);
+}
+
+}  // namespace zero

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <signal.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+
+namespace zero {
+
+/// What mpirun says of this process before MPI has started; a process of its own is rank 0 of 1.
+struct LaunchedRank {
+  int rank = 0;
+  int world = 1;
+  int local_world = 1;
+};
+LaunchedRank launched_rank();
+
+/// Waits for SIGINT and SIGTERM on a thread of its own, runs `on_signal` there and ends the process
+/// at once with 128 + the signal's number: whatever the other threads wait for, all ranks end. Make
+/// it before any other thread.
+class SignalWatcher {
+ public:
+  explicit SignalWatcher(std::function<void(int)> on_signal);
+  SignalWatcher(const SignalWatcher&) = delete;
+  SignalWatcher& operator=(const SignalWatcher&) = delete;
+  ~SignalWatcher();
+
+ private:
+  std::thread thread_;
+};
+
+/// Cores this process may use.
+int usable_cores();
+
+/// Threads that wait must not hold cores that other ranks need. OpenMP reads how its threads wait
+/// before main starts, so where ranks x threads exceed the cores and nobody has chosen, this sets
+/// it and starts the program anew. Returns where nothing is to be done.
+void make_waiting_threads_sleep(char** argv, int threads, int local_world);
+
+/// A warning where `threads` were asked for and fewer cores may be used; empty otherwise.
+std::string binding_warning(int rank, int threads);
+
+/// Versions of the program and what it was built with, and the vector instructions it uses here.
+std::string version_text();
+
+}  // namespace zero

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "checkpoint/weights.h"
+#include "launch/agree.h"
+#include "launch/evaluation.h"
+#include "launch/plan.h"
+
+namespace zero {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainerParts& parts)
+    : config_(parts.config),
+      batches_(parts.batches),
+      communicator_(parts.communicator),
+      device_(parts.device),
+      console_(parts.console),
+      log_(parts.log),
+      planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
+                           communicator_.backend())),
+      workbench_(config_, communicator_, device_),
+      losses_(static_cast<std::size_t>(config_.batch.accumulation)) {}
+
+void Trainer::run() {
+  console_.line(
+      fmt::format("{} parameters, stage {}, {} rank(s) x {} thread(s); a step is {} sequences of "
+                  "{} tokens ({} per rank x {} micro-batch(es))",
+                  workbench_.engine().parameter_count(), config_.engine.stage, communicator_.size(),
+                  config_.run.threads, config_.batch.train, config_.data.sequence_length,
+                  config_.batch.micro, config_.batch.accumulation));
+  load();
+  for (std::int64_t step = 1; step <= config_.run.steps; ++step) train_step(step);
+  finish();
+}
+
+void Trainer::load() {
+  if (config_.run.init.empty()) return;
+  agree(communicator_, device_, "run.init",
+        [&] { load_weights(workbench_.engine(), config_.run.init); });
+  console_.line(fmt::format("weights from {}", config_.run.init));
+}
+
+void Trainer::train_step(std::int64_t step) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto tokens = static_cast<double>(config_.tokens_per_step());
+  for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
+    const std::int64_t micro_batch = j * communicator_.size() + communicator_.rank();
+    batches_.train(step - 1, micro_batch, workbench_.inputs(), workbench_.targets());
+    workbench_.model().train(workbench_.inputs(), workbench_.targets(),
+                             static_cast<float>(1.0 / tokens), workbench_.loss());
+    // The next micro-batch overwrites the ids and the loss.
+    device_.compute().synchronize();
+    losses_[static_cast<std::size_t>(j)] = workbench_.loss().as<double>()[0] / tokens;
+  }
+  const double learning_rate = config_.learning_rates.at(step);
+  const StepReport report =
+      workbench_.engine().step({.learning_rate = learning_rate, .losses = losses_});
+  check_finite(report);
+  const double seconds = seconds_since(start);
+  if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
+  log_step(report, learning_rate, seconds);
+  show_progress(report, seconds);
+}
+
+void Trainer::check_finite(const StepReport& report) const {
+  if (!report.nonfinite && std::isfinite(report.loss) && std::isfinite(report.gradient_norm))
+    return;
+  const std::string what = !report.nonfinite ? std::string("the gradient norm")
+                           : *report.nonfinite == "loss"
+                               ? std::string("the loss")
+                               : fmt::format("the gradient of {}", *report.nonfinite);
+  throw AgreedError(
+      fmt::format("step {}: {} is NaN or infinite, first on rank {} (loss {}); the update was "
+                  "skipped. Lower optimizer.params.lr, lengthen the "
+                  "warm-up, or check the weights of run.init",
+                  report.step, what, std::max(0, report.nonfinite_rank), report.loss));
+}
+
+std::optional<double> Trainer::validate() {
+  if (batches_.validation_sequences() == 0) return std::nullopt;
+  const std::int64_t step = workbench_.engine().steps_done();
+  if (validated_at_ == step) return validation_;
+  validation_ = validation_loss(workbench_, batches_);
+  validated_at_ = step;
+  console_.line(fmt::format("step {}: validation loss {:.4f} nats per token over {} sequences",
+                            step, *validation_, batches_.validation_sequences()));
+  return validation_;
+}
+
+void Trainer::log_step(const StepReport& report, double learning_rate, double seconds) {
+  if (log_ == nullptr) return;
+  nlohmann::ordered_json line{
+      {"step", report.step},
+      {"loss", report.loss},
+      {"grad_norm", report.gradient_norm},
+      {"learning_rate", learning_rate},
+      {"tokens", config_.tokens_per_step()},
+      {"step_seconds", seconds},
+      {"tokens_per_second", static_cast<double>(config_.tokens_per_step()) / seconds},
+      {"exposed_communication_seconds", report.exposed_seconds},
+      {"communication", traffic_json(report.traffic)}};
+  if (validated_at_ == report.step) line["validation_loss"] = *validation_;
+  log_->write(line);
+}
+
+void Trainer::show_progress(const StepReport& report, double seconds) {
+  // The first step also warms caches and makes the products' code: it would mislead.
+  const std::int64_t counted = std::max<std::int64_t>(1, report.step - 1);
+  if (report.step == 1) {
+    trained_seconds_ = seconds;
+    exposed_seconds_ = report.exposed_seconds;
+  } else if (report.step == 2) {
+    trained_seconds_ = seconds;
+    exposed_seconds_ = report.exposed_seconds;
+  } else {
+    trained_seconds_ += seconds;
+    exposed_seconds_ += report.exposed_seconds;
+  }
+  const double mean = trained_seconds_ / static_cast<double>(counted);
+  const std::string text =
+      fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left  exposed communication {:.1f} %",
+                  report.step, config_.run.steps, report.loss,
+                  count_text(static_cast<double>(config_.tokens_per_step()) / seconds),
+                  duration_text(mean * static_cast<double>(config_.run.steps - report.step)),
+                  100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
+  console_.refresh(text);
+  const bool due = report.step == 1 || report.step == config_.run.steps ||
+                   report.step % config_.run.steps_per_print == 0;
+  if (console_.mode() == Console::Mode::lines && due) console_.line(text);
+}
+
+void Trainer::finish() {
+  console_.end_progress();
+  const std::optional<double> loss = validate();
+  if (config_.run.sample > 0) {
+    const SampledText sample =
+        sample_text(workbench_, batches_, config_.run.sample, config_.run.seed);
+    console_.line(fmt::format("\n--- sampled continuation ---\n{}\n---",
+                              show(sample, config_.data.tokenizer)));
+  }
+  // The hash takes memory of its own, which is no part of training.
+  const MemoryReport memory =
+      merge_memory(communicator_, device_, planned_, device_.ledger().snapshot().peak);
+  const std::uint64_t hash = workbench_.engine().state_hash();
+  if (!config_.run.save_weights.empty()) {
+    agree(communicator_, device_, "run.save_weights",
+          [&] { save_weights(workbench_.engine(), config_.run.save_weights); });
+  }
+  if (log_ != nullptr) {
+    log_->write(
+        {{"final", true},
+         {"state_hash", fmt::format("{:016x}", hash)},
+         {"validation_loss", loss ? nlohmann::ordered_json(*loss) : nlohmann::ordered_json()},
+         {"memory", memory.json()},
+         {"plan_exact", memory.exact},
+         {"model_state_bytes", memory.model_state_bytes},
+         {"parameters", workbench_.engine().parameter_count()}});
+  }
+  console_.line(fmt::format("\n{}", memory.table()));
+  console_.line(fmt::format("memory is {}; state hash {:016x}",
+                            memory.exact ? "as planned, to the byte" : "NOT as planned", hash));
+  console_.line(fmt::format("log: {}{}", config_.run.log,
+                            config_.run.save_weights.empty()
+                                ? ""
+                                : fmt::format("   weights: {}", config_.run.save_weights)));
+}
+
+}  // namespace zero

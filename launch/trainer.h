@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "launch/batches.h"
+#include "launch/console.h"
+#include "launch/memory_report.h"
+#include "launch/run_log.h"
+#include "launch/train_config.h"
+#include "launch/workbench.h"
+
+namespace zero {
+
+/// What a trainer works with; all must outlive it.
+struct TrainerParts {
+  const TrainConfig& config;
+  const Batches& batches;
+  Communicator& communicator;
+  Device& device;
+  Console& console;
+  RunLog* log = nullptr;  ///< the first rank's; null elsewhere
+};
+
+/// One training run: plan, start, steps, validation, sample, weights, final line. Collective in all
+/// its parts. Throws AgreedError where all ranks know of a failure, zero::Error where one does.
+class Trainer {
+ public:
+  explicit Trainer(const TrainerParts& parts);
+  void run();
+
+ private:
+  void load();
+  void train_step(std::int64_t step);
+  void check_finite(const StepReport& report) const;
+  void log_step(const StepReport& report, double learning_rate, double seconds);
+  void show_progress(const StepReport& report, double seconds);
+  void finish();
+  std::optional<double> validate();
+
+  const TrainConfig& config_;
+  const Batches& batches_;
+  Communicator& communicator_;
+  Device& device_;
+  Console& console_;
+  RunLog* log_;
+  MemoryByClass planned_;
+  Workbench workbench_;
+  std::vector<double> losses_;          // of this rank's micro-batches
+  std::optional<double> validation_{};  // the last one
+  std::int64_t validated_at_ = -1;      // the step it is of
+  double trained_seconds_ = 0;          // of the steps after the first
+  double exposed_seconds_ = 0;
+};
+
+}  // namespace zero

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "engine/engine.h"
+#include "launch/train_config.h"
+#include "model/gpt2.h"
+
+namespace zero {
+
+/// Everything a run keeps in memory: engine, model, and the host's side of a micro-batch. The
+/// planner makes the same on a device without memory, so that plan and run cannot differ.
+/// Constructing it is collective; communicator and device must outlive it.
+class Workbench {
+ public:
+  Workbench(const TrainConfig& config, Communicator& communicator, Device& device);
+
+  Engine& engine() { return *engine_; }
+  Gpt2& model() { return *model_; }
+  /// Token ids of one micro-batch: i32, batch x sequence, row-major.
+  View inputs() const { return inputs_.view(); }
+  View targets() const { return targets_.view(); }
+  View loss() const { return loss_.view(); }  ///< fp64, one element
+  View logits() const {
+    return logits_.view();
+  }  ///< fp32, vocabulary; empty unless text is sampled
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Gpt2> model_;
+  Buffer inputs_;
+  Buffer targets_;
+  Buffer loss_;
+  Buffer logits_;
+};
+
+}  // namespace zero
