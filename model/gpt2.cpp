@@ -9,29 +9,10 @@
 #include <string>
 
 #include "base/error.h"
-#include "model/gpt2_memory.h"
-#include "model/ops.h"
+#include "model/gpt2_impl.h"
 
 namespace zero {
 namespace {
-
-// Positions in the units' parameter lists.
-enum EmbeddingParameter { kTokens, kPositions };
-enum NormParameter { kWeight, kBias };
-enum BlockParameter {
-  kNorm1Weight,
-  kNorm1Bias,
-  kAttentionWeight,
-  kAttentionBias,
-  kProjectionWeight,
-  kProjectionBias,
-  kNorm2Weight,
-  kNorm2Bias,
-  kHiddenWeight,
-  kHiddenBias,
-  kOutputWeight,
-  kOutputBias,
-};
 
 std::vector<ParameterSpec> block_parameters(const Gpt2Config& config) {
   const std::int64_t c = config.width;
@@ -65,66 +46,6 @@ void check_tokens(std::string_view what, View tokens, std::int64_t rows, std::in
 }
 
 }  // namespace
-
-class Gpt2::Impl {
- public:
-  Impl(Engine& engine, const Gpt2Config& config, BatchShape shape);
-
-  std::vector<Use> order() const;
-  void allocate();
-  std::int64_t activation_bytes() const { return memory_.bytes() + ops_->scratch_bytes(); }
-  void train(View inputs, View targets, float gradient_scale, View loss_sum);
-  void evaluate(View inputs, View targets, View loss_sum);
-  void next_logits(View inputs, std::int64_t position, View logits);
-
-  const Gpt2Config config;
-  const BatchShape shape;
-
- private:
-  void prepare();
-  /// Embedding, blocks and last norm: leaves the normed rows in memory_.normed().
-  void forward(View inputs);
-  void forward_block(std::int64_t i);
-  void head(View targets, float gradient_scale, View loss_sum);
-  void backward(View inputs);
-  void backward_block(std::int64_t i);
-  void backward_mlp(std::int64_t i, const GradientLease& unit);
-  void backward_attention(std::int64_t i, const GradientLease& unit);
-
-  LinearShape linear(std::int64_t in, std::int64_t out) const {
-    return {.rows = rows_,
-            .in = in,
-            .out = out,
-            .layout = WeightLayout::in_out,
-            .dtype = dtype_,
-            .weight_gradient = dtype_};
-  }
-  LinearShape head_linear(std::int64_t rows) const {
-    return {.rows = rows,
-            .in = config.width,
-            .out = config.vocabulary,
-            .layout = WeightLayout::out_in,
-            .dtype = dtype_,
-            .weight_gradient = DType::fp32};
-  }
-  MatrixShape matrix(std::int64_t columns) const { return {rows_, columns, dtype_}; }
-  AttentionShape attention() const {
-    return {shape.batch, shape.sequence, config.heads, config.width / config.heads, dtype_};
-  }
-  EmbeddingShape embedding() const {
-    return {shape.batch, shape.sequence, config.width, config.vocabulary, dtype_};
-  }
-  UnitId block(std::int64_t i) const { return blocks_[static_cast<std::size_t>(i)]; }
-
-  Engine& engine_;
-  const DType dtype_;
-  const std::int64_t rows_;  // batch * sequence
-  UnitId embedding_;
-  std::vector<UnitId> blocks_;
-  UnitId norm_;
-  std::unique_ptr<Ops> ops_;
-  Gpt2Memory memory_;
-};
 
 Gpt2::Impl::Impl(Engine& engine, const Gpt2Config& model, BatchShape batch)
     : config(model),
@@ -250,93 +171,6 @@ void Gpt2::Impl::head(View targets, float gradient_scale, View loss_sum) {
                                 memory_.branch().slice(begin * c, rows * c));
   }
   ops_->sum(memory_.losses(), loss_sum);
-}
-
-void Gpt2::Impl::backward(View inputs) {
-  Device& device = engine_.device();
-  {
-    const GradientLease unit = engine_.backward(norm_);
-    device.kernels().zero(device.compute(), memory_.dx());
-    ops_->layer_norm_backward(matrix(config.width),
-                              {.x = memory_.x(config.layers),
-                               .statistics = memory_.statistics(config.layers),
-                               .gamma = unit.parameter(kWeight),
-                               .dy = memory_.branch(),
-                               .dx = memory_.dx(),
-                               .dgamma = unit.gradient(kWeight),
-                               .dbeta = unit.gradient(kBias)});
-  }
-  for (std::int64_t i = config.layers - 1; i >= 0; --i) backward_block(i);
-  const GradientLease unit = engine_.backward(embedding_);
-  if (!unit.accumulates()) {
-    device.kernels().zero(device.compute(), unit.gradient(kTokens));
-    device.kernels().zero(device.compute(), unit.gradient(kPositions));
-  }
-  ops_->embedding_backward(embedding(), inputs, memory_.dx(), unit.gradient(kTokens),
-                           unit.gradient(kPositions));
-}
-
-void Gpt2::Impl::backward_block(std::int64_t i) {
-  const GradientLease unit = engine_.backward(block(i));
-  backward_mlp(i, unit);
-  backward_attention(i, unit);
-}
-
-// dx: the gradient of the block's output becomes that of its middle.
-void Gpt2::Impl::backward_mlp(std::int64_t i, const GradientLease& unit) {
-  const Gpt2Memory& m = memory_;
-  const std::int64_t c = config.width;
-  ops_->linear_backward_input(linear(4 * c, c), m.dx(), unit.parameter(kOutputWeight), m.dhidden());
-  ops_->gelu_backward(matrix(4 * c), m.hidden(i), m.dhidden(), m.activated(),
-                      unit.gradient(kHiddenBias));
-  ops_->linear_backward_weight(linear(4 * c, c), m.activated(), m.dx(),
-                               unit.gradient(kOutputWeight), Write::overwrite);
-  ops_->column_sums(matrix(c), m.dx(), unit.gradient(kOutputBias));
-  ops_->layer_norm_apply(matrix(c), {.x = m.middle(i),
-                                     .gamma = unit.parameter(kNorm2Weight),
-                                     .beta = unit.parameter(kNorm2Bias),
-                                     .y = m.normed(),
-                                     .statistics = m.middle_statistics(i)});
-  ops_->linear_backward_weight(linear(c, 4 * c), m.normed(), m.dhidden(),
-                               unit.gradient(kHiddenWeight), Write::overwrite);
-  ops_->linear_backward_input(linear(c, 4 * c), m.dhidden(), unit.parameter(kHiddenWeight),
-                              m.branch());
-  ops_->layer_norm_backward(matrix(c), {.x = m.middle(i),
-                                        .statistics = m.middle_statistics(i),
-                                        .gamma = unit.parameter(kNorm2Weight),
-                                        .dy = m.branch(),
-                                        .dx = m.dx(),
-                                        .dgamma = unit.gradient(kNorm2Weight),
-                                        .dbeta = unit.gradient(kNorm2Bias)});
-}
-
-// dx: the gradient of the block's middle becomes that of its input.
-void Gpt2::Impl::backward_attention(std::int64_t i, const GradientLease& unit) {
-  const Gpt2Memory& m = memory_;
-  const std::int64_t c = config.width;
-  ops_->linear_backward_weight(linear(c, c), m.attended(i), m.dx(),
-                               unit.gradient(kProjectionWeight), Write::overwrite);
-  ops_->column_sums(matrix(c), m.dx(), unit.gradient(kProjectionBias));
-  ops_->linear_backward_input(linear(c, c), m.dx(), unit.parameter(kProjectionWeight), m.branch());
-  ops_->attention_backward(attention(), m.qkv(i), m.attended(i), m.log_sums(i), m.branch(),
-                           m.dqkv());
-  ops_->column_sums(matrix(3 * c), m.dqkv(), unit.gradient(kAttentionBias));
-  ops_->layer_norm_apply(matrix(c), {.x = m.x(i),
-                                     .gamma = unit.parameter(kNorm1Weight),
-                                     .beta = unit.parameter(kNorm1Bias),
-                                     .y = m.normed(),
-                                     .statistics = m.statistics(i)});
-  ops_->linear_backward_weight(linear(c, 3 * c), m.normed(), m.dqkv(),
-                               unit.gradient(kAttentionWeight), Write::overwrite);
-  ops_->linear_backward_input(linear(c, 3 * c), m.dqkv(), unit.parameter(kAttentionWeight),
-                              m.branch());
-  ops_->layer_norm_backward(matrix(c), {.x = m.x(i),
-                                        .statistics = m.statistics(i),
-                                        .gamma = unit.parameter(kNorm1Weight),
-                                        .dy = m.branch(),
-                                        .dx = m.dx(),
-                                        .dgamma = unit.gradient(kNorm1Weight),
-                                        .dbeta = unit.gradient(kNorm1Bias)});
 }
 
 void Gpt2::Impl::train(View inputs, View targets, float gradient_scale, View loss_sum) {

@@ -67,9 +67,10 @@ ProductShape scores_shape(const AttentionShape& s, std::int64_t rows, std::int64
   return {.m = rows, .n = columns, .k = s.head_width, .b = Placement::transposed, .in = s.dtype};
 }
 
-// (rows, inner) times (inner, head_width).
-ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner) {
-  return {.m = rows, .n = s.head_width, .k = inner, .in = s.dtype};
+// (rows, inner) times (inner, head_width). Forward takes fp32, to divide by the sums before it
+// rounds.
+ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner, DType out) {
+  return {.m = rows, .n = s.head_width, .k = inner, .in = s.dtype, .out = out};
 }
 
 // dq (queries, head_width) += the transpose of (rows, queries) times (rows, head_width).
@@ -104,11 +105,20 @@ struct Head {
            (sequence_index * shape.heads + head) * shape.sequence;
   }
   void pack(const RowBlock& from, std::byte* to) const {
-    const std::int64_t element = size_of(shape.dtype);
-    const auto bytes = static_cast<std::size_t>(shape.head_width * element);
+    const std::int64_t bytes = shape.head_width * size_of(shape.dtype);
+    const std::int64_t stride = from.stride * size_of(shape.dtype);
+    const auto* rows = static_cast<const std::byte*>(from.data);
     for (std::int64_t row = 0; row < shape.sequence; ++row) {
-      std::memcpy(to + row * shape.head_width * element,
-                  static_cast<const std::byte*>(from.data) + row * from.stride * element, bytes);
+      std::memcpy(to + row * bytes, rows + row * stride, static_cast<std::size_t>(bytes));
+    }
+  }
+  void unpack(const void* from, std::int64_t count, const RowBlock& to) const {
+    const std::int64_t bytes = shape.head_width * size_of(shape.dtype);
+    const std::int64_t stride = to.stride * size_of(shape.dtype);
+    const auto* rows = static_cast<const std::byte*>(from);
+    auto* out = static_cast<std::byte*>(to.data);
+    for (std::int64_t row = 0; row < count; ++row) {
+      std::memcpy(out + row * stride, rows + row * bytes, static_cast<std::size_t>(bytes));
     }
   }
 
@@ -143,7 +153,7 @@ void forward_head(const Head& head, const Attention::Operands& o, Products& prod
                    .dtype = s.dtype,
                    .log_sums = head.of_log_sums(o.log_sums) + first,
                    .inverse_sums = place.inverse});
-    products.get(mix_shape(s, rows, keys))
+    products.get(mix_shape(s, rows, keys, DType::fp32))
         .run(
             {.a = place.probabilities, .b = place.v, .c = place.result, .scratch = place.products});
     store_rows(place.result, rows, s.head_width, place.inverse, head.of_out(o.out, first));
@@ -159,7 +169,7 @@ void backward_block(const Head& head, const Attention::Operands& o, Products& pr
   const std::int64_t queries = s.sequence - first;
   const std::int64_t at = first * row_bytes;
   Product& scores = products.get(scores_shape(s, rows, queries));
-  Product& mix = products.get(mix_shape(s, rows, queries));
+  Product& mix = products.get(mix_shape(s, rows, queries, s.dtype));
   scores.run({.a = place.k + at, .b = place.q + at, .c = place.scores, .scratch = place.products});
   scores.run({.a = place.v + at,
               .b = place.dout + at,
@@ -180,9 +190,9 @@ void backward_block(const Head& head, const Attention::Operands& o, Products& pr
            .b = place.dout + at,
            .c = place.result,
            .scratch = place.products});
-  store_rows(place.result, rows, s.head_width, nullptr, head.of_qkv(o.dqkv, 2, first));
+  head.unpack(place.result, rows, head.of_qkv(o.dqkv, 2, first));
   mix.run({.a = place.dscores, .b = place.q + at, .c = place.result, .scratch = place.products});
-  store_rows(place.result, rows, s.head_width, nullptr, head.of_qkv(o.dqkv, 1, first));
+  head.unpack(place.result, rows, head.of_qkv(o.dqkv, 1, first));
   products.get(dq_shape(s, rows, queries))
       .run({.a = place.dscores,
             .b = place.k + at,
@@ -222,9 +232,9 @@ void Attention::prepare(const AttentionShape& s) {
     for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
       const std::int64_t rows = std::min(kBlock, s.sequence - first);
       products->get(scores_shape(s, rows, first + rows));
-      products->get(mix_shape(s, rows, first + rows));
+      products->get(mix_shape(s, rows, first + rows, DType::fp32));
       products->get(scores_shape(s, rows, s.sequence - first));
-      products->get(mix_shape(s, rows, s.sequence - first));
+      products->get(mix_shape(s, rows, s.sequence - first, s.dtype));
       products->get(dq_shape(s, rows, s.sequence - first));
     }
   }
