@@ -64,6 +64,8 @@ MemoryRates measure_alone(const Options& options, Report& report) {
 
 void run(Communicator& communicator, const Options& options) {
   Report report;
+  const bool writes = communicator.rank() == 0 && !options.json.empty();
+  if (writes) write_file(options.json, report.json());  // fails before the work, not after it
   MemoryRates memory;
   const auto device = cpu::open();
   if (communicator.rank() == 0) memory = measure_alone(options, report);
@@ -78,7 +80,7 @@ void run(Communicator& communicator, const Options& options) {
   }
   if (communicator.rank() != 0) return;
   fmt::print("{}", report.table());
-  if (!options.json.empty()) write_file(options.json, report.json());
+  if (writes) write_file(options.json, report.json());
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #define HWY_TARGET_INCLUDE "device/cpu/tree_reduce.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target, as Highway wants it.
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -27,6 +29,24 @@ namespace zero::cpu {
 /// the partial sums of a deep tree stay in the first-level cache.
 inline constexpr std::size_t kBlock = 512;
 using BlockSum = std::array<float, kBlock>;
+
+/// Inputs whose next blocks are asked for ahead: with few, the loads of one block cannot keep the
+/// memory busy while it is being summed and stored.
+inline constexpr std::size_t kPrefetched = 8;
+
+/// Destinations from this size on are written around the caches: they are read much later, and
+/// fetching their lines only to overwrite them would be a third of a copy's traffic.
+inline constexpr std::int64_t kStreamedBytes = 1 << 20;
+
+inline bool streams_past_caches(std::span<const View> inputs, const ReduceEpilogue& epilogue) {
+  constexpr std::uintptr_t kLine = 64;
+  const View& to = epilogue.destination;
+  if (to.bytes() < kStreamedBytes || reinterpret_cast<std::uintptr_t>(to.data()) % kLine != 0) {
+    return false;
+  }
+  const auto in_place = [&](const View& view) { return view.data() == to.data(); };
+  return std::ranges::none_of(inputs, in_place) && std::ranges::none_of(epilogue.addends, in_place);
+}
 
 }  // namespace zero::cpu
 #endif
@@ -105,6 +125,21 @@ double sum_of_squares(const float* values) {
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
+/// The same for a destination that no cache needs to see: written around the caches, a whole block
+/// on a line's boundary.
+template <typename T>
+void stream_block(const View& destination, std::size_t begin, BlockSum& sum) {
+  HWY_ALIGN std::array<T, kBlock> rounded;
+  const View block(rounded.data(), kBlock, dtype_of<T>, nullptr);
+  store_block<T>(block, 0, kBlock, sum);
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto* const from = reinterpret_cast<const std::uint8_t*>(rounded.data());
+  auto* const to = static_cast<std::uint8_t*>(destination.data()) + begin * sizeof(T);
+  for (std::size_t i = 0; i < kBlock * sizeof(T); i += hn::Lanes(d)) {
+    hn::Stream(hn::Load(d, from + i), d, to + i);
+  }
+}
+
 /// Adds the squares of the `count` values of a block to `norm`.
 void add_norm(BlockSum& values, std::size_t count, ExactSum& norm) {
   constexpr auto kStep = static_cast<std::size_t>(kNormBlock);
@@ -113,13 +148,29 @@ void add_norm(BlockSum& values, std::size_t count, ExactSum& norm) {
   for (std::size_t i = 0; i < count; i += kStep) norm.add(sum_of_squares(values.data() + i));
 }
 
+/// Asks for block [begin, end) of every input before its turn comes.
+template <typename T>
+HWY_INLINE void prefetch(std::span<const View> inputs, std::size_t begin, std::size_t end) {
+  constexpr std::size_t kLine = 64;
+  for (const View& input : inputs) {
+    const auto* const from = static_cast<const std::uint8_t*>(input.data());
+    for (std::size_t at = begin * sizeof(T); at < end * sizeof(T); at += kLine) {
+      hwy::Prefetch(from + at);
+    }
+  }
+}
+
 template <typename From, typename To>
 void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue, std::size_t begin,
                    std::size_t end, ExactSum* norm) {
+  const bool around_caches = streams_past_caches(inputs, epilogue);
   const hn::ScalableTag<float> d;
   HWY_ALIGN BlockSum sum;
   for (std::size_t first = begin; first < end; first += kBlock) {
     const std::size_t last = HWY_MIN(first + kBlock, end);
+    if (inputs.size() <= kPrefetched) {
+      prefetch<From>(inputs, last, HWY_MIN(last + kBlock, end));
+    }
     sum_tree<From>(inputs, first, last, sum);
     for (const View& addend : epilogue.addends) {
       for (std::size_t i = first; i < last; i += hn::Lanes(d)) {
@@ -128,9 +179,14 @@ void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue,
         hn::StoreU(hn::Add(hn::LoadU(d, at), more), d, at);
       }
     }
-    store_block<To>(epilogue.destination, first, last, sum);
+    if (around_caches && last - first == kBlock) {
+      stream_block<To>(epilogue.destination, first, sum);
+    } else {
+      store_block<To>(epilogue.destination, first, last, sum);
+    }
     if (norm != nullptr) add_norm(sum, last - first, *norm);
   }
+  if (around_caches) hwy::FlushStream();
 }
 
 /// Elements [begin, end) of the reduction; adds the squares to `norm` unless it is null.

@@ -195,6 +195,28 @@ TEST_F(TreeReduce, NormDoesNotDependOnCutsAtMultiplesOf64) {
   }
 }
 
+TEST_F(TreeReduce, LargeDestinationsGetTheBitsOfSmallOnes) {
+  constexpr std::int64_t kCount = (std::int64_t{1} << 19) + 100;  // 1 MiB and more in any dtype
+  constexpr std::int64_t kPiece = 64 * 1000;
+  const auto inputs = random_views(2, kCount, DType::bf16);
+  for (const DType dtype : kDTypes) {
+    const Buffer large = device_->allocate(kCount, dtype, MemoryClass::other, "large");
+    const Buffer small = device_->allocate(kCount, dtype, MemoryClass::other, "small");
+    const auto norm = std::make_shared<ExactSum>();
+    cpu::tree_reduce(inputs, {.addends = {}, .destination = large.view(), .norm = norm}, 3);
+    const auto expected_sum = std::make_shared<ExactSum>();
+    for (std::int64_t begin = 0; begin < kCount; begin += kPiece) {
+      const std::int64_t count = std::min(kPiece, kCount - begin);
+      const std::vector<View> cut{inputs[0].slice(begin, count), inputs[1].slice(begin, count)};
+      cpu::tree_reduce(
+          cut, {.addends = {}, .destination = small.slice(begin, count), .norm = expected_sum});
+    }
+    EXPECT_EQ(0, std::memcmp(large.view().data(), small.view().data(),
+                             static_cast<std::size_t>(large.view().bytes())));
+    EXPECT_EQ(expected_sum->value(), norm->value());
+  }
+}
+
 TEST_F(TreeReduce, NormIsOfTheRoundedValuesAndAddsUp) {
   std::vector<float> values{1.00001F, 2.00001F};  // round to 1 and 2 in bf16
   const auto norm = std::make_shared<ExactSum>();

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "bench/timing.h"
+
+namespace zero::bench {
+namespace {
+
+using ::testing::HasSubstr;
+
+Report two_rows() {
+  Report report;
+  report.add({.section = "limits",
+              .name = "all_gather",
+              .ranks = 4,
+              .bytes = 16 << 20,
+              .dtype = "bf16",
+              .value = 3,
+              .best = 4,
+              .unit = "GB/s",
+              .limit = 6});
+  report.add({.section = "limits", .name = "memory copy", .value = 10, .best = 11, .unit = "GB/s"});
+  report.note("no bf16 here");
+  return report;
+}
+
+TEST(Reports, JsonHasEveryFieldAndNullWhereNothingIsKnown) {
+  const auto rows = nlohmann::json::parse(two_rows().json());
+  ASSERT_EQ(2U, rows.size());
+  EXPECT_EQ((nlohmann::json{{"section", "limits"},
+                            {"name", "all_gather"},
+                            {"ranks", 4},
+                            {"bytes", 16 << 20},
+                            {"dtype", "bf16"},
+                            {"value", 3.0},
+                            {"best", 4.0},
+                            {"unit", "GB/s"},
+                            {"limit", 6.0},
+                            {"ratio", 0.5}}),
+            rows[0]);
+  EXPECT_TRUE(rows[1]["dtype"].is_null());
+  EXPECT_TRUE(rows[1]["limit"].is_null());
+  EXPECT_TRUE(rows[1]["ratio"].is_null());
+}
+
+TEST(Reports, TableHasTheRowsThenTheNotes) {
+  const std::string table = two_rows().table();
+  EXPECT_THAT(table, HasSubstr("all_gather"));
+  EXPECT_THAT(table, HasSubstr("16 MiB"));
+  EXPECT_THAT(table, HasSubstr("0.50"));
+  EXPECT_TRUE(table.ends_with("no bf16 here\n"));
+}
+
+TEST(Reports, AFileThatCannotBeWrittenIsNamed) {
+  try {
+    write_file("/nonexistent/rows.json", "[]");
+    FAIL() << "written";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        "cannot write /nonexistent/rows.json: No such file or directory; give a writable file to "
+        "--json",
+        error.what());
+  }
+}
+
+TEST(Timings, BestAndMedianOfTheSamples) {
+  const Timing timing = summary({3.0, 1.0, 2.0});
+  EXPECT_EQ(1.0, timing.best);
+  EXPECT_EQ(2.0, timing.median);
+}
+
+TEST(Timings, InterleavedCasesRunInTurnAfterAWarmUp) {
+  std::string order;
+  const std::array<std::function<void()>, 2> cases{[&] { order += 'a'; }, [&] { order += 'b'; }};
+  EXPECT_EQ(2U, interleaved(cases, 2).size());
+  EXPECT_EQ("ababab", order);
+}
+
+}  // namespace
+}  // namespace zero::bench
