@@ -58,7 +58,7 @@ void measure(std::vector<Case> cases, const MemoryRates& memory, Report& report)
     row.value = giga / timings[i].median;
     row.best = giga / timings[i].best;
     row.unit = "GB/s";
-    row.limit = memory.triad;
+    row.limit = memory.best();
     report.add(std::move(row));
   }
 }

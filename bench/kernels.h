@@ -7,10 +7,10 @@
 
 namespace zero::bench {
 
-/// Conversions and tree reductions with `threads` threads, against the memory's triad rate.
+/// Conversions and tree reductions with `threads` threads, against the memory's best rate.
 void measure_kernels(int threads, const MemoryRates& memory, Report& report);
 
-/// One fused update of each optimizer with `threads` threads, against the memory's triad rate.
+/// One fused update of each optimizer with `threads` threads, against the memory's best rate.
 void measure_optimizers(int threads, const MemoryRates& memory, Report& report);
 
 }  // namespace zero::bench

@@ -12,6 +12,9 @@ struct MemoryRates {
   double copy = 0;   ///< memcpy: one read, one write
   double triad = 0;  ///< a = b + s * c: two reads, one write
   double read = 0;
+
+  /// What a kernel that mixes reads and writes is held against.
+  double best() const { return std::max({copy, triad, read}); }
 };
 
 /// Measures the memory with `threads` threads on arrays beyond the caches; adds its rows.
