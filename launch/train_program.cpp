@@ -5,8 +5,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "collectives/backends.h"
 #include "launch/agree.h"
@@ -55,22 +59,55 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   return prepared;
 }
 
-void run(const TrainFlags& flags, Communicator& communicator, Console& console) {
-  Prepared prepared = prepare_run(flags, communicator);
-  const TrainConfig& config = *prepared.config;
-  if (const std::string note = config.values.note(); !note.empty()) console.line(note);
-  if (const std::string warning = binding_warning(communicator.rank(), config.run.threads);
-      !warning.empty()) {
-    console.line("warning: " + warning);
+/// One run with all it owns. Lives until the process ends where only this rank knows of a failure:
+/// its threads may wait for ranks that will not come.
+class Run {
+ public:
+  Run(Communicator& communicator, Console& console)
+      : communicator_(communicator), console_(console) {}
+
+  void operator()(const TrainFlags& flags) {
+    prepared_ = prepare_run(flags, communicator_);
+    const TrainConfig& config = *prepared_.config;
+    if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
+    const std::string warning = binding_warning(communicator_.rank(), config.run.threads);
+    if (!warning.empty()) console_.line("warning: " + warning);
+    device_ = cpu::open({.threads = config.run.threads});
+    trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
+                                                      .batches = *prepared_.batches,
+                                                      .communicator = communicator_,
+                                                      .device = *device_,
+                                                      .console = console_,
+                                                      .log = prepared_.log.get()});
+    trainer_->run();
   }
-  const auto device = cpu::open({.threads = config.run.threads});
-  Trainer trainer({.config = config,
-                   .batches = *prepared.batches,
-                   .communicator = communicator,
-                   .device = *device,
-                   .console = console,
-                   .log = prepared.log.get()});
-  trainer.run();
+
+ private:
+  Communicator& communicator_;
+  Console& console_;
+  Prepared prepared_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+int train_as(Communicator& communicator, const TrainFlags& flags, std::atomic<bool>& reported) {
+  const bool first = communicator.rank() == 0;
+  const Console::Mode mode = on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
+  Console console(stdout, first ? mode : Console::Mode::silent);
+  Run run(communicator, console);
+  try {
+    run(flags);
+    return 0;
+  } catch (const AgreedError& error) {
+    reported = true;
+    console.end_progress();
+    if (first) fmt::print(stderr, "zero_train: {}\n", error.what());
+  } catch (const std::exception& error) {
+    reported = true;
+    console.end_progress();
+    end_job(error.what(), communicator.rank(), communicator.size());
+  }
+  return 1;
 }
 
 }  // namespace
@@ -84,19 +121,28 @@ std::string printed_plan(const TrainFlags& flags, int world) {
   return flags.json ? plan.json().dump(2) + "\n" : plan.text();
 }
 
+void end_job(const std::string& message, int rank, int world) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(200 * std::min(rank, 8)));
+  const std::string who =
+      world == 1 || message.starts_with("[rank ") ? "" : fmt::format("[rank {}] ", rank);
+  fmt::print(stderr, "zero_train: {}{}\n", who, message);
+  std::fflush(stderr);
+  mpi::abort(1);
+}
+
 int train(const TrainFlags& flags, int* argc, char*** argv) {
-  const auto communicator = mpi::world(argc, argv);
-  const bool first = communicator->rank() == 0;
-  const Console::Mode mode = on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
-  Console console(stdout, first ? mode : Console::Mode::silent);
-  try {
-    run(flags, *communicator, console);
-    return 0;
-  } catch (const AgreedError& error) {
-    console.end_progress();
-    if (first) fmt::print(stderr, "zero_train: {}\n", error.what());
-  }
-  return 1;
+  std::atomic<bool> reported{false};
+  const int launched = launched_rank().rank;
+  const SignalWatcher watcher([&reported, launched](int signal) {
+    if (launched != 0 || reported) return;
+    fmt::print("\nended by {}; the log holds every step done\n",
+               signal == SIGINT ? "SIGINT" : "SIGTERM");
+    std::fflush(stdout);
+  });
+  if (mpi::available()) return train_as(*mpi::world(argc, argv), flags, reported);
+  int status = 1;
+  local::run(1, [&](Communicator& alone) { status = train_as(alone, flags, reported); });
+  return status;
 }
 
 }  // namespace zero

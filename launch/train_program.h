@@ -14,7 +14,8 @@ struct TrainFlags {
   bool print_config = false;
   bool plan = false;
   bool json = false;
-  int world = 0;  ///< of --plan and --print-config; 0: as started
+  std::string error{};  ///< what is wrong with the command line
+  int world = 0;        ///< of --plan and --print-config; 0: as started
 };
 
 /// The text of --print-config.
@@ -23,8 +24,12 @@ std::string printed_config(const TrainFlags& flags, int world);
 std::string printed_plan(const TrainFlags& flags, int world);
 
 /// Trains, as one rank of the world that the process was started in. Returns the exit status:
-/// failures that all ranks know of are reported by the first and end in good order. Throws where
-/// only this rank knows.
+/// failures that all ranks know of are reported by the first and end in good order; a failure that
+/// only this rank knows of is reported by it and ends all ranks at once.
 int train(const TrainFlags& flags, int* argc, char*** argv);
+
+/// Reports an error that maybe only this rank knows of and ends all ranks. A rank waits for those
+/// below it: where several fail alike, the first has then ended the job before the others speak.
+[[noreturn]] void end_job(const std::string& message, int rank, int world);
 
 }  // namespace zero

@@ -3,31 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
 #include <exception>
-#include <thread>
 
-#include "collectives/backends.h"
 #include "launch/option.h"
 #include "launch/process.h"
 #include "launch/train_config.h"
 #include "launch/train_program.h"
 
 namespace {
-
-/// Reports an error that maybe only this rank knows of and ends all ranks. A rank waits for those
-/// below it: where several fail alike, the first has then ended the job before the others speak.
-[[noreturn]] void end_job(const std::string& message, int rank, int world) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(200 * std::min(rank, 8)));
-  if (world == 1 || message.starts_with("[rank ")) {
-    fmt::print(stderr, "zero_train: {}\n", message);
-  } else {
-    fmt::print(stderr, "zero_train: [rank {}] {}\n", rank, message);
-  }
-  std::fflush(stderr);
-  zero::mpi::abort(1);
-}
 
 void sleep_where_crowded(const zero::TrainFlags& flags, const zero::LaunchedRank& me, char** argv) {
   std::int64_t threads = 1;
@@ -41,17 +24,13 @@ void sleep_where_crowded(const zero::TrainFlags& flags, const zero::LaunchedRank
 
 int run(const zero::TrainFlags& flags, const zero::LaunchedRank& me, int argc, char** argv) {
   const int world = flags.world > 0 ? flags.world : me.world;
-  if (flags.print_config || flags.plan) {
+  if (flags.error.empty() && (flags.print_config || flags.plan)) {
     const std::string text =
         flags.plan ? zero::printed_plan(flags, world) : zero::printed_config(flags, world);
     if (me.rank == 0) fmt::print("{}", text);
     return 0;
   }
   sleep_where_crowded(flags, me, argv);
-  const zero::SignalWatcher watcher([rank = me.rank](int signal) {
-    if (rank == 0)
-      fmt::print(stderr, "\nzero_train: ended by {}\n", signal == SIGINT ? "SIGINT" : "SIGTERM");
-  });
   return zero::train(flags, &argc, &argv);
 }
 
@@ -83,12 +62,14 @@ int main(int argc, char** argv) {
   try {
     add_flags(app, flags);
     app.parse(argc, argv);
-    return run(flags, me, argc, argv);
   } catch (const CLI::Success& success) {
     return me.rank == 0 ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
-    end_job(fmt::format("{}; see zero_train --help", error.what()), me.rank, 1);
+    flags.error = error.what();  // where there are many ranks, one of them says so
+  }
+  try {
+    return run(flags, me, argc, argv);
   } catch (const std::exception& error) {
-    end_job(error.what(), me.rank, me.world);
+    zero::end_job(error.what(), me.rank, me.world);
   }
 }

@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "base/error.h"
+#include "tests/launch/tiny_run.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TinyRun;
+
+const std::string kTrain = ZERO_TRAIN;
+const std::string kJob =
+    std::string(ZERO_MPIEXEC) + " --allow-run-as-root --oversubscribe --bind-to none ";
+
+/// What a program left behind.
+struct Outcome {
+  int status = -1;
+  std::string out;
+  std::string errors;
+
+  /// The lines in which zero_train itself says what is wrong.
+  std::vector<std::string> complaints() const {
+    std::vector<std::string> lines;
+    std::istringstream text(errors + "\n" + out);
+    for (std::string line; std::getline(text, line);) {
+      if (line.starts_with("zero_train: ")) lines.push_back(line);
+    }
+    return lines;
+  }
+};
+
+Outcome shell(const TinyRun& run, const std::string& command) {
+  const std::string out = run.folder().file("stdout.txt");
+  const std::string errors = run.folder().file("stderr.txt");
+  const int status = std::system(
+      ("timeout -k 5 100 " + command + " >" + out + " 2>" + errors + " </dev/null").c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, run.folder().read("stdout.txt"),
+          run.folder().read("stderr.txt")};
+}
+
+Outcome alone(const TinyRun& run, const std::string& arguments) {
+  return shell(run, kTrain + " --config " + run.config() + " " + arguments);
+}
+
+Outcome job(const TinyRun& run, int ranks, const std::string& arguments) {
+  return shell(run, kJob + "-np " + std::to_string(ranks) + " " + kTrain + " --config " +
+                        run.config() + " " + arguments);
+}
+
+TEST(Program, OneTwoAndThreeRanksTrain) {
+  const TinyRun run;
+  const Outcome one = alone(run, "--set train_batch_size=8 --set run.sample=20");
+  EXPECT_EQ(one.status, 0) << one.errors;
+  EXPECT_THAT(one.out, AllOf(HasSubstr("step 3/3"), HasSubstr("sampled continuation"),
+                             HasSubstr("as planned, to the byte")));
+  const auto alone_log = run.log();
+  ASSERT_EQ(alone_log.size(), 4U);
+  const Outcome two = job(run, 2, "--set train_batch_size=8 --set run.sample=20");
+  EXPECT_EQ(two.status, 0) << two.errors;
+  const auto log = run.log();
+  ASSERT_EQ(log.size(), 4U);
+  EXPECT_EQ(log[2]["loss"], alone_log[2]["loss"]);
+  EXPECT_EQ(log[3]["state_hash"], alone_log[3]["state_hash"]);
+  EXPECT_EQ(log[3]["validation_loss"], alone_log[3]["validation_loss"]);
+  EXPECT_EQ(log[3]["plan_exact"], true);
+  const auto sample = [](const std::string& text) {
+    return text.substr(text.find("---"), text.rfind("---") - text.find("---"));
+  };
+  EXPECT_EQ(sample(one.out), sample(two.out));
+  const Outcome three = job(run, 3, "");
+  EXPECT_EQ(three.status, 0) << three.errors;
+  EXPECT_EQ(run.log().back()["plan_exact"], true);
+}
+
+TEST(Program, InformsWithoutTraining) {
+  const TinyRun run;
+  EXPECT_THAT(shell(run, kTrain + " --version").out,
+              AllOf(HasSubstr("oneDNN"), HasSubstr("vector instructions")));
+  EXPECT_THAT(shell(run, kTrain + " --help").out,
+              AllOf(HasSubstr("--print-config"),
+                    HasSubstr("zero_optimization.stage3_max_live_parameters")));
+  const Outcome values = alone(run, "--print-config --world 6 --set run.steps=9");
+  EXPECT_EQ(values.status, 0);
+  EXPECT_THAT(values.out,
+              AllOf(ContainsRegex("run.steps += 9 +# --set"),
+                    ContainsRegex("gradient_accumulation_steps += 1 +# inferred for world 6")));
+  const Outcome plan = alone(run, "--plan --world 6 --json");
+  EXPECT_EQ(plan.status, 0);
+  EXPECT_EQ(nlohmann::json::parse(plan.out)["world"], 6);
+  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
+}
+
+struct Mistake {
+  const char* name;
+  const char* arguments;  // FOLDER stands for the run's folder
+  const char* complaint;
+};
+
+class BadInput : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(BadInput, EndsAllRanksWithOneMessage) {
+  const TinyRun run;
+  const std::string whole = run.folder().read("train_000000.bin");
+  run.folder().write("cut.bin", whole.substr(0, 2000));
+  run.folder().write("text.bin", std::string(5000, 'x'));
+  run.folder().write("lying.safetensors", std::string("\x08\0\0\0\0\0\0\0{}      ", 16));
+  std::string arguments = GetParam().arguments;
+  for (std::size_t at = arguments.find("FOLDER"); at != std::string::npos;
+       at = arguments.find("FOLDER")) {
+    arguments.replace(at, 6, run.folder().path());
+  }
+  const Outcome outcome = job(run, 3, arguments);
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.status, 124) << "the job hung";
+  const auto complaints = outcome.complaints();
+  ASSERT_EQ(complaints.size(), 1U) << outcome.errors << outcome.out;
+  EXPECT_THAT(complaints[0], ContainsRegex(GetParam().complaint));
+  EXPECT_THAT(outcome.errors, Not(HasSubstr("terminate called")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Inputs, BadInput,
+    ::testing::Values(
+        Mistake{"UnknownFlag", "--nonsense", "not expected: --nonsense; see zero_train --help"},
+        Mistake{"NoSuchConfiguration", "--config FOLDER/none.json",
+                "cannot read the configuration|at most"},
+        Mistake{"UnknownKey", "--set run.stepz=3", "did you mean \"run.steps\""},
+        Mistake{"ImpossibleBatch", "--set train_batch_size=13",
+                "13 is not a multiple of .* world 3 = 6"},
+        Mistake{"MissingData", "--set data.train=FOLDER/none.bin", "none.bin: cannot open"},
+        Mistake{"TruncatedData", "--set data.train=FOLDER/cut.bin",
+                "has 2000 bytes, expected 4024"},
+        Mistake{"WrongMagic", "--set data.train=FOLDER/text.bin", "expected the magic 20240520"},
+        Mistake{"SmallerThanABatch", "--set train_batch_size=600", "fewer than one batch of 600"},
+        Mistake{"SmallVocabulary", "--set model.vocabulary=100", "model.vocabulary is 100"},
+        Mistake{"UnwritableLog", "--set run.log=FOLDER/none/run.log", "none of .* does not exist"},
+        Mistake{"UnwritableWeights", "--set run.save_weights=FOLDER/none/w",
+                "run.save_weights: the folder"},
+        Mistake{"LyingWeights", "--set run.init=FOLDER/lying.safetensors", "lying.safetensors"},
+        Mistake{"NotANumber",
+                "--set optimizer.type=SGD --set optimizer.params.lr=1e6 --set gradient_clipping=0",
+                "step 2: the .* is NaN or infinite, first on rank [0-2]"}),
+    [](const auto& input) { return input.param.name; });
+
+TEST(Program, RanksThatDifferAreNamed) {
+  const TinyRun run;
+  const std::string program = kTrain + " --config " + run.config();
+  const Outcome seeds =
+      shell(run, kJob + "-np 1 " + program + " : -np 1 " + program + " --set run.seed=2");
+  EXPECT_NE(seeds.status, 0);
+  EXPECT_THAT(seeds.complaints(),
+              ::testing::ElementsAre(HasSubstr("rank 1 has run.seed = 2, rank 0 has 7")));
+  const Outcome one_fails =
+      shell(run, kJob + "-np 1 " + program + " : -np 1 " + program + " --set run.seed=x");
+  EXPECT_NE(one_fails.status, 0);
+  EXPECT_THAT(one_fails.complaints(),
+              ::testing::ElementsAre(HasSubstr("[rank 1] --set: run.seed: found \"x\"")));
+}
+
+/// Starts a long job, waits until it trains, and runs `disturb`; gives the job's outcome.
+Outcome disturbed(const TinyRun& run, const std::string& start, const std::string& disturb) {
+  const std::string script =
+      start + " --config " + run.config() + " --set run.steps=1000000 & job=$!; " + "until [ -s " +
+      run.folder().file("run.log") + " ]; do sleep 0.1; done; " + disturb + "; wait $job";
+  run.folder().write("script.sh", script);
+  return shell(run, "bash " + run.folder().file("script.sh"));
+}
+
+TEST(Program, AKilledRankEndsTheJob) {
+  const TinyRun run;
+  const Outcome outcome =
+      disturbed(run, kJob + "-np 3 " + kTrain, "kill -KILL $(pgrep -P $job | tail -1)");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.status, 124) << "the job hung";
+}
+
+TEST(Program, AnInterruptEndsAllRanksAndLeavesAWholeLog) {
+  for (const std::string& start : {kTrain, kJob + "-np 3 " + kTrain}) {
+    const TinyRun run;
+    const Outcome outcome = disturbed(run, start, "kill -TERM $job");
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_NE(outcome.status, 124) << "the job hung";
+    EXPECT_THAT(outcome.complaints(), ::testing::IsEmpty());
+    EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM; the log holds every step done"));
+    EXPECT_EQ(run.log().front()["step"], 1);  // every line is whole JSON
+  }
+}
+
+}  // namespace
+}  // namespace zero

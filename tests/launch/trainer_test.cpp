@@ -1,0 +1,292 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "collectives/backends.h"
+#include "launch/agree.h"
+#include "launch/evaluation.h"
+#include "launch/plan.h"
+#include "tests/launch/tiny_run.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using testing::TinyRun;
+using Json = nlohmann::json;
+using OpenDevice = std::function<std::unique_ptr<Device>()>;
+
+/// Trains with ranks as threads; gives the lines of the log.
+std::vector<Json> train(
+    const TinyRun& run, int world, const std::vector<std::string>& overrides,
+    const OpenDevice& open = [] { return cpu::open(); }) {
+  local::run(world, [&](Communicator& communicator) {
+    const TrainConfig config =
+        make_train_config(Configuration::read(run.config(), overrides), world);
+    const Batches batches(config, communicator.rank());
+    Console console(stdout, Console::Mode::silent);
+    std::unique_ptr<RunLog> log;
+    if (communicator.rank() == 0) log = std::make_unique<RunLog>(config.run.log);
+    const auto device = open();
+    Trainer({.config = config,
+             .batches = batches,
+             .communicator = communicator,
+             .device = *device,
+             .console = console,
+             .log = log.get()})
+        .run();
+  });
+  return run.log();
+}
+
+std::string stage(int value) { return "zero_optimization.stage=" + std::to_string(value); }
+
+/// Everything of a run that must not depend on how it was sharded.
+Json results(const std::vector<Json>& log) {
+  Json all;
+  for (const Json& line : log) {
+    for (const char* key :
+         {"loss", "grad_norm", "learning_rate", "tokens", "state_hash", "validation_loss"}) {
+      if (line.contains(key)) all.push_back(line[key]);
+    }
+  }
+  return all;
+}
+
+TEST(Trainer, LogFollowsTheContract) {
+  const TinyRun run;
+  const auto log = train(run, 2, {"run.validation_every=2", "train_micro_batch_size_per_gpu=3"});
+  ASSERT_EQ(log.size(), 4U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Json& line = log[i];
+    EXPECT_EQ(line["step"], i + 1);
+    EXPECT_EQ(line["tokens"], 12 * 16);
+    EXPECT_GT(line["loss"], 0.0);
+    EXPECT_GT(line["grad_norm"], 0.0);
+    EXPECT_NEAR(line["learning_rate"].get<double>(), 1e-2, 1e-9);
+    EXPECT_NEAR(line["tokens_per_second"].get<double>() * line["step_seconds"].get<double>(), 192,
+                1e-6);
+    EXPECT_GE(line["exposed_communication_seconds"], 0.0);
+    for (const char* key : {"all_gather_bytes", "reduce_scatter_bytes", "all_reduce_bytes"})
+      EXPECT_GT(line["communication"][key], 0) << key;
+    EXPECT_EQ(line.contains("validation_loss"), i == 1);
+  }
+  EXPECT_NEAR(log[0]["loss"].get<double>(), std::log(256.0), 0.3);
+  const Json& last = log[3];
+  EXPECT_EQ(last["final"], true);
+  EXPECT_EQ(last["state_hash"].get<std::string>().size(), 16U);
+  EXPECT_GT(last["validation_loss"], 0.0);
+  EXPECT_EQ(last["plan_exact"], true);
+  EXPECT_EQ(last["parameters"], 256 * 32 + 32 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32);
+  std::int64_t states = 0;
+  for (const MemoryClass c : all_memory_classes()) {
+    const Json& of = last["memory"][std::string(name_of(c))];
+    EXPECT_EQ(of["planned"], of["peak"]) << name_of(c);
+    if (c == MemoryClass::parameters || c == MemoryClass::gradients || c == MemoryClass::optimizer)
+      states += of["peak"].get<std::int64_t>();
+  }
+  EXPECT_EQ(last["model_state_bytes"], states);
+}
+
+TEST(Trainer, StagesAndWorldsGiveTheSameBits) {
+  const TinyRun run;
+  for (const char* dtype : {"bf16.enabled=false", "bf16.enabled=true"}) {
+    const Json expected = results(train(run, 1, {stage(0), dtype, "train_batch_size=16"}));
+    ASSERT_EQ(expected.size(), 3 * 4 + 2U);
+    for (const int value : {1, 2, 3}) {
+      EXPECT_EQ(results(train(run, 2, {stage(value), dtype, "train_batch_size=16"})), expected)
+          << "stage " << value;
+    }
+    EXPECT_EQ(results(train(run, 4,
+                            {stage(3), dtype, "train_batch_size=16",
+                             "zero_optimization.stage3_param_persistence_threshold=0",
+                             "zero_optimization.stage3_prefetch_bucket_size=0",
+                             "zero_optimization.reduce_bucket_size=1000"})),
+              expected);
+  }
+}
+
+TEST(Trainer, LateStreamsGiveTheSameBits) {
+  const TinyRun run;
+  const auto expected =
+      results(train(run, 3, {stage(3), "zero_optimization.stage3_param_persistence_threshold=0"}));
+  const auto open = [] {
+    return testing::open({.policy = testing::StreamOrder::Policy::lazy, .seed = 1});
+  };
+  EXPECT_EQ(
+      results(train(run, 3, {stage(3), "zero_optimization.stage3_param_persistence_threshold=0"},
+                    open)),
+      expected);
+}
+
+TEST(Trainer, TheSeedAndTheDataOrderChangeTheHash) {
+  const TinyRun run;
+  std::set<std::string> hashes;
+  for (const auto& overrides : std::vector<std::vector<std::string>>{{},
+                                                                     {"run.seed=8"},
+                                                                     {"data.shuffle=true"},
+                                                                     {"run.steps=2"},
+                                                                     {"run.steps=0"},
+                                                                     {"optimizer.type=SGD"},
+                                                                     {"gradient_clipping=0.1"}}) {
+    hashes.insert(train(run, 1, overrides).back()["state_hash"]);
+  }
+  EXPECT_EQ(hashes.size(), 7U);
+}
+
+TEST(Trainer, WeightsGoOutAndIn) {
+  const TinyRun run;
+  const std::string a = run.folder().file("a.safetensors");
+  const std::string b = run.folder().file("b.safetensors");
+  train(run, 2, {"run.save_weights=" + a});
+  const auto log =
+      train(run, 3, {"run.init=" + a, "run.save_weights=" + b, "run.steps=0", stage(1)});
+  ASSERT_EQ(log.size(), 1U);
+  EXPECT_EQ(run.folder().read("a.safetensors"), run.folder().read("b.safetensors"));
+}
+
+TEST(Trainer, ValidationDoesNotDependOnTheWorldOrOnAPartialBatch) {
+  const TinyRun run;
+  // 400 tokens: 24 sequences of 16; micro-batches of 5 leave a batch of 4.
+  const auto loss = [&](int world, int micro) {
+    return train(run, world,
+                 {"run.steps=0", "train_batch_size=null",
+                  "train_micro_batch_size_per_gpu=" + std::to_string(micro)})
+        .back()["validation_loss"]
+        .get<double>();
+  };
+  const double expected = loss(1, 5);
+  EXPECT_EQ(loss(3, 5), expected);
+  EXPECT_NEAR(loss(1, 1), expected, 1e-6);
+  EXPECT_NEAR(loss(2, 24), expected, 1e-6);
+  EXPECT_NEAR(loss(2, 30), expected, 1e-6);
+  const auto none = train(run, 1, {"data.validation=null"});
+  EXPECT_TRUE(none.back()["validation_loss"].is_null());
+}
+
+TEST(Trainer, SampledTextIsTheSameForEveryWorld) {
+  const TinyRun run;
+  const auto sample = [&](int world, std::uint64_t seed) {
+    SampledText text;
+    local::run(world, [&](Communicator& communicator) {
+      const TrainConfig config =
+          make_train_config(Configuration::read(run.config(), {"run.sample=40"}), world);
+      const Batches batches(config, communicator.rank());
+      const auto device = cpu::open();
+      Workbench workbench(config, communicator, *device);
+      const SampledText mine = sample_text(workbench, batches, 40, seed);
+      if (communicator.rank() == world - 1) text = mine;
+    });
+    return text;
+  };
+  const SampledText one = sample(1, 7);
+  EXPECT_EQ(one.tokens.size(), 40U);
+  EXPECT_EQ(one.prompt.size(), 8U);
+  EXPECT_EQ(one.tokens, sample(3, 7).tokens);
+  EXPECT_NE(one.tokens, sample(1, 8).tokens);
+  EXPECT_EQ(show({{72, 105}, {33, 7}}, "bytes"), "Hi!.");
+  EXPECT_EQ(show({{72, 105}, {33, 7}}, ""), "72 105 | 33 7");
+}
+
+TEST(Trainer, SayWhichTensorStepAndRankWentWrong) {
+  const TinyRun run;
+  const std::string error = error_of([&] {
+    train(run, 2,
+          {"optimizer.type=SGD", "optimizer.params.lr=1e6", "gradient_clipping=0",
+           "train_batch_size=4"});
+  });
+  EXPECT_THAT(error,
+              AllOf(HasSubstr("step 2: the "), HasSubstr(" is NaN or infinite, first on rank "),
+                    HasSubstr("Lower optimizer.params.lr")));
+  EXPECT_EQ(run.log().size(), 1U);
+}
+
+TEST(Batches, DataThatDoNotFitAreRefused) {
+  const TinyRun run;
+  const auto refusal = [&](const std::vector<std::string>& overrides, int world) {
+    return error_of([&] {
+      Batches(make_train_config(Configuration::read(run.config(), overrides), world), world - 1);
+    });
+  };
+  EXPECT_THAT(refusal({"train_batch_size=164"}, 1),
+              HasSubstr("data.train: 2600 tokens in 2 file(s) make 162 sequences of 16, fewer than "
+                        "one batch of 164"));
+  EXPECT_THAT(refusal({"train_batch_size=null"}, 82), HasSubstr("fewer than one batch of 164"));
+  EXPECT_EQ(refusal({"train_batch_size=162"}, 1), "");
+  EXPECT_THAT(refusal({"data.validation=" + run.folder().write_tokens("v.bin", {1, 2})}, 1),
+              HasSubstr("data.validation: 2 tokens are shorter than one sequence of 16"));
+  EXPECT_THAT(refusal({"model.vocabulary=200"}, 1), HasSubstr("but model.vocabulary is 200"));
+}
+
+TEST(RunLog, PlacesThatCannotBeWrittenAreNamed) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_of([&] { RunLog(folder.file("none/run.log")); }),
+              HasSubstr("run.log: cannot write"));
+  EXPECT_THAT(error_of([&] { check_writable(folder.file("none/x"), "run.log"); }),
+              HasSubstr("does not exist; make it first"));
+  EXPECT_THAT(error_of([&] { check_writable(folder.path(), "run.log"); }),
+              HasSubstr("is a folder"));
+  EXPECT_EQ(error_of([&] { check_writable("x", "run.log"); }), "");
+}
+
+TEST(Agree, TheLowestFailingRankSpeaksForAll) {
+  local::run(3, [](Communicator& communicator) {
+    const auto device = cpu::open();
+    agree(communicator, *device, "nothing", [] {});
+    const auto some = error_of([&] {
+      agree(communicator, *device, "some",
+            [&] { ZERO_CHECK(communicator.rank() == 0, "rank {} fails", communicator.rank()); });
+    });
+    EXPECT_EQ(some, "[rank 1] rank 1 fails");
+    EXPECT_EQ(error_of([&] { agree(communicator, *device, "all", [] { fail("alike"); }); }),
+              "alike");
+  });
+}
+
+TEST(Agree, WhatDiffersIsNamed) {
+  local::run(3, [](Communicator& communicator) {
+    const auto device = cpu::open();
+    require_same(communicator, *device, {{"a", "1"}});
+    const bool last = communicator.rank() == 2;
+    EXPECT_EQ(
+        error_of([&] {
+          require_same(communicator, *device, {{"a", "1"}, {"b", last ? "3" : "2"}});
+        }),
+        "rank 2 has b = 3, rank 0 has 2; start all ranks with the same configuration and data");
+    EXPECT_THAT(error_of([&] {
+                  require_same(communicator, *device,
+                               last ? std::map<std::string, std::string>{{"c", "4"}}
+                                    : std::map<std::string, std::string>{});
+                }),
+                HasSubstr("rank 2 has c = 4, rank 0 has nothing"));
+  });
+}
+
+TEST(Plan, IsWhatARunUses) {
+  const TinyRun run;
+  const auto log = train(run, 3, {});
+  const Plan plan = make_plan(make_train_config(Configuration::read(run.config(), {}), 3), "local");
+  const Json json = plan.json();
+  EXPECT_EQ(json["parameters"], log.back()["parameters"]);
+  EXPECT_EQ(json["model_state_bytes"], log.back()["model_state_bytes"]);
+  for (const MemoryClass c : all_memory_classes()) {
+    const std::string name(name_of(c));
+    EXPECT_EQ(json["memory"][name]["planned"], log.back()["memory"][name]["planned"]) << name;
+  }
+  EXPECT_EQ(json["communication"], log[1]["communication"]);
+  EXPECT_FALSE(plan.schedule.empty());
+  EXPECT_THAT(plan.text(), AllOf(HasSubstr("stage 3, 3 rank(s)"), HasSubstr("reduce_scatter"),
+                                 HasSubstr("forward embedding")));
+}
+
+}  // namespace
+}  // namespace zero
