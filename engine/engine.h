@@ -82,7 +82,8 @@ struct LogicalTensor {
   StateKind kind = StateKind::parameter;
   bool trainable = true;
   /// What this rank owns of it: host-readable fp32 views (gradients: their dtype) and the logical
-  /// element each starts at. For parameters these are the master values. At stage 0 every rank owns
+  /// element each starts at. For parameters these are the master values (frozen ones have none: the
+  /// compute dtype). At stage 0 every rank owns
   /// everything but lists only its share, so that over all ranks each element is listed exactly
   /// once.
   struct Part {

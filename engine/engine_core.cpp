@@ -3,6 +3,7 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/checked_math.h"
@@ -44,6 +45,14 @@ void EngineCore::check_options() const {
   ZERO_CHECK(options_.gradient_clipping >= 0,
              "engine: gradient_clipping is {}, expected 0 (none) or more",
              options_.gradient_clipping);
+  for (const ParameterGroup& group : options_.groups) {
+    const double decay = group.weight_decay.value_or(0.0);
+    ZERO_CHECK(std::isfinite(group.learning_rate_scale) && group.learning_rate_scale >= 0 &&
+                   std::isfinite(decay) && decay >= 0,
+               "engine: parameter group \"{}\" has learning_rate_scale {} and weight_decay {}, "
+               "expected finite values of 0 or more",
+               group.pattern, group.learning_rate_scale, decay);
+  }
   const ScheduleLimits& limits = options_.limits;
   ZERO_CHECK(limits.prefetch_elements >= 0 && limits.live_elements >= 0 &&
                  limits.persistence_threshold >= 0 && limits.reuse_distance >= 0,
@@ -148,7 +157,9 @@ void EngineCore::seal(SealOptions options) {
                            "norm and loss");
   sealed_ = true;
   initialise_values();
-  for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], true);
+  for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::frozen);
+  communicator_.clear();  // what was sent so far belongs to no step
+  for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::trainable);
   for (const int unit : order_) issue_begin(unit);
 }
 

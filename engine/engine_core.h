@@ -60,6 +60,8 @@ class EngineCore {
   Waits& waits() { return waits_; }
 
  private:
+  /// Which parameters of a unit.
+  enum class Kind : std::uint8_t { trainable, frozen };
   /// A schedule and the guards of its windows.
   struct Drive {
     Schedule schedule;
@@ -68,6 +70,7 @@ class EngineCore {
 
   void check_options() const;
   void check_sealed(std::string_view call) const;
+  void check_between_steps(std::string_view call) const;
   std::vector<UnitUse> declared_uses(const SealOptions& options) const;
   void check_uses(const std::vector<UnitUse>& uses) const;
   ScheduleInput schedule_input(const std::vector<UnitUse>& uses) const;
@@ -85,7 +88,7 @@ class EngineCore {
   void finish_gradients(const ScheduleStep& step);
   void issue_gather(int window);
   void issue_begin(int unit);
-  void publish(Unit& unit, bool frozen_too);
+  void publish(Unit& unit, Kind kind);
   void settle();
   void end_micro_batch();
   void synchronize();

@@ -233,6 +233,10 @@ void EngineCore::set_evaluation(bool on) {
   ZERO_CHECK(cursor_ == 0 && micro_batch_ == 0 && !leased_,
              "[rank {}] {}: only between optimizer steps and whole forward passes",
              communicator_.rank(), on ? "begin_evaluation" : "end_evaluation");
+  ZERO_CHECK(!on || !evaluation_.schedule.steps.empty(),
+             "[rank {}] begin_evaluation: the sealed order has no forward use; declare one in "
+             "seal()",
+             communicator_.rank());
   synchronize();
   const TrafficCounter pending = communicator_.traffic().since(traffic_mark_);
   if (on) evaluation_traffic_ = pending;

@@ -129,9 +129,11 @@ void EngineCore::read(std::string_view name, StateKind kind, View out) {
     device_.kernels().convert(device_.compute(), own_part(segment, kind).slice(begin, mine.count()),
                               mine);
   device_.compute().synchronize();
+  const TrafficCounter pending = communicator_.traffic().since(traffic_mark_);
   communicator_.all_gather(mine, slices, device_.communication(),
                            {unit.full_names[static_cast<std::size_t>(index)], {}});
   device_.communication().synchronize();
+  traffic_mark_ = communicator_.traffic().since(pending);  // belongs to no step
 }
 
 void EngineCore::write(std::string_view name, StateKind kind, View values) {
@@ -140,6 +142,7 @@ void EngineCore::write(std::string_view name, StateKind kind, View values) {
   const auto [unit_index, index] = find_parameter(name);
   Unit& unit = units_[static_cast<std::size_t>(unit_index)];
   check_transfer(unit, index, kind, values, optimizer_->moments());
+  if (kind == StateKind::parameter) check_between_steps("write");
   synchronize();
   const Segment& segment = unit.segment_of(index);
   const Placement& placement = unit.placement(index);
@@ -162,11 +165,15 @@ void EngineCore::write(std::string_view name, StateKind kind, View values) {
   if (kind == StateKind::parameter) publish_parameters();
 }
 
+void EngineCore::check_between_steps(std::string_view call) const {
+  ZERO_CHECK(cursor_ == 0 && micro_batch_ == 0 && !leased_ && !evaluating_,
+             "[rank {}] {}: only between optimizer steps", communicator_.rank(), call);
+}
+
 void EngineCore::publish_parameters() {
   check_sealed("publish_parameters");
   raise_failure();
-  ZERO_CHECK(cursor_ == 0 && micro_batch_ == 0 && !leased_ && !evaluating_,
-             "[rank {}] publish_parameters: only between optimizer steps", communicator_.rank());
+  check_between_steps("publish_parameters");
   synchronize();
   const TrafficCounter pending = communicator_.traffic().since(traffic_mark_);
   for (const int index : order_) {
@@ -183,7 +190,7 @@ void EngineCore::publish_parameters() {
       }
       if (!segment.trainable) sharding_->spread_states(segment.full, segment, {unit.name, {}});
     }
-    publish(unit, true);
+    for (const Kind kind : {Kind::frozen, Kind::trainable}) publish(unit, kind);
   }
   for (const int index : order_) issue_begin(index);
   traffic_mark_ = communicator_.traffic().since(pending);
@@ -205,8 +212,10 @@ std::uint64_t EngineCore::state_hash() {
   for (const auto& [name, kinds] : sums) {
     for (const std::uint64_t sum : kinds) values[at++] = static_cast<std::int64_t>(sum);
   }
+  const TrafficCounter pending = communicator_.traffic().since(traffic_mark_);
   communicator_.all_reduce(all.view(), ReduceOp::sum, device_.communication(), {"state hash", {}});
   device_.communication().synchronize();
+  traffic_mark_ = communicator_.traffic().since(pending);  // belongs to no step
   std::string text;
   at = 0;
   for (const auto& [name, kinds] : sums) {

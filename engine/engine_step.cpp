@@ -42,6 +42,7 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
   waits_.wait(device_.compute(), done, WaitSite::norm_before_update);
   waits_.synchronize(done, WaitSite::norm_before_update);
   ExactSum norm;
+  if (!device_.has_memory()) return norm;  // a plan: no gradient, no loss
   const std::span<const std::int64_t> limbs = sums.as<const std::int64_t>();
   std::copy_n(limbs.begin(), ExactSum::kLimbs, norm.limbs().begin());
   std::copy_n(limbs.begin() + ExactSum::kLimbs, ExactSum::kLimbs, loss.limbs().begin());
@@ -123,10 +124,11 @@ void EngineCore::update(Unit& unit, const StepOptions& options, float gradient_s
 }
 
 /// Makes the copies that live between steps follow this rank's part.
-void EngineCore::publish(Unit& unit, bool frozen_too) {
+void EngineCore::publish(Unit& unit, Kind kind) {
   waits_.wait(device_.communication(), device_.compute().record(), WaitSite::update_before_gather);
   for (Segment& segment : unit.segments) {
-    if (segment.trainable || frozen_too) sharding_->publish(segment, {unit.name, {}});
+    if (segment.trainable == (kind == Kind::trainable))
+      sharding_->publish(segment, {unit.name, {}});
   }
   unit.ready = device_.communication().record();
   settle();
@@ -145,6 +147,9 @@ StepReport EngineCore::step(const StepOptions& options) {
       communicator_.rank(), options.losses.size(), accumulation_steps_);
   ZERO_CHECK(options.loss_scale > 0, "[rank {}] step: loss_scale is {}, expected more than 0",
              communicator_.rank(), options.loss_scale);
+  ZERO_CHECK(std::isfinite(options.learning_rate) && options.learning_rate >= 0,
+             "[rank {}] step: learning_rate is {}, expected a finite value of 0 or more",
+             communicator_.rank(), options.learning_rate);
   StepReport report;
   report.step = ++steps_reported_;
   ExactSum loss;
@@ -163,7 +168,7 @@ StepReport EngineCore::step(const StepOptions& options) {
     Unit& unit = units_[static_cast<std::size_t>(index)];
     if (!report.nonfinite) {
       update(unit, options, static_cast<float>(clip / options.loss_scale));
-      publish(unit, false);
+      publish(unit, Kind::trainable);
     }
     issue_begin(index);
   }

@@ -25,14 +25,20 @@ void Unit::lay_out(int world, std::int64_t small) {
   }
 }
 
+const Unit::Seat& Unit::seat(int parameter) const {
+  ZERO_CHECK(parameter >= 0 && parameter < static_cast<int>(seats.size()),
+             "unit \"{}\" has no parameter {}; it has {}", name, parameter, seats.size());
+  return seats[static_cast<std::size_t>(parameter)];
+}
+
 const Placement& Unit::placement(int parameter) const {
-  const Seat& seat = seats.at(static_cast<std::size_t>(parameter));
-  return segments[static_cast<std::size_t>(seat.segment)]
-      .layout.placements()[static_cast<std::size_t>(seat.position)];
+  const Seat& at = seat(parameter);
+  return segments[static_cast<std::size_t>(at.segment)]
+      .layout.placements()[static_cast<std::size_t>(at.position)];
 }
 
 const Segment& Unit::segment_of(int parameter) const {
-  return segments[static_cast<std::size_t>(seats.at(static_cast<std::size_t>(parameter)).segment)];
+  return segments[static_cast<std::size_t>(seat(parameter).segment)];
 }
 
 int Unit::find(std::string_view parameter) const {

@@ -64,6 +64,8 @@ struct Unit {
 
   /// Cuts the segments; `small` is the largest size of a parameter that stays whole.
   void lay_out(int world, std::int64_t small);
+  /// Throws zero::Error where there is no parameter of that index.
+  const Seat& seat(int parameter) const;
   const Placement& placement(int parameter) const;
   const Segment& segment_of(int parameter) const;
   /// Index of the parameter `name`; throws zero::Error listing the names there are.
