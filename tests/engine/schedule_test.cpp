@@ -12,8 +12,8 @@
 namespace zero {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr std::int64_t kElements = 1000;
 

@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/agreement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/errors.h"
+#include "tests/engine/plain.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+/// What a rank brings to seal().
+struct Bring {
+  EngineOptions options = plain::options(3);
+  std::vector<plain::UnitSpec> units = plain::odd_units();
+  bool reversed = false;  ///< declares an order in which units are used backwards
+  int accumulation_steps = 1;
+};
+
+constexpr int kRanks = 4;
+constexpr int kStray = 2;
+
+/// What each rank's seal() says when rank 2 brings something changed.
+std::vector<std::string> sealed(const std::function<void(Bring&)>& change) {
+  std::vector<std::string> messages(kRanks);
+  local::run(kRanks, [&](Communicator& communicator) {
+    const std::unique_ptr<Device> device = cpu::open();
+    Bring bring;
+    if (communicator.rank() == kStray) change(bring);
+    Engine engine(communicator, *device, bring.options);
+    std::vector<Use> order;
+    for (const plain::UnitSpec& unit : bring.units)
+      order.push_back({engine.add_unit(unit.name, unit.parameters), Phase::both});
+    if (bring.reversed) std::reverse(order.begin(), order.end());
+    messages[static_cast<std::size_t>(communicator.rank())] = message_of(
+        [&] { engine.seal({.order = order, .accumulation_steps = bring.accumulation_steps}); });
+  });
+  return messages;
+}
+
+void expect_stray(const std::function<void(Bring&)>& change, const std::string& theirs,
+                  const std::string& first) {
+  const std::vector<std::string> messages = sealed(change);
+  EXPECT_THAT(messages, Each(AllOf(HasSubstr("seal: rank 2 has \"" + theirs),
+                                   HasSubstr("rank 0 has \"" + first),
+                                   HasSubstr("all ranks must be started alike"))));
+  for (std::size_t rank = 0; rank < messages.size(); ++rank)
+    EXPECT_THAT(messages[rank], HasSubstr(fmt::format("[rank {}]", rank)));
+}
+
+TEST(Agreement, OfEqualRanksIsSilent) {
+  EXPECT_THAT(sealed([](Bring&) {}), Each(std::string("no error")));
+}
+
+TEST(Agreement, NamesTheRankAndTheOptionThatDiffers) {
+  expect_stray([](Bring& b) { b.options.stage = 1; }, "stage: 1\"", "stage: 3\"");
+  expect_stray([](Bring& b) { b.options.seed = 9; }, "seed: 9\"", "seed: 3\"");
+  expect_stray([](Bring& b) { b.options.compute = DType::bf16; }, "compute dtype: bf16\"",
+               "compute dtype: fp32\"");
+  expect_stray([](Bring& b) { b.options.gradient_clipping = 0.5; }, "gradient_clipping: 0.5\"",
+               "gradient_clipping: 0\"");
+  expect_stray([](Bring& b) { b.accumulation_steps = 2; }, "accumulation_steps: 2\"",
+               "accumulation_steps: 1\"");
+  expect_stray([](Bring& b) { b.options.overlap = false; }, "overlap: false\"", "overlap: true\"");
+}
+
+TEST(Agreement, NamesTheGradientTypeAndTheReductionThatDiffer) {
+  const auto alone = [](const std::function<void(EngineOptions&)>& change) {
+    return sealed([&](Bring& b) {
+      b.options.stage = 3;
+      change(b.options);
+    });
+  };
+  EXPECT_THAT(alone([](EngineOptions& o) {
+                o.compute = DType::bf16;
+                o.gradient = DType::fp32;
+              }),
+              Each(HasSubstr("compute dtype: bf16")));
+  EXPECT_THAT(alone([](EngineOptions& o) {
+                o.stage = 0;
+                o.reduction = ReductionPolicy::boundary;
+              }),
+              Each(HasSubstr("stage: 0")));  // the first difference is told
+}
+
+TEST(Agreement, NamesTheOptimizerThatDiffers) {
+  expect_stray([](Bring& b) { b.options.optimizer.kind = OptimizerConfig::Kind::adam; },
+               "optimizer: Adam ", "optimizer: AdamW ");
+  expect_stray([](Bring& b) { b.options.optimizer.beta2 = 0.5; },
+               "optimizer: AdamW beta1=0.9 beta2=0.5 ", "optimizer: AdamW beta1=0.9 beta2=0.999 ");
+  expect_stray(
+      [](Bring& b) {
+        b.options.groups = {{"*.bias", 0.5, 0.0}};
+      },
+      "parameter group: *.bias scale=0.5 weight_decay=0\"", "limits: ");
+}
+
+TEST(Agreement, NamesTheLimitsThatDiffer) {
+  expect_stray([](Bring& b) { b.options.limits.prefetch_elements = 5; }, "limits: prefetch=5 ",
+               "limits: prefetch=50000000 ");
+  expect_stray([](Bring& b) { b.options.limits.reduce_bucket_elements = 77; },
+               "limits: prefetch=50000000 live=1000000000 persistence=0 reuse=0 reduce_bucket=77\"",
+               "limits: ");
+}
+
+TEST(Agreement, NamesTheUnitOrShapeThatDiffers) {
+  expect_stray(
+      [](Bring& b) {
+        b.units[1].parameters[0].shape = {29, 14};
+      },
+      "unit first parameter 0: first.weight [29, 14]",
+      "unit first parameter 0: first.weight [29, 13]");
+  expect_stray([](Bring& b) { b.units[1].name = "other"; }, "unit other parameter 0: other.weight",
+               "unit first parameter 0: first.weight");
+  expect_stray([](Bring& b) { b.units[2].parameters[1].trainable = false; },
+               "unit second parameter 1: second.bias [11] init=0(0,0) frozen\"",
+               "unit second parameter 1: second.bias [11] init=0(0,0) trainable\"");
+  expect_stray([](Bring& b) { b.units[0].parameters[0].init = init::normal(0.5F); },
+               "unit embedding parameter 0: embedding.tokens [31, 17] init=2(0,0.5)",
+               "unit embedding parameter 0: embedding.tokens [31, 17] init=2(0,0.02)");
+  expect_stray([](Bring& b) { b.units.pop_back(); }, "schedule: ", "unit head parameter 0: ");
+}
+
+TEST(Agreement, NamesTheScheduleThatDiffers) {
+  expect_stray([](Bring& b) { b.reversed = true; }, "schedule: ", "schedule: ");
+}
+
+TEST(Agreement, SeesAUnitWithoutParameters) {
+  const std::vector<std::string> messages = sealed([](Bring& b) {
+    b.units.push_back({"empty", {}});
+  });
+  EXPECT_THAT(messages, Each(HasSubstr("rank 2 has \"")));
+}
+
+TEST(Agreement, OfALongerListSaysThatTheOtherHasNothingMore) {
+  local::run(2, [](Communicator& communicator) {
+    const std::unique_ptr<Device> device = cpu::open();
+    EXPECT_THAT(message_of([&] {
+                  require_agreement(communicator, *device, "start",
+                                    communicator.rank() == 0 ? "a: 1\n" : "a: 1\nb: 2\n");
+                }),
+                HasSubstr("start: rank 1 has \"b: 2\", rank 0 has \"nothing more\""));
+  });
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,231 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "partition/flat_layout.h"
+#include "tests/engine/plain.h"
+
+namespace zero {
+namespace {
+
+struct Types {
+  DType compute;
+  DType gradient;
+};
+constexpr std::array kTypes = {Types{DType::fp32, DType::fp32}, Types{DType::bf16, DType::bf16},
+                               Types{DType::bf16, DType::fp32}};
+constexpr std::int64_t kNormAndLoss = std::int64_t{2} * ExactSum::kLimbs * 8;  // bytes
+
+plain::Setup setup(int stage, Types types, int accumulation_steps = 1) {
+  plain::Setup setup{plain::options(stage, types.compute), plain::odd_units(), accumulation_steps};
+  setup.engine.gradient = types.gradient;
+  return setup;
+}
+
+/// What a plan says: seals on a device without memory.
+MemorySnapshot planned(int rank, int world, const plain::Setup& setup,
+                       std::string_view backend = "local") {
+  const auto communicator = planning::communicator(rank, world, backend);
+  const auto device = planning::open();
+  const plain::Trainer trainer(*communicator, *device, setup);
+  return device->ledger().snapshot();
+}
+
+struct Elements {
+  std::int64_t padded = 0;
+  std::int64_t tail = 0;
+};
+
+/// Elements of all flat layouts, from the partition room alone.
+Elements elements_of(const plain::Setup& setup, int world) {
+  Elements sum;
+  for (const plain::UnitSpec& unit : setup.units) {
+    const FlatLayout layout(unit.parameters, world, setup.engine.limits.persistence_threshold);
+    sum.padded += layout.padded();
+    sum.tail += layout.tail();
+  }
+  return sum;
+}
+
+/// The design's table: bytes of parameters, gradients and optimizer states, by stage.
+void expect_table(const MemorySnapshot& snapshot, const plain::Setup& setup, int world) {
+  const Elements elements = elements_of(setup, world);
+  const int stage = setup.engine.stage;
+  const std::int64_t shard = elements.padded / world;
+  const std::int64_t compute = size_of(setup.engine.compute);
+  const std::int64_t gradient = size_of(*setup.engine.gradient);
+  const std::int64_t states = 8 + (setup.engine.compute == DType::fp32 ? 0 : 4);
+  const int held = std::bit_width(static_cast<unsigned>(setup.accumulation_steps)) - 1;
+  const std::int64_t sums =
+      setup.engine.gradient == DType::fp32 ? std::max(0, held - 1) : std::max(0, held);
+  const std::int64_t whole = stage == 3 ? elements.tail : 0;
+  EXPECT_EQ(snapshot.current_of(MemoryClass::parameters),
+            compute * ((stage >= 3 ? shard : elements.padded) + whole));
+  EXPECT_EQ(snapshot.current_of(MemoryClass::gradients),
+            gradient * (stage >= 2 ? shard : elements.padded) + sums * 4 * shard);
+  EXPECT_EQ(snapshot.current_of(MemoryClass::optimizer),
+            states * (stage >= 1 ? shard : elements.padded));
+}
+
+TEST(Memory, OfModelStatesIsTheTableForEveryStageWorldAndType) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (int world = 1; world <= 16; ++world) {
+      for (const Types types : kTypes) {
+        SCOPED_TRACE(fmt::format("stage {} world {} {} {}", stage, world, name_of(types.compute),
+                                 name_of(types.gradient)));
+        const plain::Setup plan = setup(stage, types);
+        expect_table(planned(world - 1, world, plan), plan, world);
+      }
+    }
+  }
+}
+
+TEST(Memory, OfPaddingIsWhatTheEngineCounts) {
+  for (const int world : {1, 3, 16}) {
+    const plain::Setup plan = setup(3, kTypes[0]);
+    const auto communicator = planning::communicator(0, world, "local");
+    const auto device = planning::open();
+    plain::Trainer trainer(*communicator, *device, plan);
+    EXPECT_EQ(trainer.engine().parameter_count() + trainer.engine().padding_count(),
+              elements_of(plan, world).padded);
+    EXPECT_EQ(trainer.engine().parameter_count(), 31 * 17 + 29 * 13 + 26 + 42 * 11 + 1 + 15 * 67);
+  }
+}
+
+TEST(Memory, OfWholeSmallParametersIsOneComputeCopyAtStageThree) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const int world : {1, 2, 7}) {
+      for (const std::int64_t threshold : {13, 460, 1'000'000}) {
+        plain::Setup plan = setup(stage, kTypes[1]);
+        plan.engine.limits.persistence_threshold = threshold;
+        expect_table(planned(0, world, plan), plan, world);
+      }
+    }
+  }
+}
+
+TEST(Memory, OfAccumulationIsOneShardPerDoubling) {
+  for (const Types types : kTypes) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const int steps : {1, 2, 3, 4, 7, 8, 9, 64}) {
+        SCOPED_TRACE(fmt::format("stage {} steps {}", stage, steps));
+        const plain::Setup plan = setup(stage, types, steps);
+        expect_table(planned(1, 3, plan), plan, 3);
+      }
+    }
+  }
+}
+
+TEST(Memory, OfARunIsThePlanInEveryClassToTheByte) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const int world : {1, 3, 16}) {
+      for (const Types types : kTypes) {
+        const plain::Setup run = setup(stage, types, world == 3 ? 5 : 1);
+        plain::run(world, run, [&](plain::Trainer& trainer, Communicator& communicator) {
+          trainer.step();
+          const MemorySnapshot real = trainer.engine().device().ledger().snapshot();
+          const MemorySnapshot plan = planned(communicator.rank(), world, run);
+          for (const MemoryClass c : all_memory_classes()) {
+            EXPECT_EQ(real.current_of(c), plan.current_of(c)) << name_of(c);
+            EXPECT_EQ(real.peak_of(c), plan.peak_of(c)) << name_of(c);
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(Memory, OfAPlanThatWalksWholeStepsStaysAsItWas) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    const plain::Setup plan = setup(stage, kTypes[1], 2);
+    const auto communicator = planning::communicator(1, 4, "mpi");
+    const auto device = planning::open();
+    plain::Trainer trainer(*communicator, *device, plan);
+    const MemorySnapshot sealed = device->ledger().snapshot();
+    EXPECT_EQ(trainer.step().step, 1);
+    EXPECT_EQ(trainer.step().traffic.total(), trainer.engine().planned_traffic().total());
+    EXPECT_EQ(device->ledger().snapshot().peak, sealed.peak);
+  }
+}
+
+TEST(Memory, NothingIsAllocatedAfterSeal) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    plain::run(2, setup(stage, kTypes[1], 3), [&](plain::Trainer& trainer, Communicator&) {
+      const MemoryLedger& ledger = trainer.engine().device().ledger();
+      const std::int64_t sealed = ledger.allocations();
+      for (int i = 0; i < 3; ++i) trainer.step();
+      trainer.engine().begin_evaluation();
+      trainer.forward();
+      trainer.engine().end_evaluation();
+      trainer.step();
+      EXPECT_EQ(ledger.allocations(), sealed);
+    });
+  }
+}
+
+TEST(Memory, OfWindowsIsWhatTheLimitsAllow) {
+  constexpr std::int64_t kElements = 4096;
+  for (const int ahead : {0, 1, 3}) {
+    plain::Setup plan = setup(3, kTypes[1]);
+    plan.units = plain::equal_units(12, kElements);
+    plan.engine.limits.prefetch_elements = ahead * kElements;
+    // The unit in use, those ahead of it, and two gradients: one written while the other is
+    // reduced.
+    EXPECT_LE(planned(0, 4, plan).current_of(MemoryClass::gathered), (ahead + 3) * kElements * 2);
+    plan.engine.limits.live_elements = 2 * kElements;
+    EXPECT_LE(planned(0, 4, plan).current_of(MemoryClass::gathered), 4 * kElements * 2);
+  }
+  plain::Setup plan = setup(3, kTypes[1]);
+  plan.units = plain::equal_units(12, kElements);
+  plan.engine.limits.prefetch_elements = 0;
+  EXPECT_EQ(planned(0, 4, plan).current_of(MemoryClass::gathered), 3 * kElements * 2);
+}
+
+TEST(Memory, OfWindowsIsNoneWhereGradientsAreWrittenInPlace) {
+  for (const int stage : {0, 1}) {
+    EXPECT_EQ(planned(0, 4, setup(stage, kTypes[0])).peak_of(MemoryClass::gathered), 0);
+    EXPECT_GT(planned(0, 4, setup(stage, kTypes[0], 2)).peak_of(MemoryClass::gathered), 0);
+    EXPECT_EQ(planned(0, 4, setup(stage, kTypes[1], 2)).peak_of(MemoryClass::gathered), 0);
+  }
+}
+
+TEST(Memory, OfReceiveSlicesIsAtMostEightMebibytes) {
+  for (const int world : {2, 3, 8, 16, 64}) {
+    for (const Types types : kTypes) {
+      plain::Setup plan = setup(3, types);
+      plan.units = plain::equal_units(2, 50'000'000);
+      const MemorySnapshot snapshot = planned(world / 2, world, plan, "mpi");
+      const std::int64_t receive = snapshot.peak_of(MemoryClass::communication) - kNormAndLoss;
+      EXPECT_LE(receive, 8 << 20);
+      EXPECT_GT(receive, 7 << 20);  // and it is used
+      plan.engine.limits.reduce_bucket_elements = 1 << 16;
+      EXPECT_LE(planned(0, world, plan, "mpi").peak_of(MemoryClass::communication) - kNormAndLoss,
+                (1 << 16) * size_of(types.compute));
+    }
+  }
+}
+
+TEST(Memory, OfPaddingIsUnderOnePercentAboveTwoMillionParameters) {
+  plain::Setup plan = setup(3, kTypes[1]);
+  plan.units.clear();
+  for (int i = 0; i < 11; ++i) {
+    plan.units.push_back({fmt::format("block.{}", i),
+                          {{"norm", {127}},
+                           {"attention", {127, 381}},
+                           {"bias", {381}},
+                           {"up", {127, 509}},
+                           {"down", {509, 127}}}});
+  }
+  for (int world = 1; world <= 16; ++world) {
+    const auto communicator = planning::communicator(0, world, "mpi");
+    const auto device = planning::open();
+    plain::Trainer trainer(*communicator, *device, plan);
+    ASSERT_GT(trainer.engine().parameter_count(), 1'900'000);
+    EXPECT_LT(trainer.engine().padding_count() * 100, trainer.engine().parameter_count()) << world;
+  }
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/engine_options.h"
+#include "engine/sharding.h"
+#include "tests/engine/errors.h"
+#include "tests/engine/plain.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// What a fresh engine in a world of one says to `body`.
+std::string said(const EngineOptions& options, const std::function<void(Engine&)>& body) {
+  std::string message;
+  local::run(1, [&](Communicator& communicator) {
+    const std::unique_ptr<Device> device = cpu::open();
+    message = message_of([&] {
+      Engine engine(communicator, *device, options);
+      body(engine);
+    });
+  });
+  return message;
+}
+
+std::string refusal(const std::function<void(EngineOptions&)>& change) {
+  EngineOptions options;
+  change(options);
+  return said(options, [](Engine&) {});
+}
+
+TEST(EngineOptions, OutOfRangeAreRefusedWithWhatIsExpected) {
+  EXPECT_EQ(refusal([](EngineOptions&) {}), "no error");
+  for (const int stage : {-1, 4}) {
+    EXPECT_THAT(refusal([=](EngineOptions& o) { o.stage = stage; }),
+                HasSubstr(fmt::format("stage is {}, expected 0, 1, 2 or 3", stage)));
+  }
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.compute = DType::fp16; }),
+              HasSubstr("compute dtype is fp16, expected fp32 or bf16"));
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.gradient = DType::bf16; }),
+              HasSubstr("gradient dtype is bf16, expected fp32 or the compute dtype fp32"));
+  for (const double clipping : {-1.0, std::nan("")}) {
+    EXPECT_THAT(refusal([=](EngineOptions& o) { o.gradient_clipping = clipping; }),
+                HasSubstr("expected 0 (none) or more"));
+  }
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.optimizer.beta1 = 1.5; }), HasSubstr("beta1"));
+}
+
+TEST(EngineOptions, LimitsOutOfRangeAreRefusedWithTheirValues) {
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.limits.prefetch_elements = -1; }),
+              HasSubstr("must not be negative (prefetch -1,"));
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.limits.live_elements = -2; }),
+              HasSubstr("live -2,"));
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.limits.persistence_threshold = -3; }),
+              HasSubstr("persistence -3,"));
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.limits.reuse_distance = -4; }),
+              HasSubstr("reuse -4)"));
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.limits.reduce_bucket_elements = 0; }),
+              HasSubstr("reduce_bucket_elements is 0, expected at least 1"));
+}
+
+TEST(EngineOptions, ParameterGroupsOutOfRangeAreRefusedByPattern) {
+  for (const ParameterGroup& group :
+       {ParameterGroup{"*.bias", -1.0}, ParameterGroup{"*.bias", std::nan("")},
+        ParameterGroup{"*.bias", 1.0, -0.5}}) {
+    EXPECT_THAT(refusal([=](EngineOptions& o) { o.groups = {group}; }),
+                AllOf(HasSubstr("parameter group \"*.bias\""),
+                      HasSubstr("expected finite values of 0 or more")));
+  }
+}
+
+TEST(EngineOptions, BoundaryReductionIsForStagesThatKeepFullGradients) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    const std::string message = refusal([=](EngineOptions& o) {
+      o.stage = stage;
+      o.reduction = ReductionPolicy::boundary;
+    });
+    if (stage <= 1) {
+      EXPECT_EQ(message, "no error");
+    } else {
+      EXPECT_THAT(message, AllOf(HasSubstr(fmt::format("stage {} exists to avoid", stage)),
+                                 HasSubstr("use stage 0 or 1")));
+    }
+  }
+}
+
+TEST(EngineUnits, NeedNamesThatAreUnique) {
+  const auto adding = [](const std::function<void(Engine&)>& body) { return said({}, body); };
+  EXPECT_THAT(adding([](Engine& e) { e.add_unit("", {}); }), HasSubstr("a unit needs a name"));
+  EXPECT_THAT(adding([](Engine& e) {
+                e.add_unit("a", {});
+                e.add_unit("a", {});
+              }),
+              HasSubstr("add_unit(a): a unit of that name exists"));
+  EXPECT_THAT(adding([](Engine& e) {
+                e.add_unit("a", {{"", {1}}});
+              }),
+              HasSubstr("add_unit(a): a parameter needs a name"));
+  EXPECT_THAT(adding([](Engine& e) {
+                e.add_unit("a", {{"w", {1}}, {"w", {2}}});
+              }),
+              HasSubstr("add_unit(a): parameter \"a.w\" is registered twice"));
+  EXPECT_THAT(adding([](Engine& e) {
+                e.add_unit("a", {{"b.w", {1}}});
+                e.add_unit("a.b", {{"w", {2}}});
+              }),
+              HasSubstr("add_unit(a.b): parameter \"a.b.w\" is registered twice"));
+  EXPECT_THAT(adding([](Engine& e) { e.add_unit("a", {{"w", {2, -1}}}); }), HasSubstr("-1"));
+}
+
+TEST(EngineUnits, RefusedLeaveTheEngineAsItWas) {
+  EXPECT_EQ(
+      said({},
+           [](Engine& e) {
+             EXPECT_NE(message_of([&] { e.add_unit("a", {{"w", {1}}, {"w", {2}}}); }), "no error");
+             EXPECT_EQ(e.add_unit("a", {{"w", {1}}}).index, 0);
+             e.seal();
+           }),
+      "no error");
+}
+
+TEST(EngineSeal, RefusesOrdersThatCannotBe) {
+  EXPECT_THAT(said({},
+                   [](Engine& e) {
+                     const UnitId unit = e.add_unit("layer", {{"w", {4}}});
+                     e.seal({.order = {{unit, Phase::forward}}});
+                   }),
+              AllOf(HasSubstr("unit \"layer\" has trainable parameters but no backward use"),
+                    HasSubstr("declare one or freeze them")));
+  EXPECT_THAT(said({},
+                   [](Engine& e) {
+                     e.add_unit("layer", {{"w", {4}}});
+                     e.seal({.order = {{UnitId{1}, Phase::forward}}});
+                   }),
+              HasSubstr("the order uses unit 1, but 1 units are registered"));
+  EXPECT_THAT(said({},
+                   [](Engine& e) {
+                     e.add_unit("layer", {{"w", {4}}});
+                     e.seal({.accumulation_steps = 0});
+                   }),
+              HasSubstr("accumulation_steps is 0, expected at least 1"));
+}
+
+TEST(EngineStep, RefusesOptionsThatCannotBe) {
+  plain::run(1, {plain::options(3), plain::odd_units(), 1},
+             [](plain::Trainer& trainer, Communicator&) {
+               trainer.forward();
+               trainer.backward(0);
+               const std::vector<double> losses(2, 1.0);
+               EXPECT_THAT(message_of([&] { trainer.engine().step({.losses = losses}); }),
+                           HasSubstr("2 losses were given, expected one per micro-batch, 1"));
+               for (const double scale : {0.0, -1.0, std::nan("")}) {
+                 EXPECT_THAT(message_of([&] { trainer.engine().step({.loss_scale = scale}); }),
+                             HasSubstr("expected more than 0"));
+               }
+               EXPECT_EQ(trainer.engine().step({}).step, 1);
+             });
+}
+
+TEST(EngineStep, RefusesALearningRateThatIsNotFiniteAndLosesNothing) {
+  plain::run(1, {plain::options(3), plain::odd_units(), 1},
+             [](plain::Trainer& trainer, Communicator&) {
+               EXPECT_THAT(message_of([&] { trainer.step(std::nan("")); }),
+                           HasSubstr("[rank 0] step: learning_rate is nan, expected a finite"));
+               EXPECT_THAT(message_of([&] { trainer.engine().step({.learning_rate = -1.0}); }),
+                           HasSubstr("learning_rate is -1, expected a finite"));
+               const StepReport report = trainer.engine().step({.learning_rate = 0.1});
+               EXPECT_EQ(report.step, 1);
+               EXPECT_GT(report.gradient_norm, 0.0);
+             });
+}
+
+TEST(MakeSharding, RefusesAnUnknownStage) {
+  const auto communicator = planning::communicator(0, 1, "local");
+  const auto device = planning::open();
+  EngineOptions options;
+  options.stage = 5;
+  EXPECT_THAT(message_of([&] {
+                make_sharding({*communicator, *device, options, DType::fp32, 2, 1});
+              }),
+              HasSubstr("stage is 5, expected 0, 1, 2 or 3"));
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/engine/plain.h"
+
+namespace zero::plain {
+namespace {
+
+float value_of(const View& view, std::size_t i) {
+  return view.dtype() == DType::fp32 ? view.as<const float>()[i]
+                                     : to_float(view.as<const bfloat16>()[i]);
+}
+
+void write_gradient(const View& gradient, const View& parameter, std::int64_t number) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(gradient.count()); ++i) {
+    const std::uint64_t mixed =
+        (i * 0x9e3779b97f4a7c15ULL) ^ (static_cast<std::uint64_t>(number) * 0xff51afd7ed558ccdULL);
+    const float noise = static_cast<float>(mixed >> 48) / 65536.0F - 0.5F;
+    const float value = 0.125F * value_of(parameter, i) + noise;
+    if (gradient.dtype() == DType::fp32) {
+      gradient.as<float>()[i] = value;
+    } else {
+      gradient.as<bfloat16>()[i] = to_bfloat16(value);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<UnitSpec> odd_units() {
+  return {
+      {"embedding", {{"tokens", {31, 17}, init::normal(0.02F)}}},
+      {"first",
+       {{"weight", {29, 13}, init::normal(0.02F)},
+        {"bias", {13}, init::zeros()},
+        {"scale", {13}, init::ones()}}},
+      {"second", {{"weight", {41, 11}, init::uniform(-0.1F, 0.1F)}, {"bias", {11}, init::zeros()}}},
+      {"single", {{"value", {}, init::constant(0.5F)}, {"empty", {0, 5}, init::zeros()}}},
+      {"head", {{"weight", {3, 5, 67}, init::normal(0.02F)}}}};
+}
+
+std::vector<UnitSpec> equal_units(int count, std::int64_t elements) {
+  std::vector<UnitSpec> units;
+  for (int i = 0; i < count; ++i)
+    units.push_back({fmt::format("layer.{}", i), {{"weight", {elements}, init::zeros()}}});
+  return units;
+}
+
+EngineOptions options(int stage, DType compute) {
+  EngineOptions options;
+  options.stage = stage;
+  options.compute = compute;
+  options.limits.persistence_threshold = 0;
+  options.seed = 3;
+  options.checked = true;
+  return options;
+}
+
+Trainer::Trainer(Communicator& communicator, Device& device, const Setup& setup)
+    : communicator_(communicator), setup_(setup), engine_(communicator, device, setup.engine) {
+  for (const UnitSpec& unit : setup.units)
+    ids_.push_back(engine_.add_unit(unit.name, unit.parameters));
+  engine_.seal({.order = {}, .accumulation_steps = setup.accumulation_steps});
+}
+
+void Trainer::forward() {
+  for (const UnitId unit : ids_) static_cast<void>(engine_.forward(unit));
+}
+
+void Trainer::backward(std::int64_t number) {
+  for (std::size_t unit = ids_.size(); unit-- > 0;) {
+    const GradientLease lease = engine_.backward(ids_[unit]);
+    for (int i = 0; i < static_cast<int>(setup_.units[unit].parameters.size()); ++i) {
+      engine_.device().compute().submit(
+          "gradient", [gradient = lease.gradient(i), parameter = lease.parameter(i), number] {
+            write_gradient(gradient, parameter, number);
+          });
+    }
+  }
+}
+
+StepReport Trainer::step(double learning_rate) {
+  for (int j = 0; j < setup_.accumulation_steps; ++j) {
+    forward();
+    backward((step_ * setup_.accumulation_steps + j) * communicator_.size() + communicator_.rank());
+  }
+  ++step_;
+  StepOptions step_options;
+  step_options.learning_rate = learning_rate;
+  return engine_.step(step_options);
+}
+
+void run(int world, const Setup& setup, const std::function<void(Trainer&, Communicator&)>& body) {
+  local::run(world, [&](Communicator& communicator) {
+    const std::unique_ptr<Device> device = cpu::open();
+    Trainer trainer(communicator, *device, setup);
+    body(trainer, communicator);
+  });
+}
+
+std::uint64_t train(int world, const Setup& setup, int steps) {
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(world));
+  run(world, setup, [&](Trainer& trainer, Communicator& communicator) {
+    for (int i = 0; i < steps; ++i) trainer.step();
+    hashes[static_cast<std::size_t>(communicator.rank())] = trainer.engine().state_hash();
+  });
+  for (const std::uint64_t hash : hashes) {
+    ZERO_CHECK(hash == hashes[0], "ranks disagree: {:016x} and {:016x}", hash, hashes[0]);
+  }
+  return hashes[0];
+}
+
+std::vector<float> read(Engine& engine, std::string_view name, StateKind kind) {
+  for (const LogicalTensor& tensor : engine.state(kind)) {
+    if (tensor.name != name) continue;
+    std::int64_t count = 1;
+    for (const std::int64_t dimension : tensor.shape) count *= dimension;
+    std::vector<float> values(static_cast<std::size_t>(count));
+    engine.read(name, kind, View::of(std::span(values)));
+    return values;
+  }
+  fail("no tensor {}", name);
+}
+
+}  // namespace zero::plain

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collectives/backends.h"
+#include "engine/engine.h"
+
+namespace zero::plain {
+
+/// A unit to register.
+struct UnitSpec {
+  std::string name;
+  std::vector<ParameterSpec> parameters;
+};
+
+/// Five units of odd sizes: matrices and small parameters, one of a single element, an empty one.
+std::vector<UnitSpec> odd_units();
+/// `count` units of one matrix of `elements` each.
+std::vector<UnitSpec> equal_units(int count, std::int64_t elements);
+
+/// Everything gathered (persistence threshold 0), checked.
+EngineOptions options(int stage, DType compute = DType::fp32);
+
+struct Setup {
+  EngineOptions engine{};
+  std::vector<UnitSpec> units = odd_units();
+  int accumulation_steps = 1;
+};
+
+/// An engine without a model: every unit forward, then backward in reverse. The gradient of an
+/// element is made of its parameter, its place and the micro-batch's number, so a wrong parameter
+/// shows. All arithmetic is submitted to the compute stream.
+class Trainer {
+ public:
+  /// Registers and seals.
+  Trainer(Communicator& communicator, Device& device, const Setup& setup);
+
+  Engine& engine() { return engine_; }
+  const std::vector<UnitId>& units() const { return ids_; }
+  void forward();
+  void backward(std::int64_t number);
+  /// Micro-batches numbered as in the design, then the engine's step.
+  StepReport step(double learning_rate = 0.01);
+
+ private:
+  Communicator& communicator_;
+  Setup setup_;
+  Engine engine_;
+  std::vector<UnitId> ids_;
+  std::int64_t step_ = 0;
+};
+
+/// Runs `body` on every rank of a world of threads, with the CPU device.
+void run(int world, const Setup& setup, const std::function<void(Trainer&, Communicator&)>& body);
+
+/// Trains `steps` steps; the state hash all ranks found (throws zero::Error where they differ).
+std::uint64_t train(int world, const Setup& setup, int steps);
+
+/// A full parameter, moment or gradient.
+std::vector<float> read(Engine& engine, std::string_view name, StateKind kind);
+
+}  // namespace zero::plain

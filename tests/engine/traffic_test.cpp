@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "partition/flat_layout.h"
+#include "tests/engine/plain.h"
+#include "tests/engine/toy_run.h"
+
+namespace zero {
+namespace {
+
+constexpr std::array kKinds = {Operation::all_gather, Operation::reduce_scatter,
+                               Operation::all_reduce, Operation::all_to_all,
+                               Operation::broadcast,  Operation::barrier};
+constexpr std::int64_t kNormAndLoss = std::int64_t{2} * ExactSum::kLimbs * 8;  // bytes
+
+void expect_equal(const TrafficCounter& found, const TrafficCounter& expected,
+                  std::string_view what) {
+  for (const Operation kind : kKinds)
+    EXPECT_EQ(found.of(kind), expected.of(kind)) << what << " " << name_of(kind);
+}
+
+struct Case {
+  int world;
+  ReductionPolicy reduction;
+  int accumulation_steps;
+  std::int64_t threshold;
+  DType gradient;
+};
+
+std::vector<Case> cases(int stage) {
+  std::vector<Case> all;
+  for (const int world : {1, 2, 3, 8}) {
+    for (const int steps : {1, 2, 4}) {
+      for (const std::int64_t threshold :
+           {std::int64_t{0}, ScheduleLimits{}.persistence_threshold, std::int64_t{400}}) {
+        all.push_back({world, ReductionPolicy::every_micro_batch, steps, threshold, DType::bf16});
+        if (stage <= 1)
+          all.push_back({world, ReductionPolicy::boundary, steps, threshold, DType::fp32});
+      }
+    }
+  }
+  return all;
+}
+
+plain::Setup setup(int stage, const Case& c) {
+  plain::Setup setup{plain::options(stage, DType::bf16), plain::odd_units(), c.accumulation_steps};
+  setup.engine.reduction = c.reduction;
+  setup.engine.limits.persistence_threshold = c.threshold;
+  setup.engine.gradient = c.gradient;
+  return setup;
+}
+
+/// The formula of the design: each payload in its dtype, times (N-1)/N; with threshold 0.
+TrafficCounter formula(const plain::Setup& setup, int world) {
+  constexpr std::int64_t kCompute = 2;  // bf16
+  const bool boundary = setup.engine.reduction == ReductionPolicy::boundary;
+  const std::int64_t gradient = size_of(*setup.engine.gradient);
+  const std::int64_t wire = boundary ? gradient : kCompute;
+  const int reduces = boundary ? 1 : setup.accumulation_steps;
+  TrafficCounter traffic;
+  for (std::size_t unit = 0; unit < setup.units.size(); ++unit) {
+    const FlatLayout layout(setup.units[unit].parameters, world, 0);
+    const std::int64_t once = layout.padded() / world * (world - 1);  // elements sent
+    const bool turns = unit + 1 == setup.units.size();  // last forward is followed by its backward
+    switch (setup.engine.stage) {
+      case 0:
+        traffic.add(Operation::all_reduce, once * wire * reduces + once * gradient);
+        break;
+      case 3:
+        traffic.add(Operation::reduce_scatter, once * wire * reduces);
+        // Padding at the end of the last shards need not travel.
+        traffic.add(Operation::all_gather, layout.tail_begin() * kCompute * (world - 1) / world *
+                                               (turns ? 1 : 2) * setup.accumulation_steps);
+        break;
+      default:
+        traffic.add(Operation::reduce_scatter, once * wire * reduces);
+        traffic.add(Operation::all_gather, once * kCompute);
+    }
+  }
+  traffic.add(Operation::all_reduce, 2 * kNormAndLoss * (world - 1) / world);
+  return traffic;
+}
+
+class Traffic : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Stage, Traffic, ::testing::Range(0, 4));
+
+TEST_P(Traffic, IsTheFormulaAndThePlanInEveryStep) {
+  for (const Case& c : cases(GetParam())) {
+    SCOPED_TRACE(fmt::format("world {} {} steps {} threshold {}", c.world, name_of(c.reduction),
+                             c.accumulation_steps, c.threshold));
+    const plain::Setup run = setup(GetParam(), c);
+    plain::run(c.world, run, [&](plain::Trainer& trainer, Communicator& communicator) {
+      const TrafficCounter first = trainer.step().traffic;
+      const TrafficCounter second = trainer.step().traffic;
+      if (communicator.rank() != 0) return;
+      expect_equal(first, second, "steps 1 and 2");
+      expect_equal(second, trainer.engine().planned_traffic(), "plan");
+      if (c.threshold == 0) expect_equal(second, formula(run, c.world), "formula");
+    });
+  }
+}
+
+TEST_P(Traffic, OfAPlanIsThatOfARun) {
+  const plain::Setup run =
+      setup(GetParam(), {3, ReductionPolicy::every_micro_batch, 2, 400, DType::bf16});
+  const auto communicator = planning::communicator(0, 3, "mpi");
+  const auto device = planning::open();
+  plain::Trainer plan(*communicator, *device, run);
+  plain::run(3, run, [&](plain::Trainer& trainer, Communicator& ranks) {
+    const TrafficCounter traffic = trainer.step().traffic;
+    if (ranks.rank() == 0) expect_equal(traffic, plan.engine().planned_traffic(), "plan");
+  });
+}
+
+/// Collectives of one steady step, as the wire saw them on rank 0.
+std::vector<CollectiveRecord> records(int world, const plain::Setup& setup) {
+  std::vector<CollectiveRecord> found;
+  local::run(world, [&](Communicator& ranks) {
+    RecordingCommunicator wire(ranks, RecordingCommunicator::Keep::records);
+    const std::unique_ptr<Device> device = cpu::open();
+    plain::Trainer trainer(wire, *device, setup);
+    trainer.step();
+    wire.clear();
+    const StepReport report = trainer.step();
+    if (ranks.rank() != 0) return;
+    found = wire.records();
+    expect_equal(report.traffic, wire.traffic(), "report and wire");
+  });
+  return found;
+}
+
+plain::Setup many_small(int stage, int small) {
+  plain::Setup setup{plain::options(stage, DType::bf16), {}, 1};
+  setup.engine.limits.persistence_threshold = 100;
+  for (int i = 0; i < 3; ++i) {
+    plain::UnitSpec unit{fmt::format("layer.{}", i), {{"weight", {32, 32}}}};
+    for (int j = 0; j < small; ++j) unit.parameters.push_back({fmt::format("bias.{}", j), {33}});
+    setup.units.push_back(unit);
+  }
+  return setup;
+}
+
+TEST_P(Traffic, HasNoCollectivePerSmallParameter) {
+  const std::size_t one = records(2, many_small(GetParam(), 1)).size();
+  EXPECT_EQ(records(2, many_small(GetParam(), 20)).size(), one);
+  // Per unit at most: a gather twice, a reduction, one more gather; and one sum for all.
+  EXPECT_LE(one, 3U * 4U + 1U);
+}
+
+TEST_P(Traffic, ReducesUnitsInBackwardOrder) {
+  std::vector<std::string> order;
+  for (const CollectiveRecord& record : records(2, many_small(GetParam(), 2))) {
+    if (record.operation == Operation::reduce_scatter) order.push_back(record.unit);
+  }
+  EXPECT_THAT(order, ::testing::ElementsAre("layer.2", "layer.1", "layer.0"));
+}
+
+TEST_P(Traffic, OfGradientsIsBookedAsAllReduceAtStageZeroOnly) {
+  for (const CollectiveRecord& record : records(2, many_small(GetParam(), 2))) {
+    const Operation expected = GetParam() == 0 ? Operation::all_reduce : record.operation;
+    EXPECT_EQ(record.counted_as, expected) << record.unit;
+  }
+}
+
+TEST_P(Traffic, OfABucketIsAtMostItsSizeAndTheBytesStay) {
+  plain::Setup setup = many_small(GetParam(), 2);
+  std::int64_t whole = 0;
+  for (const CollectiveRecord& record : records(2, setup)) {
+    if (record.operation == Operation::reduce_scatter) whole += record.total_bytes;
+  }
+  setup.engine.limits.reduce_bucket_elements = 300;
+  std::int64_t cut = 0;
+  for (const CollectiveRecord& record : records(2, setup)) {
+    if (record.operation != Operation::reduce_scatter) continue;
+    EXPECT_LE(record.total_bytes, 300 * 2);
+    cut += record.total_bytes;
+  }
+  EXPECT_EQ(cut, whole);
+}
+
+TEST_P(Traffic, OfATiedModelIsThePlan) {
+  for (const int steps : {1, 2}) {
+    const toy::Job run{
+        .world = 3, .engine = toy::options(GetParam(), DType::bf16), .accumulation_steps = steps};
+    toy::with_engine(run, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
+      for (int i = 0; i < 2; ++i) {
+        const StepReport report = toy::step(engine, model, communicator, run, i);
+        if (communicator.rank() == 0)
+          expect_equal(report.traffic, engine.planned_traffic(), "tied");
+      }
+      // The embedding: its forward and its head; three layers and the scale, which turn around the
+      // head: twice each.
+      EXPECT_EQ(engine.schedule().gathers, GetParam() == 3 ? 2 + 3 * 2 + 2 : 0);
+    });
+  }
+}
+
+TEST_P(Traffic, OfStepsIsNotDisturbedByReadingWritingHashingOrEvaluating) {
+  plain::run(2, setup(GetParam(), {2, ReductionPolicy::every_micro_batch, 1, 0, DType::bf16}),
+             [](plain::Trainer& trainer, Communicator& communicator) {
+               Engine& engine = trainer.engine();
+               const TrafficCounter plain = trainer.step().traffic;
+               std::vector<float> values = plain::read(engine, "first.bias", StateKind::parameter);
+               engine.write("first.bias", StateKind::parameter, View::of(std::span(values)));
+               static_cast<void>(engine.state_hash());
+               engine.begin_evaluation();
+               trainer.forward();
+               trainer.forward();
+               engine.end_evaluation();
+               engine.publish_parameters();
+               const TrafficCounter disturbed = trainer.step().traffic;
+               if (communicator.rank() == 0) expect_equal(disturbed, plain, "after other calls");
+             });
+}
+
+TEST(TrafficOfOneRank, IsNothing) {
+  const plain::Setup one = setup(3, {1, ReductionPolicy::every_micro_batch, 2, 0, DType::bf16});
+  plain::run(1, one, [](plain::Trainer& trainer, Communicator&) {
+    EXPECT_EQ(trainer.step().traffic.total(), 0);
+  });
+}
+
+}  // namespace
+}  // namespace zero
