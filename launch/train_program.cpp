@@ -44,8 +44,10 @@ void check_files(const TrainConfig& config) {
 Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   Prepared prepared;
   const auto device = cpu::open();
-  agree(communicator, *device, "configuration",
-        [&] { prepared.config.emplace(configured(flags, communicator.size())); });
+  agree(communicator, *device, "configuration", [&] {
+    ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
+    prepared.config.emplace(configured(flags, communicator.size()));
+  });
   const TrainConfig& config = *prepared.config;
   require_same(communicator, *device, config.values.effective());
   agree(communicator, *device, "data", [&] {

@@ -134,8 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
     Inputs, BadInput,
     ::testing::Values(
         Mistake{"UnknownFlag", "--nonsense", "not expected: --nonsense; see zero_train --help"},
-        Mistake{"NoSuchConfiguration", "--config FOLDER/none.json",
-                "cannot read the configuration|at most"},
+        Mistake{"TwoConfigurations", "--config FOLDER/none.json",
+                "--config: At Most 1 required but received 2"},
         Mistake{"UnknownKey", "--set run.stepz=3", "did you mean \"run.steps\""},
         Mistake{"ImpossibleBatch", "--set train_batch_size=13",
                 "13 is not a multiple of .* world 3 = 6"},

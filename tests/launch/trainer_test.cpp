@@ -227,6 +227,23 @@ TEST(Batches, DataThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal({"model.vocabulary=200"}, 1), HasSubstr("but model.vocabulary is 200"));
 }
 
+TEST(Batches, OtherDataHaveAnotherFingerprint) {
+  const TinyRun run;
+  const TinyRun same;
+  const auto of = [](const TinyRun& from, const char* override) {
+    auto all = Batches(make_train_config(Configuration::read(from.config(), {override}), 1), 0)
+                   .fingerprint();
+    for (auto& [key, text] : all) text = text.substr(text.find(" ("));  // without the path
+    return all;
+  };
+  const auto expected = of(run, "run.steps=1");
+  EXPECT_EQ(expected.size(), 3U);
+  EXPECT_THAT(expected.at("data.train[1]"), HasSubstr("(1100 tokens, fingerprint "));
+  EXPECT_EQ(of(same, "run.steps=1"), expected);
+  same.folder().write_tokens("train_000001.bin", std::vector<std::uint32_t>(1100, 3));
+  EXPECT_NE(of(same, "run.steps=1"), expected);
+}
+
 TEST(RunLog, PlacesThatCannotBeWrittenAreNamed) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_of([&] { RunLog(folder.file("none/run.log")); }),
