@@ -139,14 +139,16 @@ class Ops {
   void attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums, View dout,
                           View dqkv);
 
-  /// x (batch * sequence, width) = token embedding + position embedding. tokens: i32.
+  /// x (batch * sequence, width) = token embedding + position embedding. tokens: i32, each in [0,
+  /// vocabulary): the caller has checked.
   void embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
                          View position_weight, View x);
   /// Adds dx's rows to the gradients of both tables, fp32, in row order.
   void embedding_backward(const EmbeddingShape& shape, View tokens, View dx, View token_gradient,
                           View position_gradient);
 
-  /// losses (rows, fp64) = the cross-entropy of each row of logits in nats. targets: i32.
+  /// losses (rows, fp64) = the cross-entropy of each row of logits in nats. targets: i32, each in
+  /// [0, columns): the caller has checked.
   void cross_entropy_forward(const MatrixShape& shape, View logits, View targets, View losses);
   /// The same, and logits become scale * d(loss)/d(logits).
   void cross_entropy_backward(const MatrixShape& shape, View logits, View targets, float scale,
