@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives.h"
+#include "bench/collectives.h"
 
 #include <algorithm>
 #include <functional>
 #include <string>
 
 #include "base/checked_math.h"
-#include "timing.h"
+#include "bench/timing.h"
 
 namespace zero::bench {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/limits.h"
+#include "bench/report.h"
 #include "collectives/communicator.h"
-#include "limits.h"
-#include "report.h"
 
 namespace zero::bench {
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels.h"
+#include "bench/kernels.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/timing.h"
 #include "device/device.h"
 #include "optim/optimizer.h"
-#include "timing.h"
 
 namespace zero::bench {
 namespace {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "limits.h"
-#include "report.h"
+#include "bench/limits.h"
+#include "bench/report.h"
 
 namespace zero::bench {
 

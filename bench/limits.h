@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "report.h"
+#include <algorithm>
+
+#include "bench/report.h"
 
 namespace zero::bench {
 

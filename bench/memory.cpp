@@ -10,10 +10,10 @@
 #include <numeric>
 #include <span>
 
+#include "bench/limits.h"
+#include "bench/timing.h"
 #include "device/cpu/parallel.h"
 #include "device/device.h"
-#include "limits.h"
-#include "timing.h"
 
 namespace zero::bench {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/dtype.h"
-#include "limits.h"
-#include "timing.h"
+#include "bench/limits.h"
+#include "bench/timing.h"
 
 namespace zero::bench {
 namespace {

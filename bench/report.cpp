@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "report.h"
+#include "bench/report.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "timing.h"
+#include "bench/timing.h"
 
 #include <algorithm>
 #include <chrono>

@@ -9,11 +9,11 @@
 #include <set>
 #include <string>
 
-#include "collectives.h"
+#include "bench/collectives.h"
+#include "bench/kernels.h"
+#include "bench/limits.h"
+#include "bench/report.h"
 #include "collectives/backends.h"
-#include "kernels.h"
-#include "limits.h"
-#include "report.h"
 
 namespace {
 
