@@ -36,7 +36,7 @@ class LearningRates {
 
   /// Of optimizer step `step`, counted from 1.
   double at(std::int64_t step) const {
-    return std::visit([&](const auto& s) { return static_cast<double>(s.at(step)); }, schedule_);
+    return std::visit([&](const auto& s) { return s.at(step); }, schedule_);
   }
 
  private:

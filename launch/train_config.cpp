@@ -128,11 +128,11 @@ OptimizerConfig make_optimizer_config(const Configuration& values) {
                 : decoupled   ? OptimizerConfig::Kind::adamw
                               : OptimizerConfig::Kind::adam;
   const auto& betas = values.at("optimizer.params.betas").value;
-  config.beta1 = betas[0].get<float>();
-  config.beta2 = betas[1].get<float>();
-  config.epsilon = static_cast<float>(values.number("optimizer.params.eps"));
-  config.weight_decay = static_cast<float>(values.number("optimizer.params.weight_decay"));
-  config.momentum = static_cast<float>(values.number("optimizer.params.momentum"));
+  config.beta1 = betas[0].get<double>();
+  config.beta2 = betas[1].get<double>();
+  config.epsilon = values.number("optimizer.params.eps");
+  config.weight_decay = values.number("optimizer.params.weight_decay");
+  config.momentum = values.number("optimizer.params.momentum");
   return config;
 }
 
@@ -154,8 +154,8 @@ EngineOptions make_engine_options(Configuration& values) {
       "accumulator, which stages 2 and 3 exist to avoid; use \"every_micro_batch\"",
       values.source(), options.stage);
   options.optimizer = make_optimizer_config(values);
-  options.groups = {{.pattern = "*.bias", .weight_decay = 0.0F},
-                    {.pattern = "*ln_*", .weight_decay = 0.0F}};
+  options.groups = {{.pattern = "*.bias", .weight_decay = 0.0},
+                    {.pattern = "*ln_*", .weight_decay = 0.0}};
   options.gradient_clipping = values.number("gradient_clipping");
   const auto size = [&](const char* key) {
     return values.integer("zero_optimization." + std::string(key));
@@ -217,7 +217,7 @@ LearningRates make_rates(Configuration& values) {
   const double lr = values.number("optimizer.params.lr");
   if (type.starts_with("Warmup")) return make_deepspeed_rates(values, type, lr);
   LearningRateSchedule schedule;
-  schedule.peak = static_cast<float>(lr);
+  schedule.peak = lr;
   schedule.warmup_steps = steps_of(values, "warmup_num_steps", 0, "default");
   if (type != "constant") {
     schedule.kind = type == "linear"   ? LearningRateSchedule::Kind::linear
@@ -226,7 +226,7 @@ LearningRates make_rates(Configuration& values) {
     schedule.total_steps =
         steps_of(values, "total_num_steps", std::max<std::int64_t>(1, values.integer("run.steps")),
                  "run.steps");
-    schedule.min_ratio = static_cast<float>(values.number("scheduler.params.min_ratio"));
+    schedule.min_ratio = values.number("scheduler.params.min_ratio");
   }
   if (type == "wsd") {
     schedule.decay_steps =

@@ -82,6 +82,10 @@ TEST(Program, OneTwoAndThreeRanksTrain) {
   const Outcome three = job(run, 3, "");
   EXPECT_EQ(three.status, 0) << three.errors;
   EXPECT_EQ(run.log().back()["plan_exact"], true);
+  const auto hash = run.log().back()["state_hash"];
+  const Outcome threads = job(run, 3, "--set run.threads=2");
+  EXPECT_EQ(threads.status, 0) << threads.errors;
+  EXPECT_EQ(run.log().back()["state_hash"], hash);
 }
 
 TEST(Program, InformsWithoutTraining) {
@@ -116,6 +120,7 @@ TEST_P(BadInput, EndsAllRanksWithOneMessage) {
   run.folder().write("cut.bin", whole.substr(0, 2000));
   run.folder().write("text.bin", std::string(5000, 'x'));
   run.folder().write("lying.safetensors", std::string("\x08\0\0\0\0\0\0\0{}      ", 16));
+  std::filesystem::create_symlink("/dev/full", run.folder().file("full.log"));
   std::string arguments = GetParam().arguments;
   for (std::size_t at = arguments.find("FOLDER"); at != std::string::npos;
        at = arguments.find("FOLDER")) {
@@ -146,6 +151,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"SmallerThanABatch", "--set train_batch_size=600", "fewer than one batch of 600"},
         Mistake{"SmallVocabulary", "--set model.vocabulary=100", "model.vocabulary is 100"},
         Mistake{"UnwritableLog", "--set run.log=FOLDER/none/run.log", "none of .* does not exist"},
+        Mistake{"FullDisk", "--set run.log=FOLDER/full.log",
+                "rank 0. run.log: cannot write .*No space left"},
         Mistake{"UnwritableWeights", "--set run.save_weights=FOLDER/none/w",
                 "run.save_weights: the folder"},
         Mistake{"LyingWeights", "--set run.init=FOLDER/lying.safetensors", "lying.safetensors"},
