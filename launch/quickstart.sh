@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# From a clone to a trained language model: installs what is missing, builds Release into build/, turns English
+# text into tokens, trains a small GPT-2 on them at stage 3 with 8 ranks. Three minutes of training on 2 cores.
+#
+#   launch/quickstart.sh [--ranks N] [--steps N] [--text FILE...]
+#
+#   --ranks N       ranks to train with (8)
+#   --steps N       optimizer steps (800)
+#   --text FILE...  texts to learn from; by default a dictionary of English (the package dict-gcide)
+#
+# Data, configuration, log and weights are written to data/; running it again writes them again.
+set -euo pipefail
+
+fail() { echo "quickstart: $1" >&2; exit 1; }
+
+usage() { sed -n '5,14s/^# \{0,1\}//p' "$0"; }
+
+whole_number() {  # option value
+  [[ $2 =~ ^[1-9][0-9]{0,6}$ ]] || fail "$1 takes a whole number from 1, found '$2'"
+}
+
+# The dictionary as one text; dictzip files are gzip files.
+dictionary_text() { zcat /usr/share/dictd/gcide.dict.dz; }
+
+# About 120 kB of the text are kept for validation, and never more than a tenth.
+validation_part() {  # files...
+  cat -- "$@" | wc -c | awk '{part = 120000 / ($1 + 1); print part < 0.1 ? part : 0.1}'
+}
+
+# bf16 where the processor multiplies it, fp32 elsewhere.
+bf16_enabled() {
+  if grep -qsE ' (avx512_bf16|amx_bf16)( |$)' /proc/cpuinfo; then echo true; else echo false; fi
+}
+
+# Fewer ranks take more rows each: the global batch stays at 8 rows, as nearly as the ranks divide it.
+write_configuration() {  # file ranks steps
+  local rows=$((8 / $2))
+  [ "$rows" -gt 0 ] || rows=1
+  cat >"$1" <<JSON
+{
+  "model": {"family": "gpt2", "layers": 4, "width": 192, "heads": 6, "context": 256, "vocabulary": 256},
+  "data": {"train": "data/tokens", "validation": "data/tokens/validation.bin", "sequence_length": 256, "shuffle": true},
+  "run": {"steps": $3, "seed": 1, "threads": 1, "log": "data/quickstart.log",
+          "save_weights": "data/quickstart.safetensors", "sample": 300},
+  "train_batch_size": $((rows * $2)), "train_micro_batch_size_per_gpu": $rows,
+  "zero_optimization": {"stage": 3},
+  "bf16": {"enabled": $(bf16_enabled)}, "gradient_clipping": 1.0,
+  "optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+  "scheduler": {"type": "WarmupCosineLR",
+                "params": {"warmup_num_steps": $(($3 < 200 ? $3 / 4 + 1 : 50)), "total_num_steps": $3, "cos_min_ratio": 0.1}}
+}
+JSON
+}
+
+main() {
+  local ranks=8 steps=800 texts=() text
+  while [ $# -gt 0 ]; do
+    case $1 in
+      -h | --help) usage; exit 0 ;;
+      --ranks | --steps)
+        whole_number "$1" "${2-}"
+        [ "$1" = --ranks ] && ranks=$2 || steps=$2
+        shift 2
+        ;;
+      --text)
+        shift
+        while [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; do texts+=("$(realpath -m -- "$1")"); shift; done
+        [ ${#texts[@]} -gt 0 ] || fail "--text takes one file at least"
+        ;;
+      *) fail "unknown option '$1'; see launch/quickstart.sh --help" ;;
+    esac
+  done
+  for text in "${texts[@]}"; do [ -r "$text" ] || fail "cannot read $text"; done
+  cd "$(dirname "$0")/.."
+
+  if [ ${#texts[@]} -gt 0 ]; then launch/install_packages.sh run; else launch/install_packages.sh run text; fi
+  cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DZERO_TESTS=OFF --log-level=WARNING
+  cmake --build build --parallel "$(nproc)"
+
+  mkdir -p data
+  if [ ${#texts[@]} -eq 0 ]; then
+    dictionary_text >data/gcide.txt
+    texts=(data/gcide.txt)
+  fi
+  build/bin/zero_prepare --out data/tokens --validation "$(validation_part "${texts[@]}")" "${texts[@]}"
+  write_configuration data/quickstart.json "$ranks" "$steps"
+
+  # More ranks than cores, and no rank tied to one core: ranks that wait sleep, so sharing costs little.
+  local command=(mpirun -np "$ranks" --oversubscribe --bind-to none)
+  [ "$(id -u)" -ne 0 ] || command+=(--allow-run-as-root)
+  command+=(build/bin/zero_train --config data/quickstart.json)
+  echo "${command[*]}"
+  exec "${command[@]}"
+}
+
+main "$@"
