@@ -118,10 +118,7 @@ void Trainer::log_step(const StepReport& report, double learning_rate, double se
 void Trainer::show_progress(const StepReport& report, double seconds) {
   // The first step also warms caches and makes the products' code: it would mislead.
   const std::int64_t counted = std::max<std::int64_t>(1, report.step - 1);
-  if (report.step == 1) {
-    trained_seconds_ = seconds;
-    exposed_seconds_ = report.exposed_seconds;
-  } else if (report.step == 2) {
+  if (report.step <= 2) {
     trained_seconds_ = seconds;
     exposed_seconds_ = report.exposed_seconds;
   } else {
