@@ -38,7 +38,8 @@ struct ParameterSpec {
   Init init = init::zeros();
   bool trainable = true;  ///< a frozen parameter has no gradient and no optimizer states
 
-  /// Set where the name in files and messages is not "unit.name": "wpe.weight" of the unit "embedding".
+  /// Set where the name in files and messages is not "unit.name": "wpe.weight" of the unit
+  /// "embedding".
   std::string full_name{};
 
   /// Elements; throws zero::Error on a negative dimension or overflow.
