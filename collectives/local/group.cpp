@@ -16,7 +16,7 @@ Group::Group(std::shared_ptr<Job> job, std::vector<int> members)
       children_(members_.size()) {}
 
 std::shared_ptr<Group> Group::make(std::shared_ptr<Job> job, std::vector<int> members) {
-  const std::shared_ptr<Group> group(new Group(std::move(job), std::move(members)));
+  std::shared_ptr<Group> group(new Group(std::move(job), std::move(members)));
   group->job_->watch(group->changed_);
   group->job_->watch(group->store_);
   return group;
