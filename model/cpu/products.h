@@ -51,7 +51,11 @@ class Product {
 
 /// Makes products for a fixed number of threads, each shape once. All of oneDNN is behind it: one
 /// engine, one stream; the scratch of each product is the caller's (what oneDNN's small-matrix
-/// paths take beside it is theirs). Same shape, same primitive, hence the same bits on any rank.
+/// paths take beside it is theirs). Same shape and threads, same primitive, hence the same bits on
+/// any rank. fp32 products are the same on any number of threads too. bf16 products on AMX are not
+/// always: oneDNN chooses how it cuts k by shape and threads (768 x 768 x 2048 differs on 1 and 2).
+/// Cutting the rows here instead, alike for all, would cost a thread that is alone up to a third of
+/// its speed.
 class Products {
  public:
   explicit Products(int threads);

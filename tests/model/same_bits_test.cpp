@@ -1,8 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+
 #include "tests/model/ops_harness.h"
 
-// Every kernel gives the same bits on 1, 2 and 3 threads, and on streams that run the work later.
+// Every kernel gives the same bits on 1, 2 and 3 threads, and on streams that run the work later;
+// bf16 products at full size on the same number of threads.
 namespace zero::testing {
 namespace {
 
@@ -124,6 +127,73 @@ TEST_P(SameBits, EmbeddingAndLoss) {
     h.ops->sum(losses, total);
     return std::vector<View>{x, dtable, dpositions, losses, total};
   });
+}
+
+// Cheap figures for large operands.
+void fill(View view, std::uint32_t seed) {
+  std::uint32_t state = seed;
+  for (std::int64_t i = 0; i < view.count(); ++i) {
+    state = state * 1664525U + 1013904223U;
+    const float value = static_cast<float>(state >> 8) * 0x1p-23F - 1.0F;
+    if (view.dtype() == DType::bf16) {
+      view.as<bfloat16>()[static_cast<std::size_t>(i)] = to_bfloat16(value);
+    } else {
+      view.as<float>()[static_cast<std::size_t>(i)] = value;
+    }
+  }
+}
+
+// The bytes of y, dx and dW of one linear layer.
+std::vector<std::byte> linear_bytes(const LinearShape& s, int threads) {
+  Harness h(threads);
+  h.ops->prepare(s, Ops::LinearUse::training);
+  h.ops->allocate_scratch();
+  const View x = h.empty(s.rows * s.in, s.dtype);
+  const View weight = h.empty(s.in * s.out, s.dtype);
+  const View dy = h.empty(s.rows * s.out, s.dtype);
+  const View y = h.empty(s.rows * s.out, s.dtype);
+  const View dx = h.empty(s.rows * s.in, s.dtype);
+  const View dweight = h.empty(s.in * s.out, s.weight_gradient);
+  fill(x, 1);
+  fill(weight, 2);
+  fill(dy, 3);
+  h.ops->linear_forward(s, x, weight, View(), y);
+  h.ops->linear_backward_input(s, dy, weight, dx);
+  h.ops->linear_backward_weight(s, x, dy, dweight, Write::overwrite);
+  h.ops->linear_backward_weight(s, x, dy, dweight, Write::add);
+  std::vector<std::byte> bytes;
+  for (const View& view : {y, dx, dweight}) {
+    const auto* begin = static_cast<const std::byte*>(view.data());
+    bytes.insert(bytes.end(), begin, begin + view.bytes());
+  }
+  return bytes;
+}
+
+const std::vector<LinearShape> kGpt2Sizes{
+    {1024, 768, 768, WeightLayout::in_out, DType::fp32, DType::fp32},
+    {256, 768, 3072, WeightLayout::in_out, DType::fp32, DType::fp32},
+    {72, 768, 22001, WeightLayout::out_in, DType::fp32, DType::fp32}};
+
+TEST(SameBitsAtGpt2sSizes, Fp32LinearOnAnyThreads) {
+  for (const LinearShape& shape : kGpt2Sizes) {
+    const std::vector<std::byte> expected = linear_bytes(shape, 1);
+    for (const int threads : {2, 3}) {
+      EXPECT_TRUE(linear_bytes(shape, threads) == expected)
+          << threads << " threads, " << shape.rows << " x " << shape.in << " x " << shape.out;
+    }
+  }
+}
+
+// With bf16 on AMX oneDNN chooses how to cut the inner dimension by shape and threads: the bits
+// belong to both, and to nothing else.
+TEST(SameBitsAtGpt2sSizes, Bf16LinearOnTheSameThreads) {
+  for (LinearShape shape : kGpt2Sizes) {
+    shape.dtype = DType::bf16;
+    for (const int threads : {1, 2}) {
+      EXPECT_TRUE(linear_bytes(shape, threads) == linear_bytes(shape, threads))
+          << threads << " threads, " << shape.rows << " x " << shape.in << " x " << shape.out;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, SameBits, ::testing::Values(DType::fp32, DType::bf16),
