@@ -285,6 +285,7 @@ std::string EngineCore::describe() const {
   const auto line = [&text](std::string_view key, const auto& value) {
     text += fmt::format("{}: {}\n", key, value);
   };
+  line("zero version", ZERO_VERSION);
   line("stage", options_.stage);
   line("compute dtype", name_of(options_.compute));
   line("gradient dtype", name_of(gradient_dtype_));

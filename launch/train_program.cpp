@@ -49,7 +49,10 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
     prepared.config.emplace(configured(flags, communicator.size()));
   });
   const TrainConfig& config = *prepared.config;
-  require_same(communicator, *device, config.values.effective());
+  std::map<std::string, std::string> same = config.values.effective();
+  same["version"] = version_text();
+  std::replace(same["version"].begin(), same["version"].end(), '\n', ';');
+  require_same(communicator, *device, same);
   agree(communicator, *device, "data", [&] {
     check_files(config);
     prepared.batches.emplace(config, communicator.rank());
