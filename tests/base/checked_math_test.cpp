@@ -5,20 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <string>
+
+#include "tests/errors.h"
 
 namespace zero {
 namespace {
-
-template <typename Body>
-std::string message_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(CheckedMath, DivisionRoundsUp) {
   EXPECT_EQ(0, div_ceil(0, 4));

@@ -12,7 +12,7 @@
 
 #include "device/cpu/primitives.h"
 #include "device/device.h"
-#include "errors.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "device/device.h"
-#include "errors.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

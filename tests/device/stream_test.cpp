@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "errors.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

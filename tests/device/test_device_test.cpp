@@ -7,7 +7,7 @@
 #include <string>
 
 #include "device/device.h"
-#include "errors.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

@@ -11,7 +11,7 @@
 #include "device/cpu/dispatch.h"
 #include "device/cpu/primitives.h"
 #include "device/device.h"
-#include "errors.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

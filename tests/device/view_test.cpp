@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "errors.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/engine/errors.h"
+#include "tests/errors.h"
 #include "tests/engine/plain.h"
 
 namespace zero {

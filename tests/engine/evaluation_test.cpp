@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "tests/engine/errors.h"
+#include "tests/errors.h"
 #include "tests/engine/plain.h"
 #include "tests/engine/toy_run.h"
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/window_arena.h"
-#include "tests/engine/errors.h"
+#include "tests/errors.h"
 #include "tests/engine/plain.h"
 
 namespace zero {

@@ -7,7 +7,7 @@
 
 #include "engine/engine_options.h"
 #include "engine/sharding.h"
-#include "tests/engine/errors.h"
+#include "tests/errors.h"
 #include "tests/engine/plain.h"
 
 namespace zero {

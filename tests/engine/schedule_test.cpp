@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "tests/engine/errors.h"
+#include "tests/errors.h"
 #include "tests/engine/schedule_audit.h"
 
 namespace zero {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "tests/engine/errors.h"
+#include "tests/errors.h"
 #include "tests/engine/plain.h"
 
 namespace zero {
