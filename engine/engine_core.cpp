@@ -316,6 +316,7 @@ std::string EngineCore::describe() const {
   }
   line("schedule", fmt::format("{:016x}", training_.schedule.hash()));
   line("SIMD target", simd_target());
+  line("threads", device_.threads());
   return text;
 }
 

@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/errors.h"
 #include "tests/engine/plain.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {
@@ -21,6 +21,7 @@ struct Bring {
   std::vector<plain::UnitSpec> units = plain::odd_units();
   bool reversed = false;  ///< declares an order in which units are used backwards
   int accumulation_steps = 1;
+  int threads = 1;
 };
 
 constexpr int kRanks = 4;
@@ -30,9 +31,9 @@ constexpr int kStray = 2;
 std::vector<std::string> sealed(const std::function<void(Bring&)>& change) {
   std::vector<std::string> messages(kRanks);
   local::run(kRanks, [&](Communicator& communicator) {
-    const std::unique_ptr<Device> device = cpu::open();
     Bring bring;
     if (communicator.rank() == kStray) change(bring);
+    const std::unique_ptr<Device> device = cpu::open({.threads = bring.threads});
     Engine engine(communicator, *device, bring.options);
     std::vector<Use> order;
     for (const plain::UnitSpec& unit : bring.units)
@@ -125,6 +126,10 @@ TEST(Agreement, NamesTheUnitOrShapeThatDiffers) {
                "unit embedding parameter 0: embedding.tokens [31, 17] init=2(0,0.5)",
                "unit embedding parameter 0: embedding.tokens [31, 17] init=2(0,0.02)");
   expect_stray([](Bring& b) { b.units.pop_back(); }, "schedule: ", "unit head parameter 0: ");
+}
+
+TEST(Agreement, NamesTheThreadCountThatDiffers) {
+  expect_stray([](Bring& bring) { bring.threads = 2; }, "threads: 2", "threads: 1");
 }
 
 TEST(Agreement, NamesTheScheduleThatDiffers) {
