@@ -121,6 +121,7 @@ TokenFileWriter::~TokenFileWriter() {
 }
 
 void TokenFileWriter::put(const void* data, std::size_t bytes) {
+  if (bytes == 0) return;  // an empty shard has no address to write from
   ZERO_CHECK(std::fwrite(data, 1, bytes, file_) == bytes,
              "{}: cannot write {} bytes: {}; free some space", temporary_, bytes,
              std::strerror(errno));
