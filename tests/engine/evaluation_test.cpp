@@ -5,9 +5,9 @@
 
 #include <set>
 
-#include "tests/errors.h"
 #include "tests/engine/plain.h"
 #include "tests/engine/toy_run.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

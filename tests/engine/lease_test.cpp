@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/window_arena.h"
-#include "tests/errors.h"
 #include "tests/engine/plain.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

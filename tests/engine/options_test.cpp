@@ -7,8 +7,8 @@
 
 #include "engine/engine_options.h"
 #include "engine/sharding.h"
-#include "tests/errors.h"
 #include "tests/engine/plain.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "tests/errors.h"
 #include "tests/engine/schedule_audit.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {

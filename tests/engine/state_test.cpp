@@ -7,8 +7,8 @@
 #include <mutex>
 #include <set>
 
-#include "tests/errors.h"
 #include "tests/engine/plain.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {
