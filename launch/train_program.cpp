@@ -139,6 +139,8 @@ int train(const TrainFlags& flags, int* argc, char*** argv) {
   std::atomic<bool> reported{false};
   const int launched = launched_rank().rank;
   const SignalWatcher watcher([&reported, launched](int signal) {
+    // mpirun drops what is still unread when the last rank ends: the others leave it time.
+    if (launched != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (launched != 0 || reported) return;
     fmt::print("\nended by {}; the log holds every step done\n",
                signal == SIGINT ? "SIGINT" : "SIGTERM");
