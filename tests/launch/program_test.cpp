@@ -201,8 +201,9 @@ TEST(Program, AnInterruptEndsAllRanksAndLeavesAWholeLog) {
     EXPECT_NE(outcome.status, 124) << "the job hung";
     EXPECT_THAT(outcome.complaints(), ::testing::IsEmpty());
     // What a rank prints while mpirun ends the job, mpirun may drop.
-    if (start == kTrain)
+    if (start == kTrain) {
       EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM; the log holds every step done"));
+    }
     EXPECT_EQ(run.log().front()["step"], 1);  // every line is whole JSON
   }
 }
