@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/checked_math.h"
+#include "bench/section.h"
 #include "bench/timing.h"
 
 namespace zero::bench {
@@ -157,5 +158,22 @@ void measure_collectives(Communicator& communicator, const CollectiveCases& case
     }
   }
 }
+
+namespace {
+
+/// How ranks talk, call by call.
+class Collectives final : public Section {
+ public:
+  std::string name() const override { return "collectives"; }
+  std::string summary() const override { return "every collective, small to large"; }
+  void run(Context& context) override {
+    const MemoryRates& memory = context.memory();
+    measure_collectives(context.communicator(), all_cases(), memory, context.report());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Section> collectives_section() { return std::make_unique<Collectives>(); }
 
 }  // namespace zero::bench

@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "bench/limits.h"
+#include "bench/report.h"
+#include "device/device.h"
+
+namespace zero::bench {
+
+/// The memory that cases of one section share, so that each can move far more than the caches
+/// hold. All zero, which every case leaves so.
+class Arena {
+ public:
+  explicit Arena(Device& device);
+  /// Elements of a case that touches `bytes` bytes per element, once each.
+  static std::int64_t count_for(std::int64_t bytes);
+  /// The next case starts at the arena's beginning.
+  void restart() { used_ = 0; }
+  View take(std::int64_t count, DType dtype);
+
+ private:
+  Buffer buffer_;
+  std::int64_t used_ = 0;
+};
+
+/// A kernel whose limit is the memory: row.bytes is what one call of `body` must move.
+struct RateCase {
+  Row row;
+  std::function<void()> body;
+};
+
+/// Times the cases in turn, fills in their rates beside the memory's best and adds their rows.
+void measure_rates(std::vector<RateCase> cases, const MemoryRates& memory, Report& report);
+
+}  // namespace zero::bench
