@@ -12,6 +12,8 @@
 #include <optional>
 #include <thread>
 
+#include "base/error.h"
+#include "checkpoint/file.h"
 #include "collectives/backends.h"
 #include "launch/agree.h"
 #include "launch/batches.h"
@@ -34,9 +36,19 @@ struct Prepared {
   std::unique_ptr<RunLog> log{};
 };
 
+/// The weights are written beside their name first, then renamed.
+void check_weights_target(const std::string& path) {
+  try {
+    check_target(path);
+    check_target(path + ".partial");
+  } catch (const Error& error) {
+    fail("run.save_weights: {}; give the path of a file that may be written", error.what());
+  }
+}
+
 void check_files(const TrainConfig& config) {
   check_writable(config.run.log, "run.log");
-  if (!config.run.save_weights.empty()) check_writable(config.run.save_weights, "run.save_weights");
+  if (!config.run.save_weights.empty()) check_weights_target(config.run.save_weights);
   ZERO_CHECK(config.run.init.empty() || ::access(config.run.init.c_str(), R_OK) == 0,
              "run.init: cannot read {}; give an existing safetensors file", config.run.init);
 }
