@@ -30,6 +30,12 @@ function(zero_test name)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main)
+  # A test's own source is compiled once and run for milliseconds: what counts is the time to compile it. The rooms it
+  # links keep their optimisation and all sanitizers; UBSan alone doubles the time of a source that formats text.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(ZERO_SANITIZE STREQUAL "address")
+    target_compile_options(${name} PRIVATE -fno-sanitize=undefined)
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
 endfunction()
