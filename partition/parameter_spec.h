@@ -32,8 +32,7 @@ inline Init uniform(float low, float high) { return {Init::Kind::uniform, low, h
 /// One named tensor the user registers. Row-major. An empty shape is a scalar; a zero dimension
 /// gives zero elements.
 struct ParameterSpec {
-  std::string name;  ///< unique within its unit; the full name is "unit.name", or just `name` where
-                     ///< the unit is nameless
+  std::string name;  ///< unique within its unit; the full name is "unit.name"
   std::vector<std::int64_t> shape;
   Init init = init::zeros();
   bool trainable = true;  ///< a frozen parameter has no gradient and no optimizer states
