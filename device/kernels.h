@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "device/exact_sum.h"
@@ -41,6 +44,11 @@ class Kernels {
   /// Fills with signalling garbage: NaN for floating dtypes, 0x7f bytes otherwise. For checked
   /// builds.
   virtual void poison(Stream& stream, View view) = 0;
+  /// Fills `to` (fp32) with what the host computes: `source(begin, out)` writes elements [begin,
+  /// begin + out.size()). It is called for ranges that cover `to`, in any order and from several
+  /// threads at once.
+  using Source = std::function<void(std::int64_t begin, std::span<float> out)>;
+  virtual void generate(Stream& stream, View to, Source source) = 0;
   /// The fixed binary tree sum of `inputs` (fp32, bf16 or fp16, all of one dtype, at least one),
   /// then the epilogue.
   virtual void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) = 0;

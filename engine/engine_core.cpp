@@ -215,7 +215,7 @@ void EngineCore::plan_updates(Unit& unit) const {
   }
   std::stable_sort(starts.begin(), starts.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  const std::int64_t low = segment->state_begin;
+  const std::int64_t low = segment->own_begin;
   const std::int64_t high = low + segment->master.count();
   for (std::size_t i = 0; i < starts.size(); ++i) {
     const std::int64_t end = i + 1 < starts.size() ? starts[i + 1].first : segment->layout.padded();
@@ -240,33 +240,32 @@ void EngineCore::initialise_values() {
   }
 }
 
-/// Writes initial values of the extent this rank updates (its shard, for frozen parameters) and
-/// rounds them to the compute copy.
+/// Writes initial values of what this rank owns and rounds them to the compute copy. Frozen
+/// parameters have no master values: theirs pass through scratch memory.
 void EngineCore::initialise_segment(Unit& unit, Segment& segment) {
-  constexpr std::int64_t kChunk = 1 << 16;
-  const bool whole =
-      !segment.full.empty() &&
-      (segment.trainable ? segment.master.count() == segment.full.count() : options_.stage == 0);
-  const View compute = whole ? segment.full : segment.shard;
-  const std::int64_t low = whole ? 0 : segment.layout.shard() * communicator_.rank();
+  constexpr std::int64_t kScratch = 1 << 16;
+  const std::int64_t low = segment.own_begin;
   const Buffer scratch =
       segment.master.empty()
-          ? device_.allocate(kChunk, DType::fp32, MemoryClass::staging, "initial values")
+          ? device_.allocate(kScratch, DType::fp32, MemoryClass::staging, "initial values")
           : Buffer();
+  const std::int64_t chunk = scratch.empty() ? std::max(kScratch, segment.own.count()) : kScratch;
   for (const Placement& placement : segment.layout.placements()) {
     const auto parameter =
         static_cast<std::size_t>(segment.parameters[static_cast<std::size_t>(placement.index)]);
-    const std::int64_t end = std::min(placement.begin + placement.count, low + compute.count());
-    for (std::int64_t begin = std::max(placement.begin, low); begin < end; begin += kChunk) {
-      const std::int64_t count = std::min(kChunk, end - begin);
-      const View values = segment.master.empty() ? scratch.slice(0, count)
-                                                 : segment.master.slice(begin - low, count);
-      const ParameterSpec& spec = unit.specs[parameter];
-      device_.compute().submit("initialise", [=, &name = unit.full_names[parameter],
-                                              seed = options_.seed, init = spec.init] {
-        initialise(init, seed, name, begin - placement.begin, values.as<float>());
-      });
-      const View copy = compute.slice(begin - low, count);
+    const std::int64_t end = std::min(placement.begin + placement.count, low + segment.own.count());
+    for (std::int64_t begin = std::max(placement.begin, low); begin < end; begin += chunk) {
+      const std::int64_t count = std::min(chunk, end - begin);
+      const View values =
+          scratch.empty() ? segment.master.slice(begin - low, count) : scratch.slice(0, count);
+      device_.kernels().generate(
+          device_.compute(), values,
+          [first = begin - placement.begin, &name = unit.full_names[parameter],
+           seed = options_.seed,
+           init = unit.specs[parameter].init](std::int64_t at, std::span<float> out) {
+            initialise(init, seed, name, first + at, out);
+          });
+      const View copy = segment.own.slice(begin - low, count);
       if (copy.data() != values.data()) device_.kernels().convert(device_.compute(), values, copy);
     }
   }

@@ -33,7 +33,7 @@ std::uint64_t hash_blocks(std::string_view name, StateKind kind, const LogicalTe
 /// This rank's shard of one kind of state, shard() elements.
 View EngineCore::own_part(const Segment& segment, StateKind kind) const {
   const auto shard_of = [&](const View& states) {
-    return states.slice(segment.layout.shard() * communicator_.rank() - segment.state_begin,
+    return states.slice(segment.layout.shard() * communicator_.rank() - segment.own_begin,
                         segment.layout.shard());
   };
   switch (kind) {
@@ -153,7 +153,7 @@ void EngineCore::write(std::string_view name, StateKind kind, View values) {
   if (spread) {
     states = kind == StateKind::parameter ? segment.master
                                           : segment.moments[kind == StateKind::moment0 ? 0 : 1];
-    base = segment.state_begin;
+    base = segment.own_begin;
   }
   const std::int64_t low = std::max(placement.begin, base);
   const std::int64_t high = std::min(placement.begin + placement.count, base + states.count());
@@ -184,9 +184,7 @@ void EngineCore::publish_parameters() {
     device_.communication().synchronize();
     for (Segment& segment : unit.segments) {
       if (segment.trainable && options_.compute != DType::fp32) {
-        const View copy =
-            segment.full.count() == segment.master.count() ? segment.full : segment.shard;
-        device_.kernels().convert(device_.compute(), segment.master, copy);
+        device_.kernels().convert(device_.compute(), segment.master, segment.own);
       }
       if (!segment.trainable) sharding_->spread_states(segment.full, segment, {unit.name, {}});
     }

@@ -101,12 +101,9 @@ void EngineCore::find_nonfinite(std::span<const double> losses, StepReport& repo
 void EngineCore::update(Unit& unit, const StepOptions& options, float gradient_scale) {
   const Segment* segment = unit.trainable();
   if (segment == nullptr) return;
-  const auto extent = [&](const View& whole, const View& part) {
-    return whole.count() == segment->master.count() ? whole : part;
-  };
-  const View gradient = extent(segment->gradient, segment->gradient_shard);
-  const View compute =
-      options_.compute == DType::fp32 ? View() : extent(segment->full, segment->shard);
+  const bool whole = segment->gradient.count() == segment->own.count();
+  const View gradient = whole ? segment->gradient : segment->gradient_shard;
+  const View compute = options_.compute == DType::fp32 ? View() : segment->own;
   for (const UpdateRun& run : segment->runs) {
     UpdateArguments arguments;
     arguments.master = segment->master.slice(run.begin, run.count);

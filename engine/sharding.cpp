@@ -36,6 +36,19 @@ bool Sharding::direct_gradients(bool shared) const {
          resources_.gradient != DType::fp32;
 }
 
+/// Master and moments; an fp32 compute copy is its own master.
+void Sharding::place_states(Segment& segment, const std::string& unit) {
+  const std::int64_t count = segment.own.count();
+  segment.master =
+      segment.own.dtype() == DType::fp32
+          ? segment.own
+          : allocate(segment, count, DType::fp32, MemoryClass::optimizer, unit + ".master");
+  for (int i = 0; i < resources_.moments; ++i) {
+    segment.moments[static_cast<std::size_t>(i)] =
+        allocate(segment, count, DType::fp32, MemoryClass::optimizer, unit + ".moment");
+  }
+}
+
 /// The finished gradient's own shard serves as one of the held sums where it is fp32.
 void Sharding::place_partials(Segment& segment, const std::string& unit) {
   if (resources_.options.reduction == ReductionPolicy::boundary) return;
@@ -90,26 +103,16 @@ class Replicated : public Sharding {
     segment.full = allocate(segment, segment.layout.padded(), resources_.options.compute,
                             MemoryClass::parameters, unit);
     segment.shard = segment.full.slice(shard_begin(segment), segment.layout.shard());
-  }
-  void place_states(Segment& segment, const std::string& unit) override {
-    segment.state_begin = 0;
-    place_states(segment, unit, segment.full);
+    segment.own = segment.full;
   }
   void place_gradients(Segment& segment, const std::string& unit) override {
     segment.gradient = allocate(segment, segment.layout.padded(), resources_.gradient,
                                 MemoryClass::gradients, unit);
     segment.gradient_shard = segment.gradient.slice(shard_begin(segment), segment.layout.shard());
   }
-  /// Master and moments of the extent of `compute`; an fp32 compute copy is its own master.
-  void place_states(Segment& segment, const std::string& unit, View compute) {
-    segment.master = compute.dtype() == DType::fp32
-                         ? compute
-                         : allocate(segment, compute.count(), DType::fp32, MemoryClass::optimizer,
-                                    unit + ".master");
-    for (int i = 0; i < resources_.moments; ++i) {
-      segment.moments[static_cast<std::size_t>(i)] =
-          allocate(segment, compute.count(), DType::fp32, MemoryClass::optimizer, unit + ".moment");
-    }
+  void own_shard(Segment& segment) const {
+    segment.own = segment.shard;
+    segment.own_begin = shard_begin(segment);
   }
 };
 
@@ -131,9 +134,9 @@ class ShardedOptimizer : public Replicated {
   Operation reduce_traffic() const override { return Operation::reduce_scatter; }
 
  protected:
-  void place_states(Segment& segment, const std::string& unit) override {
-    segment.state_begin = shard_begin(segment);
-    Replicated::place_states(segment, unit, segment.shard);
+  void place_parameters(Segment& segment, const std::string& unit) override {
+    Replicated::place_parameters(segment, unit);
+    own_shard(segment);
   }
 };
 
@@ -189,6 +192,7 @@ class ShardedParameters : public ShardedGradients {
                              MemoryClass::parameters, unit);
     segment.tail = allocate(segment, segment.layout.tail(), resources_.options.compute,
                             MemoryClass::parameters, unit + ".whole");
+    own_shard(segment);
   }
 
  private:

@@ -66,12 +66,13 @@ class Sharding {
   virtual Operation reduce_traffic() const { return Operation::reduce_scatter; }
 
  protected:
+  /// Also says which elements this rank initialises and updates.
   virtual void place_parameters(Segment& segment, const std::string& unit) = 0;
-  virtual void place_states(Segment& segment, const std::string& unit) = 0;
   virtual void place_gradients(Segment& segment, const std::string& unit) = 0;
 
   View allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
                 const std::string& label);
+  void place_states(Segment& segment, const std::string& unit);
   void place_partials(Segment& segment, const std::string& unit);
   Stream& communication() { return resources_.device.communication(); }
   std::int64_t shard_begin(const Segment& segment) const {

@@ -32,13 +32,14 @@ struct Segment {
   std::vector<int> parameters;  ///< indices in the unit's list, in layout order
   bool trainable;
 
-  View full;    ///< compute dtype, padded(): stages 0 to 2
-  View shard;   ///< compute dtype, shard(): this rank's part, within `full` where there is one
-  View tail;    ///< compute dtype, tail(): every rank's whole copy of the small parameters, stage 3
-  View master;  ///< fp32: what the optimizer updates; within full/shard when compute is fp32
-  std::array<View, 2> moments;  ///< fp32, the extent of master
-  std::int64_t state_begin =
-      0;                ///< flat element at which master and moments start: 0 or the shard's begin
+  View full;   ///< compute dtype, padded(): stages 0 to 2
+  View shard;  ///< compute dtype, shard(): this rank's part, within `full` where there is one
+  View own;    ///< compute dtype: what this rank initialises and updates, `full` or `shard`
+  View tail;   ///< compute dtype, tail(): every rank's whole copy of the small parameters, stage 3
+  std::int64_t own_begin = 0;  ///< flat element at which `own` and the states start
+  View master;  ///< fp32, the extent of `own`: what the optimizer updates; `own` itself where that
+                ///< is fp32
+  std::array<View, 2> moments;  ///< fp32, the extent of `own`
   View gradient;        ///< finished gradient dtype: padded() at stages 0 and 1, else shard()
   View gradient_shard;  ///< this rank's shard of it
   std::vector<View> partials;   ///< fp32, shard(): sums of earlier micro-batch steps

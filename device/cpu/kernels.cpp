@@ -4,9 +4,15 @@
 
 #include <utility>
 
+#include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
 
 namespace zero::cpu {
+namespace {
+
+constexpr std::int64_t kGenerated = 1 << 12;  // elements: a random value takes some 20 ns
+
+}  // namespace
 
 void CpuKernels::convert(Stream& stream, View from, View to) {
   check_convert(from, to);
@@ -20,6 +26,18 @@ void CpuKernels::zero(Stream& stream, View view) {
 
 void CpuKernels::poison(Stream& stream, View view) {
   stream.submit("poison", [view, threads = threads_on(stream)] { cpu::poison(view, threads); });
+}
+
+void CpuKernels::generate(Stream& stream, View to, Source source) {
+  ZERO_CHECK(to.dtype() == DType::fp32, "generate: values are fp32, the destination is {}",
+             name_of(to.dtype()));
+  stream.submit("generate", [to, source = std::move(source), threads = threads_on(stream)] {
+    const std::span<float> out = to.as<float>();
+    parallel_for(threads, to.count(), kGenerated, [&](std::int64_t begin, std::int64_t end) {
+      source(begin,
+             out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+    });
+  });
 }
 
 void CpuKernels::tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) {

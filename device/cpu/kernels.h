@@ -18,6 +18,7 @@ class CpuKernels final : public Kernels {
   void convert(Stream& stream, View from, View to) override;
   void zero(Stream& stream, View view) override;
   void poison(Stream& stream, View view) override;
+  void generate(Stream& stream, View to, Source source) override;
   void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) override;
 
  private:

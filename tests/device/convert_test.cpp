@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "device/cpu/primitives.h"
@@ -156,6 +157,32 @@ TEST(Fills, ZeroAndPoisonEveryByteOnAnyStream) {
       for (std::int64_t i = 0; i < buffer.view().bytes(); ++i) ASSERT_EQ(0, bytes[i]);
     }
   }
+}
+
+TEST(Fills, GenerateAsksForEveryElementOnceWhateverTheThreads) {
+  for (const int threads : {1, 3}) {
+    const auto device = cpu::open({.threads = threads});
+    for (const std::int64_t count : {0, 5, 4096, 20'000}) {
+      const Buffer buffer = device->allocate(count, DType::fp32, MemoryClass::other, "values");
+      device->kernels().zero(device->compute(), buffer.view());
+      device->kernels().generate(device->compute(), buffer.view(),
+                                 [](std::int64_t begin, std::span<float> out) {
+                                   for (float& value : out) value += static_cast<float>(begin++);
+                                 });
+      device->compute().synchronize();
+      const std::span<float> values = buffer.view().as<float>();
+      for (std::int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(values[static_cast<std::size_t>(i)], static_cast<float>(i));
+      }
+    }
+  }
+}
+
+TEST(Fills, GenerateRefusesOtherDtypes) {
+  const auto device = cpu::open();
+  const Buffer buffer = device->allocate(4, DType::bf16, MemoryClass::other, "values");
+  EXPECT_EQ(message_of([&] { device->kernels().generate(device->compute(), buffer.view(), {}); }),
+            "generate: values are fp32, the destination is bf16");
 }
 
 TEST(Fills, PoisonIsNanForFloatsAndLargeForIntegers) {
