@@ -11,7 +11,7 @@
 #include "bench/report.h"
 #include "bench/section.h"
 #include "collectives/backends.h"
-#include "launch/process.h"
+#include "launch/cores.h"
 
 namespace {
 

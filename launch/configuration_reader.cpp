@@ -132,6 +132,7 @@ void ConfigurationReader::take(const Option& option, json value) {
 }
 
 json ConfigurationReader::checked_auto(const Option& option) const {
+  if (option.from_machine) return json();
   static const std::vector<std::string> inferred{
       "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
       "scheduler.params.total_num_steps"};

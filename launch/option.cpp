@@ -75,7 +75,9 @@ std::string canonical_path(std::string_view path) {
 }
 
 std::string expectation(const Option& option) {
-  const std::string or_null = option.fallback == "null" ? " or null" : "";
+  const std::string or_null = option.fallback == "null" ? " or null"
+                              : option.from_machine     ? " or \"auto\""
+                                                        : "";
   switch (option.type) {
     case ValueType::boolean:
       return "true or false" + or_null;

@@ -40,6 +40,7 @@ struct Option {
   double high = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices{};  ///< texts that are allowed; empty: any
   std::vector<std::string> types{};    ///< optimizer or scheduler types it belongs to; empty: all
+  bool from_machine = false;  ///< "auto" is allowed, kept as null, and worked out from the machine
 };
 
 /// Every key the trainer knows, section by section.

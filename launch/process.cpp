@@ -2,14 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/process.h"
 
-#include <fmt/format.h>
 #include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <cstdlib>
-
-#include "base/error.h"
 
 namespace zero {
 namespace {
@@ -56,29 +52,16 @@ SignalWatcher::~SignalWatcher() {
   thread_.join();
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0)
-    return static_cast<int>(std::thread::hardware_concurrency());
-  return CPU_COUNT(&set);
+int local_ranks(int world) {
+  const LaunchedRank launched = launched_rank();
+  return launched.world == world ? launched.local_world : world;
 }
 
-void make_waiting_threads_sleep(char** argv, int threads, int local_world) {
-  if (threads == 1 || threads * local_world <= usable_cores()) return;
+void make_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::execv("/proc/self/exe", argv);
   // Where the program cannot be started anew it runs on as it is, only slower.
-}
-
-std::string binding_warning(int rank, int threads) {
-  const int cores = usable_cores();
-  if (cores >= threads || cores >= static_cast<int>(std::thread::hardware_concurrency())) return "";
-  return fmt::format(
-      "[rank {}] run.threads is {}, but mpirun has bound this rank to {} core(s); start it with "
-      "mpirun --bind-to none",
-      rank, threads, cores);
 }
 
 }  // namespace zero

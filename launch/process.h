@@ -32,16 +32,15 @@ class SignalWatcher {
   std::thread thread_;
 };
 
-/// Cores this process may use.
-int usable_cores();
+/// Ranks on this host of a world of `world`: as the launcher says, or all where it started another
+/// number.
+int local_ranks(int world);
 
-/// Threads that wait must not hold cores that other ranks need. OpenMP reads how its threads wait
-/// before main starts, so where ranks x threads exceed the cores and nobody has chosen, this sets
-/// it and starts the program anew. Returns where nothing is to be done.
-void make_waiting_threads_sleep(char** argv, int threads, int local_world);
-
-/// A warning where `threads` were asked for and fewer cores may be used; empty otherwise.
-std::string binding_warning(int rank, int threads);
+/// Makes OpenMP's waiting threads sleep, for programs whose ranks x threads exceed the cores:
+/// threads that wait must not hold cores that other ranks need. OpenMP reads how its threads wait
+/// before main starts, so where nobody has chosen, this sets it and starts the program anew.
+/// Returns where nothing is to be done.
+void make_waiting_threads_sleep(char** argv);
 
 /// Versions of the program and what it was built with, and the vector instructions it uses here.
 std::string version_text();

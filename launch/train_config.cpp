@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "launch/cores.h"
+#include "launch/process.h"
 
 namespace zero {
 namespace {
@@ -79,7 +81,11 @@ TrainConfig::Data make_data(Configuration& values, const Gpt2Config& model) {
   return data;
 }
 
-TrainConfig::Run make_run(Configuration& values) {
+TrainConfig::Run make_run(Configuration& values, int world) {
+  if (values.is_null("run.threads")) {
+    const ThreadChoice choice = choose_threads(core_facts(local_ranks(world)));
+    values.resolve("run.threads", choice.threads, "auto: " + choice.why);
+  }
   const std::int64_t steps = values.integer("run.steps");
   if (values.is_null("steps_per_print")) {
     values.resolve("steps_per_print", std::max<std::int64_t>(1, steps / 20), "run.steps");
@@ -248,7 +254,7 @@ TrainConfig make_train_config(Configuration values, int world) {
   config.world = world;
   config.model = make_model(values);
   config.data = make_data(values, config.model);
-  config.run = make_run(values);
+  config.run = make_run(values, world);
   config.batch = make_batch(values, world);
   config.engine = make_engine_options(values);
   config.learning_rates = make_rates(values);

@@ -18,6 +18,7 @@
 #include "launch/agree.h"
 #include "launch/batches.h"
 #include "launch/console.h"
+#include "launch/cores.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/trainer.h"
@@ -76,6 +77,17 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   return prepared;
 }
 
+/// Where run.threads was left at its default and cores stay idle: how to use them.
+std::string idle_cores_hint(const TrainConfig& config) {
+  if (config.values.given("run.threads")) return "";
+  const ThreadChoice choice = choose_threads(core_facts(local_ranks(config.world)));
+  if (choice.threads <= config.run.threads) return "";
+  return fmt::format(
+      "run.threads is {}; \"auto\" would use {} ({}). It stays as it is unless asked for: bf16 "
+      "results on AMX depend on it",
+      config.run.threads, choice.threads, choice.why);
+}
+
 /// One run with all it owns. Lives until the process ends where only this rank knows of a failure:
 /// its threads may wait for ranks that will not come.
 class Run {
@@ -87,15 +99,20 @@ class Run {
     prepared_ = prepare_run(flags, communicator_);
     const TrainConfig& config = *prepared_.config;
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
-    const std::string warning = binding_warning(communicator_.rank(), config.run.threads);
-    if (!warning.empty()) console_.line("warning: " + warning);
     device_ = cpu::open({.threads = config.run.threads});
-    trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
-                                                      .batches = *prepared_.batches,
-                                                      .communicator = communicator_,
-                                                      .device = *device_,
-                                                      .console = console_,
-                                                      .log = prepared_.log.get()});
+    const PlacementReport placement =
+        judge_placements(gather_placements(communicator_, *device_, config.run.threads));
+    for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);
+    if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
+    if (const std::string hint = idle_cores_hint(config); !hint.empty()) console_.line(hint);
+    trainer_ =
+        std::make_unique<Trainer>(TrainerParts{.config = config,
+                                               .batches = *prepared_.batches,
+                                               .communicator = communicator_,
+                                               .device = *device_,
+                                               .console = console_,
+                                               .log = prepared_.log.get(),
+                                               .cores_are_shared = !placement.shared.empty()});
     trainer_->run();
   }
 

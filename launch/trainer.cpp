@@ -28,6 +28,7 @@ Trainer::Trainer(const TrainerParts& parts)
       device_(parts.device),
       console_(parts.console),
       log_(parts.log),
+      cores_are_shared_(parts.cores_are_shared),
       planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
                            communicator_.backend())),
       workbench_(config_, communicator_, device_),
@@ -127,10 +128,11 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
   }
   const double mean = trained_seconds_ / static_cast<double>(counted);
   const std::string text =
-      fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left  exposed communication {:.1f} %",
+      fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left  exposed communication{} {:.1f} %",
                   report.step, config_.run.steps, report.loss,
                   count_text(static_cast<double>(config_.tokens_per_step()) / seconds),
                   duration_text(mean * static_cast<double>(config_.run.steps - report.step)),
+                  cores_are_shared_ ? " and waits for a core" : "",
                   100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
   console_.refresh(text);
   const bool due = report.step == 1 || report.step == config_.run.steps ||
@@ -163,7 +165,9 @@ void Trainer::finish() {
          {"memory", memory.json()},
          {"plan_exact", memory.exact},
          {"model_state_bytes", memory.model_state_bytes},
-         {"parameters", workbench_.engine().parameter_count()}});
+         {"parameters", workbench_.engine().parameter_count()},
+         {"threads", config_.run.threads},
+         {"threads_from", config_.values.at("run.threads").source}});
   }
   console_.line(fmt::format("\n{}", memory.table()));
   console_.line(fmt::format("memory is {}; state hash {:016x}",

@@ -22,7 +22,8 @@ struct TrainerParts {
   Communicator& communicator;
   Device& device;
   Console& console;
-  RunLog* log = nullptr;  ///< the first rank's; null elsewhere
+  RunLog* log = nullptr;          ///< the first rank's; null elsewhere
+  bool cores_are_shared = false;  ///< ranks take turns: waiting for others includes that
 };
 
 /// One training run: plan, start, steps, validation, sample, weights, final line. Collective in all
@@ -47,6 +48,7 @@ class Trainer {
   Device& device_;
   Console& console_;
   RunLog* log_;
+  bool cores_are_shared_;
   MemoryByClass planned_;
   Workbench workbench_;
   std::vector<double> losses_;          // of this rank's micro-batches

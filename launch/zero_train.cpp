@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 
+#include "launch/cores.h"
 #include "launch/option.h"
 #include "launch/process.h"
 #include "launch/train_config.h"
@@ -13,13 +14,16 @@
 namespace {
 
 void sleep_where_crowded(const zero::TrainFlags& flags, const zero::LaunchedRank& me, char** argv) {
-  std::int64_t threads = 1;
+  const zero::CoreFacts facts = zero::core_facts(me.local_world);
+  int threads = 1;
   try {
-    threads = zero::Configuration::read(flags.config, flags.overrides).integer("run.threads");
+    const auto values = zero::Configuration::read(flags.config, flags.overrides);
+    threads = values.is_null("run.threads") ? zero::choose_threads(facts).threads
+                                            : static_cast<int>(values.integer("run.threads"));
   } catch (const zero::Error&) {
     return;  // training reads it again, and reports
   }
-  zero::make_waiting_threads_sleep(argv, static_cast<int>(threads), me.local_world);
+  if (threads > 1 && !zero::fits(facts, threads)) zero::make_waiting_threads_sleep(argv);
 }
 
 int run(const zero::TrainFlags& flags, const zero::LaunchedRank& me, int argc, char** argv) {

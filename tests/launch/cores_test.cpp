@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/cores.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "collectives/backends.h"
+#include "launch/cgroup.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST(Cgroups, PlacesAreReadFromBothVersions) {
+  const std::string text =
+      "9:name=systemd:/x\n4:cpu,cpuacct:/jobs/1\n3:cpuset:/set\nnonsense\n0::/user.slice/a:b\n";
+  EXPECT_EQ(cgroup_place(text, "cpu")->controllers, "cpu,cpuacct");
+  EXPECT_EQ(cgroup_place(text, "cpu")->path, "/jobs/1");
+  EXPECT_EQ(cgroup_place(text, "")->path, "/user.slice/a:b");
+  EXPECT_FALSE(cgroup_place(text, "memory"));
+  EXPECT_FALSE(cgroup_place("", ""));
+}
+
+TEST(Cgroups, QuotasAreCores) {
+  EXPECT_EQ(quota_of_cpu_max("150000 100000\n"), 1.5);
+  EXPECT_EQ(quota_of_cpu_max("max 100000\n"), std::nullopt);
+  EXPECT_EQ(quota_of_cpu_max("150000"), std::nullopt);
+  EXPECT_EQ(quota_of_cpu_max("100 0"), std::nullopt);
+  EXPECT_EQ(quota_of_cfs("400000\n", "100000\n"), 4.0);
+  EXPECT_EQ(quota_of_cfs("-1\n", "100000\n"), std::nullopt);
+  EXPECT_EQ(quota_of_cfs("", "100000"), std::nullopt);
+}
+
+class CgroupFiles : public ::testing::Test {
+ protected:
+  void write(const std::string& path, const std::string& text) const {
+    std::filesystem::create_directories(
+        (std::filesystem::path(folder_.path()) / path).parent_path());
+    folder_.write(path, text);
+  }
+  std::optional<double> quota() const { return cpu_quota(folder_.path()); }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(CgroupFiles, TheSmallestQuotaOnTheWayUpCounts) {
+  EXPECT_EQ(quota(), std::nullopt);
+  write("proc/self/cgroup", "0::/a/b\n");
+  EXPECT_EQ(quota(), std::nullopt);
+  write("sys/fs/cgroup/a/b/cpu.max", "max 100000");
+  write("sys/fs/cgroup/a/cpu.max", "300000 100000");
+  EXPECT_EQ(quota(), 3.0);
+  write("sys/fs/cgroup/a/b/cpu.max", "50000 100000");
+  EXPECT_EQ(quota(), 0.5);
+}
+
+TEST_F(CgroupFiles, VersionOneInAContainerHasItsQuotaAtTheMount) {
+  write("proc/self/cgroup", "5:cpu,cpuacct:/of/the/host\n0::/\n");
+  write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "250000\n");
+  write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(quota(), 2.5);
+}
+
+CoreFacts machine(int cores, int ranks) {
+  return {.allowed = cores, .launcher = cores, .physical = cores, .local_ranks = ranks};
+}
+
+TEST(Threads, RanksShareTheCoresOfTheirHost) {
+  EXPECT_EQ(choose_threads(machine(8, 1)).threads, 8);
+  EXPECT_EQ(choose_threads(machine(8, 3)).threads, 2);
+  EXPECT_EQ(choose_threads(machine(2, 8)).threads, 1);
+  EXPECT_EQ(choose_threads(machine(8, 2)).why, "8 cores / 2 rank(s)");
+  CoreFacts hyperthreads = machine(16, 2);
+  hyperthreads.physical = 8;
+  EXPECT_EQ(choose_threads(hyperthreads).threads, 4);
+  EXPECT_EQ(choose_threads(hyperthreads).why, "8 physical cores / 2 rank(s)");
+}
+
+TEST(Threads, AQuotaLimitsAllRanksTogether) {
+  CoreFacts facts = machine(8, 2);
+  facts.quota = 5.0;
+  EXPECT_EQ(choose_threads(facts).threads, 2);
+  EXPECT_EQ(choose_threads(facts).why, "5 cores by control group / 2 rank(s)");
+  EXPECT_TRUE(fits(facts, 2));
+  EXPECT_FALSE(fits(facts, 3));
+  facts.quota = 0.5;
+  EXPECT_EQ(choose_threads(facts).threads, 1);
+  facts.quota = 100.0;
+  EXPECT_EQ(choose_threads(facts).threads, 4);
+}
+
+TEST(Threads, ABoundRankHasItsCoresToItselfOrSharesThemEvenly) {
+  // mpirun --map-by slot:PE=4, two ranks on eight cores.
+  const CoreFacts own{.allowed = 4, .launcher = 8, .physical = 4, .local_ranks = 2};
+  EXPECT_EQ(choose_threads(own).threads, 4);
+  EXPECT_EQ(choose_threads(own).why, "4 cores / 1 rank(s) bound to them");
+  EXPECT_TRUE(fits(own, 4));
+  // --bind-to socket, eight ranks on two sockets of four.
+  const CoreFacts socket{.allowed = 4, .launcher = 8, .physical = 4, .local_ranks = 8};
+  EXPECT_EQ(choose_threads(socket).threads, 1);
+  EXPECT_FALSE(fits(socket, 2));
+  const CoreFacts core{.allowed = 1, .launcher = 8, .physical = 1, .local_ranks = 8};
+  EXPECT_EQ(choose_threads(core).threads, 1);
+}
+
+TEST(Threads, ThisMachineAnswers) {
+  const CoreFacts facts = core_facts(1);
+  EXPECT_GE(facts.allowed, 1);
+  EXPECT_GE(facts.launcher, facts.allowed);
+  EXPECT_GE(facts.physical, 1);
+  EXPECT_LE(facts.physical, facts.allowed);
+  EXPECT_TRUE(fits(facts, 1) || facts.quota.value_or(1) < 1);
+}
+
+RankPlacement on(std::vector<int> cores, int threads, std::int64_t host = 0, double quota = 0) {
+  return {.host = host, .threads = threads, .quota = quota, .cores = std::move(cores)};
+}
+
+TEST(Placements, CoresOfTheirOwnAreFine) {
+  const PlacementReport report =
+      judge_placements({on({0, 1}, 2), on({2, 3}, 2), on({0, 1}, 2, 7), on({2, 3}, 2, 7)});
+  EXPECT_THAT(report.warnings, IsEmpty());
+  EXPECT_EQ(report.shared, "");
+}
+
+TEST(Placements, ThreadsBoundToFewerCoresAreWarnedOfWithTheRemedy) {
+  const PlacementReport report = judge_placements({on({0}, 2), on({1}, 2)});
+  ASSERT_THAT(report.warnings, SizeIs(1));
+  EXPECT_EQ(report.warnings[0],
+            "rank 0 (and 1 more) computes with 2 threads on 1 core(s), to which the launcher has "
+            "bound it: start with mpirun --bind-to none, or --map-by slot:PE=2");
+}
+
+TEST(Placements, MoreThreadsThanCoresAreWarnedOf) {
+  EXPECT_THAT(judge_placements({on({0, 1}, 2), on({0, 1}, 2)}).warnings,
+              ElementsAre(HasSubstr("2 rank(s) with 4 thread(s) in all share 2 core(s); lower "
+                                    "run.threads (\"auto\" fits them)")));
+  EXPECT_THAT(judge_placements({on({0, 1, 2, 3}, 2, 0, 1.5)}).warnings,
+              ElementsAre(HasSubstr("share 1.5 core(s)")));
+  EXPECT_THAT(judge_placements({on({0}, 2)}).warnings, ElementsAre(HasSubstr("--bind-to none")));
+}
+
+TEST(Placements, RanksThatTakeTurnsAreSaidToWaitForCores) {
+  const PlacementReport report = judge_placements({on({0, 1}, 1), on({0, 1}, 1), on({0, 1}, 1)});
+  EXPECT_THAT(report.warnings, IsEmpty());
+  EXPECT_EQ(report.shared,
+            "3 rank(s) with 3 thread(s) in all share 2 core(s): they take turns, so exposed "
+            "communication includes waiting for a core");
+  EXPECT_EQ(judge_placements({on({}, 4)}).shared, "") << "where the system does not say";
+}
+
+TEST(Placements, EveryRankLearnsOfAll) {
+  const int cores = usable_cores();
+  std::mutex mutex;
+  local::run(3, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    const auto ranks = gather_placements(communicator, *device, communicator.rank() + 1);
+    const std::lock_guard lock(mutex);
+    ASSERT_EQ(ranks.size(), 3U);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(ranks[i].threads, static_cast<int>(i) + 1);
+      EXPECT_EQ(ranks[i].host, ranks[0].host);
+      EXPECT_EQ(ranks[i].cores.size(), static_cast<std::size_t>(cores));
+    }
+  });
+}
+
+TEST(Placements, ANarrowedMaskIsSeen) {
+  if (usable_cores() < 2) GTEST_SKIP() << "there is one core";
+  std::thread([] {
+    cpu_set_t set;
+    ASSERT_EQ(::sched_getaffinity(0, sizeof(set), &set), 0);
+    int core = 0;
+    while (!CPU_ISSET(core, &set)) ++core;
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof(set), &set), 0);
+    EXPECT_EQ(usable_cores(), 1);
+    EXPECT_EQ(choose_threads(core_facts(1)).threads, 1);
+  }).join();
+}
+
+}  // namespace
+}  // namespace zero
