@@ -10,10 +10,11 @@ find_package(CLI11 REQUIRED)
 find_package(dnnl REQUIRED)  # 2.6 or newer
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Boost 1.74 REQUIRED)  # headers of Asio and Beast
+list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)
+find_package(SentencePiece REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
-pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 
 set(ZERO_HAVE_MPI OFF)
 if(NOT ZERO_MPI STREQUAL "OFF")

@@ -30,4 +30,4 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/zeroConfig.cmake.in
   ${PROJECT_BINARY_DIR}/zeroConfig.cmake INSTALL_DESTINATION ${ZERO_CMAKE_DIR})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/zeroConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/zeroConfig.cmake ${PROJECT_BINARY_DIR}/zeroConfigVersion.cmake
-  DESTINATION ${ZERO_CMAKE_DIR})
+  ${PROJECT_SOURCE_DIR}/cmake/FindSentencePiece.cmake DESTINATION ${ZERO_CMAKE_DIR})
