@@ -56,6 +56,10 @@ class Communicator {
   virtual int local_size() const = 0;
   /// "local", "mpi", "planning"
   virtual std::string_view backend() const = 0;
+  /// How values travel, for people: "shared memory inside the host"; where a better way was
+  /// refused, why: "MPI messages: rank 3: /proc/71/fd/9 cannot be opened: Permission denied". The
+  /// same on every rank.
+  virtual std::string_view transport() const = 0;
 
   /// After it, slice r of `full` holds rank r's `mine`, on every rank. `mine` has as many elements
   /// as slice rank() and the dtype of `full`; it may be slice rank() itself (in place) and must not

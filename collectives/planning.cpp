@@ -18,6 +18,7 @@ class PlanningCommunicator final : public Communicator {
   int local_rank() const override { return rank_; }
   int local_size() const override { return size_; }
   std::string_view backend() const override { return "planning"; }
+  std::string_view transport() const override { return "nothing moves"; }
 
   // The other ranks' colors are unknown, so the group cannot be: only the trivial splits exist.
   std::unique_ptr<Communicator> split(int color, int key) override {

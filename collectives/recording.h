@@ -54,6 +54,7 @@ class RecordingCommunicator final : public Communicator {
   int local_rank() const override { return inner_.local_rank(); }
   int local_size() const override { return inner_.local_size(); }
   std::string_view backend() const override { return inner_.backend(); }
+  std::string_view transport() const override { return inner_.transport(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return inner_.split(color, key);
   }

@@ -19,6 +19,7 @@ class LocalCommunicator final : public Communicator {
   int local_rank() const override { return rank_; }
   int local_size() const override { return group_->size(); }
   std::string_view backend() const override { return "local"; }
+  std::string_view transport() const override { return "threads of one process"; }
   std::unique_ptr<Communicator> split(int color, int key) override;
   Store& store() override { return group_->store(); }
 

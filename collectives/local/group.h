@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/call.h"
 #include "collectives/in_process_store.h"
-#include "collectives/local/call.h"
 #include "collectives/local/job.h"
 
 namespace zero::local {

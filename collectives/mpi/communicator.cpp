@@ -2,9 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/mpi/communicator.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 
+#include "base/checked_math.h"
 #include "collectives/backends.h"
 #include "collectives/local/communicator.h"
 #include "collectives/mpi/check.h"
@@ -13,12 +17,53 @@
 namespace zero::mpi {
 namespace {
 
+/// Allocations from this size on are shared with the host's ranks; smaller values travel with the
+/// call.
+constexpr std::int64_t kShared = host::Board::kPosted + 1;
+
 // The ranks of `handle` that share this host's memory.
 Group host_group(MPI_Comm handle, int rank) {
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(handle, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host));
   return Group(host);
 }
+
+// Every rank's line of text, in rank order.
+std::vector<std::string> exchange(MPI_Comm handle, int ranks, const std::string& mine) {
+  const auto world = static_cast<std::size_t>(ranks);
+  const int length = narrow<int>(mine.size());
+  std::vector<int> lengths(world);
+  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handle));
+  std::vector<int> begins(world);
+  std::exclusive_scan(lengths.begin(), lengths.end(), begins.begin(), 0);
+  std::string all(static_cast<std::size_t>(begins.back() + lengths.back()), ' ');
+  check_mpi(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(),
+                           MPI_CHAR, handle));
+  std::vector<std::string> lines;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    lines.push_back(all.substr(static_cast<std::size_t>(begins[rank]),
+                               static_cast<std::size_t>(lengths[rank])));
+  }
+  return lines;
+}
+
+/// "all_gather(h.0)", cut where it is long, without a place on the heap.
+class Name {
+ public:
+  Name(Operation operation, std::string_view unit) {
+    add(name_of(operation));
+    add("(");
+    add(unit.substr(0, std::min(unit.size(), text_.size() - length_ - 1)));
+    add(")");
+  }
+  std::string_view view() const { return {text_.data(), length_}; }
+
+ private:
+  void add(std::string_view part) { length_ += part.copy(text_.data() + length_, part.size()); }
+
+  std::array<char, 96> text_;
+  std::size_t length_ = 0;
+};
 
 }  // namespace
 
@@ -29,6 +74,27 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<Session> session, Group group,
   const Group host = host_group(link_->handle(), link_->rank());
   local_rank_ = host.rank();
   local_size_ = host.size();
+  share_memory(options);
+}
+
+void MpiCommunicator::share_memory(const Options& options) {
+  std::string refusal = "they were asked for";
+  if (options.transport == Options::Transport::best) {
+    refusal = "the ranks are on several hosts";
+    int alone = local_size_ == size() ? 1 : 0;
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &alone, 1, MPI_INT, MPI_MIN, link_->handle()));
+    if (alone != 0) {
+      std::string reason;
+      memory_ = session_->memory(size(), reason);
+      auto joined = host::Group::join(
+          memory_, reason, {rank(), size()},
+          [this](const std::string& mine) { return exchange(link_->handle(), size(), mine); });
+      host_ = std::move(joined.group);
+      refusal = joined.refusal;
+    }
+  }
+  transport_ = host_ ? "shared memory inside the host" : "MPI messages: " + refusal;
+  if (!host_) memory_ = nullptr;
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
@@ -38,23 +104,56 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   return std::make_unique<MpiCommunicator>(session_, Group(part), link_->options());
 }
 
-void MpiCommunicator::submit(Stream& stream, Operation operation, const Tag& tag, Work work) {
-  const std::string name = fmt::format("{}({})", name_of(operation), tag.unit);
-  stream.submit(name, [link = link_, who = fmt::format("[rank {}] {}", rank(), name),
-                       work = std::move(work)] { work(*link, who); });
+Buffer MpiCommunicator::allocate(Device& device, std::int64_t count, DType dtype,
+                                 MemoryClass memory_class, std::string_view label) {
+  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
+  if (memory_ && bytes >= kShared && device.name() == "cpu") {
+    if (void* const data = memory_->region().allocate(bytes)) {
+      const auto free = [memory = memory_, bytes](void* place) {
+        memory->region().free(place, bytes);
+      };
+      return {
+          {data, count, dtype, &device}, memory_class, std::string(label), device.ledger(), free};
+    }
+  }
+  return device.allocate(count, dtype, memory_class, label);
+}
+
+template <typename Shared, typename Messages>
+void MpiCommunicator::submit(Stream& stream, Operation operation, const Tag& tag, Shared shared,
+                             Messages messages) {
+  const Name name(operation, tag.unit);
+  if (host_) {
+    stream.submit(name.view(), [host = host_, unit = tag.unit, shared = std::move(shared)] {
+      shared(*host, unit);
+    });
+    return;
+  }
+  stream.submit(
+      name.view(),
+      [link = link_, who = fmt::format("[rank {}] {}({})", rank(), name_of(operation), tag.unit),
+       messages = std::move(messages)] { messages(*link, who); });
 }
 
 void MpiCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
-  submit(stream, Operation::all_gather, tag,
-         [mine, full](Link& link, const std::string& who) { link.all_gather(mine, full, who); });
+  submit(
+      stream, Operation::all_gather, tag,
+      [mine, full](host::Group& host, const std::string& unit) {
+        host.all_gather(mine, full, unit);
+      },
+      [mine, full](Link& link, const std::string& who) { link.all_gather(mine, full, who); });
 }
 
 void MpiCommunicator::do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
                                         View workspace, Stream& stream, const Tag& tag) {
-  submit(stream, Operation::reduce_scatter, tag,
-         [full, epilogue, workspace](Link& link, const std::string& who) {
-           link.reduce_scatter(full, epilogue, workspace, who);
-         });
+  submit(
+      stream, Operation::reduce_scatter, tag,
+      [full, epilogue](host::Group& host, const std::string& unit) {
+        host.reduce_scatter(full, epilogue, unit);
+      },
+      [full, epilogue, workspace](Link& link, const std::string& who) {
+        link.reduce_scatter(full, epilogue, workspace, who);
+      });
 }
 
 std::int64_t MpiCommunicator::do_reduce_scatter_workspace(const Slices& full) const {
@@ -62,24 +161,38 @@ std::int64_t MpiCommunicator::do_reduce_scatter_workspace(const Slices& full) co
 }
 
 void MpiCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
-  submit(stream, Operation::all_reduce, tag,
-         [values, op](Link& link, const std::string& who) { link.all_reduce(values, op, who); });
+  submit(
+      stream, Operation::all_reduce, tag,
+      [values, op](host::Group& host, const std::string& unit) {
+        host.all_reduce(values, op, unit);
+      },
+      [values, op](Link& link, const std::string& who) { link.all_reduce(values, op, who); });
 }
 
 void MpiCommunicator::do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                                     const Tag& tag) {
-  submit(stream, Operation::all_to_all, tag, [send, receive](Link& link, const std::string& who) {
-    link.all_to_all(send, receive, who);
-  });
+  submit(
+      stream, Operation::all_to_all, tag,
+      [send, receive](host::Group& host, const std::string& unit) {
+        host.all_to_all(send, receive, unit);
+      },
+      [send, receive](Link& link, const std::string& who) { link.all_to_all(send, receive, who); });
 }
 
 void MpiCommunicator::do_broadcast(View values, int root, Stream& stream, const Tag& tag) {
-  submit(stream, Operation::broadcast, tag,
-         [values, root](Link& link, const std::string& who) { link.broadcast(values, root, who); });
+  submit(
+      stream, Operation::broadcast, tag,
+      [values, root](host::Group& host, const std::string& unit) {
+        host.broadcast(values, root, unit);
+      },
+      [values, root](Link& link, const std::string& who) { link.broadcast(values, root, who); });
 }
 
 void MpiCommunicator::do_barrier(Stream& stream, const Tag& tag) {
-  submit(stream, Operation::barrier, tag, [](Link& link, const std::string&) { link.barrier(); });
+  submit(
+      stream, Operation::barrier, tag,
+      [](host::Group& host, const std::string& unit) { host.barrier(unit); },
+      [](Link& link, const std::string&) { link.barrier(); });
 }
 
 std::unique_ptr<Communicator> world(int* argc, char*** argv, const Options& options) {

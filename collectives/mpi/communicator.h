@@ -3,14 +3,16 @@
 #pragma once
 
 #include "collectives/communicator.h"
+#include "collectives/host/group.h"
 #include "collectives/mpi/link.h"
 #include "collectives/mpi/store.h"
 
 namespace zero::mpi {
 
 /// One process of a group of MPI processes. Each collective is work on the stream it is given,
-/// which blocks that stream until the messages are through; a stream that is a thread of its own
-/// overlaps them with computation.
+/// which blocks that stream until it is through; a stream that is a thread of its own overlaps it
+/// with computation. Values travel through memory that the ranks share where one host holds them
+/// all and lets them, in MPI messages otherwise.
 class MpiCommunicator final : public Communicator {
  public:
   /// Collective over `group`, which it takes over.
@@ -21,7 +23,11 @@ class MpiCommunicator final : public Communicator {
   int local_rank() const override { return local_rank_; }
   int local_size() const override { return local_size_; }
   std::string_view backend() const override { return "mpi"; }
+  std::string_view transport() const override { return transport_; }
   std::unique_ptr<Communicator> split(int color, int key) override;
+  /// On a CPU device, memory that peers of this host read where it lies.
+  Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
+                  std::string_view label) override;
   Store& store() override { return *store_; }
 
  protected:
@@ -36,11 +42,17 @@ class MpiCommunicator final : public Communicator {
   void do_barrier(Stream& stream, const Tag& tag) override;
 
  private:
-  using Work = std::function<void(Link&, const std::string& who)>;
-  void submit(Stream& stream, Operation operation, const Tag& tag, Work work);
+  void share_memory(const Options& options);
+  /// Submits shared(host::Group&, unit) or messages(Link&, who), by the group's way.
+  template <typename Shared, typename Messages>
+  void submit(Stream& stream, Operation operation, const Tag& tag, Shared shared,
+              Messages messages);
 
   std::shared_ptr<Session> session_;
-  std::shared_ptr<Link> link_;  // shared with queued work
+  std::shared_ptr<Link> link_;            // shared with queued work
+  std::shared_ptr<host::Memory> memory_;  // null where nothing is shared
+  std::shared_ptr<host::Group> host_;     // null where messages travel
+  std::string transport_;
   std::unique_ptr<MpiStore> store_;
   int local_rank_ = 0;
   int local_size_ = 1;

@@ -9,8 +9,13 @@
 
 namespace zero::mpi {
 
-/// How messages are cut. The defaults are right for every run; tests lower the limit.
+/// How values travel. The defaults are right for every run; tests take the other ways.
 struct Options {
+  enum class Transport {
+    best,      ///< shared memory inside a host, where that is possible
+    messages,  ///< MPI messages between all ranks
+  };
+  Transport transport = Transport::best;
   /// Bytes of one message at most: MPI counts are int, so longer slices travel in pieces.
   std::int64_t largest_message = std::int64_t{1} << 29;
 };

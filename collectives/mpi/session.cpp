@@ -81,6 +81,16 @@ Session::~Session() {
   if (owns_mpi_) MPI_Finalize();
 }
 
+std::shared_ptr<host::Memory> Session::memory(int ranks, std::string& reason) {
+  const std::scoped_lock lock(mutex_);
+  try {
+    if (!memory_) memory_ = std::make_shared<host::Memory>(ranks);
+  } catch (const Error& error) {
+    reason = error.what();
+  }
+  return memory_;
+}
+
 void Session::retire(std::unique_ptr<Mailbox> mailbox) {
   const std::scoped_lock lock(mutex_);
   retired_.push_back(std::move(mailbox));

@@ -6,7 +6,10 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
+
+#include "collectives/host/memory.h"
 
 namespace zero::mpi {
 
@@ -27,6 +30,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  /// The memory that this process shares with the `ranks` of its host, made on the first call;
+  /// null where the system refuses it, which sets `reason`.
+  std::shared_ptr<host::Memory> memory(int ranks, std::string& reason);
+
   void retire(std::unique_ptr<Mailbox> mailbox);
 
  private:
@@ -35,6 +42,7 @@ class Session {
   bool owns_mpi_ = false;
   int exceptions_ = 0;  // in flight when this was made
   std::mutex mutex_;
+  std::shared_ptr<host::Memory> memory_;
   std::vector<std::unique_ptr<Mailbox>> retired_;
 };
 

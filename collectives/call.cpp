@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/local/call.h"
+#include "collectives/call.h"
 
-namespace zero::local {
+namespace zero {
 namespace {
 
 std::optional<std::string> pairwise_mismatch(const Call& mine, int me, const Call& theirs,
@@ -40,4 +40,4 @@ std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs
   return std::nullopt;
 }
 
-}  // namespace zero::local
+}  // namespace zero

@@ -9,9 +9,7 @@
 
 #include "collectives/communicator.h"
 
-namespace zero::local {
-
-class Group;
+namespace zero {
 
 /// What one rank brings to a meeting: what must agree with its peers, and the memory they may read
 /// until the meeting ends.
@@ -32,4 +30,4 @@ struct Call {
 /// where they agree. Symmetric: both find something, or neither.
 std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs, int them);
 
-}  // namespace zero::local
+}  // namespace zero

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/host/group.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/checked_math.h"
+
+namespace zero::host {
+namespace {
+
+constexpr char kRefused = '!';  // begins a line that says why not
+
+// Runs `work`, which gives a line; an error becomes a refusal.
+template <typename Work>
+std::string attempt(Work work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    return kRefused + std::string(error.what());
+  }
+}
+
+// The first refusal among the ranks' lines, for people; "" when all went well.
+std::string refusal_in(const std::vector<std::string>& lines) {
+  const auto refused = std::ranges::find_if(lines, [](const auto& l) { return l[0] == kRefused; });
+  if (refused == lines.end()) return "";
+  return fmt::format("rank {}: {}", refused - lines.begin(), refused->substr(1));
+}
+
+Descriptor opened(const std::string& path) {
+  Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  ZERO_CHECK(file.get() >= 0, "{} cannot be opened: {}", path, std::strerror(errno));
+  return file;
+}
+
+// Mixes a word into a hash (multiplication and shift of MurmurHash3's finaliser).
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
+  hash = (hash ^ word) * 0xff51afd7ed558ccdULL;
+  return hash ^ (hash >> 33);
+}
+
+// Half a megabyte, or a vector of the largest elements for each rank.
+std::int64_t half_for(int ranks) {
+  return round_up(std::max<std::int64_t>(512 << 10, std::int64_t{ranks} * kNormBlock * 8), kPage);
+}
+
+}  // namespace
+
+// Rank 0 makes the board; once all have mapped it, it needs no descriptor any more.
+Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::string& reason,
+                          Seat seat, const Exchange& exchange) {
+  const auto invitations = exchange(memory ? memory->invitation() : kRefused + reason);
+  if (auto refusal = refusal_in(invitations); !refusal.empty()) return {nullptr, refusal};
+  std::vector<std::shared_ptr<Peer>> peers(invitations.size());
+  std::optional<Descriptor> file;
+  auto lines = exchange(attempt([&] {
+    for (int rank = 0; rank < seat.size; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      if (rank != seat.rank) peers[at] = memory->meet(invitations[at]);
+    }
+    if (seat.rank != 0) return std::string("-");
+    file.emplace(anonymous_file("zero board", Board::bytes_for(seat.size)));
+    return fmt::format("/proc/{}/fd/{}", this_process().id, file->get());
+  }));
+  if (auto refusal = refusal_in(lines); !refusal.empty()) return {nullptr, refusal};
+  std::optional<Board> board;
+  lines = exchange(attempt([&] {
+    if (seat.rank != 0) file.emplace(opened(lines[0]));
+    board.emplace(file->get(), seat.size);
+    return usable_cores();
+  }));
+  if (auto refusal = refusal_in(lines); !refusal.empty()) return {nullptr, refusal};
+  std::unique_ptr<Group> group(
+      new Group(memory, std::move(peers), std::move(*board), seat, Patience(lines)));
+  for (const std::string& line : exchange(group->staging_offset())) {
+    group->stagings_.push_back(std::stoll(line));
+  }
+  return {std::move(group), ""};
+}
+
+Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
+             Seat seat, Patience patience)
+    : memory_(std::move(memory)),
+      peers_(std::move(peers)),
+      board_(std::move(board)),
+      seat_(seat),
+      patience_(patience),
+      half_(half_for(seat.size)),
+      staging_(static_cast<std::byte*>(memory_->region().allocate(2 * half_))) {
+  ZERO_CHECK(staging_ != nullptr,
+             "[rank {}] no room for {} bytes of staging in a region of {} bytes", seat.rank,
+             2 * half_, memory_->region().capacity());
+}
+
+Group::~Group() {
+  board_.leave(seat_.rank);
+  memory_->region().free(staging_, 2 * half_);
+}
+
+// Posts what this rank gives and waits for all to have done so.
+void Group::open(const Offer& offer) {
+  board_.turn();
+  Notice& notice = board_.notice(seat_.rank);
+  std::uint64_t agreement = mixed(
+      static_cast<std::uint64_t>(offer.operation),
+      static_cast<std::uint64_t>(offer.dtype) << 32U | static_cast<std::uint32_t>(offer.detail));
+  for (const char c : offer.unit) agreement = mixed(agreement, static_cast<unsigned char>(c));
+  for (const auto& [begin, count] : offer.counts) {
+    agreement = mixed(agreement, static_cast<std::uint64_t>(count));
+  }
+  notice.agreement = agreement;
+  notice.reach = post(offer, notice);
+  pass(offer);
+  if (!agreed()) explain(offer);
+  way_ = Reach::posted;
+  for (int rank = 0; rank < seat_.size; ++rank) {
+    way_ = std::max(way_, board_.notice(rank).reach);
+  }
+  if (offer.receive != nullptr) check_pairs(offer);
+}
+
+// Fills in this rank's notice; its values too where they fit.
+Reach Group::post(const Offer& offer, Notice& notice) {
+  const std::int64_t element = size_of(offer.dtype);
+  std::byte* const body = board_.body(seat_.rank);
+  if (offer.slices == nullptr) {
+    const std::int64_t bytes = offer.whole.bytes();
+    if (bytes <= Board::kPosted) {
+      if (bytes > 0) std::memcpy(body, offer.whole.data(), static_cast<std::size_t>(bytes));
+      return Reach::posted;
+    }
+    notice.offset = memory_->region().offset_of(offer.whole.data(), bytes);
+    return notice.offset < 0 ? Reach::staged : Reach::direct;
+  }
+  const View& buffer = offer.slices->buffer;
+  const std::int64_t start = memory_->region().offset_of(buffer.data(), buffer.bytes());
+  const std::int64_t table_bytes = seat_.size * static_cast<std::int64_t>(sizeof(Entry));
+  const bool posted = offer.slices->total() * element <= Board::kPosted;
+  std::int64_t at = table_bytes;
+  for (int rank = 0; rank < seat_.size; ++rank) {
+    const auto [begin, count] = offer.slices->ranges[static_cast<std::size_t>(rank)];
+    Entry& entry = table(seat_.rank)[rank];
+    entry = {posted ? at : start + begin * element, count, 0};
+    if (offer.receive != nullptr) entry.expected = offer.receive->of(rank).count();
+    if (!posted || count == 0) continue;
+    const auto* const from = static_cast<const std::byte*>(buffer.data()) + begin * element;
+    std::memcpy(body + at, from, static_cast<std::size_t>(count * element));
+    at += count * element;
+  }
+  if (posted) return Reach::posted;
+  return start < 0 ? Reach::staged : Reach::direct;
+}
+
+void Group::pass(const Offer& offer) {
+  if (board_.failed()) throw_failure(offer);
+  if (board_.arrive()) return;
+  const auto came = [this] { return board_.all_came(); };
+  if (patience_.outlasts(came)) return;
+  constexpr int kSleepsBetweenChecks = 4;  // a second; one that fails has time to say why
+  for (int sleeps = 1; !came(); ++sleeps) {
+    if (board_.failed()) throw_failure(offer);
+    board_.sleep();
+    if (sleeps % kSleepsBetweenChecks == 0) check_peers(offer);
+  }
+}
+
+std::string Group::staging_offset() const {
+  return std::to_string(memory_->region().offset_of(staging_, 2 * half_));
+}
+
+// Copies elements [begin, begin + count) of each slice to one half of the staging area.
+void Group::stage(const Offer& offer, std::int64_t begin, std::int64_t count) {
+  part_begin_ = begin;
+  part_count_ = count;
+  part_half_ = 1 - part_half_;
+  if (board_.notice(seat_.rank).reach != Reach::staged) return;
+  const std::int64_t element = size_of(offer.dtype);
+  std::byte* to = staging_ + part_half_ * half_;
+  const int views = offer.slices != nullptr ? seat_.size : 1;
+  for (int i = 0; i < views; ++i, to += count * element) {
+    const View view = offer.slices != nullptr ? offer.slices->of(i) : offer.whole;
+    const std::int64_t there = std::clamp<std::int64_t>(view.count() - begin, 0, count);
+    if (there == 0 || i == (offer.slices != nullptr ? seat_.rank : -1)) continue;
+    std::memcpy(to, view.slice(begin, there).data(), static_cast<std::size_t>(there * element));
+  }
+}
+
+std::byte* Group::staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes) {
+  if (rank == seat_.rank) return staging_ + half * half_ + offset;
+  const auto at = static_cast<std::size_t>(rank);
+  return const_cast<std::byte*>(
+      memory_->read(*peers_[at], stagings_[at] + half * half_ + offset, bytes));
+}
+
+View Group::part(const Offer& offer, int peer, std::int64_t begin, std::int64_t count) {
+  const DType dtype = offer.dtype;
+  if (peer == seat_.rank) {
+    return (offer.slices != nullptr ? offer.slices->of(peer) : offer.whole).slice(begin, count);
+  }
+  const std::int64_t element = size_of(dtype);
+  const std::int64_t bytes = count * element;
+  const Notice& notice = board_.notice(peer);
+  const Entry* const entry = offer.slices != nullptr ? table(peer) + seat_.rank : nullptr;
+  const std::byte* data = nullptr;
+  if (notice.reach == Reach::posted) {
+    data = board_.body(peer) + (entry != nullptr ? entry->offset : 0) + begin * element;
+  } else if (notice.reach == Reach::direct) {
+    const std::int64_t start = entry != nullptr ? entry->offset : notice.offset;
+    data = memory_->read(*peers_[static_cast<std::size_t>(peer)], start + begin * element, bytes);
+  } else {
+    const std::int64_t skipped = offer.index(seat_.rank) * part_count_ + begin - part_begin_;
+    data = staging_of(peer, part_half_, skipped * element, bytes);
+  }
+  return {const_cast<std::byte*>(data), count, dtype, nullptr};
+}
+
+}  // namespace zero::host

@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/call.h"
+#include "collectives/host/board.h"
+#include "collectives/host/memory.h"
+#include "collectives/host/patience.h"
+
+namespace zero::host {
+
+/// Processes of one host that do collectives by reading each other's memory. In each call every
+/// rank posts a notice (what it calls, where its values lie), all meet, and each reads what it
+/// needs from its peers; where values lie in the peers' own memory they meet once more, after which
+/// all may be overwritten. Values that fit the board travel with the notice, in one meeting; values
+/// outside a Region are copied to a staging area part by part. Calls that disagree, a rank that
+/// fails and a process that ends are errors on every rank, and the end of the group. Blocks the
+/// caller; one thread at a time.
+class Group {
+ public:
+  /// Gives every rank's line of text, in rank order. Collective.
+  using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+  /// Either a group or, the same on all ranks, why there is none.
+  struct Joined {
+    std::unique_ptr<Group> group;
+    std::string refusal;
+  };
+  struct Seat {
+    int rank = 0;
+    int size = 1;
+  };
+  /// Rank `seat` of a group; collective through `exchange`. `memory` may be null, for `reason`.
+  static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason, Seat seat,
+                     const Exchange& exchange);
+
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  // As in Communicator, on memory of this process, at once.
+  void all_gather(View mine, const Slices& full, std::string_view unit);
+  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, std::string_view unit);
+  void all_reduce(View values, ReduceOp op, std::string_view unit);
+  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit);
+  void broadcast(View values, int root, std::string_view unit);
+  void barrier(std::string_view unit);
+
+ private:
+  /// One call of this rank: what it is, what must agree, and what it gives: one view for everybody,
+  /// or a slice for each rank.
+  struct Offer {
+    Operation operation = Operation::barrier;
+    std::string_view unit;
+    DType dtype = DType::fp32;
+    int detail = 0;  ///< the ReduceOp, the root
+    std::span<const Slices::Range> counts{};
+    View whole{};
+    const Slices* slices = nullptr;
+    const Slices* receive = nullptr;  ///< all_to_all alone, which agrees pairwise
+
+    int index(int rank) const { return slices != nullptr ? rank : 0; }
+  };
+  /// A row of a notice's table, for calls with a slice for each rank.
+  struct Entry {
+    std::int64_t offset = 0;    ///< posted: in the notice's body; direct: in the region
+    std::int64_t count = 0;     ///< elements
+    std::int64_t expected = 0;  ///< of that rank, in all_to_all
+  };
+
+  Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
+        Seat seat, Patience patience);
+
+  /// Opens the call and runs `body`; when that throws, the group has failed.
+  template <typename Body>
+  void guarded(const Offer& offer, Body body);
+  /// Runs body(begin, count) for ranges that cover the longest slice, while they can be read.
+  template <typename Body>
+  void in_parts(const Offer& offer, Body body);
+
+  void open(const Offer& offer);
+  void pass(const Offer& offer);
+  Reach post(const Offer& offer, Notice& notice);
+  void stage(const Offer& offer, std::int64_t begin, std::int64_t count);
+  Entry* table(int rank) const { return reinterpret_cast<Entry*>(board_.body(rank)); }
+  std::int64_t longest(const Offer& offer) const;
+
+  /// Elements [begin, begin + count) of what `peer` gives this rank, readable now.
+  View part(const Offer& offer, int peer, std::int64_t begin, std::int64_t count);
+  void copy_part(const Offer& offer, int peer, std::int64_t begin, View to);
+  void copy_slices(const Offer& offer, const Slices& to, std::int64_t begin, std::int64_t count);
+  void reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std::int64_t begin,
+                   std::int64_t count);
+  void all_reduce_posted(const Offer& offer, ReduceOp op);
+  void all_reduce_direct(const Offer& offer, ReduceOp op);
+  void all_reduce_staged(const Offer& offer, ReduceOp op);
+  std::string staging_offset() const;
+  std::byte* staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes);
+
+  // The unhappy end (mismatch.cpp).
+  std::string who(const Offer& offer) const;
+  Call call_of(const Offer& offer) const;
+  bool agreed() const;
+  [[noreturn]] void explain(const Offer& offer);
+  void check_pairs(const Offer& offer) const;
+  [[noreturn]] void throw_failure(const Offer& offer) const;
+  void check_peers(const Offer& offer) const;
+
+  std::shared_ptr<Memory> memory_;
+  std::vector<std::shared_ptr<Peer>> peers_;  // null for this rank
+  Board board_;
+  Seat seat_;
+  Patience patience_;
+  std::int64_t half_;                   // bytes of half a staging area
+  std::byte* staging_;                  // two halves, in the region
+  std::vector<std::int64_t> stagings_;  // offsets, of all ranks
+  Reach way_ = Reach::posted;           // the farthest reach of any rank, in this call
+  std::int64_t part_begin_ = 0;         // staged: elements of each slice in the current half
+  std::int64_t part_count_ = 0;
+  int part_half_ = 0;
+};
+
+}  // namespace zero::host

@@ -1,0 +1,258 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/combine.h"
+#include "collectives/host/group.h"
+#include "device/cpu/primitives.h"
+
+namespace zero::host {
+namespace {
+
+/// Bytes that are copied between two looks at how much of the peers' memory is mapped.
+constexpr std::int64_t kCopied = std::int64_t{4} << 20;
+/// Bytes of values that all_reduce combines before they are copied, so that the copies find the
+/// sums in a cache.
+constexpr std::int64_t kReduced = std::int64_t{8} << 20;
+
+void copy(View from, View to) {
+  if (!to.empty() && from.data() != to.data()) {
+    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.bytes()));
+  }
+}
+
+// Rank r's share when `values` is cut into nearly equal parts.
+View share(View values, int rank, int world) {
+  const std::int64_t begin = values.count() * rank / world;
+  return values.slice(begin, values.count() * (rank + 1) / world - begin);
+}
+
+// combine(), by the vector kernel where that has the same meaning.
+void combine_quickly(ReduceOp op, std::span<const View> inputs, View to) {
+  if (op == ReduceOp::sum && to.dtype() == DType::fp32 && to.count() > kNormBlock) {
+    cpu::tree_reduce(inputs, {.addends = {}, .destination = to, .norm = nullptr});
+  } else {
+    combine(op, inputs, to);
+  }
+}
+
+}  // namespace
+
+template <typename Body>
+void Group::guarded(const Offer& offer, Body body) {
+  try {
+    open(offer);
+    body();
+  } catch (const std::exception& error) {
+    const std::string_view what = error.what();
+    board_.fail(what.starts_with("[rank ") ? std::string(what)
+                                           : fmt::format("{}: {}", who(offer), what));
+    throw;
+  }
+}
+
+template <typename Body>
+void Group::in_parts(const Offer& offer, Body body) {
+  const std::int64_t all = longest(offer);
+  if (way_ != Reach::staged) {
+    body(0, all);
+    if (way_ == Reach::direct) pass(offer);
+    return;
+  }
+  const int views = offer.slices != nullptr ? seat_.size : 1;
+  const std::int64_t most = half_ / (size_of(offer.dtype) * views) / kNormBlock * kNormBlock;
+  for (std::int64_t begin = 0; begin < all; begin += most) {
+    const std::int64_t count = std::min(most, all - begin);
+    stage(offer, begin, count);
+    pass(offer);
+    body(begin, count);
+  }
+  pass(offer);
+}
+
+std::int64_t Group::longest(const Offer& offer) const {
+  std::int64_t most = 0;
+  for (const auto& [begin, count] : offer.counts) most = std::max(most, count);
+  for (int from = 0; offer.receive != nullptr && from < seat_.size; ++from) {
+    for (int to = 0; to < seat_.size; ++to) most = std::max(most, table(from)[to].count);
+  }
+  return most;
+}
+
+void Group::copy_part(const Offer& offer, int peer, std::int64_t begin, View to) {
+  const std::int64_t block = kCopied / size_of(offer.dtype);
+  for (std::int64_t at = 0; at < to.count(); at += block) {
+    const std::int64_t count = std::min(block, to.count() - at);
+    copy(part(offer, peer, begin + at, count), to.slice(at, count));
+    if (way_ != Reach::posted) memory_->relieve();
+  }
+}
+
+// Each rank begins with its neighbour, so that no rank's memory is everybody's first.
+void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin,
+                        std::int64_t count) {
+  for (int step = 0; step < seat_.size; ++step) {
+    const int peer = (seat_.rank + step) % seat_.size;
+    const View slice = to.of(peer);
+    const std::int64_t there = std::clamp<std::int64_t>(slice.count() - begin, 0, count);
+    if (there > 0) copy_part(offer, peer, begin, slice.slice(begin, there));
+  }
+}
+
+void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
+  const Offer offer{.operation = Operation::all_gather,
+                    .unit = unit,
+                    .dtype = mine.dtype(),
+                    .counts = full.ranges,
+                    .whole = mine};
+  guarded(offer, [&] {
+    in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
+      copy_slices(offer, full, begin, count);
+    });
+  });
+}
+
+void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
+                           std::string_view unit) {
+  const Offer offer{.operation = Operation::reduce_scatter,
+                    .unit = unit,
+                    .dtype = full.buffer.dtype(),
+                    .counts = full.ranges,
+                    .slices = &full};
+  guarded(offer, [&] {
+    in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
+      const std::int64_t own = epilogue.destination.count();
+      reduce_part(offer, epilogue, begin, std::clamp<std::int64_t>(own - begin, 0, count));
+    });
+  });
+}
+
+// In blocks, so that what is mapped of the peers' memory stays within its budget.
+void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std::int64_t begin,
+                        std::int64_t count) {
+  const std::int64_t readers = std::max(1, seat_.size - 1);
+  const std::int64_t block = std::max<std::int64_t>(64 << 10, Memory::kResident / readers) /
+                             size_of(offer.dtype) / kNormBlock * kNormBlock;
+  std::vector<View> inputs(static_cast<std::size_t>(seat_.size));
+  for (std::int64_t at = begin; at < begin + count; at += block) {
+    const std::int64_t length = std::min(block, begin + count - at);
+    for (int peer = 0; peer < seat_.size; ++peer) {
+      inputs[static_cast<std::size_t>(peer)] = part(offer, peer, at, length);
+    }
+    ReduceEpilogue piece{{}, epilogue.destination.slice(at, length), epilogue.norm};
+    for (const View& addend : epilogue.addends) piece.addends.push_back(addend.slice(at, length));
+    cpu::tree_reduce(inputs, piece);
+    if (way_ != Reach::posted) memory_->relieve();
+  }
+}
+
+void Group::all_reduce(View values, ReduceOp op, std::string_view unit) {
+  const Slices::Range all{0, values.count()};
+  const Offer offer{.operation = Operation::all_reduce,
+                    .unit = unit,
+                    .dtype = values.dtype(),
+                    .detail = static_cast<int>(op),
+                    .counts = {&all, 1},
+                    .whole = values};
+  guarded(offer, [&] {
+    if (way_ == Reach::posted) return all_reduce_posted(offer, op);
+    if (way_ == Reach::direct) return all_reduce_direct(offer, op);
+    all_reduce_staged(offer, op);
+  });
+}
+
+// Every rank combines all values.
+void Group::all_reduce_posted(const Offer& offer, ReduceOp op) {
+  std::vector<View> inputs(static_cast<std::size_t>(seat_.size));
+  for (int peer = 0; peer < seat_.size; ++peer) {
+    inputs[static_cast<std::size_t>(peer)] = part(offer, peer, 0, offer.whole.count());
+  }
+  combine_quickly(op, inputs, offer.whole);
+}
+
+// Block by block each rank combines one share in place, then copies the others' from their owners.
+// A rank's own share is read by nobody else before they meet.
+void Group::all_reduce_direct(const Offer& offer, ReduceOp op) {
+  const std::int64_t block = kReduced / size_of(offer.dtype);
+  const int world = seat_.size;
+  std::vector<View> inputs(static_cast<std::size_t>(world));
+  for (std::int64_t begin = 0; begin < offer.whole.count(); begin += block) {
+    const View values = offer.whole.slice(begin, std::min(block, offer.whole.count() - begin));
+    const auto begin_of = [&](int rank) { return begin + values.count() * rank / world; };
+    const View own = share(values, seat_.rank, world);
+    for (int peer = 0; peer < world; ++peer) {
+      inputs[static_cast<std::size_t>(peer)] = part(offer, peer, begin_of(seat_.rank), own.count());
+    }
+    if (!own.empty()) combine_quickly(op, inputs, own);
+    memory_->relieve();
+    pass(offer);
+    for (int step = 1; step < world; ++step) {
+      const int peer = (seat_.rank + step) % world;
+      copy_part(offer, peer, begin_of(peer), share(values, peer, world));
+    }
+  }
+  pass(offer);
+}
+
+// Values go to one half of the staging area, combined shares to the other.
+void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
+  const std::int64_t element = size_of(offer.dtype);
+  const std::int64_t block = half_ / element;
+  const int world = seat_.size;
+  std::vector<View> inputs(static_cast<std::size_t>(world));
+  for (std::int64_t begin = 0; begin < offer.whole.count(); begin += block) {
+    const View values = offer.whole.slice(begin, std::min(block, offer.whole.count() - begin));
+    const auto staged = [&](int owner, int half, int rank) {
+      const View there = share(values, rank, world);
+      const std::int64_t offset = values.count() * rank / world * element;
+      return View(staging_of(owner, half, offset, std::max<std::int64_t>(1, there.bytes())),
+                  there.count(), offer.dtype, nullptr);
+    };
+    std::memcpy(staging_, values.data(), static_cast<std::size_t>(values.bytes()));
+    pass(offer);
+    for (int peer = 0; peer < world; ++peer) {
+      inputs[static_cast<std::size_t>(peer)] = staged(peer, 0, seat_.rank);
+    }
+    combine_quickly(op, inputs, staged(seat_.rank, 1, seat_.rank));
+    pass(offer);
+    for (int peer = 0; peer < world; ++peer)
+      copy(staged(peer, 1, peer), share(values, peer, world));
+    memory_->relieve();
+  }
+  pass(offer);
+}
+
+void Group::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
+  const Offer offer{.operation = Operation::all_to_all,
+                    .unit = unit,
+                    .dtype = send.buffer.dtype(),
+                    .slices = &send,
+                    .receive = &receive};
+  guarded(offer, [&] {
+    in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
+      copy_slices(offer, receive, begin, count);
+    });
+  });
+}
+
+void Group::broadcast(View values, int root, std::string_view unit) {
+  const Slices::Range all{0, values.count()};
+  const Offer offer{.operation = Operation::broadcast,
+                    .unit = unit,
+                    .dtype = values.dtype(),
+                    .detail = root,
+                    .counts = {&all, 1},
+                    .whole = seat_.rank == root ? values : values.slice(0, 0)};
+  guarded(offer, [&] {
+    in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
+      if (seat_.rank != root) copy_part(offer, root, begin, values.slice(begin, count));
+    });
+  });
+}
+
+void Group::barrier(std::string_view unit) {
+  guarded({.operation = Operation::barrier, .unit = unit}, [] {});
+}
+
+}  // namespace zero::host

@@ -1,0 +1,22 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace zero::host {
+
+/// A process of this host, told from a later one that got the same number by its start.
+struct Process {
+  int id = 0;
+  std::uint64_t start = 0;  ///< clock ticks after boot
+};
+
+Process this_process();
+/// Whether the process is gone: ended, waiting to be reaped, or replaced by another.
+bool ended(const Process& process);
+/// Names the space in which process numbers have a meaning.
+std::string process_namespace();
+
+}  // namespace zero::host

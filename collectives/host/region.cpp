@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/host/region.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+
+namespace zero::host {
+namespace {
+
+// Linux 6.1: makes huge pages of a range now, whatever the system's setting for shared memory. The
+// headers of older systems do not have it.
+constexpr int kCollapse = 25;
+
+std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
+
+// Touches a page of each huge page, then asks for the whole: as fast as a private huge page's first
+// touch, where faults one by one cost three times as much. Hints: without them all is the same.
+void make_huge(std::byte* data, std::int64_t bytes) {
+  if (madvise(data, size(bytes), MADV_HUGEPAGE) != 0) return;
+  for (std::int64_t at = 0; at < bytes; at += kHugePage) {
+    *reinterpret_cast<volatile std::byte*>(data + at) = std::byte{};
+  }
+  madvise(data, size(bytes), kCollapse);
+}
+
+}  // namespace
+
+Span::Span(int descriptor, std::int64_t bytes, int protection) : bytes_(bytes) {
+  const std::int64_t reserved = bytes + kHugePage;
+  void* const space =
+      mmap(nullptr, size(reserved), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ZERO_CHECK(space != MAP_FAILED, "no address space for {} bytes: {}", reserved,
+             std::strerror(errno));
+  auto* const start = static_cast<std::byte*>(space);
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(start));
+  const std::int64_t before = round_up(address, kHugePage) - address;
+  if (before > 0) munmap(start, size(before));
+  munmap(start + before + bytes, size(kHugePage - before));
+  data_ = start + before;
+  if (mmap(data_, size(bytes), protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, descriptor, 0) ==
+      MAP_FAILED) {
+    const int code = errno;
+    munmap(data_, size(bytes));
+    fail("{} bytes cannot be mapped: {}", bytes, std::strerror(code));
+  }
+  madvise(data_, size(bytes), MADV_DONTDUMP);  // mostly holes, and each process's once
+}
+
+Span::Span(Span&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Span::~Span() {
+  if (data_ != nullptr) munmap(data_, size(bytes_));
+}
+
+Descriptor::Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
+
+Descriptor::~Descriptor() {
+  if (value_ >= 0) close(value_);
+}
+
+Descriptor anonymous_file(const char* name, std::int64_t bytes) {
+  Descriptor file(memfd_create(name, MFD_CLOEXEC));
+  ZERO_CHECK(file.get() >= 0, "memfd_create: {}", std::strerror(errno));
+  rlimit largest{};
+  getrlimit(RLIMIT_FSIZE, &largest);  // beyond it a signal would end the process
+  ZERO_CHECK(largest.rlim_cur == RLIM_INFINITY || size(bytes) <= largest.rlim_cur,
+             "files are limited to {} bytes (ulimit -f), {} are needed", largest.rlim_cur, bytes);
+  ZERO_CHECK(ftruncate(file.get(), bytes) == 0, "ftruncate to {} bytes: {}", bytes,
+             std::strerror(errno));
+  return file;
+}
+
+Region::Region(std::int64_t capacity)
+    : file_(anonymous_file("zero", capacity)),
+      span_(file_.get(), capacity, PROT_READ | PROT_WRITE),
+      free_{{0, capacity}} {
+  madvise(span_.data(), size(capacity), MADV_NOHUGEPAGE);  // but for allocations that fill them
+}
+
+void* Region::allocate(std::int64_t bytes) {
+  if (bytes > capacity()) return nullptr;
+  const bool large = bytes >= kHugePage;
+  const std::scoped_lock lock(mutex_);
+  const std::int64_t begin = take(round_up(bytes, kPage), large ? kHugePage : kPage);
+  if (begin < 0) return nullptr;
+  std::byte* const data = span_.data() + begin;
+  if (large) make_huge(data, bytes / kHugePage * kHugePage);
+  return data;
+}
+
+void Region::free(void* data, std::int64_t bytes) noexcept {
+  const std::int64_t begin = static_cast<std::byte*>(data) - span_.data();
+  const std::int64_t length = round_up(bytes, kPage);
+  const std::scoped_lock lock(mutex_);
+  fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, length);
+  madvise(data, size(length), MADV_NOHUGEPAGE);
+  try {
+    give_back(begin, length);
+  } catch (const std::bad_alloc&) {
+    return;  // the range is lost: address space, no memory
+  }
+}
+
+std::int64_t Region::offset_of(const void* data, std::int64_t bytes) const {
+  const std::int64_t begin = static_cast<const std::byte*>(data) - span_.data();
+  return begin >= 0 && begin <= capacity() - bytes ? begin : -1;
+}
+
+// The first range with room.
+std::int64_t Region::take(std::int64_t bytes, std::int64_t alignment) {
+  for (auto range = free_.begin(); range != free_.end(); ++range) {
+    const auto [begin, length] = *range;
+    const std::int64_t start = round_up(begin, alignment);
+    const std::int64_t before = start - begin;
+    const std::int64_t after = length - before - bytes;
+    if (after < 0) continue;
+    free_.erase(range);
+    if (before > 0) free_.emplace(begin, before);
+    if (after > 0) free_.emplace(start + bytes, after);
+    return start;
+  }
+  return -1;
+}
+
+void Region::give_back(std::int64_t begin, std::int64_t bytes) {
+  const auto next = free_.lower_bound(begin);
+  const auto left = next == free_.begin() ? free_.end() : std::prev(next);
+  std::int64_t end = begin + bytes;
+  if (next != free_.end() && next->first == end) {
+    end += next->second;
+    free_.erase(next);
+  }
+  if (left != free_.end() && left->first + left->second == begin) {
+    left->second = end - left->first;
+  } else {
+    free_.emplace(begin, end - begin);
+  }
+}
+
+}  // namespace zero::host
