@@ -86,10 +86,10 @@ bool Group::agreed() const {
 
 // All ranks see that they do not agree, so all come to tell each other what they called.
 void Group::explain(const Offer& offer) {
-  const Call mine = call_of(offer);
   board_.turn();
-  write(mine, board_.body(seat_.rank), board_.body_bytes());
+  write(call_of(offer), board_.body(seat_.rank), board_.body_bytes());
   pass(offer);
+  const Call mine = read(board_.body(seat_.rank));  // cut as theirs are
   for (int rank = 0; rank < seat_.size; ++rank) {
     const auto message = mismatch(mine, seat_.rank, read(board_.body(rank)), rank);
     if (message) throw Error(*message);

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong under mpirun, one case a run: mpi_failures CASE
+#include <csignal>
 #include <cstdio>
 #include <string>
 
@@ -68,8 +69,8 @@ void single_threaded(int* argc, char*** argv) {
 }
 
 // Rank 1 believes in another layout: everybody is told of a message that does not fit.
-void lengths(int* argc, char*** argv) {
-  const auto world = mpi::world(argc, argv);
+void lengths(int* argc, char*** argv, const mpi::Options& options) {
+  const auto world = mpi::world(argc, argv, options);
   const auto device = cpu::open();
   std::vector<float> values(40);
   const std::int64_t count = world->rank() == 1 ? 12 : 10;
@@ -78,14 +79,17 @@ void lengths(int* argc, char*** argv) {
     world->all_gather(full.of(world->rank()), full, device->communication(), {"h.0"});
     device->communication().synchronize();
   });
-  expect(world->rank() == 0
-             ? contains(message,
-                        "[rank 0] all_gather(h.0): a message of rank 1 is longer than the "
-                        "expected 40 bytes; check that all ranks make the same calls")
-             : contains(message,
-                        "[rank 1] all_gather(h.0): a message of rank 0 has 40 bytes, "
-                        "expected 48; check that all ranks make the same calls"),
-         "lengths are compared");
+  expect(
+      contains(
+          message,
+          options.transport == mpi::Options::Transport::best
+              ? fmt::format("[rank {}] all_gather(h.0): {} elements in slice 0 met {} of rank {}",
+                            world->rank(), count, 22 - count, 1 - world->rank())
+          : world->rank() == 0 ? "[rank 0] all_gather(h.0): a message of rank 1 is longer than the "
+                                 "expected 40 bytes; check that all ranks make the same calls"
+                               : "[rank 1] all_gather(h.0): a message of rank 0 has 40 bytes, "
+                                 "expected 48; check that all ranks make the same calls"),
+      "lengths are compared");
 }
 
 // Rank 1 fails while the others wait for it: the job must end.
@@ -97,12 +101,26 @@ void one_throws(int* argc, char*** argv) {
   device->communication().synchronize();
 }
 
+// Rank 1 is killed while the others wait for it: the job ends.
+void one_dies(int* argc, char*** argv) {
+  const auto world = mpi::world(argc, argv);
+  const auto device = cpu::open();
+  const Buffer buffer = world->allocate(*device, 1 << 20, DType::fp32, MemoryClass::other, "test");
+  if (world->rank() == 1) std::raise(SIGKILL);
+  world->all_reduce(buffer.view(), ReduceOp::sum, device->communication(), {"never"});
+  device->communication().synchronize();
+}
+
 void run(const std::string& which, int* argc, char*** argv) {
   if (which == "checks") return checks(argc, argv);
   if (which == "after_the_end") return after_the_end(argc, argv);
   if (which == "callers_mpi") return callers_mpi(argc, argv);
   if (which == "single_threaded") return single_threaded(argc, argv);
-  if (which == "lengths") return lengths(argc, argv);
+  if (which == "lengths") return lengths(argc, argv, {});
+  if (which == "message_lengths") {
+    return lengths(argc, argv, {.transport = mpi::Options::Transport::messages});
+  }
+  if (which == "one_dies") return one_dies(argc, argv);
   if (which == "one_throws") return one_throws(argc, argv);
   fail("unknown case {}", which);
 }

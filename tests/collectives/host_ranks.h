@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <barrier>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/host/group.h"
+
+namespace zero::test {
+
+/// Ranks of a host as threads of one process, which tell each other lines of text. Each has a
+/// Memory of its own and maps the others', as processes do.
+class HostRanks {
+ public:
+  using Body = std::function<void(host::Group&, host::Memory&, int rank)>;
+
+  explicit HostRanks(int ranks)
+      : lines_(static_cast<std::size_t>(ranks)), memories_(lines_.size()), all_(ranks) {
+    for (auto& memory : memories_) memory = std::make_shared<host::Memory>(ranks);
+  }
+
+  /// Rank `rank` has no memory to share, for `reason`.
+  void refuse(int rank, std::string reason) {
+    memories_[static_cast<std::size_t>(rank)] = nullptr;
+    reason_ = std::move(reason);
+  }
+
+  /// Joins on every rank; gives each rank's refusal, or the error that its body ended with, or
+  /// "no error".
+  std::vector<std::string> run(const Body& body) {
+    std::vector<std::string> ends(lines_.size());
+    {
+      std::vector<std::jthread> threads;
+      for (int rank = 0; rank < size(); ++rank) {
+        threads.emplace_back([&, rank] { ends[at(rank)] = run_rank(rank, body); });
+      }
+    }
+    return ends;
+  }
+
+ private:
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+  int size() const { return static_cast<int>(lines_.size()); }
+
+  std::string run_rank(int rank, const Body& body) {
+    const auto exchange = [this, rank](const std::string& mine) {
+      lines_[at(rank)] = mine;
+      all_.arrive_and_wait();
+      const std::vector<std::string> all = lines_;
+      all_.arrive_and_wait();
+      return all;
+    };
+    const auto& memory = memories_[at(rank)];
+    try {
+      const auto joined = host::Group::join(memory, reason_, {rank, size()}, exchange);
+      if (!joined.group) return joined.refusal;
+      body(*joined.group, *memory, rank);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  std::vector<std::string> lines_;
+  std::vector<std::shared_ptr<host::Memory>> memories_;
+  std::string reason_;
+  std::barrier<> all_;
+};
+
+}  // namespace zero::test

@@ -1,0 +1,241 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <numeric>
+
+#include "tests/collectives/host_ranks.h"
+#include "tests/collectives/messages.h"
+
+namespace zero::test {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+std::int64_t bytes_held(const host::Region& region) {
+  struct stat status {};
+  fstat(region.descriptor(), &status);
+  return status.st_blocks * 512;
+}
+
+TEST(HostRegion, GivesRangesAndTheirMemoryBack) {
+  host::Region region(64 * kMiB);
+  EXPECT_EQ(region.allocate(64 * kMiB + 1), nullptr);
+  void* const first = region.allocate(3 * kMiB);
+  void* const second = region.allocate(5000);
+  std::memset(first, 1, 3 * kMiB);
+  std::memset(second, 2, 5000);
+  EXPECT_EQ(region.offset_of(first, 3 * kMiB) % host::kHugePage, 0);
+  EXPECT_GE(bytes_held(region), 3 * kMiB + 2 * host::kPage);
+  region.free(first, 3 * kMiB);
+  EXPECT_LE(bytes_held(region), 2 * host::kPage);
+  EXPECT_EQ(static_cast<char*>(second)[4999], 2);
+  EXPECT_EQ(region.allocate(64 * kMiB), nullptr);
+  region.free(second, 5000);
+  void* const whole = region.allocate(64 * kMiB);
+  EXPECT_NE(whole, nullptr);  // all ranges are one again
+  EXPECT_EQ(static_cast<char*>(whole)[0], 0);
+  EXPECT_EQ(region.allocate(1), nullptr);
+}
+
+TEST(HostRegion, KnowsItsOwnAddresses) {
+  host::Region region(4 * kMiB);
+  auto* const data = static_cast<std::byte*>(region.allocate(kMiB));
+  EXPECT_EQ(region.offset_of(data + 10, kMiB - 10), region.offset_of(data, kMiB) + 10);
+  EXPECT_EQ(region.offset_of(data, 4 * kMiB + 1), -1);
+  const int elsewhere = 0;
+  EXPECT_EQ(region.offset_of(&elsewhere, sizeof elsewhere), -1);
+}
+
+TEST(HostRegion, SaysWhyTheSystemRefuses) {
+  EXPECT_THAT(message_of([] { host::Region region(std::int64_t{1} << 60); }), HasSubstr("bytes"));
+  EXPECT_THAT(message_of([] { host::Region region(std::int64_t{1} << 46); }),
+              ::testing::AnyOf(HasSubstr("no address space for"), "no error"));
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream text(line);
+  return {std::istream_iterator<std::string>(text), {}};
+}
+
+TEST(HostMemory, RefusesWrongInvitations) {
+  host::Memory memory(2);
+  host::Memory other(2);
+  EXPECT_THAT(message_of([&] { memory.meet("come in"); }),
+              "\"come in\" is no invitation to a process's memory");
+  auto words = words_of(other.invitation());
+  const auto meet = [&](std::size_t word, const std::string& instead) {
+    auto changed = words;
+    changed[word] = instead;
+    return message_of([&] { memory.meet(fmt::format("{}", fmt::join(changed, " "))); });
+  };
+  EXPECT_THAT(meet(2, "pid:[1]"), HasSubstr("runs in another PID namespace"));
+  EXPECT_THAT(meet(3, "9999"), HasSubstr("/fd/9999 cannot be opened: No such file or directory"));
+  EXPECT_THAT(meet(5, "17"), HasSubstr("is another process's file"));
+  EXPECT_EQ(memory.meet(other.invitation()), memory.meet(other.invitation()));
+}
+
+TEST(HostGroup, ARankWithoutMemoryIsARefusalForAll) {
+  HostRanks ranks(3);
+  ranks.refuse(1, "memfd_create: Function not implemented");
+  EXPECT_THAT(ranks.run([](auto&, auto&, int) {}),
+              Each("rank 1: memfd_create: Function not implemented"));
+}
+
+// Values above what fits the board, in the region on even ranks and outside it on odd ones.
+TEST(HostGroup, GathersFromAnyMemory) {
+  constexpr std::int64_t kCount = 300'001;
+  const auto ends = HostRanks(4).run([&](host::Group& group, host::Memory& memory, int rank) {
+    std::vector<float> full(4 * kCount);
+    std::vector<float> plain(kCount);
+    const bool shared = rank % 2 == 0;
+    void* const data = memory.region().allocate(kCount * 4);
+    const View mine(shared ? data : plain.data(), kCount, DType::fp32, nullptr);
+    std::iota(mine.as<float>().begin(), mine.as<float>().end(), static_cast<float>(rank));
+    group.all_gather(mine, Slices::even(View::of(std::span(full)), 4), "h.0");
+    for (std::size_t i = 0; i < full.size(); ++i) {
+      ZERO_CHECK(full[i] == static_cast<float>(i % kCount) + static_cast<float>(i / kCount),
+                 "element {} is {}", i, full[i]);
+    }
+  });
+  EXPECT_THAT(ends, Each("no error"));
+}
+
+TEST(HostMismatch, NamesBothCallsOnEveryRank) {
+  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
+    std::vector<float> values(3);
+    const Slices full = Slices::even(View::of(std::span(values)), 3);
+    if (rank == 2) {
+      group.reduce_scatter(full, {{}, full.of(2), nullptr}, "h.7");
+    } else {
+      group.all_gather(full.of(rank), full, "h.8");
+    }
+  });
+  EXPECT_THAT(ends, ElementsAre("[rank 0] all_gather(h.8) met reduce_scatter(h.7) of rank 2",
+                                "[rank 1] all_gather(h.8) met reduce_scatter(h.7) of rank 2",
+                                "[rank 2] reduce_scatter(h.7) met all_gather(h.8) of rank 0"));
+}
+
+TEST(HostMismatch, NamesDtypesOpsRootsAndCounts) {
+  auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
+    std::vector<double> values(2);
+    group.all_reduce(View::of(std::span(values)), rank == 0 ? ReduceOp::max : ReduceOp::min, "n");
+  });
+  EXPECT_EQ(ends[0], "[rank 0] all_reduce(n) (fp64, max) met all_reduce(n) (fp64, min) of rank 1");
+  ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
+    std::vector<float> values(2);
+    group.broadcast(View::of(std::span(values)), rank, "seed");
+  });
+  EXPECT_EQ(ends[1],
+            "[rank 1] broadcast(seed) (fp32, root 1) met broadcast(seed) (fp32, root 0) of rank 0");
+  ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
+    std::vector<float> values(20);
+    const Slices full{View::of(std::span(values)), {{0, 4}, {5, rank == 0 ? 5 : 6}}};
+    group.all_gather(full.of(rank), full, "h.0");
+  });
+  EXPECT_EQ(ends[0], "[rank 0] all_gather(h.0): 5 elements in slice 1 met 6 of rank 1");
+}
+
+TEST(HostMismatch, NamesNamesThatDifferWhereTheyAreCut) {
+  const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
+    group.barrier(std::string(2000, 'x') + std::to_string(rank));
+  });
+  EXPECT_THAT(ends, Each(HasSubstr("the ranks' calls differ; check that all ranks make")));
+}
+
+TEST(HostMismatch, ComparesPairsOfAllToAll) {
+  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
+    std::vector<float> out(9);
+    std::vector<float> in(9);
+    Slices send = Slices::even(View::of(std::span(out)), 3);
+    if (rank == 0) send.ranges[1].count = 2;
+    group.all_to_all(send, Slices::even(View::of(std::span(in)), 3), "h.0");
+  });
+  EXPECT_THAT(ends, ElementsAre("[rank 0] all_to_all(h.0): rank 1 expects 3 elements, send slice 1 "
+                                "has 2",
+                                "[rank 1] all_to_all(h.0): rank 0 sends 2 elements, expected "
+                                "receive slice 0's 3",
+                                "[rank 2] all_to_all(h.0): the group has failed: [rank 0] "
+                                "all_to_all(h.0): rank 1 expects 3 elements, send slice 1 has 2"));
+}
+
+TEST(HostFailures, AFailedRankEndsTheGroup) {
+  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
+    std::vector<float> values(30'000);
+    std::vector<float> addend(1);
+    const Slices full = Slices::even(View::of(std::span(values)), 3);
+    ReduceEpilogue epilogue{{}, full.of(rank), nullptr};
+    if (rank == 1) epilogue.addends.push_back(View::of(std::span(addend)));
+    try {
+      group.reduce_scatter(full, epilogue, "h.3");
+    } catch (const Error&) {
+      group.barrier("again");
+    }
+  });
+  EXPECT_THAT(ends[0], StartsWith("[rank 0] barrier(again): the group has failed: [rank 1] "
+                                  "reduce_scatter(h.3): slice of"));
+}
+
+TEST(HostFailures, ARankThatLeftIsNamed) {
+  const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
+    if (rank != 1) group.barrier("end");
+  });
+  EXPECT_THAT(ends[0], StartsWith("[rank 0] barrier(end)"));
+  EXPECT_THAT(ends[0] + ends[2], HasSubstr("rank 1 has left the group; its own message, or the "
+                                           "system's log, says why"));
+}
+
+// Two processes that pass each other lines through a socket.
+class Pair {
+ public:
+  Pair() { socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends_.data()); }
+
+  host::Group::Joined join(int rank) {
+    return host::Group::join(
+        std::make_shared<host::Memory>(2), "", {rank, 2}, [this, rank](const std::string& mine) {
+          const int end = ends_[static_cast<std::size_t>(rank)];
+          std::array<char, 2048> theirs{};
+          static_cast<void>(send(end, mine.data(), mine.size(), 0));
+          const auto length = recv(end, theirs.data(), theirs.size(), 0);
+          const std::string other(theirs.data(), static_cast<std::size_t>(length));
+          return rank == 0 ? std::vector{mine, other} : std::vector{other, mine};
+        });
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+TEST(HostFailures, AKilledProcessIsNamed) {
+  Pair pair;
+  const pid_t child = fork();
+  if (child == 0) {
+    auto joined = pair.join(1);
+    if (joined.group) joined.group->barrier("first");
+    raise(SIGKILL);
+  }
+  auto joined = pair.join(0);
+  ASSERT_EQ(joined.refusal, "");
+  joined.group->barrier("first");
+  EXPECT_EQ(message_of([&] { joined.group->barrier("second"); }),
+            fmt::format("[rank 0] barrier(second): rank 1 (process {}) has ended; its own message, "
+                        "or the system's log, says why",
+                        child));
+  waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace zero::test
