@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/collectives.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "base/checked_math.h"
 #include "bench/section.h"
 #include "bench/timing.h"
+#include "collectives/mpi/own.h"
 
 namespace zero::bench {
 namespace {
@@ -16,71 +18,85 @@ namespace {
 constexpr std::int64_t kBytesPerCase = std::int64_t{512} << 20;  // repeats move about this much
 
 int repeats_of(std::int64_t bytes) {
-  return static_cast<int>(std::clamp<std::int64_t>(kBytesPerCase / bytes, 7, 200));
+  return static_cast<int>(std::clamp<std::int64_t>(kBytesPerCase / bytes, 7, 300));
 }
 
-/// Buffers of one rank for collectives on `bytes` bytes of bf16.
+/// Registered buffers of one rank, and collectives on them, on the stream that runs on its caller:
+/// the queue to a communication thread is no part of a collective.
 class Bench {
  public:
   Bench(Communicator& communicator, Device& device, std::int64_t bytes)
-      : communicator_(communicator), stream_(device.communication()) {
+      : communicator_(communicator), stream_(device.compute()) {
     const int world = communicator.size();
-    count_ = round_up(div_ceil(bytes, 2), 64 * world);
-    send_ = communicator.allocate(device, count_, DType::bf16, MemoryClass::other, "send");
-    receive_ = communicator.allocate(device, count_, DType::bf16, MemoryClass::other, "receive");
-    const std::int64_t needed = communicator.reduce_scatter_workspace(full());
-    workspace_ = device.allocate(needed, DType::bf16, MemoryClass::other, "workspace");
-    for (const Buffer* buffer : {&send_, &receive_, &workspace_}) {
-      device.kernels().zero(stream_, buffer->view());
-    }
-    stream_.synchronize();
+    bytes_ = round_up(bytes, (bytes < 4096 ? 4 : 64) * std::int64_t{world});
+    const auto buffer = [&](std::string_view label) {
+      Buffer made = communicator.allocate(device, bytes_, DType::u8, MemoryClass::other, label);
+      device.kernels().zero(stream_, made.view());
+      return made;
+    };
+    send_ = buffer("send");
+    receive_ = buffer("receive");
+    const Slices slices = Slices::even(send_.view(), world);
+    workspace_ = device.allocate(communicator.reduce_scatter_workspace(slices), DType::u8,
+                                 MemoryClass::other, "workspace");
   }
 
-  std::int64_t bytes() const { return count_ * 2; }
+  std::int64_t bytes() const { return bytes_; }
+  Communicator& communicator() const { return communicator_; }
 
-  void run(Operation operation) {
+  void run(Operation operation, DType wire) {
     const Tag tag{.unit = "bench"};
-    const View mine = receive_.slice(0, count_ / communicator_.size());
+    const int world = communicator_.size();
+    const std::int64_t count = bytes_ / size_of(wire);
+    const View send = send_.view().reinterpret(wire, count);
+    const View receive = receive_.view().reinterpret(wire, count);
+    const Slices full = Slices::even(send, world);
     switch (operation) {
       case Operation::all_gather:
-        communicator_.all_gather(mine, full(), stream_, tag);
-        break;
-      case Operation::reduce_scatter:
-        communicator_.reduce_scatter(full(), {.addends = {}, .destination = mine, .norm = nullptr},
-                                     workspace_.view(), stream_, tag);
-        break;
+        return communicator_.all_gather(receive.slice(0, count / world), full, stream_, tag);
+      case Operation::reduce_scatter: {
+        const View sum = receive_.view().reinterpret(DType::fp32, count / world);
+        const View workspace =
+            workspace_.view().reinterpret(wire, communicator_.reduce_scatter_workspace(full));
+        return communicator_.reduce_scatter(full, {{}, sum, nullptr}, workspace, stream_, tag);
+      }
       case Operation::all_reduce:
-        communicator_.all_reduce(send_.view().reinterpret(DType::fp32, count_ / 2), ReduceOp::sum,
-                                 stream_, tag);
-        break;
+        return communicator_.all_reduce(send, ReduceOp::sum, stream_, tag);
       case Operation::all_to_all:
-        communicator_.all_to_all(full(), Slices::even(receive_.view(), communicator_.size()),
-                                 stream_, tag);
-        break;
+        return communicator_.all_to_all(full, Slices::even(receive, world), stream_, tag);
       case Operation::broadcast:
-        communicator_.broadcast(send_.view(), 0, stream_, tag);
-        break;
+        return communicator_.broadcast(send, 0, stream_, tag);
       case Operation::barrier:
-        communicator_.barrier(stream_, tag);
-        break;
+        return communicator_.barrier(stream_, tag);
     }
-    stream_.synchronize();
   }
 
-  /// The largest of all ranks' `seconds`.
-  double slowest(double seconds) {
-    communicator_.all_reduce(View::of(std::span(&seconds, 1)), ReduceOp::max, stream_,
+  /// MPI's own collective for the same: sums in fp32, of as many bytes.
+  void run_mpi(Operation operation) {
+    const std::int64_t count = bytes_ / size_of(DType::fp32);
+    const View send = send_.view().reinterpret(DType::fp32, count);
+    const View receive = receive_.view().reinterpret(DType::fp32, count);
+    const std::int64_t share = count / communicator_.size();
+    switch (operation) {
+      case Operation::all_gather:
+        return mpi::own_collective(operation, receive.slice(0, share), send);
+      case Operation::reduce_scatter:
+        return mpi::own_collective(operation, send, receive.slice(0, share));
+      default:
+        return mpi::own_collective(operation, send, receive);
+    }
+  }
+
+  /// For each call, the largest of all ranks' `seconds`.
+  void take_slowest(std::vector<double>& seconds) {
+    communicator_.all_reduce(View::of(std::span(seconds)), ReduceOp::max, stream_,
                              {.unit = "bench"});
-    stream_.synchronize();
-    return seconds;
   }
 
  private:
-  Slices full() const { return Slices::even(send_.view(), communicator_.size()); }
-
   Communicator& communicator_;
   Stream& stream_;
-  std::int64_t count_ = 0;
+  std::int64_t bytes_ = 0;
   Buffer send_, receive_, workspace_;
 };
 
@@ -98,47 +114,80 @@ double traffic(Operation operation, double world) {
   }
 }
 
-Row time_one(Communicator& communicator, Bench& bench, Operation operation,
-             const MemoryRates& memory) {
+struct Timings {
+  Timing ours;
+  Timing mpi;  ///< zero where it was not measured
+};
+
+/// Ours and MPI's in turns; each call's time is the slowest rank's.
+Timings time_both(Bench& bench, const CollectiveCases::One& one, CollectiveCases::Beside beside) {
+  const bool with_mpi = beside == CollectiveCases::Beside::mpi;
   const int repeats = repeats_of(bench.bytes());
-  std::vector<double> seconds;
-  bench.run(operation);
-  for (int i = 0; i < repeats; ++i) {
-    bench.run(Operation::barrier);
-    const double mine = seconds_of([&] { bench.run(operation); });
-    seconds.push_back(bench.slowest(mine));
+  std::vector<double> ours;
+  std::vector<double> theirs;
+  const auto time = [&](std::vector<double>& seconds, const auto& body) {
+    bench.run(Operation::barrier, one.wire);
+    seconds.push_back(seconds_of(body));
+  };
+  for (int i = 0; i <= repeats; ++i) {  // the first ones only warm up
+    time(ours, [&] { bench.run(one.operation, one.wire); });
+    if (with_mpi) time(theirs, [&] { bench.run_mpi(one.operation); });
+    if (i == 0) ours.clear();
+    if (i == 0) theirs.clear();
   }
-  const Timing timing = summary(std::move(seconds));
-  const int world = communicator.size();
-  const auto sent = static_cast<double>(Communicator::sent_bytes(operation, bench.bytes(), world));
+  bench.take_slowest(ours);
+  if (!with_mpi) return {summary(ours), {}};
+  bench.take_slowest(theirs);
+  return {summary(ours), summary(theirs)};
+}
+
+std::vector<Row> rows_of(const Bench& bench, const CollectiveCases::One& one,
+                         const Timings& timings, const MemoryRates& memory) {
+  const int world = bench.communicator().size();
+  const bool small = bench.bytes() < (1 << 20);
+  const auto sent =
+      static_cast<double>(Communicator::sent_bytes(one.operation, bench.bytes(), world));
+  const double unit = sent * (small ? 1e-6 : 1e-9);
   Row row{.section = "",
-          .name = std::string(name_of(operation)),
+          .name = std::string(name_of(one.operation)),
           .ranks = world,
           .bytes = bench.bytes(),
-          .dtype = operation == Operation::all_reduce ? "fp32" : "bf16",
-          .value = sent * 1e-9 / timing.median,
-          .best = sent * 1e-9 / timing.best,
-          .unit = "GB/s"};
-  if (communicator.local_size() == world) {
-    const double moved = traffic(operation, world) * static_cast<double>(bench.bytes());
+          .dtype = std::string(name_of(one.wire)),
+          .value = unit / timings.ours.median,
+          .best = unit / timings.ours.best,
+          .unit = small ? "MB/s" : "GB/s"};
+  if (bench.communicator().local_size() == world && !small) {
+    const double moved = traffic(one.operation, world) * static_cast<double>(bench.bytes());
     row.limit = memory.copy * sent / moved;
   }
-  return row;
+  std::vector<Row> rows{row};
+  if (timings.mpi.median <= 0) return rows;
+  row.name += " over MPI's";
+  row.limit = unit / timings.mpi.median;
+  rows.push_back(std::move(row));
+  return rows;
 }
 
 }  // namespace
 
 CollectiveCases link_cases() {
   return {.section = "limits",
-          .operations = {Operation::all_gather, Operation::reduce_scatter},
+          .operations = {{Operation::all_gather, DType::bf16},
+                         {Operation::reduce_scatter, DType::bf16}},
           .bytes = {1 << 20, 16 << 20, 64 << 20}};
 }
 
 CollectiveCases all_cases() {
   return {.section = "collectives",
-          .operations = {Operation::all_gather, Operation::reduce_scatter, Operation::all_reduce,
-                         Operation::all_to_all, Operation::broadcast},
-          .bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20}};
+          .operations = {{Operation::all_gather, DType::bf16},
+                         {Operation::reduce_scatter, DType::bf16},
+                         {Operation::reduce_scatter, DType::fp32},
+                         {Operation::all_reduce, DType::fp32},
+                         {Operation::all_to_all, DType::bf16},
+                         {Operation::broadcast, DType::bf16}},
+          .bytes = {64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20,
+                    16 << 20, 128 << 20},
+          .beside = CollectiveCases::Beside::mpi};
 }
 
 void measure_collectives(Communicator& communicator, const CollectiveCases& cases,
@@ -148,13 +197,15 @@ void measure_collectives(Communicator& communicator, const CollectiveCases& case
                             cases.section, cases.section));
     return;
   }
+  report.note(fmt::format("{}: ranks talk through {}", cases.section, communicator.transport()));
   const auto device = cpu::open();
   for (const std::int64_t bytes : cases.bytes) {
     Bench bench(communicator, *device, bytes);
-    for (const Operation operation : cases.operations) {
-      Row row = time_one(communicator, bench, operation, memory);
-      row.section = cases.section;
-      report.add(std::move(row));
+    for (const CollectiveCases::One& one : cases.operations) {
+      for (Row& row : rows_of(bench, one, time_both(bench, one, cases.beside), memory)) {
+        row.section = cases.section;
+        report.add(std::move(row));
+      }
     }
   }
 }
@@ -165,11 +216,22 @@ namespace {
 class Collectives final : public Section {
  public:
   std::string name() const override { return "collectives"; }
-  std::string summary() const override { return "every collective, small to large"; }
-  void run(Context& context) override {
-    const MemoryRates& memory = context.memory();
-    measure_collectives(context.communicator(), all_cases(), memory, context.report());
+  std::string summary() const override {
+    return "every collective beside MPI's own, small to large";
   }
+  void add_options(CLI::App& command) override {
+    command.add_option("--bytes", bytes_, "of one rank's full buffer (default: 64 to 134217728)")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  }
+  void run(Context& context) override {
+    CollectiveCases cases = all_cases();
+    if (!bytes_.empty()) cases.bytes = bytes_;
+    const MemoryRates& memory = context.memory();
+    measure_collectives(context.communicator(), cases, memory, context.report());
+  }
+
+ private:
+  std::vector<std::int64_t> bytes_;
 };
 
 }  // namespace

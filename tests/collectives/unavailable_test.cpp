@@ -3,6 +3,7 @@
 // Built with collectives/mpi/unavailable.cpp in place of the MPI backend.
 #include <gtest/gtest.h>
 
+#include "collectives/mpi/own.h"
 #include "tests/collectives/messages.h"
 
 namespace zero::test {
@@ -13,6 +14,11 @@ TEST(WithoutMpi, WorldSaysWhatToInstall) {
   EXPECT_EQ(message_of([] { static_cast<void>(mpi::world(nullptr, nullptr)); }),
             "this build has no MPI backend; install libopenmpi-dev and openmpi-bin, then configure "
             "again with -DZERO_MPI=ON");
+}
+
+TEST(WithoutMpi, ThereIsNothingToCompareWith) {
+  EXPECT_EQ(message_of([] { mpi::own_collective(Operation::barrier, {}, {}); }),
+            "this build has no MPI whose collectives could run");
 }
 
 TEST(WithoutMpi, AbortEndsTheProcess) {
