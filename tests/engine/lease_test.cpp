@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/window_arena.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
@@ -228,7 +230,7 @@ std::uint64_t with_second_gradient(int stage,
       {
         const GradientLease lease = engine.backward(unit);
         for (const std::string_view name : {"a", "c"}) {
-          for (float& value : lease.gradient(name).as<float>()) value = 0.5F;
+          std::ranges::fill(lease.gradient(name).as<float>(), 0.5F);
         }
         write_second(lease);
       }
@@ -244,7 +246,7 @@ TEST(Lease, CountsAGradientNeverAskedForAsZero) {
   for (int stage = 0; stage <= 3; ++stage) {
     const auto fill = [](float with) {
       return [with](const GradientLease& lease) {
-        for (float& value : lease.gradient("b").as<float>()) value = with;
+        std::ranges::fill(lease.gradient("b").as<float>(), with);
       };
     };
     const std::uint64_t zeroed = with_second_gradient(stage, fill(0.0F));
@@ -263,13 +265,14 @@ TEST(Lease, GivesZerosToAddToWhereAnEarlierUseAskedForNothing) {
       {
         const GradientLease lease = engine.backward(unit);
         EXPECT_FALSE(lease.accumulates());
-        for (float& value : lease.gradient("a").as<float>()) value = 2.0F;
+        std::ranges::fill(lease.gradient("a").as<float>(), 2.0F);
       }
       const GradientLease lease = engine.backward(unit);
       EXPECT_TRUE(lease.accumulates());
       EXPECT_THAT(lease.gradient("a").as<float>(), ::testing::Each(2.0F));
       EXPECT_THAT(lease.gradient("b").as<float>(), ::testing::Each(0.0F));
-      for (float& value : lease.gradient("b").as<float>()) value += 1.0F;
+      const View second = lease.gradient("b");
+      for (float& value : second.as<float>()) value += 1.0F;
       EXPECT_THAT(lease.gradient("b").as<float>(), ::testing::Each(1.0F));
     });
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
@@ -95,8 +96,8 @@ TEST(State, OfGradientsIsTheSumOverRanks) {
       for (std::size_t unit = trainer.units().size(); unit-- > 0;) {
         const GradientLease lease = engine.backward(trainer.units()[unit]);
         if (unit != 2) continue;
-        for (float& value : lease.gradient("bias").as<float>())
-          value = 1.0F + static_cast<float>(communicator.rank());
+        std::ranges::fill(lease.gradient("bias").as<float>(),
+                          1.0F + static_cast<float>(communicator.rank()));
       }
       EXPECT_THAT(plain::read(engine, "second.bias", StateKind::gradient), ::testing::Each(3.0F));
       EXPECT_THAT(plain::read(engine, "second.weight", StateKind::gradient), ::testing::Each(0.0F));
