@@ -47,8 +47,7 @@ struct BatchShape {
 ///
 /// Everything is submitted to the device's compute stream: views given to train(), evaluate() and
 /// next_logits() must live, and their content stay, until that stream has passed the call. Results
-/// do not depend on the device's threads in fp32; in bf16 they may, on machines with AMX, and only
-/// on them. The engine must outlive the model.
+/// do not depend on the device's threads. The engine must outlive the model.
 class Gpt2 {
  public:
   /// Registers the units; before engine.seal(). Throws zero::Error where `config` or `shape` is out

@@ -79,8 +79,7 @@ struct LayerNormBackward {
 /// throw zero::Error naming the operation, the operand, found and expected.
 ///
 /// Values are fp32 or bf16; sums are fp32. Results do not depend on the thread count or on what ran
-/// before: sums over rows go through partial sums of kRowChunk rows, added in order. The exception
-/// is a library's bf16 product, which may depend on the thread count (see cpu/products.h).
+/// before: sums over rows go through partial sums of kRowChunk rows, added in order.
 ///
 /// Memory: prepare() the shapes to be used, then allocate_scratch() once. Afterwards no call
 /// allocates.

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "model/cpu/amx_product.h"
 
 namespace zero::cpu {
 namespace {
@@ -27,6 +28,13 @@ class ScopedThreads {
  private:
   int before_;
 };
+
+// oneDNN's word: it asks the system for the tiles, and users limit it (ONEDNN_MAX_CPU_ISA).
+bool has_amx() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+  return (isa & amx) == amx;
+}
 
 dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
@@ -129,19 +137,26 @@ struct Products::Library {
 Products::Products(int threads) : library_(std::make_unique<Library>(threads)) {}
 Products::~Products() = default;
 
+std::unique_ptr<Product> Products::make(const ProductShape& shape) {
+  if (shape.in == DType::bf16 && has_amx()) {
+    if (auto product = make_amx_product(shape, library_->threads)) return product;
+  }
+  const ScopedThreads threads(library_->threads);
+  try {
+    return std::make_unique<DnnlProduct>(describe(shape, library_->engine), library_->engine,
+                                         library_->stream, library_->threads);
+  } catch (const dnnl::error& error) {
+    fail(
+        "oneDNN has no product ({} x {}) * ({} x {}) of {} on this machine: {}; bf16 needs "
+        "AVX-512, use fp32 without it",
+        shape.m, shape.k, shape.k, shape.n, name_of(shape.in), error.what());
+  }
+}
+
 Product& Products::get(const ProductShape& shape) {
   auto& slot = made_[shape];
   if (!slot) {
-    const ScopedThreads threads(library_->threads);
-    try {
-      slot = std::make_unique<DnnlProduct>(describe(shape, library_->engine), library_->engine,
-                                           library_->stream, library_->threads);
-    } catch (const dnnl::error& error) {
-      fail(
-          "oneDNN has no product ({} x {}) * ({} x {}) of {} on this machine: {}; bf16 needs "
-          "AVX-512, use fp32 without it",
-          shape.m, shape.k, shape.k, shape.n, name_of(shape.in), error.what());
-    }
+    slot = make(shape);
     scratch_bytes_ = std::max(scratch_bytes_, slot->scratch_bytes());
   }
   return *slot;

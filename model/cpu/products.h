@@ -49,13 +49,10 @@ class Product {
   virtual std::int64_t scratch_bytes() const = 0;
 };
 
-/// Makes products for a fixed number of threads, each shape once. All of oneDNN is behind it: one
-/// engine, one stream; the scratch of each product is the caller's (what oneDNN's small-matrix
-/// paths take beside it is theirs). Same shape and threads, same primitive, hence the same bits on
-/// any rank. fp32 products are the same on any number of threads too. bf16 products on AMX are not
-/// always: oneDNN chooses how it cuts k by shape and threads (768 x 768 x 2048 differs on 1 and 2).
-/// Cutting the rows here instead, alike for all, would cost a thread that is alone up to a third of
-/// its speed.
+/// Makes products for a fixed number of threads, each shape once: bf16 on AMX by our own kernels
+/// (see amx_product.h), everything else by oneDNN, which is all behind it: one engine, one stream.
+/// The scratch of each product is the caller's (what oneDNN's small-matrix paths take beside it is
+/// theirs). Same shape, same bits on any rank and any number of threads.
 class Products {
  public:
   explicit Products(int threads);
@@ -71,6 +68,8 @@ class Products {
 
  private:
   struct Library;
+  std::unique_ptr<Product> make(const ProductShape& shape);
+
   std::unique_ptr<Library> library_;
   std::map<ProductShape, std::unique_ptr<Product>> made_;
   std::int64_t scratch_bytes_ = 0;

@@ -22,6 +22,10 @@ std::vector<LinearCase> linear_cases() {
       cases.push_back({5, 7, 3, layout, dtype});
       cases.push_back({33, 64, 17, layout, dtype});
       cases.push_back({70, 48, 97, layout, dtype});
+      // Longer than what a kernel takes at once, in each direction.
+      cases.push_back({33, 801, 40, layout, dtype});
+      cases.push_back({545, 64, 31, layout, dtype});
+      cases.push_back({64, 32, 1030, layout, dtype});
     }
   }
   return cases;

@@ -1,0 +1,249 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Compiled for processors with AMX, whatever the rest of the build is for: only intrinsics here, no
+// inline function that another file could end up sharing.
+#include "model/cpu/amx_kernels.h"
+
+#include <immintrin.h>
+
+namespace zero::cpu::amx {
+namespace {
+
+constexpr int kTileRows = 16;
+constexpr std::int64_t kTileBytes = 1024;
+constexpr std::int64_t kTileFloats = kTileBytes / 4;
+constexpr std::int64_t kTileStride = 64;
+
+// Compilers do not see what tile instructions read.
+void settle_memory() { __asm__ volatile("" ::: "memory"); }
+
+struct alignas(64) TileConfiguration {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+const TileConfiguration kConfiguration;
+
+__mmask32 first_columns(std::int64_t count) {
+  return count >= kBlock ? 0xffffffffU : (__mmask32{1} << count) - 1U;
+}
+
+struct Rows {
+  __m512i row[kTileRows];
+};
+
+// Pairs of elements (i, j) become pairs (j, i).
+void transpose(Rows& r) {
+  __m512i a[kTileRows];
+  __m512i b[kTileRows];
+#pragma GCC unroll 16
+  for (int i = 0; i < kTileRows; i += 2) {
+    a[i] = _mm512_unpacklo_epi32(r.row[i], r.row[i + 1]);
+    a[i + 1] = _mm512_unpackhi_epi32(r.row[i], r.row[i + 1]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kTileRows; i += 4) {
+    b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+    b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+    b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+    b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 4; ++i) {
+    a[i] = _mm512_shuffle_i32x4(b[i], b[4 + i], 0x88);
+    a[4 + i] = _mm512_shuffle_i32x4(b[i], b[4 + i], 0xdd);
+    a[8 + i] = _mm512_shuffle_i32x4(b[8 + i], b[12 + i], 0x88);
+    a[12 + i] = _mm512_shuffle_i32x4(b[8 + i], b[12 + i], 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 8; ++i) {
+    r.row[i] = _mm512_shuffle_i32x4(a[i], a[8 + i], 0x88);
+    r.row[8 + i] = _mm512_shuffle_i32x4(a[i], a[8 + i], 0xdd);
+  }
+}
+
+struct Pair {
+  __m512i first;
+  __m512i second;
+};
+// Two rows of 32 elements become 32 pairs: 16 for the first tile, 16 for the second.
+Pair interleave(__m512i upper, __m512i lower) {
+  const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  const __m512i low = _mm512_unpacklo_epi16(upper, lower);
+  const __m512i high = _mm512_unpackhi_epi16(upper, lower);
+  return {_mm512_permutex2var_epi64(low, first, high),
+          _mm512_permutex2var_epi64(low, second, high)};
+}
+
+void write_tile(const Rows& rows, std::byte* to) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kTileRows; ++i) _mm512_store_si512(to + i * kTileStride, rows.row[i]);
+}
+
+// Rows of a whole patch, and of one that lacks some.
+struct Whole {
+  const Patch& patch;
+  __m512i row(std::int64_t i) const { return _mm512_loadu_si512(patch.data + i * patch.stride); }
+};
+struct Cropped {
+  const Patch& patch;
+  __mmask32 mask = first_columns(patch.columns);
+  __m512i row(std::int64_t i) const {
+    return i < patch.rows ? _mm512_maskz_loadu_epi16(mask, patch.data + i * patch.stride)
+                          : _mm512_setzero_si512();
+  }
+};
+
+template <typename Source>
+void pack_rows(const Source& from, std::byte* to) {
+  for (int i = 0; i < 2 * kTileRows; ++i) _mm512_store_si512(to + i * kTileStride, from.row(i));
+}
+
+template <typename Source>
+void pack_pairs(const Source& from, std::byte* to) {
+  for (int i = 0; i < kTileRows; ++i) {
+    const Pair pair = interleave(from.row(2 * i), from.row(2 * i + 1));
+    _mm512_store_si512(to + i * kTileStride, pair.first);
+    _mm512_store_si512(to + kTileBytes + i * kTileStride, pair.second);
+  }
+}
+
+template <typename Source>
+void pack_transposed(const Source& from, std::byte* to) {
+  for (int tile = 0; tile < 2; ++tile) {
+    Rows rows;
+#pragma GCC unroll 16
+    for (int i = 0; i < kTileRows; ++i) rows.row[i] = from.row(tile * kTileRows + i);
+    transpose(rows);
+    write_tile(rows, to + tile * kTileBytes);
+  }
+}
+
+void pack_packed_transposed(std::byte* to) {
+  for (int tile = 0; tile < 2; ++tile, to += kTileBytes) {
+    Rows rows;
+#pragma GCC unroll 16
+    for (int i = 0; i < kTileRows; ++i) rows.row[i] = _mm512_load_si512(to + i * kTileStride);
+    transpose(rows);
+    write_tile(rows, to);
+  }
+}
+
+template <typename Source>
+void pack_from(Form form, const Source& from, std::byte* to) {
+  switch (form) {
+    case Form::left:
+      return pack_rows(from, to);
+    case Form::right:
+      return pack_pairs(from, to);
+    case Form::right_transposed:
+      return pack_transposed(from, to);
+    case Form::left_transposed:
+      pack_pairs(from, to);
+      pack_packed_transposed(to);
+  }
+}
+
+__m512 widen(__m256i halves) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+// The first and second half of a row of a destination.
+struct Halves {
+  __m512 first;
+  __m512 second;
+};
+
+Halves load_row(__mmask32 mask, const bfloat16* from) {
+  const __m512i row = _mm512_maskz_loadu_epi16(mask, from);
+  return {widen(_mm512_castsi512_si256(row)), widen(_mm512_extracti64x4_epi64(row, 1))};
+}
+Halves load_row(__mmask32 mask, const float* from) {
+  const auto second = static_cast<__mmask16>(mask >> kTileRows);
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), from),
+          _mm512_maskz_loadu_ps(second, from + kTileRows)};
+}
+Halves add(Halves a, Halves b) {
+  return {_mm512_add_ps(a.first, b.first), _mm512_add_ps(a.second, b.second)};
+}
+void store_row(__mmask32 mask, Halves row, float* to) {
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>(mask), row.first);
+  _mm512_mask_storeu_ps(to + kTileRows, static_cast<__mmask16>(mask >> kTileRows), row.second);
+}
+void store_row(__mmask32 mask, Halves row, bfloat16* to) {
+  const __m512bh rounded = _mm512_cvtne2ps_pbh(row.second, row.first);
+  _mm512_mask_storeu_epi16(to, mask, reinterpret_cast<__m512i>(rounded));
+}
+
+template <typename T>
+void store_tiles(const float* result, const Destination<T>& to) {
+  const __mmask32 mask = first_columns(to.columns);
+  Halves bias{_mm512_setzero_ps(), _mm512_setzero_ps()};
+  if (to.bias != nullptr) bias = load_row(mask, to.bias);
+  for (std::int64_t row = 0; row < to.rows; ++row) {
+    // The lower tiles follow the upper two.
+    const float* from = result + row * kTileRows + row / kTileRows * kTileFloats;
+    T* place = to.data + row * to.stride;
+    Halves value = add({_mm512_load_ps(from), _mm512_load_ps(from + kTileFloats)}, bias);
+    if (to.mode == Destination<T>::Mode::add) value = add(value, load_row(mask, place));
+    store_row(mask, value, place);
+  }
+}
+
+}  // namespace
+
+void begin_tiles() { _tile_loadconfig(&kConfiguration); }
+void end_tiles() { _tile_release(); }
+
+void pack(Form form, const Patch& patch, std::byte* to) {
+  if (patch.rows >= kBlock && patch.columns >= kBlock) {
+    pack_from(form, Whole{patch}, to);
+  } else {
+    pack_from(form, Cropped{patch}, to);
+  }
+}
+
+void multiply(const StripProduct& p) {
+  settle_memory();
+  if (p.start == StripProduct::Start::zero) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  } else {
+    _tile_loadd(0, p.result, kTileStride);
+    _tile_loadd(1, p.result + kTileFloats, kTileStride);
+    _tile_loadd(2, p.result + 2 * kTileFloats, kTileStride);
+    _tile_loadd(3, p.result + 3 * kTileFloats, kTileStride);
+  }
+  const std::byte* upper = p.left.upper;
+  const std::byte* lower = p.left.lower;
+  const std::byte* right = p.right;
+  for (std::int64_t step = 0; step < p.steps; ++step) {
+    _tile_loadd(6, right, kTileStride);
+    _tile_loadd(4, upper, p.left.row_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, right + kTileBytes, kTileStride);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, lower, p.left.row_bytes);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+    upper += p.left.step_bytes;
+    lower += p.left.step_bytes;
+    right += kBlockBytes;
+  }
+  _tile_stored(0, p.result, kTileStride);
+  _tile_stored(1, p.result + kTileFloats, kTileStride);
+  _tile_stored(2, p.result + 2 * kTileFloats, kTileStride);
+  _tile_stored(3, p.result + 3 * kTileFloats, kTileStride);
+  settle_memory();
+}
+
+void store(const float* result, const Destination<float>& to) { store_tiles(result, to); }
+void store(const float* result, const Destination<bfloat16>& to) { store_tiles(result, to); }
+
+}  // namespace zero::cpu::amx

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/half.h"
+
+namespace zero::cpu::amx {
+
+/// The kernels of bf16 products on AMX tiles. Operands are cut into squares of kBlock x kBlock
+/// elements, two tiles of 16 x 64 bytes each; a result's square is four tiles of fp32. To be called
+/// between begin_tiles() and end_tiles() of the same thread, on processors with AMX only.
+inline constexpr std::int64_t kBlock = 32;
+inline constexpr std::int64_t kBlockBytes = kBlock * kBlock * 2;
+inline constexpr std::int64_t kResultFloats = kBlock * kBlock;
+
+void begin_tiles();
+void end_tiles();
+
+/// What 32 x 32 elements are, as they lie in memory (row, column).
+enum class Form : std::uint8_t {
+  left,              ///< of the left operand: row, depth
+  left_transposed,   ///< of the left operand: depth, row
+  right,             ///< of the right operand: depth, column
+  right_transposed,  ///< of the right operand: column, depth
+};
+
+/// A square of an operand; what it lacks of 32 x 32 counts as zero.
+struct Patch {
+  const bfloat16* data = nullptr;
+  std::int64_t stride = 0;  ///< elements between rows
+  std::int64_t rows = kBlock;
+  std::int64_t columns = kBlock;
+};
+/// Lays a square out as tiles want it: kBlockBytes, aligned to 64.
+void pack(Form form, const Patch& patch, std::byte* to);
+
+/// Squares of the left operand along the depth: packed, or as they lie in memory.
+struct LeftStrip {
+  const std::byte* upper = nullptr;  ///< rows 0 to 15 of the first square
+  const std::byte* lower = nullptr;  ///< rows 16 to 31
+  std::int64_t row_bytes = 0;        ///< between rows
+  std::int64_t step_bytes = 0;       ///< between squares
+};
+struct StripProduct {
+  enum class Start : std::uint8_t { zero, result };
+  LeftStrip left;
+  const std::byte* right = nullptr;  ///< packed squares, one after another
+  std::int64_t steps = 0;            ///< squares of depth
+  float* result = nullptr;           ///< kResultFloats, four tiles, row of tiles by row of tiles
+  Start start = Start::zero;         ///< what the sums are added to
+};
+void multiply(const StripProduct& product);
+
+/// Where a result's square goes, rounded to nearest if T is bf16.
+template <typename T>
+struct Destination {
+  enum class Mode : std::uint8_t { overwrite, add };
+  T* data = nullptr;
+  std::int64_t stride = 0;  ///< elements between rows
+  std::int64_t rows = kBlock;
+  std::int64_t columns = kBlock;
+  const bfloat16* bias = nullptr;  ///< one a column, or none
+  Mode mode = Mode::overwrite;
+};
+void store(const float* result, const Destination<float>& to);
+void store(const float* result, const Destination<bfloat16>& to);
+
+}  // namespace zero::cpu::amx

@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/cpu/amx_product.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/checked_math.h"
+#include "device/cpu/parallel.h"
+#include "model/cpu/amx_kernels.h"
+
+namespace zero::cpu {
+namespace {
+
+using amx::kBlock;
+using amx::kBlockBytes;
+using amx::kResultFloats;
+
+// A piece of the result is computed whole by one thread, out of its second cache: the piece in
+// fp32, the right operand's slab and the left one's panel of a stretch of depth.
+constexpr std::int64_t kMaxRows = 512;
+constexpr std::int64_t kMaxColumns = 512;
+constexpr std::int64_t kMaxDepth = 768;
+constexpr std::int64_t kMaxPanelDepth = 256;  // where the left operand needs a panel
+constexpr std::int64_t kPiecesPerThread = 2;  // at least, for a thread that is held up
+constexpr std::int64_t kAlignment = 64;       // bytes
+
+std::int64_t blocks(std::int64_t count) { return div_ceil(count, kBlock); }
+
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+
+  Range block(std::int64_t i) const {
+    return {begin + i * kBlock, std::min(kBlock, count - i * kBlock)};
+  }
+};
+
+/// [0, count) in even parts of whole blocks.
+struct Cut {
+  std::int64_t count = 0;
+  std::int64_t part = 0;
+
+  static Cut even(std::int64_t count, std::int64_t most) {
+    const std::int64_t parts = div_ceil(count, most);
+    return {count, round_up(div_ceil(count, parts), kBlock)};
+  }
+  std::int64_t parts() const { return div_ceil(count, part); }
+  Range at(std::int64_t i) const { return {i * part, std::min(part, count - i * part)}; }
+};
+
+/// An operand in memory. Its lanes are rows of the result if it is the left one, columns if right.
+struct Source {
+  enum class Along : std::uint8_t { depth, lanes } along;  ///< what lies side by side
+  amx::Form form;
+  std::int64_t stride;  ///< elements between rows of memory
+};
+
+Source left_source(const ProductShape& s) {
+  const bool plain = s.a == Placement::plain;
+  const std::int64_t dense = plain ? s.k : s.m;
+  return {plain ? Source::Along::depth : Source::Along::lanes,
+          plain ? amx::Form::left : amx::Form::left_transposed, s.lda == 0 ? dense : s.lda};
+}
+
+Source right_source(const ProductShape& s) {
+  const bool plain = s.b == Placement::plain;
+  const std::int64_t dense = plain ? s.n : s.k;
+  return {plain ? Source::Along::lanes : Source::Along::depth,
+          plain ? amx::Form::right : amx::Form::right_transposed, s.ldb == 0 ? dense : s.ldb};
+}
+
+// Packs lanes x depth, squares by lane, then by depth. Reads memory's rows as far as they go: where
+// caches miss, line by line would be three times slower.
+void fill(const Source& source, const void* data, Range lanes, Range depth, std::byte* to) {
+  const bool along_depth = source.along == Source::Along::depth;
+  const Range& outer = along_depth ? lanes : depth;
+  const Range& inner = along_depth ? depth : lanes;
+  const std::int64_t steps = blocks(depth.count);
+  for (std::int64_t y = 0; y < blocks(outer.count); ++y) {
+    const Range rows = outer.block(y);
+    for (std::int64_t x = 0; x < blocks(inner.count); ++x) {
+      const Range columns = inner.block(x);
+      const std::int64_t square = along_depth ? y * steps + x : x * steps + y;
+      amx::pack(source.form,
+                {static_cast<const bfloat16*>(data) + rows.begin * source.stride + columns.begin,
+                 source.stride, rows.count, columns.count},
+                to + square * kBlockBytes);
+    }
+  }
+}
+
+class AmxProduct final : public Product {
+ public:
+  AmxProduct(const ProductShape& shape, int threads)
+      : shape_(shape),
+        threads_(threads),
+        left_(left_source(shape)),
+        right_(right_source(shape)),
+        rows_(Cut::even(shape.m, kMaxRows)),
+        columns_(Cut::even(shape.n, kMaxColumns)),
+        depth_(Cut::even(shape.k, has_panel() ? kMaxPanelDepth : kMaxDepth)) {
+    while (rows_.parts() * columns_.parts() < kPiecesPerThread * threads) {
+      Cut& longer = rows_.part >= columns_.part ? rows_ : columns_;
+      if (longer.part <= kBlock) break;
+      longer = Cut::even(longer.count, longer.part / 2);
+    }
+    const std::int64_t steps = blocks(depth_.part);
+    slab_bytes_ = blocks(columns_.part) * steps * kBlockBytes;
+    panel_bytes_ = (has_panel() ? blocks(rows_.part) : 1) * steps * kBlockBytes;
+    const std::int64_t squares =
+        depth_.parts() == 1 ? 1 : blocks(rows_.part) * blocks(columns_.part);
+    result_bytes_ = squares * kResultFloats * static_cast<std::int64_t>(sizeof(float));
+  }
+
+  void run(const Operands& operands) override {
+    const std::int64_t pieces = rows_.parts() * columns_.parts();
+    std::atomic<std::int64_t> next = 0;
+    parallel_for(threads_, threads_, 1, [&](std::int64_t begin, std::int64_t end) {
+      amx::begin_tiles();
+      for (std::int64_t thread = begin; thread < end; ++thread) {
+        const Workplace place = workplace(operands.scratch, thread);
+        for (std::int64_t i = next.fetch_add(1); i < pieces; i = next.fetch_add(1)) {
+          Piece piece{rows_.at(i % rows_.parts()), columns_.at(i / rows_.parts()), 0};
+          for (; piece.part < depth_.parts(); ++piece.part) multiply(operands, place, piece);
+        }
+      }
+      amx::end_tiles();
+    });
+  }
+
+  std::int64_t scratch_bytes() const override { return threads_ * thread_bytes() + kAlignment; }
+
+ private:
+  struct Workplace {
+    std::byte* slab;   ///< of the right operand
+    std::byte* panel;  ///< of the left operand; of 32 rows where it is read along the depth
+    float* result;     ///< squares by row, then by column; one alone if the depth is not cut
+  };
+  struct Piece {
+    Range rows;
+    Range columns;
+    std::int64_t part;  ///< of the depth
+  };
+
+  bool has_panel() const { return left_.along == Source::Along::lanes; }
+  std::int64_t thread_bytes() const { return slab_bytes_ + panel_bytes_ + result_bytes_; }
+
+  Workplace workplace(void* scratch, std::int64_t thread) const {
+    const auto address = reinterpret_cast<std::intptr_t>(scratch);
+    const std::int64_t skip = round_up(address, kAlignment) - address;
+    std::byte* base = static_cast<std::byte*>(scratch) + skip + thread * thread_bytes();
+    return {base, base + slab_bytes_, reinterpret_cast<float*>(base + slab_bytes_ + panel_bytes_)};
+  }
+
+  void multiply(const Operands& o, const Workplace& place, const Piece& piece) const {
+    const Range depth = depth_.at(piece.part);
+    fill(right_, o.b, piece.columns, depth, place.slab);
+    if (has_panel()) fill(left_, o.a, piece.rows, depth, place.panel);
+    for (std::int64_t i = 0; i < blocks(piece.rows.count); ++i) {
+      const amx::LeftStrip left = has_panel() ? packed(place, i * blocks(depth.count))
+                                              : strip(o, place, piece.rows.block(i), depth);
+      multiply_strip(o, place, piece, i, left);
+    }
+  }
+
+  // The rows of block `i` of the piece times the slab.
+  void multiply_strip(const Operands& o, const Workplace& place, const Piece& piece, std::int64_t i,
+                      const amx::LeftStrip& left) const {
+    using Start = amx::StripProduct::Start;
+    const bool first = piece.part == 0;
+    const bool last = piece.part + 1 == depth_.parts();
+    const std::int64_t steps = blocks(depth_.at(piece.part).count);
+    const std::int64_t across = blocks(piece.columns.count);
+    for (std::int64_t j = 0; j < across; ++j) {
+      float* result = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
+      amx::multiply({.left = left,
+                     .right = place.slab + j * steps * kBlockBytes,
+                     .steps = steps,
+                     .result = result,
+                     .start = first ? Start::zero : Start::result});
+      if (last) store(o, result, piece.rows.block(i), piece.columns.block(j));
+    }
+  }
+
+  static amx::LeftStrip packed(const Workplace& place, std::int64_t squares) {
+    const std::byte* tiles = place.panel + squares * kBlockBytes;
+    return {tiles, tiles + kBlockBytes / 2, kBlock * 2, kBlockBytes};
+  }
+
+  // Rows that lie along the depth: in place, where whole tiles can be read in whole lines.
+  amx::LeftStrip strip(const Operands& o, const Workplace& place, Range rows, Range depth) const {
+    const std::int64_t row_bytes = left_.stride * 2;
+    const auto* first =
+        static_cast<const std::byte*>(o.a) + rows.begin * row_bytes + depth.begin * 2;
+    if (rows.count == kBlock && depth.count % kBlock == 0 && row_bytes % kAlignment == 0 &&
+        reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0) {
+      return {first, first + kBlock / 2 * row_bytes, row_bytes, kBlock * 2};
+    }
+    fill(left_, o.a, rows, depth, place.panel);
+    return packed(place, 0);
+  }
+
+  void store(const Operands& o, const float* result, Range rows, Range columns) const {
+    if (shape_.out == DType::bf16) {
+      amx::store(result, destination<bfloat16>(o, rows, columns));
+    } else {
+      amx::store(result, destination<float>(o, rows, columns));
+    }
+  }
+
+  template <typename T>
+  amx::Destination<T> destination(const Operands& o, Range rows, Range columns) const {
+    using Mode = typename amx::Destination<T>::Mode;
+    const std::int64_t stride = shape_.ldc == 0 ? shape_.n : shape_.ldc;
+    const auto* bias = static_cast<const bfloat16*>(o.bias);
+    return {.data = static_cast<T*>(o.c) + rows.begin * stride + columns.begin,
+            .stride = stride,
+            .rows = rows.count,
+            .columns = columns.count,
+            .bias = shape_.bias == ProductShape::Bias::none ? nullptr : bias + columns.begin,
+            .mode = shape_.write == Write::add ? Mode::add : Mode::overwrite};
+  }
+
+  const ProductShape shape_;
+  const int threads_;
+  const Source left_, right_;
+  Cut rows_, columns_, depth_;
+  std::int64_t slab_bytes_ = 0;
+  std::int64_t panel_bytes_ = 0;
+  std::int64_t result_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Product> make_amx_product(const ProductShape& shape, int threads) {
+  return std::make_unique<AmxProduct>(shape, threads);
+}
+
+}  // namespace zero::cpu
