@@ -74,6 +74,7 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<Session> session, Group group,
   const Group host = host_group(link_->handle(), link_->rank());
   local_rank_ = host.rank();
   local_size_ = host.size();
+  if (local_size_ < size()) link_->cut_messages(Link::kBetweenHosts);
   share_memory(options);
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -22,6 +23,11 @@ class Link {
   static constexpr std::int64_t kStaging = std::int64_t{1} << 20;
   /// Values up to this many bytes go to every rank whole instead of in shares: fewer messages.
   static constexpr std::int64_t kWhole = std::int64_t{8} << 10;
+  /// Bytes of one message at most where ranks are on several hosts: below OpenMPI's eager limit for
+  /// TCP, with room for its header. A longer message asks the receiver first, and the answer queues
+  /// behind the receiver's own data on the same connection: two ranks that send to each other then
+  /// take turns and use half the link.
+  static constexpr std::int64_t kBetweenHosts = std::int64_t{63} << 10;
 
   Link(Group group, const Options& options) : group_(std::move(group)), options_(options) {}
 
@@ -29,6 +35,10 @@ class Link {
   int size() const { return group_.size(); }
   MPI_Comm handle() const { return group_.get(); }
   const Options& options() const { return options_; }
+  /// Cuts messages to at most `bytes` from now on. All ranks alike, between collectives.
+  void cut_messages(std::int64_t bytes) {
+    options_.largest_message = std::min(options_.largest_message, bytes);
+  }
 
   void all_gather(View mine, const Slices& full, const std::string& who);
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
