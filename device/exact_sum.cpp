@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace zero {
 namespace {
@@ -41,29 +42,45 @@ std::uint64_t bits_at(const std::array<std::uint32_t, kNumberLimbs + 1>& words, 
 
 }  // namespace
 
-void ExactSum::add(double value) {
-  if (!(std::abs(value) < 0x1p512)) {
-    ++limbs_[kLimbs - 1];
-    return;
+void ExactSum::add(std::span<const double> values) {
+  // Neighbours are mostly of like size: what goes to the same limbs is added up in registers first.
+  std::size_t at = 0;
+  std::int64_t low = 0;
+  std::int64_t middle = 0;
+  std::int64_t high = 0;
+  const auto flush = [&] {
+    limbs_[at] += std::exchange(low, 0);
+    limbs_[at + 1] += std::exchange(middle, 0);
+    limbs_[at + 2] += std::exchange(high, 0);
+  };
+  for (const double value : values) {
+    if (!(std::abs(value) < 0x1p512)) {
+      ++limbs_[kLimbs - 1];
+      continue;
+    }
+    const auto bits = std::bit_cast<std::uint64_t>(value);
+    const int exponent = static_cast<int>((bits >> 52) & 0x7ff);
+    if (exponent == 0) continue;  // below 2^-1022: nothing at or above 2^-512
+    std::uint64_t mantissa = (bits & 0xfffffffffffffULL) | 0x10000000000000ULL;
+    int position = exponent - 1075 + kFractionBits;  // of the mantissa's lowest bit
+    if (position < 0) {
+      if (position <= -53) continue;
+      mantissa >>= -position;
+      position = 0;
+    }
+    const auto limb = static_cast<std::size_t>(position / 32);
+    const int shift = position % 32;
+    if (limb != at) {
+      flush();
+      at = limb;
+    }
+    const std::int64_t sign = std::signbit(value) ? -1 : 1;
+    const std::uint64_t lower = mantissa << shift;
+    low += sign * static_cast<std::int64_t>(lower & kLimbMask);
+    middle += sign * static_cast<std::int64_t>(lower >> 32);
+    high += sign * static_cast<std::int64_t>((mantissa >> 32) >> (32 - shift));
   }
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  const int exponent = static_cast<int>((bits >> 52) & 0x7ff);
-  if (exponent == 0) return;  // below 2^-1022: nothing at or above 2^-512
-  std::uint64_t mantissa = (bits & 0xfffffffffffffULL) | 0x10000000000000ULL;
-  int position = exponent - 1075 + kFractionBits;  // of the mantissa's lowest bit
-  if (position < 0) {
-    if (position <= -53) return;
-    mantissa >>= -position;
-    position = 0;
-  }
-  const auto limb = static_cast<std::size_t>(position / 32);
-  const int shift = position % 32;
-  const std::int64_t sign = std::signbit(value) ? -1 : 1;
-  const std::uint64_t low = mantissa << shift;
-  const std::uint64_t high = shift == 0 ? 0 : mantissa >> (64 - shift);
-  limbs_[limb] += sign * static_cast<std::int64_t>(low & kLimbMask);
-  limbs_[limb + 1] += sign * static_cast<std::int64_t>(low >> 32);
-  limbs_[limb + 2] += sign * static_cast<std::int64_t>(high);
+  flush();
 }
 
 void ExactSum::add(const ExactSum& other) {

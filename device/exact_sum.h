@@ -27,7 +27,8 @@ class ExactSum {
   static constexpr int kLimbs =
       34;  // 32 of fixed point, one of head room, one that counts non-finite addends
 
-  void add(double value);
+  void add(double value) { add(std::span(&value, 1)); }
+  void add(std::span<const double> values);
   /// Also carries, so that equal sums that end with this call have equal limbs.
   void add(const ExactSum& other);
   void clear() { limbs_.fill(0); }

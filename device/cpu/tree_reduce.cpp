@@ -38,6 +38,13 @@ inline constexpr std::size_t kPrefetched = 8;
 /// fetching their lines only to overwrite them would be a third of a copy's traffic.
 inline constexpr std::int64_t kStreamedBytes = 1 << 20;
 
+/// Whether the one input is already its own rounded sum: there is nothing to write.
+inline bool is_its_own_sum(std::span<const View> inputs, const ReduceEpilogue& epilogue) {
+  const View& to = epilogue.destination;
+  return inputs.size() == 1 && epilogue.addends.empty() && inputs[0].data() == to.data() &&
+         inputs[0].dtype() == to.dtype();
+}
+
 inline bool streams_past_caches(std::span<const View> inputs, const ReduceEpilogue& epilogue) {
   constexpr std::uintptr_t kLine = 64;
   const View& to = epilogue.destination;
@@ -108,7 +115,7 @@ void store_block(const View& destination, std::size_t begin, std::size_t end, Bl
 
 /// Sum of squares of kNormBlock values: element i goes to fp64 lane i % 8, lanes are added as a
 /// tree. Squares of fp32 are exact in fp64, so neither vector width nor contraction can show.
-double sum_of_squares(const float* values) {
+HWY_INLINE double sum_of_squares(const float* values) {
   constexpr std::size_t kLanes = 8;
   const hn::CappedTag<double, kLanes> d;
   const hn::Rebind<float, decltype(d)> df;
@@ -145,7 +152,12 @@ void add_norm(BlockSum& values, std::size_t count, ExactSum& norm) {
   constexpr auto kStep = static_cast<std::size_t>(kNormBlock);
   const std::size_t rounded_up = (count + kStep - 1) / kStep * kStep;
   std::memset(values.data() + count, 0, (rounded_up - count) * sizeof(float));
-  for (std::size_t i = 0; i < count; i += kStep) norm.add(sum_of_squares(values.data() + i));
+  std::array<double, kBlock / kStep> sums;
+  std::size_t blocks = 0;
+  for (std::size_t i = 0; i < count; i += kStep) {
+    sums[blocks++] = sum_of_squares(values.data() + i);
+  }
+  norm.add(std::span<const double>(sums.data(), blocks));
 }
 
 /// Asks for block [begin, end) of every input before its turn comes.
@@ -163,6 +175,8 @@ HWY_INLINE void prefetch(std::span<const View> inputs, std::size_t begin, std::s
 template <typename From, typename To>
 void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue, std::size_t begin,
                    std::size_t end, ExactSum* norm) {
+  const bool written = is_its_own_sum(inputs, epilogue);
+  if (written && norm == nullptr) return;
   const bool around_caches = streams_past_caches(inputs, epilogue);
   const hn::ScalableTag<float> d;
   HWY_ALIGN BlockSum sum;
@@ -181,7 +195,7 @@ void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue,
     }
     if (around_caches && last - first == kBlock) {
       stream_block<To>(epilogue.destination, first, sum);
-    } else {
+    } else if (!written) {
       store_block<To>(epilogue.destination, first, last, sum);
     }
     if (norm != nullptr) add_norm(sum, last - first, *norm);

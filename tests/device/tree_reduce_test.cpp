@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cmath>
@@ -169,6 +171,28 @@ TEST_F(TreeReduce, MayWriteOverAnInputOrAnAddend) {
     expect_bits(values, epilogue.destination);
     buffers_.clear();
   }
+}
+
+TEST_F(TreeReduce, OfOneViewOntoItselfOnlyReadsIt) {
+  const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* const page =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  for (const DType dtype : kDTypes) {
+    ASSERT_EQ(mprotect(page, bytes, PROT_READ | PROT_WRITE), 0);
+    const std::int64_t count = static_cast<std::int64_t>(bytes) / size_of(dtype);
+    const View values(page, count, dtype, nullptr);
+    cpu::convert(random_view(count, dtype), values);
+    const ReduceEpilogue epilogue{
+        .addends = {}, .destination = values, .norm = std::make_shared<ExactSum>()};
+    const double norm = expected_norm(expected(std::span(&values, 1), epilogue));
+    ASSERT_EQ(mprotect(page, bytes, PROT_READ), 0);
+    cpu::tree_reduce(std::span(&values, 1), epilogue);
+    EXPECT_EQ(norm, epilogue.norm->value());
+    cpu::tree_reduce(std::span(&values, 1),
+                     {.addends = {}, .destination = values, .norm = nullptr});
+  }
+  munmap(page, bytes);
 }
 
 TEST_F(TreeReduce, NormDoesNotDependOnCutsAtMultiplesOf64) {
