@@ -109,11 +109,17 @@ GradientReducer::Target GradientReducer::merge(Segment& segment, std::vector<Hel
   return target;
 }
 
-Event GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target) {
+/// With nobody to talk to there is nothing to hide: the gradient is finished where it was computed,
+/// by all threads of compute. Where it lies in its place already it is only read, for the norm.
+void GradientReducer::reduce_alone(View wire, const Target& target) {
+  resources_.device.kernels().tree_reduce(
+      resources_.device.compute(), {wire},
+      {target.addends, target.destination, target.finished ? norm_ : nullptr});
+}
+
+void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target) {
   Stream& communication = resources_.device.communication();
   const Segment& segment = *unit.trainable();
-  waits_.wait(communication, resources_.device.compute().record(),
-              WaitSite::gradient_before_reduce);
   const std::int64_t length = chunk(segment);
   for (std::int64_t begin = 0; begin < segment.layout.shard(); begin += length) {
     const std::int64_t count = std::min(length, segment.layout.shard() - begin);
@@ -127,8 +133,17 @@ Event GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target
                                            receive_.view().reinterpret(wire.dtype(), needed),
                                            communication, {unit.name, sharding_.reduce_traffic()});
   }
+}
+
+Event GradientReducer::reduce_to(Unit& unit, View wire, const Target& target) {
+  Stream& communication = resources_.device.communication();
+  const bool alone = resources_.communicator.size() == 1;
+  if (alone) reduce_alone(wire, target);
+  waits_.wait(communication, resources_.device.compute().record(),
+              WaitSite::gradient_before_reduce);
+  if (!alone) reduce_chunks(unit, wire, target);
   if (target.finished) sharding_.finish_gradient(*unit.trainable(), {unit.name, {}});
-  return communication.record();
+  return alone ? Event() : communication.record();
 }
 
 Event GradientReducer::reduce(Unit& unit, View source, int micro_batch) {
@@ -136,13 +151,13 @@ Event GradientReducer::reduce(Unit& unit, View source, int micro_batch) {
   if (resources_.options.reduction == ReductionPolicy::boundary) {
     accumulate_locally(segment, source, micro_batch);
     if (micro_batch < resources_.accumulation_steps - 1) return {};
-    return reduce_chunks(unit, segment.gradient, {{}, segment.gradient_shard, true});
+    return reduce_to(unit, segment.gradient, {{}, segment.gradient_shard, true});
   }
   auto held = std::find_if(held_.begin(), held_.end(),
                            [&](const auto& entry) { return entry.first == &unit; });
   if (held == held_.end()) held = held_.insert(held_.end(), {&unit, {}});
   const View wire = to_wire(unit, source);
-  return reduce_chunks(unit, wire, merge(segment, held->second, micro_batch));
+  return reduce_to(unit, wire, merge(segment, held->second, micro_batch));
 }
 
 }  // namespace zero

@@ -14,7 +14,7 @@ namespace zero {
 /// Sums a unit's gradients over ranks and micro-batch steps into the owner's shard, in the fixed
 /// binary tree: over ranks inside a reduce-scatter, over steps like a binary counter (equal levels
 /// merge; at the end leftovers fold, newest first). The squares of the finished gradient are summed
-/// while it is written. All on the communication stream.
+/// while it is written. On the communication stream; in a world of one on the compute stream.
 class GradientReducer {
  public:
   GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits);
@@ -29,8 +29,8 @@ class GradientReducer {
   /// be rewritten.
   Event reduce(Unit& unit, View source, int micro_batch);
 
-  /// Sum of squares of this rank's finished gradient shards; touched by the communication stream
-  /// only.
+  /// Sum of squares of this rank's finished gradient shards: for work of the communication stream,
+  /// which follows every reduction.
   ExactSum& norm() { return *norm_; }
 
   /// Elements per rank of one reduce-scatter of `segment`: the bucket and the receive limit bound
@@ -56,7 +56,9 @@ class GradientReducer {
   View to_wire(Unit& unit, View source);
   void accumulate_locally(Segment& segment, View source, int micro_batch);
   Target merge(Segment& segment, std::vector<Held>& held, int micro_batch);
-  Event reduce_chunks(Unit& unit, View wire, const Target& target);
+  void reduce_alone(View wire, const Target& target);
+  void reduce_chunks(Unit& unit, View wire, const Target& target);
+  Event reduce_to(Unit& unit, View wire, const Target& target);
 
   EngineResources resources_;
   Sharding& sharding_;
