@@ -160,7 +160,8 @@ void EngineCore::seal(SealOptions options) {
   for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::frozen);
   communicator_.clear();  // what was sent so far belongs to no step
   for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::trainable);
-  for (const int unit : order_) issue_begin(unit);
+  Renewal renewal;
+  for (const int unit : order_) issue_begin(unit, renewal);
 }
 
 ScheduleInput EngineCore::schedule_input(const std::vector<UnitUse>& uses) const {

@@ -62,6 +62,12 @@ class EngineCore {
  private:
   /// Which parameters of a unit.
   enum class Kind : std::uint8_t { trainable, frozen };
+  /// How far the start of a step is: which units have their new values, and how many of the gathers
+  /// that come before the first micro-batch are issued.
+  struct Renewal {
+    std::vector<int> units;
+    std::size_t issued = 0;
+  };
   /// A schedule and the guards of its windows.
   struct Drive {
     Schedule schedule;
@@ -87,7 +93,7 @@ class EngineCore {
   void zero_padding(const Segment& segment, View base);
   void finish_gradients(const ScheduleStep& step);
   void issue_gather(int window);
-  void issue_begin(int unit);
+  void issue_begin(int unit, Renewal& renewal);
   void publish(Unit& unit, Kind kind);
   void settle();
   void end_micro_batch();

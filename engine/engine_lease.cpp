@@ -63,11 +63,18 @@ void EngineCore::issue_gather(int window) {
   settle();
 }
 
-/// The gathers of `unit` that the schedule starts before a micro-batch.
-void EngineCore::issue_begin(int unit) {
-  for (const int window : drive().schedule.begin) {
-    if (drive().schedule.windows[static_cast<std::size_t>(window)].unit == unit)
-      issue_gather(window);
+/// After `unit` has its new values: goes on with the gathers that the schedule starts before a
+/// micro-batch, in its order, as far as units have new values. A unit's gather for backward may
+/// come before the forward ends, but not before another's for forward.
+void EngineCore::issue_begin(int unit, Renewal& renewal) {
+  renewal.units.push_back(unit);
+  const std::vector<int>& begin = drive().schedule.begin;
+  for (; renewal.issued < begin.size(); ++renewal.issued) {
+    const int window = begin[renewal.issued];
+    const int needed = drive().schedule.windows[static_cast<std::size_t>(window)].unit;
+    if (std::find(renewal.units.begin(), renewal.units.end(), needed) == renewal.units.end())
+      return;
+    issue_gather(window);
   }
 }
 

@@ -190,7 +190,8 @@ void EngineCore::publish_parameters() {
     }
     for (const Kind kind : {Kind::frozen, Kind::trainable}) publish(unit, kind);
   }
-  for (const int index : order_) issue_begin(index);
+  Renewal renewal;
+  for (const int index : order_) issue_begin(index, renewal);
   traffic_mark_ = communicator_.traffic().since(pending);
 }
 

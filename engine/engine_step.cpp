@@ -161,13 +161,14 @@ StepReport EngineCore::step(const StepOptions& options) {
       report.nonfinite ? 1.0F : clip_factor(report.gradient_norm, options_.gradient_clipping);
   report.clipped = clip < 1.0F;
   if (!report.nonfinite) ++steps_done_;
+  Renewal renewal;
   for (const int index : order_) {
     Unit& unit = units_[static_cast<std::size_t>(index)];
     if (!report.nonfinite) {
       update(unit, options, static_cast<float>(clip / options.loss_scale));
       publish(unit, Kind::trainable);
     }
-    issue_begin(index);
+    issue_begin(index, renewal);
   }
   micro_batch_ = 0;
   report.exposed_seconds = device_.compute().waited_seconds() - waited_mark_;

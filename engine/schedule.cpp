@@ -14,6 +14,10 @@ constexpr std::int64_t kWindowAlignment = 256;  // bytes: vector loads and page 
 // Compute steps for which a gradient window rests after its last write, so that its reduction can
 // run beside compute.
 constexpr int kGradientLag = 1;
+// Communication runs in the order of issue, and a reduction is due when its window is written
+// again. A gather that is used later than that is issued behind it: two compute steps before its
+// use.
+constexpr int kGatherLead = kGradientLag + 1;
 
 /// The maker of one schedule; each member function is one pass over the uses.
 class Maker {
@@ -31,6 +35,7 @@ class Maker {
     schedule_.steps.resize(static_cast<std::size_t>(steps_));
     for (int i = 0; i < steps_; ++i) step(i).use = input_.uses[static_cast<std::size_t>(i)];
     cut_parameter_windows();
+    mark_gradients();
     issue_gathers();
     cut_gradient_windows();
     place_windows();
@@ -98,8 +103,17 @@ class Maker {
     schedule_.gathers = static_cast<int>(schedule_.windows.size());
   }
 
-  /// Walks the micro-batch and issues each gather as early as the limits allow; windows are in
-  /// order of first use.
+  /// The compute step before which window `w` may be gathered at the earliest: after the reductions
+  /// that are due before its use.
+  int earliest(int w) {
+    for (int i = window(w).first - kGatherLead - 1; i >= 0; --i) {
+      if (step(i).last_gradient && size(step(i).use.unit).gradient_bytes > 0) return i + 1;
+    }
+    return -1;
+  }
+
+  /// Walks the micro-batch and issues each gather as early as the limits and the reductions allow;
+  /// windows are in order of first use.
   void issue_gathers() {
     int next = 0;  // first window not issued yet
     std::int64_t live = 0;
@@ -117,7 +131,7 @@ class Maker {
       if (i >= 0 && step(i).parameters >= next) issue();
       if (i >= 0 && step(i).parameters >= 0 && window(step(i).parameters).first == i)
         ahead -= elements(step(i).parameters);
-      while (next < schedule_.gathers &&
+      while (next < schedule_.gathers && earliest(next) <= i &&
              ahead + elements(next) <= input_.limits.prefetch_elements &&
              live + elements(next) <= input_.limits.live_elements) {
         issue();
@@ -127,22 +141,30 @@ class Maker {
     }
   }
 
-  /// One window per unit from its first to its last backward; units whose gradient has a place of
-  /// its own have none.
-  void cut_gradient_windows() {
-    std::vector<int> first(input_.units.size(), -1);
-    std::vector<int> last(input_.units.size(), -1);
+  /// The first and the last write of each unit's gradient.
+  void mark_gradients() {
+    first_gradient_.assign(input_.units.size(), -1);
+    last_gradient_.assign(input_.units.size(), -1);
     for (int i = 0; i < steps_; ++i) {
       if (step(i).use.phase == Phase::forward) continue;
       const auto unit = static_cast<std::size_t>(step(i).use.unit);
-      if (first[unit] < 0) first[unit] = i;
-      last[unit] = i;
+      if (first_gradient_[unit] < 0) first_gradient_[unit] = i;
+      last_gradient_[unit] = i;
     }
+    for (std::size_t unit = 0; unit < input_.units.size(); ++unit) {
+      if (first_gradient_[unit] < 0) continue;
+      step(first_gradient_[unit]).first_gradient = true;
+      step(last_gradient_[unit]).last_gradient = true;
+    }
+  }
+
+  /// One window per unit from its first to its last backward; units whose gradient has a place of
+  /// its own have none.
+  void cut_gradient_windows() {
+    const std::vector<int>& first = first_gradient_;
+    const std::vector<int>& last = last_gradient_;
     for (std::size_t unit = 0; unit < first.size(); ++unit) {
-      if (first[unit] < 0) continue;
-      step(first[unit]).first_gradient = true;
-      step(last[unit]).last_gradient = true;
-      if (input_.units[unit].gradient_bytes == 0) continue;
+      if (first[unit] < 0 || input_.units[unit].gradient_bytes == 0) continue;
       const int w = static_cast<int>(schedule_.windows.size());
       schedule_.windows.push_back({.unit = static_cast<int>(unit),
                                    .kind = Window::Kind::gradients,
@@ -203,7 +225,9 @@ class Maker {
   int steps_;
   Schedule schedule_;
   std::vector<std::int64_t>
-      live_needed_;  // elements that each step needs present, kept units included
+      live_needed_;                  // elements that each step needs present, kept units included
+  std::vector<int> first_gradient_;  // per unit: compute steps, -1: none
+  std::vector<int> last_gradient_;
 };
 
 }  // namespace

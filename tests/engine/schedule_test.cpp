@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <utility>
+#include <vector>
+
 #include "tests/engine/schedule_audit.h"
 #include "tests/errors.h"
 
@@ -66,7 +69,22 @@ TEST(Schedule, UsesThePrefetchAllowanceFully) {
   // The unit in use and the two ahead of it.
   EXPECT_EQ(schedule.peak_live_elements, 3 * kElements);
   limits.prefetch_elements = 1'000'000;
-  EXPECT_EQ(make_schedule(layers(5, limits)).begin.size(), 9U);  // all windows of the micro-batch
+  ScheduleInput input = layers(5, limits);
+  for (UnitSize& unit : input.units) unit.gradient_bytes = 0;
+  EXPECT_EQ(make_schedule(input).begin.size(), 9U);  // all windows of the micro-batch
+}
+
+TEST(Schedule, IssuesNoGatherAheadOfAReductionThatIsDueBeforeItsUse) {
+  // Forward is steps 0 to 4, backward 5 to 9; the windows of the last three backwards are used
+  // after the reductions of steps 5, 6 and 7 are due.
+  const Schedule schedule = make_schedule(layers(5));
+  EXPECT_EQ(schedule.begin.size(), 7U);
+  std::vector<std::pair<int, int>> late;  // first use, issue
+  for (const Window& window : schedule.windows) {
+    if (window.kind == Window::Kind::parameters && window.issue >= 0)
+      late.emplace_back(window.first, window.issue);
+  }
+  EXPECT_EQ(late, (std::vector<std::pair<int, int>>{{8, 6}, {9, 7}}));
 }
 
 TEST(Schedule, HoldsTheLiveLimitButAlwaysHasRoomForOneUnit) {

@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/cpu/kernels.h"
+#include "tests/engine/plain.h"
+
+namespace zero {
+namespace {
+
+/// What was submitted and awaited, in the order in which the host said so.
+using Log = std::vector<std::string>;
+
+/// The point after a piece of work, by its name.
+class Point final : public Event::State {
+ public:
+  explicit Point(std::string after) : after_(std::move(after)) {}
+  const std::string& after() const { return after_; }
+  bool complete() override { return true; }
+  void synchronize() override {}
+
+ private:
+  std::string after_;
+};
+
+/// Runs work at once and writes down what it ran and what it waited for.
+class LoggedStream final : public Stream {
+ public:
+  explicit LoggedStream(Log& log) : log_(log) {}
+  void submit(std::string_view what, Work work) override {
+    last_ = what;
+    log_.emplace_back(what);
+    work();
+  }
+  Event record() override { return Event(std::make_shared<Point>(last_)); }
+  void wait(const Event& event) override {
+    if (const auto* point = dynamic_cast<const Point*>(event.state()))
+      log_.push_back("wait for " + point->after());
+  }
+  void synchronize() override {}
+  double waited_seconds() const override { return 0; }
+
+ private:
+  Log& log_;
+  std::string last_;
+};
+
+class LoggedDevice final : public Device {
+ public:
+  LoggedDevice() : compute_(log), communication_(log), kernels_(compute_, 1) {}
+  std::string_view name() const override { return "cpu"; }
+  bool has_memory() const override { return true; }
+  int threads() const override { return 1; }
+  Stream& compute() override { return compute_; }
+  Stream& communication() override { return communication_; }
+  Kernels& kernels() override { return kernels_; }
+
+  Log log;
+
+ protected:
+  void* allocate_bytes(std::int64_t bytes) override {
+    return std::aligned_alloc(64, static_cast<std::size_t>((bytes + 63) / 64 * 64));
+  }
+  void free_bytes(void* data, std::int64_t /*bytes*/) noexcept override { std::free(data); }
+
+ private:
+  LoggedStream compute_;
+  LoggedStream communication_;
+  cpu::CpuKernels kernels_;
+};
+
+/// What of a log is about updates, gathers and waits for them.
+Log gathers_and_updates(const Log& log) {
+  Log chosen;
+  for (const std::string& line : log) {
+    const bool counts = line == "AdamW" || line.find("all_gather(") != std::string::npos ||
+                        line.find("gradient norm") != std::string::npos;
+    if (counts) chosen.push_back(line);
+  }
+  return chosen;
+}
+
+/// On every rank of two: three equal units, one step, then `body` with the log of what follows the
+/// last backward.
+void after_a_step(int stage, const std::function<void(plain::Trainer&, Log&)>& body) {
+  local::run(2, [&](Communicator& communicator) {
+    LoggedDevice device;
+    plain::Trainer trainer(communicator, device,
+                           {plain::options(stage), plain::equal_units(3, 128), 1});
+    trainer.forward();
+    trainer.backward(communicator.rank());
+    device.log.clear();
+    StepOptions options;
+    options.learning_rate = 0.01;
+    static_cast<void>(trainer.engine().step(options));
+    body(trainer, device.log);
+  });
+}
+
+TEST(OrderAtTheBoundary, UpdatesFollowTheNormAndEachStartsItsGatherAtOnce) {
+  for (const int stage : {1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    after_a_step(stage, [&](plain::Trainer&, const Log& log) {
+      Log expected{"all_reduce(gradient norm and loss)",
+                   "wait for all_reduce(gradient norm and loss)",
+                   "AdamW",
+                   "all_gather(layer.0)",
+                   "AdamW",
+                   "all_gather(layer.1)",
+                   "AdamW",
+                   "all_gather(layer.2)"};
+      // All fits the prefetch limit: what backward gathers again follows, in the order of its use.
+      if (stage == 3)
+        expected.insert(expected.end(), {"all_gather(layer.1)", "all_gather(layer.0)"});
+      EXPECT_EQ(gathers_and_updates(log), expected);
+    });
+  }
+}
+
+TEST(OrderAtTheBoundary, AUnitWaitsForItsOwnGatherAndForNoLaterOne) {
+  for (const int stage : {1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    after_a_step(stage, [](plain::Trainer& trainer, Log& log) {
+      for (std::size_t unit = 0; unit < 3; ++unit) {
+        log.clear();
+        static_cast<void>(trainer.engine().forward(trainer.units()[unit]));
+        std::string last;
+        for (const std::string& line : log) {
+          if (line.starts_with("wait for all_gather")) last = std::max(last, line);
+        }
+        EXPECT_EQ(last, fmt::format("wait for all_gather(layer.{})", unit));
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace zero
