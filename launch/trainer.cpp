@@ -32,7 +32,8 @@ Trainer::Trainer(const TrainerParts& parts)
       planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
                            communicator_.backend())),
       workbench_(config_, communicator_, device_),
-      losses_(static_cast<std::size_t>(config_.batch.accumulation)) {}
+      losses_(static_cast<std::size_t>(config_.batch.accumulation)),
+      exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
 
 void Trainer::run() {
   console_.line(
@@ -73,6 +74,7 @@ void Trainer::train_step(std::int64_t step) {
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
   log_step(report, learning_rate, seconds);
   show_progress(report, seconds);
+  exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
 }
 
 void Trainer::check_finite(const StepReport& report) const {
@@ -169,6 +171,8 @@ void Trainer::finish() {
          {"threads", config_.run.threads},
          {"threads_from", config_.values.at("run.threads").source}});
   }
+  const std::string exposed = exposed_units_.summary();
+  if (!exposed.empty()) console_.line(exposed);
   console_.line(fmt::format("\n{}", memory.table()));
   console_.line(fmt::format("memory is {}; state hash {:016x}",
                             memory.exact ? "as planned, to the byte" : "NOT as planned", hash));

@@ -8,6 +8,7 @@
 
 #include "launch/batches.h"
 #include "launch/console.h"
+#include "launch/exposed_units.h"
 #include "launch/memory_report.h"
 #include "launch/run_log.h"
 #include "launch/train_config.h"
@@ -56,6 +57,7 @@ class Trainer {
   std::int64_t validated_at_ = -1;      // the step it is of
   double trained_seconds_ = 0;          // of the steps after the first
   double exposed_seconds_ = 0;
+  ExposedUnits exposed_units_;  // of all steps
 };
 
 }  // namespace zero

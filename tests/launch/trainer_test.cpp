@@ -11,6 +11,7 @@
 #include "collectives/backends.h"
 #include "launch/agree.h"
 #include "launch/evaluation.h"
+#include "launch/exposed_units.h"
 #include "launch/plan.h"
 #include "tests/launch/tiny_run.h"
 
@@ -95,6 +96,23 @@ TEST(Trainer, LogFollowsTheContract) {
       states += of["peak"].get<std::int64_t>();
   }
   EXPECT_EQ(last["model_state_bytes"], states);
+}
+
+TEST(ExposedUnits, NameThePlaceThatWaitsMost) {
+  const Schedule schedule = make_schedule({.uses = {{0, Phase::forward},
+                                                    {1, Phase::forward},
+                                                    {1, Phase::backward},
+                                                    {0, Phase::backward}},
+                                           .units = {{}, {}},
+                                           .limits = {}});
+  ExposedUnits exposed({"embedding", "h.0"}, schedule);
+  EXPECT_EQ(exposed.summary(), "");
+  exposed.add(std::vector{0.001, 0.002, 0.003, 0.001}, 0.008);
+  exposed.add(std::vector{0.001, 0.001, 0.0, 0.0}, 0.004);
+  EXPECT_EQ(exposed.summary(), "exposed communication: 6.00 ms a step, most of it at h.0: 3.00 ms");
+  exposed.add(std::vector{0.0, 0.0, 0.0, 0.0}, 0.012);
+  EXPECT_EQ(exposed.summary(),
+            "exposed communication: 8.00 ms a step, most of it at the boundary: 5.00 ms");
 }
 
 TEST(Trainer, StagesAndWorldsGiveTheSameBits) {
