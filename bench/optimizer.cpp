@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "bench/arena.h"
+#include "bench/boundary.h"
 #include "bench/section.h"
 
 namespace zero::bench {
@@ -31,14 +32,19 @@ RateCase update(Device& device, Arena& arena, const std::shared_ptr<Optimizer>& 
           [&device, optimizer, arguments] { optimizer->update(device.compute(), arguments); }};
 }
 
-/// One fused update of each optimizer.
+/// One fused update of each optimizer, then the boundary of a step of GPT-2 124M.
 class Updates final : public Section {
  public:
   std::string name() const override { return "optimizer"; }
-  std::string summary() const override { return "fused updates against the memory"; }
+  std::string summary() const override {
+    return "fused updates, and the whole end of a step, against the memory";
+  }
   void run(Context& context) override {
     const MemoryRates& memory = context.memory();
-    context.alone([&] { measure(context.threads(), memory, context.report()); });
+    context.alone([&] {
+      measure(context.threads(), memory, context.report());
+      measure_boundary(context.threads(), memory, context.report());
+    });
   }
 
  private:

@@ -39,6 +39,7 @@ std::vector<std::unique_ptr<Section>> all_sections() {
   sections.push_back(ops_section());
   sections.push_back(collectives_section());
   sections.push_back(optimizer_section());
+  sections.push_back(overlap_section());
   return sections;
 }
 

@@ -69,6 +69,7 @@ std::unique_ptr<Section> limits_section();
 std::unique_ptr<Section> ops_section();
 std::unique_ptr<Section> collectives_section();
 std::unique_ptr<Section> optimizer_section();
+std::unique_ptr<Section> overlap_section();
 
 /// Every section, in the order in which they run.
 std::vector<std::unique_ptr<Section>> all_sections();

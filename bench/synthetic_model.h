@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "engine/engine.h"
+#include "optim/optimizer.h"
+
+namespace zero::bench {
+
+/// A model of equal units on an engine, bf16, one thread, whose compute is a given amount of
+/// arithmetic in the first caches, twice as much in backward as in forward, and the writing of its
+/// gradients. Every rank makes the same calls.
+class SyntheticModel {
+ public:
+  /// Rounds of arithmetic that one unit's forward takes; none: gradients are not written either.
+  struct Compute {
+    std::int64_t rounds = 0;
+  };
+
+  SyntheticModel(Communicator& communicator, int units, std::int64_t elements, int stage);
+
+  int stage() const { return engine_.stage(); }
+  std::string unit_name(std::ptrdiff_t unit) const;
+  static Compute no_compute() { return {}; }
+  /// What takes about `seconds` over all units, forward and backward, on this machine; the same on
+  /// all ranks.
+  Compute compute_of(double seconds);
+
+  /// One optimizer step of one micro-batch.
+  void step(const Compute& compute);
+  /// The compute of a step without engine and communication.
+  void compute_alone(const Compute& compute);
+  /// The gather of one unit that a step begins with: none at stage 0.
+  void first_gather_alone();
+  /// The reduction of one unit.
+  void last_reduce_alone();
+  /// The update of what this rank owns.
+  void update_alone();
+  /// Adds the last step's exposed seconds of each unit.
+  void add_exposed(std::span<double> per_unit) const;
+  /// Lets all streams of all ranks end.
+  void settle();
+  /// The largest of all ranks' values.
+  double slowest(double value);
+
+ private:
+  void arithmetic(std::int64_t rounds);
+  std::int64_t owned() const;
+
+  Communicator& communicator_;
+  std::unique_ptr<Device> device_;
+  Engine engine_;
+  std::vector<UnitId> units_;
+  std::int64_t elements_;
+  std::vector<float> tile_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Buffer full_;       ///< bf16, one unit, padded
+  Buffer workspace_;  ///< bf16: receive slices
+  Buffer states_;     ///< fp32: master, two moments of what this rank owns of all units
+  Buffer copies_;     ///< bf16: gradient and compute copy of the same
+};
+
+}  // namespace zero::bench
