@@ -47,6 +47,30 @@ void check_norm(std::string_view operation, const MatrixShape& shape, const Laye
                     {"statistics", o.statistics, 2 * shape.rows, DType::fp32}});
 }
 
+void check_norm(std::string_view operation, const MatrixShape& shape, const RmsNormForward& o) {
+  check_dtype(operation, shape.dtype);
+  const std::int64_t n = size(shape);
+  check(operation, {{"x", o.x, n, shape.dtype},
+                    {"weight", o.weight, shape.columns, shape.dtype},
+                    {"y", o.y, n, shape.dtype},
+                    {"statistics", o.statistics, shape.rows, DType::fp32}});
+}
+
+void check_attention(std::string_view operation, const AttentionShape& s) {
+  check_dtype(operation, s.dtype);
+  ZERO_CHECK(s.key_heads() > 0 && s.heads % s.key_heads() == 0,
+             "{}: {} heads, expected a multiple of the {} of keys and values", operation, s.heads,
+             s.key_heads());
+}
+
+// A table of embeddings that a family may not have.
+void check_positions(std::string_view operation, const EmbeddingShape& s, View positions,
+                     DType dtype) {
+  if (positions.empty()) return;
+  check(operation,
+        {{"positions", positions.slice(0, s.sequence * s.width), s.sequence * s.width, dtype}});
+}
+
 void check_losses(std::string_view operation, const MatrixShape& shape, View logits, View targets,
                   View losses) {
   check_dtype(operation, shape.dtype);
@@ -119,6 +143,35 @@ void Ops::layer_norm_backward(const MatrixShape& shape, const LayerNormBackward&
   do_layer_norm_backward(shape, o);
 }
 
+void Ops::rms_norm_forward(const MatrixShape& shape, const RmsNormForward& o) {
+  check_norm("rms_norm_forward", shape, o);
+  if (!o.delta.empty() || !o.sum.empty()) {
+    check("rms_norm_forward",
+          {{"delta", o.delta, size(shape), shape.dtype}, {"sum", o.sum, size(shape), shape.dtype}});
+  }
+  do_rms_norm_forward(shape, o);
+}
+
+void Ops::rms_norm_apply(const MatrixShape& shape, const RmsNormForward& o) {
+  check_norm("rms_norm_apply", shape, o);
+  ZERO_CHECK(o.delta.empty() && o.sum.empty(),
+             "rms_norm_apply: takes no delta; give what forward left in sum as x");
+  do_rms_norm_apply(shape, o);
+}
+
+void Ops::rms_norm_backward(const MatrixShape& shape, const RmsNormBackward& o) {
+  check_dtype("rms_norm_backward", shape.dtype);
+  const std::int64_t n = size(shape);
+  check("rms_norm_backward",
+        {{"x", o.x, n, shape.dtype},
+         {"statistics", o.statistics, shape.rows, DType::fp32},
+         {"weight", o.weight, shape.columns, shape.dtype},
+         {"dy", o.dy, n, shape.dtype},
+         {"dx", o.dx, n, shape.dtype},
+         {"dweight", o.dweight, shape.columns, or_fp32(o.dweight, shape.dtype)}});
+  do_rms_norm_backward(shape, o);
+}
+
 void Ops::add(View x, View delta, View sum) {
   check_dtype("add", x.dtype());
   check("add", {{"delta", delta, x.count(), x.dtype()}, {"sum", sum, x.count(), x.dtype()}});
@@ -140,10 +193,39 @@ void Ops::gelu_backward(const MatrixShape& s, View x, View dy, View y, View dbia
   do_gelu_backward(s, x, dy, y, dbias);
 }
 
+void Ops::swiglu_forward(const MatrixShape& s, View x, View y) {
+  check_dtype("swiglu_forward", s.dtype);
+  check("swiglu_forward", {{"x", x, 2 * size(s), s.dtype}, {"y", y, size(s), s.dtype}});
+  do_swiglu_forward(s, x, y);
+}
+
+void Ops::swiglu_backward(const MatrixShape& s, View x, View dy) {
+  check_dtype("swiglu_backward", s.dtype);
+  check("swiglu_backward", {{"x", x, 2 * size(s), s.dtype}, {"dy", dy, size(s), s.dtype}});
+  do_swiglu_backward(s, x, dy);
+}
+
+void Ops::rotary_table(const RotaryShape& s, const RotaryAngles& angles, View cosines, View sines) {
+  angles.validate();
+  check("rotary_table",
+        {{"cosines", cosines, s.table(), DType::fp32}, {"sines", sines, s.table(), DType::fp32}});
+  do_rotary_table(s, angles, cosines, sines);
+}
+
+void Ops::rotary(const RotaryShape& s, Turn turn, View x, View cosines, View sines) {
+  check_dtype("rotary", s.dtype);
+  ZERO_CHECK(s.head_width % 2 == 0, "rotary: heads of {} elements, expected an even number",
+             s.head_width);
+  check("rotary", {{"x", x, s.batch * s.sequence * s.row_width, s.dtype},
+                   {"cosines", cosines, s.table(), DType::fp32},
+                   {"sines", sines, s.table(), DType::fp32}});
+  do_rotary(s, turn, x, cosines, sines);
+}
+
 void Ops::attention_forward(const AttentionShape& s, View qkv, View out, View log_sums) {
-  check_dtype("attention_forward", s.dtype);
+  check_attention("attention_forward", s);
   const std::int64_t n = s.batch * s.sequence * s.heads;
-  check("attention_forward", {{"qkv", qkv, 3 * n * s.head_width, s.dtype},
+  check("attention_forward", {{"qkv", qkv, s.batch * s.sequence * s.qkv_width(), s.dtype},
                               {"out", out, n * s.head_width, s.dtype},
                               {"log_sums", log_sums, n, DType::fp32}});
   do_attention_forward(s, qkv, out, log_sums);
@@ -151,13 +233,14 @@ void Ops::attention_forward(const AttentionShape& s, View qkv, View out, View lo
 
 void Ops::attention_backward(const AttentionShape& s, View qkv, View out, View log_sums, View dout,
                              View dqkv) {
-  check_dtype("attention_backward", s.dtype);
+  check_attention("attention_backward", s);
   const std::int64_t n = s.batch * s.sequence * s.heads;
-  check("attention_backward", {{"qkv", qkv, 3 * n * s.head_width, s.dtype},
+  const std::int64_t wide = s.batch * s.sequence * s.qkv_width();
+  check("attention_backward", {{"qkv", qkv, wide, s.dtype},
                                {"out", out, n * s.head_width, s.dtype},
                                {"log_sums", log_sums, n, DType::fp32},
                                {"dout", dout, n * s.head_width, s.dtype},
-                               {"dqkv", dqkv, 3 * n * s.head_width, s.dtype}});
+                               {"dqkv", dqkv, wide, s.dtype}});
   do_attention_backward(s, qkv, out, log_sums, dout, dqkv);
 }
 
@@ -167,9 +250,8 @@ void Ops::embedding_forward(const EmbeddingShape& s, View tokens, View token_wei
   const std::int64_t rows = s.batch * s.sequence;
   check("embedding_forward", {{"tokens", tokens, rows, DType::i32},
                               {"token_weight", token_weight, s.vocabulary * s.width, s.dtype},
-                              {"position_weight", position_weight.slice(0, s.sequence * s.width),
-                               s.sequence * s.width, s.dtype},
                               {"x", x, rows * s.width, s.dtype}});
+  check_positions("embedding_forward", s, position_weight, s.dtype);
   do_embedding_forward(s, tokens, token_weight, position_weight, x);
 }
 
@@ -180,9 +262,8 @@ void Ops::embedding_backward(const EmbeddingShape& s, View tokens, View dx, View
   check("embedding_backward",
         {{"tokens", tokens, rows, DType::i32},
          {"dx", dx, rows * s.width, s.dtype},
-         {"token_gradient", token_gradient, s.vocabulary * s.width, DType::fp32},
-         {"position_gradient", position_gradient.slice(0, s.sequence * s.width),
-          s.sequence * s.width, DType::fp32}});
+         {"token_gradient", token_gradient, s.vocabulary * s.width, DType::fp32}});
+  check_positions("embedding_backward", s, position_gradient, DType::fp32);
   do_embedding_backward(s, tokens, dx, token_gradient, position_gradient);
 }
 

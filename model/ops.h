@@ -7,6 +7,7 @@
 
 #include "device/device.h"
 #include "device/view.h"
+#include "model/rotary.h"
 
 namespace zero {
 
@@ -40,6 +41,28 @@ struct AttentionShape {
   std::int64_t heads = 0;
   std::int64_t head_width = 0;
   DType dtype = DType::fp32;
+  std::int64_t kv_heads = 0;  ///< divides heads; each serves heads / kv_heads of them; 0: as heads
+
+  std::int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  /// Elements of a row of q, k and v side by side.
+  std::int64_t qkv_width() const { return (heads + 2 * key_heads()) * head_width; }
+};
+
+/// Which way rotary embeddings turn: forward by the position's angles, backward (the gradient) by
+/// their negatives.
+enum class Turn : std::uint8_t { forward, backward };
+
+/// The first `heads` heads of each row of `row_width` elements turn; the rest stays.
+struct RotaryShape {
+  std::int64_t batch = 0;
+  std::int64_t sequence = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_width = 0;  ///< even
+  std::int64_t row_width = 0;
+  DType dtype = DType::fp32;
+
+  /// Elements of the table of cosines, and of that of sines: (sequence, head_width / 2).
+  std::int64_t table() const { return sequence * (head_width / 2); }
 };
 
 /// Token and position embedding.
@@ -73,6 +96,27 @@ struct LayerNormBackward {
   View dbeta;
 };
 
+/// Operands of an RMS norm's forward; (rows, columns) each but for weight (columns).
+struct RmsNormForward {
+  View x;
+  View delta{};  ///< as LayerNormForward's
+  View sum{};
+  View weight;
+  View y;
+  View statistics;  ///< fp32, 1 a row: the reciprocal root of the mean square
+  float epsilon = 1e-5F;
+};
+
+/// Operands of an RMS norm's backward.
+struct RmsNormBackward {
+  View x;           ///< what forward normalised
+  View statistics;  ///< as forward left them
+  View weight;
+  View dy;
+  View dx;       ///< in and out: the norm's gradient is added to the residual's already there
+  View dweight;  ///< overwritten; dtype of x, or fp32
+};
+
 /// The kernels that layers are made of, free of any backend: explicit forward and backward, nothing
 /// recorded. Every call submits one piece of work to the device's compute stream; views must live,
 /// and stay as they are, until the stream has passed it. Public methods check counts and dtypes and
@@ -100,7 +144,7 @@ class Ops {
   /// `forward_fp32`: with y in fp32; `training`: all three.
   virtual void prepare(const LinearShape& shape, LinearUse use) = 0;
   virtual void prepare(const AttentionShape& shape) = 0;
-  /// For column_sums, layer_norm_backward and gelu_backward up to this shape.
+  /// For column_sums, layer_norm_backward, rms_norm_backward and gelu_backward up to this shape.
   virtual void prepare(const MatrixShape& shape) = 0;
   /// Bytes that allocate_scratch() takes for what was prepared so far.
   virtual std::int64_t scratch_bytes() const = 0;
@@ -122,6 +166,12 @@ class Ops {
   void layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands);
   void layer_norm_backward(const MatrixShape& shape, const LayerNormBackward& operands);
 
+  /// sum = x + delta; y = weight * sum / root(mean(sum^2) + epsilon).
+  void rms_norm_forward(const MatrixShape& shape, const RmsNormForward& operands);
+  /// y again from x and the statistics of an earlier forward: the same bits.
+  void rms_norm_apply(const MatrixShape& shape, const RmsNormForward& operands);
+  void rms_norm_backward(const MatrixShape& shape, const RmsNormBackward& operands);
+
   /// sum = x + delta, rounded once; sum may be the memory of either.
   void add(View x, View delta, View sum);
   /// y = gelu(x), the tanh form of GPT-2.
@@ -130,8 +180,20 @@ class Ops {
   /// before rounding.
   void gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias);
 
-  /// qkv (batch * sequence, 3 C): the rows of q, k and v side by side, heads inside. out (batch *
-  /// sequence, C). log_sums: fp32 (batch, heads, sequence), kept for backward. Softmax of
+  /// x (rows, 2 columns): the gate g, then u, side by side. y (rows, columns) = silu(g) * u.
+  void swiglu_forward(const MatrixShape& shape, View x, View y);
+  /// x becomes its own gradient, and dy becomes y again: nothing else need be kept.
+  void swiglu_backward(const MatrixShape& shape, View x, View dy);
+
+  /// Fills cosines and sines, fp32, (sequence, head_width / 2) each, by way of doubles.
+  void rotary_table(const RotaryShape& shape, const RotaryAngles& angles, View cosines, View sines);
+  /// x (batch * sequence, row_width): element i of a head turns with element i + head_width / 2
+  /// (Hugging Face's order), in place.
+  void rotary(const RotaryShape& shape, Turn turn, View x, View cosines, View sines);
+
+  /// qkv (batch * sequence, (heads + 2 kv_heads) * head_width): the rows of q, k and v side by
+  /// side, heads inside; query head h reads key head h * kv_heads / heads. out (batch * sequence,
+  /// C). log_sums: fp32 (batch, heads, sequence), kept for backward. Softmax of
   /// q k^T / sqrt(head_width) over the positions up to the query's own, in blocks of rows: nothing
   /// of sequence x sequence is stored.
   void attention_forward(const AttentionShape& shape, View qkv, View out, View log_sums);
@@ -140,10 +202,10 @@ class Ops {
                           View dqkv);
 
   /// x (batch * sequence, width) = token embedding + position embedding. tokens: i32, each in [0,
-  /// vocabulary): the caller has checked.
+  /// vocabulary): the caller has checked. An empty position weight is none.
   void embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
                          View position_weight, View x);
-  /// Adds dx's rows to the gradients of both tables, fp32, in row order.
+  /// Adds dx's rows to the gradients of both tables, fp32, in row order; an empty one is none.
   void embedding_backward(const EmbeddingShape& shape, View tokens, View dx, View token_gradient,
                           View position_gradient);
 
@@ -169,9 +231,17 @@ class Ops {
   virtual void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) = 0;
   virtual void do_layer_norm_backward(const MatrixShape& shape,
                                       const LayerNormBackward& operands) = 0;
+  virtual void do_rms_norm_forward(const MatrixShape& shape, const RmsNormForward& operands) = 0;
+  virtual void do_rms_norm_apply(const MatrixShape& shape, const RmsNormForward& operands) = 0;
+  virtual void do_rms_norm_backward(const MatrixShape& shape, const RmsNormBackward& operands) = 0;
   virtual void do_add(View x, View delta, View sum) = 0;
   virtual void do_gelu_forward(View x, View y) = 0;
   virtual void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) = 0;
+  virtual void do_swiglu_forward(const MatrixShape& shape, View x, View y) = 0;
+  virtual void do_swiglu_backward(const MatrixShape& shape, View x, View dy) = 0;
+  virtual void do_rotary_table(const RotaryShape& shape, const RotaryAngles& angles, View cosines,
+                               View sines) = 0;
+  virtual void do_rotary(const RotaryShape& shape, Turn turn, View x, View cosines, View sines) = 0;
   virtual void do_attention_forward(const AttentionShape& shape, View qkv, View out,
                                     View log_sums) = 0;
   virtual void do_attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums,

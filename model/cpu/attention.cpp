@@ -26,6 +26,7 @@ struct Workplace {
   std::byte *probabilities, *dscores;   // the same in the compute dtype; in fp32 the same memory
   float* result;                        // (kBlock, head_width)
   float* dq;                            // (sequence, head_width)
+  float *dk, *dv;                       // the same, where heads share keys and values: their sums
   float *log2_sums, *deltas, *inverse;  // (sequence), (sequence), (kBlock)
   std::byte* products;
 };
@@ -55,6 +56,9 @@ std::int64_t lay_out(const AttentionShape& s, std::byte* base, Workplace& place)
   }
   place.result = floats(block * s.head_width);
   place.dq = floats(s.sequence * s.head_width);
+  const std::int64_t shared = s.key_heads() == s.heads ? 0 : s.sequence * s.head_width;
+  place.dk = floats(shared);
+  place.dv = floats(shared);
   place.log2_sums = floats(s.sequence);
   place.deltas = floats(s.sequence);
   place.inverse = floats(block);
@@ -73,6 +77,13 @@ ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t 
   return {.m = rows, .n = s.head_width, .k = inner, .in = s.dtype, .out = out};
 }
 
+// The same, added in fp32 to what earlier heads of the group left.
+ProductShape group_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner) {
+  ProductShape shape = mix_shape(s, rows, inner, DType::fp32);
+  shape.write = Write::add;
+  return shape;
+}
+
 // dq (queries, head_width) += the transpose of (rows, queries) times (rows, head_width).
 ProductShape dq_shape(const AttentionShape& s, std::int64_t rows, std::int64_t queries) {
   return {.m = queries,
@@ -83,18 +94,24 @@ ProductShape dq_shape(const AttentionShape& s, std::int64_t rows, std::int64_t q
           .write = Write::add};
 }
 
-// One head of one sequence inside the (batch * sequence, 3 C) and (batch * sequence, C) operands.
+// One query head of one sequence, and the key head it reads, inside the (batch * sequence,
+// qkv_width) and (batch * sequence, C) operands.
 struct Head {
   const AttentionShape& shape;
   std::int64_t sequence_index;
   std::int64_t head;
 
   std::int64_t width() const { return shape.heads * shape.head_width; }
+  std::int64_t group() const { return shape.heads / shape.key_heads(); }
+  // Heads of a group follow one another on one thread.
+  bool opens_group() const { return head % group() == 0; }
+  bool closes_group() const { return head % group() == group() - 1; }
   // part: 0 q, 1 k, 2 v
   RowBlock of_qkv(const View& view, std::int64_t part, std::int64_t row) const {
-    const std::int64_t stride = 3 * width();
-    const std::int64_t at = (sequence_index * shape.sequence + row) * stride + part * width();
-    return block(view, at + head * shape.head_width, stride);
+    const std::int64_t before =
+        part == 0 ? head : shape.heads + (part - 1) * shape.key_heads() + head / group();
+    const std::int64_t at = (sequence_index * shape.sequence + row) * shape.qkv_width();
+    return block(view, at + before * shape.head_width, shape.qkv_width());
   }
   RowBlock of_out(const View& view, std::int64_t row) const {
     const std::int64_t at = (sequence_index * shape.sequence + row) * width();
@@ -186,13 +203,17 @@ void backward_block(const Head& head, const Attention::Operands& o, Products& pr
                   .probabilities = place.probabilities,
                   .dscores = place.dscores,
                   .dtype = s.dtype});
-  mix.run({.a = place.probabilities,
-           .b = place.dout + at,
-           .c = place.result,
-           .scratch = place.products});
-  head.unpack(place.result, rows, head.of_qkv(o.dqkv, 2, first));
-  mix.run({.a = place.dscores, .b = place.q + at, .c = place.result, .scratch = place.products});
-  head.unpack(place.result, rows, head.of_qkv(o.dqkv, 1, first));
+  const auto mixed = [&](const std::byte* a, const std::byte* b, float* sums, std::int64_t part) {
+    if (head.group() > 1) {
+      products.get(group_shape(s, rows, queries))
+          .run({.a = a, .b = b, .c = sums + first * s.head_width, .scratch = place.products});
+      return;
+    }
+    mix.run({.a = a, .b = b, .c = place.result, .scratch = place.products});
+    head.unpack(place.result, rows, head.of_qkv(o.dqkv, part, first));
+  };
+  mixed(place.probabilities, place.dout + at, place.dv, 2);
+  mixed(place.dscores, place.q + at, place.dk, 1);
   products.get(dq_shape(s, rows, queries))
       .run({.a = place.dscores,
             .b = place.k + at,
@@ -212,11 +233,21 @@ void backward_head(const Head& head, const Attention::Operands& o, Products& pro
   for (std::int64_t row = 0; row < s.sequence; ++row) {
     place.log2_sums[row] = log_sums[row] * kLog2E;
   }
-  std::fill(place.dq, place.dq + s.sequence * s.head_width, 0.0F);
+  const std::int64_t all = s.sequence * s.head_width;
+  std::fill(place.dq, place.dq + all, 0.0F);
+  const bool shared = head.group() > 1;
+  if (shared && head.opens_group()) {
+    std::fill(place.dk, place.dk + all, 0.0F);
+    std::fill(place.dv, place.dv + all, 0.0F);
+  }
   for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
     backward_block(head, o, products, place, first);
   }
   store_rows(place.dq, s.sequence, s.head_width, nullptr, head.of_qkv(o.dqkv, 0, 0));
+  if (shared && head.closes_group()) {
+    store_rows(place.dk, s.sequence, s.head_width, nullptr, head.of_qkv(o.dqkv, 1, 0));
+    store_rows(place.dv, s.sequence, s.head_width, nullptr, head.of_qkv(o.dqkv, 2, 0));
+  }
 }
 
 }  // namespace
@@ -236,6 +267,7 @@ void Attention::prepare(const AttentionShape& s) {
       products->get(scores_shape(s, rows, s.sequence - first));
       products->get(mix_shape(s, rows, s.sequence - first, s.dtype));
       products->get(dq_shape(s, rows, s.sequence - first));
+      if (s.key_heads() != s.heads) products->get(group_shape(s, rows, s.sequence - first));
     }
   }
 }
@@ -251,14 +283,17 @@ template <typename Body>
 void Attention::for_heads(const AttentionShape& shape, void* scratch, const Body& body) {
   const auto threads = static_cast<std::int64_t>(products_.size());
   const std::int64_t each = scratch_bytes() / threads;
-  const std::int64_t heads = shape.batch * shape.heads;
+  const std::int64_t groups = shape.batch * shape.key_heads();
+  const std::int64_t size = shape.heads / shape.key_heads();
   parallel_for(static_cast<int>(threads), threads, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t thread = begin; thread < end; ++thread) {
       Workplace place{};
       lay_out(shape, static_cast<std::byte*>(scratch) + thread * each, place);
-      for (std::int64_t i = thread; i < heads; i += threads) {
-        body(Head{shape, i / shape.heads, i % shape.heads},
-             *products_[static_cast<std::size_t>(thread)], place);
+      for (std::int64_t i = thread; i < groups; i += threads) {
+        for (std::int64_t head = i * size; head < (i + 1) * size; ++head) {
+          body(Head{shape, head / shape.heads, head % shape.heads},
+               *products_[static_cast<std::size_t>(thread)], place);
+        }
       }
     }
   });

@@ -12,8 +12,9 @@
 
 namespace zero::cpu {
 
-/// Causal attention on the CPU. A head of a sequence is one piece of work, done whole by one thread
-/// with products of one thread, so the bits do not depend on how many there are. Forward goes over
+/// Causal attention on the CPU. The heads of a sequence that share keys and values (a head alone
+/// where none do) are one piece of work, done whole by one thread with products of one thread, so
+/// the bits do not depend on how many there are. Forward goes over
 /// blocks of query rows against the keys up to them; backward over blocks of key rows against the
 /// queries from them on, in transposed form (keys x queries), where every product but the one for q
 /// is complete in one call. Scratch per thread is linear in the sequence.

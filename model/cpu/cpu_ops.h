@@ -34,9 +34,17 @@ class CpuOps final : public Ops {
   void do_layer_norm_forward(const MatrixShape& shape, const LayerNormForward& operands) override;
   void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) override;
   void do_layer_norm_backward(const MatrixShape& shape, const LayerNormBackward& operands) override;
+  void do_rms_norm_forward(const MatrixShape& shape, const RmsNormForward& operands) override;
+  void do_rms_norm_apply(const MatrixShape& shape, const RmsNormForward& operands) override;
+  void do_rms_norm_backward(const MatrixShape& shape, const RmsNormBackward& operands) override;
   void do_add(View x, View delta, View sum) override;
   void do_gelu_forward(View x, View y) override;
   void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;
+  void do_swiglu_forward(const MatrixShape& shape, View x, View y) override;
+  void do_swiglu_backward(const MatrixShape& shape, View x, View dy) override;
+  void do_rotary_table(const RotaryShape& shape, const RotaryAngles& angles, View cosines,
+                       View sines) override;
+  void do_rotary(const RotaryShape& shape, Turn turn, View x, View cosines, View sines) override;
   void do_attention_forward(const AttentionShape& shape, View qkv, View out,
                             View log_sums) override;
   void do_attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums,

@@ -6,6 +6,8 @@
 // After foreach_target, as Highway wants it.
 #include <hwy/highway.h>
 
+#include <cstring>
+
 #include "model/cpu/row_kernels.h"
 #include "model/cpu/typed.h"
 #include "model/cpu/vector_math-inl.h"
@@ -22,12 +24,17 @@ void add_rows(const A* a, const B* b, C* sum, std::size_t count) {
 }
 
 void embed(const EmbeddingRows& o, Rows rows) {
+  const auto count = static_cast<std::size_t>(o.width);
   with_type(o.x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      add_rows(row_of<T>(o.token_weight, *row_of<std::int32_t>(o.tokens, row, 1), o.width),
-               row_of<T>(o.position_weight, row % o.sequence, o.width),
-               row_of<T>(o.x, row, o.width), static_cast<std::size_t>(o.width));
+      const T* token = row_of<T>(o.token_weight, *row_of<std::int32_t>(o.tokens, row, 1), o.width);
+      T* x = row_of<T>(o.x, row, o.width);
+      if (o.position_weight.empty()) {
+        std::memcpy(x, token, count * sizeof(T));
+      } else {
+        add_rows(token, row_of<T>(o.position_weight, row % o.sequence, o.width), x, count);
+      }
     }
   });
 }
@@ -40,9 +47,10 @@ void embed_backward(const EmbeddingRows& o, std::int64_t rows, Rows columns) {
       const T* dx = row_of<T>(o.x, row, o.width) + columns.begin;
       const std::int32_t token = *row_of<std::int32_t>(o.tokens, row, 1);
       float* of_token = row_of<float>(o.token_weight, token, o.width) + columns.begin;
+      add_rows(dx, of_token, of_token, count);
+      if (o.position_weight.empty()) continue;
       float* of_position =
           row_of<float>(o.position_weight, row % o.sequence, o.width) + columns.begin;
-      add_rows(dx, of_token, of_token, count);
       add_rows(dx, of_position, of_position, count);
     }
   });
