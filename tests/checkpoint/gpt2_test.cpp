@@ -9,7 +9,7 @@
 
 #include "checkpoint/weights.h"
 #include "scratch.h"
-#include "tests/model/gpt2_harness.h"
+#include "tests/model/training_harness.h"
 
 namespace zero::testing {
 namespace {

@@ -19,6 +19,9 @@ std::vector<AttentionCase> attention_cases() {
                                               {1, 33, 2, 7},
                                               {1, 128, 1, 16},
                                               {2, 130, 2, 8},
+                                              {2, 5, 6, 4, 2},
+                                              {1, 150, 4, 8, 1},
+                                              {2, 130, 4, 16, 2},
                                               {1, 300, 1, 20}}) {
       cases.push_back({shape, dtype});
     }
@@ -31,31 +34,34 @@ class CausalAttention : public ::testing::TestWithParam<AttentionCase> {
   const reference::Attention& s() const { return GetParam().shape; }
   DType dtype() const { return GetParam().dtype; }
   AttentionShape shape() const {
-    return {s().batch, s().sequence, s().heads, s().head_width, dtype()};
+    return {s().batch, s().sequence, s().heads, s().head_width, dtype(), s().kv_heads};
   }
+  std::int64_t wide() const { return s().batch * s().sequence * s().qkv_width(); }
   std::int64_t width() const { return s().batch * s().sequence * s().heads * s().head_width; }
 };
 
 TEST(AttentionReference, ItsBackwardMatchesFiniteDifferences) {
-  const reference::Attention shape{2, 5, 2, 3};
-  const Values qkv = random_values(2 * 5 * 18, 1);
-  const Values dout = random_values(2 * 5 * 6, 2);
-  const auto f = [&](const Values& v) { return reference::attention(shape, v); };
-  expect_near(reference::attention_backward(shape, qkv, dout), reference::differences(f, qkv, dout),
-              1e-7, "dqkv");
+  for (const std::int64_t kv_heads : {2, 1}) {
+    const reference::Attention shape{2, 5, 2, 3, kv_heads};
+    const Values qkv = random_values(2 * 5 * shape.qkv_width(), 1);
+    const Values dout = random_values(2 * 5 * 6, 2);
+    const auto f = [&](const Values& v) { return reference::attention(shape, v); };
+    expect_near(reference::attention_backward(shape, qkv, dout),
+                reference::differences(f, qkv, dout), 1e-7, "dqkv");
+  }
 }
 
 TEST_P(CausalAttention, ForwardAndBackwardMatchTheLoops) {
   Harness h;
   h.ops->prepare(shape());
   h.ops->allocate_scratch();
-  Values qkv = random_values(3 * width(), 1, dtype());
+  Values qkv = random_values(wide(), 1, dtype());
   for (double& value : qkv) value *= 2;  // scores far enough apart to matter
   const Values dout = random_values(width(), 2, dtype());
   const View x = h.tensor(qkv, dtype());
   const View out = h.empty(width(), dtype());
   const View log_sums = h.empty(s().batch * s().heads * s().sequence, DType::fp32);
-  const View dqkv = h.empty(3 * width(), dtype());
+  const View dqkv = h.empty(wide(), dtype());
   h.ops->attention_forward(shape(), x, out, log_sums);
   expect_near(h.read(out), reference::attention(s(), qkv), rounding(dtype()), "out");
   h.ops->attention_backward(shape(), x, out, log_sums, h.tensor(dout, dtype()), dqkv);
@@ -69,10 +75,10 @@ TEST_P(CausalAttention, LaterPositionsDoNotChangeEarlierOnes) {
   h.ops->prepare(shape());
   h.ops->allocate_scratch();
   const std::int64_t c = s().heads * s().head_width;
-  const Values qkv = random_values(3 * width(), 1, dtype());
+  const Values qkv = random_values(wide(), 1, dtype());
   Values other = qkv;
   const std::int64_t last = s().sequence - 1;  // of the first sequence
-  for (std::int64_t i = last * 3 * c; i < (last + 1) * 3 * c; ++i) {
+  for (std::int64_t i = last * s().qkv_width(); i < (last + 1) * s().qkv_width(); ++i) {
     other[static_cast<std::size_t>(i)] = 100;
   }
   Values outs[2];
@@ -90,8 +96,9 @@ TEST_P(CausalAttention, LaterPositionsDoNotChangeEarlierOnes) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CausalAttention, ::testing::ValuesIn(attention_cases()),
                          [](const auto& tested) {
                            const reference::Attention& s = tested.param.shape;
-                           return fmt::format("b{}_t{}_h{}_d{}_{}", s.batch, s.sequence, s.heads,
-                                              s.head_width, name_of(tested.param.dtype));
+                           return fmt::format("b{}_t{}_h{}_of_{}_d{}_{}", s.batch, s.sequence,
+                                              s.heads, s.keys(), s.head_width,
+                                              name_of(tested.param.dtype));
                          });
 
 TEST(AttentionScratch, GrowsWithTheSequenceNotItsSquare) {

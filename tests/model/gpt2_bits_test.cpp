@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/model/gpt2_harness.h"
+#include "tests/model/training_harness.h"
 
 // Two steps of training end in the same bits, whatever carries them out.
 namespace zero::testing {

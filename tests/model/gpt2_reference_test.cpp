@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "tests/model/gpt2_harness.h"
+#include "tests/model/training_harness.h"
 
 // Ten AdamW steps against what PyTorch made of the same weights and tokens
 // (make_gpt2_reference.py).

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "base/error.h"
-#include "tests/model/gpt2_harness.h"
+#include "tests/model/training_harness.h"
 
 namespace zero::testing {
 namespace {

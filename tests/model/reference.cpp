@@ -16,8 +16,8 @@ double& at(Values& a, std::int64_t i) { return a[index(i)]; }
 // Where element d of part p (0 q, 1 k, 2 v) of a head is, at position t of sequence b.
 std::int64_t qkv_index(const Attention& s, std::int64_t row, std::int64_t p, std::int64_t h,
                        std::int64_t d) {
-  const std::int64_t c = s.heads * s.head_width;
-  return row * 3 * c + p * c + h * s.head_width + d;
+  const std::int64_t head = p == 0 ? h : s.heads + (p - 1) * s.keys() + h * s.keys() / s.heads;
+  return row * s.qkv_width() + head * s.head_width + d;
 }
 
 std::int64_t out_index(const Attention& s, std::int64_t row, std::int64_t h, std::int64_t d) {
@@ -86,6 +86,29 @@ Values layer_norm(const Values& x, const Values& gamma, const Values& beta, std:
   return y;
 }
 
+Values rms_norm(const Values& x, const Values& weight, std::int64_t columns, double epsilon) {
+  Values y(x.size());
+  for (std::int64_t first = 0; first < static_cast<std::int64_t>(x.size()); first += columns) {
+    double square = 0;
+    for (std::int64_t i = 0; i < columns; ++i) square += at(x, first + i) * at(x, first + i);
+    const double root = std::sqrt(square / static_cast<double>(columns) + epsilon);
+    for (std::int64_t i = 0; i < columns; ++i) {
+      at(y, first + i) = at(x, first + i) / root * at(weight, i);
+    }
+  }
+  return y;
+}
+
+Values swiglu(const Values& x, std::int64_t columns) {
+  Values y;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(x.size()); i += 2 * columns) {
+    for (std::int64_t j = i; j < i + columns; ++j) {
+      y.push_back(at(x, j) / (1 + std::exp(-at(x, j))) * at(x, j + columns));
+    }
+  }
+  return y;
+}
+
 Values gelu(const Values& x) {
   Values y;
   for (const double v : x) {
@@ -96,7 +119,7 @@ Values gelu(const Values& x) {
 }
 
 Values attention(const Attention& s, const Values& qkv) {
-  Values out(qkv.size() / 3);
+  Values out(index(s.batch * s.sequence * s.heads * s.head_width));
   for (std::int64_t i = 0; i < s.batch * s.heads * s.sequence; ++i) {
     const std::int64_t t = i % s.sequence;
     const std::int64_t h = i / s.sequence % s.heads;

@@ -18,12 +18,18 @@ Values transposed(const Values& a, std::int64_t rows, std::int64_t columns);
 Values column_sums(const Values& a, std::int64_t rows, std::int64_t columns);
 
 Values layer_norm(const Values& x, const Values& gamma, const Values& beta, std::int64_t columns);
+Values rms_norm(const Values& x, const Values& weight, std::int64_t columns, double epsilon);
 Values gelu(const Values& x);
+/// x (rows, 2 columns) to (rows, columns): silu(left half) * right half.
+Values swiglu(const Values& x, std::int64_t columns);
 
 struct Attention {
   std::int64_t batch, sequence, heads, head_width;
+  std::int64_t kv_heads = 0;  // 0: as heads
+  std::int64_t qkv_width() const { return (heads + 2 * keys()) * head_width; }
+  std::int64_t keys() const { return kv_heads == 0 ? heads : kv_heads; }
 };
-/// qkv (batch * sequence, 3 C) to (batch * sequence, C).
+/// qkv (batch * sequence, qkv_width) to (batch * sequence, C).
 Values attention(const Attention& shape, const Values& qkv);
 /// The gradient of sum(out * dout) for qkv.
 Values attention_backward(const Attention& shape, const Values& qkv, const Values& dout);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "model/gpt2.h"
+#include "model/model_config.h"
 
 namespace zero::testing {
 
@@ -41,12 +41,41 @@ struct Batch {
   }
 };
 
-/// An engine with one GPT-2, sealed and allocated.
+/// Llama's family in little: grouped heads whose widths do not add up to the width, scaled rotary
+/// embeddings, a separate head.
+inline LlamaConfig tiny_llama() {
+  return {.layers = 2,
+          .width = 12,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_width = 6,
+          .intermediate = 20,
+          .vocabulary = 23,
+          .context = 9,
+          .rotary = {
+              .theta = 100,
+              .scaling = RotaryScaling{
+                  .factor = 2, .low_frequency = 1, .high_frequency = 4, .original_context = 16}}};
+}
+
+/// The same as Qwen2: biases of q, k and v, a tied head.
+inline LlamaConfig tiny_qwen2() {
+  LlamaConfig config = tiny_llama();
+  config.rotary.scaling.reset();
+  config.head = LlamaConfig::Head::tied;
+  config.qkv_bias = LlamaConfig::QkvBias::present;
+  return config;
+}
+
+/// An engine with one model, sealed and allocated.
 class Training {
  public:
   Training(Communicator& communicator, Device& device, const EngineOptions& options,
-           const Gpt2Config& config, BatchShape shape, int accumulation_steps = 1)
-      : device_(device), engine(communicator, device, options), model(engine, config, shape) {
+           const ModelConfig& config, BatchShape shape, int accumulation_steps = 1)
+      : device_(device),
+        engine(communicator, device, options),
+        model_(make_model(engine, config, shape)),
+        model(*model_) {
     engine.seal({.order = model.order(), .accumulation_steps = accumulation_steps});
     model.allocate();
   }
@@ -64,7 +93,7 @@ class Training {
     return loss_;
   }
   std::vector<float> next_logits(const Batch& batch, std::int64_t position) {
-    std::vector<float> logits(static_cast<std::size_t>(model.config().vocabulary));
+    std::vector<float> logits(static_cast<std::size_t>(model.vocabulary()));
     engine.begin_evaluation();
     model.next_logits(view(batch.inputs), position, View::of(std::span(logits)));
     device_.compute().synchronize();
@@ -105,7 +134,12 @@ class Training {
 
  public:
   Engine engine;
-  Gpt2 model;
+
+ private:
+  std::unique_ptr<Model> model_;
+
+ public:
+  Model& model;
 };
 
 }  // namespace zero::testing

@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/error.h"
+#include "model/decoder_impl.h"
+
+namespace zero {
+namespace {
+
+constexpr int kTokens = 0;  // in the embedding's unit
+
+void check_tokens(std::string_view what, View tokens, std::int64_t rows, std::int64_t vocabulary) {
+  ZERO_CHECK(tokens.count() == rows, "{}: {} tokens, expected batch x sequence = {}", what,
+             tokens.count(), rows);
+  const auto ids = tokens.as<std::int32_t>();
+  const auto bad = std::find_if(ids.begin(), ids.end(),
+                                [&](std::int32_t id) { return id < 0 || id >= vocabulary; });
+  ZERO_CHECK(bad == ids.end(), "{}: token {} at position {}, expected 0 to {} (the vocabulary)",
+             what, *bad, bad - ids.begin(), vocabulary - 1);
+}
+
+}  // namespace
+
+Decoder::Impl::Impl(Engine& engine, const DecoderShape& model, BatchShape batch)
+    : decoder(model),
+      shape(batch),
+      engine_(engine),
+      dtype_(engine.options().compute),
+      rows_(batch.batch * batch.sequence),
+      head_{rows_, model.width, model.vocabulary, dtype_},
+      ops_(make_ops(engine.device())),
+      memory_(model, batch, dtype_) {
+  register_units();
+  make_layers();
+  prepare();
+}
+
+void Decoder::Impl::prepare() {
+  for (const LinearLayer& each : {qkv_, projection_, hidden_, output_}) each.prepare(*ops_);
+  head_.prepare(*ops_);
+  ops_->prepare(attention());
+  // The widest that is summed over rows: biases where there are any, norms.
+  const std::int64_t widest = qkv_.bias == kAbsent ? decoder.width : decoder.qkv_width();
+  ops_->prepare(matrix(hidden_.bias == kAbsent ? widest : decoder.hidden_width()));
+  ops_->prepare(matrix(std::max(widest, decoder.width)));
+}
+
+void Decoder::Impl::allocate() {
+  memory_.allocate(engine_.device());
+  ops_->allocate_scratch();
+  if (decoder.rotary) {
+    ops_->rotary_table(rotary(), *decoder.rotary, memory_.cosines(), memory_.sines());
+  }
+}
+
+// Where the head is tied its unit is the embedding's. Where it is not, two units sum many parts
+// into one gradient, the head's by chunks of rows, the embedding's by tokens: each is used twice in
+// backward, which has the engine sum them in fp32, as a tied one's are.
+std::vector<Use> Decoder::Impl::order() const {
+  std::vector<Use> uses{{embedding_, Phase::forward}};
+  for (const UnitId unit : blocks_) uses.push_back({unit, Phase::forward});
+  if (tied()) {
+    uses.push_back({last_, Phase::forward});
+    uses.push_back({embedding_, Phase::both});
+  } else {
+    uses.push_back({last_, Phase::both});
+  }
+  uses.push_back({last_, Phase::backward});
+  for (auto unit = blocks_.rbegin(); unit != blocks_.rend(); ++unit) {
+    uses.push_back({*unit, Phase::backward});
+  }
+  uses.push_back({embedding_, Phase::backward, false});
+  if (!tied()) uses.push_back({embedding_, Phase::backward, false});
+  return uses;
+}
+
+void Decoder::Impl::forward(View inputs) {
+  {
+    const ParameterLease unit = engine_.forward(embedding_);
+    ops_->embedding_forward(embedding(), inputs, unit.at(kTokens),
+                            positions_ == kAbsent ? View() : unit.at(positions_), memory_.x(0));
+  }
+  for (std::int64_t i = 0; i < decoder.layers; ++i) forward_block(i);
+}
+
+NormLayer::Operands Decoder::Impl::last_operands() const {
+  const std::int64_t last = decoder.layers;
+  return {.x = memory_.middle(last - 1),
+          .delta = memory_.branch(),
+          .sum = memory_.x(last),
+          .y = memory_.normed(),
+          .statistics = memory_.statistics(last)};
+}
+
+template <typename Body>
+void Decoder::Impl::with_head(const Body& body) {
+  if (tied()) {
+    {
+      const ParameterLease unit = engine_.forward(last_);
+      last_norm_.forward(*ops_, unit, last_operands());
+    }
+    const ParameterLease unit = engine_.forward(embedding_);
+    body(unit.at(kTokens));
+  } else {
+    const ParameterLease unit = engine_.forward(last_);
+    last_norm_.forward(*ops_, unit, last_operands());
+    body(unit.at(head_weight_));
+  }
+}
+
+void Decoder::Impl::train_tied(View targets, float gradient_scale) {
+  {
+    const ParameterLease unit = engine_.forward(last_);
+    last_norm_.forward(*ops_, unit, last_operands());
+  }
+  const GradientLease unit = engine_.backward(embedding_);
+  // The embedding's backward adds to both tables; this use writes only one of them.
+  if (positions_ != kAbsent && !unit.accumulates()) {
+    Device& device = engine_.device();
+    device.kernels().zero(device.compute(), unit.gradient(positions_));
+  }
+  head_.train(*ops_, memory_,
+              {.weight = unit.parameter(kTokens),
+               .gradient = unit.gradient(kTokens),
+               .write = unit.accumulates() ? Write::add : Write::overwrite,
+               .scale = gradient_scale},
+              targets);
+}
+
+void Decoder::Impl::train_separate(View targets, float gradient_scale) {
+  const GradientLease unit = engine_.backward(last_);
+  last_norm_.forward(*ops_, unit, last_operands());
+  head_.train(*ops_, memory_,
+              {.weight = unit.parameter(head_weight_),
+               .gradient = unit.gradient(head_weight_),
+               .write = Write::overwrite,
+               .scale = gradient_scale},
+              targets);
+}
+
+void Decoder::Impl::train(View inputs, View targets, float gradient_scale, View loss_sum) {
+  check_tokens("inputs", inputs, rows_, decoder.vocabulary);
+  check_tokens("targets", targets, rows_, decoder.vocabulary);
+  forward(inputs);
+  tied() ? train_tied(targets, gradient_scale) : train_separate(targets, gradient_scale);
+  ops_->sum(memory_.losses(), loss_sum);
+  backward_norm();
+  for (std::int64_t i = decoder.layers - 1; i >= 0; --i) backward_block(i);
+  backward_embedding(inputs);
+}
+
+void Decoder::Impl::evaluate(View inputs, View targets, View loss_sum) {
+  check_tokens("inputs", inputs, rows_, decoder.vocabulary);
+  check_tokens("targets", targets, rows_, decoder.vocabulary);
+  forward(inputs);
+  with_head([&](View weight) { head_.evaluate(*ops_, memory_, weight, targets); });
+  ops_->sum(memory_.losses(), loss_sum);
+}
+
+void Decoder::Impl::next_logits(View inputs, std::int64_t position, View logits) {
+  check_tokens("inputs", inputs, rows_, decoder.vocabulary);
+  ZERO_CHECK(position >= 0 && position < shape.sequence,
+             "next_logits: position {}, expected 0 to {} (the sequence)", position,
+             shape.sequence - 1);
+  forward(inputs);
+  with_head([&](View weight) {
+    const View row = memory_.normed().slice(position * decoder.width, decoder.width);
+    head_.logits(*ops_, row, weight, logits);
+  });
+}
+
+void Decoder::Impl::backward_norm() {
+  const GradientLease unit = engine_.backward(last_);
+  Device& device = engine_.device();
+  device.kernels().zero(device.compute(), memory_.dx());
+  last_norm_.backward(*ops_, unit,
+                      {.x = memory_.x(decoder.layers),
+                       .statistics = memory_.statistics(decoder.layers),
+                       .dy = memory_.branch(),
+                       .dx = memory_.dx()});
+}
+
+void Decoder::Impl::clear_embedding(const GradientLease& unit) {
+  if (unit.accumulates()) return;
+  Device& device = engine_.device();
+  device.kernels().zero(device.compute(), unit.gradient(kTokens));
+  if (positions_ != kAbsent) {
+    device.kernels().zero(device.compute(), unit.gradient(positions_));
+  }
+}
+
+void Decoder::Impl::backward_embedding(View inputs) {
+  if (!tied()) clear_embedding(engine_.backward(embedding_));
+  const GradientLease unit = engine_.backward(embedding_);
+  clear_embedding(unit);
+  ops_->embedding_backward(embedding(), inputs, memory_.dx(), unit.gradient(kTokens),
+                           positions_ == kAbsent ? View() : unit.gradient(positions_));
+}
+
+Decoder::Decoder(Engine& engine, const DecoderShape& decoder, BatchShape shape) {
+  ZERO_CHECK(shape.batch >= 1, "the micro-batch has {} rows, expected at least 1", shape.batch);
+  ZERO_CHECK(shape.sequence >= 1 && shape.sequence <= decoder.context,
+             "the sequence length is {}, expected 1 to model.context = {}", shape.sequence,
+             decoder.context);
+  impl_ = std::make_unique<Impl>(engine, decoder, shape);
+}
+
+Decoder::~Decoder() = default;
+
+std::vector<Use> Decoder::order() const { return impl_->order(); }
+void Decoder::allocate() { impl_->allocate(); }
+std::int64_t Decoder::activation_bytes() const { return impl_->activation_bytes(); }
+
+void Decoder::train(View inputs, View targets, float gradient_scale, View loss_sum) {
+  impl_->train(inputs, targets, gradient_scale, loss_sum);
+}
+
+void Decoder::evaluate(View inputs, View targets, View loss_sum) {
+  impl_->evaluate(inputs, targets, loss_sum);
+}
+
+void Decoder::next_logits(View inputs, std::int64_t position, View logits) {
+  impl_->next_logits(inputs, position, logits);
+}
+
+BatchShape Decoder::shape() const { return impl_->shape; }
+std::int64_t Decoder::vocabulary() const { return impl_->decoder.vocabulary; }
+
+}  // namespace zero

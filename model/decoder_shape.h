@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "model/ops.h"
+#include "model/rotary.h"
+
+namespace zero {
+
+/// The parameters a block may have, in the order in which they are registered.
+enum class BlockSlot : std::uint8_t {
+  norm1_weight,
+  norm1_bias,
+  qkv_weight,
+  qkv_bias,
+  projection_weight,
+  projection_bias,
+  norm2_weight,
+  norm2_bias,
+  hidden_weight,
+  hidden_bias,
+  output_weight,
+  output_bias,
+};
+inline constexpr std::size_t kBlockSlots = 12;
+
+/// What one family's decoder is made of, as one rank holds it: the only thing that tells families
+/// apart. Names are those of Hugging Face's files, but for matrices that are one product here and
+/// several tensors there. An empty name: no such parameter.
+struct DecoderShape {
+  std::int64_t layers = 0;
+  std::int64_t width = 0;         ///< C: the residual stream
+  std::int64_t heads = 0;         ///< of queries
+  std::int64_t kv_heads = 0;      ///< of keys and values; divides heads
+  std::int64_t head_width = 0;    ///< elements of a head; C need not be heads * head_width
+  std::int64_t intermediate = 0;  ///< elements between the MLP's two products
+  std::int64_t vocabulary = 0;
+  std::int64_t context = 0;  ///< longest sequence
+
+  enum class Norm : std::uint8_t { layer, rms } norm = Norm::layer;
+  float epsilon = 1e-5F;  ///< of RMS norms
+  enum class Activation : std::uint8_t { gelu, swiglu } activation = Activation::gelu;
+  enum class Head : std::uint8_t { tied, separate } head = Head::tied;
+  WeightLayout layout = WeightLayout::in_out;  ///< of the blocks' matrices
+  std::optional<RotaryAngles> rotary{};        ///< unset: positions have an embedding
+
+  std::string tokens_name;                           ///< full names: of the embedding's tables
+  std::string positions_name;                        ///< where positions have an embedding
+  std::string block_prefix;                          ///< a unit's name before its number: "h."
+  std::array<std::string, kBlockSlots> block_names;  ///< by BlockSlot, inside the unit
+  std::string norm_unit;                             ///< the last norm's: "ln_f"
+  std::string norm_weight = "weight";                ///< inside that unit
+  std::string norm_bias{};
+  std::string head_name{};  ///< full name, where the head is separate
+
+  const std::string& name(BlockSlot slot) const {
+    return block_names[static_cast<std::size_t>(slot)];
+  }
+  /// Elements of a row of q, k and v side by side.
+  std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_width; }
+  std::int64_t attended_width() const { return heads * head_width; }
+  /// Elements of a row that the MLP's first product gives: SwiGLU's gate and its operand.
+  std::int64_t hidden_width() const {
+    return activation == Activation::swiglu ? 2 * intermediate : intermediate;
+  }
+};
+
+}  // namespace zero

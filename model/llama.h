@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "model/decoder.h"
+#include "model/rotary.h"
+
+namespace zero {
+
+/// The sizes that make a model of Llama's family (Touvron et al. 2023; Llama 3, Mistral, Qwen2):
+/// RMS norms, rotary embeddings, SwiGLU, grouped-query attention, no biases but those of q, k, v.
+struct LlamaConfig {
+  std::int64_t layers = 16;
+  std::int64_t width = 2048;
+  std::int64_t heads = 32;
+  std::int64_t kv_heads = 8;    ///< divides heads
+  std::int64_t head_width = 0;  ///< even; 0: width / heads
+  std::int64_t intermediate = 8192;
+  std::int64_t vocabulary = 128256;
+  std::int64_t context = 8192;  ///< longest sequence
+  RotaryAngles rotary{};
+  double norm_epsilon = 1e-5;
+  enum class Head : std::uint8_t { tied, separate } head = Head::separate;
+  enum class QkvBias : std::uint8_t { none, present } qkv_bias = QkvBias::none;  ///< Qwen2's
+
+  std::int64_t head_elements() const { return head_width == 0 ? width / heads : head_width; }
+  /// Throws zero::Error naming the field that is out of range, its value and what it must be.
+  void validate() const;
+  /// Logical elements of all parameters: 8,030,261,248 for Llama 3 8B.
+  std::int64_t parameter_count() const;
+};
+
+/// Llama's family. Parameters have Hugging Face's names and layouts (out, in), but for q_proj,
+/// k_proj, v_proj, which are one matrix, "self_attn.qkv_proj", and gate_proj, up_proj, which are
+/// "mlp.gate_up_proj": each the rows of its parts one after another, as one product needs them. A
+/// unit is the embedding (with the tied head), a block, or the last norm (with a separate head).
+class Llama final : public Decoder {
+ public:
+  /// Registers the units; before engine.seal(). Throws zero::Error where `config` or `shape` is out
+  /// of range.
+  Llama(Engine& engine, const LlamaConfig& config, BatchShape shape);
+
+  const LlamaConfig& config() const { return config_; }
+
+ private:
+  LlamaConfig config_;
+};
+
+}  // namespace zero

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "device/view.h"
+#include "engine/engine.h"
+
+namespace zero {
+
+/// What one micro-batch holds: `batch` rows of `sequence` tokens.
+struct BatchShape {
+  std::int64_t batch = 1;
+  std::int64_t sequence = 0;  ///< 1 .. context
+};
+
+/// A language model over the engine's public interface, of any family. Constructing one registers
+/// its units; then
+///
+///   engine.seal({.order = model.order(), .accumulation_steps = 2});
+///   model.allocate();
+///   ... model.train(inputs, targets, 1.0F / tokens, loss); twice, then engine.step(...)
+///
+/// Everything is submitted to the device's compute stream: views given to train(), evaluate() and
+/// next_logits() must live, and their content stay, until that stream has passed the call. Results
+/// do not depend on the device's threads. The engine must outlive the model.
+class Model {
+ public:
+  virtual ~Model() = default;
+  Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  /// The uses of one micro-batch, for SealOptions::order.
+  virtual std::vector<Use> order() const = 0;
+  /// After seal(): takes all activation memory, charged to MemoryClass::activations; nothing is
+  /// allocated later. Works on a planning device too.
+  virtual void allocate() = 0;
+  /// Bytes that allocate() takes.
+  virtual std::int64_t activation_bytes() const = 0;
+
+  /// One micro-batch, forward and backward. `inputs`, `targets`: i32, host-readable, batch x
+  /// sequence, row-major, each in [0, vocabulary). `gradient_scale` multiplies d(loss)/d(logits) of
+  /// each token: 1 / (tokens of the whole optimizer step), times a loss scale. `loss_sum`: one fp64
+  /// element, overwritten by the sum over tokens of the cross-entropy in nats; valid once
+  /// device.compute() has run (synchronize).
+  virtual void train(View inputs, View targets, float gradient_scale, View loss_sum) = 0;
+  /// The forward half of train(), with the same loss; between engine.begin_evaluation() and
+  /// end_evaluation().
+  virtual void evaluate(View inputs, View targets, View loss_sum) = 0;
+  /// The logits of row 0 at `position` (0 .. sequence - 1), for sampling: fp32, `vocabulary`
+  /// elements. `inputs` as for train(); later positions and other rows are computed but do not
+  /// change the result. Forward only, in evaluation mode.
+  virtual void next_logits(View inputs, std::int64_t position, View logits) = 0;
+
+  virtual BatchShape shape() const = 0;
+  virtual std::int64_t vocabulary() const = 0;
+};
+
+}  // namespace zero

@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/model_config.h"
+
+namespace zero {
+
+std::string_view family_of(const ModelConfig& config) {
+  return std::holds_alternative<Gpt2Config>(config) ? "gpt2" : "llama";
+}
+
+std::int64_t vocabulary_of(const ModelConfig& config) {
+  return std::visit([](const auto& family) { return family.vocabulary; }, config);
+}
+
+std::int64_t context_of(const ModelConfig& config) {
+  return std::visit([](const auto& family) { return family.context; }, config);
+}
+
+void validate(const ModelConfig& config) {
+  std::visit([](const auto& family) { family.validate(); }, config);
+}
+
+std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape) {
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) {
+    return std::make_unique<Gpt2>(engine, *gpt2, shape);
+  }
+  return std::make_unique<Llama>(engine, std::get<LlamaConfig>(config), shape);
+}
+
+}  // namespace zero

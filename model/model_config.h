@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <variant>
+
+#include "model/gpt2.h"
+#include "model/llama.h"
+#include "model/model.h"
+
+namespace zero {
+
+/// The configuration of a model of any family. A new family is one more alternative.
+using ModelConfig = std::variant<Gpt2Config, LlamaConfig>;
+
+/// "gpt2", "llama".
+std::string_view family_of(const ModelConfig& config);
+std::int64_t vocabulary_of(const ModelConfig& config);
+std::int64_t context_of(const ModelConfig& config);
+/// Throws zero::Error naming the field that is out of range.
+void validate(const ModelConfig& config);
+
+/// Registers the units of a model with `engine`, which must outlive it; before engine.seal().
+std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape);
+
+}  // namespace zero

@@ -1,0 +1,262 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "tests/errors.h"
+#include "tests/model/ops_harness.h"
+
+// RMS norm, SwiGLU, rotary embeddings and tables without positions against the plain loops; the
+// same bits on any threads and streams.
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DecoderRows : public ::testing::TestWithParam<DType> {
+ protected:
+  static Values sum_of(const Values& a, const Values& b) {
+    Values c;
+    for (std::size_t i = 0; i < a.size(); ++i) c.push_back(a[i] + b[i]);
+    return c;
+  }
+  DType dtype_ = GetParam();
+  Harness h_;
+};
+
+TEST_P(DecoderRows, RmsNormMatchesTheLoopsAddsItsDeltaFirstAndCanBeAppliedAgain) {
+  for (const std::int64_t columns : {1, 5, 16, 67, 768}) {
+    const std::int64_t rows = 9;
+    const MatrixShape shape{rows, columns, dtype_};
+    const Values weight = random_values(columns, 3, dtype_);
+    const View sum = h_.empty(rows * columns, dtype_);
+    RmsNormForward o{.x = h_.tensor(random_values(rows * columns, 1, dtype_), dtype_),
+                     .delta = h_.tensor(random_values(rows * columns, 2, dtype_), dtype_),
+                     .sum = sum,
+                     .weight = h_.tensor(weight, dtype_),
+                     .y = h_.empty(rows * columns, dtype_),
+                     .statistics = h_.empty(rows, DType::fp32),
+                     .epsilon = 1e-3F};
+    h_.ops->rms_norm_forward(shape, o);
+    expect_near(h_.read(sum), sum_of(h_.read(o.x), h_.read(o.delta)), rounding(dtype_), "sum");
+    const Values y = h_.read(o.y);
+    expect_near(y, reference::rms_norm(h_.read(sum), weight, columns, 1e-3), rounding(dtype_),
+                fmt::format("{} columns", columns));
+    o.x = sum;
+    o.delta = o.sum = View();
+    o.y = h_.empty(rows * columns, dtype_);
+    h_.ops->rms_norm_apply(shape, o);
+    EXPECT_EQ(h_.read(o.y), y);
+    o.y = h_.empty(rows * columns, dtype_);
+    h_.ops->rms_norm_forward(shape, o);
+    EXPECT_EQ(h_.read(o.y), y) << "without a delta";
+  }
+}
+
+TEST_P(DecoderRows, RmsNormBackwardMatchesFiniteDifferences) {
+  const std::int64_t rows = 131;  // more than two chunks of rows
+  const std::int64_t columns = 6;
+  const MatrixShape shape{rows, columns, dtype_};
+  const Values x = random_values(rows * columns, 1, dtype_);
+  const Values weight = random_values(columns, 2, dtype_);
+  const Values dy = random_values(rows * columns, 3, dtype_);
+  const Values residual = random_values(rows * columns, 4, dtype_);
+  h_.ops->prepare(shape);
+  h_.ops->allocate_scratch();
+  const View statistics = h_.empty(rows, DType::fp32);
+  const View in = h_.tensor(x, dtype_);
+  const View w = h_.tensor(weight, dtype_);
+  h_.ops->rms_norm_forward(shape, {.x = in,
+                                   .weight = w,
+                                   .y = h_.empty(rows * columns, dtype_),
+                                   .statistics = statistics,
+                                   .epsilon = 1e-2F});
+  for (const DType of_weight : {dtype_, DType::fp32}) {
+    const View dx = h_.tensor(residual, dtype_);
+    const View dweight = h_.empty(columns, of_weight);
+    h_.ops->rms_norm_backward(shape, {in, statistics, w, h_.tensor(dy, dtype_), dx, dweight});
+    const auto of_x = [&](const Values& v) {
+      return reference::rms_norm(v, weight, columns, 1e-2);
+    };
+    const auto of_w = [&](const Values& v) { return reference::rms_norm(x, v, columns, 1e-2); };
+    const double tolerance = dtype_ == DType::bf16 ? rounding(dtype_) : 1e-5;
+    expect_near(h_.read(dx), sum_of(residual, reference::differences(of_x, x, dy)), tolerance,
+                "dx");
+    expect_near(h_.read(dweight), reference::differences(of_w, weight, dy), tolerance, "dweight");
+  }
+}
+
+TEST_P(DecoderRows, SwigluMatchesTheLoopsAndItsBackwardFiniteDifferences) {
+  for (const std::int64_t columns : {1, 7, 16, 45}) {
+    const std::int64_t rows = 11;
+    const MatrixShape shape{rows, columns, dtype_};
+    Values x = random_values(2 * rows * columns, 1, dtype_);
+    for (std::size_t i = 0; i < x.size(); i += 3) x[i] *= 8;
+    x[0] = 64;  // far out, both ways
+    x[static_cast<std::size_t>(2 * columns)] = -128;
+    const Values dy = random_values(rows * columns, 2, dtype_);
+    const Values expected = reference::swiglu(x, columns);
+    const View in = h_.tensor(x, dtype_);
+    const View y = h_.empty(rows * columns, dtype_);
+    h_.ops->swiglu_forward(shape, in, y);
+    expect_near(h_.read(y), expected, rounding(dtype_), "y");
+    const View again = h_.tensor(dy, dtype_);
+    h_.ops->swiglu_backward(shape, in, again);
+    EXPECT_EQ(h_.read(again), h_.read(y)) << "y again";
+    const auto f = [&](const Values& v) { return reference::swiglu(v, columns); };
+    const double tolerance = std::max(rounding(dtype_), 1e-5);
+    expect_near(h_.read(in), reference::differences(f, x, dy), tolerance, "dx");
+  }
+}
+
+// Position by position, pair by pair; what is behind the turned heads stays.
+TEST_P(DecoderRows, RotaryTurnsPairsByTheirPositionAndBackAgain) {
+  for (const std::int64_t width : {2, 6, 40}) {
+    const RotaryShape s{2, 5, 3, width, 4 * width, dtype_};
+    const RotaryAngles angles{.theta = 50};
+    const View cosines = h_.empty(s.table(), DType::fp32);
+    const View sines = h_.empty(s.table(), DType::fp32);
+    h_.ops->rotary_table(s, angles, cosines, sines);
+    const Values x = random_values(2 * 5 * 4 * width, 1, dtype_);
+    Values expected = x;
+    for (std::int64_t i = 0; i < 2 * 5 * 3 * width / 2; ++i) {
+      const std::int64_t pair = i % (width / 2);
+      const std::int64_t head = i / (width / 2) % 3;
+      const std::int64_t row = i / (width / 2) / 3;
+      const double angle =
+          static_cast<double>(row % 5) *
+          std::pow(50.0, -2.0 * static_cast<double>(pair) / static_cast<double>(width));
+      const auto at = static_cast<std::size_t>(row * 4 * width + head * width + pair);
+      const auto other = at + static_cast<std::size_t>(width / 2);
+      expected[at] = x[at] * std::cos(angle) - x[other] * std::sin(angle);
+      expected[other] = x[other] * std::cos(angle) + x[at] * std::sin(angle);
+    }
+    const View turned = h_.tensor(x, dtype_);
+    h_.ops->rotary(s, Turn::forward, turned, cosines, sines);
+    expect_near(h_.read(turned), expected, rounding(dtype_), "turned");
+    // A rotation's gradient is the rotation back.
+    h_.ops->rotary(s, Turn::backward, turned, cosines, sines);
+    expect_near(h_.read(turned), x, 2 * rounding(dtype_), "turned back");
+  }
+}
+
+TEST_P(DecoderRows, EmbeddingsWithoutPositionsAreRowsOfTheirTable) {
+  const EmbeddingShape shape{3, 4, 70, 5, dtype_};
+  const Values table = random_values(5 * 70, 1, dtype_);
+  const std::vector<std::int32_t> ids = random_tokens(12, 5, 3);
+  const Values dx = random_values(12 * 70, 4, dtype_);
+  const View tokens = h_.tokens(ids);
+  const View x = h_.empty(12 * 70, dtype_);
+  h_.ops->embedding_forward(shape, tokens, h_.tensor(table, dtype_), View(), x);
+  const Values start = random_values(5 * 70, 5);
+  const View gradient = h_.tensor(start, DType::fp32);
+  h_.ops->embedding_backward(shape, tokens, h_.tensor(dx, dtype_), gradient, View());
+  Values expected_x;
+  Values expected = start;
+  for (std::size_t i = 0; i < dx.size(); ++i) {
+    const std::size_t at = static_cast<std::size_t>(ids[i / 70]) * 70 + i % 70;
+    expected_x.push_back(table[at]);
+    expected[at] += dx[i];
+  }
+  EXPECT_EQ(h_.read(x), expected_x);
+  expect_near(h_.read(gradient), expected, 1e-6, "gradient");
+}
+
+// Norm, gate, rotation and grouped attention, one after another.
+std::vector<Values> chain(Harness& h, DType dtype) {
+  const MatrixShape s{300, 80, dtype};
+  const AttentionShape a{2, 150, 6, 8, dtype, 2};
+  const RotaryShape r{2, 150, 8, 8, 80, dtype};
+  h.ops->prepare(s);
+  h.ops->prepare(a);
+  h.ops->allocate_scratch();
+  const View x = h.tensor(random_values(300 * 80, 1), dtype);
+  const View weight = h.tensor(random_values(80, 2), dtype);
+  const View qkv = h.empty(300 * 80, dtype);
+  const View statistics = h.empty(300, DType::fp32);
+  const View cosines = h.empty(r.table(), DType::fp32);
+  const View sines = h.empty(r.table(), DType::fp32);
+  const View out = h.empty(300 * 48, dtype);
+  const View log_sums = h.empty(300 * 6, DType::fp32);
+  const View dqkv = h.empty(300 * 80, dtype);
+  const View dx = h.tensor(random_values(300 * 80, 3), dtype);
+  const View dweight = h.empty(80, dtype);
+  const View gate = h.tensor(random_values(300 * 96, 4), dtype);
+  h.ops->rotary_table(r, {.theta = 100}, cosines, sines);
+  h.ops->rms_norm_forward(s, {.x = x, .weight = weight, .y = qkv, .statistics = statistics});
+  h.ops->rotary(r, Turn::forward, qkv, cosines, sines);
+  h.ops->attention_forward(a, qkv, out, log_sums);
+  const View dout = h.tensor(random_values(300 * 48, 5), dtype);
+  h.ops->attention_backward(a, qkv, out, log_sums, dout, dqkv);
+  h.ops->rotary(r, Turn::backward, dqkv, cosines, sines);
+  h.ops->rms_norm_backward(s, {x, statistics, weight, dqkv, dx, dweight});
+  h.ops->swiglu_backward({300, 48, dtype}, gate, out);
+  std::vector<Values> all;
+  for (const View& view : {qkv, log_sums, dqkv, dx, dweight, gate, out})
+    all.push_back(h.read(view));
+  return all;
+}
+
+TEST_P(DecoderRows, BitsDependNeitherOnThreadsNorOnWhenStreamsRun) {
+  const std::vector<Values> expected = chain(h_, dtype_);
+  for (const int threads : {2, 3}) {
+    Harness more(threads);
+    EXPECT_EQ(chain(more, dtype_), expected) << threads << " threads";
+  }
+  Harness lazy(open({.policy = StreamOrder::Policy::lazy}));
+  EXPECT_EQ(chain(lazy, dtype_), expected) << "lazy streams";
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, DecoderRows, ::testing::Values(DType::fp32, DType::bf16),
+                         [](const auto& tested) { return label(tested.param); });
+
+// Figures of transformers 5.23, LlamaRotaryEmbedding with rope_type "llama3".
+TEST(RotaryAngles, ScaleAsLlama3Does) {
+  const RotaryAngles angles{.theta = 500000, .scaling = RotaryScaling{}};
+  const std::vector<double> found = angles.frequencies(128);
+  ASSERT_EQ(found.size(), 64U);
+  EXPECT_EQ(found[0], 1);
+  EXPECT_NEAR(found[10] / std::pow(500000.0, -20.0 / 128), 1, 1e-12) << "short turns stay";
+  EXPECT_NEAR(found[32], 5.248460220173001e-04, 1e-9) << "a blend";
+  EXPECT_NEAR(found[63] / std::pow(500000.0, -126.0 / 128), 1.0 / 8, 1e-12) << "long turns slow";
+}
+
+TEST(RotaryAngles, NameWhatIsOutOfRange) {
+  const auto refusal = [](const RotaryAngles& angles) {
+    return message_of([&] { angles.validate(); });
+  };
+  EXPECT_THAT(refusal({.theta = 0}), HasSubstr("model.rope_theta is 0, expected more than 0"));
+  EXPECT_THAT(refusal({.scaling = RotaryScaling{.factor = 0.5}}),
+              HasSubstr("model.rope_scaling.factor is 0.5, expected 1 or more"));
+  EXPECT_THAT(refusal({.scaling = RotaryScaling{.low_frequency = 4}}),
+              HasSubstr("low_freq_factor is 4 and high_freq_factor 4, expected 0 < low < high"));
+  EXPECT_THAT(refusal({.scaling = RotaryScaling{.original_context = 0}}),
+              HasSubstr("original_max_position_embeddings is 0, expected 1 or more"));
+}
+
+TEST(DecoderOps, RefuseWhatDoesNotFit) {
+  Harness h;
+  const View x = h.tensor(random_values(12, 1), DType::fp32);
+  EXPECT_THAT(message_of([&] {
+                h.ops->attention_forward({1, 1, 3, 2, DType::fp32, 2}, x, x, x);
+              }),
+              HasSubstr("attention_forward: 3 heads, expected a multiple of the 2 of keys"));
+  EXPECT_THAT(message_of([&] {
+                h.ops->rotary({1, 1, 1, 3, 12, DType::fp32}, Turn::forward, x, x, x);
+              }),
+              HasSubstr("rotary: heads of 3 elements, expected an even number"));
+  EXPECT_THAT(message_of([&] {
+                h.ops->swiglu_forward({2, 4, DType::fp32}, x, x);
+              }),
+              HasSubstr("swiglu_forward: operand x holds 12 x fp32, expected 16 x fp32"));
+  EXPECT_THAT(
+      message_of([&] {
+        h.ops->rms_norm_apply(
+            {3, 4, DType::fp32},
+            {.x = x, .delta = x, .weight = x.slice(0, 4), .y = x, .statistics = x.slice(0, 3)});
+      }),
+      HasSubstr("rms_norm_apply: takes no delta"));
+}
+
+}  // namespace
+}  // namespace zero::testing

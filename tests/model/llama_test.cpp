@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/llama.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "tests/errors.h"
+#include "tests/model/training_harness.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kSteps = 2;
+constexpr std::int64_t kMicroBatches = 6;  // of one step, over all ranks
+
+void alone(const std::function<void(Communicator&, Device&)>& body) {
+  local::run(1, [&](Communicator& communicator) {
+    const auto device = cpu::open({.threads = 1});
+    body(communicator, *device);
+  });
+}
+
+struct Family {
+  const char* name;
+  LlamaConfig (*config)();
+};
+
+class LlamaFamily : public ::testing::TestWithParam<Family> {
+ protected:
+  LlamaConfig config_ = GetParam().config();
+};
+
+TEST_P(LlamaFamily, CountsItsParameters) {
+  alone([&](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {}, config_, {2, 5});
+    EXPECT_EQ(training.engine.parameter_count(), config_.parameter_count());
+    EXPECT_EQ(training.sizes().at("model.layers.1.self_attn.qkv_proj.weight"), (24 + 2 * 12) * 12);
+    EXPECT_EQ(training.sizes().at("model.layers.0.mlp.gate_up_proj.weight"), 2 * 20 * 12);
+    EXPECT_EQ(training.sizes().count("lm_head.weight"),
+              config_.head == LlamaConfig::Head::separate);
+  });
+}
+
+// Elements of every parameter: the loss moves by the gradient when the element moves.
+TEST_P(LlamaFamily, GradientsOfEveryParameterMatchFiniteDifferencesOfTheLoss) {
+  alone([&](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {.stage = 0}, config_, {2, 7});
+    const Batch batch = Batch::random(14, 23, 1);
+    for (const auto& [name, count] : training.sizes()) {  // away from the tiny initial gradients
+      std::vector<float> values = training.read(name);
+      // The stream starts as rows of the embedding: small ones would bend what an RMS norm gives.
+      const float spread = name == "model.embed_tokens.weight" ? 0.15F : 0.05F;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = values[i] * 8 + spread * (static_cast<float>(i % 7) - 2);
+      }
+      training.write(name, values);
+    }
+    training.train(batch, 1.0F);
+    std::map<std::string, std::vector<float>> gradients;
+    for (const auto& [name, count] : training.sizes()) {
+      gradients[name] = training.read(name, StateKind::gradient);
+    }
+    training.engine.step({.learning_rate = 0});
+    for (const auto& [name, gradient] : gradients) {
+      std::vector<float> values = training.read(name);
+      for (std::size_t i = 1; i < values.size(); i += values.size() / 4 + 1) {
+        constexpr float kStep = 4e-3F;
+        const float kept = values[i];
+        const auto loss_at = [&](float value) {
+          values[i] = value;
+          training.write(name, values);
+          return training.evaluate(batch);
+        };
+        // Of fourth order: the truncation error stays below the rounding of an fp32 loss.
+        const auto change = [&](float by) { return loss_at(kept + by) - loss_at(kept - by); };
+        const double slope = (8 * change(kStep) - change(2 * kStep)) / (12.0 * kStep);
+        EXPECT_NEAR(gradient[i], slope, 1e-2 * std::max(0.75, std::abs(slope))) << name << " " << i;
+        values[i] = kept;
+        training.write(name, values);
+      }
+    }
+  });
+}
+
+TEST_P(LlamaFamily, EvaluationAndNextLogitsGiveTheTrainingLoss) {
+  alone([&](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {}, config_, {1, 6});
+    const Batch batch = Batch::random(6, 23, 5);
+    double loss = 0;
+    for (std::int64_t position = 0; position < 6; ++position) {
+      const std::vector<float> logits = training.next_logits(batch, position);
+      double sum = 0;
+      for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+      const auto target =
+          static_cast<std::size_t>(batch.targets[static_cast<std::size_t>(position)]);
+      loss += std::log(sum) - static_cast<double>(logits[target]);
+    }
+    const double evaluated = training.evaluate(batch);
+    EXPECT_NEAR(evaluated, loss, 1e-5 * loss);
+    EXPECT_EQ(training.train(batch, 1.0F), evaluated);
+  });
+}
+
+TEST_P(LlamaFamily, PlannedActivationsAreTakenOnceAndWhole) {
+  alone([&](Communicator& communicator, Device& device) {
+    Training training(communicator, device, {}, config_, {2, 7});
+    const auto activations = [](Device& of) {
+      return of.ledger().snapshot().current_of(MemoryClass::activations);
+    };
+    EXPECT_EQ(activations(device), training.model.activation_bytes());
+    const auto plan = planning::open(1);
+    const auto nobody = planning::communicator(0, 1, "local");
+    const Training planned(*nobody, *plan, {}, config_, {2, 7});
+    EXPECT_EQ(activations(*plan), activations(device));
+    const std::int64_t before = device.ledger().allocations();
+    training.train(Batch::random(14, 23, 1), 1.0F / 14);
+    training.engine.step({.learning_rate = 1e-3});
+    training.evaluate(Batch::random(14, 23, 3));
+    training.next_logits(Batch::random(14, 23, 3), 6);
+    EXPECT_EQ(device.ledger().allocations(), before);
+  });
+}
+
+struct Outcome {
+  std::uint64_t state = 0;
+  double norm = 0;
+  std::vector<double> losses;  // of micro-batches in their global order
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+using Open = std::function<std::unique_ptr<Device>()>;
+
+Outcome train(const LlamaConfig& config, int ranks, const EngineOptions& options,
+              const Open& open_device) {
+  Outcome outcome;
+  outcome.losses.resize(kSteps * kMicroBatches);
+  local::run(ranks, [&](Communicator& communicator) {
+    const auto device = open_device();
+    const std::int64_t accumulation = kMicroBatches / ranks;
+    Training training(communicator, *device, options, config, {2, 7},
+                      static_cast<int>(accumulation));
+    StepReport report;
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      for (std::int64_t j = 0; j < accumulation; ++j) {
+        const std::int64_t index = step * kMicroBatches + j * ranks + communicator.rank();
+        outcome.losses[static_cast<std::size_t>(index)] =
+            training.train(Batch::random(14, config.vocabulary, static_cast<std::uint32_t>(index)),
+                           1.0F / (14 * kMicroBatches));
+      }
+      report = training.engine.step({.learning_rate = 1e-2});
+    }
+    const std::uint64_t hash = training.engine.state_hash();
+    if (communicator.rank() == 0) {
+      outcome.state = hash;
+      outcome.norm = report.gradient_norm;
+    }
+  });
+  return outcome;
+}
+
+// One hash for all stages, threads and stream orders of a world, and for all powers of two.
+TEST_P(LlamaFamily, BitsDependNeitherOnStageNorWorldNorThreadsNorStreams) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    const auto options = [&](int stage) {
+      EngineOptions all{.stage = stage, .compute = dtype, .gradient_clipping = 1.0};
+      all.limits.persistence_threshold = 100;
+      return all;
+    };
+    const auto on_threads = [](int threads) -> Open {
+      return [threads] { return cpu::open({.threads = threads}); };
+    };
+    const Outcome expected = train(config_, 1, options(0), on_threads(1));
+    EXPECT_EQ(train(config_, 1, options(3), on_threads(3)), expected) << "threads";
+    for (const int stage : {0, 1, 2, 3}) {
+      EXPECT_EQ(train(config_, 2, options(stage), on_threads(1)), expected) << "stage " << stage;
+    }
+    EXPECT_EQ(train(config_, 2, options(3),
+                    [] { return open({.policy = StreamOrder::Policy::seeded, .seed = 3}); }),
+              expected);
+    const Outcome of_three = train(config_, 3, options(0), on_threads(1));
+    for (const int stage : {1, 2, 3}) {
+      EXPECT_EQ(train(config_, 3, options(stage), on_threads(1)), of_three) << "stage " << stage;
+    }
+    EXPECT_EQ(of_three.losses.front(), expected.losses.front());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Configs, LlamaFamily,
+                         ::testing::Values(Family{"Llama", tiny_llama},
+                                           Family{"Qwen2", tiny_qwen2}),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(LlamaConfig, CountsThePublishedModels) {
+  const LlamaConfig llama8b{
+      .layers = 32, .width = 4096, .intermediate = 14336, .vocabulary = 128256, .context = 8192};
+  EXPECT_EQ(llama8b.parameter_count(), 8'030'261'248);
+  const LlamaConfig qwen{.layers = 24,
+                         .width = 896,
+                         .heads = 14,
+                         .kv_heads = 2,
+                         .intermediate = 4864,
+                         .vocabulary = 151936,
+                         .head = LlamaConfig::Head::tied,
+                         .qkv_bias = LlamaConfig::QkvBias::present};
+  EXPECT_EQ(qwen.parameter_count(), 494'032'768);
+}
+
+TEST(LlamaConfig, AFieldOutOfRangeIsNamed) {
+  const auto refusal = [](const std::function<void(LlamaConfig&)>& change) {
+    LlamaConfig config = tiny_llama();
+    change(config);
+    return message_of([&] { config.validate(); });
+  };
+  EXPECT_THAT(refusal([](LlamaConfig& c) { c.kv_heads = 3; }),
+              HasSubstr("model.heads is 4, expected a multiple of model.kv_heads = 3"));
+  EXPECT_THAT(refusal([](LlamaConfig& c) { c.head_width = 5; }),
+              HasSubstr("model.head_width is 5, expected an even number"));
+  EXPECT_THAT(refusal([](LlamaConfig& c) {
+                c.head_width = 0;
+                c.width = 13;
+              }),
+              HasSubstr("model.width is 13, expected a multiple of model.heads = 4"));
+  EXPECT_THAT(refusal([](LlamaConfig& c) { c.norm_epsilon = 0; }),
+              HasSubstr("model.norm_epsilon is 0, expected more than 0"));
+  EXPECT_THAT(refusal([](LlamaConfig& c) { c.intermediate = 0; }),
+              HasSubstr("model.intermediate is 0, expected 1 to"));
+}
+
+}  // namespace
+}  // namespace zero::testing
