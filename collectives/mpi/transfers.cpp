@@ -41,9 +41,9 @@ void Transfers::receive(View view, int from) {
   }
 }
 
-void Transfers::wait() {
+void Transfers::wait(double expected) {
   std::vector<MPI_Status> statuses(requests_.size());
-  Backoff backoff;
+  Backoff backoff(expected);
   for (;;) {
     int done = 0;
     const int code =

@@ -24,8 +24,9 @@ class Transfers {
 
   void send(View view, int to);
   void receive(View view, int from);
-  /// Returns once every message has been sent and received. Leaves the core to others meanwhile.
-  void wait();
+  /// Returns once every message has been sent and received. Leaves the core to others meanwhile;
+  /// looks rarely until `expected` seconds have passed.
+  void wait(double expected);
 
  private:
   struct Message {

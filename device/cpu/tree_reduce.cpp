@@ -124,7 +124,7 @@ HWY_INLINE double sum_of_squares(const float* values) {
     auto sum = hn::Zero(d);
     for (std::size_t i = lane; i < static_cast<std::size_t>(kNormBlock); i += kLanes) {
       const auto value = hn::PromoteTo(d, hn::LoadU(df, values + i));
-      sum = hn::Add(sum, hn::Mul(value, value));
+      sum = hn::MulAdd(value, value, sum);
     }
     hn::StoreU(sum, d, lanes + lane);
   }
