@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/bookkeeping.h"
 #include "bench/section.h"
 #include "bench/synthetic_model.h"
 #include "bench/timing.h"
@@ -156,6 +157,7 @@ class Overlap final : public Section {
         ->check(CLI::Range(1, 1000));
   }
   void run(Context& context) override {
+    context.alone([&] { measure_bookkeeping(context.threads(), context.report()); });
     if (context.size() == 1) {
       context.report().note(
           "overlap: needs ranks with a core each: bench/two_hosts.sh 1gbit zero_bench overlap");
