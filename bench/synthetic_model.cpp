@@ -68,13 +68,18 @@ void SyntheticModel::arithmetic(std::int64_t rounds) {
 }
 
 SyntheticModel::Compute SyntheticModel::compute_of(double seconds) {
-  constexpr std::int64_t kProbe = 2000;
-  std::vector<double> samples;
-  settle();
-  for (int i = 0; i < 9; ++i) samples.push_back(seconds_of([&] { arithmetic(kProbe); }));
-  const double round = slowest(summary(samples).median) / kProbe;
-  const double shares = 3.0 * static_cast<double>(units_.size());  // forward 1, backward 2
-  return {std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds / shares / round))};
+  Compute compute{.rounds = 100};
+  for (int trial = 0; trial < 3; ++trial) {  // the nearer to the goal, the more like it
+    std::vector<double> samples;
+    for (int i = 0; i < 3; ++i) {
+      settle();
+      samples.push_back(seconds_of([&] { compute_alone(compute); }));
+    }
+    const double scale = seconds / slowest(summary(samples).median);
+    compute.rounds = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(static_cast<double>(compute.rounds) * scale));
+  }
+  return compute;
 }
 
 void SyntheticModel::step(const Compute& compute) {

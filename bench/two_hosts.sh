@@ -8,7 +8,7 @@
 #   bench/two_hosts.sh 1gbit build/bin/zero_bench overlap
 #
 # The ranks talk TCP through a veth pair, each end of which sends at RATE at most (htb). Namespaces, link and processes
-# are gone when it ends, however it ends.
+# are gone when it ends, after an error or a signal too.
 set -euo pipefail
 
 fail() {
@@ -77,4 +77,5 @@ ip netns exec "${hosts[0]}" taskset -c "${cores[0]}" mpirun --allow-run-as-root 
   --host "10.77.0.1:1,10.77.0.2:1" -np 2 --bind-to none \
   --mca plm_rsh_agent "$scratch/agent" --mca plm_rsh_no_tree_spawn 1 \
   --mca oob_tcp_if_include eth0 --mca btl tcp,self --mca btl_tcp_if_include eth0 --mca pml ob1 \
-  "$@"
+  "$@" &
+wait $!  # a signal ends a wait, and then clean_up runs
