@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <unordered_map>
 
 #include "base/error.h"
-#include "model/cpu/amx_product.h"
+#include "model/cpu/packed_product.h"
 
 namespace zero::cpu {
 namespace {
@@ -29,11 +30,15 @@ class ScopedThreads {
   int before_;
 };
 
-// oneDNN's word: it asks the system for the tiles, and users limit it (ONEDNN_MAX_CPU_ISA).
-bool has_amx() {
+// oneDNN's word: it asks the system for AMX, and users limit it (ONEDNN_MAX_CPU_ISA).
+std::optional<MatrixUnit> matrix_unit() {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-  return (isa & amx) == amx;
+  const auto has = [&](dnnl::cpu_isa wanted) {
+    return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+  };
+  if (has(dnnl::cpu_isa::avx512_core_amx)) return MatrixUnit::amx;
+  if (has(dnnl::cpu_isa::avx512_core_bf16)) return MatrixUnit::avx512_bf16;
+  return std::nullopt;
 }
 
 dnnl::memory::data_type type_of(DType dtype) {
@@ -138,8 +143,9 @@ Products::Products(int threads) : library_(std::make_unique<Library>(threads)) {
 Products::~Products() = default;
 
 std::unique_ptr<Product> Products::make(const ProductShape& shape) {
-  if (shape.in == DType::bf16 && has_amx()) {
-    if (auto product = make_amx_product(shape, library_->threads)) return product;
+  if (const auto unit = matrix_unit(); unit && shape.in == DType::bf16) {
+    auto product = make_packed_product(shape, library_->threads, *unit);
+    if (product != nullptr) return product;
   }
   const ScopedThreads threads(library_->threads);
   try {

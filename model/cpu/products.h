@@ -49,10 +49,11 @@ class Product {
   virtual std::int64_t scratch_bytes() const = 0;
 };
 
-/// Makes products for a fixed number of threads, each shape once: bf16 on AMX by our own kernels
-/// (see amx_product.h), everything else by oneDNN, which is all behind it: one engine, one stream.
-/// The scratch of each product is the caller's (what oneDNN's small-matrix paths take beside it is
-/// theirs). Same shape, same bits on any rank and any number of threads.
+/// Makes products for a fixed number of threads, each shape once: bf16 by our own kernels where
+/// the processor multiplies it (see packed_product.h), everything else by oneDNN, which is all
+/// behind it: one engine, one stream. The scratch of each product is the caller's (what oneDNN's
+/// small-matrix paths take beside it is theirs). Same shape, same bits on any rank and any number
+/// of threads.
 class Products {
  public:
   explicit Products(int threads);

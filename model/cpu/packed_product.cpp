@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/cpu/amx_product.h"
+#include "model/cpu/packed_product.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,14 +9,14 @@
 
 #include "base/checked_math.h"
 #include "device/cpu/parallel.h"
-#include "model/cpu/amx_kernels.h"
+#include "model/cpu/packed_kernels.h"
 
 namespace zero::cpu {
 namespace {
 
-using amx::kBlock;
-using amx::kBlockBytes;
-using amx::kResultFloats;
+using packed::kBlock;
+using packed::kBlockBytes;
+using packed::kResultFloats;
 
 // A piece of the result is computed whole by one thread, out of its second cache: the piece in
 // fp32, the right operand's slab and the left one's panel of a stretch of depth.
@@ -54,7 +54,7 @@ struct Cut {
 /// An operand in memory. Its lanes are rows of the result if it is the left one, columns if right.
 struct Source {
   enum class Along : std::uint8_t { depth, lanes } along;  ///< what lies side by side
-  amx::Form form;
+  packed::Form form;
   std::int64_t stride;  ///< elements between rows of memory
 };
 
@@ -62,14 +62,14 @@ Source left_source(const ProductShape& s) {
   const bool plain = s.a == Placement::plain;
   const std::int64_t dense = plain ? s.k : s.m;
   return {plain ? Source::Along::depth : Source::Along::lanes,
-          plain ? amx::Form::left : amx::Form::left_transposed, s.lda == 0 ? dense : s.lda};
+          plain ? packed::Form::left : packed::Form::left_transposed, s.lda == 0 ? dense : s.lda};
 }
 
 Source right_source(const ProductShape& s) {
   const bool plain = s.b == Placement::plain;
   const std::int64_t dense = plain ? s.n : s.k;
   return {plain ? Source::Along::lanes : Source::Along::depth,
-          plain ? amx::Form::right : amx::Form::right_transposed, s.ldb == 0 ? dense : s.ldb};
+          plain ? packed::Form::right : packed::Form::right_transposed, s.ldb == 0 ? dense : s.ldb};
 }
 
 // Packs lanes x depth, squares by lane, then by depth. Reads memory's rows as far as they go: where
@@ -84,18 +84,19 @@ void fill(const Source& source, const void* data, Range lanes, Range depth, std:
     for (std::int64_t x = 0; x < blocks(inner.count); ++x) {
       const Range columns = inner.block(x);
       const std::int64_t square = along_depth ? y * steps + x : x * steps + y;
-      amx::pack(source.form,
-                {static_cast<const bfloat16*>(data) + rows.begin * source.stride + columns.begin,
-                 source.stride, rows.count, columns.count},
-                to + square * kBlockBytes);
+      packed::pack(source.form,
+                   {static_cast<const bfloat16*>(data) + rows.begin * source.stride + columns.begin,
+                    source.stride, rows.count, columns.count},
+                   to + square * kBlockBytes);
     }
   }
 }
 
-class AmxProduct final : public Product {
+class PackedProduct final : public Product {
  public:
-  AmxProduct(const ProductShape& shape, int threads)
+  PackedProduct(const ProductShape& shape, int threads, packed::Unit unit)
       : shape_(shape),
+        unit_(unit),
         threads_(threads),
         left_(left_source(shape)),
         right_(right_source(shape)),
@@ -119,7 +120,7 @@ class AmxProduct final : public Product {
     const std::int64_t pieces = rows_.parts() * columns_.parts();
     std::atomic<std::int64_t> next = 0;
     parallel_for(threads_, threads_, 1, [&](std::int64_t begin, std::int64_t end) {
-      amx::begin_tiles();
+      packed::begin(unit_);
       for (std::int64_t thread = begin; thread < end; ++thread) {
         const Workplace place = workplace(operands.scratch, thread);
         for (std::int64_t i = next.fetch_add(1); i < pieces; i = next.fetch_add(1)) {
@@ -127,7 +128,7 @@ class AmxProduct final : public Product {
           for (; piece.part < depth_.parts(); ++piece.part) multiply(operands, place, piece);
         }
       }
-      amx::end_tiles();
+      packed::end(unit_);
     });
   }
 
@@ -160,38 +161,39 @@ class AmxProduct final : public Product {
     fill(right_, o.b, piece.columns, depth, place.slab);
     if (has_panel()) fill(left_, o.a, piece.rows, depth, place.panel);
     for (std::int64_t i = 0; i < blocks(piece.rows.count); ++i) {
-      const amx::LeftStrip left = has_panel() ? packed(place, i * blocks(depth.count))
-                                              : strip(o, place, piece.rows.block(i), depth);
+      const packed::LeftStrip left = has_panel() ? from_panel(place, i * blocks(depth.count))
+                                                 : strip(o, place, piece.rows.block(i), depth);
       multiply_strip(o, place, piece, i, left);
     }
   }
 
   // The rows of block `i` of the piece times the slab.
   void multiply_strip(const Operands& o, const Workplace& place, const Piece& piece, std::int64_t i,
-                      const amx::LeftStrip& left) const {
-    using Start = amx::StripProduct::Start;
+                      const packed::LeftStrip& left) const {
+    using Start = packed::StripProduct::Start;
     const bool first = piece.part == 0;
     const bool last = piece.part + 1 == depth_.parts();
     const std::int64_t steps = blocks(depth_.at(piece.part).count);
     const std::int64_t across = blocks(piece.columns.count);
     for (std::int64_t j = 0; j < across; ++j) {
       float* result = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
-      amx::multiply({.left = left,
-                     .right = place.slab + j * steps * kBlockBytes,
-                     .steps = steps,
-                     .result = result,
-                     .start = first ? Start::zero : Start::result});
+      packed::multiply(unit_, {.left = left,
+                               .right = place.slab + j * steps * kBlockBytes,
+                               .steps = steps,
+                               .result = result,
+                               .start = first ? Start::zero : Start::result});
       if (last) store(o, result, piece.rows.block(i), piece.columns.block(j));
     }
   }
 
-  static amx::LeftStrip packed(const Workplace& place, std::int64_t squares) {
+  static packed::LeftStrip from_panel(const Workplace& place, std::int64_t squares) {
     const std::byte* tiles = place.panel + squares * kBlockBytes;
     return {tiles, tiles + kBlockBytes / 2, kBlock * 2, kBlockBytes};
   }
 
   // Rows that lie along the depth: in place, where whole tiles can be read in whole lines.
-  amx::LeftStrip strip(const Operands& o, const Workplace& place, Range rows, Range depth) const {
+  packed::LeftStrip strip(const Operands& o, const Workplace& place, Range rows,
+                          Range depth) const {
     const std::int64_t row_bytes = left_.stride * 2;
     const auto* first =
         static_cast<const std::byte*>(o.a) + rows.begin * row_bytes + depth.begin * 2;
@@ -200,20 +202,20 @@ class AmxProduct final : public Product {
       return {first, first + kBlock / 2 * row_bytes, row_bytes, kBlock * 2};
     }
     fill(left_, o.a, rows, depth, place.panel);
-    return packed(place, 0);
+    return from_panel(place, 0);
   }
 
   void store(const Operands& o, const float* result, Range rows, Range columns) const {
     if (shape_.out == DType::bf16) {
-      amx::store(result, destination<bfloat16>(o, rows, columns));
+      packed::store(result, destination<bfloat16>(o, rows, columns));
     } else {
-      amx::store(result, destination<float>(o, rows, columns));
+      packed::store(result, destination<float>(o, rows, columns));
     }
   }
 
   template <typename T>
-  amx::Destination<T> destination(const Operands& o, Range rows, Range columns) const {
-    using Mode = typename amx::Destination<T>::Mode;
+  packed::Destination<T> destination(const Operands& o, Range rows, Range columns) const {
+    using Mode = typename packed::Destination<T>::Mode;
     const std::int64_t stride = shape_.ldc == 0 ? shape_.n : shape_.ldc;
     const auto* bias = static_cast<const bfloat16*>(o.bias);
     return {.data = static_cast<T*>(o.c) + rows.begin * stride + columns.begin,
@@ -225,6 +227,7 @@ class AmxProduct final : public Product {
   }
 
   const ProductShape shape_;
+  const packed::Unit unit_;
   const int threads_;
   const Source left_, right_;
   Cut rows_, columns_, depth_;
@@ -235,8 +238,10 @@ class AmxProduct final : public Product {
 
 }  // namespace
 
-std::unique_ptr<Product> make_amx_product(const ProductShape& shape, int threads) {
-  return std::make_unique<AmxProduct>(shape, threads);
+std::unique_ptr<Product> make_packed_product(const ProductShape& shape, int threads,
+                                             MatrixUnit unit) {
+  return std::make_unique<PackedProduct>(
+      shape, threads, unit == MatrixUnit::amx ? packed::Unit::tiles : packed::Unit::pairs);
 }
 
 }  // namespace zero::cpu

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Compiled for processors with AMX, whatever the rest of the build is for: only intrinsics here, no
-// inline function that another file could end up sharing.
-#include "model/cpu/amx_kernels.h"
+// Compiled for processors with AVX-512 and AMX, whatever the rest of the build is for: only
+// intrinsics here, no inline function that another file could end up sharing.
+#include "model/cpu/packed_kernels.h"
 
 #include <immintrin.h>
 
-namespace zero::cpu::amx {
+namespace zero::cpu::packed {
 namespace {
 
 constexpr int kTileRows = 16;
@@ -26,6 +26,9 @@ struct alignas(64) TileConfiguration {
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 const TileConfiguration kConfiguration;
+
+// A pair of bf16, wherever it lies.
+using Unaligned [[gnu::may_alias, gnu::aligned(2)]] = std::int32_t;
 
 __mmask32 first_columns(std::int64_t count) {
   return count >= kBlock ? 0xffffffffU : (__mmask32{1} << count) - 1U;
@@ -194,20 +197,7 @@ void store_tiles(const float* result, const Destination<T>& to) {
   }
 }
 
-}  // namespace
-
-void begin_tiles() { _tile_loadconfig(&kConfiguration); }
-void end_tiles() { _tile_release(); }
-
-void pack(Form form, const Patch& patch, std::byte* to) {
-  if (patch.rows >= kBlock && patch.columns >= kBlock) {
-    pack_from(form, Whole{patch}, to);
-  } else {
-    pack_from(form, Cropped{patch}, to);
-  }
-}
-
-void multiply(const StripProduct& p) {
+void multiply_tiles(const StripProduct& p) {
   settle_memory();
   if (p.start == StripProduct::Start::zero) {
     _tile_zero(0);
@@ -243,7 +233,80 @@ void multiply(const StripProduct& p) {
   settle_memory();
 }
 
+// Rows of the left operand at a time: their sums, and two rows of the right one, fill registers.
+constexpr int kRegisterRows = 8;
+
+__m512bh broadcast_pair(const std::byte* from) {
+  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(*reinterpret_cast<const Unaligned*>(from)));
+}
+
+// kRegisterRows rows from `left` on; result: of their first row, in the left one of two tiles.
+void multiply_rows(const StripProduct& p, const std::byte* left, float* result) {
+  Halves sums[kRegisterRows];
+  const bool zero = p.start == StripProduct::Start::zero;
+#pragma GCC unroll 8
+  for (int i = 0; i < kRegisterRows; ++i) {
+    const float* from = result + i * kTileRows;
+    sums[i].first = zero ? _mm512_setzero_ps() : _mm512_load_ps(from);
+    sums[i].second = zero ? _mm512_setzero_ps() : _mm512_load_ps(from + kTileFloats);
+  }
+  const std::byte* right = p.right;
+  for (std::int64_t step = 0; step < p.steps; ++step) {
+    for (std::int64_t pair = 0; pair < kTileRows; ++pair) {
+      const std::byte* at = right + pair * kTileStride;
+      const auto first = reinterpret_cast<__m512bh>(_mm512_load_si512(at));
+      const auto second = reinterpret_cast<__m512bh>(_mm512_load_si512(at + kTileBytes));
+#pragma GCC unroll 8
+      for (int i = 0; i < kRegisterRows; ++i) {
+        const __m512bh value = broadcast_pair(left + i * p.left.row_bytes + pair * 4);
+        sums[i].first = _mm512_dpbf16_ps(sums[i].first, value, first);
+        sums[i].second = _mm512_dpbf16_ps(sums[i].second, value, second);
+      }
+    }
+    left += p.left.step_bytes;
+    right += kBlockBytes;
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRegisterRows; ++i) {
+    _mm512_store_ps(result + i * kTileRows, sums[i].first);
+    _mm512_store_ps(result + i * kTileRows + kTileFloats, sums[i].second);
+  }
+}
+
+void multiply_pairs(const StripProduct& p) {
+  for (int row = 0; row < kTileRows; row += kRegisterRows) {
+    float* result = p.result + row * kTileRows;
+    multiply_rows(p, p.left.upper + row * p.left.row_bytes, result);
+    multiply_rows(p, p.left.lower + row * p.left.row_bytes, result + 2 * kTileFloats);
+  }
+}
+
+}  // namespace
+
+void begin(Unit unit) {
+  if (unit == Unit::tiles) _tile_loadconfig(&kConfiguration);
+}
+void end(Unit unit) {
+  if (unit == Unit::tiles) _tile_release();
+}
+
+void pack(Form form, const Patch& patch, std::byte* to) {
+  if (patch.rows >= kBlock && patch.columns >= kBlock) {
+    pack_from(form, Whole{patch}, to);
+  } else {
+    pack_from(form, Cropped{patch}, to);
+  }
+}
+
+void multiply(Unit unit, const StripProduct& product) {
+  if (unit == Unit::tiles) {
+    multiply_tiles(product);
+  } else {
+    multiply_pairs(product);
+  }
+}
+
 void store(const float* result, const Destination<float>& to) { store_tiles(result, to); }
 void store(const float* result, const Destination<bfloat16>& to) { store_tiles(result, to); }
 
-}  // namespace zero::cpu::amx
+}  // namespace zero::cpu::packed

@@ -7,17 +7,24 @@
 
 #include "base/half.h"
 
-namespace zero::cpu::amx {
+namespace zero::cpu::packed {
 
-/// The kernels of bf16 products on AMX tiles. Operands are cut into squares of kBlock x kBlock
-/// elements, two tiles of 16 x 64 bytes each; a result's square is four tiles of fp32. To be called
-/// between begin_tiles() and end_tiles() of the same thread, on processors with AMX only.
+/// The kernels of bf16 products on packed operands. Operands are cut into squares of kBlock x
+/// kBlock elements, two tiles of 16 x 64 bytes each, in which pairs of neighbours in depth lie
+/// together; a result's square is four tiles of fp32. For processors with AVX-512 and its bf16
+/// products only.
 inline constexpr std::int64_t kBlock = 32;
 inline constexpr std::int64_t kBlockBytes = kBlock * kBlock * 2;
 inline constexpr std::int64_t kResultFloats = kBlock * kBlock;
 
-void begin_tiles();
-void end_tiles();
+/// What multiplies.
+enum class Unit : std::uint8_t {
+  pairs,  ///< AVX-512, a pair in depth at a time
+  tiles,  ///< AMX
+};
+/// Around multiply() calls of a thread.
+void begin(Unit unit);
+void end(Unit unit);
 
 /// What 32 x 32 elements are, as they lie in memory (row, column).
 enum class Form : std::uint8_t {
@@ -52,7 +59,7 @@ struct StripProduct {
   float* result = nullptr;           ///< kResultFloats, four tiles, row of tiles by row of tiles
   Start start = Start::zero;         ///< what the sums are added to
 };
-void multiply(const StripProduct& product);
+void multiply(Unit unit, const StripProduct& product);
 
 /// Where a result's square goes, rounded to nearest if T is bf16.
 template <typename T>
@@ -68,4 +75,4 @@ struct Destination {
 void store(const float* result, const Destination<float>& to);
 void store(const float* result, const Destination<bfloat16>& to);
 
-}  // namespace zero::cpu::amx
+}  // namespace zero::cpu::packed
