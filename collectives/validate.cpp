@@ -34,6 +34,24 @@ bool reducible(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16;
 }
 
+// Slices in any order: sorted by where they begin, each must end before the next.
+void check_no_overlap(const Caller& caller, const Slices& slices, std::string_view name) {
+  std::vector<int> order;
+  for (int r = 0; r < slices.world(); ++r) {
+    if (slices.of(r).count() > 0) order.push_back(r);
+  }
+  const auto range = [&](int r) { return slices.ranges[static_cast<std::size_t>(r)]; };
+  std::ranges::sort(order, {}, [&](int r) { return range(r).begin; });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const auto a = range(order[i - 1]);
+    const auto b = range(order[i]);
+    ZERO_CHECK(a.begin + a.count <= b.begin,
+               "{}: slice {} of {}, [{}, {}), overlaps slice {}, [{}, {})", caller.name(),
+               order[i - 1], name, a.begin, a.begin + a.count, order[i], b.begin,
+               b.begin + b.count);
+  }
+}
+
 }  // namespace
 
 std::string Caller::name() const {
@@ -49,24 +67,17 @@ void tag(const Caller& caller) {
 void slices(const Caller& caller, const Slices& slices, std::string_view name) {
   ZERO_CHECK(slices.world() == caller.world, "{}: {} has {} slices, expected one per rank, {}",
              caller.name(), name, slices.world(), caller.world);
-  std::vector<int> order;
+  bool ascending = true;
+  std::int64_t reached = 0;
   for (int r = 0; r < slices.world(); ++r) {
     const auto [begin, count] = slices.ranges[static_cast<std::size_t>(r)];
     ZERO_CHECK(begin >= 0 && count >= 0 && begin <= slices.buffer.count() - count,
                "{}: slice {} of {}, [{}, {}), is outside its buffer of {} elements", caller.name(),
                r, name, begin, begin + count, slices.buffer.count());
-    if (count > 0) order.push_back(r);
+    ascending = ascending && (count == 0 || begin >= reached);
+    reached = std::max(reached, begin + count);
   }
-  const auto range = [&](int r) { return slices.ranges[static_cast<std::size_t>(r)]; };
-  std::ranges::sort(order, {}, [&](int r) { return range(r).begin; });
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    const auto a = range(order[i - 1]);
-    const auto b = range(order[i]);
-    ZERO_CHECK(a.begin + a.count <= b.begin,
-               "{}: slice {} of {}, [{}, {}), overlaps slice {}, [{}, {})", caller.name(),
-               order[i - 1], name, a.begin, a.begin + a.count, order[i], b.begin,
-               b.begin + b.count);
-  }
+  if (!ascending) check_no_overlap(caller, slices, name);
 }
 
 void all_gather(const Caller& caller, View mine, const Slices& full) {
@@ -149,7 +160,11 @@ void all_to_all(const Caller& caller, const Slices& send, const Slices& receive)
              "receives of itself",
              caller.name(), caller.rank, to_self.count(), from_self.count());
   for (int r = 0; r < receive.world(); ++r) {
-    disjoint(caller, receive.of(r), fmt::format("slice {} of receive", r), send, "send");
+    for (int s = 0; s < send.world(); ++s) {
+      ZERO_CHECK(!overlap(receive.of(r), send.of(s)),
+                 "{}: slice {} of receive overlaps slice {} of send; give it its own memory",
+                 caller.name(), r, s);
+    }
   }
 }
 

@@ -42,6 +42,9 @@ void Trainer::run() {
                   workbench_.engine().parameter_count(), config_.engine.stage, communicator_.size(),
                   config_.run.threads, config_.batch.train, config_.data.sequence_length,
                   config_.batch.micro, config_.batch.accumulation));
+  if (communicator_.size() > 1) {
+    console_.line(fmt::format("ranks talk through {}", communicator_.transport()));
+  }
   load();
   for (std::int64_t step = 1; step <= config_.run.steps; ++step) train_step(step);
   finish();

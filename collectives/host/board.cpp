@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <cstring>
 #include <ctime>
@@ -18,7 +17,6 @@
 namespace zero::host {
 namespace {
 
-constexpr std::int64_t kLine = 64;
 constexpr std::int64_t kPerRank = 24;  // bytes of a table's entry per rank, in a notice's body
 constexpr long kSleepNanoseconds = 250'000'000;
 
@@ -36,94 +34,67 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) {
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// A zero file is a valid one of these: no rank has come, phase 0, nobody has failed.
-struct Board::Head {
-  alignas(kLine) std::atomic<std::uint32_t> arrived;
-  alignas(kLine) std::atomic<std::uint32_t> phase;  // meetings that all have come to
-  std::atomic<std::uint32_t> sleepers;
-  std::atomic<std::uint32_t> failed;  // 0: nobody, 1: words are being written, 2: they are there
-  std::array<char, 1024> words;
-};
-
-struct Board::Place {
-  alignas(kLine) std::atomic<std::uint32_t> left;
-};
-
-namespace {
-
-constexpr std::int64_t kNoticeHead = kLine;
-static_assert(sizeof(Notice) <= kNoticeHead);
-
-std::int64_t body_for(int ranks) { return Board::kPosted + round_up(kPerRank * ranks, kLine); }
-std::int64_t place_for(int ranks) { return kLine + 2 * (kNoticeHead + body_for(ranks)); }
-
-}  // namespace
+std::int64_t Board::notice_bytes_for(int ranks) {
+  return round_up(static_cast<std::int64_t>(sizeof(Notice)) + kPosted + kPerRank * ranks, kLine);
+}
 
 std::int64_t Board::bytes_for(int ranks) {
-  return round_up(static_cast<std::int64_t>(sizeof(Head)) + ranks * place_for(ranks), kPage);
+  const std::int64_t place = kLine + 2 * notice_bytes_for(ranks);
+  return round_up(static_cast<std::int64_t>(sizeof(Head)) + ranks * place, kPage);
 }
 
-Board::Board(int descriptor, int ranks)
-    : ranks_(ranks),
-      place_bytes_(place_for(ranks)),
-      span_(descriptor, bytes_for(ranks), PROT_READ | PROT_WRITE) {}
+Board::Board(int descriptor, int rank, int ranks)
+    : rank_(rank),
+      ranks_(ranks),
+      notice_bytes_(notice_bytes_for(ranks)),
+      place_bytes_(kLine + 2 * notice_bytes_),
+      span_(descriptor, bytes_for(ranks), PROT_READ | PROT_WRITE),
+      head_(reinterpret_cast<Head*>(span_.data())),
+      first_place_(span_.data() + sizeof(Head) + kLine) {}
 
-Board::Head& Board::head() const { return *reinterpret_cast<Head*>(span_.data()); }
-
-Board::Place& Board::place(int rank) const {
-  return *reinterpret_cast<Place*>(span_.data() + sizeof(Head) + rank * place_bytes_);
+std::atomic<std::uint32_t>& Board::left_flag(int rank) const {
+  return *reinterpret_cast<std::atomic<std::uint32_t>*>(first_place_ + rank * place_bytes_ - kLine);
 }
 
-Notice& Board::notice(int rank) const {
-  auto* const first = reinterpret_cast<std::byte*>(&place(rank)) + sizeof(Place);
-  return *reinterpret_cast<Notice*>(first + side_ * (kNoticeHead + body_bytes()));
+// Who sleeps is counted, then looks who has come; who comes says so, then looks whether anybody
+// sleeps, and the last of several sees that all have come. So nobody is left asleep.
+void Board::arrive() {
+  ++meeting_;
+  absent_ = 0;
+  notice(rank_).came.store(meeting_, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (head_->sleepers.load(std::memory_order_relaxed) > 0 && all_came()) wake_all();
 }
 
-std::byte* Board::body(int rank) const {
-  return reinterpret_cast<std::byte*>(&notice(rank)) + kNoticeHead;
+void Board::sleep() {
+  head_->sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const std::uint32_t wakes = head_->wakes.load(std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!failed() && !all_came()) futex_wait(head_->wakes, wakes);
+  head_->sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::int64_t Board::body_bytes() const { return body_for(ranks_); }
-
-bool Board::arrive() {
-  Head& shared = head();
-  phase_ = shared.phase.load(std::memory_order_relaxed);  // cannot change before this arrival
-  if (static_cast<int>(shared.arrived.fetch_add(1, std::memory_order_acq_rel)) + 1 < ranks_) {
-    return false;
-  }
-  shared.arrived.store(0, std::memory_order_relaxed);
-  shared.phase.store(phase_ + 1, std::memory_order_seq_cst);
-  if (shared.sleepers.load(std::memory_order_seq_cst) > 0) futex_wake_all(shared.phase);
-  return true;
-}
-
-bool Board::all_came() const { return head().phase.load(std::memory_order_acquire) != phase_; }
-
-// Who sleeps is counted before the kernel compares the word, and the last to arrive changes the
-// word before it looks at the count: one of them sees the other.
-void Board::sleep() const {
-  Head& shared = head();
-  shared.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  if (!failed()) futex_wait(shared.phase, phase_);
-  shared.sleepers.fetch_sub(1, std::memory_order_relaxed);
+void Board::wake_all() {
+  head_->wakes.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(head_->wakes);
 }
 
 void Board::fail(std::string_view why) {
-  Head& shared = head();
+  Head& shared = *head_;
   std::uint32_t nobody = 0;
   if (!shared.failed.compare_exchange_strong(nobody, 1)) return;
   const std::size_t length = std::min(why.size(), shared.words.size() - 1);
   std::memcpy(shared.words.data(), why.data(), length);
   shared.failed.store(2, std::memory_order_release);
-  futex_wake_all(shared.phase);
+  wake_all();
 }
 
-bool Board::failed() const { return head().failed.load(std::memory_order_acquire) == 2; }
+bool Board::failed() const { return head_->failed.load(std::memory_order_acquire) == 2; }
 
-std::string Board::failure() const { return head().words.data(); }
+std::string Board::failure() const { return head_->words.data(); }
 
-void Board::leave(int rank) { place(rank).left.store(1, std::memory_order_release); }
+void Board::leave(int rank) { left_flag(rank).store(1, std::memory_order_release); }
 
-bool Board::left(int rank) const { return place(rank).left.load(std::memory_order_acquire) != 0; }
+bool Board::left(int rank) const { return left_flag(rank).load(std::memory_order_acquire) != 0; }
 
 }  // namespace zero::host

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -21,39 +22,47 @@ enum class Reach : std::uint32_t {
 
 /// The head of a rank's notice: what its peers must know before they read its values.
 struct Notice {
-  std::uint64_t agreement = 0;  ///< equal on all ranks that make the same call
-  Reach reach = Reach::posted;
-  std::int64_t offset = 0;  ///< direct: of the values in the rank's region
+  std::atomic<std::uint32_t> came;  ///< the last meeting that its rank has come to
+  Reach reach;
+  std::uint64_t agreement;  ///< equal on all ranks that make the same call
+  std::int64_t offset;      ///< direct: of the values in the rank's region
 };
 
 /// The memory that all ranks of one host write: a place to meet, and a place per rank for two
 /// notices, this call's and the last one's, which slower peers may still read. An anonymous file
-/// that every rank has mapped.
+/// that every rank has mapped. A rank's arrival lies in the line that its notice begins in, so that
+/// what a peer waits for brings what it reads next.
 class Board {
  public:
   /// Bytes of values that a notice has room for.
   static constexpr std::int64_t kPosted = std::int64_t{8} << 10;
 
-  /// Maps the board of `ranks` ranks in the file behind `descriptor`, of bytes_for(ranks) bytes and
-  /// zero at first.
-  Board(int descriptor, int ranks);
+  /// Rank `rank` of `ranks`: maps the file behind `descriptor`, of bytes_for(ranks) bytes and zero
+  /// at first.
+  Board(int descriptor, int rank, int ranks);
   static std::int64_t bytes_for(int ranks);
 
-  int ranks() const { return ranks_; }
   /// Turns to the next call's notices. Every rank does this as often.
   void turn() { side_ = 1 - side_; }
   /// A rank's notice of this call: written by its rank before a meeting, read by all after it.
-  Notice& notice(int rank) const;
-  /// What belongs to the notice: body_bytes() bytes on a line's boundary.
-  std::byte* body(int rank) const;
-  std::int64_t body_bytes() const;
+  Notice& notice(int rank) const {
+    return *reinterpret_cast<Notice*>(first_place_ + rank * place_bytes_ + side_ * notice_bytes_);
+  }
+  /// What belongs to the notice: body_bytes() bytes, aligned for any element.
+  std::byte* body(int rank) const { return reinterpret_cast<std::byte*>(&notice(rank) + 1); }
+  std::int64_t body_bytes() const {
+    return notice_bytes_ - static_cast<std::int64_t>(sizeof(Notice));
+  }
 
-  /// Counts the caller in. True for the last one, for whom nobody is left to wait.
-  bool arrive();
-  /// Whether all have come since this rank's arrive().
-  bool all_came() const;
+  /// This rank comes to the next meeting.
+  void arrive();
+  /// Whether all have come to it.
+  bool all_came() {
+    while (absent_ < ranks_ && has_come(absent_)) ++absent_;
+    return absent_ == ranks_;
+  }
   /// Sleeps until all have come, a rank has failed, or a quarter of a second has passed.
-  void sleep() const;
+  void sleep();
 
   /// Says that a rank failed and why; the first one to say so is kept. Wakes who sleeps.
   void fail(std::string_view why);
@@ -65,16 +74,34 @@ class Board {
   bool left(int rank) const;
 
  private:
-  struct Head;
-  struct Place;
+  static constexpr std::int64_t kLine = 64;
 
-  Head& head() const;
-  Place& place(int rank) const;
+  /// A zero file is a valid one of these: nobody sleeps, nobody has failed.
+  struct Head {
+    alignas(kLine) std::atomic<std::uint32_t> sleepers;
+    std::atomic<std::uint32_t> wakes;   // the word that they sleep on
+    std::atomic<std::uint32_t> failed;  // 0: nobody, 1: words are being written, 2: they are there
+    alignas(kLine) std::array<char, 1024> words;
+  };
 
+  static std::int64_t notice_bytes_for(int ranks);
+  // Meetings are numbered round and round.
+  bool has_come(int rank) const {
+    const std::uint32_t came = notice(rank).came.load(std::memory_order_acquire);
+    return static_cast<std::int32_t>(came - meeting_) >= 0;
+  }
+  void wake_all();
+  std::atomic<std::uint32_t>& left_flag(int rank) const;
+
+  int rank_;
   int ranks_;
-  std::int64_t place_bytes_;
+  std::int64_t notice_bytes_;
+  std::int64_t place_bytes_;  // of a rank: a line that says whether it left, and two notices
   Span span_;
-  std::uint32_t phase_ = 0;  // of this rank's last arrival
+  Head* head_;
+  std::byte* first_place_;     // its first notice
+  std::uint32_t meeting_ = 0;  // that this rank came to last
+  int absent_ = 0;             // who was found absent first
   int side_ = 0;
 };
 

@@ -45,6 +45,18 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
   return hash ^ (hash >> 33);
 }
 
+std::uint64_t mixed(std::uint64_t hash, std::string_view text) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  for (; text.size() > kWord; text.remove_prefix(kWord)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text.data(), kWord);
+    hash = mixed(hash, word);
+  }
+  std::uint64_t last = 0;
+  std::memcpy(&last, text.data(), text.size());
+  return mixed(hash, last);
+}
+
 // Half a megabyte, or a vector of the largest elements for each rank.
 std::int64_t half_for(int ranks) {
   return round_up(std::max<std::int64_t>(512 << 10, std::int64_t{ranks} * kNormBlock * 8), kPage);
@@ -72,7 +84,7 @@ Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::stri
   std::optional<Board> board;
   lines = exchange(attempt([&] {
     if (seat.rank != 0) file.emplace(opened(lines[0]));
-    board.emplace(file->get(), seat.size);
+    board.emplace(file->get(), seat.rank, seat.size);
     return usable_cores();
   }));
   if (auto refusal = refusal_in(lines); !refusal.empty()) return {nullptr, refusal};
@@ -92,7 +104,8 @@ Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> 
       seat_(seat),
       patience_(patience),
       half_(half_for(seat.size)),
-      staging_(static_cast<std::byte*>(memory_->region().allocate(2 * half_))) {
+      staging_(static_cast<std::byte*>(memory_->region().allocate(2 * half_))),
+      inputs_(static_cast<std::size_t>(seat.size)) {
   ZERO_CHECK(staging_ != nullptr,
              "[rank {}] no room for {} bytes of staging in a region of {} bytes", seat.rank,
              2 * half_, memory_->region().capacity());
@@ -110,18 +123,21 @@ void Group::open(const Offer& offer) {
   std::uint64_t agreement = mixed(
       static_cast<std::uint64_t>(offer.operation),
       static_cast<std::uint64_t>(offer.dtype) << 32U | static_cast<std::uint32_t>(offer.detail));
-  for (const char c : offer.unit) agreement = mixed(agreement, static_cast<unsigned char>(c));
+  agreement = mixed(agreement, offer.unit);
   for (const auto& [begin, count] : offer.counts) {
     agreement = mixed(agreement, static_cast<std::uint64_t>(count));
   }
   notice.agreement = agreement;
   notice.reach = post(offer, notice);
   pass(offer);
-  if (!agreed()) explain(offer);
   way_ = Reach::posted;
+  bool agreed = true;
   for (int rank = 0; rank < seat_.size; ++rank) {
-    way_ = std::max(way_, board_.notice(rank).reach);
+    const Notice& theirs = board_.notice(rank);
+    way_ = std::max(way_, theirs.reach);
+    agreed = agreed && theirs.agreement == agreement;
   }
+  if (!agreed) explain(offer);
   if (offer.receive != nullptr) check_pairs(offer);
 }
 
@@ -147,7 +163,9 @@ Reach Group::post(const Offer& offer, Notice& notice) {
     const auto [begin, count] = offer.slices->ranges[static_cast<std::size_t>(rank)];
     Entry& entry = table(seat_.rank)[rank];
     entry = {posted ? at : start + begin * element, count, 0};
-    if (offer.receive != nullptr) entry.expected = offer.receive->of(rank).count();
+    if (offer.receive != nullptr) {
+      entry.expected = offer.receive->ranges[static_cast<std::size_t>(rank)].count;
+    }
     if (!posted || count == 0) continue;
     const auto* const from = static_cast<const std::byte*>(buffer.data()) + begin * element;
     std::memcpy(body + at, from, static_cast<std::size_t>(count * element));
@@ -159,7 +177,7 @@ Reach Group::post(const Offer& offer, Notice& notice) {
 
 void Group::pass(const Offer& offer) {
   if (board_.failed()) throw_failure(offer);
-  if (board_.arrive()) return;
+  board_.arrive();
   const auto came = [this] { return board_.all_came(); };
   if (patience_.outlasts(came)) return;
   constexpr int kSleepsBetweenChecks = 4;  // a second; one that fails has time to say why

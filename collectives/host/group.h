@@ -90,6 +90,8 @@ class Group {
   void stage(const Offer& offer, std::int64_t begin, std::int64_t count);
   Entry* table(int rank) const { return reinterpret_cast<Entry*>(board_.body(rank)); }
   std::int64_t longest(const Offer& offer) const;
+  bool exceeds_caches(const Offer& offer) const;
+  bool in_step(const Offer& offer) const;
 
   /// Elements [begin, begin + count) of what `peer` gives this rank, readable now.
   View part(const Offer& offer, int peer, std::int64_t begin, std::int64_t count);
@@ -106,11 +108,10 @@ class Group {
   // The unhappy end (mismatch.cpp).
   std::string who(const Offer& offer) const;
   Call call_of(const Offer& offer) const;
-  bool agreed() const;
   [[noreturn]] void explain(const Offer& offer);
   void check_pairs(const Offer& offer) const;
   [[noreturn]] void throw_failure(const Offer& offer) const;
-  void check_peers(const Offer& offer) const;
+  void check_peers(const Offer& offer);
 
   std::shared_ptr<Memory> memory_;
   std::vector<std::shared_ptr<Peer>> peers_;  // null for this rank
@@ -120,6 +121,7 @@ class Group {
   std::int64_t half_;                   // bytes of half a staging area
   std::byte* staging_;                  // two halves, in the region
   std::vector<std::int64_t> stagings_;  // offsets, of all ranks
+  std::vector<View> inputs_;            // of a reduction, one per rank
   Reach way_ = Reach::posted;           // the farthest reach of any rank, in this call
   std::int64_t part_begin_ = 0;         // staged: elements of each slice in the current half
   std::int64_t part_count_ = 0;

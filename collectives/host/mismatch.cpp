@@ -76,14 +76,6 @@ Call Group::call_of(const Offer& offer) const {
   return call;
 }
 
-bool Group::agreed() const {
-  const std::uint64_t mine = board_.notice(seat_.rank).agreement;
-  for (int rank = 0; rank < seat_.size; ++rank) {
-    if (board_.notice(rank).agreement != mine) return false;
-  }
-  return true;
-}
-
 // All ranks see that they do not agree, so all come to tell each other what they called.
 void Group::explain(const Offer& offer) {
   board_.turn();
@@ -127,7 +119,7 @@ void Group::throw_failure(const Offer& offer) const {
 }
 
 // A rank that has left, or whose process has ended, will not come any more.
-void Group::check_peers(const Offer& offer) const {
+void Group::check_peers(const Offer& offer) {
   for (int rank = 0; rank < seat_.size; ++rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];
     if (!peer) continue;

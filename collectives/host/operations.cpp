@@ -2,19 +2,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "collectives/combine.h"
+#include "collectives/host/copy.h"
 #include "collectives/host/group.h"
 #include "device/cpu/primitives.h"
 
 namespace zero::host {
 namespace {
 
-/// Bytes that are copied between two looks at how much of the peers' memory is mapped.
-constexpr std::int64_t kCopied = std::int64_t{4} << 20;
+/// Bytes copied at a time: between two looks at how much of the peers' memory is mapped.
+constexpr std::int64_t kCopied = std::int64_t{2} << 20;
 /// Bytes of values that all_reduce combines before they are copied, so that the copies find the
 /// sums in a cache.
-constexpr std::int64_t kReduced = std::int64_t{8} << 20;
+constexpr std::int64_t kReduced = std::int64_t{4} << 20;
+
+/// Calls whose values, in all ranks' memory together, are larger than this leave the caches alone.
+constexpr std::int64_t kCached = std::int64_t{32} << 20;
 
 void copy(View from, View to) {
   if (!to.empty() && from.data() != to.data()) {
@@ -54,12 +59,12 @@ void Group::guarded(const Offer& offer, Body body) {
 
 template <typename Body>
 void Group::in_parts(const Offer& offer, Body body) {
-  const std::int64_t all = longest(offer);
   if (way_ != Reach::staged) {
-    body(0, all);
+    body(0, std::numeric_limits<std::int64_t>::max());
     if (way_ == Reach::direct) pass(offer);
     return;
   }
+  const std::int64_t all = longest(offer);
   const int views = offer.slices != nullptr ? seat_.size : 1;
   const std::int64_t most = half_ / (size_of(offer.dtype) * views) / kNormBlock * kNormBlock;
   for (std::int64_t begin = 0; begin < all; begin += most) {
@@ -80,20 +85,42 @@ std::int64_t Group::longest(const Offer& offer) const {
   return most;
 }
 
+bool Group::exceeds_caches(const Offer& offer) const {
+  std::int64_t count = offer.receive != nullptr ? offer.receive->total() : 0;
+  for (const Slices::Range& range : offer.counts) count += range.count;
+  return count * size_of(offer.dtype) * seat_.size > kCached;
+}
+
 void Group::copy_part(const Offer& offer, int peer, std::int64_t begin, View to) {
   const std::int64_t block = kCopied / size_of(offer.dtype);
+  const bool around_caches = exceeds_caches(offer);
   for (std::int64_t at = 0; at < to.count(); at += block) {
-    const std::int64_t count = std::min(block, to.count() - at);
-    copy(part(offer, peer, begin + at, count), to.slice(at, count));
+    const View from = part(offer, peer, begin + at, std::min(block, to.count() - at));
+    const View place = to.slice(at, from.count());
+    if (around_caches && from.data() != place.data()) {
+      copy_around_caches(static_cast<const std::byte*>(from.data()),
+                         static_cast<std::byte*>(place.data()), place.bytes());
+    } else {
+      copy(from, place);
+    }
     if (way_ != Reach::posted) memory_->relieve();
+    if (in_step(offer)) pass(offer);
   }
 }
 
-// Each rank begins with its neighbour, so that no rank's memory is everybody's first.
+// All ranks copy the same memory: block by block together, so that it comes from the memory once
+// and from a cache for the others.
+bool Group::in_step(const Offer& offer) const {
+  return way_ == Reach::direct && offer.slices == nullptr && seat_.size > 2 &&
+         offer.operation != Operation::all_reduce && exceeds_caches(offer);
+}
+
+// Each rank begins with its neighbour, so that no rank's memory is everybody's first, unless all
+// go through it together.
 void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin,
                         std::int64_t count) {
   for (int step = 0; step < seat_.size; ++step) {
-    const int peer = (seat_.rank + step) % seat_.size;
+    const int peer = in_step(offer) ? step : (seat_.rank + step) % seat_.size;
     const View slice = to.of(peer);
     const std::int64_t there = std::clamp<std::int64_t>(slice.count() - begin, 0, count);
     if (there > 0) copy_part(offer, peer, begin, slice.slice(begin, there));
@@ -134,16 +161,22 @@ void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std:
   const std::int64_t readers = std::max(1, seat_.size - 1);
   const std::int64_t block = std::max<std::int64_t>(64 << 10, Memory::kResident / readers) /
                              size_of(offer.dtype) / kNormBlock * kNormBlock;
-  std::vector<View> inputs(static_cast<std::size_t>(seat_.size));
+  const auto gather_inputs = [&](std::int64_t at, std::int64_t length) {
+    for (int peer = 0; peer < seat_.size; ++peer) {
+      inputs_[static_cast<std::size_t>(peer)] = part(offer, peer, at, length);
+    }
+  };
+  if (way_ == Reach::posted) {
+    gather_inputs(begin, count);
+    return cpu::tree_reduce(inputs_, epilogue);
+  }
   for (std::int64_t at = begin; at < begin + count; at += block) {
     const std::int64_t length = std::min(block, begin + count - at);
-    for (int peer = 0; peer < seat_.size; ++peer) {
-      inputs[static_cast<std::size_t>(peer)] = part(offer, peer, at, length);
-    }
+    gather_inputs(at, length);
     ReduceEpilogue piece{{}, epilogue.destination.slice(at, length), epilogue.norm};
     for (const View& addend : epilogue.addends) piece.addends.push_back(addend.slice(at, length));
-    cpu::tree_reduce(inputs, piece);
-    if (way_ != Reach::posted) memory_->relieve();
+    cpu::tree_reduce(inputs_, piece);
+    memory_->relieve();
   }
 }
 
@@ -164,11 +197,10 @@ void Group::all_reduce(View values, ReduceOp op, std::string_view unit) {
 
 // Every rank combines all values.
 void Group::all_reduce_posted(const Offer& offer, ReduceOp op) {
-  std::vector<View> inputs(static_cast<std::size_t>(seat_.size));
   for (int peer = 0; peer < seat_.size; ++peer) {
-    inputs[static_cast<std::size_t>(peer)] = part(offer, peer, 0, offer.whole.count());
+    inputs_[static_cast<std::size_t>(peer)] = part(offer, peer, 0, offer.whole.count());
   }
-  combine_quickly(op, inputs, offer.whole);
+  combine_quickly(op, inputs_, offer.whole);
 }
 
 // Block by block each rank combines one share in place, then copies the others' from their owners.
@@ -176,19 +208,18 @@ void Group::all_reduce_posted(const Offer& offer, ReduceOp op) {
 void Group::all_reduce_direct(const Offer& offer, ReduceOp op) {
   const std::int64_t block = kReduced / size_of(offer.dtype);
   const int world = seat_.size;
-  std::vector<View> inputs(static_cast<std::size_t>(world));
   for (std::int64_t begin = 0; begin < offer.whole.count(); begin += block) {
     const View values = offer.whole.slice(begin, std::min(block, offer.whole.count() - begin));
     const auto begin_of = [&](int rank) { return begin + values.count() * rank / world; };
     const View own = share(values, seat_.rank, world);
     for (int peer = 0; peer < world; ++peer) {
-      inputs[static_cast<std::size_t>(peer)] = part(offer, peer, begin_of(seat_.rank), own.count());
+      inputs_[static_cast<std::size_t>(peer)] =
+          part(offer, peer, begin_of(seat_.rank), own.count());
     }
-    if (!own.empty()) combine_quickly(op, inputs, own);
+    if (!own.empty()) combine_quickly(op, inputs_, own);
     memory_->relieve();
     pass(offer);
-    for (int step = 1; step < world; ++step) {
-      const int peer = (seat_.rank + step) % world;
+    for (int peer = 0; peer < world; ++peer) {
       copy_part(offer, peer, begin_of(peer), share(values, peer, world));
     }
   }
@@ -200,7 +231,6 @@ void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
   const std::int64_t element = size_of(offer.dtype);
   const std::int64_t block = half_ / element;
   const int world = seat_.size;
-  std::vector<View> inputs(static_cast<std::size_t>(world));
   for (std::int64_t begin = 0; begin < offer.whole.count(); begin += block) {
     const View values = offer.whole.slice(begin, std::min(block, offer.whole.count() - begin));
     const auto staged = [&](int owner, int half, int rank) {
@@ -212,9 +242,9 @@ void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
     std::memcpy(staging_, values.data(), static_cast<std::size_t>(values.bytes()));
     pass(offer);
     for (int peer = 0; peer < world; ++peer) {
-      inputs[static_cast<std::size_t>(peer)] = staged(peer, 0, seat_.rank);
+      inputs_[static_cast<std::size_t>(peer)] = staged(peer, 0, seat_.rank);
     }
-    combine_quickly(op, inputs, staged(seat_.rank, 1, seat_.rank));
+    combine_quickly(op, inputs_, staged(seat_.rank, 1, seat_.rank));
     pass(offer);
     for (int peer = 0; peer < world; ++peer)
       copy(staged(peer, 1, peer), share(values, peer, world));
@@ -246,7 +276,8 @@ void Group::broadcast(View values, int root, std::string_view unit) {
                     .whole = seat_.rank == root ? values : values.slice(0, 0)};
   guarded(offer, [&] {
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
-      if (seat_.rank != root) copy_part(offer, root, begin, values.slice(begin, count));
+      const std::int64_t there = std::min(count, values.count() - begin);
+      copy_part(offer, root, begin, values.slice(begin, there));
     });
   });
 }

@@ -14,8 +14,11 @@ namespace zero::host {
 std::string usable_cores();
 
 /// How long a rank tries before it sleeps. Where each rank can have a core of its own a wake-up
-/// would cost more than most waits; where ranks outnumber cores, who waits must leave its core to
-/// those that are waited for.
+/// would cost more than most waits, so it spins, for longer than the least time that the kernel
+/// gives a core to somebody else: ranks that lost their step find it again. Then it yields for a
+/// while, because ranks that stay runnable are spread over the cores, and ranks that wake each
+/// other are drawn to one. Where ranks outnumber cores, who waits leaves its core to those that are
+/// waited for.
 class Patience {
  public:
   /// For ranks with these usable_cores().
@@ -24,17 +27,23 @@ class Patience {
   /// Whether `done()` came true within this patience.
   template <typename Done>
   bool outlasts(Done done) const {
-    return own_core_ ? spins(done) : yields(done);
+    if (!own_core_) return yields(done, Nanoseconds{0});
+    return spins(done) || yields(done, kYielding);
   }
 
  private:
-  static constexpr std::chrono::microseconds kSpin{40};
-  static constexpr int kLooksPerClock = 64;
-  static constexpr int kYields = 2;
+  using Nanoseconds = std::chrono::nanoseconds;
+  static constexpr Nanoseconds kSpinning{150'000};
+  static constexpr Nanoseconds kYielding{1'000'000};
+  static constexpr int kFirstLooks = 100;  // without a pause
+  static constexpr int kLooksPerClock = 16;
 
   template <typename Done>
   static bool spins(Done done) {
-    const auto end = std::chrono::steady_clock::now() + kSpin;
+    for (int i = 0; i < kFirstLooks; ++i) {
+      if (done()) return true;
+    }
+    const auto end = std::chrono::steady_clock::now() + kSpinning;
     do {
       for (int i = 0; i < kLooksPerClock; ++i) {
         if (done()) return true;
@@ -47,12 +56,13 @@ class Patience {
   }
 
   template <typename Done>
-  static bool yields(Done done) {
-    for (int i = 0; i < kYields; ++i) {
-      if (done()) return true;
+  static bool yields(Done done, Nanoseconds longest) {
+    const auto end = std::chrono::steady_clock::now() + longest;
+    do {
       sched_yield();
-    }
-    return done();
+      if (done()) return true;
+    } while (std::chrono::steady_clock::now() < end);
+    return false;
   }
 
   bool own_core_;

@@ -69,9 +69,9 @@ class Name {
 
 MpiCommunicator::MpiCommunicator(std::shared_ptr<Session> session, Group group,
                                  const Options& options)
-    : session_(std::move(session)), link_(std::make_shared<Link>(std::move(group), options)) {
-  store_ = std::make_unique<MpiStore>(session_, Group::copy_of(link_->handle()));
-  const Group host = host_group(link_->handle(), link_->rank());
+    : session_(std::move(session)), ways_(new Ways{Link(std::move(group), options), nullptr}) {
+  store_ = std::make_unique<MpiStore>(session_, Group::copy_of(ways_->link.handle()));
+  const Group host = host_group(ways_->link.handle(), ways_->link.rank());
   local_rank_ = host.rank();
   local_size_ = host.size();
   if (local_size_ < size()) link_->cut_messages(Link::kBetweenHosts);
@@ -83,26 +83,26 @@ void MpiCommunicator::share_memory(const Options& options) {
   if (options.transport == Options::Transport::best) {
     refusal = "the ranks are on several hosts";
     int alone = local_size_ == size() ? 1 : 0;
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &alone, 1, MPI_INT, MPI_MIN, link_->handle()));
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &alone, 1, MPI_INT, MPI_MIN, ways_->link.handle()));
     if (alone != 0) {
       std::string reason;
       memory_ = session_->memory(size(), reason);
       auto joined = host::Group::join(
           memory_, reason, {rank(), size()},
-          [this](const std::string& mine) { return exchange(link_->handle(), size(), mine); });
-      host_ = std::move(joined.group);
+          [this](const std::string& mine) { return exchange(ways_->link.handle(), size(), mine); });
+      ways_->host = std::move(joined.group);
       refusal = joined.refusal;
     }
   }
-  transport_ = host_ ? "shared memory inside the host" : "MPI messages: " + refusal;
-  if (!host_) memory_ = nullptr;
+  transport_ = ways_->host ? "shared memory inside the host" : "MPI messages: " + refusal;
+  if (!ways_->host) memory_ = nullptr;
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   MPI_Comm part = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(link_->handle(), color < 0 ? MPI_UNDEFINED : color, key, &part));
+  check_mpi(MPI_Comm_split(ways_->link.handle(), color < 0 ? MPI_UNDEFINED : color, key, &part));
   if (part == MPI_COMM_NULL) return nullptr;
-  return std::make_unique<MpiCommunicator>(session_, Group(part), link_->options());
+  return std::make_unique<MpiCommunicator>(session_, Group(part), ways_->link.options());
 }
 
 Buffer MpiCommunicator::allocate(Device& device, std::int64_t count, DType dtype,
@@ -120,41 +120,27 @@ Buffer MpiCommunicator::allocate(Device& device, std::int64_t count, DType dtype
   return device.allocate(count, dtype, memory_class, label);
 }
 
-template <typename Shared, typename Messages>
-void MpiCommunicator::submit(Stream& stream, Operation operation, const Tag& tag, Shared shared,
-                             Messages messages) {
+template <typename Work>
+void MpiCommunicator::submit(Stream& stream, Operation operation, const Tag& tag, Work work) {
   const Name name(operation, tag.unit);
-  if (host_) {
-    stream.submit(name.view(), [host = host_, unit = tag.unit, shared = std::move(shared)] {
-      shared(*host, unit);
-    });
-    return;
-  }
-  stream.submit(
-      name.view(),
-      [link = link_, who = fmt::format("[rank {}] {}({})", rank(), name_of(operation), tag.unit),
-       messages = std::move(messages)] { messages(*link, who); });
+  stream.submit(name.view(),
+                [ways = ways_, unit = tag.unit, work = std::move(work)] { work(*ways, unit); });
 }
 
 void MpiCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
-  submit(
-      stream, Operation::all_gather, tag,
-      [mine, full](host::Group& host, const std::string& unit) {
-        host.all_gather(mine, full, unit);
-      },
-      [mine, full](Link& link, const std::string& who) { link.all_gather(mine, full, who); });
+  submit(stream, Operation::all_gather, tag, [mine, full](Ways& ways, const std::string& unit) {
+    if (ways.host) return ways.host->all_gather(mine, full, unit);
+    ways.link.all_gather(mine, full, unit);
+  });
 }
 
 void MpiCommunicator::do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
                                         View workspace, Stream& stream, const Tag& tag) {
-  submit(
-      stream, Operation::reduce_scatter, tag,
-      [full, epilogue](host::Group& host, const std::string& unit) {
-        host.reduce_scatter(full, epilogue, unit);
-      },
-      [full, epilogue, workspace](Link& link, const std::string& who) {
-        link.reduce_scatter(full, epilogue, workspace, who);
-      });
+  submit(stream, Operation::reduce_scatter, tag,
+         [full, epilogue, workspace](Ways& ways, const std::string& unit) {
+           if (ways.host) return ways.host->reduce_scatter(full, epilogue, unit);
+           ways.link.reduce_scatter(full, epilogue, workspace, unit);
+         });
 }
 
 std::int64_t MpiCommunicator::do_reduce_scatter_workspace(const Slices& full) const {
@@ -162,38 +148,32 @@ std::int64_t MpiCommunicator::do_reduce_scatter_workspace(const Slices& full) co
 }
 
 void MpiCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
-  submit(
-      stream, Operation::all_reduce, tag,
-      [values, op](host::Group& host, const std::string& unit) {
-        host.all_reduce(values, op, unit);
-      },
-      [values, op](Link& link, const std::string& who) { link.all_reduce(values, op, who); });
+  submit(stream, Operation::all_reduce, tag, [values, op](Ways& ways, const std::string& unit) {
+    if (ways.host) return ways.host->all_reduce(values, op, unit);
+    ways.link.all_reduce(values, op, unit);
+  });
 }
 
 void MpiCommunicator::do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                                     const Tag& tag) {
-  submit(
-      stream, Operation::all_to_all, tag,
-      [send, receive](host::Group& host, const std::string& unit) {
-        host.all_to_all(send, receive, unit);
-      },
-      [send, receive](Link& link, const std::string& who) { link.all_to_all(send, receive, who); });
+  submit(stream, Operation::all_to_all, tag, [send, receive](Ways& ways, const std::string& unit) {
+    if (ways.host) return ways.host->all_to_all(send, receive, unit);
+    ways.link.all_to_all(send, receive, unit);
+  });
 }
 
 void MpiCommunicator::do_broadcast(View values, int root, Stream& stream, const Tag& tag) {
-  submit(
-      stream, Operation::broadcast, tag,
-      [values, root](host::Group& host, const std::string& unit) {
-        host.broadcast(values, root, unit);
-      },
-      [values, root](Link& link, const std::string& who) { link.broadcast(values, root, who); });
+  submit(stream, Operation::broadcast, tag, [values, root](Ways& ways, const std::string& unit) {
+    if (ways.host) return ways.host->broadcast(values, root, unit);
+    ways.link.broadcast(values, root, unit);
+  });
 }
 
 void MpiCommunicator::do_barrier(Stream& stream, const Tag& tag) {
-  submit(
-      stream, Operation::barrier, tag,
-      [](host::Group& host, const std::string& unit) { host.barrier(unit); },
-      [](Link& link, const std::string&) { link.barrier(); });
+  submit(stream, Operation::barrier, tag, [](Ways& ways, const std::string& unit) {
+    if (ways.host) return ways.host->barrier(unit);
+    ways.link.barrier();
+  });
 }
 
 std::unique_ptr<Communicator> world(int* argc, char*** argv, const Options& options) {

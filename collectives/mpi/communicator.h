@@ -18,8 +18,8 @@ class MpiCommunicator final : public Communicator {
   /// Collective over `group`, which it takes over.
   MpiCommunicator(std::shared_ptr<Session> session, Group group, const Options& options);
 
-  int rank() const override { return link_->rank(); }
-  int size() const override { return link_->size(); }
+  int rank() const override { return ways_->link.rank(); }
+  int size() const override { return ways_->link.size(); }
   int local_rank() const override { return local_rank_; }
   int local_size() const override { return local_size_; }
   std::string_view backend() const override { return "mpi"; }
@@ -43,15 +43,18 @@ class MpiCommunicator final : public Communicator {
 
  private:
   void share_memory(const Options& options);
-  /// Submits shared(host::Group&, unit) or messages(Link&, who), by the group's way.
-  template <typename Shared, typename Messages>
-  void submit(Stream& stream, Operation operation, const Tag& tag, Shared shared,
-              Messages messages);
+  /// The group's two ways to talk.
+  struct Ways {
+    Link link;
+    std::unique_ptr<host::Group> host;  // null where messages travel
+  };
+  /// Submits work(ways, unit).
+  template <typename Work>
+  void submit(Stream& stream, Operation operation, const Tag& tag, Work work);
 
   std::shared_ptr<Session> session_;
-  std::shared_ptr<Link> link_;            // shared with queued work
+  std::shared_ptr<Ways> ways_;            // shared with queued work
   std::shared_ptr<host::Memory> memory_;  // null where nothing is shared
-  std::shared_ptr<host::Group> host_;     // null where messages travel
   std::string transport_;
   std::unique_ptr<MpiStore> store_;
   int local_rank_ = 0;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -41,22 +41,22 @@ class Link {
     options_.largest_message = std::min(options_.largest_message, bytes);
   }
 
-  void all_gather(View mine, const Slices& full, const std::string& who);
+  void all_gather(View mine, const Slices& full, std::string_view unit);
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                      const std::string& who);
-  void all_reduce(View values, ReduceOp op, const std::string& who);
-  void all_to_all(const Slices& send, const Slices& receive, const std::string& who);
-  void broadcast(View values, int root, const std::string& who);
+                      std::string_view unit);
+  void all_reduce(View values, ReduceOp op, std::string_view unit);
+  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit);
+  void broadcast(View values, int root, std::string_view unit);
   void barrier();
 
  private:
   using ViewOfRank = std::function<View(int)>;
 
   /// Sends send(p) to, and receives receive(p) from, every peer p at once.
-  void exchange(Operation operation, const std::string& who, const ViewOfRank& send,
+  void exchange(Operation operation, std::string_view unit, const ViewOfRank& send,
                 const ViewOfRank& receive);
-  void all_reduce_whole(View values, ReduceOp op, const std::string& who);
-  void all_reduce_shares(View values, ReduceOp op, const std::string& who);
+  void all_reduce_whole(View values, ReduceOp op, std::string_view unit);
+  void all_reduce_shares(View values, ReduceOp op, std::string_view unit);
   View staging(std::int64_t count, DType dtype);
   void learn(std::int64_t bytes, double seconds);
 
