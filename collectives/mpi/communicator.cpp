@@ -74,7 +74,7 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<Session> session, Group group,
   const Group host = host_group(ways_->link.handle(), ways_->link.rank());
   local_rank_ = host.rank();
   local_size_ = host.size();
-  if (local_size_ < size()) link_->cut_messages(Link::kBetweenHosts);
+  if (local_size_ < size()) ways_->link.cut_messages(Link::kBetweenHosts);
   share_memory(options);
 }
 

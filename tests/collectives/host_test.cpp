@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstring>
 #include <numeric>
 
+#include "collectives/host/copy.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/collectives/messages.h"
 
@@ -64,6 +66,23 @@ TEST(HostRegion, SaysWhyTheSystemRefuses) {
   EXPECT_THAT(message_of([] { host::Region region(std::int64_t{1} << 60); }), HasSubstr("bytes"));
   EXPECT_THAT(message_of([] { host::Region region(std::int64_t{1} << 46); }),
               ::testing::AnyOf(HasSubstr("no address space for"), "no error"));
+}
+
+TEST(HostCopy, CopiesAnyLengthFromAndToAnyPlace) {
+  std::vector<std::byte> from(100'000);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256);
+  for (const std::int64_t bytes : {0, 1, 63, 64, 4096, 16'384, 16'385, 70'001}) {
+    for (const std::size_t begin : {0U, 1U, 40U, 64U}) {
+      std::vector<std::byte> to(from.size());
+      host::copy_around_caches(from.data() + 3, to.data() + begin, bytes);
+      const auto end = begin + static_cast<std::size_t>(bytes);
+      EXPECT_TRUE(std::equal(from.begin() + 3, from.begin() + 3 + bytes,
+                             to.begin() + static_cast<std::ptrdiff_t>(begin)))
+          << bytes << " bytes to " << begin;
+      EXPECT_EQ(std::count(to.begin() + static_cast<std::ptrdiff_t>(end), to.end(), std::byte{}),
+                static_cast<std::ptrdiff_t>(to.size() - end));
+    }
+  }
 }
 
 std::vector<std::string> words_of(const std::string& line) {

@@ -4,6 +4,7 @@
 // SIZE...
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -68,6 +69,32 @@ void check_resident(zero::Communicator& world) {
       fmt::format("resident memory grew by {} bytes, expected at most {}", growth, kGrowth));
 }
 
+// Values beyond the caches, which the ranks go through in step.
+void check_large(zero::Communicator& world) {
+  constexpr std::int64_t kCount = 40'000'001;
+  const auto device = zero::cpu::open();
+  const zero::test::Rank rank(world, *device);
+  const auto cut = zero::test::plan(zero::test::Cut::uneven, kCount, world.size());
+  const zero::Buffer buffer = rank.allocate(cut.buffer, zero::DType::u8);
+  const zero::Slices full{.buffer = buffer.view(), .ranges = cut.ranges};
+  const auto expect_value = [](zero::View view, int value, const std::string& what) {
+    const auto bytes = view.as<std::uint8_t>();
+    zero::test::expect(std::ranges::all_of(bytes, [&](auto byte) { return byte == value; }), what);
+  };
+  device->kernels().poison(device->compute(), full.buffer);
+  std::ranges::fill(full.of(world.rank()).as<std::uint8_t>(), world.rank());
+  rank.communicate([&](zero::Stream& stream) {
+    world.all_gather(full.of(world.rank()), full, stream, {"large"});
+  });
+  rank.read({});
+  for (int r = 0; r < world.size(); ++r) expect_value(full.of(r), r, "a large all_gather");
+  std::ranges::fill(full.buffer.as<std::uint8_t>(), world.rank() + 10);
+  rank.communicate(
+      [&](zero::Stream& stream) { world.broadcast(full.buffer, 1, stream, {"large"}); });
+  rank.read({});
+  expect_value(full.buffer, 11, "a large broadcast");
+}
+
 // Memory that was freed and allocated again, and communicators that come and go, leave no trace.
 void check_churn(zero::Communicator& world) {
   const auto device = zero::cpu::open();
@@ -115,6 +142,7 @@ int main(int argc, char** argv) {
                        "the transport is what was asked for");
     if (resident) {
       check_resident(*world);
+      check_large(*world);
       check_churn(*world);
     } else {
       run(*world, sizes);
