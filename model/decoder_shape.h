@@ -53,7 +53,7 @@ struct DecoderShape {
   std::string positions_name;                        ///< where positions have an embedding
   std::string block_prefix;                          ///< a unit's name before its number: "h."
   std::array<std::string, kBlockSlots> block_names;  ///< by BlockSlot, inside the unit
-  std::string norm_unit;                             ///< the last norm's: "ln_f"
+  std::string norm_unit;                             ///< before the last norm's names: "ln_f"
   std::string norm_weight = "weight";                ///< inside that unit
   std::string norm_bias{};
   std::string head_name{};  ///< full name, where the head is separate

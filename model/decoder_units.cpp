@@ -79,17 +79,20 @@ void Decoder::Impl::register_units() {
   for (std::int64_t i = 0; i < d.layers; ++i) {
     blocks_.push_back(engine_.add_unit(d.block_prefix + std::to_string(i), of_block));
   }
-  std::vector<ParameterSpec> of_last{{d.norm_weight, {d.width}, init::ones()}};
+  const auto of_norm = [&](const std::string& name, Init init) {
+    return named(d.norm_unit + "." + name, {d.width}, init);
+  };
+  std::vector<ParameterSpec> of_last{of_norm(d.norm_weight, init::ones())};
   last_norm_ = {matrix(d.width), 0, kAbsent, d.epsilon};
   if (!d.norm_bias.empty()) {
     last_norm_.bias = static_cast<int>(of_last.size());
-    of_last.push_back({d.norm_bias, {d.width}});
+    of_last.push_back(of_norm(d.norm_bias, init::zeros()));
   }
   if (!tied()) {
     head_weight_ = static_cast<int>(of_last.size());
     of_last.push_back(named(d.head_name, {d.vocabulary, d.width}, init::normal(0.02F)));
   }
-  last_ = engine_.add_unit(d.norm_unit, of_last);
+  last_ = engine_.add_unit(tied() ? d.norm_unit : "head", of_last);
 }
 
 void Decoder::Impl::make_layers() {
