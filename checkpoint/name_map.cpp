@@ -14,7 +14,7 @@ namespace {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// Whether `name` is `pattern` with digits, at least one, for every `*`.
-bool matches(std::string_view pattern, std::string_view name) {
+bool fits(std::string_view pattern, std::string_view name) {
   for (const char expected : pattern) {
     if (expected != '*') {
       if (name.empty() || name.front() != expected) return false;
@@ -37,7 +37,7 @@ std::string_view NameMap::bare(std::string_view name) const {
 
 bool NameMap::ignores(std::string_view bare_name) const {
   return std::any_of(ignored.begin(), ignored.end(),
-                     [&](const std::string& pattern) { return matches(pattern, bare_name); });
+                     [&](const std::string& pattern) { return fits(pattern, bare_name); });
 }
 
 const NameMap::Alias* NameMap::alias(std::string_view bare_name) const {
@@ -61,6 +61,26 @@ NameMap gpt2() {
           .prefix = "transformer.",
           .ignored = {"h.*.attn.bias", "h.*.attn.masked_bias"},
           .aliases = {{"lm_head.weight", "wte.weight"}}};
+}
+
+NameMap llama(const LlamaConfig& config) {
+  const std::int64_t queries = config.heads * config.head_elements();
+  const std::int64_t keys = config.kv_heads * config.head_elements();
+  NameMap map{.family = "llama",
+              .prefix = "model.",
+              .ignored = {"layers.*.self_attn.rotary_emb.inv_freq"},
+              .splits = {{"qkv_proj", {{"q_proj", queries}, {"k_proj", keys}, {"v_proj", keys}}},
+                         {"gate_up_proj",
+                          {{"gate_proj", config.intermediate}, {"up_proj", config.intermediate}}}}};
+  if (config.head == LlamaConfig::Head::tied) {
+    map.aliases = {{"lm_head.weight", "embed_tokens.weight"}};
+  }
+  return map;
+}
+
+NameMap of(const ModelConfig& config) {
+  if (const auto* family = std::get_if<LlamaConfig>(&config)) return llama(*family);
+  return gpt2();
 }
 
 }  // namespace names

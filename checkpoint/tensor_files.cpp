@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "checkpoint/file.h"
+#include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_parts.h"
 #include "collectives/store.h"
@@ -63,14 +64,14 @@ void together(const Ranks& ranks, std::string_view purpose, const std::function<
 
 void load_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
                   const std::string& path, const NameMap& names) {
-  std::optional<SafetensorsReader> file;
+  std::vector<SafetensorsReader> files;
   FileMatch match;
   together(ranks, "load_weights", [&] {
-    file.emplace(path);
-    match = match_file(*file, tensors, names);
-    check_aliases(*file, tensors, match);
+    for (const std::string& file : weight_files(path)) files.emplace_back(file);
+    match = match_files(files, tensors, names);
+    check_aliases(tensors, match);
   });
-  together(ranks, "load_weights", [&] { read_parts(*file, tensors, match); });
+  together(ranks, "load_weights", [&] { read_parts(tensors, match); });
 }
 
 void save_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,

@@ -24,8 +24,9 @@ struct Ranks {
 /// communicate.
 void together(const Ranks& ranks, std::string_view purpose, const std::function<void()>& work);
 
-/// Fills the parts of `tensors` from the safetensors file at `path`: each rank reads the bytes of
-/// its own elements alone. Nothing has changed when the file does not fit `tensors`. Collective.
+/// Fills the parts of `tensors` from the safetensors file at `path`, or from those of the Hugging
+/// Face folder there: each rank reads the bytes of its own elements alone. Nothing has changed when
+/// the files do not fit `tensors`. Collective.
 void load_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
                   const std::string& path, const NameMap& names);
 

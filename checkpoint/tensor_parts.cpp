@@ -49,8 +49,10 @@ void for_chunks(std::int64_t total, const Body& body) {
   }
 }
 
-void read_part(const SafetensorsReader& file, const FileTensor& source,
-               const LogicalTensor::Part& part, std::vector<std::byte>& staging) {
+void read_part(const FileSource& from, const LogicalTensor::Part& part,
+               std::vector<std::byte>& staging) {
+  const SafetensorsReader& file = *from.file;
+  const FileTensor& source = *from.tensor;
   if (source.type == file_type_of(part.values.dtype())) {
     file.read(source, part.begin, bytes_of(part.values));
     return;
@@ -62,88 +64,118 @@ void read_part(const SafetensorsReader& file, const FileTensor& source,
   });
 }
 
-/// Throws unless elements [begin, begin + count) of two tensors of a file are equal as numbers.
-void check_equal(const SafetensorsReader& file, const FileTensor& one, const FileTensor& other,
-                 const LogicalTensor::Part& part) {
+/// Throws unless the elements of `part` are equal as numbers in two tensors.
+void check_equal(const FileSource& one, const FileSource& other, const LogicalTensor::Part& part) {
   std::vector<float> values[2];
   std::vector<std::byte> staging;
   for_chunks(part.values.count(), [&](std::int64_t begin, std::int64_t count) {
     for (int i = 0; i < 2; ++i) {
-      const FileTensor& source = i == 0 ? one : other;
-      staging.resize(static_cast<std::size_t>(count * size_of(source.type)));
+      const FileSource& source = i == 0 ? one : other;
+      staging.resize(static_cast<std::size_t>(count * size_of(source.tensor->type)));
       values[i].resize(static_cast<std::size_t>(count));
-      file.read(source, part.begin + begin, staging);
-      decode(source.type, staging, View::of(std::span(values[i])));
+      source.file->read(*source.tensor, part.begin + begin, staging);
+      decode(source.tensor->type, staging, View::of(std::span(values[i])));
     }
     for (std::size_t i = 0; i < values[0].size(); ++i) {
       const std::int64_t element = part.begin + begin + static_cast<std::int64_t>(i);
       ZERO_CHECK(std::memcmp(&values[0][i], &values[1][i], sizeof(float)) == 0,
                  "{}: tensor \"{}\" (element {}, offset {}): found {}, expected {} as in \"{}\": "
                  "the model has one tensor for both",
-                 file.path(), one.name, element, file.offset_of(one, element), values[0][i],
-                 values[1][i], other.name);
+                 one.file->path(), one.tensor->name, element,
+                 one.file->offset_of(*one.tensor, element), values[0][i], values[1][i],
+                 other.tensor->name);
     }
   });
 }
 
-}  // namespace
-
-FileMatch match_file(const SafetensorsReader& file, std::span<const LogicalTensor> tensors,
-                     const NameMap& names) {
-  std::unordered_map<std::string_view, std::size_t> wanted;
-  for (std::size_t i = 0; i < tensors.size(); ++i) wanted.emplace(names.bare(tensors[i].name), i);
-
-  FileMatch match{std::vector<const FileTensor*>(tensors.size(), nullptr), {}};
-  for (const FileTensor& found : file.header().tensors) {
-    const std::string_view bare = names.bare(found.name);
-    if (const auto at = wanted.find(bare); at != wanted.end()) {
-      const FileTensor*& source = match.sources[at->second];
-      ZERO_CHECK(!source, "{}: tensors \"{}\" and \"{}\" are both \"{}\" of the model", file.path(),
-                 source->name, found.name, tensors[at->second].name);
-      check_source(file, found, tensors[at->second]);
-      source = &found;
-      continue;
+/// Gives the tensors of `file` that are known their places in `match`.
+class Matcher {
+ public:
+  Matcher(std::span<const LogicalTensor> tensors, const NameMap& names)
+      : tensors_(tensors), names_(names) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      wanted_.emplace(names.bare(tensors[i].name), i);
     }
-    const NameMap::Alias* alias = names.alias(bare);
-    const auto same = alias ? wanted.find(alias->tensor) : wanted.end();
-    if (same != wanted.end()) {
-      check_source(file, found, tensors[same->second]);
-      match.aliases.push_back({&found, same->second});
-      continue;
+    match_.sources.resize(tensors.size());
+  }
+
+  void look_through(const SafetensorsReader& file) {
+    for (const FileTensor& found : file.header().tensors) place(file, found);
+  }
+  const FileMatch& match() const { return match_; }
+
+ private:
+  void place(const SafetensorsReader& file, const FileTensor& found) {
+    const std::string_view bare = names_.bare(found.name);
+    if (const auto at = wanted_.find(bare); at != wanted_.end()) {
+      FileSource& source = match_.sources[at->second];
+      ZERO_CHECK(source.tensor == nullptr,
+                 "{}: tensors \"{}\" and \"{}\" are both \"{}\" of the model", file.path(),
+                 source.tensor->name, found.name, tensors_[at->second].name);
+      check_source(file, found, tensors_[at->second]);
+      source = {&file, &found};
+      return;
     }
-    ZERO_CHECK(names.ignores(bare),
+    const NameMap::Alias* alias = names_.alias(bare);
+    const auto same = alias != nullptr ? wanted_.find(names_.bare(alias->tensor)) : wanted_.end();
+    if (same != wanted_.end()) {
+      check_source(file, found, tensors_[same->second]);
+      match_.aliases.push_back({{&file, &found}, same->second});
+      return;
+    }
+    ZERO_CHECK(names_.ignores(bare),
                "{}: tensor \"{}\": found {} {}, expected no tensor of that name: the model has {} "
                "others, and what is left out by name is {}",
                file.path(), found.name, name_of(found.type), shape_text(found.shape),
-               tensors.size(), names.ignored_text());
+               tensors_.size(), names_.ignored_text());
   }
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    ZERO_CHECK(match.sources[i],
-               "{}: tensor \"{}\": found none of that name among {} (with or without \"{}\"), "
-               "expected shape {}",
-               file.path(), tensors[i].name, file.header().tensors.size(), names.prefix,
-               shape_text(tensors[i].shape));
-  }
-  return match;
+
+  std::span<const LogicalTensor> tensors_;
+  const NameMap& names_;
+  std::unordered_map<std::string_view, std::size_t> wanted_;
+  FileMatch match_;
+};
+
+std::string files_text(std::span<const SafetensorsReader> files) {
+  if (files.size() == 1) return files[0].path();
+  return fmt::format("{} and {} other files", files[0].path(), files.size() - 1);
 }
 
-void check_aliases(const SafetensorsReader& file, std::span<const LogicalTensor> tensors,
-                   const FileMatch& match) {
+}  // namespace
+
+FileMatch match_files(std::span<const SafetensorsReader> files,
+                      std::span<const LogicalTensor> tensors, const NameMap& names) {
+  Matcher matcher(tensors, names);
+  std::size_t count = 0;
+  for (const SafetensorsReader& file : files) {
+    matcher.look_through(file);
+    count += file.header().tensors.size();
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    ZERO_CHECK(matcher.match().sources[i].tensor != nullptr,
+               "{}: tensor \"{}\": found none of that name among {} (with or without \"{}\"), "
+               "expected shape {}",
+               files_text(files), tensors[i].name, count, names.prefix,
+               shape_text(tensors[i].shape));
+  }
+  return matcher.match();
+}
+
+void check_aliases(std::span<const LogicalTensor> tensors, const FileMatch& match) {
   for (const FileMatch::Alias& alias : match.aliases) {
     for (const LogicalTensor::Part& part : tensors[alias.tensor].parts) {
       check_part(tensors[alias.tensor], part);
-      check_equal(file, *alias.source, *match.sources[alias.tensor], part);
+      check_equal(alias.source, match.sources[alias.tensor], part);
     }
   }
 }
 
-void read_parts(const SafetensorsReader& file, std::span<const LogicalTensor> tensors,
-                const FileMatch& match) {
+void read_parts(std::span<const LogicalTensor> tensors, const FileMatch& match) {
   std::vector<std::byte> staging;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (const LogicalTensor::Part& part : tensors[i].parts) {
       check_part(tensors[i], part);
-      read_part(file, *match.sources[i], part, staging);
+      read_part(match.sources[i], part, staging);
     }
   }
 }

@@ -14,30 +14,35 @@ namespace zero {
 // One rank's side of moving logical tensors between memory and files: no communication. Tensors are
 // the engine's lists (Engine::state): every rank has all names and shapes, and its own parts.
 
-/// Which tensor of a file each logical tensor is, in the order of `tensors`. Throws zero::Error
-/// naming file, tensor, found and expected when one is missing, has another shape or no floating
-/// dtype that parts can be read from (F32, BF16, F16), or when the file holds one that neither
-/// `tensors` nor `names` knows.
+/// A tensor of a file.
+struct FileSource {
+  const SafetensorsReader* file = nullptr;
+  const FileTensor* tensor = nullptr;
+};
+
+/// Which tensor of which file each logical tensor is, in the order of `tensors`.
 struct FileMatch {
-  std::vector<const FileTensor*> sources;
+  std::vector<FileSource> sources;
   struct Alias {
-    const FileTensor* source;
+    FileSource source;
     std::size_t tensor;  ///< index of what it must equal
   };
   std::vector<Alias> aliases;
 };
-FileMatch match_file(const SafetensorsReader& file, std::span<const LogicalTensor> tensors,
-                     const NameMap& names);
 
-/// Throws zero::Error where an alias in `file` has other values than its tensor, among the elements
-/// of this rank's parts.
-void check_aliases(const SafetensorsReader& file, std::span<const LogicalTensor> tensors,
-                   const FileMatch& match);
+/// Looks through `files`, which must outlive the match, as if they were one. Throws zero::Error
+/// naming file, tensor, found and expected when a tensor is missing, is there twice, has another
+/// shape or no floating dtype that parts can be read from (F32, BF16, F16), or when a file holds
+/// one that neither `tensors` nor `names` knows.
+FileMatch match_files(std::span<const SafetensorsReader> files,
+                      std::span<const LogicalTensor> tensors, const NameMap& names);
 
-/// Fills the parts of `tensors` from `file`, converting to the dtype of each view; reads no other
-/// elements.
-void read_parts(const SafetensorsReader& file, std::span<const LogicalTensor> tensors,
-                const FileMatch& match);
+/// Throws zero::Error where an alias has other values than its tensor, among the elements of this
+/// rank's parts.
+void check_aliases(std::span<const LogicalTensor> tensors, const FileMatch& match);
+
+/// Fills the parts of `tensors`, converting to the dtype of each view; reads no other elements.
+void read_parts(std::span<const LogicalTensor> tensors, const FileMatch& match);
 
 /// The layout of a file that holds `tensors` whole, as fp32: the same for equal names and shapes.
 FileHeader layout_of(std::span<const LogicalTensor> tensors);

@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/hf_folder.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+
+#include "base/error.h"
+#include "checkpoint/file.h"
+#include "checkpoint/hf_config.h"
+#include "checkpoint/tensor_files.h"
+#include "checkpoint/weights.h"
+
+namespace zero {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kConfig = "config.json";
+
+// {"weight_map": {tensor: file of the same folder}}
+std::vector<std::string> listed_files(const fs::path& index) {
+  std::ifstream stream(index, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const json tree = json::parse(text, nullptr, false);
+  const json map = tree.is_object() ? tree.value("weight_map", json()) : json();
+  ZERO_CHECK(map.is_object() && !map.empty(),
+             "{}: found no object \"weight_map\", expected the file of each tensor in it",
+             index.string());
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : map.items()) {
+    ZERO_CHECK(file.is_string(), "{}: weight_map.{}: found {}, expected the name of a file",
+               index.string(), tensor, file.dump());
+    files.insert((index.parent_path() / file.get<std::string>()).string());
+  }
+  return {files.begin(), files.end()};
+}
+
+// Rank 0's part: `text` in the place of `path`.
+void write_whole(const fs::path& path, const std::string& text) {
+  const std::string partial = path.string() + ".partial";
+  File file = File::create(partial);
+  file.write(0, std::as_bytes(std::span(text)));
+  file.sync_and_close();
+  replace_file(partial, path.string());
+}
+
+}  // namespace
+
+bool names_folder(const std::string& path) { return path.ends_with('/'); }
+
+std::vector<std::string> weight_files(const std::string& path) {
+  if (!fs::is_directory(path)) return {path};
+  const fs::path folder(path);
+  if (fs::exists(folder / kWeights)) return {(folder / kWeights).string()};
+  ZERO_CHECK(fs::exists(folder / kIndex),
+             "{}: found neither {} nor {}; expected a folder of Hugging Face's with one of them",
+             path, kWeights, kIndex);
+  return listed_files(folder / kIndex);
+}
+
+void check_folder_target(const std::string& folder) {
+  // "a/b/" has the parent "a/b", and that has "a".
+  const fs::path bare = fs::absolute(folder).parent_path();
+  ZERO_CHECK(!fs::exists(bare) || fs::is_directory(bare),
+             "{}: is there already and is not a folder", bare.string());
+  if (fs::exists(bare)) {
+    for (const char* name : {kWeights, kConfig}) {
+      check_target((fs::path(folder) / name).string());
+      check_target((fs::path(folder) / name).string() + ".partial");
+    }
+    return;
+  }
+  const fs::path parent = bare.parent_path();
+  ZERO_CHECK(fs::is_directory(parent) && ::access(parent.c_str(), W_OK) == 0,
+             "{}: cannot be made in {}; expected an existing folder that may be written to", folder,
+             parent.string());
+}
+
+void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config) {
+  const Ranks ranks{engine.communicator(), engine.device()};
+  const bool first = engine.communicator().rank() == 0;
+  together(ranks, "save_weights", [&] {
+    if (first) fs::create_directory(fs::path(folder).parent_path());
+  });
+  save_weights(engine, (fs::path(folder) / kWeights).string(), names::of(config));
+  together(ranks, "save_weights", [&] {
+    if (first) write_whole(fs::path(folder) / kConfig, hf_config_text(config));
+  });
+}
+
+}  // namespace zero

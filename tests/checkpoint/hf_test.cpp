@@ -1,0 +1,322 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Hugging Face's folders: ten steps against what PyTorch made of them (make_hf_reference.py), out
+// again the same, and what is wrong with one is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/hf_config.h"
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/tensor_split.h"
+#include "checkpoint/weights.h"
+#include "scratch.h"
+#include "tests/model/training_harness.h"
+
+namespace zero::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+struct Reference {
+  explicit Reference(const std::string& folder_name) : folder(recorded(folder_name)) {}
+
+  std::int64_t integer(const char* key) const { return record.at(key).get<std::int64_t>(); }
+  double number(const char* key) const { return record.at(key).get<double>(); }
+  BatchShape shape() const { return {integer("batch"), integer("sequence")}; }
+  double tokens() const { return static_cast<double>(shape().batch * shape().sequence); }
+  double expected(const char* list, std::size_t step) const {
+    return record.at("fp64").at(list).at(step).get<double>();
+  }
+  EngineOptions options(int stage) const {
+    EngineOptions options{.stage = stage};
+    options.optimizer.beta1 = number("beta1");
+    options.optimizer.beta2 = number("beta2");
+    options.optimizer.weight_decay = number("weight_decay");
+    options.groups = {{"*.bias", 1.0, 0.0}, {"*norm.weight", 1.0, 0.0}};
+    options.gradient_clipping = number("clip");
+    return options;
+  }
+  // Rows of sequence + 1 tokens.
+  Batch batch(std::size_t step) const {
+    const auto ids = record.at("tokens").at(step).get<std::vector<std::int32_t>>();
+    const auto row = static_cast<std::size_t>(integer("sequence")) + 1;
+    Batch batch;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (i % row != row - 1) batch.inputs.push_back(ids[i]);
+      if (i % row != 0) batch.targets.push_back(ids[i]);
+    }
+    return batch;
+  }
+
+  std::string folder;
+  json record = json::parse(file_bytes(folder + "/reference.json"));
+};
+
+std::vector<float> floats_of(const SafetensorsReader& file, const FileTensor& tensor) {
+  const std::vector<std::byte> bytes = bytes_of(file, tensor);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// How far weights in two files are from each other, smallest first. Biases of keys are left out:
+// they have no true gradient, so that Adam makes steps of their noise.
+std::vector<double> distances(const std::string& found_path, const std::string& expected_path) {
+  const SafetensorsReader found(found_path);
+  const SafetensorsReader expected(expected_path);
+  EXPECT_EQ(found.header().tensors.size(), expected.header().tensors.size());
+  std::vector<double> all;
+  for (const FileTensor& tensor : expected.header().tensors) {
+    const FileTensor* other = found.find(tensor.name);
+    if (other == nullptr || other->shape != tensor.shape) {
+      ADD_FAILURE() << tensor.name;
+      continue;
+    }
+    if (tensor.name.ends_with("k_proj.bias")) continue;
+    const std::vector<float> a = floats_of(found, *other);
+    const std::vector<float> b = floats_of(expected, tensor);
+    for (std::size_t i = 0; i < a.size(); ++i) all.push_back(std::abs(double{a[i]} - double{b[i]}));
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+struct Case {
+  const char* folder;
+  int stage;
+  int ranks;
+};
+class HuggingFace : public ::testing::TestWithParam<Case> {
+ protected:
+  Reference reference_{GetParam().folder};
+  Scratch scratch_;
+};
+
+TEST_P(HuggingFace, TenStepsFollowPyTorchsLossesNormsAndWeights) {
+  const std::string saved = scratch_.path("saved/");
+  const auto ranks = static_cast<double>(GetParam().ranks);
+  local::run(GetParam().ranks, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    const ModelConfig config = read_hf_config(reference_.folder);
+    Training training(communicator, *device, reference_.options(GetParam().stage), config,
+                      reference_.shape());
+    load_weights(training.engine, reference_.folder, names::of(config));
+    for (std::size_t step = 0; step < 10; ++step) {
+      // Every rank has the same batch: the mean is that of one.
+      const auto scale = static_cast<float>(1.0 / (reference_.tokens() * ranks));
+      const double loss = training.train(reference_.batch(step), scale) / reference_.tokens();
+      const StepReport report =
+          training.engine.step({.learning_rate = reference_.number("learning_rate")});
+      const double expected = reference_.expected("losses", step);
+      const double norm = reference_.expected("gradient_norms", step);
+      EXPECT_NEAR(loss, expected, 3e-6 * expected) << "step " << step;
+      EXPECT_NEAR(report.gradient_norm, norm, 1e-5 * norm) << "step " << step;
+    }
+    save_hf_folder(training.engine, saved, config);
+  });
+  const std::vector<double> off =
+      distances(saved + "model.safetensors", reference_.folder + "/final.safetensors");
+  ASSERT_FALSE(off.empty());
+  EXPECT_LT(off[off.size() * 999 / 1000], 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, HuggingFace,
+                         ::testing::Values(Case{"llama_tiny", 0, 1}, Case{"llama_tiny", 3, 2},
+                                           Case{"qwen2_tiny", 0, 1}, Case{"qwen2_tiny", 2, 3}),
+                         [](const auto& tested) {
+                           return fmt::format("{}_stage{}_ranks{}", tested.param.folder,
+                                              tested.param.stage, tested.param.ranks);
+                         });
+
+// GPT-2 too: what is saved is what is read, at another stage and world.
+TEST(HuggingFaceFolder, ComesBackWholeAtAnotherWorld) {
+  Scratch scratch;
+  for (const ModelConfig& config :
+       {ModelConfig(tiny_gpt2()), ModelConfig(tiny_llama()), ModelConfig(tiny_qwen2())}) {
+    const std::string folder = scratch.path(std::string(family_of(config)) + "/");
+    std::uint64_t hashes[2] = {1, 2};
+    local::run(3, [&](Communicator& communicator) {
+      const auto device = cpu::open();
+      Training training(communicator, *device, {.stage = 3, .seed = 7}, config, {1, 4});
+      save_hf_folder(training.engine, folder, config);
+      const std::uint64_t hash = training.engine.state_hash();
+      if (communicator.rank() == 0) hashes[0] = hash;
+    });
+    local::run(2, [&](Communicator& communicator) {
+      const auto device = cpu::open();
+      const ModelConfig again = read_hf_config(folder);
+      EXPECT_EQ(hf_config_text(again), hf_config_text(config));
+      Training training(communicator, *device, {.stage = 2, .seed = 8}, again, {1, 4});
+      load_weights(training.engine, folder, names::of(again));
+      const std::uint64_t hash = training.engine.state_hash();
+      if (communicator.rank() == 0) hashes[1] = hash;
+    });
+    EXPECT_EQ(hashes[0], hashes[1]) << folder;
+  }
+}
+
+json recorded_config(const std::string& folder) {
+  return json::parse(file_bytes(recorded(folder) + "/config.json"));
+}
+
+class HuggingFaceConfig : public ::testing::Test {
+ protected:
+  ModelConfig read(const json& config) {
+    write_bytes(scratch_.path("config.json"), config.dump());
+    return read_hf_config(scratch_.directory());
+  }
+  // What is said about `config` with one field changed.
+  std::string refusal(json config, const char* field, const json& value) {
+    config[field] = value;
+    return error_of([&] { read(config); });
+  }
+  Scratch scratch_;
+  json llama_ = recorded_config("llama_tiny");
+  json qwen2_ = recorded_config("qwen2_tiny");
+};
+
+TEST_F(HuggingFaceConfig, Transformers4And5SayTheSame) {
+  json older = llama_;
+  json scaling = older["rope_parameters"];
+  older.erase("rope_parameters");
+  older["rope_theta"] = scaling["rope_theta"];
+  scaling.erase("rope_theta");
+  older["rope_scaling"] = scaling;
+  EXPECT_EQ(hf_config_text(read(older)), hf_config_text(read(llama_)));
+  const auto config = std::get<LlamaConfig>(read(older));
+  EXPECT_EQ(config.rotary.theta, 200);
+  EXPECT_EQ(config.rotary.scaling->factor, 4);
+  EXPECT_EQ(config.rotary.scaling->original_context, 32);
+  EXPECT_EQ(config.head_width, 8);
+  EXPECT_EQ(config.head, LlamaConfig::Head::separate);
+  older.erase("rope_scaling");
+  older.erase("head_dim");
+  older.erase("num_key_value_heads");
+  older["torch_dtype"] = "float16";
+  const auto first = std::get<LlamaConfig>(read(older));
+  EXPECT_FALSE(first.rotary.scaling.has_value());
+  EXPECT_EQ(first.kv_heads, 4);
+  EXPECT_EQ(first.head_elements(), 6);
+}
+
+TEST_F(HuggingFaceConfig, MistralWithoutAWindowIsLlama) {
+  json mistral = llama_;
+  mistral["architectures"] = {"MistralForCausalLM"};
+  mistral["sliding_window"] = nullptr;
+  EXPECT_EQ(hf_config_text(read(mistral)), hf_config_text(read(llama_)));
+  EXPECT_THAT(refusal(mistral, "sliding_window", 16),
+              HasSubstr("config.json: sliding_window: found 16, expected null or at least "
+                        "max_position_embeddings = 64"));
+}
+
+TEST_F(HuggingFaceConfig, WhatIsNotComputedIsNamed) {
+  EXPECT_THAT(refusal(llama_, "architectures", {"GemmaForCausalLM"}),
+              HasSubstr("config.json: architectures: found [\"GemmaForCausalLM\"], expected one of "
+                        "\"GPT2LMHeadModel\", \"LlamaForCausalLM\""));
+  EXPECT_THAT(refusal(llama_, "hidden_act", "gelu"),
+              HasSubstr("hidden_act: found \"gelu\", expected \"silu\""));
+  EXPECT_THAT(refusal(llama_, "attention_bias", true),
+              HasSubstr("attention_bias: found true, expected false"));
+  EXPECT_THAT(refusal(llama_, "rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}),
+              HasSubstr("rope_parameters.rope_type: found \"yarn\", expected \"default\" or "
+                        "\"llama3\""));
+  EXPECT_THAT(refusal(llama_, "rope_parameters", {{"rope_type", "llama3"}}),
+              HasSubstr("rope_parameters.factor is missing; expected a number"));
+  EXPECT_THAT(refusal(llama_, "logit_scale", 0.5),
+              HasSubstr("logit_scale: found 0.5, expected no field of that name"));
+  EXPECT_THAT(refusal(llama_, "hidden_size", "24"),
+              HasSubstr("hidden_size: found \"24\", expected a whole number"));
+  EXPECT_THAT(refusal(llama_, "rms_norm_eps", "1"), HasSubstr("rms_norm_eps: found \"1\""));
+  EXPECT_THAT(refusal(llama_, "tie_word_embeddings", 1),
+              HasSubstr("tie_word_embeddings: found 1, expected true or false"));
+  EXPECT_THAT(refusal(llama_, "rope_parameters", 1),
+              HasSubstr("rope_parameters: found 1, expected an object"));
+  EXPECT_THAT(refusal(llama_, "num_key_value_heads", 3),
+              HasSubstr("config.json: model.heads is 4, expected a multiple of model.kv_heads"));
+  EXPECT_THAT(refusal(qwen2_, "use_sliding_window", true),
+              HasSubstr("use_sliding_window: found true, expected false"));
+  EXPECT_THAT(refusal(qwen2_, "layer_types", {"sliding_attention"}),
+              HasSubstr("layer_types: found \"sliding_attention\", expected \"full_attention\""));
+  EXPECT_THAT(refusal(qwen2_, "num_key_value_heads", nullptr),
+              HasSubstr("num_key_value_heads is missing; expected a whole number"));
+  json gpt2 = json::parse(hf_config_text(tiny_gpt2()));
+  EXPECT_THAT(refusal(gpt2, "activation_function", "relu"),
+              HasSubstr("activation_function: found \"relu\", expected \"gelu_new\""));
+  EXPECT_THAT(refusal(gpt2, "activation_function", 1), HasSubstr("found 1, expected a text"));
+  EXPECT_THAT(refusal(gpt2, "n_inner", 50), HasSubstr("n_inner: found 50, expected 48"));
+  EXPECT_THAT(error_of([&] { read(json::array()); }), HasSubstr("is not a JSON object"));
+  EXPECT_THAT(error_of([&] { read_hf_config(scratch_.path("nowhere")); }),
+              HasSubstr("nowhere/config.json: cannot be read"));
+}
+
+TEST(HuggingFaceWeights, WhatIsMissingOrDifferentIsNamed) {
+  Scratch scratch;
+  const std::string folder = scratch.directory();
+  EXPECT_THAT(error_of([&] { weight_files(folder); }),
+              HasSubstr("found neither model.safetensors nor model.safetensors.index.json"));
+  write_bytes(scratch.path("model.safetensors.index.json"), "{}");
+  EXPECT_THAT(error_of([&] { weight_files(folder); }),
+              HasSubstr("index.json: found no object \"weight_map\""));
+  write_bytes(scratch.path("model.safetensors.index.json"), R"({"weight_map": {"a": 1}})");
+  EXPECT_THAT(error_of([&] { weight_files(folder); }),
+              HasSubstr("weight_map.a: found 1, expected the name of a file"));
+
+  const std::string sharded = recorded("qwen2_tiny");
+  const auto refusal = [&](const LlamaConfig& config, const std::string& path) {
+    std::string text;
+    local::run(1, [&](Communicator& communicator) {
+      const auto device = cpu::open();
+      Training training(communicator, *device, {}, config, {1, 4});
+      text = error_of([&] { load_weights(training.engine, path, names::of(config)); });
+    });
+    return text;
+  };
+  auto config = std::get<LlamaConfig>(read_hf_config(sharded));
+  config.qkv_bias = LlamaConfig::QkvBias::none;
+  EXPECT_THAT(
+      refusal(config, sharded),
+      HasSubstr("self_attn.k_proj.bias\": found BF16 [12], expected no tensor of that name"));
+  config.qkv_bias = LlamaConfig::QkvBias::present;
+  config.head = LlamaConfig::Head::separate;
+  EXPECT_THAT(refusal(config, sharded),
+              HasSubstr("model-00001-of-00002.safetensors and 1 other files: tensor "
+                        "\"lm_head.weight\": found none of that name among 26"));
+  config.head = LlamaConfig::Head::tied;
+  config.kv_heads = 1;
+  EXPECT_THAT(refusal(config, sharded), HasSubstr("k_proj.bias\": found shape [12], expected [6]"));
+  std::filesystem::copy(sharded, scratch.path("copy"));
+  std::filesystem::remove(scratch.path("copy/model-00002-of-00002.safetensors"));
+  EXPECT_THAT(refusal(config, scratch.path("copy")), HasSubstr("model-00002-of-00002.safetensors"));
+}
+
+TEST(HuggingFaceWeights, ASplitThatDoesNotCoverItsTensorIsRefused) {
+  const std::vector<LogicalTensor> tensors{{.name = "model.layers.0.self_attn.qkv_proj.weight",
+                                            .shape = {5, 2},
+                                            .kind = StateKind::parameter,
+                                            .trainable = true,
+                                            .parts = {}}};
+  EXPECT_THAT(error_of([&] { split_tensors(tensors, names::llama(tiny_llama())); }),
+              HasSubstr("of shape [5, 2] is split into 48 rows; expected as many as it has"));
+}
+
+TEST(HuggingFaceTarget, AFolderThatCannotBeWrittenIsNamed) {
+  Scratch scratch;
+  EXPECT_EQ(error_of([&] { check_folder_target(scratch.path("new/")); }), "");
+  EXPECT_THAT(error_of([&] { check_folder_target(scratch.path("missing/new/")); }),
+              HasSubstr("expected an existing folder that may be written to"));
+  write_bytes(scratch.path("file"), "");
+  EXPECT_THAT(error_of([&] { check_folder_target(scratch.path("file/")); }),
+              HasSubstr("file: is there already and is not a folder"));
+  std::filesystem::create_directories(scratch.path("model.safetensors"));
+  EXPECT_NE(error_of([&] { check_folder_target(scratch.directory() + "/"); }), "");
+  EXPECT_TRUE(names_folder("a/"));
+  EXPECT_FALSE(names_folder("a"));
+}
+
+}  // namespace
+}  // namespace zero::testing
