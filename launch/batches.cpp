@@ -16,7 +16,7 @@ void check_share(const TokenStream& stream, const TrainConfig& config, int rank)
   const std::int64_t share = (stream.count() + config.world - 1) / config.world;
   const std::int64_t begin = std::min(stream.count(), share * rank);
   stream.check_tokens(begin, std::min(stream.count(), begin + std::min(share, kCheckedAtStart)),
-                      config.model.vocabulary);
+                      vocabulary_of(config.model));
 }
 
 std::span<std::int32_t> row_of(View view, std::int64_t row, std::int64_t length) {
@@ -26,7 +26,7 @@ std::span<std::int32_t> row_of(View view, std::int64_t row, std::int64_t length)
 }  // namespace
 
 Batches::Batches(const TrainConfig& config, int rank)
-    : length_(config.data.sequence_length), vocabulary_(config.model.vocabulary) {
+    : length_(config.data.sequence_length), vocabulary_(vocabulary_of(config.model)) {
   train_ = std::make_unique<TokenStream>(expand_data_files(config.data.train, "data.train"));
   const std::int64_t sequences = train_->sequences(length_);
   ZERO_CHECK(sequences >= config.batch.train,

@@ -13,8 +13,8 @@ namespace zero {
 namespace {
 
 std::vector<Option> make_table() {
-  std::vector<Option> table = trainer_options();
-  for (auto part : {optimizer_options(), zero_options(), deepspeed_options()}) {
+  std::vector<Option> table = model_options();
+  for (auto part : {trainer_options(), optimizer_options(), zero_options(), deepspeed_options()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

@@ -46,6 +46,7 @@ struct Option {
 /// Every key the trainer knows, section by section.
 const std::vector<Option>& option_table();
 /// Parts of the table.
+std::vector<Option> model_options();
 std::vector<Option> trainer_options();
 std::vector<Option> optimizer_options();
 std::vector<Option> zero_options();

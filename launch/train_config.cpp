@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "launch/cores.h"
+#include "launch/model_section.h"
 #include "launch/process.h"
 
 namespace zero {
@@ -17,57 +18,21 @@ std::optional<std::int64_t> maybe(const Configuration& values, std::string_view 
   return values.integer(path);
 }
 
-Gpt2Config make_model(Configuration& values) {
-  struct Field {
-    const char* path;
-    std::int64_t Gpt2Config::*member;
-  };
-  const Field fields[] = {{"model.layers", &Gpt2Config::layers},
-                          {"model.width", &Gpt2Config::width},
-                          {"model.heads", &Gpt2Config::heads},
-                          {"model.context", &Gpt2Config::context},
-                          {"model.vocabulary", &Gpt2Config::vocabulary}};
-  const std::string name = values.text("model.name");
-  Gpt2Config model;
-  if (!name.empty()) {
-    const auto named = Gpt2Config::by_name(name);
-    ZERO_CHECK(named.has_value(), "{}: model.name: there is no model \"{}\"", values.source(),
-               name);
-    model = *named;
-  } else {
-    const bool any = std::any_of(std::begin(fields), std::end(fields),
-                                 [&](const Field& f) { return values.given(f.path); });
-    ZERO_CHECK(any || values.given("model.family"),
-               "{}: model is missing; give a name (\"model\": \"gpt2-124m\") or an object "
-               "{{family, layers, width, heads, context, vocabulary}}",
-               values.source());
-  }
-  for (const Field& field : fields) {
-    if (name.empty() || values.given(field.path)) {
-      model.*field.member = values.integer(field.path);
-    } else {
-      values.resolve(field.path, model.*field.member, "model " + name);
-    }
-  }
-  try {
-    model.validate();
-  } catch (const Error& error) {
-    fail("{}: model: {}", values.source(), error.what());
-  }
+void check_vocabulary(const Configuration& values, std::int64_t vocabulary) {
   if (const auto size = maybe(values, "vocabulary_size")) {
     ZERO_CHECK(
-        *size == model.vocabulary,
+        *size == vocabulary,
         "{}: vocabulary_size is {}, model.vocabulary is {}; make them equal or leave the first out",
-        values.source(), *size, model.vocabulary);
+        values.source(), *size, vocabulary);
   }
-  return model;
 }
 
-TrainConfig::Data make_data(Configuration& values, const Gpt2Config& model) {
+TrainConfig::Data make_data(Configuration& values, const ModelConfig& model) {
+  const std::int64_t context = context_of(model);
   if (values.is_null("data.sequence_length")) {
-    values.resolve("data.sequence_length", model.context, "model.context");
+    values.resolve("data.sequence_length", context, "model.context");
   }
-  if (values.is_null("data.tokenizer") && model.vocabulary == 256) {
+  if (values.is_null("data.tokenizer") && vocabulary_of(model) == 256) {
     values.resolve("data.tokenizer", "bytes", "model.vocabulary 256");
   }
   TrainConfig::Data data{.train = values.texts("data.train"),
@@ -75,10 +40,20 @@ TrainConfig::Data make_data(Configuration& values, const Gpt2Config& model) {
                          .sequence_length = values.integer("data.sequence_length"),
                          .shuffle = values.boolean("data.shuffle"),
                          .tokenizer = values.text("data.tokenizer")};
-  ZERO_CHECK(data.sequence_length <= model.context,
+  ZERO_CHECK(data.sequence_length <= context,
              "{}: data.sequence_length {} is longer than model.context {}; make it at most that",
-             values.source(), data.sequence_length, model.context);
+             values.source(), data.sequence_length, context);
   return data;
+}
+
+/// Where the weights come from at the start; empty: initial values.
+std::string initial_weights(Configuration& values) {
+  const std::string text = values.text("run.init");
+  if (text == "none") return "";
+  if (text.empty() && !values.is_null("model.hf")) {
+    values.resolve("run.init", values.text("model.hf"), "model.hf");
+  }
+  return values.text("run.init");
 }
 
 TrainConfig::Run make_run(Configuration& values, int world) {
@@ -94,7 +69,7 @@ TrainConfig::Run make_run(Configuration& values, int world) {
           .seed = static_cast<std::uint64_t>(values.integer("run.seed")),
           .threads = static_cast<int>(values.integer("run.threads")),
           .log = values.text("run.log"),
-          .init = values.text("run.init"),
+          .init = initial_weights(values),
           .save_weights = values.text("run.save_weights"),
           .validation_every = values.integer("run.validation_every"),
           .validation_sequences = values.integer("run.validation_sequences"),
@@ -161,7 +136,8 @@ EngineOptions make_engine_options(Configuration& values) {
       values.source(), options.stage);
   options.optimizer = make_optimizer_config(values);
   options.groups = {{.pattern = "*.bias", .weight_decay = 0.0},
-                    {.pattern = "*ln_*", .weight_decay = 0.0}};
+                    {.pattern = "*ln_*", .weight_decay = 0.0},
+                    {.pattern = "*norm.weight", .weight_decay = 0.0}};
   options.gradient_clipping = values.number("gradient_clipping");
   const auto size = [&](const char* key) {
     return values.integer("zero_optimization." + std::string(key));
@@ -252,7 +228,8 @@ LearningRates make_rates(Configuration& values) {
 TrainConfig make_train_config(Configuration values, int world) {
   TrainConfig config;
   config.world = world;
-  config.model = make_model(values);
+  config.model = make_model_config(values);
+  check_vocabulary(values, vocabulary_of(config.model));
   config.data = make_data(values, config.model);
   config.run = make_run(values, world);
   config.batch = make_batch(values, world);

@@ -10,7 +10,7 @@
 #include "launch/batch_arithmetic.h"
 #include "launch/configuration.h"
 #include "launch/learning_rate.h"
-#include "model/gpt2.h"
+#include "model/model_config.h"
 
 namespace zero {
 
@@ -28,15 +28,15 @@ struct TrainConfig {
     std::uint64_t seed = 0;
     int threads = 1;
     std::string log;
-    std::string init;          ///< empty: none
-    std::string save_weights;  ///< empty: none
+    std::string init;          ///< a file or a Hugging Face folder; empty: none
+    std::string save_weights;  ///< a file, or, with a slash at its end, a folder; empty: none
     std::int64_t validation_every = 0;
     std::int64_t validation_sequences = 0;  ///< 0: all
     std::int64_t sample = 0;
     std::int64_t steps_per_print = 1;
   };
 
-  Gpt2Config model;
+  ModelConfig model;
   Data data;
   Run run;
   Batch batch;

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "checkpoint/file.h"
+#include "checkpoint/hf_folder.h"
 #include "collectives/backends.h"
 #include "launch/agree.h"
 #include "launch/batches.h"
@@ -40,18 +41,32 @@ struct Prepared {
 /// The weights are written beside their name first, then renamed.
 void check_weights_target(const std::string& path) {
   try {
+    if (names_folder(path)) return check_folder_target(path);
     check_target(path);
     check_target(path + ".partial");
   } catch (const Error& error) {
-    fail("run.save_weights: {}; give the path of a file that may be written", error.what());
+    fail("run.save_weights: {}; give the path of a file or a folder/ that may be written",
+         error.what());
+  }
+}
+
+std::vector<std::string> initial_files(const std::string& init) {
+  try {
+    return weight_files(init);
+  } catch (const Error& error) {
+    fail("run.init: {}", error.what());
   }
 }
 
 void check_files(const TrainConfig& config) {
   check_writable(config.run.log, "run.log");
   if (!config.run.save_weights.empty()) check_weights_target(config.run.save_weights);
-  ZERO_CHECK(config.run.init.empty() || ::access(config.run.init.c_str(), R_OK) == 0,
-             "run.init: cannot read {}; give an existing safetensors file", config.run.init);
+  if (config.run.init.empty()) return;
+  for (const std::string& path : initial_files(config.run.init)) {
+    ZERO_CHECK(::access(path.c_str(), R_OK) == 0,
+               "run.init: cannot read {}; give an existing safetensors file or Hugging Face folder",
+               path);
+  }
 }
 
 Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {

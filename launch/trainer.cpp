@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
 #include "launch/agree.h"
 #include "launch/evaluation.h"
@@ -53,8 +54,17 @@ void Trainer::run() {
 void Trainer::load() {
   if (config_.run.init.empty()) return;
   agree(communicator_, device_, "run.init",
-        [&] { load_weights(workbench_.engine(), config_.run.init); });
+        [&] { load_weights(workbench_.engine(), config_.run.init, names::of(config_.model)); });
   console_.line(fmt::format("weights from {}", config_.run.init));
+}
+
+void Trainer::save() {
+  const std::string& path = config_.run.save_weights;
+  if (names_folder(path)) {
+    save_hf_folder(workbench_.engine(), path, config_.model);
+  } else {
+    save_weights(workbench_.engine(), path, names::of(config_.model));
+  }
 }
 
 void Trainer::train_step(std::int64_t step) {
@@ -159,8 +169,7 @@ void Trainer::finish() {
       merge_memory(communicator_, device_, planned_, device_.ledger().snapshot().peak);
   const std::uint64_t hash = workbench_.engine().state_hash();
   if (!config_.run.save_weights.empty()) {
-    agree(communicator_, device_, "run.save_weights",
-          [&] { save_weights(workbench_.engine(), config_.run.save_weights); });
+    agree(communicator_, device_, "run.save_weights", [&] { save(); });
   }
   if (log_ != nullptr) {
     log_->write(

@@ -36,6 +36,7 @@ class Trainer {
 
  private:
   void load();
+  void save();
   void train_step(std::int64_t step);
   void check_finite(const StepReport& report) const;
   void log_step(const StepReport& report, double learning_rate, double seconds);

@@ -9,7 +9,7 @@ namespace zero {
 Workbench::Workbench(const TrainConfig& config, Communicator& communicator, Device& device)
     : engine_(std::make_unique<Engine>(communicator, device, config.engine)) {
   const BatchShape shape{.batch = config.batch.micro, .sequence = config.data.sequence_length};
-  model_ = std::make_unique<Gpt2>(*engine_, config.model, shape);
+  model_ = make_model(*engine_, config.model, shape);
   engine_->seal(
       {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
   model_->allocate();
@@ -18,7 +18,7 @@ Workbench::Workbench(const TrainConfig& config, Communicator& communicator, Devi
   targets_ = device.allocate(tokens, DType::i32, MemoryClass::staging, "targets");
   loss_ = device.allocate(1, DType::fp64, MemoryClass::staging, "loss");
   if (config.run.sample > 0) {
-    logits_ = device.allocate(config.model.vocabulary, DType::fp32, MemoryClass::staging, "logits");
+    logits_ = device.allocate(model_->vocabulary(), DType::fp32, MemoryClass::staging, "logits");
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "engine/engine.h"
 #include "launch/train_config.h"
-#include "model/gpt2.h"
+#include "model/model.h"
 
 namespace zero {
 
@@ -18,7 +18,7 @@ class Workbench {
   Workbench(const TrainConfig& config, Communicator& communicator, Device& device);
 
   Engine& engine() { return *engine_; }
-  Gpt2& model() { return *model_; }
+  Model& model() { return *model_; }
   /// Token ids of one micro-batch: i32, batch x sequence, row-major.
   View inputs() const { return inputs_.view(); }
   View targets() const { return targets_.view(); }
@@ -29,7 +29,7 @@ class Workbench {
 
  private:
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Gpt2> model_;
+  std::unique_ptr<Model> model_;
   Buffer inputs_;
   Buffer targets_;
   Buffer loss_;

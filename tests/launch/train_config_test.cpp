@@ -8,7 +8,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "checkpoint/hf_config.h"
 #include "launch/json_text.h"
+#include "launch/plan.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -112,8 +114,11 @@ TEST(TrainConfig, BiasesAndNormsAreNotDecayed) {
 }
 
 TEST(TrainConfig, ModelsHaveNames) {
-  EXPECT_EQ(make({"model=gpt2-350m"}).model.layers, 24);
-  EXPECT_EQ(make({"model=gpt2-350m", "model.layers=3"}).model.layers, 3);
+  const auto layers = [](const TrainConfig& config) {
+    return std::get<Gpt2Config>(config.model).layers;
+  };
+  EXPECT_EQ(layers(make({"model=gpt2-350m"})), 24);
+  EXPECT_EQ(layers(make({"model=gpt2-350m", "model.layers=3"})), 3);
   EXPECT_EQ(make({"model=gpt2-350m"}).values.at("model.width").source, "model gpt2-350m");
   EXPECT_THAT(refusal({"model=gpt3"}), AllOf(HasSubstr("found \"gpt3\""), HasSubstr("gpt2-124m")));
   EXPECT_THAT(
@@ -122,6 +127,84 @@ TEST(TrainConfig, ModelsHaveNames) {
             Configuration::from_json(nlohmann::json{{"data", {{"train", "a"}}}}, "c.json", {}), 1);
       }),
       HasSubstr("c.json: model is missing"));
+}
+
+const std::vector<std::string> kLlama{"model.family=llama", "model.intermediate=96",
+                                      "model.kv_heads=1"};
+
+std::vector<std::string> llama(const std::vector<std::string>& more) {
+  std::vector<std::string> all = kLlama;
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST(ModelSection, ALlamaIsGivenBySizesAndTheRestIsShown) {
+  const TrainConfig config =
+      make(llama({"model.rope_theta=5e5", "model.head=tied", "model.rope_scaling.factor=8",
+                  "model.rope_scaling.original_max_position_embeddings=16"}));
+  const auto& model = std::get<LlamaConfig>(config.model);
+  EXPECT_EQ(model.kv_heads, 1);
+  EXPECT_EQ(model.head_elements(), 32);
+  EXPECT_EQ(model.head, LlamaConfig::Head::tied);
+  EXPECT_EQ(model.rotary.theta, 5e5);
+  EXPECT_EQ(model.rotary.scaling->original_context, 16);
+  EXPECT_EQ(config.values.integer("model.head_width"), 32);
+  EXPECT_EQ(config.values.at("model.qkv_bias").source, "default");
+  EXPECT_EQ(config.values.number("model.rope_scaling.high_freq_factor"), 4);
+  const auto plain = std::get<LlamaConfig>(make(llama({"model.qkv_bias=true"})).model);
+  EXPECT_FALSE(plain.rotary.scaling.has_value());
+  EXPECT_EQ(plain.qkv_bias, LlamaConfig::QkvBias::present);
+}
+
+TEST(ModelSection, AFolderGivesSizesAndWeights) {
+  const testing::TemporaryFolder folder;
+  LlamaConfig expected = std::get<LlamaConfig>(make(llama({"model.norm_epsilon=1e-6"})).model);
+  folder.write("config.json", hf_config_text(expected));
+  const std::string model = "model={\"hf\": \"" + folder.path() + "\"}";
+  const TrainConfig config = make({model});
+  EXPECT_EQ(hf_config_text(config.model), hf_config_text(expected));
+  EXPECT_EQ(config.values.at("model.kv_heads").source, folder.file("config.json"));
+  EXPECT_EQ(config.values.text("model.family"), "llama");
+  EXPECT_EQ(config.run.init, folder.path());
+  EXPECT_EQ(make({model, "run.init=none"}).run.init, "");
+  EXPECT_EQ(make({model, "run.init=a.safetensors"}).run.init, "a.safetensors");
+  EXPECT_THAT(refusal({model, "model.layers=3"}),
+              HasSubstr("c.json: model.layers is given beside model.hf"));
+  EXPECT_THAT(refusal({"model={\"hf\": \"" + folder.file("none") + "\"}"}),
+              HasSubstr("none/config.json: cannot be read"));
+}
+
+TEST(ModelSection, WhatDoesNotBelongTogetherIsNamed) {
+  EXPECT_THAT(refusal({"model.kv_heads=1"}),
+              HasSubstr("c.json: model.kv_heads does not belong to model.family \"gpt2\""));
+  EXPECT_THAT(refusal({"model.family=llama"}),
+              HasSubstr("c.json: model.intermediate is missing: a model of the family llama"));
+  EXPECT_THAT(refusal(llama({"model.kv_heads=3"})),
+              HasSubstr("c.json: model: model.heads is 2, expected a multiple of model.kv_heads"));
+  EXPECT_THAT(refusal(llama({"model.rope_scaling.low_freq_factor=2"})),
+              HasSubstr("low_freq_factor is given without model.rope_scaling.factor"));
+  EXPECT_THAT(refusal(llama({"model.rope_scaling.factor=2"})),
+              HasSubstr("original_max_position_embeddings is missing"));
+  EXPECT_THAT(refusal(llama({"model.name=gpt2-124m"})),
+              HasSubstr("model.name \"gpt2-124m\" is a gpt2, model.family is \"llama\""));
+}
+
+// The sizes of Llama 3 8B: none of its memory is taken.
+TEST(ModelSection, LlamasOfEightBillionArePlannedWithoutMemory) {
+  const TrainConfig config =
+      make({"model={\"family\": \"llama\", \"layers\": 32, \"width\": 4096, \"heads\": 32, "
+            "\"kv_heads\": "
+            "8, \"intermediate\": 14336, \"vocabulary\": 128256, \"context\": 8192, "
+            "\"rope_theta\": 5e5}",
+            "data.sequence_length=1024", "zero_optimization.stage=3", "bf16.enabled=true"},
+           8);
+  const Plan plan = make_plan(config, "local");
+  EXPECT_EQ(plan.parameters, 8'030'261'248);
+  const auto bytes = [&](MemoryClass c) { return plan.memory[static_cast<std::size_t>(c)]; };
+  const std::int64_t shard = plan.parameters / 8;
+  EXPECT_NEAR(static_cast<double>(bytes(MemoryClass::optimizer)), 12.0 * static_cast<double>(shard),
+              1e-3 * 12.0 * static_cast<double>(shard));
+  EXPECT_GT(bytes(MemoryClass::activations), std::int64_t{1} << 30);
 }
 
 TEST(TrainConfig, ThingsThatDoNotFitTogetherAreRefused) {

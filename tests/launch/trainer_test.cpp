@@ -172,6 +172,26 @@ TEST(Trainer, WeightsGoOutAndIn) {
   EXPECT_EQ(run.folder().read("a.safetensors"), run.folder().read("b.safetensors"));
 }
 
+TEST(Trainer, ALlamaGoesOutAsAHuggingFaceFolderAndComesBack) {
+  const TinyRun run;
+  const std::string model =
+      R"(model={"family": "llama", "layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "intermediate": 48,
+                "context": 32, "vocabulary": 256})";
+  const std::string folder = run.folder().file("llama/");
+  const std::string again = run.folder().file("again/");
+  const auto alone = train(run, 1, {model, stage(0), "run.save_weights=" + folder, "run.sample=4"});
+  EXPECT_EQ(results(train(run, 2, {model, stage(3)})), results(alone));
+  EXPECT_EQ(alone.back()["plan_exact"], true);
+  train(
+      run, 3,
+      {"model={\"hf\": \"" + folder + "\"}", "run.save_weights=" + again, "run.steps=0", stage(1)});
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    EXPECT_EQ(run.folder().read(std::string("llama/") + name),
+              run.folder().read(std::string("again/") + name))
+        << name;
+  }
+}
+
 TEST(Trainer, ValidationDoesNotDependOnTheWorldOrOnAPartialBatch) {
   const TinyRun run;
   // 400 tokens: 24 sequences of 16; micro-batches of 5 leave a batch of 4.
