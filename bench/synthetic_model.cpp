@@ -60,8 +60,9 @@ std::int64_t SyntheticModel::owned() const {
   return stage() == 0 ? all : all / communicator_.size();
 }
 
-/// A fixed amount of work, not a stretch of time: what takes the core away makes it longer.
-void SyntheticModel::arithmetic(std::int64_t rounds) {
+/// A fixed amount of work, not a stretch of time: what takes the core away makes it longer. Never
+/// inlined: alone and within a step it must be the same code, to the alignment of its loop.
+[[gnu::noinline]] void SyntheticModel::arithmetic(std::int64_t rounds) {
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (float& value : tile_) value = value * 0.5F + 0.5F;
   }
