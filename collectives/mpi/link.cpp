@@ -46,21 +46,7 @@ void Link::exchange(Operation operation, std::string_view unit, const ViewOfRank
     const int to = (rank() + step) % size();
     transfers.send(send(to), to);
   }
-  std::int64_t bytes = 0;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) bytes += receive(peer).bytes();
-  }
-  const Clock::time_point start = Clock::now();
-  transfers.wait(static_cast<double>(bytes) * seconds_per_byte_);
-  learn(bytes, std::chrono::duration<double>(Clock::now() - start).count());
-}
-
-// Waiting for a late peer looks like a slow link: the fastest of late is believed, and forgotten
-// slowly. Inside a host the calls that look are those that copy, so there they are never put off.
-void Link::learn(std::int64_t bytes, double seconds) {
-  if (options_.largest_message > kBetweenHosts || bytes < kTimed) return;
-  const double found = seconds / static_cast<double>(bytes);
-  seconds_per_byte_ = seconds_per_byte_ == 0 ? found : std::min(1.1 * seconds_per_byte_, found);
+  transfers.wait();
 }
 
 void Link::all_gather(View mine, const Slices& full, std::string_view unit) {

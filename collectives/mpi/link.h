@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <string_view>
 #include <vector>
@@ -58,16 +57,10 @@ class Link {
   void all_reduce_whole(View values, ReduceOp op, std::string_view unit);
   void all_reduce_shares(View values, ReduceOp op, std::string_view unit);
   View staging(std::int64_t count, DType dtype);
-  void learn(std::int64_t bytes, double seconds);
-
-  using Clock = std::chrono::steady_clock;
-  /// Bytes from which on an exchange says how fast the link is.
-  static constexpr std::int64_t kTimed = std::int64_t{256} << 10;
 
   Group group_;
   Options options_;
   std::vector<std::byte> staging_;
-  double seconds_per_byte_ = 0;  ///< between hosts; 0: unknown
 };
 
 }  // namespace zero::mpi

@@ -41,9 +41,9 @@ void Transfers::receive(View view, int from) {
   }
 }
 
-void Transfers::wait(double expected) {
+void Transfers::wait() {
   std::vector<MPI_Status> statuses(requests_.size());
-  Backoff backoff(expected);
+  Backoff backoff;
   for (;;) {
     int done = 0;
     const int code =

@@ -24,9 +24,8 @@ class Transfers {
 
   void send(View view, int to);
   void receive(View view, int from);
-  /// Returns once every message has been sent and received. Leaves the core to others meanwhile;
-  /// looks rarely until `expected` seconds have passed.
-  void wait(double expected);
+  /// Returns once every message has been sent and received. Leaves the core to others meanwhile.
+  void wait();
 
  private:
   struct Message {
