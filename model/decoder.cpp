@@ -45,10 +45,11 @@ void Decoder::Impl::prepare() {
   for (const LinearLayer& each : {qkv_, projection_, hidden_, output_}) each.prepare(*ops_);
   head_.prepare(*ops_);
   ops_->prepare(attention());
-  // The widest that is summed over rows: biases where there are any, norms.
-  const std::int64_t widest = qkv_.bias == kAbsent ? decoder.width : decoder.qkv_width();
-  ops_->prepare(matrix(hidden_.bias == kAbsent ? widest : decoder.hidden_width()));
-  ops_->prepare(matrix(std::max(widest, decoder.width)));
+  // The widest that is summed over rows: norms, and biases where there are any.
+  std::int64_t widest = decoder.width;
+  if (qkv_.bias != kAbsent) widest = std::max(widest, decoder.qkv_width());
+  if (hidden_.bias != kAbsent) widest = std::max(widest, decoder.hidden_width());
+  ops_->prepare(matrix(widest));
 }
 
 void Decoder::Impl::allocate() {
