@@ -2,10 +2,65 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/ops.h"
 
+#include <fmt/format.h>
+
+#include <string>
+
 #include "bench/section.h"
+#include "bench/stepper.h"
+#include "collectives/backends.h"
+#include "device/stream_observer.h"
+#include "launch/instruments.h"
+#include "launch/memory_probe.h"
+#include "launch/product_probe.h"
+#include "launch/profile_report.h"
 
 namespace zero::bench {
 namespace {
+
+constexpr int kSteps = 3;
+
+/// A row of an operation: its rate against whichever limit is the nearer.
+Row row_of(const ProfileEntry& entry, const MachineLimits& limits, DType dtype) {
+  const bool arithmetic = entry.flop / limits.products > entry.bytes / limits.memory;
+  const double work = arithmetic ? entry.flop : entry.bytes;
+  const double rate = work * 1e-9 / entry.seconds;
+  return {.section = "ops",
+          .name = entry.name,
+          .bytes = static_cast<std::int64_t>(entry.bytes / static_cast<double>(entry.calls)),
+          .dtype = std::string(name_of(dtype)),
+          .value = rate,
+          .best = rate,
+          .unit = arithmetic ? "GFLOP/s" : "GB/s",
+          .limit = 1e-9 * (arithmetic ? limits.products : limits.memory)};
+}
+
+/// Training steps of GPT-2 124M, operation by operation, in turn with both limits.
+void measure_step(DType dtype, int threads, Report& report) {
+  const TrainConfig config = make_config({.dtype = dtype, .threads = threads});
+  local::run(1, [&](Communicator& communicator) {
+    Instruments instruments({.profile = true});
+    const auto device = cpu::open({.threads = threads}, instruments);
+    Stepper stepper(config, communicator, *device, &instruments);
+    ProductRate products(dtype, threads);
+    MemoryProbe memory(threads);
+    for (int step = 1; step <= kSteps + 1; ++step) {
+      products.sample(2);
+      memory.pass();
+      instruments.begin_step(step);
+      stepper.step();
+      instruments.end_step(step);
+      device->communication().synchronize();
+    }
+    instruments.stop();
+    add_update_bytes(instruments.profile(), stepper.engine());
+    const MachineLimits limits{.products = products.rate(), .memory = memory.rate()};
+    for (const ProfileEntry& entry : instruments.profile().entries()) {
+      if (entry.least_seconds(limits) > 0) report.add(row_of(entry, limits, dtype));
+    }
+    report.note(fmt::format("\n{}: {}", name_of(dtype), instruments.profile().table(limits)));
+  });
+}
 
 /// What a training step is made of, piece by piece.
 class OpsSection final : public Section {
@@ -16,7 +71,12 @@ class OpsSection final : public Section {
   }
   void run(Context& context) override {
     const MemoryRates& memory = context.memory();
-    context.alone([&] { measure_device_kernels(context.threads(), memory, context.report()); });
+    context.alone([&] {
+      for (const DType dtype : {DType::bf16, DType::fp32}) {
+        measure_step(dtype, context.threads(), context.report());
+      }
+      measure_device_kernels(context.threads(), memory, context.report());
+    });
   }
 };
 

@@ -2,18 +2,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/section.h"
 
-#include <array>
-#include <span>
+#include <fmt/format.h>
 
+#include <array>
+#include <chrono>
+#include <span>
+#include <thread>
+
+#include "base/error.h"
 #include "collectives/backends.h"
+#include "collectives/store.h"
 
 namespace zero::bench {
+namespace {
+
+constexpr std::chrono::milliseconds kNap{10};
+
+bool is_set(Store& store, const std::string& key) {
+  try {
+    store.get(key, std::chrono::milliseconds(0));
+    return true;
+  } catch (const Error&) {
+    return false;  // not yet
+  }
+}
+
+}  // namespace
 
 void Context::alone(const std::function<void()>& body) {
-  if (rank() == 0) body();
-  const auto device = cpu::open();
-  communicator_.barrier(device->communication(), {.unit = "the first rank measures alone"});
-  device->communication().synchronize();
+  const std::string turn = fmt::format("bench/alone/{}", turns_++);
+  if (rank() == 0) {
+    body();
+    communicator_.store().set(turn, "done");
+    return;
+  }
+  // Waiting inside a collective would wake up far more often, on the cores that are measured.
+  while (!is_set(communicator_.store(), turn)) std::this_thread::sleep_for(kNap);
 }
 
 const MemoryRates& Context::memory() {
@@ -40,6 +64,8 @@ std::vector<std::unique_ptr<Section>> all_sections() {
   sections.push_back(collectives_section());
   sections.push_back(optimizer_section());
   sections.push_back(overlap_section());
+  sections.push_back(train_section());
+  sections.push_back(compare_section());
   return sections;
 }
 

@@ -34,7 +34,8 @@ class Context {
   /// Of this rank; the first rank's is printed and written.
   Report& report() { return report_; }
 
-  /// The first rank runs `body` while the others sleep: the whole machine is its own. Collective.
+  /// The first rank runs `body` while the others sleep: the whole machine is its own. Collective,
+  /// with no other collective in flight.
   void alone(const std::function<void()>& body);
   /// The memory's rates with threads() threads, measured when they are first asked for, alone; the
   /// same on all ranks. Collective.
@@ -45,6 +46,7 @@ class Context {
   int threads_;
   Report& report_;
   std::optional<MemoryRates> memory_{};
+  int turns_ = 0;  // of alone()
 };
 
 /// One thing that zero_bench measures: `zero_bench NAME [options]`. A section lives in one file,
@@ -70,6 +72,8 @@ std::unique_ptr<Section> ops_section();
 std::unique_ptr<Section> collectives_section();
 std::unique_ptr<Section> optimizer_section();
 std::unique_ptr<Section> overlap_section();
+std::unique_ptr<Section> train_section();
+std::unique_ptr<Section> compare_section();
 
 /// Every section, in the order in which they run.
 std::vector<std::unique_ptr<Section>> all_sections();

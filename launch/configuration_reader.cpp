@@ -235,7 +235,9 @@ void ConfigurationReader::fill_defaults() {
     if (result_.values_.find(option.path) != result_.values_.end()) continue;
     ZERO_CHECK(!option.fallback.empty(), "{}: {} is missing: {}; give {}", source_, option.path,
                option.help, expectation(option));
-    result_.values_[option.path] = {json::parse(option.fallback), "default"};
+    json value = json::parse(option.fallback);
+    if (option.from_machine && value == "auto") value = nullptr;
+    result_.values_[option.path] = {std::move(value), "default"};
   }
 }
 

@@ -28,6 +28,11 @@ struct TrainConfig {
     std::uint64_t seed = 0;
     int threads = 1;
     std::string log;
+    bool profile = false;
+    std::string trace;  ///< empty: none
+    std::int64_t trace_from = 2;
+    std::int64_t trace_steps = 2;
+    std::int64_t trace_events = 100000;
     std::string init;          ///< a file or a Hugging Face folder; empty: none
     std::string save_weights;  ///< a file, or, with a slash at its end, a folder; empty: none
     std::int64_t validation_every = 0;

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "base/error.h"
@@ -20,6 +22,7 @@
 #include "launch/batches.h"
 #include "launch/console.h"
 #include "launch/cores.h"
+#include "launch/instruments.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/trainer.h"
@@ -28,7 +31,11 @@ namespace zero {
 namespace {
 
 TrainConfig configured(const TrainFlags& flags, int world) {
-  return make_train_config(Configuration::read(flags.config, flags.overrides), world);
+  std::vector<std::string> overrides = flags.overrides;
+  if (flags.profile) overrides.emplace_back("run.profile=true");
+  // As JSON, so that no name of a file is taken for a number.
+  if (!flags.trace.empty()) overrides.push_back("run.trace=" + nlohmann::json(flags.trace).dump());
+  return make_train_config(Configuration::read(flags.config, overrides), world);
 }
 
 /// Everything that can be known to be wrong before memory is taken.
@@ -60,6 +67,7 @@ std::vector<std::string> initial_files(const std::string& init) {
 
 void check_files(const TrainConfig& config) {
   check_writable(config.run.log, "run.log");
+  if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.save_weights.empty()) check_weights_target(config.run.save_weights);
   if (config.run.init.empty()) return;
   for (const std::string& path : initial_files(config.run.init)) {
@@ -69,6 +77,19 @@ void check_files(const TrainConfig& config) {
   }
 }
 
+/// Hosts may differ in cores, and in ranks; all ranks compute with the fewest threads that "auto"
+/// found on any. Collective.
+void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& config) {
+  const bool worked_out = config.values.at("run.threads").source.starts_with("auto: ");
+  std::int64_t threads = worked_out ? config.run.threads : std::numeric_limits<std::int64_t>::max();
+  communicator.all_reduce(View::of(std::span<std::int64_t>(&threads, 1)), ReduceOp::min,
+                          device.communication(), {"run.threads", {}});
+  device.communication().synchronize();
+  if (!worked_out || threads == config.run.threads) return;
+  config.run.threads = static_cast<int>(threads);
+  config.values.resolve("run.threads", threads, "auto: the fewest of all ranks");
+}
+
 Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   Prepared prepared;
   const auto device = cpu::open();
@@ -76,6 +97,7 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
     ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
     prepared.config.emplace(configured(flags, communicator.size()));
   });
+  agree_on_threads(communicator, *device, *prepared.config);
   const TrainConfig& config = *prepared.config;
   std::map<std::string, std::string> same = config.values.effective();
   same["version"] = version_text();
@@ -92,15 +114,15 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   return prepared;
 }
 
-/// Where run.threads was left at its default and cores stay idle: how to use them.
-std::string idle_cores_hint(const TrainConfig& config) {
-  if (config.values.given("run.threads")) return "";
-  const ThreadChoice choice = choose_threads(core_facts(local_ranks(config.world)));
-  if (choice.threads <= config.run.threads) return "";
-  return fmt::format(
-      "run.threads is {}; \"auto\" would use {} ({}). It stays as it is unless asked for: bf16 "
-      "results on AMX depend on it",
-      config.run.threads, choice.threads, choice.why);
+/// The instruments that the configuration asks for; null where it asks for none.
+std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
+  const TrainConfig::Run& run = config.run;
+  if (!run.profile && run.trace.empty()) return nullptr;
+  return std::make_unique<Instruments>(InstrumentOptions{.profile = run.profile,
+                                                         .trace = !run.trace.empty(),
+                                                         .trace_from = run.trace_from,
+                                                         .trace_steps = run.trace_steps,
+                                                         .trace_events = run.trace_events});
 }
 
 /// One run with all it owns. Lives until the process ends where only this rank knows of a failure:
@@ -114,27 +136,37 @@ class Run {
     prepared_ = prepare_run(flags, communicator_);
     const TrainConfig& config = *prepared_.config;
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
-    device_ = cpu::open({.threads = config.run.threads});
+    instruments_ = make_instruments(config);
+    const cpu::Options cores{.threads = config.run.threads};
+    device_ = instruments_ ? cpu::open(cores, *instruments_) : cpu::open(cores);
     const PlacementReport placement =
         judge_placements(gather_placements(communicator_, *device_, config.run.threads));
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
-    if (const std::string hint = idle_cores_hint(config); !hint.empty()) console_.line(hint);
-    trainer_ =
-        std::make_unique<Trainer>(TrainerParts{.config = config,
-                                               .batches = *prepared_.batches,
-                                               .communicator = communicator_,
-                                               .device = *device_,
-                                               .console = console_,
-                                               .log = prepared_.log.get(),
-                                               .cores_are_shared = !placement.shared.empty()});
+    trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
+                                                      .batches = *prepared_.batches,
+                                                      .communicator = traced(),
+                                                      .device = *device_,
+                                                      .console = console_,
+                                                      .log = prepared_.log.get(),
+                                                      .cores_are_shared = !placement.shared.empty(),
+                                                      .instruments = instruments_.get()});
     trainer_->run();
   }
 
  private:
+  /// What the run's collectives go through.
+  Communicator& traced() {
+    if (!instruments_) return communicator_;
+    traced_ = std::make_unique<TracedCommunicator>(communicator_, *instruments_);
+    return *traced_;
+  }
+
   Communicator& communicator_;
   Console& console_;
   Prepared prepared_;
+  std::unique_ptr<Instruments> instruments_;
+  std::unique_ptr<TracedCommunicator> traced_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Trainer> trainer_;
 };

@@ -14,8 +14,10 @@ struct TrainFlags {
   bool print_config = false;
   bool plan = false;
   bool json = false;
-  std::string error{};  ///< what is wrong with the command line
-  int world = 0;        ///< of --plan and --print-config; 0: as started
+  bool profile = false;  ///< as run.profile
+  std::string trace{};   ///< as run.trace
+  std::string error{};   ///< what is wrong with the command line
+  int world = 0;         ///< of --plan and --print-config; 0: as started
 };
 
 /// The text of --print-config.

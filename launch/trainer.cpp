@@ -12,6 +12,7 @@
 #include "launch/agree.h"
 #include "launch/evaluation.h"
 #include "launch/plan.h"
+#include "launch/profile_report.h"
 
 namespace zero {
 namespace {
@@ -30,9 +31,10 @@ Trainer::Trainer(const TrainerParts& parts)
       console_(parts.console),
       log_(parts.log),
       cores_are_shared_(parts.cores_are_shared),
+      instruments_(parts.instruments),
       planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
                            communicator_.backend())),
-      workbench_(config_, communicator_, device_),
+      workbench_(config_, communicator_, device_, instruments_),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
       exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
 
@@ -48,6 +50,11 @@ void Trainer::run() {
   }
   load();
   for (std::int64_t step = 1; step <= config_.run.steps; ++step) train_step(step);
+  if (instruments_ != nullptr) {
+    device_.communication().synchronize();
+    instruments_->stop();
+  }
+  write_trace_file();
   finish();
 }
 
@@ -68,6 +75,7 @@ void Trainer::save() {
 }
 
 void Trainer::train_step(std::int64_t step) {
+  if (instruments_ != nullptr) instruments_->begin_step(step);
   const auto start = std::chrono::steady_clock::now();
   const auto tokens = static_cast<double>(config_.tokens_per_step());
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
@@ -84,6 +92,7 @@ void Trainer::train_step(std::int64_t step) {
       workbench_.engine().step({.learning_rate = learning_rate, .losses = losses_});
   check_finite(report);
   const double seconds = seconds_since(start);
+  if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
   log_step(report, learning_rate, seconds);
   show_progress(report, seconds);
@@ -155,6 +164,34 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
   if (console_.mode() == Console::Mode::lines && due) console_.line(text);
 }
 
+void Trainer::write_trace_file() {
+  if (instruments_ == nullptr || config_.run.trace.empty()) return;
+  write_trace(communicator_, device_, instruments_->trace(), config_.run.trace,
+              instruments_->origin());
+  console_.end_progress();
+  console_.line(fmt::format("trace of steps {} to {}: {}", config_.run.trace_from,
+                            config_.run.trace_from + config_.run.trace_steps - 1,
+                            config_.run.trace));
+}
+
+nlohmann::ordered_json Trainer::finish_profile() {
+  if (instruments_ == nullptr || !config_.run.profile || instruments_->profile().steps() == 0)
+    return {};
+  nlohmann::ordered_json json;
+  agree(communicator_, device_, "run.profile", [&] {
+    if (communicator_.rank() != 0) return;
+    Profile& profile = instruments_->profile();
+    add_update_bytes(profile, workbench_.engine());
+    const MachineLimits limits = measure_limits(config_.engine.compute, config_.run.threads);
+    console_.line(fmt::format("\n{}", profile.table(limits)));
+    const std::string beside = collectives_table(instruments_->collectives(), profile.steps());
+    if (!beside.empty()) console_.line(beside);
+    json = profile.json(limits);
+    json["collectives"] = collectives_json(instruments_->collectives());
+  });
+  return json;
+}
+
 void Trainer::finish() {
   console_.end_progress();
   const std::optional<double> loss = validate();
@@ -171,17 +208,20 @@ void Trainer::finish() {
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
   }
+  nlohmann::ordered_json profile = finish_profile();
   if (log_ != nullptr) {
-    log_->write(
-        {{"final", true},
-         {"state_hash", fmt::format("{:016x}", hash)},
-         {"validation_loss", loss ? nlohmann::ordered_json(*loss) : nlohmann::ordered_json()},
-         {"memory", memory.json()},
-         {"plan_exact", memory.exact},
-         {"model_state_bytes", memory.model_state_bytes},
-         {"parameters", workbench_.engine().parameter_count()},
-         {"threads", config_.run.threads},
-         {"threads_from", config_.values.at("run.threads").source}});
+    nlohmann::ordered_json last{
+        {"final", true},
+        {"state_hash", fmt::format("{:016x}", hash)},
+        {"validation_loss", loss ? nlohmann::ordered_json(*loss) : nlohmann::ordered_json()},
+        {"memory", memory.json()},
+        {"plan_exact", memory.exact},
+        {"model_state_bytes", memory.model_state_bytes},
+        {"parameters", workbench_.engine().parameter_count()},
+        {"threads", config_.run.threads},
+        {"threads_from", config_.values.at("run.threads").source}};
+    if (!profile.is_null()) last["profile"] = std::move(profile);
+    log_->write(last);
   }
   const std::string exposed = exposed_units_.summary();
   if (!exposed.empty()) console_.line(exposed);

@@ -9,6 +9,7 @@
 #include "launch/batches.h"
 #include "launch/console.h"
 #include "launch/exposed_units.h"
+#include "launch/instruments.h"
 #include "launch/memory_report.h"
 #include "launch/run_log.h"
 #include "launch/train_config.h"
@@ -25,6 +26,8 @@ struct TrainerParts {
   Console& console;
   RunLog* log = nullptr;          ///< the first rank's; null elsewhere
   bool cores_are_shared = false;  ///< ranks take turns: waiting for others includes that
+  /// What looks at the run; the device and the communicator report to it. Null: nothing does.
+  Instruments* instruments = nullptr;
 };
 
 /// One training run: plan, start, steps, validation, sample, weights, final line. Collective in all
@@ -42,6 +45,9 @@ class Trainer {
   void log_step(const StepReport& report, double learning_rate, double seconds);
   void show_progress(const StepReport& report, double seconds);
   void finish();
+  void write_trace_file();
+  /// The profile for the log's last line; null where there is none. Prints its table. Collective.
+  nlohmann::ordered_json finish_profile();
   std::optional<double> validate();
 
   const TrainConfig& config_;
@@ -51,6 +57,7 @@ class Trainer {
   Console& console_;
   RunLog* log_;
   bool cores_are_shared_;
+  Instruments* instruments_;
   MemoryByClass planned_;
   Workbench workbench_;
   std::vector<double> losses_;          // of this rank's micro-batches

@@ -6,10 +6,11 @@
 
 namespace zero {
 
-Workbench::Workbench(const TrainConfig& config, Communicator& communicator, Device& device)
+Workbench::Workbench(const TrainConfig& config, Communicator& communicator, Device& device,
+                     OpListener* listener)
     : engine_(std::make_unique<Engine>(communicator, device, config.engine)) {
   const BatchShape shape{.batch = config.batch.micro, .sequence = config.data.sequence_length};
-  model_ = make_model(*engine_, config.model, shape);
+  model_ = make_model(*engine_, config.model, shape, listener);
   engine_->seal(
       {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
   model_->allocate();

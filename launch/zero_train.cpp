@@ -49,6 +49,10 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
       "--plan", flags.plan,
       "print memory, schedule and communication, and end; nothing is trained or allocated");
   app.add_flag("--json", flags.json, "with --plan: as JSON");
+  app.add_flag("--profile", flags.profile,
+               "print where the first rank's time goes, each kind of work beside its limit");
+  app.add_option("--trace", flags.trace,
+                 "write what all ranks' streams do in a few steps to this file, for Perfetto");
   app.add_option("--world", flags.world, "with --plan or --print-config: the number of ranks")
       ->check(CLI::Range(1, 1 << 20));
   app.set_version_flag("--version", [] { return zero::version_text(); });

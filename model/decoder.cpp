@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "model/decoder_impl.h"
+#include "model/observed_ops.h"
 
 namespace zero {
 namespace {
@@ -27,18 +29,35 @@ void check_tokens(std::string_view what, View tokens, std::int64_t rows, std::in
 
 }  // namespace
 
-Decoder::Impl::Impl(Engine& engine, const DecoderShape& model, BatchShape batch)
+Decoder::Impl::Impl(Engine& engine, const DecoderShape& model, BatchShape batch,
+                    OpListener* listener)
     : decoder(model),
       shape(batch),
       engine_(engine),
       dtype_(engine.options().compute),
       rows_(batch.batch * batch.sequence),
       head_{rows_, model.width, model.vocabulary, dtype_},
+      listener_(listener),
       ops_(make_ops(engine.device())),
       memory_(model, batch, dtype_) {
+  if (listener_ != nullptr) ops_ = observe_ops(std::move(ops_), *listener_);
   register_units();
   make_layers();
   prepare();
+}
+
+ParameterLease Decoder::Impl::enter(UnitId unit) {
+  if (listener_ != nullptr) {
+    listener_->unit(engine_.unit_names()[static_cast<std::size_t>(unit.index)], Phase::forward);
+  }
+  return engine_.forward(unit);
+}
+
+GradientLease Decoder::Impl::enter_backward(UnitId unit) {
+  if (listener_ != nullptr) {
+    listener_->unit(engine_.unit_names()[static_cast<std::size_t>(unit.index)], Phase::backward);
+  }
+  return engine_.backward(unit);
 }
 
 void Decoder::Impl::prepare() {
@@ -83,7 +102,7 @@ std::vector<Use> Decoder::Impl::order() const {
 
 void Decoder::Impl::forward(View inputs) {
   {
-    const ParameterLease unit = engine_.forward(embedding_);
+    const ParameterLease unit = enter(embedding_);
     ops_->embedding_forward(embedding(), inputs, unit.at(kTokens),
                             positions_ == kAbsent ? View() : unit.at(positions_), memory_.x(0));
   }
@@ -103,13 +122,13 @@ template <typename Body>
 void Decoder::Impl::with_head(const Body& body) {
   if (tied()) {
     {
-      const ParameterLease unit = engine_.forward(last_);
+      const ParameterLease unit = enter(last_);
       last_norm_.forward(*ops_, unit, last_operands());
     }
-    const ParameterLease unit = engine_.forward(embedding_);
+    const ParameterLease unit = enter(embedding_);
     body(unit.at(kTokens));
   } else {
-    const ParameterLease unit = engine_.forward(last_);
+    const ParameterLease unit = enter(last_);
     last_norm_.forward(*ops_, unit, last_operands());
     body(unit.at(head_weight_));
   }
@@ -117,10 +136,10 @@ void Decoder::Impl::with_head(const Body& body) {
 
 void Decoder::Impl::train_tied(View targets, float gradient_scale) {
   {
-    const ParameterLease unit = engine_.forward(last_);
+    const ParameterLease unit = enter(last_);
     last_norm_.forward(*ops_, unit, last_operands());
   }
-  const GradientLease unit = engine_.backward(embedding_);
+  const GradientLease unit = enter_backward(embedding_);
   // The embedding's backward adds to both tables; this use writes only one of them.
   if (positions_ != kAbsent && !unit.accumulates()) {
     Device& device = engine_.device();
@@ -135,7 +154,7 @@ void Decoder::Impl::train_tied(View targets, float gradient_scale) {
 }
 
 void Decoder::Impl::train_separate(View targets, float gradient_scale) {
-  const GradientLease unit = engine_.backward(last_);
+  const GradientLease unit = enter_backward(last_);
   last_norm_.forward(*ops_, unit, last_operands());
   head_.train(*ops_, memory_,
               {.weight = unit.parameter(head_weight_),
@@ -177,7 +196,7 @@ void Decoder::Impl::next_logits(View inputs, std::int64_t position, View logits)
 }
 
 void Decoder::Impl::backward_norm() {
-  const GradientLease unit = engine_.backward(last_);
+  const GradientLease unit = enter_backward(last_);
   Device& device = engine_.device();
   device.kernels().zero(device.compute(), memory_.dx());
   last_norm_.backward(*ops_, unit,
@@ -197,19 +216,20 @@ void Decoder::Impl::clear_embedding(const GradientLease& unit) {
 }
 
 void Decoder::Impl::backward_embedding(View inputs) {
-  if (!tied()) clear_embedding(engine_.backward(embedding_));
-  const GradientLease unit = engine_.backward(embedding_);
+  if (!tied()) clear_embedding(enter_backward(embedding_));
+  const GradientLease unit = enter_backward(embedding_);
   clear_embedding(unit);
   ops_->embedding_backward(embedding(), inputs, memory_.dx(), unit.gradient(kTokens),
                            positions_ == kAbsent ? View() : unit.gradient(positions_));
 }
 
-Decoder::Decoder(Engine& engine, const DecoderShape& decoder, BatchShape shape) {
+Decoder::Decoder(Engine& engine, const DecoderShape& decoder, BatchShape shape,
+                 OpListener* listener) {
   ZERO_CHECK(shape.batch >= 1, "the micro-batch has {} rows, expected at least 1", shape.batch);
   ZERO_CHECK(shape.sequence >= 1 && shape.sequence <= decoder.context,
              "the sequence length is {}, expected 1 to model.context = {}", shape.sequence,
              decoder.context);
-  impl_ = std::make_unique<Impl>(engine, decoder, shape);
+  impl_ = std::make_unique<Impl>(engine, decoder, shape, listener);
 }
 
 Decoder::~Decoder() = default;

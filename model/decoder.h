@@ -18,8 +18,10 @@ namespace zero {
 class Decoder : public Model {
  public:
   /// Registers the units; before engine.seal(). Throws zero::Error where `shape` is out of range;
-  /// `decoder` was checked by its family.
-  Decoder(Engine& engine, const DecoderShape& decoder, BatchShape shape);
+  /// `decoder` was checked by its family. `listener`, which must outlive the model, hears of its
+  /// operations and units.
+  Decoder(Engine& engine, const DecoderShape& decoder, BatchShape shape,
+          OpListener* listener = nullptr);
   ~Decoder() override;
 
   std::vector<Use> order() const override;

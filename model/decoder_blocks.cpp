@@ -7,7 +7,7 @@
 namespace zero {
 
 void Decoder::Impl::forward_block(std::int64_t i) {
-  const ParameterLease unit = engine_.forward(block(i));
+  const ParameterLease unit = enter(block(i));
   const DecoderMemory& m = memory_;
   // x(i) is the layer below's middle plus what its MLP left in branch; the first is ready.
   norm1_.forward(*ops_, unit,
@@ -38,7 +38,7 @@ void Decoder::Impl::forward_block(std::int64_t i) {
 }
 
 void Decoder::Impl::backward_block(std::int64_t i) {
-  const GradientLease unit = engine_.backward(block(i));
+  const GradientLease unit = enter_backward(block(i));
   backward_mlp(i, unit);
   backward_attention(i, unit);
 }

@@ -17,7 +17,7 @@ namespace zero {
 /// Units, operations and memory of one decoder, and the order of its computations.
 class Decoder::Impl {
  public:
-  Impl(Engine& engine, const DecoderShape& decoder, BatchShape batch);
+  Impl(Engine& engine, const DecoderShape& decoder, BatchShape batch, OpListener* listener);
 
   std::vector<Use> order() const;
   void allocate();
@@ -73,6 +73,10 @@ class Decoder::Impl {
   }
   UnitId block(std::int64_t i) const { return blocks_[static_cast<std::size_t>(i)]; }
 
+  /// Leases, of which a listener hears.
+  ParameterLease enter(UnitId unit);
+  GradientLease enter_backward(UnitId unit);
+
   Engine& engine_;
   const DType dtype_;
   const std::int64_t rows_;  // batch * sequence
@@ -84,6 +88,7 @@ class Decoder::Impl {
   NormLayer norm1_, norm2_, last_norm_;
   LinearLayer qkv_, projection_, hidden_, output_;
   LossHead head_;
+  OpListener* listener_;  // null: nobody listens
   std::unique_ptr<Ops> ops_;
   DecoderMemory memory_;
 };

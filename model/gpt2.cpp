@@ -29,7 +29,7 @@ DecoderShape decoder_of(const Gpt2Config& config) {
 
 }  // namespace
 
-Gpt2::Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape)
-    : Decoder(engine, decoder_of(config), shape), config_(config) {}
+Gpt2::Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape, OpListener* listener)
+    : Decoder(engine, decoder_of(config), shape, listener), config_(config) {}
 
 }  // namespace zero

@@ -88,7 +88,7 @@ std::int64_t LlamaConfig::parameter_count() const {
   return tables + layers * (attention + 3 * intermediate * width + 2 * width) + width;
 }
 
-Llama::Llama(Engine& engine, const LlamaConfig& config, BatchShape shape)
-    : Decoder(engine, decoder_of(config), shape), config_(config) {}
+Llama::Llama(Engine& engine, const LlamaConfig& config, BatchShape shape, OpListener* listener)
+    : Decoder(engine, decoder_of(config), shape, listener), config_(config) {}
 
 }  // namespace zero

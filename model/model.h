@@ -10,6 +10,8 @@
 
 namespace zero {
 
+class OpListener;
+
 /// What one micro-batch holds: `batch` rows of `sequence` tokens.
 struct BatchShape {
   std::int64_t batch = 1;

@@ -20,11 +20,12 @@ void validate(const ModelConfig& config) {
   std::visit([](const auto& family) { family.validate(); }, config);
 }
 
-std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape) {
+std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape,
+                                  OpListener* listener) {
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) {
-    return std::make_unique<Gpt2>(engine, *gpt2, shape);
+    return std::make_unique<Gpt2>(engine, *gpt2, shape, listener);
   }
-  return std::make_unique<Llama>(engine, std::get<LlamaConfig>(config), shape);
+  return std::make_unique<Llama>(engine, std::get<LlamaConfig>(config), shape, listener);
 }
 
 }  // namespace zero

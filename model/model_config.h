@@ -24,6 +24,8 @@ std::int64_t context_of(const ModelConfig& config);
 void validate(const ModelConfig& config);
 
 /// Registers the units of a model with `engine`, which must outlive it; before engine.seal().
-std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape);
+/// `listener`, which must outlive it too, hears of its operations and units.
+std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape,
+                                  OpListener* listener = nullptr);
 
 }  // namespace zero

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "bench/process.h"
 #include "bench/timing.h"
 
 namespace zero::bench {
@@ -71,6 +72,24 @@ TEST(Reports, AFileThatCannotBeWrittenIsNamed) {
         "--json",
         error.what());
   }
+}
+
+TEST(Programs, LeaveOutputErrorsAndStatus) {
+  const Finished finished = run_program({"sh", "-c", "echo out; echo err >&2; exit 3"});
+  EXPECT_EQ(3, finished.status);
+  EXPECT_EQ("out\n", finished.output);
+  EXPECT_EQ("err\n", finished.errors);
+  EXPECT_EQ(128 + 9, run_program({"sh", "-c", "kill -9 $$"}).status);
+  EXPECT_THROW(run_program({"/nonexistent/program"}), Error);
+}
+
+TEST(Programs, SayWhyTheyFailed) {
+  EXPECT_EQ(
+      "ModuleNotFoundError: No module named 'deepspeed'",
+      reason_in({.errors = "Traceback\nModuleNotFoundError: No module named 'deepspeed'\nbye\n"}));
+  EXPECT_EQ("last", reason_in({.errors = "first\nlast\n-----\n"}));
+  EXPECT_EQ("printed", reason_in({.output = "printed\n"}));
+  EXPECT_EQ("", reason_in({}));
 }
 
 TEST(Timings, BestAndMedianOfTheSamples) {

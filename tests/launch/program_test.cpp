@@ -106,6 +106,21 @@ TEST(Program, InformsWithoutTraining) {
   EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
 }
 
+TEST(Program, ShowsWhereTheTimeGoes) {
+  const TinyRun run;
+  const std::string trace = run.folder().file("trace.json");
+  const Outcome outcome = job(run, 2, "--profile --trace " + trace);
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("profile of 2 step(s)"), HasSubstr("AdamW"),
+                                 HasSubstr("all_gather"), HasSubstr("trace of steps 2 to 3")));
+  const auto profile = run.log().back()["profile"];
+  EXPECT_EQ(profile["steps"], 2);
+  EXPECT_GT(profile["memory_bytes_per_second"], 0.0);
+  EXPECT_GT(profile["work"].size(), 10U);
+  const auto events = nlohmann::json::parse(run.folder().read("trace.json"))["traceEvents"];
+  EXPECT_GT(events.size(), 100U);
+}
+
 struct Mistake {
   const char* name;
   const char* arguments;  // FOLDER stands for the run's folder
@@ -153,6 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"UnwritableLog", "--set run.log=FOLDER/none/run.log", "none of .* does not exist"},
         Mistake{"FullDisk", "--set run.log=FOLDER/full.log",
                 "rank 0. run.log: cannot write .*No space left"},
+        Mistake{"UnwritableTrace", "--trace FOLDER/none/t.json", "run.trace: the folder"},
         Mistake{"UnwritableWeights", "--set run.save_weights=FOLDER/none/w",
                 "run.save_weights: .*none/w: cannot write there: .*none: No such file"},
         Mistake{"UnwritableFolder", "--set run.save_weights=FOLDER/none/new/",

@@ -26,7 +26,7 @@ class TinyRun {
       "data": {"train": ")" + folder_.path() +
                                 R"(", "validation": ")" + folder_.file("validation.bin") +
                                 R"(", "sequence_length": 16},
-      "run": {"steps": 3, "seed": 7, "log": ")" +
+      "run": {"steps": 3, "seed": 7, "threads": 1, "log": ")" +
                                 folder_.file("run.log") + R"("},
       "train_batch_size": 12, "train_micro_batch_size_per_gpu": 2,
       "zero_optimization": {"stage": 3},  // comments are fine

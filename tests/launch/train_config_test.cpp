@@ -55,6 +55,14 @@ TEST(BatchArithmetic, ErrorsShowTheNumbers) {
               HasSubstr("give at least one of them"));
 }
 
+TEST(TrainConfig, ThreadsComeFromTheMachineUnlessGiven) {
+  const TrainConfig config = make({});
+  EXPECT_GE(config.run.threads, 1);
+  EXPECT_THAT(config.values.at("run.threads").source, ::testing::StartsWith("auto: "));
+  EXPECT_EQ(make({"run.threads=3"}).run.threads, 3);
+  EXPECT_EQ(make({"run.threads=3"}).values.at("run.threads").source, "--set");
+}
+
 TEST(TrainConfig, WhatIsInferredIsShown) {
   const TrainConfig config = make({"train_micro_batch_size_per_gpu=2"}, 2);
   EXPECT_EQ(config.batch, (Batch{8, 2, 2}));

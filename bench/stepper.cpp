@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/stepper.h"
+
+#include <variant>
+
+#include "base/checked_math.h"
+#include "bench/timing.h"
+
+namespace zero::bench {
+
+TrainConfig make_config(const StepSetup& setup) {
+  const nlohmann::json tree{
+      {"model", setup.model},
+      {"data", {{"train", "random tokens"}, {"sequence_length", setup.sequence}}},
+      {"run", {{"threads", setup.threads}}},
+      {"train_batch_size", setup.batch},
+      {"train_micro_batch_size_per_gpu", div_exact(setup.batch, std::int64_t{setup.world})},
+      {"zero_optimization", {{"stage", setup.stage}}},
+      {"bf16", {{"enabled", setup.dtype == DType::bf16}}},
+      {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-4}, {"weight_decay", 0.1}}}}}};
+  return make_train_config(Configuration::from_json(tree, "zero_bench", setup.overrides),
+                           setup.world);
+}
+
+double flop_per_token(const TrainConfig& config) {
+  double parameters = 0;
+  double attention = 0;  // channels of all layers' heads
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&config.model)) {
+    parameters = static_cast<double>(gpt2->parameter_count());
+    attention = static_cast<double>(gpt2->layers * gpt2->width);
+  } else {
+    const auto& llama = std::get<LlamaConfig>(config.model);
+    const bool separate = llama.head == LlamaConfig::Head::separate;
+    // A table that tokens are only looked up in takes no arithmetic.
+    const std::int64_t idle = separate ? llama.vocabulary * llama.width : 0;
+    parameters = static_cast<double>(llama.parameter_count() - idle);
+    attention = static_cast<double>(llama.layers * llama.heads * llama.head_elements());
+  }
+  return 6 * (parameters + attention * static_cast<double>(config.data.sequence_length));
+}
+
+Stepper::Stepper(const TrainConfig& config, Communicator& communicator, Device& device,
+                 OpListener* listener)
+    : config_(config),
+      device_(device),
+      workbench_(config, communicator, device, listener),
+      random_(static_cast<unsigned>(communicator.rank()) + 1) {}
+
+void Stepper::fill(View tokens) {
+  for (std::int32_t& token : tokens.as<std::int32_t>()) {
+    token =
+        static_cast<std::int32_t>(random_() % static_cast<unsigned>(vocabulary_of(config_.model)));
+  }
+}
+
+void Stepper::step() {
+  const auto tokens = static_cast<double>(config_.tokens_per_step());
+  std::vector<double> losses;
+  for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
+    fill(workbench_.inputs());
+    fill(workbench_.targets());
+    workbench_.model().train(workbench_.inputs(), workbench_.targets(),
+                             static_cast<float>(1.0 / tokens), workbench_.loss());
+    device_.compute().synchronize();
+    losses.push_back(workbench_.loss().as<double>()[0] / tokens);
+  }
+  workbench_.engine().step({.learning_rate = 1e-4, .losses = losses});
+}
+
+double Stepper::seconds(int count) {
+  return seconds_of([&] {
+    for (int i = 0; i < count; ++i) step();
+    device_.communication().synchronize();
+  });
+}
+
+}  // namespace zero::bench

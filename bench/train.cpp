@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "bench/section.h"
+#include "bench/stepper.h"
+#include "bench/timing.h"
+#include "collectives/backends.h"
+#include "launch/memory_report.h"
+#include "launch/product_probe.h"
+
+namespace zero::bench {
+namespace {
+
+constexpr int kStepsPerTurn = 2;  // of sharded runs: the gathers for the second are under the first
+constexpr double kHeadroom = 1.15;
+
+/// Bytes that the system can still give, of /proc/meminfo; nothing where it does not say.
+std::optional<double> available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("MemAvailable:")) return std::stod(line.substr(13)) * 1024;
+  }
+  return std::nullopt;
+}
+
+double planned_bytes(const TrainConfig& config, std::string_view backend) {
+  double bytes = 0;
+  for (const std::int64_t each : plan_memory(config, 0, config.world, backend)) {
+    bytes += static_cast<double>(each);
+  }
+  return bytes;
+}
+
+/// Whole training steps: one process against the product rate; under mpirun many ranks against one
+/// process with all cores and the same global batch, in turns.
+class Train final : public Section {
+ public:
+  std::string name() const override { return "train"; }
+  std::string summary() const override {
+    return "training steps: one process against the product rate; under mpirun, stages 0 to 3 "
+           "against one process";
+  }
+  void add_options(CLI::App& command) override {
+    command.add_option("--model", model_, "a model by name")->capture_default_str();
+    command.add_option("--batch", batch_, "sequences of a step (4; 8 with several ranks)")
+        ->check(CLI::Range(1, 1 << 20));
+    command
+        .add_option("--sequence", sequence_, "tokens of a sequence (512; 256 with several ranks)")
+        ->check(CLI::Range(1, 1 << 20));
+    command.add_option("--rounds", rounds_, "turns of what is compared (5; 3 with several ranks)")
+        ->check(CLI::Range(1, 1000));
+    command
+        .add_option("--stages", stages_,
+                    "which, with one thread a rank, against one process (all with several ranks)")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 3));
+    command.add_option("--dtypes", dtypes_, "which (bf16,fp32; bf16 with several ranks)")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"bf16", "fp32"}));
+    command.add_option("--set", overrides_, "key.path=value of zero_train's configuration")
+        ->allow_extra_args(false);
+  }
+
+  void run(Context& context) override {
+    const bool alone = context.size() == 1 && stages_.empty();
+    if (dtypes_.empty())
+      dtypes_ = alone ? std::vector<std::string>{"bf16", "fp32"} : std::vector<std::string>{"bf16"};
+    for (const std::string& dtype : dtypes_) {
+      if (alone) {
+        measure_alone(context, dtype_from_name(dtype));
+      } else {
+        measure_ranks(context, dtype_from_name(dtype));
+      }
+    }
+  }
+
+ private:
+  StepSetup setup(DType dtype, int stage, int threads, int world) const {
+    const bool many = sharded_;
+    return {.model = model_,
+            .batch = batch_ > 0 ? batch_ : (many ? 8 : 4),
+            .sequence = sequence_ > 0 ? sequence_ : (many ? 256 : 512),
+            .dtype = dtype,
+            .stage = stage,
+            .threads = threads,
+            .world = world,
+            .overrides = overrides_};
+  }
+  int rounds() const { return rounds_ > 0 ? rounds_ : (sharded_ ? 3 : 5); }
+
+  void measure_alone(Context& context, DType dtype) {
+    const TrainConfig config = make_config(setup(dtype, 0, context.threads(), 1));
+    const auto device = cpu::open({.threads = context.threads()});
+    Stepper stepper(config, context.communicator(), *device);
+    ProductRate products(dtype, context.threads());
+    stepper.step();
+    std::vector<double> seconds;
+    for (int round = 0; round < rounds(); ++round) {
+      products.sample(2);
+      seconds.push_back(stepper.seconds(1));
+    }
+    products.sample(2);
+    const Timing timing = bench::summary(std::move(seconds));
+    const auto tokens = static_cast<double>(config.tokens_per_step());
+    const double per_token = flop_per_token(config);
+    const std::string what = fmt::format("{} {} x {}, {} thread(s)", model_, config.batch.train,
+                                         config.data.sequence_length, context.threads());
+    Row row{.section = name(),
+            .name = what,
+            .dtype = std::string(name_of(dtype)),
+            .value = tokens / timing.median,
+            .best = tokens / timing.best,
+            .unit = "tokens/s",
+            .limit = products.rate() / per_token};
+    context.report().add(row);
+    row.name = what + ", model";
+    row.unit = "GFLOP/s";
+    for (double* value : {&row.value, &row.best, &row.limit}) *value *= per_token * 1e-9;
+    context.report().add(row);
+  }
+
+  void measure_ranks(Context& context, DType dtype) {
+    sharded_ = true;
+    Communicator& all = context.communicator();
+    const auto one = all.split(all.rank() == 0 ? 0 : -1, 0);
+    const TrainConfig config = make_config(setup(dtype, 0, context.threads(), 1));
+    const auto device = cpu::open({.threads = context.threads()});
+    std::optional<Stepper> single;
+    context.alone([&] {
+      single.emplace(config, *one, *device);
+      single->step();
+    });
+    const std::vector<int> stages = stages_.empty() ? std::vector<int>{0, 1, 2, 3} : stages_;
+    for (const int stage : stages) {
+      measure_stage(context, make_config(setup(dtype, stage, 1, all.size())), single);
+    }
+  }
+
+  /// Whether all ranks' memory of `config` is there; all ranks decide alike.
+  bool fits(Context& context, const TrainConfig& config) {
+    double enough = 1;
+    const double needed = static_cast<double>(config.world) * kHeadroom *
+                          planned_bytes(config, context.communicator().backend());
+    const std::optional<double> there = available_bytes();
+    if (there && *there < needed && context.communicator().local_size() == context.size()) {
+      enough = 0;
+    }
+    const auto device = cpu::open();
+    context.communicator().broadcast(View::of(std::span(&enough, 1)), 0, device->communication(),
+                                     {.unit = "memory for a stage"});
+    device->communication().synchronize();
+    if (enough == 0 && context.rank() == 0) {
+      context.report().note(fmt::format(
+          "train: stage {} on {} ranks is left out: it needs {:.1f} GiB, {:.1f} are available",
+          config.engine.stage, config.world, needed / (1 << 30), *there / (1 << 30)));
+    }
+    return enough > 0;
+  }
+
+  void measure_stage(Context& context, const TrainConfig& config, std::optional<Stepper>& single) {
+    if (!fits(context, config)) return;
+    const auto device = cpu::open({.threads = config.run.threads});
+    Stepper team(config, context.communicator(), *device);
+    team.seconds(1);
+    std::vector<double> apart;
+    std::vector<double> together;
+    for (int round = 0; round < rounds(); ++round) {
+      context.alone([&] { apart.push_back(single->seconds(kStepsPerTurn) / kStepsPerTurn); });
+      together.push_back(team.seconds(kStepsPerTurn) / kStepsPerTurn);
+    }
+    if (context.rank() != 0) return;
+    const auto tokens = static_cast<double>(config.tokens_per_step());
+    const Timing timing = bench::summary(std::move(together));
+    context.report().add({.section = name(),
+                          .name = fmt::format("{} stage {}, {} x {}", model_, config.engine.stage,
+                                              config.batch.train, config.data.sequence_length),
+                          .ranks = config.world,
+                          .bytes = 0,
+                          .dtype = std::string(name_of(config.engine.compute)),
+                          .value = tokens / timing.median,
+                          .best = tokens / timing.best,
+                          .unit = "tokens/s",
+                          .limit = tokens / bench::summary(std::move(apart)).median});
+  }
+
+  std::string model_ = "gpt2-124m";
+  std::int64_t batch_ = 0;  // 0: by the number of ranks
+  std::int64_t sequence_ = 0;
+  int rounds_ = 0;
+  std::vector<int> stages_{};  // empty: all with several ranks, the product rate with one
+  std::vector<std::string> dtypes_{};
+  std::vector<std::string> overrides_{};
+  bool sharded_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Section> train_section() { return std::make_unique<Train>(); }
+
+}  // namespace zero::bench

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace zero {
+
+/// C (m, n) = A (m, k) * B (k, n).
+struct ProbeShape {
+  const char* name = "";
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+
+  double flop() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
+};
+/// GPT-2 124M and 350M at 2048 tokens; the head in chunks of 512.
+const std::vector<ProbeShape>& gpt2_probe_shapes();
+
+/// One product of oneDNN with its own random operands: what the machine's units can do.
+class ProductProbe {
+ public:
+  enum class Layout : std::uint8_t {
+    packed,  ///< as the library likes its operands best: the limit
+    plain,   ///< row-major, as training has them
+  };
+  /// Throws zero::Error where oneDNN has no such product on this machine.
+  ProductProbe(const ProbeShape& shape, DType dtype, Layout layout, int threads);
+  ~ProductProbe();
+  ProductProbe(const ProductProbe&) = delete;
+  ProductProbe& operator=(const ProductProbe&) = delete;
+
+  const ProbeShape& shape() const { return shape_; }
+  void run();
+
+ private:
+  struct Operands;
+  ProbeShape shape_;
+  int threads_;
+  std::unique_ptr<Operands> operands_;
+};
+
+/// The product rate of this machine, sampled in turn with what is held against it.
+class ProductRate {
+ public:
+  ProductRate(DType dtype, int threads,
+              const std::vector<ProbeShape>& shapes = gpt2_probe_shapes());
+  /// Runs every shape once to warm up, then `repeats` times.
+  void sample(int repeats);
+  /// FLOP/s of the best shape: the median of its samples; 0 before the first sample.
+  double rate() const;
+
+ private:
+  std::vector<std::unique_ptr<ProductProbe>> probes_;
+  std::vector<std::vector<double>> seconds_;
+};
+
+}  // namespace zero

@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/instruments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "collectives/backends.h"
+#include "launch/profile_report.h"
+#include "launch/trainer.h"
+#include "tests/launch/tiny_run.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using testing::TinyRun;
+using Json = nlohmann::json;
+using Time = TraceTrack::Time;
+
+Time at(std::int64_t microseconds) { return Time(std::chrono::microseconds(microseconds)); }
+
+TEST(Profiles, EntriesStandByTimeWithTheNearerLimit) {
+  Profile profile;
+  profile.add("product", 0.5, 1e9, 1e6);
+  profile.add("product", 0.5, 1e9, 1e6);
+  profile.add("copy", 2.0, 0, 1e9);
+  profile.add("waiting", 0.1, 0, 0);
+  profile.add_bytes("never called", 1e9);
+  profile.add_step(2.0);
+  profile.add_step(2.0);
+  const MachineLimits limits{.products = 4e9, .memory = 1e9};
+  const auto entries = profile.entries();
+  ASSERT_EQ(entries.size(), 3U);
+  EXPECT_EQ(entries[0].name, "copy");
+  EXPECT_DOUBLE_EQ(entries[0].share(limits), 0.5);
+  EXPECT_EQ(entries[1].calls, 2);
+  EXPECT_DOUBLE_EQ(entries[1].least_seconds(limits), 0.5);
+  EXPECT_DOUBLE_EQ(entries[1].share(limits), 0.5);
+  EXPECT_EQ(entries[2].share(limits), 0.0);
+  EXPECT_THAT(profile.table(limits),
+              AllOf(HasSubstr("profile of 2 step(s) of 2000.0 ms; limits: products 4 GFLOP/s"),
+                    HasSubstr("between them")));
+  const Json json = profile.json(limits);
+  EXPECT_EQ(json["steps"], 2);
+  EXPECT_EQ(json["work"][1]["flop"], 2e9);
+  EXPECT_EQ(json["work"][1]["share_of_limit"], 0.5);
+}
+
+TEST(Profiles, CollectivesAreListedPerStep) {
+  Profile collectives;
+  EXPECT_EQ(collectives_table(collectives, 1), "");
+  collectives.add("all_gather", 0.5, 0, 1e9);
+  collectives.add("all_gather", 0.5, 0, 1e9);
+  EXPECT_THAT(collectives_table(collectives, 2),
+              ::testing::ContainsRegex("all_gather +1 +500.00 +1000.0 +2.00"));
+  EXPECT_EQ(Json(collectives_json(collectives))[0]["bytes"], 2e9);
+}
+
+TEST(Traces, ATrackKeepsTheNewestEventsInOrder) {
+  TraceTrack track(3);
+  for (const int i : {1, 2, 3, 4, 5}) track.add("event " + std::to_string(i), at(i), at(i + 1), i);
+  const auto events = track.events();
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(track.name_of(events[0]), "event 3");
+  EXPECT_EQ(track.name_of(events[2]), "event 5");
+  EXPECT_EQ(events[0].begin, 3000);
+  EXPECT_EQ(track.dropped(), 2);
+}
+
+TEST(Traces, EventsAreChromesWithTheShiftedClock) {
+  RankTrace trace(1);
+  trace.compute.add("first", at(1), at(2));
+  trace.compute.add("a \"quoted\" name", at(10), at(14));
+  trace.communication.add("all_gather(h.0)", at(5), at(6), 4096);
+  const Json events = Json::parse("[0" + trace_events(trace, 3, -2000) + "]");
+  ASSERT_EQ(events.size(), 1U + 5 + 2);
+  EXPECT_EQ(events[1]["args"]["name"], "rank 3");
+  EXPECT_EQ(events[4]["args"]["name"], "compute (first 1 events dropped)");
+  const Json& product = events[5];
+  EXPECT_EQ(product["ph"], "X");
+  EXPECT_EQ(product["pid"], 3);
+  EXPECT_EQ(product["name"], "a \"quoted\" name");
+  EXPECT_EQ(product["ts"], 8.0);
+  EXPECT_EQ(product["dur"], 4.0);
+  EXPECT_FALSE(product.contains("args"));
+  EXPECT_EQ(events[7]["args"]["bytes"], 4096);
+}
+
+TEST(Traces, AnUnwritableFileIsAnErrorOfAllRanks) {
+  std::atomic<int> errors = 0;
+  local::run(2, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    const std::string message = error_of([&] {
+      write_trace(communicator, *device, RankTrace(1), "/nonexistent/trace.json", Time());
+    });
+    EXPECT_THAT(message, HasSubstr("run.trace: cannot write /nonexistent/trace.json"));
+    ++errors;
+  });
+  EXPECT_EQ(errors, 2);
+}
+
+TEST(Observers, HearOfWorkAndOfWaits) {
+  Instruments instruments({.profile = true});
+  const auto device = cpu::open({}, instruments);
+  const auto work = [&] {
+    device->compute().submit("before", [] {});
+    std::atomic<bool> waiting = false;
+    device->communication().submit("slow", [&] {
+      while (!waiting) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    const Event event = device->communication().record();
+    waiting = true;
+    device->compute().wait(event);
+    instruments.begin({.name = "product", .flop = 10, .bytes = 20});
+    device->compute().submit("part", [] {});
+    device->compute().submit("another part", [] {});
+    instruments.end();
+  };
+  instruments.begin_step(1);  // warms up
+  work();
+  instruments.end_step(1);
+  EXPECT_EQ(instruments.profile().entries().size(), 0U);
+  instruments.begin_step(2);
+  work();
+  instruments.end_step(2);
+  instruments.stop();
+  device->compute().submit("after", [] {});
+  std::set<std::string> names;
+  for (const ProfileEntry& entry : instruments.profile().entries()) {
+    names.insert(entry.name);
+    EXPECT_EQ(entry.calls, 1) << entry.name;
+    EXPECT_EQ(entry.flop, entry.name == "product" ? 10 : 0);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"before", "product", "waiting for communication"}));
+  EXPECT_EQ(instruments.profile().steps(), 1);
+}
+
+/// Trains the tiny run on `world` ranks with instruments; gives the lines of the log.
+std::vector<Json> train_observed(const TinyRun& run, int world,
+                                 const std::vector<std::string>& overrides) {
+  local::run(world, [&](Communicator& communicator) {
+    const TrainConfig config =
+        make_train_config(Configuration::read(run.config(), overrides), world);
+    const Batches batches(config, communicator.rank());
+    Console console(stdout, Console::Mode::silent);
+    std::unique_ptr<RunLog> log;
+    if (communicator.rank() == 0) log = std::make_unique<RunLog>(config.run.log);
+    Instruments instruments({.trace = true,
+                             .trace_from = config.run.trace_from,
+                             .trace_steps = config.run.trace_steps,
+                             .trace_events = config.run.trace_events});
+    TracedCommunicator traced(communicator, instruments);
+    const auto device = cpu::open({}, instruments);
+    const bool observed = !config.run.trace.empty();
+    Trainer({.config = config,
+             .batches = batches,
+             .communicator = observed ? static_cast<Communicator&>(traced) : communicator,
+             .device = *device,
+             .console = console,
+             .log = log.get(),
+             .instruments = observed ? &instruments : nullptr})
+        .run();
+  });
+  return run.log();
+}
+
+TEST(Instruments, ATraceHoldsAllRanksStreamsAndChangesNothing) {
+  const TinyRun run;
+  const std::string file = run.folder().file("trace.json");
+  const auto plain = train_observed(run, 2, {});
+  const auto traced =
+      train_observed(run, 2, {"run.trace=" + file, "run.trace_from=2", "run.trace_steps=1"});
+  EXPECT_EQ(traced.back()["state_hash"], plain.back()["state_hash"]);
+  EXPECT_EQ(traced.back()["plan_exact"], true);
+  const Json events = Json::parse(run.folder().read("trace.json"))["traceEvents"];
+  for (const int rank : {0, 1}) {
+    std::set<std::string> names;
+    double last = 0;
+    for (const Json& event : events) {
+      if (event["ph"] != "X" || event["pid"] != rank) continue;
+      names.insert(event["name"]);
+      last = std::max(last, event["ts"].get<double>());
+      EXPECT_GE(event["dur"], 0.0);
+      const std::string name = event["name"];
+      if (name == "all_gather(h.0)") {
+        EXPECT_GT(event["args"]["bytes"], 0);
+      }
+    }
+    EXPECT_TRUE(names.contains("step 2")) << rank;
+    EXPECT_FALSE(names.contains("step 1") || names.contains("step 3")) << rank;
+    for (const char* name :
+         {"h.0 forward", "embedding backward", "linear_forward 32x96", "AdamW", "all_gather(h.0)",
+          "reduce_scatter(h.1)", "all_reduce(gradient norm and loss)"}) {
+      EXPECT_TRUE(names.contains(name)) << rank << ": " << name;
+    }
+    EXPECT_GT(last, 0);
+  }
+}
+
+TEST(Instruments, ClocksOfOneHostAreOne) {
+  local::run(3, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    EXPECT_EQ(clock_shifts(communicator, *device), (std::vector<std::int64_t>{0, 0, 0}));
+  });
+}
+
+}  // namespace
+}  // namespace zero
