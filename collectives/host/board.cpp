@@ -18,12 +18,12 @@ namespace zero::host {
 namespace {
 
 constexpr std::int64_t kPerRank = 24;  // bytes of a table's entry per rank, in a notice's body
-constexpr long kSleepNanoseconds = 250'000'000;
 
 // Other processes wait on the same word, so none of this is private to one.
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value) {
-  const timespec longest{0, kSleepNanoseconds};
-  syscall(SYS_futex, &word, FUTEX_WAIT, value, &longest, nullptr, 0);
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value,
+                std::chrono::nanoseconds longest) {
+  const timespec time{0, longest.count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
 }
 
 void futex_wake_all(std::atomic<std::uint32_t>& word) {
@@ -66,11 +66,11 @@ void Board::arrive() {
   if (head_->sleepers.load(std::memory_order_relaxed) > 0 && all_came()) wake_all();
 }
 
-void Board::sleep() {
+void Board::sleep(std::chrono::nanoseconds longest) {
   head_->sleepers.fetch_add(1, std::memory_order_seq_cst);
   const std::uint32_t wakes = head_->wakes.load(std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!failed() && !all_came()) futex_wait(head_->wakes, wakes);
+  if (!failed() && !all_came()) futex_wait(head_->wakes, wakes, longest);
   head_->sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -61,8 +62,8 @@ class Board {
     while (absent_ < ranks_ && has_come(absent_)) ++absent_;
     return absent_ == ranks_;
   }
-  /// Sleeps until all have come, a rank has failed, or a quarter of a second has passed.
-  void sleep();
+  /// Sleeps until all have come, a rank has failed, or `longest` has passed; below a second.
+  void sleep(std::chrono::nanoseconds longest);
 
   /// Says that a rank failed and why; the first one to say so is kept. Wakes who sleeps.
   void fail(std::string_view why);

@@ -179,12 +179,19 @@ void Group::pass(const Offer& offer) {
   if (board_.failed()) throw_failure(offer);
   board_.arrive();
   const auto came = [this] { return board_.all_came(); };
-  if (patience_.outlasts(came)) return;
-  constexpr int kSleepsBetweenChecks = 4;  // a second; one that fails has time to say why
-  for (int sleeps = 1; !came(); ++sleeps) {
+  if (came() || patience_.outlasts(came, idle_)) return;
+  constexpr std::chrono::milliseconds kShortestNap{1};
+  constexpr std::chrono::milliseconds kLongestNap{250};
+  constexpr std::chrono::milliseconds kBetweenChecks{1000};  // one that fails can say why first
+  std::chrono::milliseconds unchecked{0};
+  for (auto nap = kShortestNap; !came(); nap = std::min(2 * nap, kLongestNap)) {
     if (board_.failed()) throw_failure(offer);
-    board_.sleep();
-    if (sleeps % kSleepsBetweenChecks == 0) check_peers(offer);
+    idle_();
+    board_.sleep(nap);
+    unchecked += nap;
+    if (unchecked < kBetweenChecks) continue;
+    check_peers(offer);
+    unchecked = {};
   }
 }
 

@@ -44,6 +44,10 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
+  /// `idle` is called now and then while this rank waits for others: for what must go on meanwhile,
+  /// such as messages that were sent by other means.
+  void set_idle(std::function<void()> idle) { idle_ = std::move(idle); }
+
   // As in Communicator, on memory of this process, at once.
   void all_gather(View mine, const Slices& full, std::string_view unit);
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, std::string_view unit);
@@ -118,6 +122,7 @@ class Group {
   Board board_;
   Seat seat_;
   Patience patience_;
+  std::function<void()> idle_ = [] {};
   std::int64_t half_;                   // bytes of half a staging area
   std::byte* staging_;                  // two halves, in the region
   std::vector<std::int64_t> stagings_;  // offsets, of all ranks

@@ -24,11 +24,11 @@ class Patience {
   /// For ranks with these usable_cores().
   explicit Patience(const std::vector<std::string>& cores);
 
-  /// Whether `done()` came true within this patience.
-  template <typename Done>
-  bool outlasts(Done done) const {
-    if (!own_core_) return yields(done, Nanoseconds{0});
-    return spins(done) || yields(done, kYielding);
+  /// Whether `done()` came true within this patience. Calls `idle()` beside yielding.
+  template <typename Done, typename Idle>
+  bool outlasts(Done done, Idle idle) const {
+    if (!own_core_) return yields(done, idle, Nanoseconds{0});
+    return spins(done) || yields(done, idle, kYielding);
   }
 
  private:
@@ -55,10 +55,11 @@ class Patience {
     return false;
   }
 
-  template <typename Done>
-  static bool yields(Done done, Nanoseconds longest) {
+  template <typename Done, typename Idle>
+  static bool yields(Done done, Idle idle, Nanoseconds longest) {
     const auto end = std::chrono::steady_clock::now() + longest;
     do {
+      idle();
       sched_yield();
       if (done()) return true;
     } while (std::chrono::steady_clock::now() < end);

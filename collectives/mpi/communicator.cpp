@@ -47,6 +47,13 @@ std::vector<std::string> exchange(MPI_Comm handle, int ranks, const std::string&
   return lines;
 }
 
+// MPI moves only while it is called: a rank that waits in shared memory may hold what another one
+// still has to get rid of inside a call of MPI.
+void progress(MPI_Comm handle) {
+  int found = 0;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, handle, &found, MPI_STATUS_IGNORE));
+}
+
 /// "all_gather(h.0)", cut where it is long, without a place on the heap.
 class Name {
  public:
@@ -91,6 +98,7 @@ void MpiCommunicator::share_memory(const Options& options) {
           memory_, reason, {rank(), size()},
           [this](const std::string& mine) { return exchange(ways_->link.handle(), size(), mine); });
       ways_->host = std::move(joined.group);
+      if (ways_->host) ways_->host->set_idle([handle = ways_->link.handle()] { progress(handle); });
       refusal = joined.refusal;
     }
   }
