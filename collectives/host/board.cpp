@@ -57,19 +57,18 @@ std::atomic<std::uint32_t>& Board::left_flag(int rank) const {
 }
 
 // Who sleeps is counted, then looks who has come; who comes says so, then looks whether anybody
-// sleeps, and the last of several sees that all have come. So nobody is left asleep.
+// sleeps, and the last of several sees that all have come: all these are in one total order
+// (sequentially consistent), so nobody is left asleep.
 void Board::arrive() {
   ++meeting_;
   absent_ = 0;
-  notice(rank_).came.store(meeting_, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (head_->sleepers.load(std::memory_order_relaxed) > 0 && all_came()) wake_all();
+  notice(rank_).came.store(meeting_, std::memory_order_seq_cst);
+  if (head_->sleepers.load(std::memory_order_seq_cst) > 0 && all_came()) wake_all();
 }
 
 void Board::sleep(std::chrono::nanoseconds longest) {
   head_->sleepers.fetch_add(1, std::memory_order_seq_cst);
   const std::uint32_t wakes = head_->wakes.load(std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!failed() && !all_came()) futex_wait(head_->wakes, wakes, longest);
   head_->sleepers.fetch_sub(1, std::memory_order_relaxed);
 }

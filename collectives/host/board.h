@@ -88,7 +88,7 @@ class Board {
   static std::int64_t notice_bytes_for(int ranks);
   // Meetings are numbered round and round.
   bool has_come(int rank) const {
-    const std::uint32_t came = notice(rank).came.load(std::memory_order_acquire);
+    const std::uint32_t came = notice(rank).came.load(std::memory_order_seq_cst);
     return static_cast<std::int32_t>(came - meeting_) >= 0;
   }
   void wake_all();

@@ -23,6 +23,7 @@ std::string_view name_of_op(int op) {
 // A Call as bytes that fit a notice's body; a long name is cut.
 void write(const Call& call, std::byte* to, std::int64_t room) {
   const auto put = [&](const void* data, std::size_t bytes) {
+    if (bytes == 0) return;  // an empty vector may have no data
     std::memcpy(to, data, bytes);
     to += bytes;
   };
@@ -39,6 +40,7 @@ void write(const Call& call, std::byte* to, std::int64_t room) {
 
 Call read(const std::byte* from) {
   const auto take = [&](void* data, std::size_t bytes) {
+    if (bytes == 0) return;
     std::memcpy(data, from, bytes);
     from += bytes;
   };
