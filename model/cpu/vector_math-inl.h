@@ -65,19 +65,20 @@ HWY_INLINE void for_lanes(D d, std::size_t count, const Body& body) {
 /// 2^x to about 2 ulp, for x <= 127; 0 below -126; NaN stays.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2(D d, hn::Vec<D> x) {
-  const hn::RebindToSigned<D> di;
-  const auto whole = hn::Round(x);
-  const auto f = hn::Sub(x, whole);  // [-0.5, 0.5]: a Chebyshev interpolant of degree 6
+  const hn::RebindToUnsigned<D> du;
+  // Added, it rounds to whole numbers and leaves them in the lowest bits, biased as exponents are.
+  const auto rounder = hn::Set(d, 0x1.8p23F + 127.0F);
+  const auto rounded = hn::Add(x, rounder);
+  const auto f = hn::Sub(x, hn::Sub(rounded, rounder));
+  // f in [-0.5, 0.5]: a Chebyshev interpolant of degree 6
   auto p = hn::MulAdd(hn::Set(d, 0.00015461444854736328F), f, hn::Set(d, 0.0013400427997112274F));
   p = hn::MulAdd(p, f, hn::Set(d, 0.009618056938052177F));
   p = hn::MulAdd(p, f, hn::Set(d, 0.05550327152013779F));
   p = hn::MulAdd(p, f, hn::Set(d, 0.24022650718688965F));
   p = hn::MulAdd(p, f, hn::Set(d, 0.6931471824645996F));
   p = hn::MulAdd(p, f, hn::Set(d, 1.0F));
-  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
-  const auto value = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
-  const auto tiny = hn::Lt(x, hn::Set(d, -126.0F));
-  return hn::IfThenElse(hn::Eq(x, x), hn::IfThenZeroElse(tiny, value), x);
+  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, rounded)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0F)), hn::Mul(p, power));
 }
 
 inline constexpr float kLog2E = 1.4426950408889634F;
