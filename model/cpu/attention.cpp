@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 
 #include "base/checked_math.h"
 #include "device/cpu/parallel.h"
@@ -16,13 +15,17 @@ namespace {
 
 constexpr std::int64_t kBlock = 128;     // rows of scores at a time: they stay in the second cache
 constexpr std::int64_t kAlignment = 64;  // bytes
+// What is left free after a row of scores: rows a power of two apart would share the first cache's
+// sets.
+constexpr std::int64_t kGap = 32;
 constexpr float kLog2E = 1.4426950408889634F;
 
-// The scratch of one thread. Byte pointers; q, k, v, dout: (sequence, head_width), dense, so that
-// oneDNN takes its fast paths.
+// Elements between rows of scores.
+std::int64_t score_stride(std::int64_t columns) { return round_up(columns, kGap) + kGap; }
+
+// The scratch of one thread.
 struct Workplace {
-  std::byte *q, *k, *v, *dout;
-  float *scores, *dprobabilities;       // (kBlock, sequence)
+  float *scores, *dprobabilities;       // (kBlock, score_stride(sequence))
   std::byte *probabilities, *dscores;   // the same in the compute dtype; in fp32 the same memory
   float* result;                        // (kBlock, head_width)
   float* dq;                            // (sequence, head_width)
@@ -42,17 +45,14 @@ std::int64_t lay_out(const AttentionShape& s, std::byte* base, Workplace& place)
   const auto floats = [&](std::int64_t count) { return reinterpret_cast<float*>(take(4 * count)); };
   const std::int64_t block = std::min(kBlock, s.sequence);
   const std::int64_t element = size_of(s.dtype);
-  for (std::byte** pack : {&place.q, &place.k, &place.v, &place.dout}) {
-    *pack = take(s.sequence * s.head_width * element);
-  }
-  place.scores = floats(block * s.sequence);
-  place.dprobabilities = floats(block * s.sequence);
+  place.scores = floats(block * score_stride(s.sequence));
+  place.dprobabilities = floats(block * score_stride(s.sequence));
   if (s.dtype == DType::fp32) {
     place.probabilities = reinterpret_cast<std::byte*>(place.scores);
     place.dscores = reinterpret_cast<std::byte*>(place.dprobabilities);
   } else {
-    place.probabilities = take(block * s.sequence * element);
-    place.dscores = take(block * s.sequence * element);
+    place.probabilities = take(block * score_stride(s.sequence) * element);
+    place.dscores = take(block * score_stride(s.sequence) * element);
   }
   place.result = floats(block * s.head_width);
   place.dq = floats(s.sequence * s.head_width);
@@ -66,21 +66,52 @@ std::int64_t lay_out(const AttentionShape& s, std::byte* base, Workplace& place)
   return at;
 }
 
-// (rows, head_width) times the transpose of (columns, head_width).
+// Elements between the rows of one head's q, k or v, and of its out.
+std::int64_t qkv_stride(const AttentionShape& s) { return s.qkv_width(); }
+std::int64_t out_stride(const AttentionShape& s) { return s.heads * s.head_width; }
+
+// (rows, head_width) times the transpose of (columns, head_width): q by k, k by q.
 ProductShape scores_shape(const AttentionShape& s, std::int64_t rows, std::int64_t columns) {
-  return {.m = rows, .n = columns, .k = s.head_width, .b = Placement::transposed, .in = s.dtype};
+  return {.m = rows,
+          .n = columns,
+          .k = s.head_width,
+          .b = Placement::transposed,
+          .in = s.dtype,
+          .lda = qkv_stride(s),
+          .ldb = qkv_stride(s),
+          .ldc = score_stride(columns)};
 }
 
-// (rows, inner) times (inner, head_width). Forward takes fp32, to divide by the sums before it
-// rounds.
-ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner, DType out) {
-  return {.m = rows, .n = s.head_width, .k = inner, .in = s.dtype, .out = out};
+// The same, v by dout.
+ProductShape dprobabilities_shape(const AttentionShape& s, std::int64_t rows,
+                                  std::int64_t columns) {
+  ProductShape shape = scores_shape(s, rows, columns);
+  shape.ldb = out_stride(s);
+  return shape;
 }
 
-// The same, added in fp32 to what earlier heads of the group left.
-ProductShape group_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner) {
-  ProductShape shape = mix_shape(s, rows, inner, DType::fp32);
-  shape.write = Write::add;
+// (rows, inner) times (inner, head_width), whose rows are `stride` apart, in fp32.
+ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner,
+                       std::int64_t stride) {
+  return {.m = rows,
+          .n = s.head_width,
+          .k = inner,
+          .in = s.dtype,
+          .lda = score_stride(inner),
+          .ldb = stride};
+}
+
+// The same where it ends up, in dqkv; where heads share keys and values added in fp32 to what
+// earlier heads of the group left.
+ProductShape gradient_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner,
+                            std::int64_t stride) {
+  ProductShape shape = mix_shape(s, rows, inner, stride);
+  if (s.key_heads() != s.heads) {
+    shape.write = Write::add;
+  } else {
+    shape.out = s.dtype;
+    shape.ldc = qkv_stride(s);
+  }
   return shape;
 }
 
@@ -91,7 +122,9 @@ ProductShape dq_shape(const AttentionShape& s, std::int64_t rows, std::int64_t q
           .k = rows,
           .a = Placement::transposed,
           .in = s.dtype,
-          .write = Write::add};
+          .write = Write::add,
+          .lda = score_stride(queries),
+          .ldb = qkv_stride(s)};
 }
 
 // One query head of one sequence, and the key head it reads, inside the (batch * sequence,
@@ -121,23 +154,6 @@ struct Head {
     return static_cast<float*>(view.data()) +
            (sequence_index * shape.heads + head) * shape.sequence;
   }
-  void pack(const RowBlock& from, std::byte* to) const {
-    const std::int64_t bytes = shape.head_width * size_of(shape.dtype);
-    const std::int64_t stride = from.stride * size_of(shape.dtype);
-    const auto* rows = static_cast<const std::byte*>(from.data);
-    for (std::int64_t row = 0; row < shape.sequence; ++row) {
-      std::memcpy(to + row * bytes, rows + row * stride, static_cast<std::size_t>(bytes));
-    }
-  }
-  void unpack(const void* from, std::int64_t count, const RowBlock& to) const {
-    const std::int64_t bytes = shape.head_width * size_of(shape.dtype);
-    const std::int64_t stride = to.stride * size_of(shape.dtype);
-    const auto* rows = static_cast<const std::byte*>(from);
-    auto* out = static_cast<std::byte*>(to.data);
-    for (std::int64_t row = 0; row < count; ++row) {
-      std::memcpy(out + row * stride, rows + row * bytes, static_cast<std::size_t>(bytes));
-    }
-  }
 
  private:
   RowBlock block(const View& view, std::int64_t element, std::int64_t stride) const {
@@ -149,30 +165,29 @@ struct Head {
 void forward_head(const Head& head, const Attention::Operands& o, Products& products,
                   const Workplace& place) {
   const AttentionShape& s = head.shape;
-  const std::int64_t row_bytes = s.head_width * size_of(s.dtype);
-  head.pack(head.of_qkv(o.qkv, 0, 0), place.q);
-  head.pack(head.of_qkv(o.qkv, 1, 0), place.k);
-  head.pack(head.of_qkv(o.qkv, 2, 0), place.v);
   for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
     const std::int64_t rows = std::min(kBlock, s.sequence - first);
     const std::int64_t keys = first + rows;
     products.get(scores_shape(s, rows, keys))
-        .run({.a = place.q + first * row_bytes,
-              .b = place.k,
+        .run({.a = head.of_qkv(o.qkv, 0, first).data,
+              .b = head.of_qkv(o.qkv, 1, 0).data,
               .c = place.scores,
               .scratch = place.products});
     softmax_block({.first = first,
                    .rows = rows,
                    .keys = keys,
+                   .stride = score_stride(keys),
                    .scale = 1.0F / std::sqrt(static_cast<float>(s.head_width)),
                    .scores = place.scores,
                    .powers = place.probabilities,
                    .dtype = s.dtype,
                    .log_sums = head.of_log_sums(o.log_sums) + first,
                    .inverse_sums = place.inverse});
-    products.get(mix_shape(s, rows, keys, DType::fp32))
-        .run(
-            {.a = place.probabilities, .b = place.v, .c = place.result, .scratch = place.products});
+    products.get(mix_shape(s, rows, keys, qkv_stride(s)))
+        .run({.a = place.probabilities,
+              .b = head.of_qkv(o.qkv, 2, 0).data,
+              .c = place.result,
+              .scratch = place.products});
     store_rows(place.result, rows, s.head_width, place.inverse, head.of_out(o.out, first));
   }
 }
@@ -181,20 +196,20 @@ void forward_head(const Head& head, const Attention::Operands& o, Products& prod
 void backward_block(const Head& head, const Attention::Operands& o, Products& products,
                     const Workplace& place, std::int64_t first) {
   const AttentionShape& s = head.shape;
-  const std::int64_t row_bytes = s.head_width * size_of(s.dtype);
   const std::int64_t rows = std::min(kBlock, s.sequence - first);
   const std::int64_t queries = s.sequence - first;
-  const std::int64_t at = first * row_bytes;
-  Product& scores = products.get(scores_shape(s, rows, queries));
-  Product& mix = products.get(mix_shape(s, rows, queries, s.dtype));
-  scores.run({.a = place.k + at, .b = place.q + at, .c = place.scores, .scratch = place.products});
-  scores.run({.a = place.v + at,
-              .b = place.dout + at,
-              .c = place.dprobabilities,
-              .scratch = place.products});
+  const void* const q = head.of_qkv(o.qkv, 0, first).data;
+  const void* const k = head.of_qkv(o.qkv, 1, first).data;
+  const void* const v = head.of_qkv(o.qkv, 2, first).data;
+  const void* const dout = head.of_out(o.dout, first).data;
+  products.get(scores_shape(s, rows, queries))
+      .run({.a = k, .b = q, .c = place.scores, .scratch = place.products});
+  products.get(dprobabilities_shape(s, rows, queries))
+      .run({.a = v, .b = dout, .c = place.dprobabilities, .scratch = place.products});
   gradient_block({.first = first,
                   .rows = rows,
                   .queries = queries,
+                  .stride = score_stride(queries),
                   .scale = 1.0F / std::sqrt(static_cast<float>(s.head_width)),
                   .scores = place.scores,
                   .dprobabilities = place.dprobabilities,
@@ -203,31 +218,25 @@ void backward_block(const Head& head, const Attention::Operands& o, Products& pr
                   .probabilities = place.probabilities,
                   .dscores = place.dscores,
                   .dtype = s.dtype});
-  const auto mixed = [&](const std::byte* a, const std::byte* b, float* sums, std::int64_t part) {
-    if (head.group() > 1) {
-      products.get(group_shape(s, rows, queries))
-          .run({.a = a, .b = b, .c = sums + first * s.head_width, .scratch = place.products});
-      return;
-    }
-    mix.run({.a = a, .b = b, .c = place.result, .scratch = place.products});
-    head.unpack(place.result, rows, head.of_qkv(o.dqkv, part, first));
-  };
-  mixed(place.probabilities, place.dout + at, place.dv, 2);
-  mixed(place.dscores, place.q + at, place.dk, 1);
-  products.get(dq_shape(s, rows, queries))
-      .run({.a = place.dscores,
-            .b = place.k + at,
-            .c = place.dq + first * s.head_width,
+  const bool shared = head.group() > 1;
+  const std::int64_t at = first * s.head_width;
+  products.get(gradient_shape(s, rows, queries, out_stride(s)))
+      .run({.a = place.probabilities,
+            .b = dout,
+            .c = shared ? static_cast<void*>(place.dv + at) : head.of_qkv(o.dqkv, 2, first).data,
             .scratch = place.products});
+  products.get(gradient_shape(s, rows, queries, qkv_stride(s)))
+      .run({.a = place.dscores,
+            .b = q,
+            .c = shared ? static_cast<void*>(place.dk + at) : head.of_qkv(o.dqkv, 1, first).data,
+            .scratch = place.products});
+  products.get(dq_shape(s, rows, queries))
+      .run({.a = place.dscores, .b = k, .c = place.dq + at, .scratch = place.products});
 }
 
 void backward_head(const Head& head, const Attention::Operands& o, Products& products,
                    const Workplace& place) {
   const AttentionShape& s = head.shape;
-  head.pack(head.of_qkv(o.qkv, 0, 0), place.q);
-  head.pack(head.of_qkv(o.qkv, 1, 0), place.k);
-  head.pack(head.of_qkv(o.qkv, 2, 0), place.v);
-  head.pack(head.of_out(o.dout, 0), place.dout);
   row_dots(head.of_out(o.dout, 0), head.of_out(o.out, 0), s.sequence, s.head_width, place.deltas);
   const float* log_sums = head.of_log_sums(o.log_sums);
   for (std::int64_t row = 0; row < s.sequence; ++row) {
@@ -262,12 +271,14 @@ void Attention::prepare(const AttentionShape& s) {
   for (const auto& products : products_) {
     for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
       const std::int64_t rows = std::min(kBlock, s.sequence - first);
+      const std::int64_t queries = s.sequence - first;
       products->get(scores_shape(s, rows, first + rows));
-      products->get(mix_shape(s, rows, first + rows, DType::fp32));
-      products->get(scores_shape(s, rows, s.sequence - first));
-      products->get(mix_shape(s, rows, s.sequence - first, s.dtype));
-      products->get(dq_shape(s, rows, s.sequence - first));
-      if (s.key_heads() != s.heads) products->get(group_shape(s, rows, s.sequence - first));
+      products->get(mix_shape(s, rows, first + rows, qkv_stride(s)));
+      products->get(scores_shape(s, rows, queries));
+      products->get(dprobabilities_shape(s, rows, queries));
+      products->get(gradient_shape(s, rows, queries, out_stride(s)));
+      products->get(gradient_shape(s, rows, queries, qkv_stride(s)));
+      products->get(dq_shape(s, rows, queries));
     }
   }
 }

@@ -17,22 +17,52 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
+/// A whole vector, of which the first `count` lanes matter.
+struct CountedLanes {
+  std::size_t count;
+};
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> load(D d, const T* from, CountedLanes) {
+  return load_floats(d, from);
+}
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> store(D d, hn::Vec<D> value, T* to, CountedLanes) {
+  return store_rounded(d, value, to);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> value, hn::Vec<D> other, CountedLanes lanes) {
+  return only(d, value, other, SomeLanes{lanes.count});
+}
+/// for_lanes() over [0, count) of a row of `room` elements: where there is room, the rest is
+/// CountedLanes.
+template <class D, class Body>
+HWY_INLINE void for_lanes_with_room(D d, std::size_t count, std::size_t room, const Body& body) {
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t rest = count % lanes;
+  const std::size_t whole = count - rest;
+  if (rest == 0 || whole + lanes > room) return for_lanes(d, count, body);
+  for (std::size_t i = 0; i < whole; i += lanes) body(i, AllLanes{});
+  body(whole, CountedLanes{rest});
+}
+
 template <typename T>
 void softmax_rows(const SoftmaxBlock& b) {
   const hn::ScalableTag<float> d;
   const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   const float scale = b.scale * kLog2E;
   for (std::int64_t row = 0; row < b.rows; ++row) {
-    const float* scores = b.scores + row * b.keys;
-    T* powers = static_cast<T*>(b.powers) + row * b.keys;
+    const float* scores = b.scores + row * b.stride;
+    T* powers = static_cast<T*>(b.powers) + row * b.stride;
     const std::int64_t seen = std::min(b.keys, b.first + row + 1);
+    const auto count = static_cast<std::size_t>(seen);
+    const auto room = static_cast<std::size_t>(b.keys);
     auto largest = lowest;
-    for_lanes(d, static_cast<std::size_t>(seen), [&](std::size_t i, auto lanes) HWY_ATTR {
+    for_lanes_with_room(d, count, room, [&](std::size_t i, auto lanes) HWY_ATTR {
       largest = hn::Max(largest, only(d, load(d, scores + i, lanes), lowest, lanes));
     });
     const float shift = hn::GetLane(hn::MaxOfLanes(d, largest)) * scale;
     auto sums = hn::Zero(d);
-    for_lanes(d, static_cast<std::size_t>(seen), [&](std::size_t i, auto lanes) HWY_ATTR {
+    for_lanes_with_room(d, count, room, [&](std::size_t i, auto lanes) HWY_ATTR {
       const auto x = hn::MulSub(load(d, scores + i, lanes), hn::Set(d, scale), hn::Set(d, shift));
       const auto power = exp2(d, x);
       sums = hn::Add(sums, only(d, power, hn::Zero(d), lanes));
@@ -53,12 +83,12 @@ void gradient_rows(const GradientBlock& b) {
   const auto scale = hn::Set(d, b.scale);
   for (std::int64_t row = 0; row < b.rows; ++row) {
     const std::int64_t start = row / lanes_count * lanes_count;  // queries before `row` are masked
-    const float* scores = b.scores + row * b.queries + start;
-    const float* dprobabilities = b.dprobabilities + row * b.queries + start;
+    const float* scores = b.scores + row * b.stride + start;
+    const float* dprobabilities = b.dprobabilities + row * b.stride + start;
     const float* log2_sums = b.log2_sums + b.first + start;
     const float* deltas = b.deltas + b.first + start;
-    T* probabilities = static_cast<T*>(b.probabilities) + row * b.queries;
-    T* dscores = static_cast<T*>(b.dscores) + row * b.queries;
+    T* probabilities = static_cast<T*>(b.probabilities) + row * b.stride;
+    T* dscores = static_cast<T*>(b.dscores) + row * b.stride;
     for_lanes(d, static_cast<std::size_t>(b.queries - start),
               [&](std::size_t i, auto lanes) HWY_ATTR {
                 const auto x =

@@ -8,13 +8,14 @@
 
 namespace zero::cpu {
 
-/// Scores of query rows [first, first + rows) against keys [0, keys): fp32, dense. Key j counts for
+/// Scores of query rows [first, first + rows) against keys [0, keys), in fp32. Key j counts for
 /// query i where j <= i.
 struct SoftmaxBlock {
   std::int64_t first = 0;
   std::int64_t rows = 0;
   std::int64_t keys = 0;
-  float scale = 1;  ///< multiplies the scores
+  std::int64_t stride = 0;  ///< elements between rows, of scores and of powers
+  float scale = 1;          ///< multiplies the scores
   const float* scores = nullptr;
   void* powers = nullptr;  ///< exp(score - row's largest), 0 where masked; may be `scores` in fp32
   DType dtype = DType::fp32;      ///< of powers
@@ -28,6 +29,7 @@ struct GradientBlock {
   std::int64_t first = 0;
   std::int64_t rows = 0;
   std::int64_t queries = 0;
+  std::int64_t stride = 0;  ///< elements between rows, of all four
   float scale = 1;
   const float* scores = nullptr;
   const float* dprobabilities = nullptr;

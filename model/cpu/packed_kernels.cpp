@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kTileRows = 16;
 constexpr std::int64_t kTileBytes = 1024;
-constexpr std::int64_t kTileFloats = kTileBytes / 4;
 constexpr std::int64_t kTileStride = 64;
 
 // Compilers do not see what tile instructions read.
@@ -188,16 +187,18 @@ void store_tiles(const float* result, const Destination<T>& to) {
   Halves bias{_mm512_setzero_ps(), _mm512_setzero_ps()};
   if (to.bias != nullptr) bias = load_row(mask, to.bias);
   for (std::int64_t row = 0; row < to.rows; ++row) {
-    // The lower tiles follow the upper two.
-    const float* from = result + row * kTileRows + row / kTileRows * kTileFloats;
+    const float* from = result + row * kBlock;
     T* place = to.data + row * to.stride;
-    Halves value = add({_mm512_load_ps(from), _mm512_load_ps(from + kTileFloats)}, bias);
+    Halves value = add({_mm512_load_ps(from), _mm512_load_ps(from + kTileRows)}, bias);
     if (to.mode == Destination<T>::Mode::add) value = add(value, load_row(mask, place));
     store_row(mask, value, place);
   }
 }
 
 void multiply_tiles(const StripProduct& p) {
+  float* const upper_result = p.result;
+  float* const lower_result = p.result + kTileRows * p.result_stride;
+  const std::int64_t result_bytes = p.result_stride * 4;
   settle_memory();
   if (p.start == StripProduct::Start::zero) {
     _tile_zero(0);
@@ -205,10 +206,10 @@ void multiply_tiles(const StripProduct& p) {
     _tile_zero(2);
     _tile_zero(3);
   } else {
-    _tile_loadd(0, p.result, kTileStride);
-    _tile_loadd(1, p.result + kTileFloats, kTileStride);
-    _tile_loadd(2, p.result + 2 * kTileFloats, kTileStride);
-    _tile_loadd(3, p.result + 3 * kTileFloats, kTileStride);
+    _tile_loadd(0, upper_result, result_bytes);
+    _tile_loadd(1, upper_result + kTileRows, result_bytes);
+    _tile_loadd(2, lower_result, result_bytes);
+    _tile_loadd(3, lower_result + kTileRows, result_bytes);
   }
   const std::byte* upper = p.left.upper;
   const std::byte* lower = p.left.lower;
@@ -226,10 +227,10 @@ void multiply_tiles(const StripProduct& p) {
     lower += p.left.step_bytes;
     right += kBlockBytes;
   }
-  _tile_stored(0, p.result, kTileStride);
-  _tile_stored(1, p.result + kTileFloats, kTileStride);
-  _tile_stored(2, p.result + 2 * kTileFloats, kTileStride);
-  _tile_stored(3, p.result + 3 * kTileFloats, kTileStride);
+  _tile_stored(0, upper_result, result_bytes);
+  _tile_stored(1, upper_result + kTileRows, result_bytes);
+  _tile_stored(2, lower_result, result_bytes);
+  _tile_stored(3, lower_result + kTileRows, result_bytes);
   settle_memory();
 }
 
@@ -240,15 +241,15 @@ __m512bh broadcast_pair(const std::byte* from) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(*reinterpret_cast<const Unaligned*>(from)));
 }
 
-// kRegisterRows rows from `left` on; result: of their first row, in the left one of two tiles.
+// kRegisterRows rows from `left` on; result: of the first of them.
 void multiply_rows(const StripProduct& p, const std::byte* left, float* result) {
   Halves sums[kRegisterRows];
   const bool zero = p.start == StripProduct::Start::zero;
 #pragma GCC unroll 8
   for (int i = 0; i < kRegisterRows; ++i) {
-    const float* from = result + i * kTileRows;
+    const float* from = result + i * p.result_stride;
     sums[i].first = zero ? _mm512_setzero_ps() : _mm512_load_ps(from);
-    sums[i].second = zero ? _mm512_setzero_ps() : _mm512_load_ps(from + kTileFloats);
+    sums[i].second = zero ? _mm512_setzero_ps() : _mm512_load_ps(from + kTileRows);
   }
   const std::byte* right = p.right;
   for (std::int64_t step = 0; step < p.steps; ++step) {
@@ -268,16 +269,17 @@ void multiply_rows(const StripProduct& p, const std::byte* left, float* result) 
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kRegisterRows; ++i) {
-    _mm512_store_ps(result + i * kTileRows, sums[i].first);
-    _mm512_store_ps(result + i * kTileRows + kTileFloats, sums[i].second);
+    float* to = result + i * p.result_stride;
+    _mm512_store_ps(to, sums[i].first);
+    _mm512_store_ps(to + kTileRows, sums[i].second);
   }
 }
 
 void multiply_pairs(const StripProduct& p) {
   for (int row = 0; row < kTileRows; row += kRegisterRows) {
-    float* result = p.result + row * kTileRows;
+    float* result = p.result + row * p.result_stride;
     multiply_rows(p, p.left.upper + row * p.left.row_bytes, result);
-    multiply_rows(p, p.left.lower + row * p.left.row_bytes, result + 2 * kTileFloats);
+    multiply_rows(p, p.left.lower + row * p.left.row_bytes, result + kTileRows * p.result_stride);
   }
 }
 

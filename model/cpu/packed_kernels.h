@@ -11,7 +11,7 @@ namespace zero::cpu::packed {
 
 /// The kernels of bf16 products on packed operands. Operands are cut into squares of kBlock x
 /// kBlock elements, two tiles of 16 x 64 bytes each, in which pairs of neighbours in depth lie
-/// together; a result's square is four tiles of fp32. For processors with AVX-512 and its bf16
+/// together; a result's square is rows of fp32. For processors with AVX-512 and its bf16
 /// products only.
 inline constexpr std::int64_t kBlock = 32;
 inline constexpr std::int64_t kBlockBytes = kBlock * kBlock * 2;
@@ -54,14 +54,15 @@ struct LeftStrip {
 struct StripProduct {
   enum class Start : std::uint8_t { zero, result };
   LeftStrip left;
-  const std::byte* right = nullptr;  ///< packed squares, one after another
-  std::int64_t steps = 0;            ///< squares of depth
-  float* result = nullptr;           ///< kResultFloats, four tiles, row of tiles by row of tiles
-  Start start = Start::zero;         ///< what the sums are added to
+  const std::byte* right = nullptr;     ///< packed squares, one after another
+  std::int64_t steps = 0;               ///< squares of depth
+  float* result = nullptr;              ///< of 32 x 32, aligned to 64
+  std::int64_t result_stride = kBlock;  ///< elements between its rows
+  Start start = Start::zero;            ///< what the sums are added to
 };
 void multiply(Unit unit, const StripProduct& product);
 
-/// Where a result's square goes, rounded to nearest if T is bf16.
+/// Where a square that multiply() left dense goes, rounded to nearest if T is bf16.
 template <typename T>
 struct Destination {
   enum class Mode : std::uint8_t { overwrite, add };

@@ -103,7 +103,9 @@ class PackedProduct final : public Product {
         rows_(Cut::even(shape.m, kMaxRows)),
         columns_(Cut::even(shape.n, kMaxColumns)),
         depth_(Cut::even(shape.k, has_panel() ? kMaxPanelDepth : kMaxDepth)) {
-    while (rows_.parts() * columns_.parts() < kPiecesPerThread * threads) {
+    // One thread alone takes what the caches hold: each cut would pack an operand once more.
+    const std::int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
+    while (rows_.parts() * columns_.parts() < wanted) {
       Cut& longer = rows_.part >= columns_.part ? rows_ : columns_;
       if (longer.part <= kBlock) break;
       longer = Cut::even(longer.count, longer.part / 2);
@@ -175,14 +177,18 @@ class PackedProduct final : public Product {
     const bool last = piece.part + 1 == depth_.parts();
     const std::int64_t steps = blocks(depth_.at(piece.part).count);
     const std::int64_t across = blocks(piece.columns.count);
+    const Range rows = piece.rows.block(i);
     for (std::int64_t j = 0; j < across; ++j) {
-      float* result = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
+      const Range columns = piece.columns.block(j);
+      float* in_place = first && last ? whole_square(o, rows, columns) : nullptr;
+      float* aside = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
       packed::multiply(unit_, {.left = left,
                                .right = place.slab + j * steps * kBlockBytes,
                                .steps = steps,
-                               .result = result,
+                               .result = in_place != nullptr ? in_place : aside,
+                               .result_stride = in_place != nullptr ? stride() : kBlock,
                                .start = first ? Start::zero : Start::result});
-      if (last) store(o, result, piece.rows.block(i), piece.columns.block(j));
+      if (last && in_place == nullptr) store(o, aside, rows, columns);
     }
   }
 
@@ -205,6 +211,19 @@ class PackedProduct final : public Product {
     return from_panel(place, 0);
   }
 
+  std::int64_t stride() const { return shape_.ldc == 0 ? shape_.n : shape_.ldc; }
+
+  // Where a square of the result can be left as tiles leave it; none where there is more to do.
+  float* whole_square(const Operands& o, Range rows, Range columns) const {
+    if (shape_.out != DType::fp32 || shape_.write == Write::add ||
+        shape_.bias != ProductShape::Bias::none || rows.count < kBlock || columns.count < kBlock ||
+        stride() * 4 % kAlignment != 0) {
+      return nullptr;
+    }
+    float* first = static_cast<float*>(o.c) + rows.begin * stride() + columns.begin;
+    return reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0 ? first : nullptr;
+  }
+
   void store(const Operands& o, const float* result, Range rows, Range columns) const {
     if (shape_.out == DType::bf16) {
       packed::store(result, destination<bfloat16>(o, rows, columns));
@@ -216,10 +235,9 @@ class PackedProduct final : public Product {
   template <typename T>
   packed::Destination<T> destination(const Operands& o, Range rows, Range columns) const {
     using Mode = typename packed::Destination<T>::Mode;
-    const std::int64_t stride = shape_.ldc == 0 ? shape_.n : shape_.ldc;
     const auto* bias = static_cast<const bfloat16*>(o.bias);
-    return {.data = static_cast<T*>(o.c) + rows.begin * stride + columns.begin,
-            .stride = stride,
+    return {.data = static_cast<T*>(o.c) + rows.begin * stride() + columns.begin,
+            .stride = stride(),
             .rows = rows.count,
             .columns = columns.count,
             .bias = shape_.bias == ProductShape::Bias::none ? nullptr : bias + columns.begin,
