@@ -20,6 +20,8 @@ constexpr std::int64_t kAlignment = 64;  // bytes
 constexpr std::int64_t kGap = 32;
 constexpr float kLog2E = 1.4426950408889634F;
 
+using Triangle = ProductShape::Triangle;
+
 // Elements between rows of scores.
 std::int64_t score_stride(std::int64_t columns) { return round_up(columns, kGap) + kGap; }
 
@@ -70,13 +72,16 @@ std::int64_t lay_out(const AttentionShape& s, std::byte* base, Workplace& place)
 std::int64_t qkv_stride(const AttentionShape& s) { return s.qkv_width(); }
 std::int64_t out_stride(const AttentionShape& s) { return s.heads * s.head_width; }
 
-// (rows, head_width) times the transpose of (columns, head_width): q by k, k by q.
-ProductShape scores_shape(const AttentionShape& s, std::int64_t rows, std::int64_t columns) {
+// (rows, head_width) times the transpose of (columns, head_width): q by k (the lower triangle
+// matters), k by q (the upper one).
+ProductShape scores_shape(const AttentionShape& s, std::int64_t rows, std::int64_t columns,
+                          Triangle triangle) {
   return {.m = rows,
           .n = columns,
           .k = s.head_width,
           .b = Placement::transposed,
           .in = s.dtype,
+          .triangle = triangle,
           .lda = qkv_stride(s),
           .ldb = qkv_stride(s),
           .ldc = score_stride(columns)};
@@ -85,7 +90,7 @@ ProductShape scores_shape(const AttentionShape& s, std::int64_t rows, std::int64
 // The same, v by dout.
 ProductShape dprobabilities_shape(const AttentionShape& s, std::int64_t rows,
                                   std::int64_t columns) {
-  ProductShape shape = scores_shape(s, rows, columns);
+  ProductShape shape = scores_shape(s, rows, columns, Triangle::c_upper);
   shape.ldb = out_stride(s);
   return shape;
 }
@@ -97,6 +102,7 @@ ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t 
           .n = s.head_width,
           .k = inner,
           .in = s.dtype,
+          .triangle = Triangle::a_lower,
           .lda = score_stride(inner),
           .ldb = stride};
 }
@@ -106,6 +112,7 @@ ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t 
 ProductShape gradient_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner,
                             std::int64_t stride) {
   ProductShape shape = mix_shape(s, rows, inner, stride);
+  shape.triangle = Triangle::a_upper;
   if (s.key_heads() != s.heads) {
     shape.write = Write::add;
   } else {
@@ -123,6 +130,7 @@ ProductShape dq_shape(const AttentionShape& s, std::int64_t rows, std::int64_t q
           .a = Placement::transposed,
           .in = s.dtype,
           .write = Write::add,
+          .triangle = Triangle::a_lower,
           .lda = score_stride(queries),
           .ldb = qkv_stride(s)};
 }
@@ -168,7 +176,7 @@ void forward_head(const Head& head, const Attention::Operands& o, Products& prod
   for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
     const std::int64_t rows = std::min(kBlock, s.sequence - first);
     const std::int64_t keys = first + rows;
-    products.get(scores_shape(s, rows, keys))
+    products.get(scores_shape(s, rows, keys, Triangle::c_lower))
         .run({.a = head.of_qkv(o.qkv, 0, first).data,
               .b = head.of_qkv(o.qkv, 1, 0).data,
               .c = place.scores,
@@ -202,7 +210,7 @@ void backward_block(const Head& head, const Attention::Operands& o, Products& pr
   const void* const k = head.of_qkv(o.qkv, 1, first).data;
   const void* const v = head.of_qkv(o.qkv, 2, first).data;
   const void* const dout = head.of_out(o.dout, first).data;
-  products.get(scores_shape(s, rows, queries))
+  products.get(scores_shape(s, rows, queries, Triangle::c_upper))
       .run({.a = k, .b = q, .c = place.scores, .scratch = place.products});
   products.get(dprobabilities_shape(s, rows, queries))
       .run({.a = v, .b = dout, .c = place.dprobabilities, .scratch = place.products});
@@ -272,9 +280,9 @@ void Attention::prepare(const AttentionShape& s) {
     for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
       const std::int64_t rows = std::min(kBlock, s.sequence - first);
       const std::int64_t queries = s.sequence - first;
-      products->get(scores_shape(s, rows, first + rows));
+      products->get(scores_shape(s, rows, first + rows, Triangle::c_lower));
       products->get(mix_shape(s, rows, first + rows, qkv_stride(s)));
-      products->get(scores_shape(s, rows, queries));
+      products->get(scores_shape(s, rows, queries, Triangle::c_upper));
       products->get(dprobabilities_shape(s, rows, queries));
       products->get(gradient_shape(s, rows, queries, out_stride(s)));
       products->get(gradient_shape(s, rows, queries, qkv_stride(s)));

@@ -38,6 +38,12 @@ struct Range {
   }
 };
 
+/// Neighbouring squares, counted from where a piece begins.
+struct Squares {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
 /// [0, count) in even parts of whole blocks.
 struct Cut {
   std::int64_t count = 0;
@@ -178,13 +184,15 @@ class PackedProduct final : public Product {
     const std::int64_t steps = blocks(depth_.at(piece.part).count);
     const std::int64_t across = blocks(piece.columns.count);
     const Range rows = piece.rows.block(i);
-    for (std::int64_t j = 0; j < across; ++j) {
+    const Squares wanted = wanted_columns(rows.begin, piece.columns);
+    const Squares filled = filled_depth(rows.begin, depth_.at(piece.part));
+    for (std::int64_t j = wanted.begin; j < wanted.end; ++j) {
       const Range columns = piece.columns.block(j);
       float* in_place = first && last ? whole_square(o, rows, columns) : nullptr;
       float* aside = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
-      packed::multiply(unit_, {.left = left,
-                               .right = place.slab + j * steps * kBlockBytes,
-                               .steps = steps,
+      packed::multiply(unit_, {.left = from_step(left, filled.begin),
+                               .right = place.slab + (j * steps + filled.begin) * kBlockBytes,
+                               .steps = filled.end - filled.begin,
                                .result = in_place != nullptr ? in_place : aside,
                                .result_stride = in_place != nullptr ? stride() : kBlock,
                                .start = first ? Start::zero : Start::result});
@@ -192,6 +200,34 @@ class PackedProduct final : public Product {
     }
   }
 
+  // Of the squares of `range`, those that matter to rows `row` to `row` + kBlock of a triangle.
+  static Squares above(std::int64_t row, const Range& range) {
+    const std::int64_t all = blocks(range.count);
+    return {std::clamp((row - range.begin) / kBlock, std::int64_t{0}, all), all};
+  }
+  static Squares below(std::int64_t row, std::int64_t shift, const Range& range) {
+    const std::int64_t columns = row + kBlock + std::max(shift, std::int64_t{0}) - range.begin;
+    return {0, std::clamp(div_ceil(std::max(columns, std::int64_t{0}), kBlock), std::int64_t{0},
+                          blocks(range.count))};
+  }
+  Squares wanted_columns(std::int64_t row, const Range& columns) const {
+    using Triangle = ProductShape::Triangle;
+    if (shape_.triangle == Triangle::c_upper) return above(row, columns);
+    if (shape_.triangle == Triangle::c_lower) return below(row, shape_.n - shape_.m, columns);
+    return {0, blocks(columns.count)};
+  }
+  Squares filled_depth(std::int64_t row, const Range& depth) const {
+    using Triangle = ProductShape::Triangle;
+    if (shape_.triangle == Triangle::a_upper) return above(row, depth);
+    if (shape_.triangle == Triangle::a_lower) return below(row, shape_.k - shape_.m, depth);
+    return {0, blocks(depth.count)};
+  }
+
+  static packed::LeftStrip from_step(packed::LeftStrip left, std::int64_t step) {
+    left.upper += step * left.step_bytes;
+    left.lower += step * left.step_bytes;
+    return left;
+  }
   static packed::LeftStrip from_panel(const Workplace& place, std::int64_t squares) {
     const std::byte* tiles = place.panel + squares * kBlockBytes;
     return {tiles, tiles + kBlockBytes / 2, kBlock * 2, kBlockBytes};

@@ -27,6 +27,11 @@ struct ProductShape {
   DType out = DType::fp32;  ///< of C
   Write write = Write::overwrite;
   enum class Bias : std::uint8_t { none, row } bias = Bias::none;
+  /// What need not be computed. Row i wants of C, or has in A what is not zero, only the columns up
+  /// to i (up to i + columns - m where there are more of them than rows): lower; from i on: upper.
+  /// The rest of C is then undefined; of A it must be zero.
+  enum class Triangle : std::uint8_t { none, c_lower, c_upper, a_lower, a_upper };
+  Triangle triangle = Triangle::none;
   std::int64_t lda = 0;
   std::int64_t ldb = 0;
   std::int64_t ldc = 0;

@@ -10,7 +10,8 @@ struct AttentionCase {
   DType dtype;
 };
 
-// Sequences around the block of 128 rows, head widths that are no multiple of a vector.
+// Sequences around the block of 128 rows and past a product's depth of 768, head widths that are no
+// multiple of a vector.
 std::vector<AttentionCase> attention_cases() {
   std::vector<AttentionCase> cases;
   for (const DType dtype : {DType::fp32, DType::bf16}) {
@@ -22,7 +23,8 @@ std::vector<AttentionCase> attention_cases() {
                                               {2, 5, 6, 4, 2},
                                               {1, 150, 4, 8, 1},
                                               {2, 130, 4, 16, 2},
-                                              {1, 300, 1, 20}}) {
+                                              {1, 300, 1, 20},
+                                              {1, 800, 1, 4}}) {
       cases.push_back({shape, dtype});
     }
   }
