@@ -37,7 +37,7 @@ class Peer {
 class Memory {
  public:
   /// Bytes of peers' pages that stay mapped at most, beyond the one read that is under way.
-  static constexpr std::int64_t kResident = std::int64_t{16} << 20;
+  static constexpr std::int64_t kResident = std::int64_t{4} << 20;
 
   /// For `ranks` processes on this host. Throws zero::Error with the system's reason.
   explicit Memory(int ranks);
