@@ -146,7 +146,7 @@ void write_trace(Communicator& communicator, Device& device, const RankTrace& tr
   for (int from = 0; from < communicator.size(); ++from) {
     std::string text =
         from == rank
-            ? std::move(mine)
+            ? std::exchange(mine, {})
             : std::string(static_cast<std::size_t>(sizes[static_cast<std::size_t>(from)]), ' ');
     const View bytes = View::of(
         std::span<std::uint8_t>(reinterpret_cast<std::uint8_t*>(text.data()), text.size()));
