@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <type_traits>
 
 namespace zero {
@@ -86,6 +87,12 @@ void combine(ReduceOp op, std::span<const View> inputs, View destination) {
     default:
       fail("cannot combine {} values; expected fp32, fp64, i32 or i64",
            name_of(destination.dtype()));
+  }
+}
+
+void copy(View from, View to) {
+  if (!to.empty() && from.data() != to.data()) {
+    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.bytes()));
   }
 }
 

@@ -14,4 +14,7 @@ namespace zero {
 /// at once.
 void combine(ReduceOp op, std::span<const View> inputs, View destination);
 
+/// to = from, unless they are the same memory. As many bytes each. On the host, at once.
+void copy(View from, View to);
+
 }  // namespace zero

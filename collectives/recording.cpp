@@ -19,7 +19,7 @@ TrafficCounter TrafficCounter::since(const TrafficCounter& earlier) const {
 }
 
 RecordingCommunicator::RecordingCommunicator(Communicator& inner, Keep keep)
-    : inner_(inner), keep_(keep) {}
+    : CommunicatorDecorator(inner), keep_(keep) {}
 
 void RecordingCommunicator::clear() {
   records_.clear();
@@ -47,10 +47,6 @@ void RecordingCommunicator::do_reduce_scatter(const Slices& full, const ReduceEp
   inner_.reduce_scatter(full, epilogue, workspace, stream, tag);
   const DType dtype = full.buffer.dtype();
   note(Operation::reduce_scatter, tag, dtype, full.total() * size_of(dtype));
-}
-
-std::int64_t RecordingCommunicator::do_reduce_scatter_workspace(const Slices& full) const {
-  return inner_.reduce_scatter_workspace(full);
 }
 
 void RecordingCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream,

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <array>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/decorator.h"
 
 namespace zero {
 
@@ -39,7 +38,7 @@ class TrafficCounter {
 
 /// A decorator: passes every call on to `inner` and notes it, in order. Counting is always on; the
 /// list of records only when `keep_records` is set (tests, post-mortems).
-class RecordingCommunicator final : public Communicator {
+class RecordingCommunicator final : public CommunicatorDecorator {
  public:
   enum class Keep { counts, records };
   /// `inner` must outlive this.
@@ -49,26 +48,10 @@ class RecordingCommunicator final : public Communicator {
   const TrafficCounter& traffic() const { return traffic_; }
   void clear();
 
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_size() const override { return inner_.local_size(); }
-  std::string_view backend() const override { return inner_.backend(); }
-  std::string_view transport() const override { return inner_.transport(); }
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return inner_.split(color, key);
-  }
-  Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
-                  std::string_view label) override {
-    return inner_.allocate(device, count, dtype, memory_class, label);
-  }
-  Store& store() override { return inner_.store(); }
-
  protected:
   void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
   void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                          Stream& stream, const Tag& tag) override;
-  std::int64_t do_reduce_scatter_workspace(const Slices& full) const override;
   void do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override;
   void do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                      const Tag& tag) override;
@@ -78,7 +61,6 @@ class RecordingCommunicator final : public Communicator {
  private:
   void note(Operation operation, const Tag& tag, DType dtype, std::int64_t total_bytes);
 
-  Communicator& inner_;
   Keep keep_;
   std::vector<CollectiveRecord> records_;
   TrafficCounter traffic_;

@@ -32,4 +32,9 @@ Slices Slices::strided(View buffer, int world, std::int64_t begin, std::int64_t 
   return slices;
 }
 
+View share(View values, int rank, int world) {
+  const std::int64_t begin = values.count() * rank / world;
+  return values.slice(begin, values.count() * (rank + 1) / world - begin);
+}
+
 }  // namespace zero

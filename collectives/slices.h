@@ -32,4 +32,7 @@ struct Slices {
   static Slices strided(View buffer, int world, std::int64_t begin, std::int64_t count);
 };
 
+/// Rank `rank`'s share when `values` is cut into `world` nearly equal adjacent parts.
+View share(View values, int rank, int world);
+
 }  // namespace zero

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/communicator.h"
+#include "collectives/decorator.h"
 
 namespace zero {
 
@@ -33,34 +33,16 @@ class CollectiveListener {
 
 /// A decorator: passes every call on to `inner` and times it on its stream. At world 1, where
 /// nothing moves, nothing is heard.
-class TracedCommunicator final : public Communicator {
+class TracedCommunicator final : public CommunicatorDecorator {
  public:
   /// Both must outlive this and what it has submitted.
   TracedCommunicator(Communicator& inner, CollectiveListener& listener)
-      : inner_(inner), listener_(listener) {}
-
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_size() const override { return inner_.local_size(); }
-  std::string_view backend() const override { return inner_.backend(); }
-  std::string_view transport() const override { return inner_.transport(); }
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return inner_.split(color, key);
-  }
-  Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
-                  std::string_view label) override {
-    return inner_.allocate(device, count, dtype, memory_class, label);
-  }
-  Store& store() override { return inner_.store(); }
+      : CommunicatorDecorator(inner), listener_(listener) {}
 
  protected:
   void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
   void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                          Stream& stream, const Tag& tag) override;
-  std::int64_t do_reduce_scatter_workspace(const Slices& full) const override {
-    return inner_.reduce_scatter_workspace(full);
-  }
   void do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override;
   void do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                      const Tag& tag) override;
@@ -78,7 +60,6 @@ class TracedCommunicator final : public Communicator {
   template <typename Body>
   void timed(const Call& call, const Body& body);
 
-  Communicator& inner_;
   CollectiveListener& listener_;
 };
 

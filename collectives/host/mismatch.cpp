@@ -8,18 +8,6 @@
 namespace zero::host {
 namespace {
 
-std::string_view name_of_op(int op) {
-  switch (static_cast<ReduceOp>(op)) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::max:
-      return "max";
-    case ReduceOp::min:
-      return "min";
-  }
-  return "";
-}
-
 // A Call as bytes that fit a notice's body; a long name is cut.
 void write(const Call& call, std::byte* to, std::int64_t room) {
   const auto put = [&](const void* data, std::size_t bytes) {
@@ -69,7 +57,7 @@ Call Group::call_of(const Offer& offer) const {
   call.name = fmt::format("{}({})", name_of(offer.operation), offer.unit);
   if (offer.operation != Operation::barrier) call.details = name_of(offer.dtype);
   if (offer.operation == Operation::all_reduce) {
-    call.details += fmt::format(", {}", name_of_op(offer.detail));
+    call.details += fmt::format(", {}", name_of(static_cast<ReduceOp>(offer.detail)));
   }
   if (offer.operation == Operation::broadcast) {
     call.details += fmt::format(", root {}", offer.detail);

@@ -21,18 +21,6 @@ constexpr std::int64_t kReduced = std::int64_t{4} << 20;
 /// Calls whose values, in all ranks' memory together, are larger than this leave the caches alone.
 constexpr std::int64_t kCached = std::int64_t{32} << 20;
 
-void copy(View from, View to) {
-  if (!to.empty() && from.data() != to.data()) {
-    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.bytes()));
-  }
-}
-
-// Rank r's share when `values` is cut into nearly equal parts.
-View share(View values, int rank, int world) {
-  const std::int64_t begin = values.count() * rank / world;
-  return values.slice(begin, values.count() * (rank + 1) / world - begin);
-}
-
 // combine(), by the vector kernel where that has the same meaning.
 void combine_quickly(ReduceOp op, std::span<const View> inputs, View to) {
   if (op == ReduceOp::sum && to.dtype() == DType::fp32 && to.count() > kNormBlock) {

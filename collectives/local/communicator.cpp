@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/local/communicator.h"
 
-#include <cstring>
-
 #include "collectives/combine.h"
 #include "collectives/workspace.h"
 #include "device/cpu/primitives.h"
@@ -12,12 +10,6 @@ namespace zero::local {
 namespace {
 
 using Meeting = Group::Meeting;
-
-void copy(View from, View to) {
-  if (!to.empty() && from.data() != to.data()) {
-    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.bytes()));
-  }
-}
 
 Call call_of(Operation operation, const Tag& tag, std::string details) {
   Call call;
@@ -30,12 +22,6 @@ std::vector<std::int64_t> counts_of(const Slices& slices) {
   std::vector<std::int64_t> counts;
   for (const Slices::Range& range : slices.ranges) counts.push_back(range.count);
   return counts;
-}
-
-// Rank r's share when `values` is cut into nearly equal parts.
-View share(View values, int rank, int world) {
-  const std::int64_t begin = values.count() * rank / world;
-  return values.slice(begin, values.count() * (rank + 1) / world - begin);
 }
 
 // Each rank combines one share in place, then copies the others' from their owners. A rank's own
@@ -52,18 +38,6 @@ void all_reduce_shares(View values, ReduceOp op, Meeting& meeting) {
   for (int peer = 0; peer < world; ++peer) {
     copy(share(meeting.of(peer).values, peer, world), share(values, peer, world));
   }
-}
-
-constexpr std::string_view name_of_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::max:
-      return "max";
-    case ReduceOp::min:
-      return "min";
-  }
-  return "";
 }
 
 }  // namespace
@@ -107,7 +81,7 @@ std::int64_t LocalCommunicator::do_reduce_scatter_workspace(const Slices& full) 
 
 void LocalCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
   Call call = call_of(Operation::all_reduce, tag,
-                      fmt::format("{}, {}", name_of(values.dtype()), name_of_op(op)));
+                      fmt::format("{}, {}", name_of(values.dtype()), name_of(op)));
   call.counts = {values.count()};
   call.values = values;
   submit(stream, std::move(call),

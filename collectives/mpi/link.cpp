@@ -3,7 +3,6 @@
 #include "collectives/mpi/link.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "collectives/combine.h"
 #include "collectives/mpi/backoff.h"
@@ -13,18 +12,6 @@
 
 namespace zero::mpi {
 namespace {
-
-void copy(View from, View to) {
-  if (!to.empty() && from.data() != to.data()) {
-    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.bytes()));
-  }
-}
-
-// Rank r's share when `values` is cut into nearly equal parts.
-View share(View values, int rank, int world) {
-  const std::int64_t begin = values.count() * rank / world;
-  return values.slice(begin, values.count() * (rank + 1) / world - begin);
-}
 
 // What a rank receives from `peer`, in a buffer with one equal slot per peer.
 View slot(View buffer, int peer, int self, std::int64_t count) {
