@@ -20,11 +20,8 @@ inline constexpr float kGeluCubic = 0.044715F;
 template <class D>
 HWY_INLINE hn::Vec<D> gelu_gate(D d, hn::Vec<D> x, hn::Vec<D> square) {
   const auto cubic = hn::MulAdd(hn::Set(d, kGeluCubic), square, hn::Set(d, 1.0F));
-  auto exponent = hn::Mul(hn::Mul(x, cubic), hn::Set(d, -2.0F * kSqrtTwoOverPi * kLog2E));
-  // Written so that a NaN stays one; 2^80 + 1 is 2^80 already.
-  exponent = hn::IfThenElse(hn::Gt(exponent, hn::Set(d, 80.0F)), hn::Set(d, 80.0F), exponent);
-  const auto one = hn::Set(d, 1.0F);
-  return hn::Div(one, hn::Add(one, exp2(d, exponent)));
+  return inverse_one_plus_exp2(
+      d, hn::Mul(hn::Mul(x, cubic), hn::Set(d, -2.0F * kSqrtTwoOverPi * kLog2E)));
 }
 
 template <typename T>

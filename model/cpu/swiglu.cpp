@@ -16,11 +16,7 @@ namespace zero::cpu::HWY_NAMESPACE {
 /// 1 / (1 + e^-x): silu(x) = x * logistic(x).
 template <class D>
 HWY_INLINE hn::Vec<D> logistic(D d, hn::Vec<D> x) {
-  auto exponent = hn::Mul(x, hn::Set(d, -kLog2E));
-  // Written so that a NaN stays one; 2^80 + 1 is 2^80 already.
-  exponent = hn::IfThenElse(hn::Gt(exponent, hn::Set(d, 80.0F)), hn::Set(d, 80.0F), exponent);
-  const auto one = hn::Set(d, 1.0F);
-  return hn::Div(one, hn::Add(one, exp2(d, exponent)));
+  return inverse_one_plus_exp2(d, hn::Mul(x, hn::Set(d, -kLog2E)));
 }
 
 template <typename T>

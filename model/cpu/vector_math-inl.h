@@ -83,6 +83,15 @@ HWY_INLINE hn::Vec<D> exp2(D d, hn::Vec<D> x) {
 
 inline constexpr float kLog2E = 1.4426950408889634F;
 
+/// 1 / (1 + 2^x), for any x; NaN stays.
+template <class D>
+HWY_INLINE hn::Vec<D> inverse_one_plus_exp2(D d, hn::Vec<D> x) {
+  // Written so that a NaN stays one; 2^80 + 1 is 2^80 already.
+  const auto exponent = hn::IfThenElse(hn::Gt(x, hn::Set(d, 80.0F)), hn::Set(d, 80.0F), x);
+  const auto one = hn::Set(d, 1.0F);
+  return hn::Div(one, hn::Add(one, exp2(d, exponent)));
+}
+
 /// A sum of lanes in a fixed order.
 template <class D>
 HWY_INLINE float sum_lanes(D d, hn::Vec<D> value) {
