@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
@@ -22,28 +23,25 @@ namespace {
 class Capture {
  public:
   Capture() {
-    std::string name = "/tmp/zero_bench_XXXXXX";
-    file_ = ::mkstemp(name.data());
-    ZERO_CHECK(file_ >= 0, "cannot make a temporary file in /tmp: {}", std::strerror(errno));
-    ::unlink(name.c_str());
+    ZERO_CHECK(file_ != nullptr, "cannot make a temporary file: {}", std::strerror(errno));
   }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
-  ~Capture() { ::close(file_); }
+  ~Capture() { std::fclose(file_); }
 
-  int file() const { return file_; }
+  int file() const { return ::fileno(file_); }
   std::string text() const {
     std::string all;
     std::array<char, 4096> part{};
-    ::lseek(file_, 0, SEEK_SET);
-    for (ssize_t got = 0; (got = ::read(file_, part.data(), part.size())) > 0;) {
+    ::lseek(file(), 0, SEEK_SET);
+    for (ssize_t got = 0; (got = ::read(file(), part.data(), part.size())) > 0;) {
       all.append(part.data(), static_cast<std::size_t>(got));
     }
     return all;
   }
 
  private:
-  int file_ = -1;
+  std::FILE* file_ = std::tmpfile();
 };
 
 /// The environment without what MPI has put there for this process: a job that is started from here

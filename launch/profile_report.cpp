@@ -13,9 +13,7 @@ void add_update_bytes(Profile& profile, Engine& engine) {
   const EngineOptions& options = engine.options();
   const std::int64_t all = engine.parameter_count() + engine.padding_count();
   const std::int64_t owned = options.stage == 0 ? all : all / engine.communicator().size();
-  const int moments = options.optimizer.kind == OptimizerConfig::Kind::sgd
-                          ? (options.optimizer.momentum > 0 ? 1 : 0)
-                          : 2;
+  const int moments = make_optimizer(options.optimizer, engine.device())->moments();
   const std::int64_t gradient = size_of(options.gradient.value_or(options.compute));
   const std::int64_t copy = options.compute == DType::fp32 ? 0 : size_of(options.compute);
   const std::int64_t bytes = owned * (8 + 8 * moments + gradient + copy) * profile.steps();
