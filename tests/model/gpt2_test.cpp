@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "base/error.h"
-#include "tests/model/training_harness.h"
+#include "tests/model/finite_differences.h"
 
 namespace zero::testing {
 namespace {
@@ -80,31 +80,9 @@ TEST(Gpt2, GradientsOfEveryParameterMatchFiniteDifferencesOfTheLoss) {
       }
       training.write(name, values);
     }
-    training.train(batch, 1.0F);
-    std::map<std::string, std::vector<float>> gradients;
-    for (const auto& [name, count] : training.sizes()) {
-      gradients[name] = training.read(name, StateKind::gradient);
-    }
-    training.engine.step({.learning_rate = 0});
-    for (const auto& [name, gradient] : gradients) {
-      std::vector<float> values = training.read(name);
-      for (std::size_t i = 1; i < values.size(); i += values.size() / 3 + 1) {
-        constexpr float kStep = 8e-3F;
-        const float kept = values[i];
-        const auto loss_at = [&](float value) {
-          values[i] = value;
-          training.write(name, values);
-          return training.evaluate(batch);
-        };
-        // Of fourth order; half the step doubles what the rounding of an fp32 loss does to the
-        // slope, twice the step meets the truncation error.
-        const auto change = [&](float by) { return loss_at(kept + by) - loss_at(kept - by); };
-        const double slope = (8 * change(kStep) - change(2 * kStep)) / (12.0 * kStep);
-        EXPECT_NEAR(gradient[i], slope, 1e-2 * std::max(0.25, std::abs(slope))) << name << " " << i;
-        values[i] = kept;
-        training.write(name, values);
-      }
-    }
+    // Half the step doubles what the rounding of an fp32 loss does to the slope, twice the step
+    // meets the truncation error.
+    expect_gradients_are_slopes(training, batch, {.parts = 3, .step = 8e-3F, .least = 0.25});
   });
 }
 

@@ -7,15 +7,13 @@
 #include <cmath>
 
 #include "tests/errors.h"
-#include "tests/model/training_harness.h"
+#include "tests/model/finite_differences.h"
+#include "tests/model/outcome.h"
 
 namespace zero::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr std::int64_t kSteps = 2;
-constexpr std::int64_t kMicroBatches = 6;  // of one step, over all ranks
 
 void alone(const std::function<void(Communicator&, Device&)>& body) {
   local::run(1, [&](Communicator& communicator) {
@@ -59,30 +57,7 @@ TEST_P(LlamaFamily, GradientsOfEveryParameterMatchFiniteDifferencesOfTheLoss) {
       }
       training.write(name, values);
     }
-    training.train(batch, 1.0F);
-    std::map<std::string, std::vector<float>> gradients;
-    for (const auto& [name, count] : training.sizes()) {
-      gradients[name] = training.read(name, StateKind::gradient);
-    }
-    training.engine.step({.learning_rate = 0});
-    for (const auto& [name, gradient] : gradients) {
-      std::vector<float> values = training.read(name);
-      for (std::size_t i = 1; i < values.size(); i += values.size() / 4 + 1) {
-        constexpr float kStep = 4e-3F;
-        const float kept = values[i];
-        const auto loss_at = [&](float value) {
-          values[i] = value;
-          training.write(name, values);
-          return training.evaluate(batch);
-        };
-        // Of fourth order: the truncation error stays below the rounding of an fp32 loss.
-        const auto change = [&](float by) { return loss_at(kept + by) - loss_at(kept - by); };
-        const double slope = (8 * change(kStep) - change(2 * kStep)) / (12.0 * kStep);
-        EXPECT_NEAR(gradient[i], slope, 1e-2 * std::max(0.75, std::abs(slope))) << name << " " << i;
-        values[i] = kept;
-        training.write(name, values);
-      }
-    }
+    expect_gradients_are_slopes(training, batch, {.parts = 4, .step = 4e-3F, .least = 0.75});
   });
 }
 
@@ -125,41 +100,9 @@ TEST_P(LlamaFamily, PlannedActivationsAreTakenOnceAndWhole) {
   });
 }
 
-struct Outcome {
-  std::uint64_t state = 0;
-  double norm = 0;
-  std::vector<double> losses;  // of micro-batches in their global order
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
-
-using Open = std::function<std::unique_ptr<Device>()>;
-
 Outcome train(const LlamaConfig& config, int ranks, const EngineOptions& options,
               const Open& open_device) {
-  Outcome outcome;
-  outcome.losses.resize(kSteps * kMicroBatches);
-  local::run(ranks, [&](Communicator& communicator) {
-    const auto device = open_device();
-    const std::int64_t accumulation = kMicroBatches / ranks;
-    Training training(communicator, *device, options, config, {2, 7},
-                      static_cast<int>(accumulation));
-    StepReport report;
-    for (std::int64_t step = 0; step < kSteps; ++step) {
-      for (std::int64_t j = 0; j < accumulation; ++j) {
-        const std::int64_t index = step * kMicroBatches + j * ranks + communicator.rank();
-        outcome.losses[static_cast<std::size_t>(index)] =
-            training.train(Batch::random(14, config.vocabulary, static_cast<std::uint32_t>(index)),
-                           1.0F / (14 * kMicroBatches));
-      }
-      report = training.engine.step({.learning_rate = 1e-2});
-    }
-    const std::uint64_t hash = training.engine.state_hash();
-    if (communicator.rank() == 0) {
-      outcome.state = hash;
-      outcome.norm = report.gradient_norm;
-    }
-  });
-  return outcome;
+  return outcome_of(config, 6, ranks, options, open_device);
 }
 
 // One hash for all stages, threads and stream orders of a world, and for all powers of two.
@@ -169,9 +112,6 @@ TEST_P(LlamaFamily, BitsDependNeitherOnStageNorWorldNorThreadsNorStreams) {
       EngineOptions all{.stage = stage, .compute = dtype, .gradient_clipping = 1.0};
       all.limits.persistence_threshold = 100;
       return all;
-    };
-    const auto on_threads = [](int threads) -> Open {
-      return [threads] { return cpu::open({.threads = threads}); };
     };
     const Outcome expected = train(config_, 1, options(0), on_threads(1));
     EXPECT_EQ(train(config_, 1, options(3), on_threads(3)), expected) << "threads";
