@@ -37,6 +37,9 @@ namespace planning {
 /// Rank `rank` of a world of `size` that moves nothing: for the planner. Its workspace needs are
 /// those of `backend` ("mpi" or "local").
 std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend);
+/// Rank `rank` of a group of `size` ranks out of `whole`'s; null where `whole` is no planning
+/// communicator.
+std::unique_ptr<Communicator> part(const Communicator& whole, int rank, int size);
 
 }  // namespace planning
 

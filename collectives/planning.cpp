@@ -26,11 +26,12 @@ class PlanningCommunicator final : public Communicator {
     if (color < 0) return nullptr;
     ZERO_CHECK(size_ == 1,
                "[rank {}] split: a planning communicator of {} ranks does not know the colors of "
-               "its peers; make one of the group's size with planning::communicator",
+               "its peers; make one of the group's size with planning::part",
                rank_, size_);
     return std::make_unique<PlanningCommunicator>(rank_, size_, backend_);
   }
   Store& store() override { return store_; }
+  const std::string& planned_backend() const { return backend_; }
 
  protected:
   void do_all_gather(View, const Slices&, Stream&, const Tag&) override {}
@@ -58,6 +59,11 @@ std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view 
              "planning: rank {} is outside a world of {} ranks", rank, size);
   static_cast<void>(zero::reduce_scatter_workspace(backend, {}));  // refuses unknown backends
   return std::make_unique<PlanningCommunicator>(rank, size, backend);
+}
+
+std::unique_ptr<Communicator> part(const Communicator& whole, int rank, int size) {
+  const auto* const planned = dynamic_cast<const PlanningCommunicator*>(&whole);
+  return planned == nullptr ? nullptr : communicator(rank, size, planned->planned_backend());
 }
 
 }  // namespace zero::planning

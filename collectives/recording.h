@@ -28,6 +28,7 @@ class TrafficCounter {
   void add(Operation counted_as, std::int64_t bytes) {
     bytes_[static_cast<std::size_t>(counted_as)] += bytes;
   }
+  void add(const TrafficCounter& other);
   std::int64_t of(Operation operation) const { return bytes_[static_cast<std::size_t>(operation)]; }
   std::int64_t total() const;
   TrafficCounter since(const TrafficCounter& earlier) const;

@@ -11,7 +11,11 @@ std::string_view name_of(ReductionPolicy policy) {
 }
 
 Engine::Engine(Communicator& communicator, Device& device, EngineOptions options)
-    : core_(std::make_unique<EngineCore>(communicator, device, std::move(options))) {}
+    : core_(std::make_unique<EngineCore>(std::make_unique<RecordedMesh>(communicator), device,
+                                         std::move(options))) {}
+Engine::Engine(Mesh& mesh, Device& device, EngineOptions options)
+    : core_(std::make_unique<EngineCore>(std::make_unique<RecordedMesh>(mesh), device,
+                                         std::move(options))) {}
 Engine::~Engine() = default;
 
 UnitId Engine::add_unit(std::string name, std::vector<ParameterSpec> parameters) {
@@ -26,7 +30,8 @@ void Engine::end_evaluation() { core_->set_evaluation(false); }
 
 int Engine::stage() const { return core_->options().stage; }
 const EngineOptions& Engine::options() const { return core_->options(); }
-Communicator& Engine::communicator() { return core_->communicator(); }
+Communicator& Engine::communicator() { return core_->mesh().world(); }
+RecordedMesh& Engine::mesh() { return core_->mesh(); }
 Device& Engine::device() { return core_->device(); }
 const Schedule& Engine::schedule() const { return core_->schedule(); }
 std::vector<std::string> Engine::unit_names() const { return core_->unit_names(); }

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/recording.h"
 #include "device/device.h"
 #include "engine/engine_options.h"
 #include "engine/lease.h"
+#include "engine/recorded_mesh.h"
 #include "engine/schedule.h"
 #include "partition/parameter_spec.h"
 
@@ -100,6 +100,9 @@ struct LogicalTensor {
 class Engine {
  public:
   Engine(Communicator& communicator, Device& device, EngineOptions options);
+  /// Over a mesh, which must outlive it: model states are sharded over the shard axis and held
+  /// again along the others; parameters with a TensorSlice are this rank's part of the tensor axis.
+  Engine(Mesh& mesh, Device& device, EngineOptions options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -127,7 +130,10 @@ class Engine {
 
   int stage() const;
   const EngineOptions& options() const;
+  /// All ranks; its collectives are counted.
   Communicator& communicator();
+  /// The mesh's communicators, counted: what tensor-parallel layers talk through.
+  RecordedMesh& mesh();
   Device& device();
   const Schedule& schedule() const;
   /// Unit names, in registration order.

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine_core.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -11,8 +13,10 @@
 
 namespace zero {
 
-EngineCore::EngineCore(Communicator& communicator, Device& device, EngineOptions options)
-    : communicator_(communicator, RecordingCommunicator::Keep::counts),
+EngineCore::EngineCore(std::unique_ptr<RecordedMesh> mesh, Device& device, EngineOptions options)
+    : mesh_(std::move(mesh)),
+      world_(mesh_->world()),
+      shards_(mesh_->axis(Axis::shard)),
       device_(device),
       options_(std::move(options)),
       gradient_dtype_(options_.gradient.value_or(options_.compute)),
@@ -66,8 +70,8 @@ void EngineCore::check_options() const {
 }
 
 void EngineCore::check_sealed(std::string_view call) const {
-  ZERO_CHECK(sealed_, "[rank {}] {}: the engine is not sealed; call seal() first",
-             communicator_.rank(), call);
+  ZERO_CHECK(sealed_, "[rank {}] {}: the engine is not sealed; call seal() first", world_.rank(),
+             call);
 }
 
 UnitId EngineCore::add_unit(std::string name, std::vector<ParameterSpec> parameters) {
@@ -89,6 +93,12 @@ UnitId EngineCore::add_unit(std::string name, std::vector<ParameterSpec> paramet
                "add_unit({}): parameter \"{}\" is registered twice", unit.name,
                unit.full_names.back());
     static_cast<void>(spec.count());  // throws on a shape that cannot be
+    if (!spec.slice) continue;
+    spec.slice->check(unit.full_names.back());
+    ZERO_CHECK(spec.shape == spec.slice->local_shape(),
+               "add_unit({}): parameter \"{}\" has shape [{}], but its slice of [{}] is [{}]",
+               unit.name, unit.full_names.back(), fmt::join(spec.shape, ", "),
+               fmt::join(spec.slice->shape, ", "), fmt::join(spec.slice->local_shape(), ", "));
   }
   unit.specs = std::move(parameters);
   units_.push_back(std::move(unit));
@@ -130,14 +140,13 @@ void EngineCore::seal(SealOptions options) {
              options.accumulation_steps);
   accumulation_steps_ = options.accumulation_steps;
   for (Unit& unit : units_) {
-    unit.lay_out(communicator_.size(), options_.limits.persistence_threshold);
+    unit.lay_out(shards_.size(), options_.limits.persistence_threshold);
     asked_.emplace_back(unit.specs.size(), 0);
   }
   const std::vector<UnitUse> uses = declared_uses(options);
   check_uses(uses);
   const EngineResources resources{
-      communicator_,      device_, options_, gradient_dtype_, optimizer_->moments(),
-      accumulation_steps_};
+      shards_, device_, options_, gradient_dtype_, optimizer_->moments(), accumulation_steps_};
   sharding_ = make_sharding(resources);
   reducer_ = std::make_unique<GradientReducer>(resources, *sharding_, waits_);
   make_schedules(uses);
@@ -149,7 +158,7 @@ void EngineCore::seal(SealOptions options) {
   reducer_->allocate(units_);
   const std::int64_t bytes =
       std::max(training_.schedule.arena_bytes, evaluation_.schedule.arena_bytes);
-  arena_ = communicator_.allocate(device_, bytes, DType::u8, MemoryClass::gathered, "windows");
+  arena_ = shards_.allocate(device_, bytes, DType::u8, MemoryClass::gathered, "windows");
   for (Drive* drive : {&training_, &evaluation_}) {
     drive->arena = std::make_unique<WindowArena>(drive->schedule, arena_.view(), waits_);
   }
@@ -158,7 +167,7 @@ void EngineCore::seal(SealOptions options) {
   sealed_ = true;
   initialise_values();
   for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::frozen);
-  communicator_.clear();  // what was sent so far belongs to no step
+  mesh_->clear();  // what was sent so far belongs to no step
   for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::trainable);
   Renewal renewal;
   for (const int unit : order_) issue_begin(unit, renewal);
@@ -263,8 +272,8 @@ void EngineCore::initialise_segment(Unit& unit, Segment& segment) {
           device_.compute(), values,
           [first = begin - placement.begin, &name = unit.full_names[parameter],
            seed = options_.seed,
-           init = unit.specs[parameter].init](std::int64_t at, std::span<float> out) {
-            initialise(init, seed, name, first + at, out);
+           &spec = unit.specs[parameter]](std::int64_t at, std::span<float> out) {
+            initialise(spec, seed, name, first + at, out);
           });
       const View copy = segment.own.slice(begin - low, count);
       if (copy.data() != values.data()) device_.kernels().convert(device_.compute(), values, copy);
@@ -275,7 +284,7 @@ void EngineCore::initialise_segment(Unit& unit, Segment& segment) {
 
 void EngineCore::check_agreement() {
   if (!device_.has_memory()) return;
-  require_agreement(communicator_, device_, "seal", describe());
+  require_agreement(world_, device_, "seal", describe());
 }
 
 std::string EngineCore::describe() const {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/recording.h"
 #include "engine/engine.h"
 #include "engine/gradient_reducer.h"
+#include "engine/recorded_mesh.h"
 #include "engine/sharding.h"
 #include "engine/unit.h"
 #include "engine/waits.h"
@@ -22,7 +22,7 @@ namespace zero {
 /// schedule, engine_step.cpp ends a step, engine_state.cpp enumerates.
 class EngineCore {
  public:
-  EngineCore(Communicator& communicator, Device& device, EngineOptions options);
+  EngineCore(std::unique_ptr<RecordedMesh> mesh, Device& device, EngineOptions options);
   ~EngineCore();
 
   UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
@@ -50,7 +50,7 @@ class EngineCore {
   std::uint64_t state_hash();
 
   const EngineOptions& options() const { return options_; }
-  Communicator& communicator() { return communicator_; }
+  RecordedMesh& mesh() { return *mesh_; }
   Device& device() { return device_; }
   const Schedule& schedule() const;
   const std::vector<Unit>& units() const { return units_; }
@@ -108,7 +108,9 @@ class EngineCore {
   View own_part(const Segment& segment, StateKind kind) const;
   std::pair<int, int> find_parameter(std::string_view name) const;
 
-  RecordingCommunicator communicator_;
+  std::unique_ptr<RecordedMesh> mesh_;
+  Communicator& world_;   ///< all ranks
+  Communicator& shards_;  ///< the ranks that share this rank's model states
   Device& device_;
   EngineOptions options_;
   DType gradient_dtype_;
@@ -139,8 +141,8 @@ class EngineCore {
   std::vector<double> exposed_;       ///< per compute step, since the last step()
   std::vector<double> last_exposed_;  ///< of the last optimizer step
   double waited_mark_ = 0;
-  TrafficCounter traffic_mark_;
-  TrafficCounter evaluation_traffic_;  ///< of the pending step, while an evaluation runs
+  MeshTraffic traffic_mark_;
+  MeshTraffic evaluation_traffic_;  ///< of the pending step, while an evaluation runs
 };
 
 }  // namespace zero

@@ -15,7 +15,7 @@ int EngineCore::enter(UnitId unit, bool gradients) {
   const std::string_view call = gradients ? "backward" : "forward";
   check_sealed(call);
   raise_failure();
-  const int rank = communicator_.rank();
+  const int rank = world_.rank();
   ZERO_CHECK(unit.index >= 0 && unit.index < static_cast<int>(units_.size()),
              "[rank {}] {}: unit {} is not registered", rank, call, unit.index);
   const std::string& name = units_[static_cast<std::size_t>(unit.index)].name;
@@ -195,7 +195,7 @@ void EngineCore::end_lease(int step, bool unwinding, bool gradients) noexcept {
       fail(
           "[rank {}] the lease of unit \"{}\" ended by an exception, so its micro-batch is "
           "incomplete; this engine cannot go on",
-          communicator_.rank(), unit_of(step).name);
+          world_.rank(), unit_of(step).name);
     }
     const double before = device_.compute().waited_seconds();
     if (gradients) finish_gradients(at);
@@ -235,21 +235,21 @@ void EngineCore::set_evaluation(bool on) {
   check_sealed(on ? "begin_evaluation" : "end_evaluation");
   raise_failure();
   ZERO_CHECK(
-      on != evaluating_, "[rank {}] {}", communicator_.rank(),
+      on != evaluating_, "[rank {}] {}", world_.rank(),
       on ? "begin_evaluation: evaluation is on already" : "end_evaluation: evaluation is not on");
   ZERO_CHECK(cursor_ == 0 && micro_batch_ == 0 && !leased_,
-             "[rank {}] {}: only between optimizer steps and whole forward passes",
-             communicator_.rank(), on ? "begin_evaluation" : "end_evaluation");
+             "[rank {}] {}: only between optimizer steps and whole forward passes", world_.rank(),
+             on ? "begin_evaluation" : "end_evaluation");
   ZERO_CHECK(!on || !evaluation_.schedule.steps.empty(),
              "[rank {}] begin_evaluation: the sealed order has no forward use; declare one in "
              "seal()",
-             communicator_.rank());
+             world_.rank());
   synchronize();
-  const TrafficCounter pending = communicator_.traffic().since(traffic_mark_);
+  const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
   if (on) evaluation_traffic_ = pending;
   evaluating_ = on;
   for (const int window : drive().schedule.begin) issue_gather(window);
-  if (!on) traffic_mark_ = communicator_.traffic().since(evaluation_traffic_);
+  if (!on) traffic_mark_ = mesh_->traffic().since(evaluation_traffic_);
   waited_mark_ = device_.compute().waited_seconds();
 }
 

@@ -33,7 +33,7 @@ std::uint64_t hash_blocks(std::string_view name, StateKind kind, const LogicalTe
 /// This rank's shard of one kind of state, shard() elements.
 View EngineCore::own_part(const Segment& segment, StateKind kind) const {
   const auto shard_of = [&](const View& states) {
-    return states.slice(segment.layout.shard() * communicator_.rank() - segment.own_begin,
+    return states.slice(segment.layout.shard() * shards_.rank() - segment.own_begin,
                         segment.layout.shard());
   };
   switch (kind) {
@@ -63,7 +63,7 @@ std::vector<LogicalTensor> EngineCore::state(StateKind kind) {
       if (kind != StateKind::parameter && !segment.trainable) continue;
       LogicalTensor tensor{unit.full_names[i], unit.specs[i].shape, kind, segment.trainable, {}};
       const Placement& placement = unit.placement(static_cast<int>(i));
-      const std::int64_t shard_begin = segment.layout.shard() * communicator_.rank();
+      const std::int64_t shard_begin = segment.layout.shard() * shards_.rank();
       const std::int64_t low = std::max(placement.begin, shard_begin);
       const std::int64_t high =
           std::min(placement.begin + placement.count, shard_begin + segment.layout.shard());
@@ -84,7 +84,7 @@ std::pair<int, int> EngineCore::find_parameter(std::string_view name) const {
     if (found != names.end())
       return {static_cast<int>(unit), static_cast<int>(found - names.begin())};
   }
-  fail("[rank {}] there is no parameter \"{}\"", communicator_.rank(), name);
+  fail("[rank {}] there is no parameter \"{}\"", world_.rank(), name);
 }
 
 namespace {
@@ -121,7 +121,7 @@ void EngineCore::read(std::string_view name, StateKind kind, View out) {
                                          placement.begin + placement.count);
     slices.ranges.push_back({low - placement.begin, high - low});
   }
-  const int rank = communicator_.rank();
+  const int rank = shards_.rank();
   const View mine = slices.of(rank);
   const std::int64_t begin = placement.begin + slices.ranges[static_cast<std::size_t>(rank)].begin -
                              segment.layout.shard() * rank;
@@ -129,11 +129,11 @@ void EngineCore::read(std::string_view name, StateKind kind, View out) {
     device_.kernels().convert(device_.compute(), own_part(segment, kind).slice(begin, mine.count()),
                               mine);
   device_.compute().synchronize();
-  const TrafficCounter pending = communicator_.traffic().since(traffic_mark_);
-  communicator_.all_gather(mine, slices, device_.communication(),
-                           {unit.full_names[static_cast<std::size_t>(index)], {}});
+  const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
+  shards_.all_gather(mine, slices, device_.communication(),
+                     {unit.full_names[static_cast<std::size_t>(index)], {}});
   device_.communication().synchronize();
-  traffic_mark_ = communicator_.traffic().since(pending);  // belongs to no step
+  traffic_mark_ = mesh_->traffic().since(pending);  // belongs to no step
 }
 
 void EngineCore::write(std::string_view name, StateKind kind, View values) {
@@ -149,7 +149,7 @@ void EngineCore::write(std::string_view name, StateKind kind, View values) {
   const bool spread =
       kind != StateKind::gradient && segment.trainable;  // states may be whole on every rank
   View states = own_part(segment, kind);
-  std::int64_t base = segment.layout.shard() * communicator_.rank();
+  std::int64_t base = segment.layout.shard() * shards_.rank();
   if (spread) {
     states = kind == StateKind::parameter ? segment.master
                                           : segment.moments[kind == StateKind::moment0 ? 0 : 1];
@@ -167,7 +167,7 @@ void EngineCore::write(std::string_view name, StateKind kind, View values) {
 
 void EngineCore::check_between_steps(std::string_view call) const {
   ZERO_CHECK(cursor_ == 0 && micro_batch_ == 0 && !leased_ && !evaluating_,
-             "[rank {}] {}: only between optimizer steps", communicator_.rank(), call);
+             "[rank {}] {}: only between optimizer steps", world_.rank(), call);
 }
 
 void EngineCore::publish_parameters() {
@@ -175,7 +175,7 @@ void EngineCore::publish_parameters() {
   raise_failure();
   check_between_steps("publish_parameters");
   synchronize();
-  const TrafficCounter pending = communicator_.traffic().since(traffic_mark_);
+  const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
   for (const int index : order_) {
     Unit& unit = units_[static_cast<std::size_t>(index)];
     for (Segment& segment : unit.segments) {
@@ -192,7 +192,7 @@ void EngineCore::publish_parameters() {
   }
   Renewal renewal;
   for (const int index : order_) issue_begin(index, renewal);
-  traffic_mark_ = communicator_.traffic().since(pending);
+  traffic_mark_ = mesh_->traffic().since(pending);
 }
 
 std::uint64_t EngineCore::state_hash() {
@@ -211,10 +211,10 @@ std::uint64_t EngineCore::state_hash() {
   for (const auto& [name, kinds] : sums) {
     for (const std::uint64_t sum : kinds) values[at++] = static_cast<std::int64_t>(sum);
   }
-  const TrafficCounter pending = communicator_.traffic().since(traffic_mark_);
-  communicator_.all_reduce(all.view(), ReduceOp::sum, device_.communication(), {"state hash", {}});
+  const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
+  world_.all_reduce(all.view(), ReduceOp::sum, device_.communication(), {"state hash", {}});
   device_.communication().synchronize();
-  traffic_mark_ = communicator_.traffic().since(pending);  // belongs to no step
+  traffic_mark_ = mesh_->traffic().since(pending);  // belongs to no step
   std::string text;
   at = 0;
   for (const auto& [name, kinds] : sums) {

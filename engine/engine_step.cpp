@@ -37,7 +37,7 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
               limbs.begin() + ExactSum::kLimbs);
     norm.clear();
   });
-  communicator_.all_reduce(sums, ReduceOp::sum, communication, {"gradient norm and loss", {}});
+  world_.all_reduce(sums, ReduceOp::sum, communication, {"gradient norm and loss", {}});
   const Event done = communication.record();
   waits_.wait(device_.compute(), done, WaitSite::norm_before_update);
   waits_.synchronize(done, WaitSite::norm_before_update);
@@ -60,7 +60,7 @@ void EngineCore::find_nonfinite(std::span<const double> losses, StepReport& repo
     for (std::size_t i = 0; i < unit.specs.size(); ++i, ++position) {
       if (segment == nullptr || !unit.specs[i].trainable || first != kNone) continue;
       const Placement& placement = unit.placement(static_cast<int>(i));
-      const std::int64_t shard_begin = segment->layout.shard() * communicator_.rank();
+      const std::int64_t shard_begin = segment->layout.shard() * shards_.rank();
       const std::int64_t low = std::max(placement.begin, shard_begin);
       const std::int64_t high =
           std::min(placement.begin + placement.count, shard_begin + segment->layout.shard());
@@ -74,15 +74,14 @@ void EngineCore::find_nonfinite(std::span<const double> losses, StepReport& repo
   const auto agree = [&](std::int64_t parameter, std::int64_t rank) {
     values.as<std::int64_t>()[0] = parameter;
     values.as<std::int64_t>()[1] = rank;
-    communicator_.all_reduce(values, ReduceOp::min, device_.communication(),
-                             {"non-finite gradients", {}});
+    world_.all_reduce(values, ReduceOp::min, device_.communication(), {"non-finite gradients", {}});
     device_.communication().synchronize();
   };
-  agree(first, bad_loss ? communicator_.rank() : kNone);
+  agree(first, bad_loss ? world_.rank() : kNone);
   const std::int64_t parameter = values.as<std::int64_t>()[0];
   std::int64_t rank = values.as<std::int64_t>()[1];
   if (rank == kNone) {
-    agree(first, first == parameter && parameter != kNone ? communicator_.rank() : kNone);
+    agree(first, first == parameter && parameter != kNone ? world_.rank() : kNone);
     rank = values.as<std::int64_t>()[1];
   } else {
     agree(first, kNone);  // every rank makes the same calls
@@ -137,16 +136,16 @@ StepReport EngineCore::step(const StepOptions& options) {
   ZERO_CHECK(
       micro_batch_ == accumulation_steps_ && !evaluating_ && !leased_,
       "[rank {}] step: {} of {} micro-batches are done; run forward and backward of all first",
-      communicator_.rank(), micro_batch_, accumulation_steps_);
+      world_.rank(), micro_batch_, accumulation_steps_);
   ZERO_CHECK(
       options.losses.empty() || static_cast<int>(options.losses.size()) == accumulation_steps_,
-      "[rank {}] step: {} losses were given, expected one per micro-batch, {}",
-      communicator_.rank(), options.losses.size(), accumulation_steps_);
+      "[rank {}] step: {} losses were given, expected one per micro-batch, {}", world_.rank(),
+      options.losses.size(), accumulation_steps_);
   ZERO_CHECK(options.loss_scale > 0, "[rank {}] step: loss_scale is {}, expected more than 0",
-             communicator_.rank(), options.loss_scale);
+             world_.rank(), options.loss_scale);
   ZERO_CHECK(std::isfinite(options.learning_rate) && options.learning_rate >= 0,
              "[rank {}] step: learning_rate is {}, expected a finite value of 0 or more",
-             communicator_.rank(), options.learning_rate);
+             world_.rank(), options.learning_rate);
   StepReport report;
   report.step = ++steps_reported_;
   ExactSum loss;
@@ -154,8 +153,8 @@ StepReport EngineCore::step(const StepOptions& options) {
   report.loss = loss.value();
   report.gradient_norm = std::sqrt(norm.value()) / options.loss_scale;
   if (norm.nonfinite() > 0 || loss.nonfinite() > 0) find_nonfinite(options.losses, report);
-  report.traffic = communicator_.traffic().since(traffic_mark_);
-  traffic_mark_ = communicator_.traffic();
+  report.traffic = mesh_->traffic().since(traffic_mark_).total();
+  traffic_mark_ = mesh_->traffic();
 
   const float clip =
       report.nonfinite ? 1.0F : clip_factor(report.gradient_norm, options_.gradient_clipping);
@@ -181,7 +180,7 @@ StepReport EngineCore::step(const StepOptions& options) {
 /// The bytes of one step from sizes alone; a test compares it with what the recorder counts.
 TrafficCounter EngineCore::planned_traffic() const {
   check_sealed("planned_traffic");
-  const int world = communicator_.size();
+  const int world = shards_.size();
   const std::int64_t element = size_of(options_.compute);
   const int reduces = options_.reduction == ReductionPolicy::boundary ? 1 : accumulation_steps_;
   TrafficCounter traffic;

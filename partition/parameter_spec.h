@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "partition/tensor_slice.h"
 
 namespace zero {
 
@@ -41,12 +44,23 @@ struct ParameterSpec {
   /// "embedding".
   std::string full_name{};
 
+  /// Which part of the logical tensor this rank of the tensor axis holds; `shape` is that part's.
+  /// Unset: every rank of the axis holds all of it, the same.
+  std::optional<TensorSlice> slice{};
+
+  /// Shape of the logical tensor.
+  const std::vector<std::int64_t>& logical_shape() const { return slice ? slice->shape : shape; }
   /// Elements; throws zero::Error on a negative dimension or overflow.
   std::int64_t count() const;
 };
 
 /// Writes elements [begin, begin + out.size()) of the initial values of the parameter `full_name`.
 void initialise(const Init& init, std::uint64_t seed, std::string_view full_name,
+                std::int64_t begin, std::span<float> out);
+
+/// The same of a parameter that may be sliced: `begin` is an element of the local tensor, values
+/// are those of the logical one.
+void initialise(const ParameterSpec& spec, std::uint64_t seed, std::string_view full_name,
                 std::int64_t begin, std::span<float> out);
 
 }  // namespace zero

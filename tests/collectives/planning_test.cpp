@@ -62,7 +62,7 @@ TEST(PlanningCommunicator, IsARankWithoutPeers) {
   EXPECT_EQ(comm->split(-1, 0), nullptr);
   EXPECT_EQ(message_of([&] { static_cast<void>(comm->split(0, 0)); }),
             "[rank 5] split: a planning communicator of 1000 ranks does not know the colors of its "
-            "peers; make one of the group's size with planning::communicator");
+            "peers; make one of the group's size with planning::part");
   EXPECT_EQ(planning::communicator(0, 1, "local")->split(0, 0)->size(), 1);
   EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(3, 3, "mpi")); }),
             "planning: rank 3 is outside a world of 3 ranks");

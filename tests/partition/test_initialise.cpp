@@ -179,5 +179,25 @@ TEST(Initialise, BadArgumentsAreRefusedByName) {
                Error);
 }
 
+TEST(Initialise, ASliceHasTheValuesOfItsLogicalElements) {
+  const ParameterSpec spec{.name = "w",
+                           .shape = {5, 4},
+                           .init = init::normal(1.0F),
+                           .slice = TensorSlice{{5, 9}, 1, {{1, 3}, {8, 1}}}};
+  std::vector<float> logical(45);
+  initialise(spec.init, 3, "u.w", 0, logical);
+  std::vector<float> local(20);
+  initialise(spec, 3, "u.w", 0, local);
+  const std::array<std::size_t, 4> columns{1, 2, 3, 8};
+  for (std::size_t row = 0; row < 5; ++row) {
+    for (std::size_t at = 0; at < 4; ++at) {
+      EXPECT_EQ(local[row * 4 + at], logical[row * 9 + columns[at]]);
+    }
+  }
+  std::vector<float> part(7);
+  initialise(spec, 3, "u.w", 6, part);
+  EXPECT_EQ(part, std::vector<float>(local.begin() + 6, local.begin() + 13));
+}
+
 }  // namespace
 }  // namespace zero::testing

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace zero {
+
+/// What ranks differ in: `replicate` holds the same shards again (HSDP), `shard` holds another part
+/// of the model states, `tensor` computes another part of each layer.
+enum class Axis : std::uint8_t { replicate, shard, tensor };
+inline constexpr std::size_t kAxes = 3;
+std::string_view name_of(Axis axis);
+
+/// Ranks along each axis. At most one may be -1: what the others leave of the world.
+struct MeshShape {
+  int replicate = 1;
+  int shard = -1;
+  int tensor = 1;
+
+  int size(Axis axis) const;
+  /// With the -1 replaced, for a world of `world` ranks. Throws zero::Error naming the sizes, the
+  /// world and what would fit where they do not multiply to it.
+  MeshShape resolved(int world) const;
+};
+
+/// The world laid out as replicate x shard x tensor, tensor fastest, so that the ranks of one
+/// tensor group are adjacent: rank = (replicate * shards + shard) * tensors + tensor. Owns a
+/// communicator for each axis and for their products; those that are the whole world are the world
+/// itself.
+class Mesh {
+ public:
+  /// What stands before every communicator of the mesh, the world's too: a tracer, a recorder.
+  using Decorate = std::function<std::unique_ptr<Communicator>(Communicator& inner)>;
+
+  /// `world` must outlive the mesh. Collective where several axes have several ranks: splits. A
+  /// planning communicator gives a planned mesh. Throws as MeshShape::resolved.
+  Mesh(Communicator& world, const MeshShape& shape, const Decorate& decorate = {});
+  ~Mesh();
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+
+  const MeshShape& shape() const { return shape_; }  ///< resolved
+  int size(Axis axis) const { return shape_.size(axis); }
+  /// This rank's place on the axis.
+  int index(Axis axis) const { return index_[static_cast<std::size_t>(axis)]; }
+
+  /// The ranks that differ from this one in the axes given, and in no other, in the order of ranks.
+  Communicator& world() { return *world_; }
+  Communicator& replicate() { return *replicate_; }
+  Communicator& shard() { return *shard_; }
+  Communicator& tensor() { return *tensor_; }
+  Communicator& data() { return *data_; }        ///< replicate x shard: other micro-batches
+  Communicator& replica() { return *replica_; }  ///< shard x tensor: one copy of the model
+
+ private:
+  Communicator* part(std::array<bool, kAxes> axes, const Decorate& decorate);
+
+  MeshShape shape_;
+  std::array<int, kAxes> index_{};
+  Communicator* base_;  // what was given
+  struct Part {
+    std::array<bool, kAxes> axes{};  // those of more than one rank
+    Communicator* communicator = nullptr;
+  };
+  std::vector<std::unique_ptr<Communicator>> owned_;  // inner ones before their decorators
+  std::vector<Part> parts_;
+  Communicator* world_;
+  Communicator* replicate_;
+  Communicator* shard_;
+  Communicator* tensor_;
+  Communicator* data_;
+  Communicator* replica_;
+};
+
+}  // namespace zero

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+namespace zero {
+
+/// The part of a logical tensor that one rank of the tensor axis holds: ranges of indices along one
+/// dimension, every other dimension whole. The local tensor has the ranges one after the other, row
+/// major: a matrix of q, k and v side by side is three ranges of columns, or of rows. Pure
+/// arithmetic.
+struct TensorSlice {
+  struct Range {
+    std::int64_t begin = 0;  ///< index in the logical tensor
+    std::int64_t count = 0;
+    /// Where several ranks hold the same range (a key/value head): this one's number among them.
+    /// Copy 0 counts in the gradient norm, in hashes and in files.
+    int copy = 0;
+  };
+  std::vector<std::int64_t> shape;  ///< of the logical tensor
+  int dimension = 0;
+  std::vector<Range> ranges;
+
+  /// Throws zero::Error naming `parameter` when dimension or ranges lie outside `shape`, or ranges
+  /// overlap.
+  void check(std::string_view parameter) const;
+  std::vector<std::int64_t> local_shape() const;
+  std::int64_t local_count() const;
+
+  /// Elements that are contiguous in both tensors.
+  struct Run {
+    std::int64_t local = 0;
+    std::int64_t logical = 0;
+    std::int64_t count = 0;
+    int copy = 0;
+  };
+  /// Calls visit for the runs that make up the local elements [begin, begin + count), in order.
+  void for_each_run(std::int64_t begin, std::int64_t count,
+                    const std::function<void(const Run&)>& visit) const;
+};
+
+/// Rank `rank`'s share of [0, total) when `ranks` cut it as evenly as can be, the longer shares
+/// first.
+TensorSlice::Range even_range(std::int64_t total, int rank, int ranks);
+
+}  // namespace zero
