@@ -128,6 +128,9 @@ void Group::open(const Offer& offer) {
     agreement = mixed(agreement, static_cast<std::uint64_t>(count));
   }
   notice.agreement = agreement;
+  if (offer.target != nullptr && offer.target->total() * size_of(offer.dtype) > Board::kPosted) {
+    post_destination(offer);
+  }
   notice.reach = post(offer, notice);
   pass(offer);
   way_ = Reach::posted;
@@ -139,6 +142,15 @@ void Group::open(const Offer& offer) {
   }
   if (!agreed) explain(offer);
   if (offer.receive != nullptr) check_pairs(offer);
+}
+
+void Group::post_destination(const Offer& offer) {
+  const View& buffer = offer.target->buffer;
+  Destination& mine = destination(seat_.rank);
+  mine = {memory_->region().offset_of(buffer.data(), buffer.bytes()), 0};
+  for (const auto& [begin, count] : offer.target->ranges) {
+    mine.layout = mixed(mine.layout, static_cast<std::uint64_t>(begin));
+  }
 }
 
 // Fills in this rank's notice; its values too where they fit.
@@ -219,8 +231,7 @@ void Group::stage(const Offer& offer, std::int64_t begin, std::int64_t count) {
 std::byte* Group::staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes) {
   if (rank == seat_.rank) return staging_ + half * half_ + offset;
   const auto at = static_cast<std::size_t>(rank);
-  return const_cast<std::byte*>(
-      memory_->read(*peers_[at], stagings_[at] + half * half_ + offset, bytes));
+  return memory_->reach(*peers_[at], stagings_[at] + half * half_ + offset, bytes);
 }
 
 View Group::part(const Offer& offer, int peer, std::int64_t begin, std::int64_t count) {
@@ -232,17 +243,17 @@ View Group::part(const Offer& offer, int peer, std::int64_t begin, std::int64_t 
   const std::int64_t bytes = count * element;
   const Notice& notice = board_.notice(peer);
   const Entry* const entry = offer.slices != nullptr ? table(peer) + seat_.rank : nullptr;
-  const std::byte* data = nullptr;
+  std::byte* data = nullptr;
   if (notice.reach == Reach::posted) {
     data = board_.body(peer) + (entry != nullptr ? entry->offset : 0) + begin * element;
   } else if (notice.reach == Reach::direct) {
     const std::int64_t start = entry != nullptr ? entry->offset : notice.offset;
-    data = memory_->read(*peers_[static_cast<std::size_t>(peer)], start + begin * element, bytes);
+    data = memory_->reach(*peers_[static_cast<std::size_t>(peer)], start + begin * element, bytes);
   } else {
     const std::int64_t skipped = offer.index(seat_.rank) * part_count_ + begin - part_begin_;
     data = staging_of(peer, part_half_, skipped * element, bytes);
   }
-  return {const_cast<std::byte*>(data), count, dtype, nullptr};
+  return {data, count, dtype, nullptr};
 }
 
 }  // namespace zero::host

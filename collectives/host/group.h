@@ -16,13 +16,15 @@
 
 namespace zero::host {
 
-/// Processes of one host that do collectives by reading each other's memory. In each call every
-/// rank posts a notice (what it calls, where its values lie), all meet, and each reads what it
-/// needs from its peers; where values lie in the peers' own memory they meet once more, after which
-/// all may be overwritten. Values that fit the board travel with the notice, in one meeting; values
-/// outside a Region are copied to a staging area part by part. Calls that disagree, a rank that
-/// fails and a process that ends are errors on every rank, and the end of the group. Blocks the
-/// caller; one thread at a time.
+/// Processes of one host that do collectives by reaching into each other's memory. In each call
+/// every rank posts a notice (what it calls, where its values lie), all meet, and each reads what
+/// it needs from its peers or writes what they need from it; where memory of the peers' own is in
+/// use they meet once more, after which all may be overwritten. Gathered values and sums are
+/// written by their owner to all, who reads them once; what all ranks send to one is read by that
+/// one. Values that fit the board travel with the notice, in one meeting; values outside a Region
+/// are copied to a staging area part by part. Calls that disagree, a rank that fails and a process
+/// that ends are errors on every rank, and the end of the group. Blocks the caller; one thread at a
+/// time.
 class Group {
  public:
   /// Gives every rank's line of text, in rank order. Collective.
@@ -68,6 +70,7 @@ class Group {
     View whole{};
     const Slices* slices = nullptr;
     const Slices* receive = nullptr;  ///< all_to_all alone, which agrees pairwise
+    const Slices* target = nullptr;   ///< all_gather alone: where all values go
 
     int index(int rank) const { return slices != nullptr ? rank : 0; }
   };
@@ -76,6 +79,12 @@ class Group {
     std::int64_t offset = 0;    ///< posted: in the notice's body; direct: in the region
     std::int64_t count = 0;     ///< elements
     std::int64_t expected = 0;  ///< of that rank, in all_to_all
+  };
+
+  /// Where a rank wants what it gathers; behind the values in its notice.
+  struct Destination {
+    std::int64_t offset = -1;  ///< of the first slice's buffer in the rank's region; -1: elsewhere
+    std::uint64_t layout = 0;  ///< equal where slices begin at the same places
   };
 
   Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
@@ -92,6 +101,10 @@ class Group {
   void pass(const Offer& offer);
   Reach post(const Offer& offer, Notice& notice);
   void stage(const Offer& offer, std::int64_t begin, std::int64_t count);
+  void post_destination(const Offer& offer);
+  Destination& destination(int rank) const {
+    return *reinterpret_cast<Destination*>(board_.body(rank) + Board::kPosted);
+  }
   Entry* table(int rank) const { return reinterpret_cast<Entry*>(board_.body(rank)); }
   std::int64_t longest(const Offer& offer) const;
   bool exceeds_caches(const Offer& offer) const;
@@ -100,11 +113,16 @@ class Group {
   /// Elements [begin, begin + count) of what `peer` gives this rank, readable now.
   View part(const Offer& offer, int peer, std::int64_t begin, std::int64_t count);
   void copy_part(const Offer& offer, int peer, std::int64_t begin, View to);
+  /// Writes part of this rank's values where `to` gives each peer's place for them.
+  template <typename To>
+  void push_block(const Offer& offer, View from, To to);
+  bool can_push() const;
+  void push_slices(const Offer& offer);
   void copy_slices(const Offer& offer, const Slices& to, std::int64_t begin, std::int64_t count);
   void reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std::int64_t begin,
                    std::int64_t count);
   void all_reduce_posted(const Offer& offer, ReduceOp op);
-  void all_reduce_direct(const Offer& offer, ReduceOp op);
+  void all_reduce_pushed(const Offer& offer, ReduceOp op);
   void all_reduce_staged(const Offer& offer, ReduceOp op);
   std::string staging_offset() const;
   std::byte* staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes);

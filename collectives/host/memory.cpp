@@ -11,6 +11,7 @@
 #include <cstring>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 
@@ -38,12 +39,12 @@ Span mapped(const Directions& to) {
   ZERO_CHECK(to.space == process_namespace(), "process {} runs in another PID namespace",
              to.process.id);
   const std::string path = fmt::format("/proc/{}/fd/{}", to.process.id, to.descriptor);
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
   ZERO_CHECK(file.get() >= 0, "{} cannot be opened: {}", path, std::strerror(errno));
   std::uint64_t token = 0;
-  const ssize_t length = pread(file.get(), &token, sizeof token, 0);
+  const ssize_t length = pread(file.get(), &token, sizeof token, to.capacity - kPage);
   ZERO_CHECK(length == sizeof token && token == to.token, "{} is another process's file", path);
-  return {file.get(), to.capacity, PROT_READ};
+  return {file.get(), to.capacity, PROT_READ | PROT_WRITE};
 }
 
 std::uint64_t random_token() {
@@ -61,11 +62,30 @@ std::int64_t capacity_for(int ranks) {
 
 }  // namespace
 
-Peer::Peer(std::string_view invitation)
-    : process_(directions_of(invitation).process),
-      span_(mapped(directions_of(invitation))),
-      resident_(static_cast<std::size_t>(span_.bytes() / kHugePage)) {}
+std::int64_t Pages::add(std::int64_t begin, std::int64_t end) {
+  const auto first = static_cast<std::size_t>(begin / unit_);
+  const auto last = static_cast<std::size_t>((end + unit_ - 1) / unit_);
+  if (last > counted_.size()) counted_.resize(last);
+  first_ = end_ == 0 ? first : std::min(first_, first);
+  end_ = std::max(end_, last);
+  std::int64_t added = 0;
+  for (std::size_t page = first; page < last; ++page) {
+    if (!counted_[page]) added += unit_;
+    counted_[page] = true;
+  }
+  return added;
+}
 
+std::pair<std::int64_t, std::int64_t> Pages::clear() {
+  for (std::size_t page = first_; page < end_; ++page) counted_[page] = false;
+  const auto first = static_cast<std::int64_t>(std::exchange(first_, 0));
+  return {first * unit_, static_cast<std::int64_t>(std::exchange(end_, 0)) * unit_};
+}
+
+Peer::Peer(std::string_view invitation)
+    : process_(directions_of(invitation).process), span_(mapped(directions_of(invitation))) {}
+
+// The first small allocation: the last page.
 Memory::Memory(int ranks) : token_(random_token()), region_(capacity_for(ranks)) {
   std::memcpy(region_.allocate(kPage), &token_, sizeof token_);
 }
@@ -84,30 +104,26 @@ std::shared_ptr<Peer> Memory::meet(const std::string& invitation) {
   return peers_.emplace_back(invitation, std::make_shared<Peer>(invitation)).second;
 }
 
-const std::byte* Memory::read(Peer& peer, std::int64_t offset, std::int64_t bytes) {
-  const std::byte* const data = peer.span_.data() + offset;
-  const std::int64_t first = offset / kHugePage;
-  const std::int64_t last = (offset + bytes - 1) / kHugePage;
+std::byte* Memory::reach(Peer& peer, std::int64_t offset, std::int64_t bytes) {
+  const std::int64_t whole = peer.span_.bytes();
   const std::scoped_lock lock(mutex_);
-  for (std::int64_t page = first; page <= last; ++page) {
-    auto counted = peer.resident_[static_cast<std::size_t>(page)];
-    if (!counted) ++resident_;
-    counted = true;
-  }
-  return data;
+  resident_ += offset < whole / 2 ? peer.large_.add(offset, offset + bytes)
+                                  : peer.small_.add(whole - offset - bytes, whole - offset);
+  return peer.span_.data() + offset;
 }
 
 void Memory::relieve() {
   const std::scoped_lock lock(mutex_);
-  if (resident_ * kHugePage <= kResident) return;
+  if (resident_ <= kResident) return;
+  const auto give_back = [](std::byte* begin, std::int64_t bytes) {
+    if (bytes > 0) madvise(begin, static_cast<std::size_t>(bytes), MADV_DONTNEED);
+  };
   for (const auto& [invitation, peer] : peers_) {
-    auto& pages = peer->resident_;
-    const auto first = std::find(pages.begin(), pages.end(), true);
-    if (first == pages.end()) continue;
-    const auto end = std::find(pages.rbegin(), pages.rend(), true).base();
-    madvise(peer->span_.data() + (first - pages.begin()) * kHugePage,
-            static_cast<std::size_t>((end - first) * kHugePage), MADV_DONTNEED);
-    std::fill(first, end, false);
+    std::byte* const start = peer->span_.data();
+    const auto [first, end] = peer->large_.clear();
+    give_back(start + first, end - first);
+    const auto [last, before] = peer->small_.clear();  // from the end
+    give_back(start + peer->span_.bytes() - before, before - last);
   }
   resident_ = 0;
 }

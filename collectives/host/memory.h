@@ -13,10 +13,29 @@
 
 namespace zero::host {
 
-/// Another process's Region as this one sees it: mapped for reading, and which of its pages count
-/// as resident here.
+/// Which pages of a stretch of memory count as resident: bits, one per `unit` bytes.
+class Pages {
+ public:
+  explicit Pages(std::int64_t unit) : unit_(unit) {}
+  /// Counts bytes [begin, end) of the stretch; returns how many bytes were not counted before.
+  std::int64_t add(std::int64_t begin, std::int64_t end);
+  /// The bytes between which all counted pages lie; none counts any more.
+  std::pair<std::int64_t, std::int64_t> clear();
+
+ private:
+  std::int64_t unit_;
+  std::vector<bool> counted_;  // up to the farthest that ever was
+  std::size_t first_ = 0;      // all that are counted lie in [first_, end_)
+  std::size_t end_ = 0;
+};
+
+/// Another process's Region as this one sees it: mapped, and which of its pages count as resident
+/// here.
 class Peer {
  public:
+  /// What the system maps around a page of the usual size that was touched.
+  static constexpr std::int64_t kFaultedPages = std::int64_t{64} << 10;
+
   /// Maps what `invitation` describes. Throws zero::Error with the reason where that is refused.
   explicit Peer(std::string_view invitation);
 
@@ -27,16 +46,17 @@ class Peer {
 
   Process process_;
   Span span_;
-  std::vector<bool> resident_;  // per huge page of the span
+  Pages large_{kHugePage};      // of the span's first half, from its start
+  Pages small_{kFaultedPages};  // of the other half, from its end
 };
 
-/// The memory of this process that peers may read, and theirs that it reads. Peers open it through
-/// /proc/ID/fd, which the same user may, so nothing has a name and nothing is left behind. What has
-/// been read of peers' pages would count as resident memory of this process too: it is given back
-/// before it grows beyond a budget. Thread-safe; one per process is enough.
+/// The memory of this process that peers may reach, and theirs that it reaches. Peers open it
+/// through /proc/ID/fd, which the same user may, so nothing has a name and nothing is left behind.
+/// What has been touched of peers' pages would count as resident memory of this process too: it is
+/// given back before it grows beyond a budget. Thread-safe; one per process is enough.
 class Memory {
  public:
-  /// Bytes of peers' pages that stay mapped at most, beyond the one read that is under way.
+  /// Bytes of peers' pages that stay mapped at most, beyond what one call of reach() has asked for.
   static constexpr std::int64_t kResident = std::int64_t{4} << 20;
 
   /// For `ranks` processes on this host. Throws zero::Error with the system's reason.
@@ -48,17 +68,17 @@ class Memory {
   /// The peer behind an invitation; mapped once. Throws zero::Error with the reason.
   std::shared_ptr<Peer> meet(const std::string& invitation);
 
-  /// `bytes` of a peer's region at `offset`, readable until the peer frees them.
-  const std::byte* read(Peer& peer, std::int64_t offset, std::int64_t bytes);
+  /// `bytes` of a peer's region at `offset`, there until the peer frees them.
+  std::byte* reach(Peer& peer, std::int64_t offset, std::int64_t bytes);
   /// Gives pages of peers back where more than kResident of them are mapped. Nobody loses access.
   void relieve();
 
  private:
-  std::uint64_t token_;  // lies at the region's start: tells it from another file
+  std::uint64_t token_;  // lies in the region's last page: tells it from another file
   Region region_;
   std::mutex mutex_;
   std::vector<std::pair<std::string, std::shared_ptr<Peer>>> peers_;  // by invitation
-  std::int64_t resident_ = 0;                                         // huge pages
+  std::int64_t resident_ = 0;                                         // bytes
 };
 
 }  // namespace zero::host

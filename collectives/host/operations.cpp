@@ -14,9 +14,8 @@ namespace {
 
 /// Bytes copied at a time: between two looks at how much of the peers' memory is mapped.
 constexpr std::int64_t kCopied = std::int64_t{2} << 20;
-/// Bytes of values that all_reduce combines before they are copied, so that the copies find the
-/// sums in a cache.
-constexpr std::int64_t kReduced = std::int64_t{4} << 20;
+/// Bytes of values that a rank writes to all, peer after peer: they stay in a cache meanwhile.
+constexpr std::int64_t kPushed = std::int64_t{256} << 10;
 
 /// Calls whose values, in all ranks' memory together, are larger than this leave the caches alone.
 constexpr std::int64_t kCached = std::int64_t{32} << 20;
@@ -96,23 +95,66 @@ void Group::copy_part(const Offer& offer, int peer, std::int64_t begin, View to)
   }
 }
 
-// All ranks copy the same memory: block by block together, so that it comes from the memory once
+// All ranks copy the root's values: block by block together, so that they come from the memory once
 // and from a cache for the others.
 bool Group::in_step(const Offer& offer) const {
-  return way_ == Reach::direct && offer.slices == nullptr && seat_.size > 2 &&
-         offer.operation != Operation::all_reduce && exceeds_caches(offer);
+  return way_ == Reach::direct && offer.operation == Operation::broadcast && seat_.size > 2 &&
+         exceeds_caches(offer);
 }
 
-// Each rank begins with its neighbour, so that no rank's memory is everybody's first, unless all
-// go through it together.
+// Each rank begins with its neighbour, so that no rank's memory is everybody's first.
 void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin,
                         std::int64_t count) {
   for (int step = 0; step < seat_.size; ++step) {
-    const int peer = in_step(offer) ? step : (seat_.rank + step) % seat_.size;
+    const int peer = (seat_.rank + step) % seat_.size;
     const View slice = to.of(peer);
     const std::int64_t there = std::clamp<std::int64_t>(slice.count() - begin, 0, count);
     if (there > 0) copy_part(offer, peer, begin, slice.slice(begin, there));
   }
+}
+
+bool Group::can_push() const {
+  if (way_ == Reach::posted) return false;
+  for (int rank = 0; rank < seat_.size; ++rank) {
+    const Destination& theirs = destination(rank);
+    if (theirs.offset < 0 || theirs.layout != destination(0).layout) return false;
+  }
+  return true;
+}
+
+template <typename To>
+void Group::push_block(const Offer& offer, View from, To to) {
+  const bool around_caches = exceeds_caches(offer);
+  const auto* const values = static_cast<const std::byte*>(from.data());
+  for (int step = 0; step < seat_.size; ++step) {
+    std::byte* const place = to((seat_.rank + step) % seat_.size);
+    if (place == values) continue;
+    if (around_caches) {
+      copy_around_caches(values, place, from.bytes());
+    } else {
+      std::memcpy(place, values, static_cast<std::size_t>(from.bytes()));
+    }
+  }
+  memory_->relieve();
+}
+
+// A rank that has come to the call needs its destination no more, so its peers write there what
+// they read once, block by block.
+void Group::push_slices(const Offer& offer) {
+  const std::int64_t element = size_of(offer.dtype);
+  const std::int64_t block = kPushed / element;
+  const View own = offer.target->of(seat_.rank);
+  const std::int64_t begin =
+      offer.target->ranges[static_cast<std::size_t>(seat_.rank)].begin * element;
+  for (std::int64_t at = 0; at < own.count(); at += block) {
+    const View from = offer.whole.slice(at, std::min(block, own.count() - at));
+    push_block(offer, from, [&](int peer) {
+      if (peer == seat_.rank) return static_cast<std::byte*>(own.data()) + at * element;
+      return memory_->reach(*peers_[static_cast<std::size_t>(peer)],
+                            destination(peer).offset + begin + at * element, from.bytes());
+    });
+  }
+  pass(offer);
 }
 
 void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
@@ -120,8 +162,10 @@ void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
                     .unit = unit,
                     .dtype = mine.dtype(),
                     .counts = full.ranges,
-                    .whole = mine};
+                    .whole = mine,
+                    .target = &full};
   guarded(offer, [&] {
+    if (can_push()) return push_slices(offer);
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       copy_slices(offer, full, begin, count);
     });
@@ -178,7 +222,7 @@ void Group::all_reduce(View values, ReduceOp op, std::string_view unit) {
                     .whole = values};
   guarded(offer, [&] {
     if (way_ == Reach::posted) return all_reduce_posted(offer, op);
-    if (way_ == Reach::direct) return all_reduce_direct(offer, op);
+    if (way_ == Reach::direct) return all_reduce_pushed(offer, op);
     all_reduce_staged(offer, op);
   });
 }
@@ -191,25 +235,22 @@ void Group::all_reduce_posted(const Offer& offer, ReduceOp op) {
   combine_quickly(op, inputs_, offer.whole);
 }
 
-// Block by block each rank combines one share in place, then copies the others' from their owners.
-// A rank's own share is read by nobody else before they meet.
-void Group::all_reduce_direct(const Offer& offer, ReduceOp op) {
-  const std::int64_t block = kReduced / size_of(offer.dtype);
-  const int world = seat_.size;
-  for (std::int64_t begin = 0; begin < offer.whole.count(); begin += block) {
-    const View values = offer.whole.slice(begin, std::min(block, offer.whole.count() - begin));
-    const auto begin_of = [&](int rank) { return begin + values.count() * rank / world; };
-    const View own = share(values, seat_.rank, world);
-    for (int peer = 0; peer < world; ++peer) {
-      inputs_[static_cast<std::size_t>(peer)] =
-          part(offer, peer, begin_of(seat_.rank), own.count());
+// Each rank combines one share, which nobody else reads or writes, and writes it to all, block by
+// block: a block is still in a cache when it goes out.
+void Group::all_reduce_pushed(const Offer& offer, ReduceOp op) {
+  const std::int64_t element = size_of(offer.dtype);
+  const std::int64_t block = kPushed / element / kNormBlock * kNormBlock;
+  const std::int64_t begin = offer.whole.count() * seat_.rank / seat_.size;
+  const View own = share(offer.whole, seat_.rank, seat_.size);
+  for (std::int64_t at = 0; at < own.count(); at += block) {
+    const View sums = own.slice(at, std::min(block, own.count() - at));
+    for (int peer = 0; peer < seat_.size; ++peer) {
+      inputs_[static_cast<std::size_t>(peer)] = part(offer, peer, begin + at, sums.count());
     }
-    if (!own.empty()) combine_quickly(op, inputs_, own);
-    memory_->relieve();
-    pass(offer);
-    for (int peer = 0; peer < world; ++peer) {
-      copy_part(offer, peer, begin_of(peer), share(values, peer, world));
-    }
+    combine_quickly(op, inputs_, sums);
+    push_block(offer, sums, [&](int peer) {
+      return static_cast<std::byte*>(inputs_[static_cast<std::size_t>(peer)].data());
+    });
   }
   pass(offer);
 }

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -117,20 +118,30 @@ std::int64_t Region::offset_of(const void* data, std::int64_t bytes) const {
   return begin >= 0 && begin <= capacity() - bytes ? begin : -1;
 }
 
-// The first range with room.
+// The first place for large ones, the last one for others.
 std::int64_t Region::take(std::int64_t bytes, std::int64_t alignment) {
-  for (auto range = free_.begin(); range != free_.end(); ++range) {
-    const auto [begin, length] = *range;
-    const std::int64_t start = round_up(begin, alignment);
-    const std::int64_t before = start - begin;
-    const std::int64_t after = length - before - bytes;
-    if (after < 0) continue;
-    free_.erase(range);
-    if (before > 0) free_.emplace(begin, before);
-    if (after > 0) free_.emplace(start + bytes, after);
-    return start;
+  const auto start_in = [&](const std::pair<const std::int64_t, std::int64_t>& range) {
+    const auto [begin, length] = range;
+    const std::int64_t last = begin + length - bytes;
+    const std::int64_t start = alignment == kPage ? last : round_up(begin, alignment);
+    return start >= begin && start <= last ? start : -1;
+  };
+  const auto fits = [&](const auto& range) { return start_in(range) >= 0; };
+  auto range = free_.end();
+  if (alignment == kPage) {
+    const auto found = std::find_if(free_.rbegin(), free_.rend(), fits);
+    if (found != free_.rend()) range = std::prev(found.base());
+  } else {
+    range = std::find_if(free_.begin(), free_.end(), fits);
   }
-  return -1;
+  if (range == free_.end()) return -1;
+  const auto [begin, length] = *range;
+  const std::int64_t start = start_in(*range);
+  const std::int64_t after = begin + length - start - bytes;
+  free_.erase(range);
+  if (start > begin) free_.emplace(begin, start - begin);
+  if (after > 0) free_.emplace(start + bytes, after);
+  return start;
 }
 
 void Region::give_back(std::int64_t begin, std::int64_t bytes) {

@@ -48,7 +48,7 @@ class Descriptor {
 /// zero::Error with the system's reason.
 Descriptor anonymous_file(const char* name, std::int64_t bytes);
 
-/// The memory of this process that its peers on the host can read: one anonymous file, sparse and
+/// The memory of this process that its peers on the host can reach: one anonymous file, sparse and
 /// mapped once, from which allocations take ranges. Peers map the same file, so a range has one
 /// offset for everybody and no mapping is ever stale: freeing a range gives its pages back in all
 /// processes at once. Thread-safe.
@@ -62,7 +62,8 @@ class Region {
   const std::byte* data() const { return span_.data(); }
 
   /// `bytes` > 0, from a page's boundary, from 2 MiB on from a huge page's: whole huge pages of it
-  /// are made at once, where the kernel has any. Null when there is no room.
+  /// are made at once, where the kernel has any. Those lie towards the start, smaller ones towards
+  /// the end, so that peers know one from the other. Null when there is no room.
   void* allocate(std::int64_t bytes);
   /// Frees what allocate(bytes) gave.
   void free(void* data, std::int64_t bytes) noexcept;

@@ -133,6 +133,59 @@ TEST(HostGroup, GathersFromAnyMemory) {
   EXPECT_THAT(ends, Each("no error"));
 }
 
+/// Where rank r finds value i of rank p after a gather to shared memory.
+enum class Layouts { alike, one_differs, one_is_plain };
+
+std::string gathered_to(Layouts layouts) {
+  constexpr std::int64_t kCount = 150'001;
+  const auto ends = HostRanks(3).run([&](host::Group& group, host::Memory& memory, int rank) {
+    constexpr std::int64_t kBytes = 3 * (kCount + 1) * 4;
+    std::vector<float> plain(3 * (kCount + 1));
+    const bool apart = layouts == Layouts::one_is_plain && rank == 1;
+    void* const data = apart ? plain.data() : memory.region().allocate(kBytes);
+    const std::int64_t gap = layouts == Layouts::one_differs && rank == 1 ? 1 : 0;
+    Slices full{View(data, 3 * (kCount + 1), DType::fp32, nullptr), {}};
+    for (int peer = 0; peer < 3; ++peer) full.ranges.push_back({peer * (kCount + gap), kCount});
+    std::ranges::fill(full.buffer.as<float>(), -1.0F);
+    std::ranges::fill(full.of(rank).as<float>(), static_cast<float>(rank));
+    group.all_gather(full.of(rank), full, "h.0");
+    for (int peer = 0; peer < 3; ++peer) {
+      ZERO_CHECK(
+          std::ranges::all_of(full.of(peer).as<float>(),
+                              [&](float value) { return value == static_cast<float>(peer); }),
+          "slice {} is wrong on rank {}", peer, rank);
+    }
+    ZERO_CHECK(full.buffer.as<float>().back() == -1.0F, "rank {} was written beyond", rank);
+  });
+  return fmt::format("{}", fmt::join(ends, "; "));
+}
+
+TEST(HostGroup, GathersToWhereEachRankWantsIt) {
+  constexpr auto kNoErrors = "no error; no error; no error";
+  EXPECT_EQ(gathered_to(Layouts::alike), kNoErrors);
+  EXPECT_EQ(gathered_to(Layouts::one_differs), kNoErrors);
+  EXPECT_EQ(gathered_to(Layouts::one_is_plain), kNoErrors);
+}
+
+TEST(HostRegion, LargeRangesLieAtTheStartAndSmallOnesAtTheEnd) {
+  host::Region region(8 * kMiB);
+  const auto* const start = region.data();
+  EXPECT_EQ(region.allocate(100), start + 8 * kMiB - host::kPage);
+  EXPECT_EQ(region.allocate(3 * kMiB), start);
+  EXPECT_EQ(region.allocate(5000), start + 8 * kMiB - 3 * host::kPage);
+  EXPECT_EQ(region.allocate(2 * kMiB), start + 4 * kMiB);
+}
+
+TEST(HostPages, CountEachPageOnceUntilTheyAreGivenBack) {
+  host::Pages pages(100);
+  EXPECT_EQ(pages.add(250, 420), 300);
+  EXPECT_EQ(pages.add(300, 310), 0);
+  EXPECT_EQ(pages.add(900, 901), 100);
+  EXPECT_EQ(pages.clear(), std::pair(std::int64_t{200}, std::int64_t{1000}));
+  EXPECT_EQ(pages.clear(), std::pair(std::int64_t{0}, std::int64_t{0}));
+  EXPECT_EQ(pages.add(250, 420), 300);
+}
+
 TEST(HostMismatch, NamesBothCallsOnEveryRank) {
   const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
     std::vector<float> values(3);
