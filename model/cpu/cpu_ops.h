@@ -13,8 +13,8 @@
 
 namespace zero::cpu {
 
-/// Ops on a device whose memory the CPU can touch: products by oneDNN, everything else by the row
-/// kernels, spread over the device's threads.
+/// Ops on a device whose memory the CPU can touch: products (products.h) and
+/// everything else by the row kernels, spread over the device's threads.
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(Device& device);

@@ -3,9 +3,14 @@
 
 // Compiled for processors with AVX-512 and AMX, whatever the rest of the build is for: only
 // intrinsics here, no inline function that another file could end up sharing.
+//
+// A packed square is two tiles of 16 x 64 bytes each, in which pairs of neighbours in depth lie
+// together.
 #include "model/cpu/packed_kernels.h"
 
 #include <immintrin.h>
+
+#include "base/half.h"
 
 namespace zero::cpu::packed {
 namespace {
@@ -13,6 +18,7 @@ namespace {
 constexpr int kTileRows = 16;
 constexpr std::int64_t kTileBytes = 1024;
 constexpr std::int64_t kTileStride = 64;
+constexpr std::int64_t kBlockBytes = kBlock * kBlock * 2;
 
 // Compilers do not see what tile instructions read.
 void settle_memory() { __asm__ volatile("" ::: "memory"); }
@@ -86,16 +92,20 @@ void write_tile(const Rows& rows, std::byte* to) {
   for (int i = 0; i < kTileRows; ++i) _mm512_store_si512(to + i * kTileStride, rows.row[i]);
 }
 
+const bfloat16* elements(const Patch& patch) { return static_cast<const bfloat16*>(patch.data); }
+
 // Rows of a whole patch, and of one that lacks some.
 struct Whole {
   const Patch& patch;
-  __m512i row(std::int64_t i) const { return _mm512_loadu_si512(patch.data + i * patch.stride); }
+  __m512i row(std::int64_t i) const {
+    return _mm512_loadu_si512(elements(patch) + i * patch.stride);
+  }
 };
 struct Cropped {
   const Patch& patch;
   __mmask32 mask = first_columns(patch.columns);
   __m512i row(std::int64_t i) const {
-    return i < patch.rows ? _mm512_maskz_loadu_epi16(mask, patch.data + i * patch.stride)
+    return i < patch.rows ? _mm512_maskz_loadu_epi16(mask, elements(patch) + i * patch.stride)
                           : _mm512_setzero_si512();
   }
 };
@@ -182,15 +192,15 @@ void store_row(__mmask32 mask, Halves row, bfloat16* to) {
 }
 
 template <typename T>
-void store_tiles(const float* result, const Destination<T>& to) {
+void store_tiles(const float* result, const Destination& to) {
   const __mmask32 mask = first_columns(to.columns);
   Halves bias{_mm512_setzero_ps(), _mm512_setzero_ps()};
-  if (to.bias != nullptr) bias = load_row(mask, to.bias);
+  if (to.bias != nullptr) bias = load_row(mask, static_cast<const bfloat16*>(to.bias));
   for (std::int64_t row = 0; row < to.rows; ++row) {
     const float* from = result + row * kBlock;
-    T* place = to.data + row * to.stride;
+    T* place = static_cast<T*>(to.data) + row * to.stride;
     Halves value = add({_mm512_load_ps(from), _mm512_load_ps(from + kTileRows)}, bias);
-    if (to.mode == Destination<T>::Mode::add) value = add(value, load_row(mask, place));
+    if (to.mode == Destination::Mode::add) value = add(value, load_row(mask, place));
     store_row(mask, value, place);
   }
 }
@@ -283,32 +293,52 @@ void multiply_pairs(const StripProduct& p) {
   }
 }
 
+void configure_tiles() { _tile_loadconfig(&kConfiguration); }
+void release_tiles() { _tile_release(); }
+void nothing() {}
+
+void pack(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
+  Patch square = patch;
+  for (; square.columns > 0; square.columns -= kBlock, to += step) {
+    if (square.rows >= kBlock && square.columns >= kBlock) {
+      pack_from(form, Whole{square}, to);
+    } else {
+      pack_from(form, Cropped{square}, to);
+    }
+    square.data = elements(square) + kBlock;
+  }
+}
+
+void store(const float* result, const Destination& to) {
+  if (to.dtype == DType::bf16) {
+    store_tiles<bfloat16>(result, to);
+  } else {
+    store_tiles<float>(result, to);
+  }
+}
+
+constexpr Kernels kPairs{.square_bytes = kBlockBytes,
+                         .left_bytes = kTileStride,
+                         .left_transposed_bytes = kTileStride,
+                         .left_in_place = Kernels::InPlace::whole_lines,
+                         .begin = nothing,
+                         .end = nothing,
+                         .pack = pack,
+                         .multiply = multiply_pairs,
+                         .store = store};
+constexpr Kernels kTiles{.square_bytes = kBlockBytes,
+                         .left_bytes = kTileStride,
+                         .left_transposed_bytes = kTileStride,
+                         .left_in_place = Kernels::InPlace::whole_lines,
+                         .begin = configure_tiles,
+                         .end = release_tiles,
+                         .pack = pack,
+                         .multiply = multiply_tiles,
+                         .store = store};
+
 }  // namespace
 
-void begin(Unit unit) {
-  if (unit == Unit::tiles) _tile_loadconfig(&kConfiguration);
-}
-void end(Unit unit) {
-  if (unit == Unit::tiles) _tile_release();
-}
-
-void pack(Form form, const Patch& patch, std::byte* to) {
-  if (patch.rows >= kBlock && patch.columns >= kBlock) {
-    pack_from(form, Whole{patch}, to);
-  } else {
-    pack_from(form, Cropped{patch}, to);
-  }
-}
-
-void multiply(Unit unit, const StripProduct& product) {
-  if (unit == Unit::tiles) {
-    multiply_tiles(product);
-  } else {
-    multiply_pairs(product);
-  }
-}
-
-void store(const float* result, const Destination<float>& to) { store_tiles(result, to); }
-void store(const float* result, const Destination<bfloat16>& to) { store_tiles(result, to); }
+const Kernels* pair_kernels() { return &kPairs; }
+const Kernels* tile_kernels() { return &kTiles; }
 
 }  // namespace zero::cpu::packed

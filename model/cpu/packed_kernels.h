@@ -5,26 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/half.h"
+#include "base/dtype.h"
 
 namespace zero::cpu::packed {
 
-/// The kernels of bf16 products on packed operands. Operands are cut into squares of kBlock x
-/// kBlock elements, two tiles of 16 x 64 bytes each, in which pairs of neighbours in depth lie
-/// together; a result's square is rows of fp32. For processors with AVX-512 and its bf16
-/// products only.
+/// Operands of a product are cut into squares of kBlock x kBlock elements, which kernels pack as
+/// their instructions want them; a result's square is rows of fp32.
 inline constexpr std::int64_t kBlock = 32;
-inline constexpr std::int64_t kBlockBytes = kBlock * kBlock * 2;
 inline constexpr std::int64_t kResultFloats = kBlock * kBlock;
-
-/// What multiplies.
-enum class Unit : std::uint8_t {
-  pairs,  ///< AVX-512, a pair in depth at a time
-  tiles,  ///< AMX
-};
-/// Around multiply() calls of a thread.
-void begin(Unit unit);
-void end(Unit unit);
 
 /// What 32 x 32 elements are, as they lie in memory (row, column).
 enum class Form : std::uint8_t {
@@ -34,15 +22,14 @@ enum class Form : std::uint8_t {
   right_transposed,  ///< of the right operand: column, depth
 };
 
-/// A square of an operand; what it lacks of 32 x 32 counts as zero.
+/// Squares of an operand side by side in memory; what they lack of 32 x 32 counts as zero.
 struct Patch {
-  const bfloat16* data = nullptr;
+  const void* data = nullptr;
+  DType dtype = DType::bf16;
   std::int64_t stride = 0;  ///< elements between rows
   std::int64_t rows = kBlock;
-  std::int64_t columns = kBlock;
+  std::int64_t columns = kBlock;  ///< of all squares
 };
-/// Lays a square out as tiles want it: kBlockBytes, aligned to 64.
-void pack(Form form, const Patch& patch, std::byte* to);
 
 /// Squares of the left operand along the depth: packed, or as they lie in memory.
 struct LeftStrip {
@@ -51,29 +38,55 @@ struct LeftStrip {
   std::int64_t row_bytes = 0;        ///< between rows
   std::int64_t step_bytes = 0;       ///< between squares
 };
+
 struct StripProduct {
   enum class Start : std::uint8_t { zero, result };
   LeftStrip left;
   const std::byte* right = nullptr;     ///< packed squares, one after another
   std::int64_t steps = 0;               ///< squares of depth
+  std::int64_t rows = kBlock;           ///< that matter; others may be left as they are
   float* result = nullptr;              ///< of 32 x 32, aligned to 64
   std::int64_t result_stride = kBlock;  ///< elements between its rows
   Start start = Start::zero;            ///< what the sums are added to
 };
-void multiply(Unit unit, const StripProduct& product);
 
-/// Where a square that multiply() left dense goes, rounded to nearest if T is bf16.
-template <typename T>
+/// Where a dense square of a result goes.
 struct Destination {
   enum class Mode : std::uint8_t { overwrite, add };
-  T* data = nullptr;
-  std::int64_t stride = 0;  ///< elements between rows
+  void* data = nullptr;
+  DType dtype = DType::fp32;  ///< bf16: rounded to nearest
+  std::int64_t stride = 0;    ///< elements between rows
   std::int64_t rows = kBlock;
   std::int64_t columns = kBlock;
-  const bfloat16* bias = nullptr;  ///< one a column, or none
+  const void* bias = nullptr;  ///< one a column, or none
+  DType bias_dtype = DType::fp32;
   Mode mode = Mode::overwrite;
 };
-void store(const float* result, const Destination<float>& to);
-void store(const float* result, const Destination<bfloat16>& to);
+
+/// One way to multiply packed squares. Every element of a result is one fp32 sum in the order of
+/// depth.
+struct Kernels {
+  std::int64_t square_bytes;           ///< of a packed square
+  std::int64_t left_bytes;             ///< between the rows of one packed from Form::left,
+  std::int64_t left_transposed_bytes;  ///< and from Form::left_transposed
+  enum class InPlace : std::uint8_t {
+    never,
+    whole_lines,    ///< where rows of a strip are whole and aligned to 64 bytes
+  } left_in_place;  ///< whether a Form::left strip can do without packing
+  void (*begin)();  ///< around multiply() calls of a thread
+  void (*end)();
+  /// Lays squares out, aligned to 64, the second `step` bytes after the first.
+  void (*pack)(Form form, const Patch& patch, std::byte* to, std::int64_t step);
+  void (*multiply)(const StripProduct& product);
+  void (*store)(const float* result, const Destination& to);
+};
+
+/// bf16 by AVX-512, a pair in depth at a time, and by AMX; for processors that have them only,
+/// null where this build has none.
+const Kernels* pair_kernels();
+const Kernels* tile_kernels();
+/// fp32 by the vectors of any processor, one multiplication and addition at a time; bf16 operands
+/// are widened as they are packed.
+const Kernels& float_kernels();
 
 }  // namespace zero::cpu::packed

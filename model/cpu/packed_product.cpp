@@ -15,7 +15,7 @@ namespace zero::cpu {
 namespace {
 
 using packed::kBlock;
-using packed::kBlockBytes;
+using packed::Kernels;
 using packed::kResultFloats;
 
 // A piece of the result is computed whole by one thread, out of its second cache: the piece in
@@ -23,9 +23,9 @@ using packed::kResultFloats;
 constexpr std::int64_t kMaxRows = 512;
 constexpr std::int64_t kMaxColumns = 512;
 constexpr std::int64_t kMaxDepth = 768;
-constexpr std::int64_t kMaxPanelDepth = 256;  // where the left operand needs a panel
-constexpr std::int64_t kPiecesPerThread = 2;  // at least, for a thread that is held up
-constexpr std::int64_t kAlignment = 64;       // bytes
+constexpr std::int64_t kMaxPackedDepth = 256;  // where the left operand is packed
+constexpr std::int64_t kPiecesPerThread = 2;   // at least, for a thread that is held up
+constexpr std::int64_t kAlignment = 64;        // bytes
 
 std::int64_t blocks(std::int64_t count) { return div_ceil(count, kBlock); }
 
@@ -61,6 +61,7 @@ struct Cut {
 struct Source {
   enum class Along : std::uint8_t { depth, lanes } along;  ///< what lies side by side
   packed::Form form;
+  DType dtype;
   std::int64_t stride;  ///< elements between rows of memory
 };
 
@@ -68,47 +69,49 @@ Source left_source(const ProductShape& s) {
   const bool plain = s.a == Placement::plain;
   const std::int64_t dense = plain ? s.k : s.m;
   return {plain ? Source::Along::depth : Source::Along::lanes,
-          plain ? packed::Form::left : packed::Form::left_transposed, s.lda == 0 ? dense : s.lda};
+          plain ? packed::Form::left : packed::Form::left_transposed, s.in,
+          s.lda == 0 ? dense : s.lda};
 }
 
 Source right_source(const ProductShape& s) {
   const bool plain = s.b == Placement::plain;
   const std::int64_t dense = plain ? s.n : s.k;
   return {plain ? Source::Along::lanes : Source::Along::depth,
-          plain ? packed::Form::right : packed::Form::right_transposed, s.ldb == 0 ? dense : s.ldb};
+          plain ? packed::Form::right : packed::Form::right_transposed, s.in,
+          s.ldb == 0 ? dense : s.ldb};
 }
 
 // Packs lanes x depth, squares by lane, then by depth. Reads memory's rows as far as they go: where
 // caches miss, line by line would be three times slower.
-void fill(const Source& source, const void* data, Range lanes, Range depth, std::byte* to) {
+void fill(const Kernels& kernels, const Source& source, const void* data, Range lanes, Range depth,
+          std::byte* to) {
   const bool along_depth = source.along == Source::Along::depth;
   const Range& outer = along_depth ? lanes : depth;
   const Range& inner = along_depth ? depth : lanes;
   const std::int64_t steps = blocks(depth.count);
+  const std::int64_t down = (along_depth ? steps : 1) * kernels.square_bytes;
+  const std::int64_t across = (along_depth ? 1 : steps) * kernels.square_bytes;
   for (std::int64_t y = 0; y < blocks(outer.count); ++y) {
     const Range rows = outer.block(y);
-    for (std::int64_t x = 0; x < blocks(inner.count); ++x) {
-      const Range columns = inner.block(x);
-      const std::int64_t square = along_depth ? y * steps + x : x * steps + y;
-      packed::pack(source.form,
-                   {static_cast<const bfloat16*>(data) + rows.begin * source.stride + columns.begin,
-                    source.stride, rows.count, columns.count},
-                   to + square * kBlockBytes);
-    }
+    const std::int64_t first = rows.begin * source.stride + inner.begin;
+    kernels.pack(source.form,
+                 {static_cast<const std::byte*>(data) + first * size_of(source.dtype), source.dtype,
+                  source.stride, rows.count, inner.count},
+                 to + y * down, across);
   }
 }
 
 class PackedProduct final : public Product {
  public:
-  PackedProduct(const ProductShape& shape, int threads, packed::Unit unit)
+  PackedProduct(const ProductShape& shape, int threads, const Kernels& kernels)
       : shape_(shape),
-        unit_(unit),
+        kernels_(kernels),
         threads_(threads),
         left_(left_source(shape)),
         right_(right_source(shape)),
         rows_(Cut::even(shape.m, kMaxRows)),
         columns_(Cut::even(shape.n, kMaxColumns)),
-        depth_(Cut::even(shape.k, has_panel() ? kMaxPanelDepth : kMaxDepth)) {
+        depth_(Cut::even(shape.k, may_be_in_place() ? kMaxDepth : kMaxPackedDepth)) {
     // One thread alone takes what the caches hold: each cut would pack an operand once more.
     const std::int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
     while (rows_.parts() * columns_.parts() < wanted) {
@@ -117,8 +120,8 @@ class PackedProduct final : public Product {
       longer = Cut::even(longer.count, longer.part / 2);
     }
     const std::int64_t steps = blocks(depth_.part);
-    slab_bytes_ = blocks(columns_.part) * steps * kBlockBytes;
-    panel_bytes_ = (has_panel() ? blocks(rows_.part) : 1) * steps * kBlockBytes;
+    slab_bytes_ = blocks(columns_.part) * steps * kernels_.square_bytes;
+    panel_bytes_ = (has_panel() ? blocks(rows_.part) : 1) * steps * kernels_.square_bytes;
     const std::int64_t squares =
         depth_.parts() == 1 ? 1 : blocks(rows_.part) * blocks(columns_.part);
     result_bytes_ = squares * kResultFloats * static_cast<std::int64_t>(sizeof(float));
@@ -128,7 +131,7 @@ class PackedProduct final : public Product {
     const std::int64_t pieces = rows_.parts() * columns_.parts();
     std::atomic<std::int64_t> next = 0;
     parallel_for(threads_, threads_, 1, [&](std::int64_t begin, std::int64_t end) {
-      packed::begin(unit_);
+      kernels_.begin();
       for (std::int64_t thread = begin; thread < end; ++thread) {
         const Workplace place = workplace(operands.scratch, thread);
         for (std::int64_t i = next.fetch_add(1); i < pieces; i = next.fetch_add(1)) {
@@ -136,7 +139,7 @@ class PackedProduct final : public Product {
           for (; piece.part < depth_.parts(); ++piece.part) multiply(operands, place, piece);
         }
       }
-      packed::end(unit_);
+      kernels_.end();
     });
   }
 
@@ -155,6 +158,9 @@ class PackedProduct final : public Product {
   };
 
   bool has_panel() const { return left_.along == Source::Along::lanes; }
+  bool may_be_in_place() const {
+    return !has_panel() && kernels_.left_in_place == Kernels::InPlace::whole_lines;
+  }
   std::int64_t thread_bytes() const { return slab_bytes_ + panel_bytes_ + result_bytes_; }
 
   Workplace workplace(void* scratch, std::int64_t thread) const {
@@ -166,10 +172,10 @@ class PackedProduct final : public Product {
 
   void multiply(const Operands& o, const Workplace& place, const Piece& piece) const {
     const Range depth = depth_.at(piece.part);
-    fill(right_, o.b, piece.columns, depth, place.slab);
-    if (has_panel()) fill(left_, o.a, piece.rows, depth, place.panel);
+    fill(kernels_, right_, o.b, piece.columns, depth, place.slab);
+    if (has_panel()) fill(kernels_, left_, o.a, piece.rows, depth, place.panel);
     for (std::int64_t i = 0; i < blocks(piece.rows.count); ++i) {
-      const packed::LeftStrip left = has_panel() ? from_panel(place, i * blocks(depth.count))
+      const packed::LeftStrip left = has_panel() ? panel_strip(place, i * blocks(depth.count))
                                                  : strip(o, place, piece.rows.block(i), depth);
       multiply_strip(o, place, piece, i, left);
     }
@@ -190,12 +196,13 @@ class PackedProduct final : public Product {
       const Range columns = piece.columns.block(j);
       float* in_place = first && last ? whole_square(o, rows, columns) : nullptr;
       float* aside = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
-      packed::multiply(unit_, {.left = from_step(left, filled.begin),
-                               .right = place.slab + (j * steps + filled.begin) * kBlockBytes,
-                               .steps = filled.end - filled.begin,
-                               .result = in_place != nullptr ? in_place : aside,
-                               .result_stride = in_place != nullptr ? stride() : kBlock,
-                               .start = first ? Start::zero : Start::result});
+      kernels_.multiply({.left = from_step(left, filled.begin),
+                         .right = place.slab + (j * steps + filled.begin) * kernels_.square_bytes,
+                         .steps = filled.end - filled.begin,
+                         .rows = rows.count,
+                         .result = in_place != nullptr ? in_place : aside,
+                         .result_stride = in_place != nullptr ? stride() : kBlock,
+                         .start = first ? Start::zero : Start::result});
       if (last && in_place == nullptr) store(o, aside, rows, columns);
     }
   }
@@ -228,23 +235,26 @@ class PackedProduct final : public Product {
     left.lower += step * left.step_bytes;
     return left;
   }
-  static packed::LeftStrip from_panel(const Workplace& place, std::int64_t squares) {
-    const std::byte* tiles = place.panel + squares * kBlockBytes;
-    return {tiles, tiles + kBlockBytes / 2, kBlock * 2, kBlockBytes};
+  packed::LeftStrip panel_strip(const Workplace& place, std::int64_t squares) const {
+    const std::byte* packed = place.panel + squares * kernels_.square_bytes;
+    const std::int64_t row_bytes =
+        has_panel() ? kernels_.left_transposed_bytes : kernels_.left_bytes;
+    return {packed, packed + kBlock / 2 * row_bytes, row_bytes, kernels_.square_bytes};
   }
 
   // Rows that lie along the depth: in place, where whole tiles can be read in whole lines.
   packed::LeftStrip strip(const Operands& o, const Workplace& place, Range rows,
                           Range depth) const {
-    const std::int64_t row_bytes = left_.stride * 2;
+    const std::int64_t element = size_of(shape_.in);
+    const std::int64_t row_bytes = left_.stride * element;
     const auto* first =
-        static_cast<const std::byte*>(o.a) + rows.begin * row_bytes + depth.begin * 2;
-    if (rows.count == kBlock && depth.count % kBlock == 0 && row_bytes % kAlignment == 0 &&
-        reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0) {
-      return {first, first + kBlock / 2 * row_bytes, row_bytes, kBlock * 2};
+        static_cast<const std::byte*>(o.a) + rows.begin * row_bytes + depth.begin * element;
+    if (may_be_in_place() && rows.count == kBlock && depth.count % kBlock == 0 &&
+        row_bytes % kAlignment == 0 && reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0) {
+      return {first, first + kBlock / 2 * row_bytes, row_bytes, kBlock * element};
     }
-    fill(left_, o.a, rows, depth, place.panel);
-    return from_panel(place, 0);
+    fill(kernels_, left_, o.a, rows, depth, place.panel);
+    return panel_strip(place, 0);
   }
 
   std::int64_t stride() const { return shape_.ldc == 0 ? shape_.n : shape_.ldc; }
@@ -261,27 +271,22 @@ class PackedProduct final : public Product {
   }
 
   void store(const Operands& o, const float* result, Range rows, Range columns) const {
-    if (shape_.out == DType::bf16) {
-      packed::store(result, destination<bfloat16>(o, rows, columns));
-    } else {
-      packed::store(result, destination<float>(o, rows, columns));
-    }
-  }
-
-  template <typename T>
-  packed::Destination<T> destination(const Operands& o, Range rows, Range columns) const {
-    using Mode = typename packed::Destination<T>::Mode;
-    const auto* bias = static_cast<const bfloat16*>(o.bias);
-    return {.data = static_cast<T*>(o.c) + rows.begin * stride() + columns.begin,
-            .stride = stride(),
-            .rows = rows.count,
-            .columns = columns.count,
-            .bias = shape_.bias == ProductShape::Bias::none ? nullptr : bias + columns.begin,
-            .mode = shape_.write == Write::add ? Mode::add : Mode::overwrite};
+    using Mode = packed::Destination::Mode;
+    const std::int64_t first = rows.begin * stride() + columns.begin;
+    const auto* bias = static_cast<const std::byte*>(o.bias);
+    const bool biased = shape_.bias == ProductShape::Bias::row;
+    kernels_.store(result, {.data = static_cast<std::byte*>(o.c) + first * size_of(shape_.out),
+                            .dtype = shape_.out,
+                            .stride = stride(),
+                            .rows = rows.count,
+                            .columns = columns.count,
+                            .bias = biased ? bias + columns.begin * size_of(shape_.in) : nullptr,
+                            .bias_dtype = shape_.in,
+                            .mode = shape_.write == Write::add ? Mode::add : Mode::overwrite});
   }
 
   const ProductShape shape_;
-  const packed::Unit unit_;
+  const Kernels& kernels_;
   const int threads_;
   const Source left_, right_;
   Cut rows_, columns_, depth_;
@@ -293,9 +298,8 @@ class PackedProduct final : public Product {
 }  // namespace
 
 std::unique_ptr<Product> make_packed_product(const ProductShape& shape, int threads,
-                                             MatrixUnit unit) {
-  return std::make_unique<PackedProduct>(
-      shape, threads, unit == MatrixUnit::amx ? packed::Unit::tiles : packed::Unit::pairs);
+                                             const packed::Kernels& kernels) {
+  return std::make_unique<PackedProduct>(shape, threads, kernels);
 }
 
 }  // namespace zero::cpu

@@ -1,12 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/cpu/packed_product.h"
+#include "model/cpu/packed_kernels.h"
 
-namespace zero::cpu {
+namespace zero::cpu::packed {
 
-std::unique_ptr<Product> make_packed_product(const ProductShape& /*shape*/, int /*threads*/,
-                                             MatrixUnit /*unit*/) {
-  return nullptr;  // oneDNN's will do
-}
+const Kernels* pair_kernels() { return nullptr; }
+const Kernels* tile_kernels() { return nullptr; }
 
-}  // namespace zero::cpu
+}  // namespace zero::cpu::packed

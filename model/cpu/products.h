@@ -39,7 +39,7 @@ struct ProductShape {
   friend auto operator<=>(const ProductShape&, const ProductShape&) = default;
 };
 
-/// One product of one shape, made ready by oneDNN. Not for two threads at once.
+/// One product of one shape, made ready. Not for two threads at once.
 class Product {
  public:
   struct Operands {
@@ -54,29 +54,20 @@ class Product {
   virtual std::int64_t scratch_bytes() const = 0;
 };
 
-/// Makes products for a fixed number of threads, each shape once: bf16 by our own kernels where
-/// the processor multiplies it (see packed_product.h), everything else by oneDNN, which is all
-/// behind it: one engine, one stream. The scratch of each product is the caller's (what oneDNN's
-/// small-matrix paths take beside it is theirs). Same shape, same bits on any rank and any number
-/// of threads.
+/// Makes products for a fixed number of threads, each shape once, by the kernels that the processor
+/// has for their dtype (see packed_kernels.h). The scratch of each product is the caller's. Same
+/// shape, same bits on any rank, with any number of threads and however rows are cut.
 class Products {
  public:
-  explicit Products(int threads);
-  ~Products();
-  Products(const Products&) = delete;
-  Products& operator=(const Products&) = delete;
+  explicit Products(int threads) : threads_(threads) {}
 
-  /// The product of `shape`, made now if it is new. Throws zero::Error where oneDNN has none for
-  /// this machine. Valid as long as this.
+  /// The product of `shape`, made now if it is new. Valid as long as this.
   Product& get(const ProductShape& shape);
   /// The largest scratch of the products made so far.
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
  private:
-  struct Library;
-  std::unique_ptr<Product> make(const ProductShape& shape);
-
-  std::unique_ptr<Library> library_;
+  int threads_;
   std::map<ProductShape, std::unique_ptr<Product>> made_;
   std::int64_t scratch_bytes_ = 0;
 };
