@@ -34,14 +34,17 @@ std::string outcome(const std::function<void()>& work) {
   }
 }
 
-/// Throws on all ranks unless the parts of all ranks are as many elements as the tensors have.
+/// Throws on all ranks unless the primary parts of all ranks are as many elements as the tensors
+/// have.
 void check_cover(const Ranks& ranks, std::span<const LogicalTensor> tensors,
                  std::string_view purpose) {
   std::int64_t mine = 0;
   std::int64_t whole = 0;
   for (const LogicalTensor& tensor : tensors) {
     whole += element_count(tensor.shape).value_or(0);
-    for (const LogicalTensor::Part& part : tensor.parts) mine += part.values.count();
+    for (const LogicalTensor::Part& part : tensor.parts) {
+      if (part.primary) mine += part.values.count();
+    }
   }
   std::int64_t listed = 0;
   for (const std::string& text :

@@ -30,9 +30,9 @@ void together(const Ranks& ranks, std::string_view purpose, const std::function<
 void load_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
                   const std::string& path, const NameMap& names);
 
-/// Writes `tensors`, whose parts cover each element once over all ranks, to `path` as fp32: each
-/// rank its own elements, into `path`.partial, which takes the place of `path` when all ranks have
-/// succeeded; a failure leaves `path` as it was. Every rank must see the directory. The file
+/// Writes `tensors`, whose primary parts cover each element once over all ranks, to `path` as fp32:
+/// each rank its own elements, into `path`.partial, which takes the place of `path` when all ranks
+/// have succeeded; a failure leaves `path` as it was. Every rank must see the directory. The file
 /// depends on names, shapes and values alone. Collective.
 void save_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
                   const std::string& path);

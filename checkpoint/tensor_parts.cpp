@@ -194,6 +194,7 @@ void write_parts(const SafetensorsWriter& file, std::span<const LogicalTensor> t
   for (const LogicalTensor& tensor : tensors) {
     for (const LogicalTensor::Part& part : tensor.parts) {
       check_part(tensor, part);
+      if (!part.primary) continue;
       if (part.values.dtype() == DType::fp32) {
         file.write(tensor.name, part.begin, bytes_of(part.values));
         continue;

@@ -47,7 +47,7 @@ void read_parts(std::span<const LogicalTensor> tensors, const FileMatch& match);
 /// The layout of a file that holds `tensors` whole, as fp32: the same for equal names and shapes.
 FileHeader layout_of(std::span<const LogicalTensor> tensors);
 
-/// Writes the parts of `tensors` into a file of layout_of(tensors), as fp32.
+/// Writes the primary parts of `tensors` into a file of layout_of(tensors), as fp32.
 void write_parts(const SafetensorsWriter& file, std::span<const LogicalTensor> tensors);
 
 }  // namespace zero

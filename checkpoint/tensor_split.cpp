@@ -23,7 +23,8 @@ LogicalTensor cut(const LogicalTensor& whole, std::int64_t begin, std::int64_t e
     const std::int64_t first = std::max(begin, part.begin);
     const std::int64_t last = std::min(end, part.begin + part.values.count());
     if (first >= last) continue;
-    piece.parts.push_back({first - begin, part.values.slice(first - part.begin, last - first)});
+    piece.parts.push_back(
+        {first - begin, part.values.slice(first - part.begin, last - first), part.primary});
   }
   return piece;
 }

@@ -14,6 +14,12 @@
 
 namespace zero {
 
+/// Elements [begin, begin + count) of something.
+struct ElementRange {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
 /// What becomes of the fp32 tree sum of one micro-batch step at the owner of a shard.
 ///   value = tree(inputs) + addends[0] + addends[1] + ...    (in fp32, left to right)
 ///   destination = round(value)                              (to destination's dtype)
@@ -26,6 +32,19 @@ struct ReduceEpilogue {
   View destination;           // fp32, bf16 or fp16
   std::shared_ptr<ExactSum>
       norm;  // may be null; touched only by the stream that runs the reduction
+
+  /// Elements whose squares stay out of `norm`, because another rank that holds them too counts
+  /// them; ascending, disjoint. Null: none. They count as zeros, so any other cut of the norm's
+  /// blocks over ranks gives the same bits.
+  std::shared_ptr<const std::vector<ElementRange>> uncounted{};
+  std::int64_t uncounted_at = 0;  // destination's first element, as `uncounted` numbers them
+
+  /// The epilogue of elements [begin, begin + count) of the destination.
+  ReduceEpilogue slice(std::int64_t begin, std::int64_t count) const {
+    ReduceEpilogue part{{}, destination.slice(begin, count), norm, uncounted, uncounted_at + begin};
+    for (const View& addend : addends) part.addends.push_back(addend.slice(begin, count));
+    return part;
+  }
 };
 
 /// Vector primitives that the engine and the collectives need on every device. All are asynchronous

@@ -21,22 +21,46 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
+std::string_view line(const std::vector<std::string_view>& lines, std::size_t i) {
+  return i < lines.size() ? lines[i] : std::string_view("nothing more");
+}
+
+bool of_group(std::string_view line) { return line.starts_with(kOfGroup); }
+std::string_view shown(std::string_view line) { return line.substr(of_group(line) ? 1 : 0); }
+
+/// The first line that differs where it must not; the number of lines where there is none. Lines
+/// are either all compared, or only those that are no group's.
+std::size_t first_difference(const std::vector<std::string_view>& one,
+                             const std::vector<std::string_view>& other, bool same_group) {
+  const std::size_t count = std::max(one.size(), other.size());
+  const auto may_differ = [&](std::size_t i) {
+    return !same_group && of_group(line(one, i)) && of_group(line(other, i));
+  };
+  std::size_t i = 0;
+  while (i < count && (line(one, i) == line(other, i) || may_differ(i))) ++i;
+  return i;
+}
+
 }  // namespace
 
 void require_agreement(Communicator& communicator, Device& device, std::string_view operation,
-                       std::string_view lines) {
+                       std::string_view lines, int groups) {
   const std::vector<std::string> all = exchange(communicator, device, lines, operation);
-  const std::vector<std::string_view> first = lines_of(all[0]);
+  const auto compare = [&](std::size_t rank, std::size_t with, bool same_group) {
+    if (all[rank] == all[with]) return;
+    const std::vector<std::string_view> mine = lines_of(all[rank]);
+    const std::vector<std::string_view> other = lines_of(all[with]);
+    const std::size_t at = first_difference(mine, other, same_group);
+    ZERO_CHECK(at == std::max(mine.size(), other.size()),
+               "[rank {}] {}: rank {} has \"{}\", rank {} has \"{}\"; all ranks must be started "
+               "alike",
+               communicator.rank(), operation, rank, shown(line(mine, at)), with,
+               shown(line(other, at)));
+  };
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    const std::vector<std::string_view> other = lines_of(all[rank]);
-    const auto at = [](const std::vector<std::string_view>& list, std::size_t i) {
-      return i < list.size() ? list[i] : std::string_view("nothing more");
-    };
-    std::size_t i = 0;
-    while (i < std::max(first.size(), other.size()) && at(first, i) == at(other, i)) ++i;
-    fail("[rank {}] {}: rank {} has \"{}\", rank 0 has \"{}\"; all ranks must be started alike",
-         communicator.rank(), operation, rank, at(other, i), at(first, i));
+    const std::size_t peer = rank % static_cast<std::size_t>(groups);
+    compare(rank, 0, peer == 0);
+    if (peer != 0 && peer != rank) compare(rank, peer, true);
   }
 }
 

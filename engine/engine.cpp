@@ -40,7 +40,7 @@ std::vector<double> Engine::exposed_by_use() const { return core_->exposed_by_us
 std::int64_t Engine::parameter_count() const {
   std::int64_t count = 0;
   for (const Unit& unit : core_->units()) {
-    for (const ParameterSpec& spec : unit.specs) count += spec.count();
+    for (const ParameterSpec& spec : unit.specs) count += spec.logical_count();
   }
   return count;
 }
@@ -53,7 +53,8 @@ std::int64_t Engine::padding_count() const {
   return count;
 }
 
-TrafficCounter Engine::planned_traffic() const { return core_->planned_traffic(); }
+TrafficCounter Engine::planned_traffic() const { return core_->planned_axes().total(); }
+MeshTraffic Engine::planned_axes() const { return core_->planned_axes(); }
 std::vector<LogicalTensor> Engine::state(StateKind kind) { return core_->state(kind); }
 void Engine::read(std::string_view name, StateKind kind, View out) { core_->read(name, kind, out); }
 void Engine::write(std::string_view name, StateKind kind, View values) {

@@ -54,13 +54,13 @@ struct StepOptions {
   double learning_rate = 0;
   double loss_scale = 1;             ///< gradients are divided by it
   std::span<const double> losses{};  ///< this rank's loss of each micro-batch, already weighted;
-                                     ///< summed exactly over all
+                                     ///< summed exactly over all; equal along the tensor axis
 };
 
-/// What a step did. Equal on all ranks but for the times.
+/// What a step did. Equal on all ranks but for the times, and the bytes of unequal slices.
 struct StepReport {
   std::int64_t step = 0;     ///< from 1
-  double loss = 0;           ///< exact sum of all ranks' StepOptions::losses
+  double loss = 0;           ///< exact sum of all StepOptions::losses, once for a tensor group
   double gradient_norm = 0;  ///< global, before clipping, after unscaling
   bool clipped = false;
   /// First parameter (in registration order) with a NaN or infinite gradient. The update was
@@ -71,24 +71,27 @@ struct StepReport {
   double exposed_seconds =
       0;                     ///< time the compute stream waited for collectives since the last step
   TrafficCounter traffic{};  ///< bytes this step used, per kind of collective
+  MeshTraffic axes{};        ///< the same bytes by the axis of the mesh they went along
 };
 
 /// A logical tensor of the training state, and where its elements are.
 enum class StateKind : std::uint8_t { parameter, moment0, moment1, gradient };
 
 struct LogicalTensor {
-  std::string name;  ///< full parameter name
-  std::vector<std::int64_t> shape;
+  std::string name;                 ///< full parameter name
+  std::vector<std::int64_t> shape;  ///< logical: of the whole tensor at any mesh
   StateKind kind = StateKind::parameter;
   bool trainable = true;
   /// What this rank owns of it: host-readable fp32 views (gradients: their dtype) and the logical
   /// element each starts at. For parameters these are the master values (frozen ones have none: the
-  /// compute dtype). At stage 0 every rank owns
-  /// everything but lists only its share, so that over all ranks each element is listed exactly
-  /// once.
+  /// compute dtype). At stage 0 every rank owns everything but lists only its share. Replicas list
+  /// theirs again, and so do the ranks of a tensor group where they hold the same elements: over
+  /// all ranks each element is in exactly one primary part, which is the one that hashes and files
+  /// take; who changes values changes all parts alike.
   struct Part {
     std::int64_t begin = 0;
     View values;
+    bool primary = true;
   };
   std::vector<Part> parts;
 };
@@ -142,8 +145,11 @@ class Engine {
   std::vector<double> exposed_by_use() const;
   std::int64_t parameter_count() const;  ///< logical elements, frozen ones included
   std::int64_t padding_count() const;    ///< padding elements of all flat layouts
-  /// Bytes per kind of traffic that one optimizer step will use, from the schedule alone.
+  /// Bytes per kind of traffic that one optimizer step will use, from the schedule alone: the
+  /// engine's own, without what layers send along the tensor axis.
   TrafficCounter planned_traffic() const;
+  /// The same bytes by axis.
+  MeshTraffic planned_axes() const;
 
   /// Every logical tensor of one kind, in registration order; this rank's parts. Waits for the
   /// streams.
@@ -158,7 +164,8 @@ class Engine {
   /// Optimizer steps done.
   std::int64_t steps_done() const;
   /// A hash over all logical parameters in name order, master values and both moments; independent
-  /// of stage, world, layout. Collective.
+  /// of stage, mesh, layout. Tensors that are sliced are put together in staging memory, one at a
+  /// time. Collective.
   std::uint64_t state_hash();
 
  private:

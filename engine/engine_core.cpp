@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/checked_math.h"
-#include "engine/agreement.h"
+#include "engine/ownership.h"
 
 namespace zero {
 
@@ -95,6 +95,11 @@ UnitId EngineCore::add_unit(std::string name, std::vector<ParameterSpec> paramet
     static_cast<void>(spec.count());  // throws on a shape that cannot be
     if (!spec.slice) continue;
     spec.slice->check(unit.full_names.back());
+    ZERO_CHECK(mesh_->mesh().size(Axis::tensor) > 1 || spec.count() == spec.logical_count(),
+               "add_unit({}): parameter \"{}\" is a slice [{}] of [{}], but the mesh has one rank "
+               "on its tensor axis; expected all of it",
+               unit.name, unit.full_names.back(), fmt::join(spec.shape, ", "),
+               fmt::join(spec.slice->shape, ", "));
     ZERO_CHECK(spec.shape == spec.slice->local_shape(),
                "add_unit({}): parameter \"{}\" has shape [{}], but its slice of [{}] is [{}]",
                unit.name, unit.full_names.back(), fmt::join(spec.shape, ", "),
@@ -145,8 +150,13 @@ void EngineCore::seal(SealOptions options) {
   }
   const std::vector<UnitUse> uses = declared_uses(options);
   check_uses(uses);
-  const EngineResources resources{
-      shards_, device_, options_, gradient_dtype_, optimizer_->moments(), accumulation_steps_};
+  const EngineResources resources{shards_,
+                                  device_,
+                                  options_,
+                                  gradient_dtype_,
+                                  optimizer_->moments(),
+                                  accumulation_steps_,
+                                  mesh_->axis(Axis::replicate)};
   sharding_ = make_sharding(resources);
   reducer_ = std::make_unique<GradientReducer>(resources, *sharding_, waits_);
   make_schedules(uses);
@@ -154,6 +164,10 @@ void EngineCore::seal(SealOptions options) {
   for (Unit& unit : units_) {
     for (Segment& segment : unit.segments) sharding_->allocate(segment, unit.name);
     plan_updates(unit);
+    if (Segment* segment = unit.trainable(); segment != nullptr) {
+      segment->uncounted =
+          uncounted_elements(unit, *segment, {shards_.rank(), mesh_->mesh().index(Axis::tensor)});
+    }
   }
   reducer_->allocate(units_);
   const std::int64_t bytes =
@@ -280,53 +294,6 @@ void EngineCore::initialise_segment(Unit& unit, Segment& segment) {
     }
   }
   if (!scratch.empty()) device_.compute().synchronize();
-}
-
-void EngineCore::check_agreement() {
-  if (!device_.has_memory()) return;
-  require_agreement(world_, device_, "seal", describe());
-}
-
-std::string EngineCore::describe() const {
-  const ScheduleLimits& l = options_.limits;
-  const OptimizerConfig& o = options_.optimizer;
-  std::string text;
-  const auto line = [&text](std::string_view key, const auto& value) {
-    text += fmt::format("{}: {}\n", key, value);
-  };
-  line("zero version", ZERO_VERSION);
-  line("stage", options_.stage);
-  line("compute dtype", name_of(options_.compute));
-  line("gradient dtype", name_of(gradient_dtype_));
-  line("reduction", name_of(options_.reduction));
-  line("seed", options_.seed);
-  line("gradient_clipping", options_.gradient_clipping);
-  line("accumulation_steps", accumulation_steps_);
-  line("overlap", options_.overlap);
-  line("optimizer",
-       fmt::format("{} beta1={} beta2={} epsilon={} weight_decay={} momentum={}", name_of(o.kind),
-                   o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum));
-  for (const ParameterGroup& group : options_.groups) {
-    line("parameter group",
-         fmt::format("{} scale={} weight_decay={}", group.pattern, group.learning_rate_scale,
-                     group.weight_decay ? fmt::format("{}", *group.weight_decay) : "default"));
-  }
-  line("limits", fmt::format("prefetch={} live={} persistence={} reuse={} reduce_bucket={}",
-                             l.prefetch_elements, l.live_elements, l.persistence_threshold,
-                             l.reuse_distance, l.reduce_bucket_elements));
-  for (const Unit& unit : units_) {
-    for (std::size_t i = 0; i < unit.specs.size(); ++i) {
-      const ParameterSpec& spec = unit.specs[i];
-      line(fmt::format("unit {} parameter {}", unit.name, i),
-           fmt::format("{} [{}] init={}({},{}) {}", unit.full_names[i], fmt::join(spec.shape, ", "),
-                       static_cast<int>(spec.init.kind), spec.init.a, spec.init.b,
-                       spec.trainable ? "trainable" : "frozen"));
-    }
-  }
-  line("schedule", fmt::format("{:016x}", training_.schedule.hash()));
-  line("SIMD target", simd_target());
-  line("threads", device_.threads());
-  return text;
 }
 
 const Schedule& EngineCore::schedule() const {

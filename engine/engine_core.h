@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "engine/gradient_reducer.h"
 #include "engine/recorded_mesh.h"
 #include "engine/sharding.h"
+#include "engine/tensor_cover.h"
 #include "engine/unit.h"
 #include "engine/waits.h"
 #include "engine/window_arena.h"
@@ -18,8 +20,9 @@
 namespace zero {
 
 /// What Engine hides: the units and their storage, the schedules and where in them the run is, and
-/// the parts that do the work. engine_core.cpp builds and seals, engine_lease.cpp drives the
-/// schedule, engine_step.cpp ends a step, engine_state.cpp enumerates.
+/// the parts that do the work. engine_core.cpp builds and seals, engine_agreement.cpp
+/// compares ranks, engine_lease.cpp drives the schedule, engine_step.cpp ends a step,
+/// engine_state.cpp enumerates, engine_hash.cpp hashes.
 class EngineCore {
  public:
   EngineCore(std::unique_ptr<RecordedMesh> mesh, Device& device, EngineOptions options);
@@ -40,9 +43,9 @@ class EngineCore {
 
   // The end of a step (engine_step.cpp).
   StepReport step(const StepOptions& options);
-  TrafficCounter planned_traffic() const;
+  MeshTraffic planned_axes() const;
 
-  // State (engine_state.cpp).
+  // State (engine_state.cpp, engine_hash.cpp).
   std::vector<LogicalTensor> state(StateKind kind);
   void read(std::string_view name, StateKind kind, View out);
   void write(std::string_view name, StateKind kind, View values);
@@ -106,6 +109,13 @@ class EngineCore {
   void find_nonfinite(std::span<const double> losses, StepReport& report);
   void update(Unit& unit, const StepOptions& options, float gradient_scale);
   View own_part(const Segment& segment, StateKind kind) const;
+  using OwnRun = std::function<void(const TensorSlice::Run& run, const View& values)>;
+  void for_own_runs(const Unit& unit, int index, StateKind kind, const OwnRun& visit) const;
+  LogicalTensor own_tensor(const Unit& unit, int index, StateKind kind) const;
+  bool is_first_copy(const ParameterSpec& spec, const TensorSlice::Run& run) const;
+  void gather_tensor(const Unit& unit, int index, StateKind kind, View out);
+  void assemble_tensor(const Unit& unit, int index, StateKind kind, View out);
+  std::uint64_t hash_of(const Unit& unit, int index, StateKind kind);
   std::pair<int, int> find_parameter(std::string_view name) const;
 
   std::unique_ptr<RecordedMesh> mesh_;
@@ -119,6 +129,7 @@ class EngineCore {
   std::vector<Unit> units_;
   std::vector<int> order_;    ///< units by first use: the order of updates
   std::vector<char> shared_;  ///< per unit: its gradient is summed over several uses
+  std::vector<std::vector<SharedRange>> shared_ranges_;  ///< of each parameter in order
   std::unique_ptr<Sharding> sharding_;
   std::unique_ptr<GradientReducer> reducer_;
   Buffer arena_;

@@ -1,34 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <xxhash.h>
-
 #include <algorithm>
-#include <array>
-#include <map>
 
 #include "engine/engine_core.h"
 
 namespace zero {
-namespace {
-
-constexpr std::array kHashedKinds = {StateKind::parameter, StateKind::moment0, StateKind::moment1};
-
-/// Hashes aligned blocks of a tensor by their place, so that any split of the tensor gives the same
-/// sum.
-std::uint64_t hash_blocks(std::string_view name, StateKind kind, const LogicalTensor::Part& part) {
-  const std::uint64_t tensor =
-      XXH3_64bits_withSeed(name.data(), name.size(), static_cast<std::uint64_t>(kind));
-  std::uint64_t sum = 0;
-  for (std::int64_t begin = 0; begin < part.values.count(); begin += kAlignment) {
-    const View block = part.values.slice(begin, std::min(kAlignment, part.values.count() - begin));
-    const auto place = static_cast<std::uint64_t>(part.begin + begin);
-    sum += XXH3_64bits_withSeed(block.data(), static_cast<std::size_t>(block.bytes()),
-                                tensor + place * 0x9e3779b97f4a7c15ULL);
-  }
-  return sum;
-}
-
-}  // namespace
 
 /// This rank's shard of one kind of state, shard() elements.
 View EngineCore::own_part(const Segment& segment, StateKind kind) const {
@@ -49,6 +25,41 @@ View EngineCore::own_part(const Segment& segment, StateKind kind) const {
   return {};
 }
 
+/// Whether this rank's tensor index is the first that holds the run.
+bool EngineCore::is_first_copy(const ParameterSpec& spec, const TensorSlice::Run& run) const {
+  return spec.slice ? run.copy == 0 : mesh_->mesh().index(Axis::tensor) == 0;
+}
+
+/// Calls visit for the runs of logical elements in this rank's shard of a parameter.
+void EngineCore::for_own_runs(const Unit& unit, int index, StateKind kind,
+                              const OwnRun& visit) const {
+  const Segment& segment = unit.segment_of(index);
+  const Placement& placement = unit.placement(index);
+  const std::int64_t shard_begin = segment.layout.shard() * shards_.rank();
+  const std::int64_t low = std::max(placement.begin, shard_begin);
+  const std::int64_t high =
+      std::min(placement.begin + placement.count, shard_begin + segment.layout.shard());
+  if (low >= high) return;
+  const View held = own_part(segment, kind).slice(low - shard_begin, high - low);
+  const std::int64_t begin = low - placement.begin;
+  unit.specs[static_cast<std::size_t>(index)].for_each_run(
+      begin, held.count(),
+      [&](const TensorSlice::Run& run) { visit(run, held.slice(run.local - begin, run.count)); });
+}
+
+/// One logical tensor, with this rank's parts.
+LogicalTensor EngineCore::own_tensor(const Unit& unit, int index, StateKind kind) const {
+  const auto at = static_cast<std::size_t>(index);
+  const ParameterSpec& spec = unit.specs[at];
+  LogicalTensor tensor{
+      unit.full_names[at], spec.logical_shape(), kind, unit.segment_of(index).trainable, {}};
+  const bool first_replica = mesh_->mesh().index(Axis::replicate) == 0;
+  for_own_runs(unit, index, kind, [&](const TensorSlice::Run& run, const View& values) {
+    tensor.parts.push_back({run.logical, values, first_replica && is_first_copy(spec, run)});
+  });
+  return tensor;
+}
+
 std::vector<LogicalTensor> EngineCore::state(StateKind kind) {
   check_sealed("state");
   raise_failure();
@@ -58,20 +69,9 @@ std::vector<LogicalTensor> EngineCore::state(StateKind kind) {
   const bool is_moment = kind == StateKind::moment0 || kind == StateKind::moment1;
   if (is_moment && moment >= optimizer_->moments()) return tensors;
   for (const Unit& unit : units_) {
-    for (std::size_t i = 0; i < unit.specs.size(); ++i) {
-      const Segment& segment = unit.segment_of(static_cast<int>(i));
-      if (kind != StateKind::parameter && !segment.trainable) continue;
-      LogicalTensor tensor{unit.full_names[i], unit.specs[i].shape, kind, segment.trainable, {}};
-      const Placement& placement = unit.placement(static_cast<int>(i));
-      const std::int64_t shard_begin = segment.layout.shard() * shards_.rank();
-      const std::int64_t low = std::max(placement.begin, shard_begin);
-      const std::int64_t high =
-          std::min(placement.begin + placement.count, shard_begin + segment.layout.shard());
-      if (low < high) {
-        tensor.parts.push_back(
-            {low - placement.begin, own_part(segment, kind).slice(low - shard_begin, high - low)});
-      }
-      tensors.push_back(std::move(tensor));
+    for (int i = 0; i < static_cast<int>(unit.specs.size()); ++i) {
+      if (kind == StateKind::parameter || unit.segment_of(i).trainable)
+        tensors.push_back(own_tensor(unit, i, kind));
     }
   }
   return tensors;
@@ -91,7 +91,7 @@ namespace {
 
 void check_transfer(const Unit& unit, int index, StateKind kind, const View& values, int moments) {
   const std::string& name = unit.full_names[static_cast<std::size_t>(index)];
-  const std::int64_t count = unit.placement(index).count;
+  const std::int64_t count = unit.specs[static_cast<std::size_t>(index)].logical_count();
   ZERO_CHECK(values.dtype() == DType::fp32 && values.count() == count,
              "\"{}\" has {} elements, expected a host view of {} fp32, found {} {}", name, count,
              count, values.count(), name_of(values.dtype()));
@@ -104,13 +104,8 @@ void check_transfer(const Unit& unit, int index, StateKind kind, const View& val
 
 }  // namespace
 
-void EngineCore::read(std::string_view name, StateKind kind, View out) {
-  check_sealed("read");
-  raise_failure();
-  const auto [unit_index, index] = find_parameter(name);
-  const Unit& unit = units_[static_cast<std::size_t>(unit_index)];
-  check_transfer(unit, index, kind, out, optimizer_->moments());
-  synchronize();
+/// Every rank's share of a tensor that is whole at each tensor index.
+void EngineCore::gather_tensor(const Unit& unit, int index, StateKind kind, View out) {
   const Segment& segment = unit.segment_of(index);
   const Placement& placement = unit.placement(index);
   Slices slices{out, {}};
@@ -129,10 +124,42 @@ void EngineCore::read(std::string_view name, StateKind kind, View out) {
     device_.kernels().convert(device_.compute(), own_part(segment, kind).slice(begin, mine.count()),
                               mine);
   device_.compute().synchronize();
-  const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
   shards_.all_gather(mine, slices, device_.communication(),
                      {unit.full_names[static_cast<std::size_t>(index)], {}});
   device_.communication().synchronize();
+}
+
+/// The same of one that is sliced: `out` (any dtype; its bytes a multiple of four) is zero but for
+/// what this rank is the first to hold, and then summed over the replica as integers, which changes
+/// no bit of anything.
+void EngineCore::assemble_tensor(const Unit& unit, int index, StateKind kind, View out) {
+  const ParameterSpec& spec = unit.specs[static_cast<std::size_t>(index)];
+  Kernels& kernels = device_.kernels();
+  kernels.zero(device_.compute(), out);
+  for_own_runs(unit, index, kind, [&](const TensorSlice::Run& run, const View& values) {
+    if (is_first_copy(spec, run))
+      kernels.convert(device_.compute(), values, out.slice(run.logical, run.count));
+  });
+  device_.compute().synchronize();
+  mesh_->replica().all_reduce(out.reinterpret(DType::i32, out.bytes() / size_of(DType::i32)),
+                              ReduceOp::sum, device_.communication(),
+                              {unit.full_names[static_cast<std::size_t>(index)], {}});
+  device_.communication().synchronize();
+}
+
+void EngineCore::read(std::string_view name, StateKind kind, View out) {
+  check_sealed("read");
+  raise_failure();
+  const auto [unit_index, index] = find_parameter(name);
+  const Unit& unit = units_[static_cast<std::size_t>(unit_index)];
+  check_transfer(unit, index, kind, out, optimizer_->moments());
+  synchronize();
+  const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
+  if (unit.specs[static_cast<std::size_t>(index)].slice) {
+    assemble_tensor(unit, index, kind, out);
+  } else {
+    gather_tensor(unit, index, kind, out);
+  }
   traffic_mark_ = mesh_->traffic().since(pending);  // belongs to no step
 }
 
@@ -158,8 +185,13 @@ void EngineCore::write(std::string_view name, StateKind kind, View values) {
   const std::int64_t low = std::max(placement.begin, base);
   const std::int64_t high = std::min(placement.begin + placement.count, base + states.count());
   if (low < high) {
-    device_.kernels().convert(device_.compute(), values.slice(low - placement.begin, high - low),
-                              states.slice(low - base, high - low));
+    const ParameterSpec& spec = unit.specs[static_cast<std::size_t>(index)];
+    const auto put = [&, own = states.slice(low - base, high - low),
+                      begin = low - placement.begin](const TensorSlice::Run& run) {
+      device_.kernels().convert(device_.compute(), values.slice(run.logical, run.count),
+                                own.slice(run.local - begin, run.count));
+    };
+    spec.for_each_run(low - placement.begin, high - low, put);
   }
   device_.compute().synchronize();
   if (kind == StateKind::parameter) publish_parameters();
@@ -193,36 +225,6 @@ void EngineCore::publish_parameters() {
   Renewal renewal;
   for (const int index : order_) issue_begin(index, renewal);
   traffic_mark_ = mesh_->traffic().since(pending);
-}
-
-std::uint64_t EngineCore::state_hash() {
-  std::map<std::string, std::array<std::uint64_t, kHashedKinds.size()>> sums;
-  for (std::size_t k = 0; k < kHashedKinds.size(); ++k) {
-    for (const LogicalTensor& tensor : state(kHashedKinds[k])) {
-      std::uint64_t& sum = sums[tensor.name][k];
-      for (const LogicalTensor::Part& part : tensor.parts)
-        sum += hash_blocks(tensor.name, kHashedKinds[k], part);
-    }
-  }
-  const Buffer all = device_.allocate(static_cast<std::int64_t>(sums.size() * kHashedKinds.size()),
-                                      DType::i64, MemoryClass::staging, "state hash");
-  const std::span<std::int64_t> values = all.view().as<std::int64_t>();
-  std::size_t at = 0;
-  for (const auto& [name, kinds] : sums) {
-    for (const std::uint64_t sum : kinds) values[at++] = static_cast<std::int64_t>(sum);
-  }
-  const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
-  world_.all_reduce(all.view(), ReduceOp::sum, device_.communication(), {"state hash", {}});
-  device_.communication().synchronize();
-  traffic_mark_ = mesh_->traffic().since(pending);  // belongs to no step
-  std::string text;
-  at = 0;
-  for (const auto& [name, kinds] : sums) {
-    text += name + '\n';
-    for (std::size_t k = 0; k < kinds.size(); ++k)
-      text += fmt::format("{:016x}\n", static_cast<std::uint64_t>(values[at++]));
-  }
-  return XXH3_64bits(text.data(), text.size());
 }
 
 }  // namespace zero

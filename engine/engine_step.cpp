@@ -24,10 +24,10 @@ bool has_nonfinite(View view) {
 }  // namespace
 
 /// The exact global sum of squares, and of the losses: one all-reduce of integers behind all
-/// reduces of the step.
+/// reduces of the step. The ranks of a tensor group have one loss between them.
 ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactSum& loss) {
   ExactSum local_loss;
-  for (const double value : losses) local_loss.add(value);
+  if (mesh_->mesh().index(Axis::tensor) == 0) local_loss.add(losses);
   const View sums = sums_.view();
   Stream& communication = device_.communication();
   communication.submit("norm and loss", [sums, local_loss, &norm = reducer_->norm()] {
@@ -153,7 +153,8 @@ StepReport EngineCore::step(const StepOptions& options) {
   report.loss = loss.value();
   report.gradient_norm = std::sqrt(norm.value()) / options.loss_scale;
   if (norm.nonfinite() > 0 || loss.nonfinite() > 0) find_nonfinite(options.losses, report);
-  report.traffic = mesh_->traffic().since(traffic_mark_).total();
+  report.axes = mesh_->traffic().since(traffic_mark_);
+  report.traffic = report.axes.total();
   traffic_mark_ = mesh_->traffic();
 
   const float clip =
@@ -178,15 +179,20 @@ StepReport EngineCore::step(const StepOptions& options) {
 }
 
 /// The bytes of one step from sizes alone; a test compares it with what the recorder counts.
-TrafficCounter EngineCore::planned_traffic() const {
+MeshTraffic EngineCore::planned_axes() const {
   check_sealed("planned_traffic");
-  const int world = shards_.size();
   const std::int64_t element = size_of(options_.compute);
   const int reduces = options_.reduction == ReductionPolicy::boundary ? 1 : accumulation_steps_;
-  TrafficCounter traffic;
-  const auto add = [&](Operation counted_as, Operation operation, std::int64_t bytes, int times) {
-    traffic.add(counted_as, Communicator::sent_bytes(operation, bytes, world) * times);
+  MeshTraffic traffic;
+  const auto book = [&](const Communicator& along, Operation counted_as, Operation operation,
+                        std::int64_t bytes, int times) {
+    mesh_->booked(traffic, along)
+        .add(counted_as, Communicator::sent_bytes(operation, bytes, along.size()) * times);
   };
+  const auto add = [&](Operation counted_as, Operation operation, std::int64_t bytes, int times) {
+    book(shards_, counted_as, operation, bytes, times);
+  };
+  const Communicator& replicas = mesh_->axis(Axis::replicate);
   for (const Window& window : training_.schedule.windows) {
     if (window.kind == Window::Kind::gradients) continue;
     for (const Segment& segment : units_[static_cast<std::size_t>(window.unit)].segments) {
@@ -203,13 +209,15 @@ TrafficCounter EngineCore::planned_traffic() const {
     for (std::int64_t begin = 0; begin < segment->layout.shard(); begin += length) {
       const std::int64_t count = std::min(length, segment->layout.shard() - begin);
       add(sharding_->reduce_traffic(), Operation::reduce_scatter, wire * count, reduces);
+      book(replicas, Operation::all_reduce, Operation::all_reduce, count * size_of(DType::fp32),
+           reduces);
     }
     add(Operation::all_gather, Operation::all_gather,
         sharding_->published_elements(*segment) * element, 1);
     add(Operation::all_reduce, Operation::all_gather,
         sharding_->finished_elements(*segment) * size_of(gradient_dtype_), 1);
   }
-  add(Operation::all_reduce, Operation::all_reduce, sums_.view().bytes(), 1);
+  book(world_, Operation::all_reduce, Operation::all_reduce, sums_.view().bytes(), 1);
   return traffic;
 }
 

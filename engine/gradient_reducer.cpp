@@ -30,8 +30,10 @@ DType GradientReducer::window_dtype(bool shared) const {
 std::int64_t GradientReducer::chunk(const Segment& segment) const {
   const std::int64_t world = resources_.communicator.size();
   const std::int64_t by_bucket = resources_.options.limits.reduce_bucket_elements / world;
-  const std::int64_t by_memory =
+  std::int64_t by_memory =
       kReceiveBytes / (std::max<std::int64_t>(1, world - 1) * size_of(wire_dtype()));
+  if (resources_.replicas.size() > 1)
+    by_memory = std::min(by_memory, kReceiveBytes / size_of(DType::fp32));
   const std::int64_t limit = std::min(by_bucket, by_memory) / kAlignment * kAlignment;
   return std::min(std::max(limit, kAlignment), segment.layout.shard());
 }
@@ -42,6 +44,7 @@ std::int64_t GradientReducer::wire_bytes(const Segment& segment) const {
 
 void GradientReducer::allocate(const std::vector<Unit>& units) {
   std::int64_t bytes = 0;
+  std::int64_t longest = 0;
   for (const Unit& unit : units) {
     const Segment* segment = unit.trainable();
     if (segment == nullptr || segment->layout.padded() == 0) continue;
@@ -49,9 +52,13 @@ void GradientReducer::allocate(const std::vector<Unit>& units) {
     const Slices slices = Slices::strided(shape, segment->layout.world(), 0, chunk(*segment));
     bytes = std::max(
         bytes, resources_.communicator.reduce_scatter_workspace(slices) * size_of(wire_dtype()));
+    longest = std::max(longest, chunk(*segment));
   }
   receive_ = resources_.communicator.allocate(resources_.device, bytes, DType::u8,
                                               MemoryClass::communication, "receive slices");
+  if (resources_.replicas.size() == 1) return;
+  sums_ = resources_.replicas.allocate(resources_.device, longest, DType::fp32,
+                                       MemoryClass::communication, "sums across replicas");
 }
 
 /// The gradient as it crosses ranks. An fp32 window of a shared unit is rounded in place, once.
@@ -109,41 +116,52 @@ GradientReducer::Target GradientReducer::merge(Segment& segment, std::vector<Hel
   return target;
 }
 
+bool GradientReducer::alone() const {
+  return resources_.communicator.size() == 1 && resources_.replicas.size() == 1;
+}
+
+ReduceEpilogue GradientReducer::epilogue_of(const Segment& segment, const Target& target) const {
+  const bool counts = target.finished && resources_.replicas.rank() == 0;
+  return {target.addends, target.destination, counts ? norm_ : nullptr, segment.uncounted};
+}
+
 /// With nobody to talk to there is nothing to hide: the gradient is finished where it was computed,
 /// by all threads of compute. Where it lies in its place already it is only read, for the norm.
-void GradientReducer::reduce_alone(View wire, const Target& target) {
-  resources_.device.kernels().tree_reduce(
-      resources_.device.compute(), {wire},
-      {target.addends, target.destination, target.finished ? norm_ : nullptr});
+void GradientReducer::reduce_alone(const Segment& segment, View wire, const Target& target) {
+  resources_.device.kernels().tree_reduce(resources_.device.compute(), {wire},
+                                          epilogue_of(segment, target));
 }
 
 void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target) {
   Stream& communication = resources_.device.communication();
   const Segment& segment = *unit.trainable();
   const std::int64_t length = chunk(segment);
+  const ReduceEpilogue whole = epilogue_of(segment, target);
+  const bool again = resources_.replicas.size() > 1;
   for (std::int64_t begin = 0; begin < segment.layout.shard(); begin += length) {
     const std::int64_t count = std::min(length, segment.layout.shard() - begin);
-    ReduceEpilogue epilogue{
-        {}, target.destination.slice(begin, count), target.finished ? norm_ : nullptr};
-    for (const View& addend : target.addends)
-      epilogue.addends.push_back(addend.slice(begin, count));
+    const ReduceEpilogue epilogue = whole.slice(begin, count);
+    const View sum = again ? sums_.view().slice(0, count) : View();
     const Slices slices = Slices::strided(wire, segment.layout.world(), begin, count);
     const std::int64_t needed = resources_.communicator.reduce_scatter_workspace(slices);
-    resources_.communicator.reduce_scatter(slices, epilogue,
+    resources_.communicator.reduce_scatter(slices,
+                                           again ? ReduceEpilogue{{}, sum, nullptr} : epilogue,
                                            receive_.view().reinterpret(wire.dtype(), needed),
                                            communication, {unit.name, sharding_.reduce_traffic()});
+    if (!again) continue;
+    resources_.replicas.all_reduce(sum, ReduceOp::sum, communication, {unit.name, {}});
+    resources_.device.kernels().tree_reduce(communication, {sum}, epilogue);
   }
 }
 
 Event GradientReducer::reduce_to(Unit& unit, View wire, const Target& target) {
   Stream& communication = resources_.device.communication();
-  const bool alone = resources_.communicator.size() == 1;
-  if (alone) reduce_alone(wire, target);
+  if (alone()) reduce_alone(*unit.trainable(), wire, target);
   waits_.wait(communication, resources_.device.compute().record(),
               WaitSite::gradient_before_reduce);
-  if (!alone) reduce_chunks(unit, wire, target);
+  if (!alone()) reduce_chunks(unit, wire, target);
   if (target.finished) sharding_.finish_gradient(*unit.trainable(), {unit.name, {}});
-  return alone ? Event() : communication.record();
+  return alone() ? Event() : communication.record();
 }
 
 Event GradientReducer::reduce(Unit& unit, View source, int micro_batch) {

@@ -13,13 +13,17 @@ namespace zero {
 
 /// Sums a unit's gradients over ranks and micro-batch steps into the owner's shard, in the fixed
 /// binary tree: over ranks inside a reduce-scatter, over steps like a binary counter (equal levels
-/// merge; at the end leftovers fold, newest first). The squares of the finished gradient are summed
-/// while it is written. On the communication stream; in a world of one on the compute stream.
+/// merge; at the end leftovers fold, newest first). Where others hold the shard again, the
+/// reduce-scatter's fp32 sum goes through an all-reduce among them before the steps are added: for
+/// a shard axis of a power of two that is the tree over all ranks. The squares of the finished
+/// gradient are summed while it is written. On the communication stream; alone in the world on the
+/// compute stream.
 class GradientReducer {
  public:
   GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits);
 
-  /// Allocates the receive slices for the largest reduction of `units` (class communication).
+  /// Allocates the receive slices, and the sums across replicas, for the largest reduction of
+  /// `units` (class communication).
   void allocate(const std::vector<Unit>& units);
   /// Whether a unit used `uses` times in backward sums its gradient in an fp32 window.
   DType window_dtype(bool shared) const;
@@ -29,8 +33,9 @@ class GradientReducer {
   /// be rewritten.
   Event reduce(Unit& unit, View source, int micro_batch);
 
-  /// Sum of squares of this rank's finished gradient shards: for work of the communication stream,
-  /// which follows every reduction.
+  /// Sum of squares of what this rank counts of its finished gradient shards (nothing on further
+  /// replicas; Segment::uncounted stays out): for work of the communication stream, which follows
+  /// every reduction.
   ExactSum& norm() { return *norm_; }
 
   /// Elements per rank of one reduce-scatter of `segment`: the bucket and the receive limit bound
@@ -56,7 +61,9 @@ class GradientReducer {
   View to_wire(Unit& unit, View source);
   void accumulate_locally(Segment& segment, View source, int micro_batch);
   Target merge(Segment& segment, std::vector<Held>& held, int micro_batch);
-  void reduce_alone(View wire, const Target& target);
+  bool alone() const;
+  ReduceEpilogue epilogue_of(const Segment& segment, const Target& target) const;
+  void reduce_alone(const Segment& segment, View wire, const Target& target);
   void reduce_chunks(Unit& unit, View wire, const Target& target);
   Event reduce_to(Unit& unit, View wire, const Target& target);
 
@@ -66,6 +73,7 @@ class GradientReducer {
   std::shared_ptr<ExactSum> norm_ = std::make_shared<ExactSum>();
   std::vector<std::pair<const Unit*, std::vector<Held>>> held_;
   Buffer receive_;
+  Buffer sums_;  ///< fp32, one chunk: what goes through the all-reduce across replicas
 };
 
 }  // namespace zero

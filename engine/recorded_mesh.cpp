@@ -43,13 +43,16 @@ RecordingCommunicator* RecordedMesh::record(Communicator& communicator) {
   return recorders_.back().outer.get();
 }
 
+TrafficCounter& RecordedMesh::booked(MeshTraffic& traffic, const Communicator& communicator) const {
+  const auto axis = std::find(axes_.begin(), axes_.end(), &communicator);
+  return axis == axes_.end() ? traffic.across
+                             : traffic.axes[static_cast<std::size_t>(axis - axes_.begin())];
+}
+
 MeshTraffic RecordedMesh::traffic() const {
   MeshTraffic traffic;
-  for (std::size_t i = 0; i < kAxes; ++i) traffic.axes[i] = axes_[i]->traffic();
   for (const Recorder& recorder : recorders_) {
-    if (std::ranges::find(axes_, recorder.outer.get()) == axes_.end()) {
-      traffic.across.add(recorder.outer->traffic());
-    }
+    booked(traffic, *recorder.outer).add(recorder.outer->traffic());
   }
   return traffic;
 }

@@ -40,6 +40,8 @@ class RecordedMesh {
   Communicator& replica() { return *replica_; }
 
   MeshTraffic traffic() const;
+  /// Where the bytes of one of this mesh's communicators are booked.
+  TrafficCounter& booked(MeshTraffic& traffic, const Communicator& communicator) const;
   void clear();
 
  private:

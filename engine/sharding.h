@@ -13,12 +13,13 @@ namespace zero {
 
 /// What the strategies work with. All outlive them.
 struct EngineResources {
-  Communicator& communicator;
+  Communicator& communicator;  ///< the ranks that share this rank's model states
   Device& device;
   const EngineOptions& options;
-  DType gradient;   ///< dtype of finished gradients
-  int moments = 2;  ///< of the optimizer
-  int accumulation_steps = 1;
+  DType gradient;  ///< dtype of finished gradients
+  int moments;     ///< of the optimizer
+  int accumulation_steps;
+  Communicator& replicas;  ///< the ranks that hold this rank's shards again
 };
 
 /// A stage of ZeRO as a strategy: where model states are found and what happens when they are

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "device/buffer.h"
+#include "device/kernels.h"
 #include "device/stream.h"
 #include "partition/flat_layout.h"
 #include "partition/parameter_spec.h"
@@ -44,6 +46,9 @@ struct Segment {
   View gradient_shard;  ///< this rank's shard of it
   std::vector<View> partials;   ///< fp32, shard(): sums of earlier micro-batch steps
   std::vector<UpdateRun> runs;  ///< over the extent of master
+  /// Elements of this rank's shard that other ranks of the tensor axis hold too and count in the
+  /// norm; null: none.
+  std::shared_ptr<const std::vector<ElementRange>> uncounted;
 
   std::vector<Buffer> buffers;  ///< what the views above point into
 };

@@ -149,9 +149,8 @@ void initialise(const Init& init, std::uint64_t seed, std::string_view full_name
 
 void initialise(const ParameterSpec& spec, std::uint64_t seed, std::string_view full_name,
                 std::int64_t begin, std::span<float> out) {
-  if (!spec.slice) return initialise(spec.init, seed, full_name, begin, out);
   const auto count = static_cast<std::int64_t>(out.size());
-  spec.slice->for_each_run(begin, count, [&](const TensorSlice::Run& run) {
+  spec.for_each_run(begin, count, [&](const TensorSlice::Run& run) {
     initialise(spec.init, seed, full_name, run.logical,
                out.subspan(static_cast<std::size_t>(run.local - begin),
                            static_cast<std::size_t>(run.count)));

@@ -10,7 +10,9 @@
 
 namespace zero {
 
-std::int64_t ParameterSpec::count() const {
+namespace {
+
+std::int64_t elements_of(const std::string& name, const std::vector<std::int64_t>& shape) {
   for (const std::int64_t dimension : shape) {
     ZERO_CHECK(
         dimension >= 0,
@@ -26,6 +28,17 @@ std::int64_t ParameterSpec::count() const {
                name, fmt::join(shape, ", "));
   }
   return product;
+}
+
+}  // namespace
+
+std::int64_t ParameterSpec::count() const { return elements_of(name, shape); }
+std::int64_t ParameterSpec::logical_count() const { return elements_of(name, logical_shape()); }
+
+void ParameterSpec::for_each_run(std::int64_t begin, std::int64_t count,
+                                 const std::function<void(const TensorSlice::Run&)>& visit) const {
+  if (slice) return slice->for_each_run(begin, count, visit);
+  if (count > 0) visit({begin, begin, count, 0});
 }
 
 }  // namespace zero

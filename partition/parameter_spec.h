@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +53,12 @@ struct ParameterSpec {
   const std::vector<std::int64_t>& logical_shape() const { return slice ? slice->shape : shape; }
   /// Elements; throws zero::Error on a negative dimension or overflow.
   std::int64_t count() const;
+  /// Elements of the logical tensor.
+  std::int64_t logical_count() const;
+  /// Calls visit for the runs that make up the local elements [begin, begin + count), in order: one
+  /// of copy 0 where the parameter is not sliced.
+  void for_each_run(std::int64_t begin, std::int64_t count,
+                    const std::function<void(const TensorSlice::Run&)>& visit) const;
 };
 
 /// Writes elements [begin, begin + out.size()) of the initial values of the parameter `full_name`.

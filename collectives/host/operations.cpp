@@ -205,9 +205,7 @@ void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std:
   for (std::int64_t at = begin; at < begin + count; at += block) {
     const std::int64_t length = std::min(block, begin + count - at);
     gather_inputs(at, length);
-    ReduceEpilogue piece{{}, epilogue.destination.slice(at, length), epilogue.norm};
-    for (const View& addend : epilogue.addends) piece.addends.push_back(addend.slice(at, length));
-    cpu::tree_reduce(inputs_, piece);
+    cpu::tree_reduce(inputs_, epilogue.slice(at, length));
     memory_->relieve();
   }
 }

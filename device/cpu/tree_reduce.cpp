@@ -147,6 +147,42 @@ void stream_block(const View& destination, std::size_t begin, BlockSum& sum) {
   }
 }
 
+/// Walks the uncounted elements of an epilogue, block after block.
+class Uncounted {
+ public:
+  Uncounted(const ReduceEpilogue& epilogue, std::size_t begin) : offset_(epilogue.uncounted_at) {
+    if (!epilogue.uncounted) return;
+    ranges_ = *epilogue.uncounted;
+    const auto ends_before = [](const ElementRange& range, std::int64_t at) {
+      return range.begin + range.count <= at;
+    };
+    const std::int64_t first = offset_ + static_cast<std::int64_t>(begin);
+    const auto next = std::lower_bound(ranges_.begin(), ranges_.end(), first, ends_before);
+    ranges_ = ranges_.subspan(static_cast<std::size_t>(next - ranges_.begin()));
+  }
+
+  /// Zeroes those among `values`, which are elements [begin, end); whether others are left.
+  bool drop(BlockSum& values, std::size_t begin, std::size_t end) {
+    const std::int64_t low = offset_ + static_cast<std::int64_t>(begin);
+    const std::int64_t high = offset_ + static_cast<std::int64_t>(end);
+    std::int64_t dropped = 0;
+    while (!ranges_.empty() && ranges_.front().begin < high) {
+      const std::int64_t stop = ranges_.front().begin + ranges_.front().count;
+      const std::int64_t from = std::max(low, ranges_.front().begin);
+      const std::int64_t to = std::min(high, stop);
+      std::fill(values.begin() + (from - low), values.begin() + (to - low), 0.0F);
+      dropped += to - from;
+      if (stop > high) break;
+      ranges_ = ranges_.subspan(1);
+    }
+    return dropped < high - low;
+  }
+
+ private:
+  std::span<const ElementRange> ranges_;
+  std::int64_t offset_;
+};
+
 /// Adds the squares of the `count` values of a block to `norm`.
 void add_norm(BlockSum& values, std::size_t count, ExactSum& norm) {
   constexpr auto kStep = static_cast<std::size_t>(kNormBlock);
@@ -179,6 +215,7 @@ void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue,
   if (written && norm == nullptr) return;
   const bool around_caches = streams_past_caches(inputs, epilogue);
   const hn::ScalableTag<float> d;
+  Uncounted uncounted(epilogue, begin);
   HWY_ALIGN BlockSum sum;
   for (std::size_t first = begin; first < end; first += kBlock) {
     const std::size_t last = HWY_MIN(first + kBlock, end);
@@ -198,7 +235,7 @@ void reduce_blocks(std::span<const View> inputs, const ReduceEpilogue& epilogue,
     } else if (!written) {
       store_block<To>(epilogue.destination, first, last, sum);
     }
-    if (norm != nullptr) add_norm(sum, last - first, *norm);
+    if (norm != nullptr && uncounted.drop(sum, first, last)) add_norm(sum, last - first, *norm);
   }
   if (around_caches) hwy::FlushStream();
 }

@@ -261,6 +261,35 @@ TEST_F(TreeReduce, NonFiniteValuesReachTheNorm) {
   EXPECT_EQ(1, norm->nonfinite());  // its block
 }
 
+TEST_F(TreeReduce, NormLeavesOutWhatIsUncountedWhereverItIsCut) {
+  constexpr std::int64_t kCount = 40'000;
+  const auto ranges = std::make_shared<const std::vector<ElementRange>>(std::vector<ElementRange>{
+      {0, 3}, {60, 10}, {500, 600}, {1100, 1}, {4096, 512}, {16'380, 8}, {39'999, 1}});
+  std::vector<View> inputs{random_view(kCount, DType::bf16), random_view(kCount, DType::bf16)};
+  inputs[0].as<bfloat16>()[501] = to_bfloat16(std::nanf(""));  // not this rank's to notice
+  const View to = random_view(kCount, DType::fp32);
+  ReduceEpilogue whole{{}, to, std::make_shared<ExactSum>(), ranges};
+  std::vector<float> counted = expected(inputs, whole);
+  for (const ElementRange& range : *ranges)
+    std::fill_n(counted.begin() + range.begin, range.count, 0.0F);
+  const double norm = expected_norm(counted);
+  for (const int threads : {1, 3}) {
+    whole.norm->clear();
+    cpu::tree_reduce(inputs, whole, threads);
+    EXPECT_EQ(norm, whole.norm->value());
+    EXPECT_TRUE(std::isnan(to.as<float>()[501]));  // it is written as ever
+  }
+  for (const std::int64_t step : {64, 640, 4096}) {
+    whole.norm->clear();
+    for (std::int64_t begin = 0; begin < kCount; begin += step) {
+      const std::int64_t count = std::min(step, kCount - begin);
+      const std::vector<View> cut{inputs[0].slice(begin, count), inputs[1].slice(begin, count)};
+      cpu::tree_reduce(cut, whole.slice(begin, count));
+    }
+    EXPECT_EQ(norm, whole.norm->value()) << step;
+  }
+}
+
 TEST_F(TreeReduce, RefusesWhatItCannotDo) {
   const View fp32 = random_view(8, DType::fp32);
   const View bf16 = random_view(8, DType::bf16);

@@ -143,6 +143,73 @@ TEST(Agreement, SeesAUnitWithoutParameters) {
   EXPECT_THAT(messages, Each(HasSubstr("rank 2 has \"")));
 }
 
+/// What each rank's seal() says on a mesh {replicate 1, shard 2, tensor 2}: ranks 0 and 2 have
+/// tensor index 0. A unit of one matrix, whose slice `slice` gives.
+std::vector<std::string> sealed_slices(
+    const std::function<void(int rank, TensorSlice& slice)>& change) {
+  std::vector<std::string> messages(kRanks);
+  local::run(kRanks, [&](Communicator& communicator) {
+    Mesh mesh(communicator, {1, 2, 2});
+    const std::unique_ptr<Device> device = cpu::open();
+    Engine engine(mesh, *device, plain::options(3));
+    TensorSlice slice{{6, 10}, 1, {even_range(10, mesh.index(Axis::tensor), 2)}};
+    change(communicator.rank(), slice);
+    engine.add_unit("unit", {{.name = "weight", .shape = slice.local_shape(), .slice = slice}});
+    messages[static_cast<std::size_t>(communicator.rank())] = message_of([&] { engine.seal(); });
+  });
+  return messages;
+}
+
+TEST(AgreementOnSlices, LetsRanksOfATensorGroupDiffer) {
+  EXPECT_THAT(sealed_slices([](int, TensorSlice&) {}), Each(std::string("no error")));
+  EXPECT_THAT(
+      sealed_slices([](int rank, TensorSlice& slice) {
+        slice.ranges[0] = rank % 2 == 0 ? TensorSlice::Range{0, 8, 0} : TensorSlice::Range{8, 2, 0};
+      }),
+      Each(std::string("no error")));
+}
+
+TEST(AgreementOnSlices, NamesTheRankOfOneTensorIndexThatDiffers) {
+  EXPECT_THAT(sealed_slices([](int rank, TensorSlice& slice) {
+                if (rank == 3) slice.ranges[0] = {4, 6, 0};
+              }),
+              Each(HasSubstr("seal: rank 3 has \"unit unit slice 0: [4, 10) copy 0\", rank 1 has "
+                             "\"unit unit slice 0: [5, 10) copy 0\"; all ranks must be started")));
+  EXPECT_THAT(sealed_slices([](int rank, TensorSlice& slice) {
+                if (rank == 1) slice = {{6, 10}, 0, {{0, 6, 0}}};
+              }),
+              Each(HasSubstr("rank 1 has \"unit unit parameter 0: unit.weight [6, 10] init=0(0,0) "
+                             "trainable sliced along 0\", rank 0 has ")));
+}
+
+TEST(AgreementOnSlices, NamesAnIndexThatHasNoFirstHolderOrTwo) {
+  EXPECT_THAT(sealed_slices([](int rank, TensorSlice& slice) {
+                if (rank % 2 == 1) slice.ranges[0] = {6, 4, 0};
+              }),
+              Each(HasSubstr("seal: index 5 along dimension 1 of parameter \"unit.weight\" [6, 10] "
+                             "is copy 0 on 0 ranks of the tensor axis, expected 1")));
+  EXPECT_THAT(sealed_slices([](int rank, TensorSlice& slice) {
+                if (rank % 2 == 1) slice.ranges[0] = {4, 6, 0};
+              }),
+              Each(HasSubstr("index 4 along dimension 1 of parameter \"unit.weight\" [6, 10] is "
+                             "copy 0 on 2 ranks")));
+}
+
+TEST(AgreementOnSlices, RefusesPartOfATensorWithoutATensorAxis) {
+  local::run(1, [](Communicator& communicator) {
+    const std::unique_ptr<Device> device = cpu::open();
+    Engine engine(communicator, *device, plain::options(3));
+    EXPECT_THAT(
+        message_of([&] {
+          engine.add_unit(
+              "unit",
+              {{.name = "weight", .shape = {6, 5}, .slice = TensorSlice{{6, 10}, 1, {{0, 5, 0}}}}});
+        }),
+        HasSubstr("add_unit(unit): parameter \"unit.weight\" is a slice [6, 5] of [6, 10], "
+                  "but the mesh has one rank on its tensor axis; expected all of it"));
+  });
+}
+
 TEST(Agreement, OfALongerListSaysThatTheOtherHasNothingMore) {
   local::run(2, [](Communicator& communicator) {
     const std::unique_ptr<Device> device = cpu::open();

@@ -137,7 +137,8 @@ TEST(Lease, IsRefusedBeforeSealAndUnitsAfterIt) {
         {"read", [&] { engine.read("layer.weight", StateKind::parameter, view); }},
         {"write", [&] { engine.write("layer.weight", StateKind::parameter, view); }},
         {"publish_parameters", [&] { engine.publish_parameters(); }},
-        {"state", [&] { engine.state_hash(); }},
+        {"state", [&] { engine.state(StateKind::parameter); }},
+        {"state_hash", [&] { engine.state_hash(); }},
     };
     for (const auto& [name, call] : calls) {
       EXPECT_THAT(message_of(call),

@@ -137,6 +137,39 @@ TEST(Memory, OfARunIsThePlanInEveryClassToTheByte) {
   }
 }
 
+TEST(Memory, OfARunOnAMeshIsThePlanToo) {
+  for (const MeshShape& mesh : {MeshShape{2, 2, 1}, MeshShape{3, 1, 1}, MeshShape{2, 2, 2}}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const Types types : kTypes) {
+        plain::Setup run = setup(stage, types, 3);
+        run.mesh = mesh;
+        if (mesh.tensor > 1) run.slicing = plain::odd_slices;
+        const int world = mesh.replicate * mesh.shard * mesh.tensor;
+        plain::run(world, run, [&](plain::Trainer& trainer, Communicator& communicator) {
+          trainer.step();
+          const MemorySnapshot real = trainer.engine().device().ledger().snapshot();
+          const MemorySnapshot plan = planned(communicator.rank(), world, run);
+          for (const MemoryClass c : all_memory_classes()) {
+            EXPECT_EQ(real.current_of(c), plan.current_of(c)) << name_of(c);
+            EXPECT_EQ(real.peak_of(c), plan.peak_of(c)) << name_of(c);
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(Memory, OfSumsAcrossReplicasIsOneChunkOfAShardAndNoneWithoutReplicas) {
+  plain::Setup plan = setup(3, kTypes[1]);
+  plan.units = plain::equal_units(2, 4096);
+  const std::int64_t alone = planned(0, 2, plan, "mpi").peak_of(MemoryClass::communication);
+  plan.mesh = {2, 2, 1};
+  EXPECT_EQ(planned(0, 4, plan, "mpi").peak_of(MemoryClass::communication), alone + 2048 * 4);
+  plan.units = plain::equal_units(2, 50'000'000);
+  EXPECT_EQ(planned(0, 4, plan, "local").peak_of(MemoryClass::communication),
+            kNormAndLoss + (8 << 20));
+}
+
 TEST(Memory, OfAPlanThatWalksWholeStepsStaysAsItWas) {
   for (int stage = 0; stage <= 3; ++stage) {
     const plain::Setup plan = setup(stage, kTypes[1], 2);

@@ -182,7 +182,7 @@ TEST(MakeSharding, RefusesAnUnknownStage) {
   EngineOptions options;
   options.stage = 5;
   EXPECT_THAT(message_of([&] {
-                make_sharding({*communicator, *device, options, DType::fp32, 2, 1});
+                make_sharding({*communicator, *device, options, DType::fp32, 2, 1, *communicator});
               }),
               HasSubstr("stage is 5, expected 0, 1, 2 or 3"));
 }

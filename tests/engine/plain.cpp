@@ -10,10 +10,11 @@ float value_of(const View& view, std::size_t i) {
                                      : to_float(view.as<const bfloat16>()[i]);
 }
 
-void write_gradient(const View& gradient, const View& parameter, std::int64_t number) {
+void write_gradient(const View& gradient, const View& parameter, std::int64_t place,
+                    std::int64_t number) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(gradient.count()); ++i) {
-    const std::uint64_t mixed =
-        (i * 0x9e3779b97f4a7c15ULL) ^ (static_cast<std::uint64_t>(number) * 0xff51afd7ed558ccdULL);
+    const std::uint64_t mixed = ((static_cast<std::size_t>(place) + i) * 0x9e3779b97f4a7c15ULL) ^
+                                (static_cast<std::uint64_t>(number) * 0xff51afd7ed558ccdULL);
     const float noise = static_cast<float>(mixed >> 48) / 65536.0F - 0.5F;
     const float value = 0.125F * value_of(parameter, i) + noise;
     if (gradient.dtype() == DType::fp32) {
@@ -55,10 +56,34 @@ EngineOptions options(int stage, DType compute) {
   return options;
 }
 
+std::optional<TensorSlice> odd_slices(const ParameterSpec& whole, int rank, int ranks) {
+  if (whole.shape.empty()) return std::nullopt;
+  TensorSlice slice{whole.shape, 0, {}};
+  if (whole.shape.size() == 1 && whole.shape[0] < 12) {
+    const TensorSlice::Range range = even_range(whole.shape[0], rank / 2, (ranks + 1) / 2);
+    slice.ranges.push_back({range.begin, range.count, rank % 2});
+    return slice;
+  }
+  if (whole.shape.size() > 1 && whole.shape[0] % 2 == 1)
+    slice.dimension = static_cast<int>(whole.shape.size()) - 1;
+  const std::int64_t length = whole.shape[static_cast<std::size_t>(slice.dimension)];
+  TensorSlice::Range front = even_range(length / 2, rank, ranks);
+  TensorSlice::Range back = even_range(length - length / 2, ranks - 1 - rank, ranks);
+  back.begin += length / 2;
+  slice.ranges = {front, back};
+  return slice;
+}
+
 Trainer::Trainer(Communicator& communicator, Device& device, const Setup& setup)
-    : communicator_(communicator), setup_(setup), engine_(communicator, device, setup.engine) {
-  for (const UnitSpec& unit : setup.units)
+    : setup_(setup), mesh_(communicator, setup.mesh), engine_(mesh_, device, setup.engine) {
+  for (UnitSpec& unit : setup_.units) {
+    for (ParameterSpec& spec : unit.parameters) {
+      if (!setup.slicing) continue;
+      spec.slice = setup.slicing(spec, mesh_.index(Axis::tensor), mesh_.size(Axis::tensor));
+      if (spec.slice) spec.shape = spec.slice->local_shape();
+    }
     ids_.push_back(engine_.add_unit(unit.name, unit.parameters));
+  }
   engine_.seal({.order = {}, .accumulation_steps = setup.accumulation_steps});
 }
 
@@ -71,8 +96,12 @@ void Trainer::backward(std::int64_t number) {
     const GradientLease lease = engine_.backward(ids_[unit]);
     for (int i = 0; i < static_cast<int>(setup_.units[unit].parameters.size()); ++i) {
       engine_.device().compute().submit(
-          "gradient", [gradient = lease.gradient(i), parameter = lease.parameter(i), number] {
-            write_gradient(gradient, parameter, number);
+          "gradient", [&spec = setup_.units[unit].parameters[static_cast<std::size_t>(i)],
+                       gradient = lease.gradient(i), parameter = lease.parameter(i), number] {
+            spec.for_each_run(0, gradient.count(), [&](const TensorSlice::Run& run) {
+              write_gradient(gradient.slice(run.local, run.count),
+                             parameter.slice(run.local, run.count), run.logical, number);
+            });
           });
     }
   }
@@ -81,7 +110,7 @@ void Trainer::backward(std::int64_t number) {
 StepReport Trainer::step(double learning_rate) {
   for (int j = 0; j < setup_.accumulation_steps; ++j) {
     forward();
-    backward((step_ * setup_.accumulation_steps + j) * communicator_.size() + communicator_.rank());
+    backward((step_ * setup_.accumulation_steps + j) * mesh_.data().size() + mesh_.data().rank());
   }
   ++step_;
   StepOptions step_options;

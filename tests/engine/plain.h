@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "collectives/backends.h"
+#include "collectives/mesh.h"
 #include "engine/engine.h"
 
 namespace zero::plain {
@@ -26,18 +28,29 @@ std::vector<UnitSpec> equal_units(int count, std::int64_t elements);
 /// Everything gathered (persistence threshold 0), checked.
 EngineOptions options(int stage, DType compute = DType::fp32);
 
+/// Which part of a parameter rank `rank` of `ranks` on the tensor axis holds; nothing: all of it.
+using Slicing =
+    std::function<std::optional<TensorSlice>(const ParameterSpec& whole, int rank, int ranks)>;
+/// Every parameter with dimensions in uneven parts, of the first dimension or (matrices of an odd
+/// number of rows) of the last, in two ranges each; what has one dimension of less than twelve is
+/// held by two ranks each.
+std::optional<TensorSlice> odd_slices(const ParameterSpec& whole, int rank, int ranks);
+
 struct Setup {
   EngineOptions engine{};
-  std::vector<UnitSpec> units = odd_units();
+  std::vector<UnitSpec> units = odd_units();  ///< logical shapes
   int accumulation_steps = 1;
+  MeshShape mesh{};
+  Slicing slicing{};
 };
 
 /// An engine without a model: every unit forward, then backward in reverse. The gradient of an
-/// element is made of its parameter, its place and the micro-batch's number, so a wrong parameter
-/// shows. All arithmetic is submitted to the compute stream.
+/// element is made of its parameter, its place in the logical tensor and the micro-batch's number,
+/// so a wrong parameter shows, and how tensors are sliced does not. All arithmetic is submitted to
+/// the compute stream.
 class Trainer {
  public:
-  /// Registers and seals.
+  /// Makes the mesh, registers and seals.
   Trainer(Communicator& communicator, Device& device, const Setup& setup);
 
   Engine& engine() { return engine_; }
@@ -48,8 +61,8 @@ class Trainer {
   StepReport step(double learning_rate = 0.01);
 
  private:
-  Communicator& communicator_;
-  Setup setup_;
+  Setup setup_;  // units as this rank holds them
+  Mesh mesh_;
   Engine engine_;
   std::vector<UnitId> ids_;
   std::int64_t step_ = 0;

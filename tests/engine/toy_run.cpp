@@ -33,7 +33,8 @@ void with_engine(const Job& run, const std::function<void(Engine&, Model&, Commu
     std::optional<testing::StreamOrder> order = run.order;
     if (order) order->seed = order->seed * 1000 + static_cast<std::uint64_t>(communicator.rank());
     const std::unique_ptr<Device> device = order ? testing::open(*order) : cpu::open();
-    Engine engine(communicator, *device, run.engine);
+    Mesh mesh(communicator, run.mesh);
+    Engine engine(mesh, *device, run.engine);
     Model model(engine, run.shape);
     testing::skip_wait(engine, run.skipped);
     engine.seal({.order = model.order(), .accumulation_steps = run.accumulation_steps});

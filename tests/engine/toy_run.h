@@ -17,6 +17,7 @@ namespace zero::toy {
 /// One training run of the toy model with ranks as threads.
 struct Job {
   int world = 1;
+  MeshShape mesh{};  ///< of `world` ranks
   EngineOptions engine{};
   int accumulation_steps = 1;
   int steps = 3;

@@ -215,6 +215,51 @@ TEST_P(Traffic, OfStepsIsNotDisturbedByReadingWritingHashingOrEvaluating) {
              });
 }
 
+constexpr std::array kMeshes = {MeshShape{2, 2, 1}, MeshShape{4, 1, 1}, MeshShape{1, 2, 2},
+                                MeshShape{2, 3, 2}};
+
+/// Reduces of a sum in fp32 across replicas: once for each gradient that crosses ranks.
+std::int64_t across_replicas(const plain::Setup& setup) {
+  const bool boundary = setup.engine.reduction == ReductionPolicy::boundary;
+  std::int64_t elements = 0;
+  for (const plain::UnitSpec& unit : setup.units)
+    elements += FlatLayout(unit.parameters, setup.mesh.shard, 0).shard();
+  return elements * 4 * 2 * (setup.mesh.replicate - 1) / setup.mesh.replicate *
+         (boundary ? 1 : setup.accumulation_steps);
+}
+
+TEST_P(Traffic, OfAMeshIsThePlanAxisByAxis) {
+  for (const MeshShape& mesh : kMeshes) {
+    for (const ReductionPolicy reduction :
+         {ReductionPolicy::every_micro_batch, ReductionPolicy::boundary}) {
+      if (reduction == ReductionPolicy::boundary && GetParam() > 1) continue;
+      SCOPED_TRACE(fmt::format("{} x {} x {}", mesh.replicate, mesh.shard, mesh.tensor));
+      plain::Setup run = setup(GetParam(), {0, reduction, 2, 0, DType::bf16});
+      run.mesh = mesh;
+      if (mesh.tensor > 1) run.slicing = plain::odd_slices;
+      const int world = mesh.replicate * mesh.shard * mesh.tensor;
+      plain::run(world, run, [&](plain::Trainer& trainer, Communicator&) {
+        trainer.step();
+        const StepReport report = trainer.step();
+        const MeshTraffic plan = trainer.engine().planned_axes();
+        for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor})
+          expect_equal(report.axes.of(axis), plan.of(axis), name_of(axis));
+        expect_equal(report.axes.across, plan.across, "across");
+        expect_equal(report.traffic, report.axes.total(), "total");
+        EXPECT_EQ(report.axes.of(Axis::tensor).total(), 0);
+        // The norm goes over the world: where that is not one axis, it is no axis's.
+        const bool one_axis = mesh.shard == 1;
+        if (mesh.tensor == 1) {
+          EXPECT_EQ(report.axes.of(Axis::replicate).of(Operation::all_reduce),
+                    across_replicas(run) + (one_axis ? 2 * kNormAndLoss * (world - 1) / world : 0));
+        }
+        EXPECT_EQ(report.axes.across.total(),
+                  one_axis ? 0 : 2 * kNormAndLoss * (world - 1) / world);
+      });
+    }
+  }
+}
+
 TEST(TrafficOfOneRank, IsNothing) {
   const plain::Setup one = setup(3, {1, ReductionPolicy::every_micro_batch, 2, 0, DType::bf16});
   plain::run(1, one, [](plain::Trainer& trainer, Communicator&) {

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/checked_math.h"
+#include "engine/engine_core.h"
+
+namespace zero {
+namespace {
+
+constexpr std::array kHashedKinds = {StateKind::parameter, StateKind::moment0, StateKind::moment1};
+
+/// Hashes aligned blocks of a tensor by their place, so that any split of the tensor gives the same
+/// sum.
+std::uint64_t hash_blocks(std::string_view name, StateKind kind, std::int64_t first,
+                          const View& values) {
+  const std::uint64_t tensor =
+      XXH3_64bits_withSeed(name.data(), name.size(), static_cast<std::uint64_t>(kind));
+  std::uint64_t sum = 0;
+  for (std::int64_t begin = 0; begin < values.count(); begin += kAlignment) {
+    const View block = values.slice(begin, std::min(kAlignment, values.count() - begin));
+    const auto place = static_cast<std::uint64_t>(first + begin);
+    sum += XXH3_64bits_withSeed(block.data(), static_cast<std::size_t>(block.bytes()),
+                                tensor + place * 0x9e3779b97f4a7c15ULL);
+  }
+  return sum;
+}
+
+}  // namespace
+
+/// This rank's addend to the hash of a tensor. A slice may cut blocks: such a tensor is put
+/// together first, and the ranks of the first replica hash a share of it each.
+std::uint64_t EngineCore::hash_of(const Unit& unit, int index, StateKind kind) {
+  const auto at = static_cast<std::size_t>(index);
+  const ParameterSpec& spec = unit.specs[at];
+  const std::string& name = unit.full_names[at];
+  std::uint64_t sum = 0;
+  if (!spec.slice) {
+    for (const LogicalTensor::Part& part : own_tensor(unit, index, kind).parts) {
+      if (part.primary) sum += hash_blocks(name, kind, part.begin, part.values);
+    }
+    return sum;
+  }
+  if (mesh_->mesh().index(Axis::replicate) > 0) return 0;
+  const std::int64_t count = spec.logical_count();
+  const DType dtype = own_part(unit.segment_of(index), kind).dtype();
+  const std::int64_t words = div_ceil(count * size_of(dtype), size_of(DType::i32));
+  const Buffer memory =
+      device_.allocate(words, DType::i32, MemoryClass::staging, "a sliced tensor, to hash");
+  const View whole = memory.view().reinterpret(dtype, words * size_of(DType::i32) / size_of(dtype));
+  assemble_tensor(unit, index, kind, whole);
+  const std::int64_t blocks = div_ceil(count, kAlignment);
+  const std::int64_t ranks = mesh_->replica().size();
+  const std::int64_t rank = mesh_->replica().rank();
+  const std::int64_t begin = std::min(blocks * rank / ranks * kAlignment, count);
+  const std::int64_t end = std::min(blocks * (rank + 1) / ranks * kAlignment, count);
+  return hash_blocks(name, kind, begin, whole.slice(begin, end - begin));
+}
+
+std::uint64_t EngineCore::state_hash() {
+  check_sealed("state_hash");
+  raise_failure();
+  synchronize();
+  const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
+  const auto moments = static_cast<std::size_t>(optimizer_->moments());
+  std::map<std::string, std::array<std::uint64_t, kHashedKinds.size()>> sums;
+  for (const Unit& unit : units_) {
+    for (std::size_t i = 0; i < unit.specs.size(); ++i) {
+      const int index = static_cast<int>(i);
+      const std::size_t kinds = unit.segment_of(index).trainable ? 1 + moments : 1;
+      auto& sum = sums[unit.full_names[i]];
+      for (std::size_t k = 0; k < kinds; ++k) sum[k] = hash_of(unit, index, kHashedKinds[k]);
+    }
+  }
+  const Buffer all = device_.allocate(static_cast<std::int64_t>(sums.size() * kHashedKinds.size()),
+                                      DType::i64, MemoryClass::staging, "state hash");
+  const std::span<std::int64_t> values = all.view().as<std::int64_t>();
+  std::size_t at = 0;
+  for (const auto& [name, kinds] : sums) {
+    for (const std::uint64_t sum : kinds) values[at++] = static_cast<std::int64_t>(sum);
+  }
+  world_.all_reduce(all.view(), ReduceOp::sum, device_.communication(), {"state hash", {}});
+  device_.communication().synchronize();
+  traffic_mark_ = mesh_->traffic().since(pending);  // belongs to no step
+  std::string text;
+  at = 0;
+  for (const auto& [name, kinds] : sums) {
+    text += name + '\n';
+    for (std::size_t k = 0; k < kinds.size(); ++k)
+      text += fmt::format("{:016x}\n", static_cast<std::uint64_t>(values[at++]));
+  }
+  return XXH3_64bits(text.data(), text.size());
+}
+
+}  // namespace zero
