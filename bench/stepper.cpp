@@ -15,8 +15,10 @@ TrainConfig make_config(const StepSetup& setup) {
       {"data", {{"train", "random tokens"}, {"sequence_length", setup.sequence}}},
       {"run", {{"threads", setup.threads}}},
       {"train_batch_size", setup.batch},
-      {"train_micro_batch_size_per_gpu", div_exact(setup.batch, std::int64_t{setup.world})},
+      {"train_micro_batch_size_per_gpu",
+       div_exact(setup.batch * setup.tensor, std::int64_t{setup.world})},
       {"zero_optimization", {{"stage", setup.stage}}},
+      {"mesh", {{"tensor", setup.tensor}}},
       {"bf16", {{"enabled", setup.dtype == DType::bf16}}},
       {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-4}, {"weight_decay", 0.1}}}}}};
   return make_train_config(Configuration::from_json(tree, "zero_bench", setup.overrides),
@@ -44,8 +46,9 @@ Stepper::Stepper(const TrainConfig& config, Communicator& communicator, Device& 
                  OpListener* listener)
     : config_(config),
       device_(device),
-      workbench_(config, communicator, device, listener),
-      random_(static_cast<unsigned>(communicator.rank()) + 1) {}
+      mesh_(communicator, config.mesh),
+      workbench_(config, mesh_, device, listener),
+      random_(static_cast<unsigned>(mesh_.data().rank()) + 1) {}
 
 void Stepper::fill(View tokens) {
   for (std::int32_t& token : tokens.as<std::int32_t>()) {

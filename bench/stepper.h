@@ -14,12 +14,14 @@ namespace zero::bench {
 /// A training run as sections measure it; the rest is zero_train's default.
 struct StepSetup {
   std::string model = "gpt2-124m";
-  std::int64_t batch = 4;  ///< sequences of a step, over all ranks, one micro-batch a rank
+  std::int64_t batch = 4;  ///< sequences of a step, over all ranks, one micro-batch a group
+                           ///< of mesh.tensor ranks
   std::int64_t sequence = 512;
   DType dtype = DType::bf16;
   int stage = 0;
   int threads = 1;
   int world = 1;
+  int tensor = 1;                        ///< ranks of the mesh's tensor axis
   std::vector<std::string> overrides{};  ///< key=value, as zero_train's --set
 };
 TrainConfig make_config(const StepSetup& setup);
@@ -45,6 +47,7 @@ class Stepper {
 
   const TrainConfig& config_;
   Device& device_;
+  Mesh mesh_;
   Workbench workbench_;
   std::minstd_rand random_;
 };

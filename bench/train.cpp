@@ -39,6 +39,13 @@ double planned_bytes(const TrainConfig& config, std::string_view backend) {
   return bytes;
 }
 
+/// Empty where ranks are the shard axis alone.
+std::string mesh_name(const TrainConfig& config) {
+  const MeshShape& mesh = config.mesh;
+  if (mesh.replicate == 1 && mesh.tensor == 1) return "";
+  return fmt::format(", mesh {} x {} x {}", mesh.replicate, mesh.shard, mesh.tensor);
+}
+
 /// Whole training steps: one process against the product rate; under mpirun many ranks against one
 /// process with all cores and the same global batch, in turns.
 class Train final : public Section {
@@ -62,6 +69,11 @@ class Train final : public Section {
                     "which, with one thread a rank, against one process (all with several ranks)")
         ->delimiter(',')
         ->check(CLI::Range(0, 3));
+    command
+        .add_option("--tensor", tensors_,
+                    "ranks of the mesh's tensor axis, which (1; with several ranks)")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 20));
     command.add_option("--dtypes", dtypes_, "which (bf16,fp32; bf16 with several ranks)")
         ->delimiter(',')
         ->check(CLI::IsMember({"bf16", "fp32"}));
@@ -83,7 +95,7 @@ class Train final : public Section {
   }
 
  private:
-  StepSetup setup(DType dtype, int stage, int threads, int world) const {
+  StepSetup setup(DType dtype, int stage, int threads, int world, int tensor = 1) const {
     const bool many = sharded_;
     return {.model = model_,
             .batch = batch_ > 0 ? batch_ : (many ? 8 : 4),
@@ -92,6 +104,7 @@ class Train final : public Section {
             .stage = stage,
             .threads = threads,
             .world = world,
+            .tensor = tensor,
             .overrides = overrides_};
   }
   int rounds() const { return rounds_ > 0 ? rounds_ : (sharded_ ? 3 : 5); }
@@ -140,7 +153,9 @@ class Train final : public Section {
     });
     const std::vector<int> stages = stages_.empty() ? std::vector<int>{0, 1, 2, 3} : stages_;
     for (const int stage : stages) {
-      measure_stage(context, make_config(setup(dtype, stage, 1, all.size())), single);
+      for (const int tensor : tensors_) {
+        measure_stage(context, make_config(setup(dtype, stage, 1, all.size(), tensor)), single);
+      }
     }
   }
 
@@ -179,16 +194,17 @@ class Train final : public Section {
     if (context.rank() != 0) return;
     const auto tokens = static_cast<double>(config.tokens_per_step());
     const Timing timing = bench::summary(std::move(together));
-    context.report().add({.section = name(),
-                          .name = fmt::format("{} stage {}, {} x {}", model_, config.engine.stage,
-                                              config.batch.train, config.data.sequence_length),
-                          .ranks = config.world,
-                          .bytes = 0,
-                          .dtype = std::string(name_of(config.engine.compute)),
-                          .value = tokens / timing.median,
-                          .best = tokens / timing.best,
-                          .unit = "tokens/s",
-                          .limit = tokens / bench::summary(std::move(apart)).median});
+    context.report().add(
+        {.section = name(),
+         .name = fmt::format("{} stage {}{}, {} x {}", model_, config.engine.stage,
+                             mesh_name(config), config.batch.train, config.data.sequence_length),
+         .ranks = config.world,
+         .bytes = 0,
+         .dtype = std::string(name_of(config.engine.compute)),
+         .value = tokens / timing.median,
+         .best = tokens / timing.best,
+         .unit = "tokens/s",
+         .limit = tokens / bench::summary(std::move(apart)).median});
   }
 
   std::string model_ = "gpt2-124m";
@@ -196,6 +212,7 @@ class Train final : public Section {
   std::int64_t sequence_ = 0;
   int rounds_ = 0;
   std::vector<int> stages_{};  // empty: all with several ranks, the product rate with one
+  std::vector<int> tensors_{1};
   std::vector<std::string> dtypes_{};
   std::vector<std::string> overrides_{};
   bool sharded_ = false;

@@ -35,7 +35,7 @@ Batches::Batches(const TrainConfig& config, int rank)
              "train_batch_size, data.sequence_length or fewer ranks",
              train_->count(), train_->files().size(), sequences, length_, config.batch.train);
   order_ = {.sequences = sequences,
-            .micro_batches = config.batch.accumulation * config.world,
+            .micro_batches = config.batch.accumulation * config.data_ranks(),
             .rows = config.batch.micro,
             .shuffle = config.data.shuffle,
             .seed = config.run.seed};

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <hwloc.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +15,7 @@
 
 #include "base/checked_math.h"
 #include "launch/cgroup.h"
+#include "launch/process.h"
 
 namespace zero {
 namespace {
@@ -62,12 +62,6 @@ std::int64_t hash_of(const std::string& text) {
   std::uint64_t hash = 14695981039346656037U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
   return static_cast<std::int64_t>(hash);
-}
-
-std::int64_t this_host() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return hash_of(name.data());
 }
 
 constexpr std::int64_t kMaskWords = CPU_SETSIZE / 64;
@@ -140,7 +134,7 @@ std::vector<RankPlacement> gather_placements(Communicator& communicator, Device&
   const auto world = static_cast<std::size_t>(communicator.size());
   std::vector<std::int64_t> words(world * kWords);
   std::array<std::int64_t, kWords> mine{};
-  mine[0] = this_host();
+  mine[0] = hash_of(host_name());
   mine[1] = threads;
   mine[2] = std::llround(cpu_quota().value_or(0) * 1000);
   for (const int core : cores_of(0)) {

@@ -132,7 +132,7 @@ std::vector<Option> memory_and_file_options() {
 
 std::vector<Option> other_options() {
   using enum ValueType;
-  const std::string data_parallel = "this trainer is data-parallel only";
+  const std::string layers = "the models' own layers say how they are cut";
   return {
       only("dataloader_drop_last", boolean, "false", "batches run on from one epoch into the next"),
       accept("zero_allow_untested_optimizer", boolean, "false", "every optimizer here is tested"),
@@ -144,10 +144,16 @@ std::vector<Option> other_options() {
        .help = "must equal model.vocabulary",
        .low = 2,
        .high = 2147483647},
-      only("tensor_parallel.autotp_size", integer, "0", data_parallel),
-      accept("tensor_parallel.preset_model", text, "null", data_parallel),
-      accept("tensor_parallel.tp_overlap_comm", boolean, "false", data_parallel),
-      accept("tensor_parallel.partition_config", anything, "null", data_parallel),
+      {.path = "tensor_parallel.autotp_size",
+       .type = integer,
+       .fallback = "0",
+       .help = "DeepSpeed's name of mesh.tensor; 0: as mesh.tensor says",
+       .low = 0,
+       .high = 1e6},
+      accept("tensor_parallel.preset_model", text, "null", layers),
+      accept("tensor_parallel.tp_overlap_comm", boolean, "false",
+             "zero_optimization.overlap_comm decides it"),
+      accept("tensor_parallel.partition_config", anything, "null", layers),
       unless_enabled("expert_parallel", "the models here have no experts"),
       accept("pipeline", anything, "null", "there is one pipeline stage"),
       unless_enabled("autotuning", "nothing is tuned behind the configuration's back"),

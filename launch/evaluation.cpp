@@ -55,7 +55,7 @@ std::int32_t pick(std::span<const float> logits, double draw) {
 
 double validation_loss(Workbench& workbench, const Batches& batches) {
   Engine& engine = workbench.engine();
-  Communicator& communicator = engine.communicator();
+  Communicator& communicator = engine.mesh().data();
   const std::int64_t rows = workbench.model().shape().batch;
   const std::int64_t sequences = batches.validation_sequences();
   const std::int64_t whole = sequences / rows;

@@ -17,7 +17,8 @@ MemoryByClass plan_memory(const TrainConfig& config, int rank, int world,
                           std::string_view backend) {
   const auto communicator = planning::communicator(rank, world, backend);
   const auto device = planning::open(config.run.threads);
-  const Workbench workbench(config, *communicator, *device);
+  Mesh mesh(*communicator, config.mesh);
+  const Workbench workbench(config, mesh, *device);
   return device->ledger().snapshot().peak;
 }
 

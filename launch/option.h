@@ -48,6 +48,7 @@ const std::vector<Option>& option_table();
 /// Parts of the table.
 std::vector<Option> model_options();
 std::vector<Option> trainer_options();
+std::vector<Option> mesh_options();
 std::vector<Option> optimizer_options();
 std::vector<Option> zero_options();
 std::vector<Option> deepspeed_options();

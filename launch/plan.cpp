@@ -27,7 +27,8 @@ Plan make_plan(const TrainConfig& config, std::string_view backend) {
   plan.stage = config.engine.stage;
   const auto communicator = planning::communicator(0, config.world, backend);
   const auto device = planning::open(config.run.threads);
-  Workbench workbench(config, *communicator, *device);
+  Mesh mesh(*communicator, config.mesh);
+  Workbench workbench(config, mesh, *device);
   Engine& engine = workbench.engine();
   plan.memory = device->ledger().snapshot().peak;
   // Shards are equal, so ranks differ by little: the last one, or all of a small world, is enough.

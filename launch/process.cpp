@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 
 namespace zero {
@@ -31,6 +32,12 @@ LaunchedRank launched_rank() {
   return {.rank = number_of("OMPI_COMM_WORLD_RANK", 0),
           .world = number_of("OMPI_COMM_WORLD_SIZE", 1),
           .local_world = number_of("OMPI_COMM_WORLD_LOCAL_SIZE", 1)};
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
 }
 
 SignalWatcher::SignalWatcher(std::function<void(int)> on_signal) {

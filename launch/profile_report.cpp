@@ -12,7 +12,8 @@ namespace zero {
 void add_update_bytes(Profile& profile, Engine& engine) {
   const EngineOptions& options = engine.options();
   const std::int64_t all = engine.parameter_count() + engine.padding_count();
-  const std::int64_t owned = options.stage == 0 ? all : all / engine.communicator().size();
+  const std::int64_t owned =
+      options.stage == 0 ? all : all / engine.mesh().axis(Axis::shard).size();
   const int moments = make_optimizer(options.optimizer, engine.device())->moments();
   const std::int64_t gradient = size_of(options.gradient.value_or(options.compute));
   const std::int64_t copy = options.compute == DType::fp32 ? 0 : size_of(options.compute);

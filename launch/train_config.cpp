@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "launch/cores.h"
+#include "launch/mesh_section.h"
 #include "launch/model_section.h"
 #include "launch/process.h"
 
@@ -82,18 +83,22 @@ TrainConfig::Run make_run(Configuration& values, int world) {
           .steps_per_print = values.integer("steps_per_print")};
 }
 
-Batch make_batch(Configuration& values, int world) {
+/// Ranks of one tensor group compute the same micro-batches: `ranks` is how many groups there are.
+Batch make_batch(Configuration& values, int ranks, int world) {
   const BatchRequest request{.train = maybe(values, "train_batch_size"),
                              .micro = maybe(values, "train_micro_batch_size_per_gpu"),
                              .accumulation = maybe(values, "gradient_accumulation_steps")};
   Batch batch;
   try {
-    batch = infer_batch(request, world);
+    batch = infer_batch(request, ranks);
   } catch (const Error& error) {
-    fail("{}: {}", values.source(), error.what());
+    fail("{}: {}{}", values.source(), error.what(),
+         ranks == world ? ""
+                        : fmt::format(" (world: the {} ranks are {} groups of mesh.tensor {})",
+                                      world, ranks, world / ranks));
   }
   const auto note = [&](const char* path, bool given, std::int64_t value) {
-    if (!given) values.resolve(path, value, fmt::format("inferred for world {}", world));
+    if (!given) values.resolve(path, value, fmt::format("inferred for world {}", ranks));
   };
   note("train_batch_size", request.train.has_value(), batch.train);
   note("train_micro_batch_size_per_gpu", request.micro.has_value(), batch.micro);
@@ -237,7 +242,8 @@ TrainConfig make_train_config(Configuration values, int world) {
   check_vocabulary(values, vocabulary_of(config.model));
   config.data = make_data(values, config.model);
   config.run = make_run(values, world);
-  config.batch = make_batch(values, world);
+  config.mesh = make_mesh_shape(values, world);
+  config.batch = make_batch(values, config.data_ranks(), world);
   config.engine = make_engine_options(values);
   config.learning_rates = make_rates(values);
   config.values = std::move(values);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/mesh.h"
 #include "engine/engine_options.h"
 #include "launch/batch_arithmetic.h"
 #include "launch/configuration.h"
@@ -48,8 +49,11 @@ struct TrainConfig {
   EngineOptions engine;
   LearningRates learning_rates;
   int world = 1;
+  MeshShape mesh;        ///< resolved for the world
   Configuration values;  ///< with everything that was worked out filled in
 
+  /// Ranks that each compute micro-batches of their own.
+  int data_ranks() const { return mesh.replicate * mesh.shard; }
   /// Tokens of one optimizer step.
   std::int64_t tokens_per_step() const { return batch.train * data.sequence_length; }
 };

@@ -143,9 +143,10 @@ class Run {
         judge_placements(gather_placements(communicator_, *device_, config.run.threads));
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
+    mesh_ = std::make_unique<Mesh>(communicator_, config.mesh, tracing());
     trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
                                                       .batches = *prepared_.batches,
-                                                      .communicator = traced(),
+                                                      .mesh = *mesh_,
                                                       .device = *device_,
                                                       .console = console_,
                                                       .log = prepared_.log.get(),
@@ -155,19 +156,20 @@ class Run {
   }
 
  private:
-  /// What the run's collectives go through.
-  Communicator& traced() {
-    if (!instruments_) return communicator_;
-    traced_ = std::make_unique<TracedCommunicator>(communicator_, *instruments_);
-    return *traced_;
+  /// What stands before the run's communicators.
+  Mesh::Decorate tracing() {
+    if (!instruments_) return {};
+    return [this](Communicator& inner) {
+      return std::make_unique<TracedCommunicator>(inner, *instruments_);
+    };
   }
 
   Communicator& communicator_;
   Console& console_;
   Prepared prepared_;
   std::unique_ptr<Instruments> instruments_;
-  std::unique_ptr<TracedCommunicator> traced_;
   std::unique_ptr<Device> device_;
+  std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<Trainer> trainer_;
 };
 

@@ -11,7 +11,9 @@
 #include "checkpoint/weights.h"
 #include "launch/agree.h"
 #include "launch/evaluation.h"
+#include "launch/mesh_table.h"
 #include "launch/plan.h"
+#include "launch/process.h"
 #include "launch/profile_report.h"
 
 namespace zero {
@@ -26,7 +28,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 Trainer::Trainer(const TrainerParts& parts)
     : config_(parts.config),
       batches_(parts.batches),
-      communicator_(parts.communicator),
+      mesh_(parts.mesh),
+      communicator_(parts.mesh.world()),
       device_(parts.device),
       console_(parts.console),
       log_(parts.log),
@@ -34,7 +37,7 @@ Trainer::Trainer(const TrainerParts& parts)
       instruments_(parts.instruments),
       planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
                            communicator_.backend())),
-      workbench_(config_, communicator_, device_, instruments_),
+      workbench_(config_, mesh_, device_, instruments_),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
       exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
 
@@ -48,6 +51,7 @@ void Trainer::run() {
   if (communicator_.size() > 1) {
     console_.line(fmt::format("ranks talk through {}", communicator_.transport()));
   }
+  show_mesh();
   load();
   for (std::int64_t step = 1; step <= config_.run.steps; ++step) train_step(step);
   if (instruments_ != nullptr) {
@@ -56,6 +60,12 @@ void Trainer::run() {
   }
   write_trace_file();
   finish();
+}
+
+void Trainer::show_mesh() {
+  const MeshTable table = mesh_table(mesh_, device_, host_name());
+  if (!table.text.empty()) console_.line(table.text);
+  for (const std::string& warning : table.warnings) console_.line("warning: " + warning);
 }
 
 void Trainer::load() {
@@ -79,7 +89,7 @@ void Trainer::train_step(std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
   const auto tokens = static_cast<double>(config_.tokens_per_step());
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
-    const std::int64_t micro_batch = j * communicator_.size() + communicator_.rank();
+    const std::int64_t micro_batch = j * mesh_.data().size() + mesh_.data().rank();
     batches_.train(step - 1, micro_batch, workbench_.inputs(), workbench_.targets());
     workbench_.model().train(workbench_.inputs(), workbench_.targets(),
                              static_cast<float>(1.0 / tokens), workbench_.loss());

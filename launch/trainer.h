@@ -21,12 +21,12 @@ namespace zero {
 struct TrainerParts {
   const TrainConfig& config;
   const Batches& batches;
-  Communicator& communicator;
+  Mesh& mesh;  ///< of the configuration's shape
   Device& device;
   Console& console;
   RunLog* log = nullptr;          ///< the first rank's; null elsewhere
   bool cores_are_shared = false;  ///< ranks take turns: waiting for others includes that
-  /// What looks at the run; the device and the communicator report to it. Null: nothing does.
+  /// What looks at the run; the device and the mesh report to it. Null: nothing does.
   Instruments* instruments = nullptr;
 };
 
@@ -38,6 +38,7 @@ class Trainer {
   void run();
 
  private:
+  void show_mesh();
   void load();
   void save();
   void train_step(std::int64_t step);
@@ -52,7 +53,8 @@ class Trainer {
 
   const TrainConfig& config_;
   const Batches& batches_;
-  Communicator& communicator_;
+  Mesh& mesh_;
+  Communicator& communicator_;  // all ranks
   Device& device_;
   Console& console_;
   RunLog* log_;

@@ -6,9 +6,8 @@
 
 namespace zero {
 
-Workbench::Workbench(const TrainConfig& config, Communicator& communicator, Device& device,
-                     OpListener* listener)
-    : engine_(std::make_unique<Engine>(communicator, device, config.engine)) {
+Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpListener* listener)
+    : engine_(std::make_unique<Engine>(mesh, device, config.engine)) {
   const BatchShape shape{.batch = config.batch.micro, .sequence = config.data.sequence_length};
   model_ = make_model(*engine_, config.model, shape, listener);
   engine_->seal(

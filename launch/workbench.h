@@ -12,12 +12,12 @@ namespace zero {
 
 /// Everything a run keeps in memory: engine, model, and the host's side of a micro-batch. The
 /// planner makes the same on a device without memory, so that plan and run cannot differ.
-/// Constructing it is collective; communicator, device and listener (of the model's
+/// Constructing it is collective; the mesh (of the
+/// configuration's shape), device and listener (of the model's
 /// operations) must outlive it.
 class Workbench {
  public:
-  Workbench(const TrainConfig& config, Communicator& communicator, Device& device,
-            OpListener* listener = nullptr);
+  Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpListener* listener = nullptr);
 
   Engine& engine() { return *engine_; }
   Model& model() { return *model_; }

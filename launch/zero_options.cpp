@@ -36,7 +36,7 @@ std::vector<Option> zero_options() {
   using enum ValueType;
   const std::string offload = "model states stay in the device's memory";
   const std::string quantized = "the exact sum needs gradients and weights that are not quantized";
-  const std::string groups = "every shard group is the whole world";
+  const std::string groups = "each shard group gathers from its own ranks alone";
   return {
       {.path = "zero_optimization.stage",
        .type = integer,
@@ -79,12 +79,22 @@ std::vector<Option> zero_options() {
       accept("ignore_unused_parameters", boolean, "true", "an unwritten gradient counts as zero"),
       accept("legacy_stage1", boolean, "false", "there is one stage 1"),
       accept("round_robin_gradients", boolean, "false", "every rank owns a slice of every unit"),
-      only("zero_hpz_partition_size", integer, "1", groups),
+      {.path = "zero_optimization.zero_hpz_partition_size",
+       .type = integer,
+       .fallback = "1",
+       .help = "DeepSpeed's: as mics_shard_size; 1: as mesh.shard says",
+       .low = 1,
+       .high = 1e6},
       only("zero_quantized_weights", boolean, "false", quantized),
       only("zero_quantized_nontrainable_weights", boolean, "false", quantized),
       only("zero_quantized_gradients", boolean, "false", quantized),
       only("zeropp_loco_param", anything, "null", quantized),
-      only("mics_shard_size", integer, "-1", groups),
+      {.path = "zero_optimization.mics_shard_size",
+       .type = integer,
+       .fallback = "-1",
+       .help = "DeepSpeed's name of mesh.shard, with mesh.replicate -1; -1: as mesh.shard says",
+       .low = -1,
+       .high = 1e6},
       accept("mics_hierarchical_params_gather", boolean, "false", groups),
       accept("memory_efficient_linear", boolean, "true", "layers keep no copy of their weights"),
       accept("pipeline_loading_checkpoint", boolean, "false", "each rank reads only its bytes"),

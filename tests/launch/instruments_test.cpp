@@ -158,12 +158,15 @@ std::vector<Json> train_observed(const TinyRun& run, int world,
                              .trace_from = config.run.trace_from,
                              .trace_steps = config.run.trace_steps,
                              .trace_events = config.run.trace_events});
-    TracedCommunicator traced(communicator, instruments);
     const auto device = cpu::open({}, instruments);
     const bool observed = !config.run.trace.empty();
+    const auto trace = [&](Communicator& inner) {
+      return std::make_unique<TracedCommunicator>(inner, instruments);
+    };
+    Mesh mesh(communicator, config.mesh, observed ? Mesh::Decorate(trace) : Mesh::Decorate());
     Trainer({.config = config,
              .batches = batches,
-             .communicator = observed ? static_cast<Communicator&>(traced) : communicator,
+             .mesh = mesh,
              .device = *device,
              .console = console,
              .log = log.get(),

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "checkpoint/hf_config.h"
 #include "launch/json_text.h"
+#include "launch/mesh_table.h"
 #include "launch/plan.h"
 #include "tests/launch/temporary_folder.h"
 
@@ -73,6 +74,60 @@ TEST(TrainConfig, WhatIsInferredIsShown) {
   EXPECT_TRUE(config.engine.overlap);
   EXPECT_EQ(config.engine.gradient_clipping, 1.0);
   EXPECT_EQ(config.engine.compute, DType::fp32);
+}
+
+TEST(TrainConfig, TheMeshLaysOutTheWorldAndTheBatchCountsDataParallelRanks) {
+  const TrainConfig config = make({"mesh.tensor=2", "mesh.replicate=2"}, 8);
+  EXPECT_EQ(config.mesh.shard, 2);
+  EXPECT_EQ(config.values.at("mesh.shard").source, "inferred for world 8");
+  EXPECT_EQ(config.data_ranks(), 4);
+  EXPECT_EQ(config.batch, (Batch{8, 2, 1}));
+  EXPECT_EQ(make({}, 8).mesh.shard, 8);
+  EXPECT_EQ(make({"mesh.tensor=-1", "mesh.shard=2"}, 8).mesh.tensor, 4);
+  EXPECT_THAT(refusal({"mesh.tensor=3"}, 8),
+              AllOf(HasSubstr("c.json: mesh is 1 x -1 x 3"), HasSubstr("must divide 8")));
+  EXPECT_THAT(refusal({"mesh.shard=2", "mesh.tensor=2"}, 8), HasSubstr("start 4 ranks"));
+  EXPECT_THAT(refusal({"mesh.tensor=0"}, 8), HasSubstr("mesh.tensor is 0"));
+  EXPECT_THAT(
+      refusal({"mesh.tensor=2", "train_micro_batch_size_per_gpu=3"}, 8),
+      HasSubstr("x world 4 = 12; set train_batch_size to 12 or change "
+                "train_micro_batch_size_per_gpu or the number of ranks (world: the 8 ranks are 4 "
+                "groups of mesh.tensor 2)"));
+}
+
+TEST(TrainConfig, DeepSpeedsNamesOfTheMeshMeanTheSame) {
+  EXPECT_EQ(make({"tensor_parallel.autotp_size=4"}, 8).mesh.tensor, 4);
+  for (const char* key :
+       {"zero_optimization.mics_shard_size=4", "zero_optimization.zero_hpz_partition_size=4"}) {
+    const TrainConfig config = make({key}, 8);
+    EXPECT_EQ(config.mesh.shard, 4);
+    EXPECT_EQ(config.mesh.replicate, 2);
+    EXPECT_EQ(config.data_ranks(), 8);
+  }
+  EXPECT_EQ(make({"tensor_parallel.autotp_size=2", "mesh.tensor=2"}, 8).mesh.tensor, 2);
+  EXPECT_THAT(refusal({"tensor_parallel.autotp_size=4", "mesh.tensor=2"}, 8),
+              HasSubstr("c.json: tensor_parallel.autotp_size is 4, but mesh.tensor is 2 (--set); "
+                        "give one of the two"));
+  EXPECT_THAT(refusal({"zero_optimization.mics_shard_size=4",
+                       "zero_optimization.zero_hpz_partition_size=2"},
+                      8),
+              HasSubstr("but mesh.shard is 4 (zero_optimization.mics_shard_size)"));
+}
+
+TEST(MeshTable, ShowsWhereRanksAreAndWarnsOfTensorGroupsAcrossHosts) {
+  EXPECT_EQ(mesh_table({1, 4, 1}, {"a", "a", "b", "b"}).text, "");
+  const MeshTable apart = mesh_table({1, 2, 2}, {"a", "a", "b", "b"});
+  EXPECT_EQ(apart.text,
+            "mesh: replicate 1 x shard 2 x tensor 2\n"
+            "  replicate   0  shard    0  ranks 0 1  on a\n"
+            "  replicate   0  shard    1  ranks 2 3  on b");
+  EXPECT_TRUE(apart.warnings.empty());
+  const MeshTable across = mesh_table({1, 2, 2}, {"a", "b", "a", "b"});
+  ASSERT_EQ(across.warnings.size(), 1U);
+  EXPECT_THAT(across.warnings[0], AllOf(HasSubstr("ranks 0 to 1 is on 2 hosts (a, b)"),
+                                        HasSubstr("(and 1 more groups)")));
+  const MeshTable large = mesh_table({2, 16, 4}, std::vector<std::string>(128, "a"));
+  EXPECT_THAT(large.text, HasSubstr("and 16 more tensor groups"));
 }
 
 TEST(TrainConfig, EngineOptionsFollowTheSections) {

@@ -38,9 +38,10 @@ std::vector<Json> train(
     std::unique_ptr<RunLog> log;
     if (communicator.rank() == 0) log = std::make_unique<RunLog>(config.run.log);
     const auto device = open();
+    Mesh mesh(communicator, config.mesh);
     Trainer({.config = config,
              .batches = batches,
-             .communicator = communicator,
+             .mesh = mesh,
              .device = *device,
              .console = console,
              .log = log.get()})
@@ -220,7 +221,8 @@ TEST(Trainer, SampledTextIsTheSameForEveryWorld) {
           make_train_config(Configuration::read(run.config(), {"run.sample=40"}), world);
       const Batches batches(config, communicator.rank());
       const auto device = cpu::open();
-      Workbench workbench(config, communicator, *device);
+      Mesh mesh(communicator, config.mesh);
+      Workbench workbench(config, mesh, *device);
       const SampledText mine = sample_text(workbench, batches, 40, seed);
       if (communicator.rank() == world - 1) text = mine;
     });
