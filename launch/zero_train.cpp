@@ -39,8 +39,8 @@ int run(const zero::TrainFlags& flags, const zero::LaunchedRank& me, int argc, c
 }
 
 void add_flags(CLI::App& app, zero::TrainFlags& flags) {
-  app.add_option("--config", flags.config, "JSON file in DeepSpeed's sections and our own")
-      ->required();
+  app.add_option("--config", flags.config,
+                 "JSON file in DeepSpeed's sections and our own; must be given");
   app.add_option("--set", flags.overrides, "key.path=value: replaces a value of the file")
       ->allow_extra_args(false);
   app.add_flag("--print-config", flags.print_config,
@@ -70,6 +70,8 @@ int main(int argc, char** argv) {
   try {
     add_flags(app, flags);
     app.parse(argc, argv);
+    // Asked here, not by the parser, which would say so of a flag that is misspelt too.
+    if (flags.config.empty()) throw CLI::RequiredError("--config");
   } catch (const CLI::Success& success) {
     return me.rank == 0 ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {

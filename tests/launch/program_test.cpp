@@ -121,6 +121,24 @@ TEST(Program, ShowsWhereTheTimeGoes) {
   EXPECT_GT(events.size(), 100U);
 }
 
+TEST(Program, NamesAMisspeltFlagBeforeAMissingOne) {
+  const TinyRun run;
+  const Outcome misspelt = shell(run, kTrain + " --confg " + run.config());
+  EXPECT_EQ(misspelt.status, 1);
+  EXPECT_THAT(misspelt.errors, HasSubstr("--confg"));
+  const Outcome missing = shell(run, kTrain + " --plan");
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.errors, HasSubstr("--config is required; see zero_train --help"));
+}
+
+TEST(Program, TrainsOnAMesh) {
+  const TinyRun run;
+  const Outcome mesh = job(run, 4, "--set mesh.tensor=2 --set train_batch_size=4");
+  EXPECT_EQ(mesh.status, 0) << mesh.errors;
+  EXPECT_THAT(mesh.out, AllOf(HasSubstr("mesh: replicate 1 x shard 2 x tensor 2"),
+                              HasSubstr("as planned, to the byte")));
+}
+
 struct Mistake {
   const char* name;
   const char* arguments;  // FOLDER stands for the run's folder
@@ -159,6 +177,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"UnknownKey", "--set run.stepz=3", "did you mean \"run.steps\""},
         Mistake{"ImpossibleBatch", "--set train_batch_size=13",
                 "13 is not a multiple of .* world 3 = 6"},
+        Mistake{"ImpossibleMesh", "--set mesh.tensor=2",
+                "mesh is 1 x -1 x 2 .* the 3 rank.s. of this job; .* must divide 3"},
         Mistake{"MissingData", "--set data.train=FOLDER/none.bin", "none.bin: cannot open"},
         Mistake{"TruncatedData", "--set data.train=FOLDER/cut.bin",
                 "has 2000 bytes, expected 4024"},
