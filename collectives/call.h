@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -21,10 +22,15 @@ struct Call {
   std::vector<std::int64_t> receive_counts;
 
   View values;    ///< all_gather: mine; all_reduce, broadcast: values
-  Slices slices;  ///< reduce_scatter: full; all_to_all: send
+  Slices slices;  ///< all_gather, reduce_scatter: full; all_to_all: send
   int color = 0;  ///< split
   int key = 0;
 };
+
+/// Said of an all_gather where some ranks gather to common memory and others elsewhere.
+inline constexpr std::string_view kTargetsApart =
+    "the ranks gather to different places of common memory, or some of them to their own; give the "
+    "same part of it on every rank";
 
 /// How `mine` of rank `me` contradicts `theirs` of rank `them`, as a message for `me`; nothing
 /// where they agree. Symmetric: both find something, or neither.

@@ -65,6 +65,11 @@ Buffer Communicator::allocate(Device& device, std::int64_t count, DType dtype,
   return device.allocate(count, dtype, memory_class, label);
 }
 
+CommonBuffer Communicator::allocate_common(Device& device, std::int64_t count, DType dtype,
+                                           MemoryClass memory_class, std::string_view label) {
+  return {allocate(device, count, dtype, memory_class, label), false};
+}
+
 std::int64_t Communicator::sent_bytes(Operation operation, std::int64_t total_bytes, int world) {
   ZERO_CHECK(world >= 1, "a world of {} ranks; expected at least 1", world);
   if (operation == Operation::barrier) return 0;

@@ -37,6 +37,12 @@ struct Tag {
   std::optional<Operation> counted_as{};
 };
 
+/// What Communicator::allocate_common gives.
+struct CommonBuffer {
+  Buffer buffer;
+  bool common = false;  ///< one memory for all ranks; every rank finds the same here
+};
+
 /// How the ranks of a group talk. Every rank of the group makes the same calls in the same order.
 /// Collectives are asynchronous on `stream` and ordered by it: views must live, and stay untouched,
 /// until the stream has passed the call. Public methods check their arguments, always, and throw
@@ -103,6 +109,16 @@ class Communicator {
   /// too. Not collective.
   virtual Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                           std::string_view label);
+
+  /// Memory for values that all ranks of the group have alike: one for all of them where the
+  /// backend can (then it is zero at first), what allocate() gives elsewhere. Each rank is charged
+  /// for the whole either way. What a rank writes there, its peers see behind the next collective
+  /// that both are in. An all_gather to the same part of it on all ranks writes each slice once, by
+  /// its rank, and nothing where `mine` is that slice; other collectives take it as a plain buffer.
+  /// It ends with its last user. Collective: called from the host with the same arguments on every
+  /// rank, while no collective is in flight. Throws zero::Error where the ranks' sizes differ.
+  virtual CommonBuffer allocate_common(Device& device, std::int64_t count, DType dtype,
+                                       MemoryClass memory_class, std::string_view label);
 
   /// Keys and values shared by all ranks of the group, beside the data path.
   virtual Store& store() = 0;

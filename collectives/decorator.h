@@ -30,6 +30,10 @@ class CommunicatorDecorator : public Communicator {
                   std::string_view label) override {
     return inner_.allocate(device, count, dtype, memory_class, label);
   }
+  CommonBuffer allocate_common(Device& device, std::int64_t count, DType dtype,
+                               MemoryClass memory_class, std::string_view label) override {
+    return inner_.allocate_common(device, count, dtype, memory_class, label);
+  }
   Store& store() override { return inner_.store(); }
 
  protected:

@@ -170,12 +170,7 @@ void EngineCore::seal(SealOptions options) {
     }
   }
   reducer_->allocate(units_);
-  const std::int64_t bytes =
-      std::max(training_.schedule.arena_bytes, evaluation_.schedule.arena_bytes);
-  arena_ = shards_.allocate(device_, bytes, DType::u8, MemoryClass::gathered, "windows");
-  for (Drive* drive : {&training_, &evaluation_}) {
-    drive->arena = std::make_unique<WindowArena>(drive->schedule, arena_.view(), waits_);
-  }
+  allocate_windows();
   sums_ = device_.allocate(2 * ExactSum::kLimbs, DType::i64, MemoryClass::communication,
                            "norm and loss");
   sealed_ = true;
@@ -185,6 +180,28 @@ void EngineCore::seal(SealOptions options) {
   for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::trainable);
   Renewal renewal;
   for (const int unit : order_) issue_begin(unit, renewal);
+}
+
+/// Every rank of a host finds the same in a parameter window: a gather meets before it, when all
+/// have released what was there, and behind it. Poisoned windows are each rank's own.
+void EngineCore::allocate_windows() {
+  const std::int64_t parameters =
+      std::max(training_.schedule.gradients_begin, evaluation_.schedule.gradients_begin);
+  const std::int64_t gradients =
+      training_.schedule.arena_bytes - training_.schedule.gradients_begin;
+  const auto allocate = [&](std::int64_t bytes, std::string_view label) {
+    return shards_.allocate(device_, bytes, DType::u8, MemoryClass::gathered, label);
+  };
+  arena_ = options_.checked ? allocate(parameters, "windows")
+                            : shards_
+                                  .allocate_common(device_, parameters, DType::u8,
+                                                   MemoryClass::gathered, "windows")
+                                  .buffer;
+  gradient_arena_ = allocate(std::max<std::int64_t>(gradients, 0), "gradient windows");
+  for (Drive* drive : {&training_, &evaluation_}) {
+    drive->arena = std::make_unique<WindowArena>(drive->schedule, arena_.view(), waits_,
+                                                 gradient_arena_.view());
+  }
 }
 
 ScheduleInput EngineCore::schedule_input(const std::vector<UnitUse>& uses) const {

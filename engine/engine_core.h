@@ -87,6 +87,7 @@ class EngineCore {
   void plan_updates(Unit& unit) const;
   void initialise_values();
   void initialise_segment(Unit& unit, Segment& segment);
+  void allocate_windows();
   void check_agreement();
   std::string describe() const;
 
@@ -132,8 +133,9 @@ class EngineCore {
   std::vector<std::vector<SharedRange>> shared_ranges_;  ///< of each parameter in order
   std::unique_ptr<Sharding> sharding_;
   std::unique_ptr<GradientReducer> reducer_;
-  Buffer arena_;
-  Buffer sums_;  ///< i64 limbs of norm and loss, and agreement values
+  Buffer arena_;           ///< parameter windows
+  Buffer gradient_arena_;  ///< gradient windows
+  Buffer sums_;            ///< i64 limbs of norm and loss, and agreement values
   Drive training_;
   Drive evaluation_;
   bool sealed_ = false;

@@ -208,6 +208,10 @@ void EngineCore::publish_parameters() {
   check_between_steps("publish_parameters");
   synchronize();
   const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
+  if (sharding_->in_common()) {  // a peer may still compute with the values that change now
+    shards_.barrier(device_.communication(), {"publish_parameters"});
+    device_.communication().synchronize();
+  }
   for (const int index : order_) {
     Unit& unit = units_[static_cast<std::size_t>(index)];
     for (Segment& segment : unit.segments) {

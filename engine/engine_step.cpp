@@ -30,6 +30,8 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
   if (mesh_->mesh().index(Axis::tensor) == 0) local_loss.add(losses);
   const View sums = sums_.view();
   Stream& communication = device_.communication();
+  // Who has the norm writes its shard, which its peers may read until they come to the sum.
+  if (sharding_->in_common()) communication.wait(device_.compute().record());
   communication.submit("norm and loss", [sums, local_loss, &norm = reducer_->norm()] {
     const std::span<std::int64_t> limbs = sums.as<std::int64_t>();
     std::copy(norm.limbs().begin(), norm.limbs().end(), limbs.begin());

@@ -3,7 +3,6 @@
 #include "engine/schedule.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/checked_math.h"
 
@@ -186,13 +185,16 @@ class Maker {
     return a.issue <= b.last + lag && b.issue <= a.last + lag;
   }
 
-  /// First fit, largest first: offsets that no two windows alive together share; then who shares
-  /// bytes with whom.
-  void place_windows() {
-    std::vector<int> order(schedule_.windows.size());
-    std::iota(order.begin(), order.end(), 0);
+  /// First fit, largest first, behind `begin`: offsets that no two windows of a kind alive together
+  /// share. Gives the end of the last one.
+  std::int64_t place_windows(Window::Kind kind, std::int64_t begin) {
+    std::vector<int> order;
+    for (int w = 0; w < static_cast<int>(schedule_.windows.size()); ++w) {
+      if (window(w).kind == kind) order.push_back(w);
+    }
     std::stable_sort(order.begin(), order.end(),
                      [&](int a, int b) { return window(a).bytes > window(b).bytes; });
+    std::int64_t all = begin;
     std::vector<int> placed;
     for (const int w : order) {
       std::vector<std::pair<std::int64_t, std::int64_t>> taken;
@@ -201,17 +203,27 @@ class Maker {
           taken.emplace_back(window(other).offset, window(other).offset + window(other).bytes);
       }
       std::sort(taken.begin(), taken.end());
-      std::int64_t offset = 0;
-      for (const auto& [begin, end] : taken) {
-        if (offset + window(w).bytes <= begin) break;
-        offset = std::max(offset, round_up(end, kWindowAlignment));
+      std::int64_t offset = begin;
+      for (const auto& [from, to] : taken) {
+        if (offset + window(w).bytes <= from) break;
+        offset = std::max(offset, round_up(to, kWindowAlignment));
       }
       window(w).offset = offset;
-      schedule_.arena_bytes = std::max(schedule_.arena_bytes, offset + window(w).bytes);
+      all = std::max(all, offset + window(w).bytes);
       placed.push_back(w);
     }
-    for (std::size_t a = 0; a < order.size(); ++a) {
-      for (std::size_t b = 0; b < order.size(); ++b) {
+    return all;
+  }
+
+  /// Parameters and gradients apart: all ranks of a host may have the memory of gathered parameters
+  /// in common, gradients are each rank's own. Then who shares bytes with whom.
+  void place_windows() {
+    const std::int64_t end = place_windows(Window::Kind::parameters, 0);
+    schedule_.gradients_begin = round_up(end, kWindowAlignment);
+    const std::int64_t last = place_windows(Window::Kind::gradients, schedule_.gradients_begin);
+    schedule_.arena_bytes = last > schedule_.gradients_begin ? last : end;
+    for (std::size_t a = 0; a < schedule_.windows.size(); ++a) {
+      for (std::size_t b = 0; b < schedule_.windows.size(); ++b) {
         const Window& x = schedule_.windows[a];
         const Window& y = schedule_.windows[b];
         if (a != b && x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes) {

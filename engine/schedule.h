@@ -82,6 +82,8 @@ struct Schedule {
   std::vector<Window> windows;
   std::vector<int> begin;  ///< windows whose gather is issued before the micro-batch starts
   std::vector<ScheduleStep> steps;
+  std::int64_t gradients_begin =
+      0;  ///< of the arena: parameter windows lie before, gradients' behind
   std::int64_t arena_bytes = 0;
   std::int64_t peak_live_elements = 0;
   int gathers = 0;  ///< gathers per micro-batch

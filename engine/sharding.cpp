@@ -134,9 +134,28 @@ class ShardedOptimizer : public Replicated {
   Operation reduce_traffic() const override { return Operation::reduce_scatter; }
 
  protected:
+  /// In memory that a host's ranks have in common each updates its shard in place, and publish is a
+  /// meeting. Not where the compute copy is what read(), write() and checkpoints see: those come
+  /// when a rank likes.
   void place_parameters(Segment& segment, const std::string& unit) override {
-    Replicated::place_parameters(segment, unit);
+    if (segment.trainable && resources_.options.compute != DType::fp32) {
+      place_in_common(segment, unit);
+    } else {
+      Replicated::place_parameters(segment, unit);
+    }
     own_shard(segment);
+  }
+
+ private:
+  void place_in_common(Segment& segment, const std::string& unit) {
+    CommonBuffer made = resources_.communicator.allocate_common(
+        resources_.device, segment.layout.padded(), resources_.options.compute,
+        MemoryClass::parameters, unit);
+    segment.full = made.buffer.view();
+    segment.shard = segment.full.slice(shard_begin(segment), segment.layout.shard());
+    segment.buffers.push_back(std::move(made.buffer));
+    in_common_ = in_common_ || made.common;
+    if (!made.common) resources_.device.kernels().zero(resources_.device.compute(), segment.full);
   }
 };
 

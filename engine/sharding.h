@@ -63,6 +63,9 @@ class Sharding {
   /// Whether a micro-batch's gradient can be written where the finished gradient lives: no window
   /// needed. `shared` marks a unit whose gradient is summed over several uses.
   bool direct_gradients(bool shared) const;
+  /// Whether this rank's part of compute copies that live between steps is memory that its peers
+  /// compute with: before it changes, all must have come to a collective behind their last use.
+  bool in_common() const { return in_common_; }
   /// What the traffic of a reduce is booked as.
   virtual Operation reduce_traffic() const { return Operation::reduce_scatter; }
 
@@ -81,6 +84,7 @@ class Sharding {
   }
 
   EngineResources resources_;
+  bool in_common_ = false;
 };
 
 /// The strategy of `resources.options.stage`; throws zero::Error on a stage other than 0 to 3.

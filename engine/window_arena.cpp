@@ -14,17 +14,24 @@ std::string_view name_of(WaitSite site) {
   return kNames.at(static_cast<std::size_t>(site));
 }
 
-WindowArena::WindowArena(const Schedule& schedule, View memory, const Waits& waits)
-    : schedule_(schedule), memory_(memory), waits_(waits), guards_(schedule.windows.size()) {
-  ZERO_CHECK(memory.bytes() >= schedule.arena_bytes,
-             "window arena has {} bytes, the schedule needs {}", memory.bytes(),
+WindowArena::WindowArena(const Schedule& schedule, View memory, const Waits& waits, View gradients)
+    : schedule_(schedule),
+      memory_(memory),
+      gradients_(gradients),
+      waits_(waits),
+      guards_(schedule.windows.size()) {
+  ZERO_CHECK(memory.bytes() + gradients.bytes() >= schedule.arena_bytes,
+             "window arena has {} bytes, the schedule needs {}", memory.bytes() + gradients.bytes(),
              schedule.arena_bytes);
 }
 
 View WindowArena::view(int window, DType dtype, std::int64_t count) const {
   const Window& w = schedule_.windows[index(window)];
-  const std::int64_t offset = w.offset / size_of(memory_.dtype());
-  return memory_.slice(offset, w.bytes / size_of(memory_.dtype())).reinterpret(dtype, count);
+  const bool gradient = w.kind == Window::Kind::gradients;
+  const View& memory = gradient ? gradients_ : memory_;
+  const std::int64_t begin = w.offset - (gradient ? schedule_.gradients_begin : 0);
+  const std::int64_t size = size_of(memory.dtype());
+  return memory.slice(begin / size, w.bytes / size).reinterpret(dtype, count);
 }
 
 void WindowArena::before_gather(int window, Stream& communication) const {

@@ -16,8 +16,9 @@ namespace zero {
 /// and writes: those pairs are in order anyhow.)
 class WindowArena {
  public:
-  /// `memory` (bytes) must be at least the schedule's arena; both must outlive this.
-  WindowArena(const Schedule& schedule, View memory, const Waits& waits);
+  /// `memory` (bytes) holds the schedule's parameter windows, `gradients` the others: together they
+  /// must be at least its arena. All must outlive this.
+  WindowArena(const Schedule& schedule, View memory, const Waits& waits, View gradients = {});
 
   /// `count` elements of the window; throws zero::Error where they do not fit it.
   View view(int window, DType dtype, std::int64_t count) const;
@@ -44,6 +45,7 @@ class WindowArena {
 
   const Schedule& schedule_;
   View memory_;
+  View gradients_;
   const Waits& waits_;
   std::vector<Guard> guards_;
 };

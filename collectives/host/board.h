@@ -19,6 +19,7 @@ enum class Reach : std::uint32_t {
   posted,  ///< they are on the board
   direct,  ///< where they lie, in the rank's region
   staged,  ///< copied to the rank's region part by part
+  common,  ///< nowhere but by their own rank: it gathers to memory that all ranks have in common
 };
 
 /// The head of a rank's notice: what its peers must know before they read its values.

@@ -128,10 +128,8 @@ void Group::open(const Offer& offer) {
     agreement = mixed(agreement, static_cast<std::uint64_t>(count));
   }
   notice.agreement = agreement;
-  if (offer.target != nullptr && offer.target->total() * size_of(offer.dtype) > Board::kPosted) {
-    post_destination(offer);
-  }
-  notice.reach = post(offer, notice);
+  const Reach reach = offer.target != nullptr ? post_destination(offer) : Reach::posted;
+  notice.reach = reach == Reach::common ? reach : post(offer, notice);
   pass(offer);
   way_ = Reach::posted;
   bool agreed = true;
@@ -144,13 +142,35 @@ void Group::open(const Offer& offer) {
   if (offer.receive != nullptr) check_pairs(offer);
 }
 
-void Group::post_destination(const Offer& offer) {
+// Says where the values go; gives whether that is common memory.
+Reach Group::post_destination(const Offer& offer) {
   const View& buffer = offer.target->buffer;
-  Destination& mine = destination(seat_.rank);
-  mine = {memory_->region().offset_of(buffer.data(), buffer.bytes()), 0};
+  const Common* const common = common_of(buffer);
+  const bool small = offer.target->total() * size_of(offer.dtype) <= Board::kPosted;
+  if (common == nullptr && small) return Reach::posted;
+  Destination mine;
+  if (common != nullptr) {
+    const View own = offer.target->of(seat_.rank);
+    mine.offset = static_cast<const std::byte*>(buffer.data()) - common->span->data();
+    mine.common = common->number;
+    mine.there = own.empty() || own.data() == offer.whole.data() ? 1 : 0;
+  } else {
+    mine.offset = memory_->region().offset_of(buffer.data(), buffer.bytes());
+  }
   for (const auto& [begin, count] : offer.target->ranges) {
     mine.layout = mixed(mine.layout, static_cast<std::uint64_t>(begin));
   }
+  destination(seat_.rank) = mine;
+  return common != nullptr ? Reach::common : Reach::posted;
+}
+
+const Group::Common* Group::common_of(const View& view) const {
+  const auto* const data = static_cast<const std::byte*>(view.data());
+  const auto found = std::ranges::find_if(commons_, [&](const Common& common) {
+    return !common.user.expired() && data >= common.span->data() &&
+           data + view.bytes() <= common.span->data() + common.span->bytes();
+  });
+  return found == commons_.end() || view.empty() ? nullptr : &*found;
 }
 
 // Fills in this rank's notice; its values too where they fit.
@@ -185,6 +205,37 @@ Reach Group::post(const Offer& offer, Notice& notice) {
   }
   if (posted) return Reach::posted;
   return start < 0 ? Reach::staged : Reach::direct;
+}
+
+std::shared_ptr<Span> Group::allocate_common(std::int64_t bytes, const std::string& refusal,
+                                             const Exchange& exchange) {
+  const std::int64_t whole = round_up(bytes, kHugePage);
+  std::optional<Descriptor> file;
+  const auto sizes = exchange(std::to_string(bytes));
+  for (int rank = 0; rank < seat_.size; ++rank) {
+    const std::string& theirs = sizes[static_cast<std::size_t>(rank)];
+    ZERO_CHECK(theirs == std::to_string(bytes),
+               "[rank {}] allocate_common: {} bytes met {} of rank {}", seat_.rank, bytes, theirs,
+               rank);
+  }
+  auto lines = exchange(attempt([&]() -> std::string {
+    ZERO_CHECK(refusal.empty(), "{}", refusal);
+    if (seat_.rank != 0) return "-";
+    file.emplace(anonymous_file("zero common", whole));
+    return fmt::format("/proc/{}/fd/{}", this_process().id, file->get());
+  }));
+  if (!refusal_in(lines).empty()) return nullptr;
+  std::shared_ptr<Span> span;
+  lines = exchange(attempt([&]() -> std::string {
+    if (seat_.rank != 0) file.emplace(opened(lines[0]));
+    span = std::make_shared<Span>(file->get(), whole, PROT_READ | PROT_WRITE);
+    if (seat_.rank == 0) make_huge(span->data(), bytes / kHugePage * kHugePage);
+    return "-";
+  }));
+  if (!refusal_in(lines).empty()) return nullptr;
+  std::erase_if(commons_, [](const Common& common) { return common.user.expired(); });
+  commons_.push_back({++commons_made_, span.get(), span});
+  return span;
 }
 
 void Group::pass(const Offer& offer) {

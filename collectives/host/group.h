@@ -50,6 +50,12 @@ class Group {
   /// such as messages that were sent by other means.
   void set_idle(std::function<void()> idle) { idle_ = std::move(idle); }
 
+  /// Memory of `bytes` that all ranks map, zero at first, which ends with its last user; null,
+  /// the same on all ranks, where the system refuses it or a rank gives a `refusal`. Collective
+  /// through `exchange`, while no call is under way. Throws zero::Error where sizes differ.
+  std::shared_ptr<Span> allocate_common(std::int64_t bytes, const std::string& refusal,
+                                        const Exchange& exchange);
+
   // As in Communicator, on memory of this process, at once.
   void all_gather(View mine, const Slices& full, std::string_view unit);
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, std::string_view unit);
@@ -83,8 +89,16 @@ class Group {
 
   /// Where a rank wants what it gathers; behind the values in its notice.
   struct Destination {
-    std::int64_t offset = -1;  ///< of the first slice's buffer in the rank's region; -1: elsewhere
+    std::int64_t offset = -1;  ///< of the slices' buffer in the rank's region; -1: elsewhere
     std::uint64_t layout = 0;  ///< equal where slices begin at the same places
+    std::uint32_t common = 0;  ///< in which common memory it is, and the offset then; 0: none
+    std::uint32_t there = 0;   ///< whether its own slice is in place
+  };
+  /// Memory of allocate_common().
+  struct Common {
+    std::uint32_t number = 0;  ///< from 1 on, the same on all ranks
+    Span* span = nullptr;
+    std::weak_ptr<Span> user{};
   };
 
   Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
@@ -101,7 +115,8 @@ class Group {
   void pass(const Offer& offer);
   Reach post(const Offer& offer, Notice& notice);
   void stage(const Offer& offer, std::int64_t begin, std::int64_t count);
-  void post_destination(const Offer& offer);
+  Reach post_destination(const Offer& offer);
+  const Common* common_of(const View& view) const;
   Destination& destination(int rank) const {
     return *reinterpret_cast<Destination*>(board_.body(rank) + Board::kPosted);
   }
@@ -116,6 +131,7 @@ class Group {
   /// Writes part of this rank's values where `to` gives each peer's place for them.
   template <typename To>
   void push_block(const Offer& offer, View from, To to);
+  void gather_in_common(const Offer& offer);
   bool can_push() const;
   void push_slices(const Offer& offer);
   void copy_slices(const Offer& offer, const Slices& to, std::int64_t begin, std::int64_t count);
@@ -144,9 +160,11 @@ class Group {
   std::int64_t half_;                   // bytes of half a staging area
   std::byte* staging_;                  // two halves, in the region
   std::vector<std::int64_t> stagings_;  // offsets, of all ranks
-  std::vector<View> inputs_;            // of a reduction, one per rank
-  Reach way_ = Reach::posted;           // the farthest reach of any rank, in this call
-  std::int64_t part_begin_ = 0;         // staged: elements of each slice in the current half
+  std::vector<Common> commons_;
+  std::uint32_t commons_made_ = 0;  // of allocate_common()
+  std::vector<View> inputs_;        // of a reduction, one per rank
+  Reach way_ = Reach::posted;       // the farthest reach of any rank, in this call
+  std::int64_t part_begin_ = 0;     // staged: elements of each slice in the current half
   std::int64_t part_count_ = 0;
   int part_half_ = 0;
 };

@@ -113,6 +113,32 @@ void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin
   }
 }
 
+// All have come, so nobody uses what was there before: each rank writes its slice. Where all slices
+// are there already, all have come after writing them.
+void Group::gather_in_common(const Offer& offer) {
+  bool there = true;
+  for (int rank = 0; rank < seat_.size; ++rank) {
+    const Destination& first = destination(0);
+    const Destination& theirs = destination(rank);
+    const bool same = board_.notice(rank).reach == Reach::common &&
+                      board_.notice(0).reach == Reach::common && theirs.common == first.common &&
+                      theirs.offset == first.offset && theirs.layout == first.layout;
+    ZERO_CHECK(same, "{}: {}", who(offer), kTargetsApart);
+    there = there && theirs.there != 0;
+  }
+  if (there) return;
+  if (destination(seat_.rank).there == 0) {
+    const View own = offer.target->of(seat_.rank);
+    if (offer.target->total() * size_of(offer.dtype) > kCached) {
+      copy_around_caches(static_cast<const std::byte*>(offer.whole.data()),
+                         static_cast<std::byte*>(own.data()), own.bytes());
+    } else {
+      copy(offer.whole, own);
+    }
+  }
+  pass(offer);
+}
+
 bool Group::can_push() const {
   if (way_ == Reach::posted) return false;
   for (int rank = 0; rank < seat_.size; ++rank) {
@@ -165,6 +191,7 @@ void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
                     .whole = mine,
                     .target = &full};
   guarded(offer, [&] {
+    if (way_ == Reach::common) return gather_in_common(offer);
     if (can_push()) return push_slices(offer);
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       copy_slices(offer, full, begin, count);

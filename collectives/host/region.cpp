@@ -24,6 +24,8 @@ constexpr int kCollapse = 25;
 
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
+}  // namespace
+
 // Touches a page of each huge page, then asks for the whole: as fast as a private huge page's first
 // touch, where faults one by one cost three times as much. Hints: without them all is the same.
 void make_huge(std::byte* data, std::int64_t bytes) {
@@ -33,8 +35,6 @@ void make_huge(std::byte* data, std::int64_t bytes) {
   }
   madvise(data, size(bytes), kCollapse);
 }
-
-}  // namespace
 
 Span::Span(int descriptor, std::int64_t bytes, int protection) : bytes_(bytes) {
   const std::int64_t reserved = bytes + kHugePage;

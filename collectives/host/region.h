@@ -31,6 +31,10 @@ class Span {
   std::int64_t bytes_ = 0;
 };
 
+/// Makes whole huge pages of a shared mapping now, where the kernel has any; `bytes` are a multiple
+/// of theirs.
+void make_huge(std::byte* data, std::int64_t bytes);
+
 /// A file descriptor, closed at the end.
 class Descriptor {
  public:

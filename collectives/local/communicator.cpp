@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/local/communicator.h"
 
+#include <algorithm>
+
+#include "base/checked_math.h"
 #include "collectives/combine.h"
 #include "collectives/workspace.h"
 #include "device/cpu/primitives.h"
@@ -40,6 +43,20 @@ void all_reduce_shares(View values, ReduceOp op, Meeting& meeting) {
   }
 }
 
+// Whether the ranks gather to one memory. The same answer, or an error, on every rank.
+bool have_one_target(const Meeting& meeting) {
+  const auto start_of = [&](int rank) { return meeting.of(rank).slices.buffer.data(); };
+  int same = 0;
+  for (int a = 0; a < meeting.size(); ++a) {
+    for (int b = 0; b < a; ++b)
+      same += start_of(a) == start_of(b) && start_of(a) != nullptr ? 1 : 0;
+  }
+  const int pairs = meeting.size() * (meeting.size() - 1) / 2;
+  ZERO_CHECK(same == 0 || same == pairs, "[rank {}] {}: {}", meeting.rank(),
+             meeting.of(meeting.rank()).name, kTargetsApart);
+  return same > 0;
+}
+
 }  // namespace
 
 void LocalCommunicator::submit(Stream& stream, Call call, std::function<void(Meeting&)> exchange) {
@@ -53,7 +70,11 @@ void LocalCommunicator::do_all_gather(View mine, const Slices& full, Stream& str
   Call call = call_of(Operation::all_gather, tag, std::string(name_of(mine.dtype())));
   call.counts = counts_of(full);
   call.values = mine;
+  call.slices = full;
   submit(stream, std::move(call), [full](Meeting& meeting) {
+    if (have_one_target(meeting)) {
+      return copy(meeting.of(meeting.rank()).values, full.of(meeting.rank()));
+    }
     for (int peer = 0; peer < meeting.size(); ++peer) {
       copy(meeting.of(peer).values, full.of(peer));
     }
@@ -113,6 +134,22 @@ void LocalCommunicator::do_broadcast(View values, int root, Stream& stream, cons
 
 void LocalCommunicator::do_barrier(Stream& stream, const Tag& tag) {
   submit(stream, call_of(Operation::barrier, tag, {}), [](Meeting&) {});
+}
+
+CommonBuffer LocalCommunicator::allocate_common(Device& device, std::int64_t count, DType dtype,
+                                                MemoryClass memory_class, std::string_view label) {
+  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
+  const bool of_process = device.name() == "cpu" || device.name() == "test";
+  if (size() == 1 || bytes == 0 || !of_process) {
+    return Communicator::allocate_common(device, count, dtype, memory_class, label);
+  }
+  const auto memory = group_->allocate_common(rank_, bytes, label);
+  return {{{memory.get(), count, dtype, &device},
+           memory_class,
+           std::string(label),
+           device.ledger(),
+           [user = memory](void*) { static_cast<void>(user); }},
+          true};
 }
 
 std::unique_ptr<Communicator> LocalCommunicator::split(int color, int key) {

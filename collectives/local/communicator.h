@@ -21,6 +21,9 @@ class LocalCommunicator final : public Communicator {
   std::string_view backend() const override { return "local"; }
   std::string_view transport() const override { return "threads of one process"; }
   std::unique_ptr<Communicator> split(int color, int key) override;
+  /// Where the device's memory is this process's: the ranks are threads.
+  CommonBuffer allocate_common(Device& device, std::int64_t count, DType dtype,
+                               MemoryClass memory_class, std::string_view label) override;
   Store& store() override { return group_->store(); }
 
  protected:

@@ -3,7 +3,11 @@
 #include "collectives/local/group.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <numeric>
+
+#include "base/checked_math.h"
 
 namespace zero::local {
 
@@ -171,6 +175,33 @@ std::shared_ptr<Group> Group::split(int rank, int color, int key, int& new_rank)
   if (color >= 0 && new_rank == 0) {
     const std::scoped_lock lock(job_->mutex());
     children_[static_cast<std::size_t>(rank)] = nullptr;
+  }
+  return mine;
+}
+
+std::shared_ptr<std::byte> Group::allocate_common(int rank, std::int64_t bytes,
+                                                  std::string_view label) {
+  constexpr std::int64_t kAlignment = 4096;
+  Call call;
+  call.name = fmt::format("allocate_common({})", label);
+  call.counts = {bytes};
+  std::shared_ptr<std::byte> mine;
+  meet(rank, std::move(call), [&](Meeting& meeting) {
+    if (rank == 0) {
+      const auto size = static_cast<std::size_t>(round_up(bytes, kAlignment));
+      auto* const data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+      ZERO_CHECK(data != nullptr, "no memory for {} common bytes", bytes);
+      std::memset(data, 0, size);
+      const std::scoped_lock lock(job_->mutex());
+      shared_ = {data, [](std::byte* memory) { std::free(memory); }};
+    }
+    meeting.barrier();
+    const std::scoped_lock lock(job_->mutex());
+    mine = shared_;
+  });
+  if (rank == 0) {
+    const std::scoped_lock lock(job_->mutex());
+    shared_ = nullptr;
   }
   return mine;
 }

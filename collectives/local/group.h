@@ -49,6 +49,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void meet(int rank, Call call, const std::function<void(Meeting&)>& exchange);
   /// The group of the ranks that give the same color; null for a negative one. Sets `new_rank`.
   std::shared_ptr<Group> split(int rank, int color, int key, int& new_rank);
+  /// `bytes` of memory, zero at first, the same on every rank; `label` is for errors.
+  std::shared_ptr<std::byte> allocate_common(int rank, std::int64_t bytes, std::string_view label);
 
  private:
   struct Failure {
@@ -79,6 +81,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::optional<Failure> failure_;
   int failed_ = 0;  // ranks that have given up a meeting that all had come to
   std::vector<std::shared_ptr<Group>> children_;  // split: what the first of a color made
+  std::shared_ptr<std::byte> shared_;             // allocate_common: what rank 0 made
 };
 
 }  // namespace zero::local

@@ -128,6 +128,25 @@ Buffer MpiCommunicator::allocate(Device& device, std::int64_t count, DType dtype
   return device.allocate(count, dtype, memory_class, label);
 }
 
+CommonBuffer MpiCommunicator::allocate_common(Device& device, std::int64_t count, DType dtype,
+                                              MemoryClass memory_class, std::string_view label) {
+  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
+  if (ways_->host && size() > 1 && bytes > 0) {
+    const auto span = ways_->host->allocate_common(
+        bytes, device.name() == "cpu" ? "" : "a rank's device is not the CPU",
+        [this](const std::string& mine) { return exchange(ways_->link.handle(), size(), mine); });
+    if (span) {
+      return {{{span->data(), count, dtype, &device},
+               memory_class,
+               std::string(label),
+               device.ledger(),
+               [user = span](void*) { static_cast<void>(user); }},
+              true};
+    }
+  }
+  return {allocate(device, count, dtype, memory_class, label), false};
+}
+
 template <typename Work>
 void MpiCommunicator::submit(Stream& stream, Operation operation, const Tag& tag, Work work) {
   const Name name(operation, tag.unit);

@@ -28,6 +28,9 @@ class MpiCommunicator final : public Communicator {
   /// On a CPU device, memory that peers of this host read where it lies.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                   std::string_view label) override;
+  /// On CPU devices of one host, a file that all ranks map.
+  CommonBuffer allocate_common(Device& device, std::int64_t count, DType dtype,
+                               MemoryClass memory_class, std::string_view label) override;
   Store& store() override { return *store_; }
 
  protected:

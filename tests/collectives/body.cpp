@@ -60,6 +60,10 @@ Buffer Rank::allocate(std::int64_t count, DType dtype) const {
   return comm.allocate(device_, count, dtype, MemoryClass::other, "test");
 }
 
+CommonBuffer Rank::allocate_common(std::int64_t count, DType dtype) const {
+  return comm.allocate_common(device_, count, dtype, MemoryClass::other, "test");
+}
+
 void Rank::fill_bytes(View view, std::function<std::uint8_t(std::int64_t)> pattern) const {
   device_.compute().submit("fill", [view, pattern = std::move(pattern)] {
     for (std::int64_t i = 0; i < view.bytes(); ++i) {
@@ -141,6 +145,7 @@ double rounded(double value, DType dtype) {
 void check_everything(Communicator& communicator, Device& device, std::int64_t total) {
   const Rank rank(communicator, device);
   check_moves(rank, total);
+  check_common(rank, total);
   check_reduce_scatter(rank, total);
   check_all_reduce(rank, total);
 }

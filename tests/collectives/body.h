@@ -26,6 +26,7 @@ class Rank {
   int rank() const { return comm.rank(); }
   int world() const { return comm.size(); }
   Buffer allocate(std::int64_t count, DType dtype) const;
+  CommonBuffer allocate_common(std::int64_t count, DType dtype) const;
   /// On the compute stream: byte i becomes pattern(i).
   void fill_bytes(View view, std::function<std::uint8_t(std::int64_t)> pattern) const;
   /// On the compute stream: element i becomes value(i), rounded to the view's dtype.
@@ -61,7 +62,8 @@ void expect(bool holds, const std::string& what);
 /// Every element is checked in small buffers, one in so many in large ones.
 std::int64_t check_step(std::int64_t count);
 
-void check_moves(const Rank& rank, std::int64_t total);  // all_gather, all_to_all, broadcast
+void check_moves(const Rank& rank, std::int64_t total);   // all_gather, all_to_all, broadcast
+void check_common(const Rank& rank, std::int64_t total);  // all_gather to common memory
 void check_reduce_scatter(const Rank& rank, std::int64_t total);  // tree order, epilogue, aliasing
 void check_buckets(const Rank& rank);                             // bits do not depend on them
 void check_all_reduce(const Rank& rank, std::int64_t total);

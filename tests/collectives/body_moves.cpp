@@ -105,4 +105,37 @@ void check_moves(const Rank& rank, std::int64_t total) {
   rank.communicate([&](Stream& stream) { rank.comm.barrier(stream, {"barrier test"}); });
 }
 
+// Gathers from elsewhere and in place, over and over in the same memory: a rank's values of the
+// next round must not show before its peers have read those of this one. Even rounds write in
+// place, which takes a meeting first; the gathers of odd ones are that meeting themselves.
+void check_common(const Rank& rank, std::int64_t total) {
+  rank.read({});  // no collective is in flight
+  const Plan cut = plan(Cut::uneven, total, rank.world());
+  const CommonBuffer made = rank.allocate_common(cut.buffer, DType::u8);
+  const Slices full{.buffer = made.buffer.view(), .ranges = cut.ranges};
+  const View own = full.of(rank.rank());
+  const Buffer apart = rank.allocate(own.count(), DType::u8);
+  for (int round = 0; round < 4; ++round) {
+    const bool in_place = round % 2 == 0;
+    const auto value = [round](int r, std::int64_t i) { return pattern(r, round, i); };
+    if (in_place) {
+      rank.communicate([&](Stream& stream) { rank.comm.barrier(stream, {"common test"}); });
+    }
+    rank.fill_bytes(in_place ? own : apart.view(),
+                    [value, r = rank.rank()](std::int64_t i) { return value(r, i); });
+    rank.communicate([&](Stream& stream) {
+      rank.comm.all_gather(in_place ? own : apart.view(), full, stream, {"common test"});
+    });
+    const auto bytes = rank.read_bytes(full.buffer);
+    for (int r = 0; r < rank.world(); ++r) {
+      const auto [begin, count] = full.ranges[static_cast<std::size_t>(r)];
+      for (std::int64_t i = 0; i < count; ++i) {
+        ZERO_CHECK(bytes[static_cast<std::size_t>(begin + i)] == value(r, i),
+                   "byte {} of slice {} is wrong in round {} of {} common bytes on {} ranks", i, r,
+                   round, cut.buffer, rank.world());
+      }
+    }
+  }
+}
+
 }  // namespace zero::test

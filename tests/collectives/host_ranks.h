@@ -30,6 +30,17 @@ class HostRanks {
     reason_ = std::move(reason);
   }
 
+  /// What rank `rank` tells lines through, within its body too.
+  host::Group::Exchange exchange_of(int rank) {
+    return [this, rank](const std::string& mine) {
+      lines_[at(rank)] = mine;
+      all_.arrive_and_wait();
+      const std::vector<std::string> all = lines_;
+      all_.arrive_and_wait();
+      return all;
+    };
+  }
+
   /// Joins on every rank; gives each rank's refusal, or the error that its body ended with, or
   /// "no error".
   std::vector<std::string> run(const Body& body) {
@@ -48,16 +59,9 @@ class HostRanks {
   int size() const { return static_cast<int>(lines_.size()); }
 
   std::string run_rank(int rank, const Body& body) {
-    const auto exchange = [this, rank](const std::string& mine) {
-      lines_[at(rank)] = mine;
-      all_.arrive_and_wait();
-      const std::vector<std::string> all = lines_;
-      all_.arrive_and_wait();
-      return all;
-    };
     const auto& memory = memories_[at(rank)];
     try {
-      const auto joined = host::Group::join(memory, reason_, {rank, size()}, exchange);
+      const auto joined = host::Group::join(memory, reason_, {rank, size()}, exchange_of(rank));
       if (!joined.group) return joined.refusal;
       body(*joined.group, *memory, rank);
     } catch (const Error& error) {

@@ -186,6 +186,53 @@ TEST(HostPages, CountEachPageOnceUntilTheyAreGivenBack) {
   EXPECT_EQ(pages.add(250, 420), 300);
 }
 
+TEST(HostCommon, IsOneMemoryThatEachRankWritesItsPartOf) {
+  constexpr std::int64_t kCount = 700'000;
+  HostRanks ranks(3);
+  const auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
+    const auto span = group.allocate_common(3 * kCount, "", ranks.exchange_of(rank));
+    const Slices full = Slices::even(View(span->data(), 3 * kCount, DType::u8, nullptr), 3);
+    const auto expect_all = [&](int round) {
+      for (int peer = 0; peer < 3; ++peer) {
+        ZERO_CHECK(std::ranges::all_of(full.of(peer).as<std::uint8_t>(),
+                                       [&](auto value) { return value == round + peer; }),
+                   "slice {} of round {} is wrong on rank {}", peer, round, rank);
+      }
+    };
+    std::vector<std::uint8_t> apart(kCount);
+    for (int round = 10; round < 50; round += 10) {
+      std::ranges::fill(apart, static_cast<std::uint8_t>(round + rank));
+      group.all_gather(View::of(std::span(apart)), full, "h.0");
+      expect_all(round);
+      group.barrier("read");
+      std::ranges::fill(full.of(rank).as<std::uint8_t>(),
+                        static_cast<std::uint8_t>(round + rank + 5));
+      group.all_gather(full.of(rank), full, "h.0");
+      expect_all(round + 5);
+    }
+  });
+  EXPECT_THAT(ends, Each("no error"));
+}
+
+TEST(HostCommon, IsRefusedForAllOrSaysWhatDiffers) {
+  HostRanks ranks(2);
+  auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
+    const auto span =
+        group.allocate_common(4096, rank == 1 ? "it has no CPU" : "", ranks.exchange_of(rank));
+    ZERO_CHECK(span == nullptr, "rank {} has common memory", rank);
+    group.allocate_common(100 + rank, "", ranks.exchange_of(rank));
+  });
+  EXPECT_THAT(ends, ElementsAre("[rank 0] allocate_common: 100 bytes met 101 of rank 1",
+                                "[rank 1] allocate_common: 101 bytes met 100 of rank 0"));
+  ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
+    const auto span = group.allocate_common(4096, "", ranks.exchange_of(rank));
+    const View part(span->data() + 64 * rank, 4000, DType::u8, nullptr);
+    const Slices full = Slices::even(part, 2);
+    group.all_gather(full.of(rank), full, "h.0");
+  });
+  EXPECT_THAT(ends, Each(HasSubstr("all_gather(h.0): the ranks gather to different places")));
+}
+
 TEST(HostMismatch, NamesBothCallsOnEveryRank) {
   const auto ends = HostRanks(3).run([](host::Group& group, host::Memory&, int rank) {
     std::vector<float> values(3);

@@ -40,6 +40,28 @@ TEST(LocalMismatch, NamesBothOperationsAndTheRank) {
               MatchesRegex(".rank 3. reduce_scatter.h.7. met all_gather.h.8. of rank [012]"));
 }
 
+TEST(LocalMismatch, NamesSizesOfCommonMemory) {
+  const auto messages = messages_of(2, [](Communicator& comm, Device& device) {
+    comm.allocate_common(device, 100 + comm.rank(), DType::u8, MemoryClass::other, "h");
+  });
+  EXPECT_THAT(messages[0], HasSubstr("[rank 0] allocate_common(h)"));
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("100"), HasSubstr("101")));
+}
+
+TEST(LocalMismatch, GathersToOnePlaceOfCommonMemoryOrToNone) {
+  const auto messages = messages_of(3, [](Communicator& comm, Device& device) {
+    const CommonBuffer made =
+        comm.allocate_common(device, 30, DType::u8, MemoryClass::other, "common");
+    const Buffer own = device.allocate(30, DType::u8, MemoryClass::other, "own");
+    const Slices full = Slices::even(comm.rank() == 1 ? own.view() : made.buffer.view(), 3);
+    comm.all_gather(full.of(comm.rank()), full, device.communication(), {"h.0"});
+    device.communication().synchronize();
+  });
+  for (const std::string& message : messages) {
+    EXPECT_THAT(message, HasSubstr("all_gather(h.0): the ranks gather to different places"));
+  }
+}
+
 TEST(LocalMismatch, NamesBothUnits) {
   const auto messages = messages_of(2, [](Communicator& comm, Device& device) {
     barrier(comm, device, comm.rank() == 0 ? "h.0" : "h.1");
