@@ -2,12 +2,13 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs a command as two ranks on two "hosts": network namespaces joined by a link of a given rate, one core each.
+# Runs a command as ranks on two "hosts": network namespaces joined by a link of a given rate, one core each.
 #
-#   bench/two_hosts.sh RATE COMMAND...       as root; RATE as tc has it: 1gbit, 400mbit, ...
+#   bench/two_hosts.sh [--ranks N] RATE COMMAND...    as root; RATE as tc has it: 1gbit, 400mbit, ...; N ranks a host (1)
 #   bench/two_hosts.sh 1gbit build/bin/zero_bench overlap
+#   bench/two_hosts.sh --ranks 4 1gbit build/bin/zero_bench collectives --bytes 16777216
 #
-# The ranks talk TCP through a veth pair, each end of which sends at RATE at most (htb). Namespaces, link and processes
+# Between the hosts ranks talk TCP through a veth pair, each end of which sends at RATE at most (htb). Namespaces, link and processes
 # are gone when it ends, after an error or a signal too.
 set -euo pipefail
 
@@ -16,7 +17,13 @@ fail() {
   exit 1
 }
 
-[[ $# -ge 2 ]] || fail "usage: bench/two_hosts.sh RATE COMMAND..."
+ranks=1
+if [[ ${1-} == --ranks && $# -ge 2 ]]; then
+  ranks=$2
+  shift 2
+fi
+[[ $# -ge 2 ]] || fail "usage: bench/two_hosts.sh [--ranks N] RATE COMMAND..."
+[[ $ranks =~ ^[1-9][0-9]*$ ]] || fail "--ranks \"$ranks\" is not a number of ranks a host"
 rate=$1
 shift
 [[ $rate =~ ^[0-9]+(kbit|mbit|gbit)$ ]] || fail "rate \"$rate\" is not of the form 400mbit or 1gbit"
@@ -58,14 +65,16 @@ for i in 0 1; do
   tc -n "${hosts[i]}" class add dev eth0 parent 1: classid 1:1 htb rate "$rate" burst 64k cburst 64k quantum 60000
 done
 
-# mpirun reaches a host by its agent: the address names the namespace, the namespace has its core.
+# mpirun reaches a host by its agent: the address names the namespace, the namespace has its core, and a /dev/shm of its
+# own, where MPI's segments of both hosts would have the same names.
 cat >"$scratch/agent" <<AGENT
 #!/bin/bash
 host=\$1
 shift
 case \$host in
   10.77.0.1) exec ip netns exec ${hosts[0]} taskset -c ${cores[0]} bash -c "\$*" ;;
-  10.77.0.2) exec ip netns exec ${hosts[1]} taskset -c ${cores[1]} bash -c "\$*" ;;
+  10.77.0.2) exec ip netns exec ${hosts[1]} unshare --uts taskset -c ${cores[1]} \
+    bash -c "hostname ${hosts[1]} && mount -t tmpfs none /dev/shm && \$*" ;;
 esac
 echo "two_hosts: no host \$host" >&2
 exit 1
@@ -74,8 +83,8 @@ chmod +x "$scratch/agent"
 
 # mpirun itself runs on the first host.
 ip netns exec "${hosts[0]}" taskset -c "${cores[0]}" mpirun --allow-run-as-root \
-  --host "10.77.0.1:1,10.77.0.2:1" -np 2 --bind-to none \
+  --host "10.77.0.1:$ranks,10.77.0.2:$ranks" -np $((2 * ranks)) --bind-to none \
   --mca plm_rsh_agent "$scratch/agent" --mca plm_rsh_no_tree_spawn 1 \
-  --mca oob_tcp_if_include eth0 --mca btl tcp,self --mca btl_tcp_if_include eth0 --mca pml ob1 \
+  --mca oob_tcp_if_include eth0 --mca btl tcp,vader,self --mca btl_tcp_if_include eth0 --mca pml ob1 \
   "$@" &
 wait $!  # a signal ends a wait, and then clean_up runs

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/slices.h"
 
+#include <algorithm>
+
 #include "base/checked_math.h"
 
 namespace zero {
@@ -10,6 +12,21 @@ std::int64_t Slices::total() const {
   std::int64_t sum = 0;
   for (const Range& range : ranges) sum += range.count;
   return sum;
+}
+
+std::int64_t Slices::largest() const {
+  std::int64_t most = 0;
+  for (const Range& range : ranges) most = std::max(most, range.count);
+  return most;
+}
+
+Slices Slices::part(std::int64_t begin, std::int64_t count) const {
+  Slices parts{.buffer = buffer, .ranges = ranges};
+  for (Range& range : parts.ranges) {
+    const std::int64_t skipped = std::min(begin, range.count);
+    range = {range.begin + skipped, std::min(count, range.count - skipped)};
+  }
+  return parts;
 }
 
 Slices Slices::even(View buffer, int world) {

@@ -26,6 +26,10 @@ struct Slices {
   }
   /// Elements of all slices together.
   std::int64_t total() const;
+  /// Elements of the largest slice.
+  std::int64_t largest() const;
+  /// Elements [begin, begin + count) of each slice, as far as it has them.
+  Slices part(std::int64_t begin, std::int64_t count) const;
   /// `world` equal adjacent slices; throws zero::Error when world does not divide buffer.count().
   static Slices even(View buffer, int world);
   /// Elements [begin, begin + count) out of each of `world` equal adjacent shards of `buffer`.

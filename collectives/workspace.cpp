@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/workspace.h"
 
-#include <algorithm>
-
 #include "base/checked_math.h"
 
 namespace zero {
@@ -11,9 +9,7 @@ namespace zero {
 std::int64_t reduce_scatter_workspace(std::string_view backend, const Slices& full) {
   if (backend == "local") return 0;
   ZERO_CHECK(backend == "mpi", "unknown backend \"{}\"; expected local or mpi", backend);
-  std::int64_t largest = 0;
-  for (const Slices::Range& range : full.ranges) largest = std::max(largest, range.count);
-  return checked_mul(largest, full.world() - 1);
+  return checked_mul(full.largest(), full.world() - 1);
 }
 
 }  // namespace zero

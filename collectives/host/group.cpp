@@ -27,10 +27,11 @@ std::string attempt(Work work) {
 }
 
 // The first refusal among the ranks' lines, for people; "" when all went well.
-std::string refusal_in(const std::vector<std::string>& lines) {
+std::string refusal_in(const std::vector<std::string>& lines, const Group::Seat& seat) {
   const auto refused = std::ranges::find_if(lines, [](const auto& l) { return l[0] == kRefused; });
   if (refused == lines.end()) return "";
-  return fmt::format("rank {}: {}", refused - lines.begin(), refused->substr(1));
+  const auto rank = static_cast<int>(refused - lines.begin());
+  return fmt::format("rank {}: {}", seat.name_of(rank), refused->substr(1));
 }
 
 Descriptor opened(const std::string& path) {
@@ -66,9 +67,9 @@ std::int64_t half_for(int ranks) {
 
 // Rank 0 makes the board; once all have mapped it, it needs no descriptor any more.
 Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::string& reason,
-                          Seat seat, const Exchange& exchange) {
+                          const Seat& seat, const Exchange& exchange) {
   const auto invitations = exchange(memory ? memory->invitation() : kRefused + reason);
-  if (auto refusal = refusal_in(invitations); !refusal.empty()) return {nullptr, refusal};
+  if (auto refusal = refusal_in(invitations, seat); !refusal.empty()) return {nullptr, refusal};
   std::vector<std::shared_ptr<Peer>> peers(invitations.size());
   std::optional<Descriptor> file;
   auto lines = exchange(attempt([&] {
@@ -80,14 +81,14 @@ Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::stri
     file.emplace(anonymous_file("zero board", Board::bytes_for(seat.size)));
     return fmt::format("/proc/{}/fd/{}", this_process().id, file->get());
   }));
-  if (auto refusal = refusal_in(lines); !refusal.empty()) return {nullptr, refusal};
+  if (auto refusal = refusal_in(lines, seat); !refusal.empty()) return {nullptr, refusal};
   std::optional<Board> board;
   lines = exchange(attempt([&] {
     if (seat.rank != 0) file.emplace(opened(lines[0]));
     board.emplace(file->get(), seat.rank, seat.size);
     return usable_cores();
   }));
-  if (auto refusal = refusal_in(lines); !refusal.empty()) return {nullptr, refusal};
+  if (auto refusal = refusal_in(lines, seat); !refusal.empty()) return {nullptr, refusal};
   std::unique_ptr<Group> group(
       new Group(memory, std::move(peers), std::move(*board), seat, Patience(lines)));
   for (const std::string& line : exchange(group->staging_offset())) {
@@ -97,7 +98,7 @@ Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::stri
 }
 
 Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
-             Seat seat, Patience patience)
+             const Seat& seat, Patience patience)
     : memory_(std::move(memory)),
       peers_(std::move(peers)),
       board_(std::move(board)),
@@ -107,7 +108,7 @@ Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> 
       staging_(static_cast<std::byte*>(memory_->region().allocate(2 * half_))),
       inputs_(static_cast<std::size_t>(seat.size)) {
   ZERO_CHECK(staging_ != nullptr,
-             "[rank {}] no room for {} bytes of staging in a region of {} bytes", seat.rank,
+             "[rank {}] no room for {} bytes of staging in a region of {} bytes", seat.name(),
              2 * half_, memory_->region().capacity());
 }
 
@@ -244,10 +245,9 @@ void Group::pass(const Offer& offer) {
   const auto came = [this] { return board_.all_came(); };
   if (came() || patience_.outlasts(came, idle_)) return;
   constexpr std::chrono::milliseconds kShortestNap{1};
-  constexpr std::chrono::milliseconds kLongestNap{250};
   constexpr std::chrono::milliseconds kBetweenChecks{1000};  // one that fails can say why first
   std::chrono::milliseconds unchecked{0};
-  for (auto nap = kShortestNap; !came(); nap = std::min(2 * nap, kLongestNap)) {
+  for (auto nap = kShortestNap; !came(); nap = std::min(2 * nap, longest_nap_)) {
     if (board_.failed()) throw_failure(offer);
     idle_();
     board_.sleep(nap);

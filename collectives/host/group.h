@@ -37,18 +37,43 @@ class Group {
   struct Seat {
     int rank = 0;
     int size = 1;
+    std::vector<int> names{};  ///< what people call each rank; none: its number here
+
+    int name_of(int one) const {
+      return names.empty() ? one : names[static_cast<std::size_t>(one)];
+    }
+    int name() const { return name_of(rank); }
+  };
+  /// What people must agree on before they do it in other ways.
+  struct Intent {
+    Operation operation = Operation::barrier;
+    std::string_view unit;
+    DType dtype = DType::fp32;
+    int detail = 0;  ///< the ReduceOp, the root
+    std::span<const Slices::Range> counts{};
   };
   /// Rank `seat` of a group; collective through `exchange`. `memory` may be null, for `reason`.
-  static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason, Seat seat,
-                     const Exchange& exchange);
+  static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason,
+                     const Seat& seat, const Exchange& exchange);
 
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
   /// `idle` is called now and then while this rank waits for others: for what must go on meanwhile,
-  /// such as messages that were sent by other means.
-  void set_idle(std::function<void()> idle) { idle_ = std::move(idle); }
+  /// such as messages that were sent by other means. A rank that sleeps wakes for it every `nap`.
+  void set_idle(std::function<void()> idle, std::chrono::milliseconds nap = kLongestNap) {
+    idle_ = std::move(idle);
+    longest_nap_ = nap;
+  }
+
+  /// Returns once all ranks have come with equal intents. `unit` and `counts` must live until then.
+  void agree(const Intent& intent);
+  static Call call_of(const Intent& intent);
+  /// Ends the group: this rank failed elsewhere, and `what` says why. The first to do so is heard.
+  void give_up(std::string_view what) { board_.fail(what); }
+  /// Throws zero::Error with the reason where a rank has ended the group.
+  void check(const Intent& intent) const;
 
   /// Memory of `bytes` that all ranks map, zero at first, which ends with its last user; null,
   /// the same on all ranks, where the system refuses it or a rank gives a `refusal`. Collective
@@ -79,6 +104,7 @@ class Group {
     const Slices* target = nullptr;   ///< all_gather alone: where all values go
 
     int index(int rank) const { return slices != nullptr ? rank : 0; }
+    Intent intent() const { return {operation, unit, dtype, detail, counts}; }
   };
   /// A row of a notice's table, for calls with a slice for each rank.
   struct Entry {
@@ -100,9 +126,10 @@ class Group {
     Span* span = nullptr;
     std::weak_ptr<Span> user{};
   };
+  static constexpr std::chrono::milliseconds kLongestNap{250};
 
   Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
-        Seat seat, Patience patience);
+        const Seat& seat, Patience patience);
 
   /// Opens the call and runs `body`; when that throws, the group has failed.
   template <typename Body>
@@ -145,7 +172,6 @@ class Group {
 
   // The unhappy end (mismatch.cpp).
   std::string who(const Offer& offer) const;
-  Call call_of(const Offer& offer) const;
   [[noreturn]] void explain(const Offer& offer);
   void check_pairs(const Offer& offer) const;
   [[noreturn]] void throw_failure(const Offer& offer) const;
@@ -157,6 +183,7 @@ class Group {
   Seat seat_;
   Patience patience_;
   std::function<void()> idle_ = [] {};
+  std::chrono::milliseconds longest_nap_ = kLongestNap;
   std::int64_t half_;                   // bytes of half a staging area
   std::byte* staging_;                  // two halves, in the region
   std::vector<std::int64_t> stagings_;  // offsets, of all ranks

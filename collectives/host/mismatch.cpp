@@ -49,31 +49,31 @@ Call read(const std::byte* from) {
 }  // namespace
 
 std::string Group::who(const Offer& offer) const {
-  return fmt::format("[rank {}] {}({})", seat_.rank, name_of(offer.operation), offer.unit);
+  return fmt::format("[rank {}] {}({})", seat_.name(), name_of(offer.operation), offer.unit);
 }
 
-Call Group::call_of(const Offer& offer) const {
+Call Group::call_of(const Intent& intent) {
   Call call;
-  call.name = fmt::format("{}({})", name_of(offer.operation), offer.unit);
-  if (offer.operation != Operation::barrier) call.details = name_of(offer.dtype);
-  if (offer.operation == Operation::all_reduce) {
-    call.details += fmt::format(", {}", name_of(static_cast<ReduceOp>(offer.detail)));
+  call.name = fmt::format("{}({})", name_of(intent.operation), intent.unit);
+  if (intent.operation != Operation::barrier) call.details = name_of(intent.dtype);
+  if (intent.operation == Operation::all_reduce) {
+    call.details += fmt::format(", {}", name_of(static_cast<ReduceOp>(intent.detail)));
   }
-  if (offer.operation == Operation::broadcast) {
-    call.details += fmt::format(", root {}", offer.detail);
+  if (intent.operation == Operation::broadcast) {
+    call.details += fmt::format(", root {}", intent.detail);
   }
-  for (const auto& [begin, count] : offer.counts) call.counts.push_back(count);
+  for (const auto& [begin, count] : intent.counts) call.counts.push_back(count);
   return call;
 }
 
 // All ranks see that they do not agree, so all come to tell each other what they called.
 void Group::explain(const Offer& offer) {
   board_.turn();
-  write(call_of(offer), board_.body(seat_.rank), board_.body_bytes());
+  write(call_of(offer.intent()), board_.body(seat_.rank), board_.body_bytes());
   pass(offer);
   const Call mine = read(board_.body(seat_.rank));  // cut as theirs are
   for (int rank = 0; rank < seat_.size; ++rank) {
-    const auto message = mismatch(mine, seat_.rank, read(board_.body(rank)), rank);
+    const auto message = mismatch(mine, seat_.name(), read(board_.body(rank)), seat_.name_of(rank));
     if (message) throw Error(*message);
   }
   fail("{}: the ranks' calls differ; check that all ranks make the same calls", who(offer));
@@ -82,7 +82,7 @@ void Group::explain(const Offer& offer) {
 // Every rank compares every pair, so that all come to the same end.
 void Group::check_pairs(const Offer& offer) const {
   const auto call = [&](int rank) {
-    Call one = call_of(offer);
+    Call one = call_of(offer.intent());
     one.pairwise = true;
     for (int peer = 0; peer < seat_.size; ++peer) {
       one.counts.push_back(table(rank)[peer].count);
@@ -108,6 +108,10 @@ void Group::throw_failure(const Offer& offer) const {
   fail("{}: the group has failed: {}", who(offer), board_.failure());
 }
 
+void Group::check(const Intent& intent) const {
+  if (board_.failed()) throw_failure({.operation = intent.operation, .unit = intent.unit});
+}
+
 // A rank that has left, or whose process has ended, will not come any more.
 void Group::check_peers(const Offer& offer) {
   for (int rank = 0; rank < seat_.size; ++rank) {
@@ -116,7 +120,8 @@ void Group::check_peers(const Offer& offer) {
     const bool left = board_.left(rank);
     if (!left && !ended(peer->process())) continue;
     if (board_.all_came() || board_.failed()) return;  // it came first, or said why
-    fail("{}: rank {} {}; its own message, or the system's log, says why", who(offer), rank,
+    fail("{}: rank {} {}; its own message, or the system's log, says why", who(offer),
+         seat_.name_of(rank),
          left ? "has left the group" : fmt::format("(process {}) has ended", peer->process().id));
   }
 }

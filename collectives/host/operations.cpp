@@ -336,6 +336,15 @@ void Group::broadcast(View values, int root, std::string_view unit) {
   });
 }
 
+void Group::agree(const Intent& intent) {
+  guarded({.operation = intent.operation,
+           .unit = intent.unit,
+           .dtype = intent.dtype,
+           .detail = intent.detail,
+           .counts = intent.counts},
+          [] {});
+}
+
 void Group::barrier(std::string_view unit) {
   guarded({.operation = Operation::barrier, .unit = unit}, [] {});
 }

@@ -3,16 +3,14 @@
 #pragma once
 
 #include "collectives/communicator.h"
-#include "collectives/host/group.h"
-#include "collectives/mpi/link.h"
 #include "collectives/mpi/store.h"
+#include "collectives/mpi/ways.h"
 
 namespace zero::mpi {
 
 /// One process of a group of MPI processes. Each collective is work on the stream it is given,
 /// which blocks that stream until it is through; a stream that is a thread of its own overlaps it
-/// with computation. Values travel through memory that the ranks share where one host holds them
-/// all and lets them, in MPI messages otherwise.
+/// with computation. Values travel as Ways says.
 class MpiCommunicator final : public Communicator {
  public:
   /// Collective over `group`, which it takes over.
@@ -20,10 +18,10 @@ class MpiCommunicator final : public Communicator {
 
   int rank() const override { return ways_->link.rank(); }
   int size() const override { return ways_->link.size(); }
-  int local_rank() const override { return local_rank_; }
-  int local_size() const override { return local_size_; }
+  int local_rank() const override { return ways_->local_rank; }
+  int local_size() const override { return ways_->local_size; }
   std::string_view backend() const override { return "mpi"; }
-  std::string_view transport() const override { return transport_; }
+  std::string_view transport() const override { return ways_->transport; }
   std::unique_ptr<Communicator> split(int color, int key) override;
   /// On a CPU device, memory that peers of this host read where it lies.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
@@ -45,23 +43,13 @@ class MpiCommunicator final : public Communicator {
   void do_barrier(Stream& stream, const Tag& tag) override;
 
  private:
-  void share_memory(const Options& options);
-  /// The group's two ways to talk.
-  struct Ways {
-    Link link;
-    std::unique_ptr<host::Group> host;  // null where messages travel
-  };
   /// Submits work(ways, unit).
   template <typename Work>
   void submit(Stream& stream, Operation operation, const Tag& tag, Work work);
 
   std::shared_ptr<Session> session_;
-  std::shared_ptr<Ways> ways_;            // shared with queued work
-  std::shared_ptr<host::Memory> memory_;  // null where nothing is shared
-  std::string transport_;
+  std::shared_ptr<Ways> ways_;  // shared with queued work
   std::unique_ptr<MpiStore> store_;
-  int local_rank_ = 0;
-  int local_size_ = 1;
 };
 
 }  // namespace zero::mpi

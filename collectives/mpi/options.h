@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "collectives/communicator.h"
 
@@ -16,6 +17,8 @@ struct Options {
     messages,  ///< MPI messages between all ranks
   };
   Transport transport = Transport::best;
+  /// Imitates hosts: rank r of the world counts as on host hosts[r]. None: where ranks really are.
+  std::vector<int> hosts{};
   /// Bytes of one message at most: MPI counts are int, so longer slices travel in pieces.
   std::int64_t largest_message = std::int64_t{1} << 29;
 };

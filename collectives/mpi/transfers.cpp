@@ -41,7 +41,7 @@ void Transfers::receive(View view, int from) {
   }
 }
 
-void Transfers::wait() {
+void Transfers::wait(const std::function<void()>& watch) {
   std::vector<MPI_Status> statuses(requests_.size());
   Backoff backoff;
   for (;;) {
@@ -50,6 +50,7 @@ void Transfers::wait() {
         MPI_Testall(narrow<int>(requests_.size()), requests_.data(), &done, statuses.data());
     if (code != MPI_SUCCESS) throw_first(code, statuses);
     if (done != 0) break;
+    watch();
     backoff.pause();
   }
   check_arrivals(statuses);

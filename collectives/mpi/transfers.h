@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ class Transfers {
 
   void send(View view, int to);
   void receive(View view, int from);
-  /// Returns once every message has been sent and received. Leaves the core to others meanwhile.
-  void wait();
+  /// Returns once every message has been sent and received. Leaves the core to others meanwhile,
+  /// and calls `watch()` now and then, which may throw.
+  void wait(const std::function<void()>& watch = [] {});
 
  private:
   struct Message {

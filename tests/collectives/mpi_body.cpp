@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // The generic body under mpirun: mpi_body [--resident] [--messages] [--largest-message BYTES]
-// SIZE...
+// [--hosts LETTERS] SIZE...
+// LETTERS: of each rank, the host that it is to be on.
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <string_view>
 
 #include "collectives/backends.h"
@@ -117,6 +119,17 @@ void check_churn(zero::Communicator& world) {
   }
 }
 
+std::string expected_transport(const zero::mpi::Options& options) {
+  if (options.transport == zero::mpi::Options::Transport::messages) {
+    return "MPI messages: they were asked for";
+  }
+  const std::size_t hosts = std::set(options.hosts.begin(), options.hosts.end()).size();
+  if (hosts < 2) return "shared memory inside the host";
+  return hosts == options.hosts.size()
+             ? "MPI messages: the ranks are on several hosts"
+             : fmt::format("shared memory inside {} hosts, MPI messages between them", hosts);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -128,6 +141,8 @@ int main(int argc, char** argv) {
       resident = true;
     } else if (std::string_view(argv[i]) == "--messages") {
       options.transport = zero::mpi::Options::Transport::messages;
+    } else if (std::string_view(argv[i]) == "--hosts") {
+      for (const char host : std::string_view(argv[++i])) options.hosts.push_back(host);
     } else if (std::string_view(argv[i]) == "--largest-message") {
       options.largest_message = std::atoll(argv[++i]);
     } else {
@@ -136,9 +151,7 @@ int main(int argc, char** argv) {
   }
   try {
     const auto world = zero::mpi::world(&argc, &argv, options);
-    const bool shared = options.transport == zero::mpi::Options::Transport::best;
-    zero::test::expect(world->transport() == (shared ? "shared memory inside the host"
-                                                     : "MPI messages: they were asked for"),
+    zero::test::expect(world->transport() == expected_transport(options),
                        "the transport is what was asked for");
     if (resident) {
       check_resident(*world);

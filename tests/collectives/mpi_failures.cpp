@@ -37,6 +37,11 @@ void checks(int* argc, char*** argv) {
                   }),
                   "largest message of 1073741824 bytes; expected 1 to 1073741823"),
          "the message limit is checked");
+  expect(contains(message_of([&] { static_cast<void>(mpi::world(argc, argv, {.hosts = {0}})); }),
+                  fmt::format("imitated hosts of 1 ranks; expected one for each of the {} ranks of "
+                              "the world",
+                              world->size())),
+         "imitated hosts are counted");
 }
 
 void after_the_end(int* argc, char*** argv) {
@@ -92,6 +97,49 @@ void lengths(int* argc, char*** argv, const mpi::Options& options) {
       "lengths are compared");
 }
 
+// Two hosts of two ranks each.
+mpi::Options two_hosts() { return {.hosts = {0, 0, 1, 1}}; }
+
+// The second host is at another unit: its leader and the first one's name both, their peers pass it
+// on.
+void hosts_stray(int* argc, char*** argv) {
+  const auto world = mpi::world(argc, argv, two_hosts());
+  const auto device = cpu::open();
+  const int rank = world->rank();
+  const int leader = rank / 2 * 2;
+  std::vector<float> values(80);
+  const Slices full = Slices::even(View::of(std::span(values)), 4);
+  const std::string message = message_of([&] {
+    world->all_gather(full.of(rank), full, device->communication(), {fmt::format("h.{}", leader)});
+    device->communication().synchronize();
+  });
+  const std::string found = fmt::format(
+      "[rank {0}] all_gather(h.{0}) met all_gather(h.{1}) of rank {1}", leader, 2 - leader);
+  const std::string passed_on =
+      fmt::format("[rank {}] all_gather(h.{}): the group has failed: {}", rank, leader, found);
+  expect(message == (rank == leader ? found : passed_on),
+         fmt::format("hosts compare their calls: {}", message));
+}
+
+// One rank of the second host strays: its peer names it as the whole group does.
+void one_strays(int* argc, char*** argv) {
+  const auto world = mpi::world(argc, argv, two_hosts());
+  const auto device = cpu::open();
+  std::vector<float> values(40);
+  const Slices full = Slices::even(View::of(std::span(values)), 4);
+  if (world->rank() == 3) {
+    expect(contains(message_of([&] {
+                      world->barrier(device->communication(), {"h.0"});
+                      device->communication().synchronize();
+                    }),
+                    "[rank 3] barrier(h.0) met all_gather(h.0) of rank 2"),
+           "the rank that strays is told");
+    return;
+  }
+  world->all_gather(full.of(world->rank()), full, device->communication(), {"h.0"});
+  device->communication().synchronize();
+}
+
 // Rank 1 fails while the others wait for it: the job must end.
 void one_throws(int* argc, char*** argv) {
   const auto world = mpi::world(argc, argv);
@@ -102,8 +150,8 @@ void one_throws(int* argc, char*** argv) {
 }
 
 // Rank 1 is killed while the others wait for it: the job ends.
-void one_dies(int* argc, char*** argv) {
-  const auto world = mpi::world(argc, argv);
+void one_dies(int* argc, char*** argv, const mpi::Options& options) {
+  const auto world = mpi::world(argc, argv, options);
   const auto device = cpu::open();
   const Buffer buffer = world->allocate(*device, 1 << 20, DType::fp32, MemoryClass::other, "test");
   if (world->rank() == 1) std::raise(SIGKILL);
@@ -120,7 +168,10 @@ void run(const std::string& which, int* argc, char*** argv) {
   if (which == "message_lengths") {
     return lengths(argc, argv, {.transport = mpi::Options::Transport::messages});
   }
-  if (which == "one_dies") return one_dies(argc, argv);
+  if (which == "one_dies") return one_dies(argc, argv, {});
+  if (which == "one_of_a_host_dies") return one_dies(argc, argv, two_hosts());
+  if (which == "hosts_stray") return hosts_stray(argc, argv);
+  if (which == "one_strays") return one_strays(argc, argv);
   if (which == "one_throws") return one_throws(argc, argv);
   fail("unknown case {}", which);
 }

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/host_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace zero {
+namespace {
+
+// Where the tree over a list of `count` > 1 splits it.
+int split_of(int count) {
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
+}
+
+}  // namespace
+
+Deal::Deal(int ranks, std::vector<int> members) : ranks_(ranks), members_(std::move(members)) {}
+
+int Deal::index(int member) const {
+  return static_cast<int>(std::ranges::lower_bound(members_, member) - members_.begin());
+}
+
+int Deal::owner(int rank) const {
+  const auto at = std::ranges::lower_bound(members_, rank);
+  if (at != members_.end() && *at == rank) return rank;
+  const auto others = rank - (at - members_.begin());  // that come before this one
+  return members_[static_cast<std::size_t>(others % size())];
+}
+
+int Deal::dealt(int round, int member) const {
+  if (round == 0) return members_[static_cast<std::size_t>(member)];
+  int rank = (round - 1) * size() + member;
+  for (const int skipped : members_) rank += rank >= skipped ? 1 : 0;
+  return rank < ranks_ ? rank : -1;
+}
+
+Slices dealt(const Slices& slices, const Deal& deal, int round) {
+  Slices result{.buffer = slices.buffer, .ranges = {}};
+  for (int member = 0; member < deal.size(); ++member) {
+    const int rank = deal.dealt(round, member);
+    result.ranges.push_back(rank < 0 ? Slices::Range{}
+                                     : slices.ranges[static_cast<std::size_t>(rank)]);
+  }
+  return result;
+}
+
+HostPlan::HostPlan(const std::vector<int>& hosts)
+    : host_of_(hosts.size()), subtree_of_(hosts.size()) {
+  find_hosts(hosts);
+  find_subtrees({0, ranks()});
+  find_folds({0, ranks()});
+}
+
+void HostPlan::find_hosts(const std::vector<int>& hosts) {
+  std::vector<int> names;
+  std::vector<std::vector<int>> members;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const int name = hosts[static_cast<std::size_t>(rank)];
+    const auto host = static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+    if (host == names.size()) {
+      names.push_back(name);
+      members.emplace_back();
+    }
+    members[host].push_back(rank);
+    host_of_[static_cast<std::size_t>(rank)] = static_cast<int>(host);
+  }
+  for (auto& ranks_there : members) hosts_.emplace_back(ranks(), std::move(ranks_there));
+}
+
+void HostPlan::find_subtrees(RankRange range) {
+  const auto first = host_of_.begin() + range.begin;
+  if (std::all_of(first, first + range.count(), [&](int host) { return host == *first; })) {
+    std::vector<int> members(static_cast<std::size_t>(range.count()));
+    std::iota(members.begin(), members.end(), range.begin);
+    std::fill_n(subtree_of_.begin() + range.begin, range.count(),
+                static_cast<int>(subtrees_.size()));
+    subtrees_.push_back(range);
+    summing_.emplace_back(ranks(), std::move(members));
+    return;
+  }
+  const int middle = range.begin + split_of(range.count());
+  find_subtrees({range.begin, middle});
+  find_subtrees({middle, range.end});
+}
+
+// Whether the tree over these ranks is, above the sub-trees, the tree over a list of them: then one
+// fold does.
+bool HostPlan::alike(RankRange range) const {
+  const int first = subtree_of(range.begin);
+  const int count = subtree_of(range.end - 1) + 1 - first;
+  if (count == 1) return true;
+  const int middle = range.begin + split_of(range.count());
+  return subtree_of(middle) == first + split_of(count) && alike({range.begin, middle}) &&
+         alike({middle, range.end});
+}
+
+int HostPlan::find_folds(RankRange range) {
+  const int first = subtree_of(range.begin);
+  const int last = subtree_of(range.end - 1);
+  if (first == last) return first;
+  Fold fold;
+  if (alike(range)) {
+    fold.resize(static_cast<std::size_t>(last + 1 - first));
+    std::iota(fold.begin(), fold.end(), first);
+  } else {
+    const int middle = range.begin + split_of(range.count());
+    const int left = find_folds({range.begin, middle});
+    fold = {left, find_folds({middle, range.end})};
+  }
+  folds_.push_back(std::move(fold));
+  return static_cast<int>(subtrees_.size() + folds_.size()) - 1;
+}
+
+}  // namespace zero

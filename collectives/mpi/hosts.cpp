@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/hosts.h"
+
+#include <algorithm>
+
+#include "base/checked_math.h"
+
+namespace zero::mpi {
+namespace {
+
+std::vector<int> leaders_of(const HostPlan& plan) {
+  std::vector<int> leaders;
+  for (const Deal& host : plan.hosts()) leaders.push_back(host.members().front());
+  return leaders;
+}
+
+Slices::Range at(const Slices& slices, int rank) {
+  return slices.ranges[static_cast<std::size_t>(rank)];
+}
+
+}  // namespace
+
+Hosts::Hosts(Link& link, HostPlan plan, Groups groups)
+    : link_(link),
+      plan_(std::move(plan)),
+      groups_(std::move(groups)),
+      host_(plan_.host_of(link.rank())),
+      subtree_(plan_.subtree_of(link.rank())),
+      agreement_(link.handle(), link.rank(), leaders_of(plan_)) {}
+
+std::unique_ptr<Transfers> Hosts::transfers(const Intent& intent) const {
+  return std::make_unique<Transfers>(
+      link_.handle(),
+      fmt::format("[rank {}] {}({})", link_.rank(), name_of(intent.operation), intent.unit),
+      static_cast<int>(intent.operation), link_.options().largest_message);
+}
+
+void Hosts::call(const Intent& intent, const Work& work) {
+  try {
+    groups_.host->agree(intent);
+    agreement_.start(host::Group::call_of(intent));
+    work();
+    agree_with_hosts(intent);
+  } catch (const std::exception& error) {
+    groups_.host->give_up(error.what());
+    if (groups_.subtree) groups_.subtree->give_up(error.what());
+    throw;
+  }
+}
+
+void Hosts::agree_with_hosts(const Intent& intent) {
+  agreement_.finish([&] { groups_.host->check(intent); });
+}
+
+// A host that does something else never sends the values that are waited for: its word comes first.
+void Hosts::wait(const Intent& intent, Transfers& transfers) {
+  agree_with_hosts(intent);
+  transfers.wait([&] { groups_.host->check(intent); });
+}
+
+void Hosts::in_parts(const Intent& intent, std::int64_t parts, const Start& start, const End& end) {
+  std::array<std::unique_ptr<Transfers>, 2> under_way;
+  for (std::int64_t part = 0; part <= parts; ++part) {
+    if (part < parts) {
+      auto& next = under_way[static_cast<std::size_t>(part % 2)];
+      next = transfers(intent);
+      start(part, *next);
+    }
+    if (part > 0) {
+      wait(intent, *under_way[static_cast<std::size_t>((part - 1) % 2)]);
+      end(part - 1);
+    }
+  }
+}
+
+void Hosts::all_gather(View mine, const Slices& full, std::string_view unit) {
+  const Intent intent{.operation = Operation::all_gather,
+                      .unit = unit,
+                      .dtype = mine.dtype(),
+                      .counts = full.ranges};
+  call(intent, [&] { gather(intent, mine, full, -1); });
+}
+
+// Slices of host `without` are empty, and it takes no part.
+void Hosts::gather(const Intent& intent, View mine, const Slices& full, int without) {
+  const int rank = link_.rank();
+  const Deal& here = plan_.hosts()[static_cast<std::size_t>(host_)];
+  const std::int64_t most = kPart / size_of(full.buffer.dtype());
+  const auto start = [&](std::int64_t part, Transfers& transfers) {
+    const Slices slices = full.part(part * most, most);
+    for (int round = 1; round < here.rounds(); ++round) {
+      const int from = here.dealt(round, here.index(rank));
+      if (from >= 0) transfers.receive(slices.of(from), from);
+    }
+    for (int host = 0; host < static_cast<int>(plan_.hosts().size()); ++host) {
+      if (host == host_ || host == without) continue;
+      const auto [begin, count] = at(slices, rank);
+      const View own = mine.slice(begin - at(full, rank).begin, count);
+      transfers.send(own, plan_.hosts()[static_cast<std::size_t>(host)].owner(rank));
+    }
+    if (part == 0) share_round(intent, 0, mine, full);
+  };
+  in_parts(intent, div_ceil(full.largest(), most), start, [&](std::int64_t part) {
+    const Slices slices = full.part(part * most, most);
+    for (int round = 1; round < here.rounds(); ++round) {
+      const int mine_now = here.dealt(round, here.index(rank));
+      share_round(intent, round, mine_now < 0 ? mine.slice(0, 0) : slices.of(mine_now), slices);
+    }
+  });
+}
+
+// Each rank of this host gives its peers the slice that it has in this round: `given`.
+void Hosts::share_round(const Intent& intent, int round, View given, const Slices& slices) {
+  const Deal& here = plan_.hosts()[static_cast<std::size_t>(host_)];
+  const Slices dealt = zero::dealt(slices, here, round);
+  const bool all_there = round > 0 && here.size() == 1;
+  if (dealt.total() > 0 && !all_there) groups_.host->all_gather(given, dealt, intent.unit);
+}
+
+// Pairs of ranks exchange what is for nobody else.
+void Hosts::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
+  const Intent intent{
+      .operation = Operation::all_to_all, .unit = unit, .dtype = send.buffer.dtype()};
+  call(intent, [&] {
+    agree_with_hosts(intent);
+    link_.all_to_all(send, receive, unit);
+  });
+}
+
+void Hosts::broadcast(View values, int root, std::string_view unit) {
+  const Slices::Range all{0, values.count()};
+  const Intent intent{.operation = Operation::broadcast,
+                      .unit = unit,
+                      .dtype = values.dtype(),
+                      .detail = root,
+                      .counts = {&all, 1}};
+  call(intent, [&] {
+    if (values.bytes() <= Link::kWhole) return broadcast_whole(intent, values);
+    broadcast_shares(intent, values);
+  });
+}
+
+// To one rank of each other host, and from there to its peers.
+void Hosts::broadcast_whole(const Intent& intent, View values) {
+  const int root = intent.detail;
+  const Deal& here = plan_.hosts()[static_cast<std::size_t>(host_)];
+  const int first = host_ == plan_.host_of(root) ? root : here.owner(root);
+  const auto messages = transfers(intent);
+  if (link_.rank() == root) {
+    for (const Deal& host : plan_.hosts()) {
+      if (host.owner(root) != root) messages->send(values, host.owner(root));
+    }
+  } else if (link_.rank() == first) {
+    messages->receive(values, root);
+  }
+  wait(intent, *messages);
+  groups_.host->broadcast(values, here.index(first), intent.unit);
+}
+
+// A share to each rank of the other hosts, which gather them: the root's link carries the values
+// once.
+void Hosts::broadcast_shares(const Intent& intent, View values) {
+  const int root = intent.detail;
+  const int home = plan_.host_of(root);
+  const int elsewhere = plan_.ranks() - plan_.hosts()[static_cast<std::size_t>(home)].size();
+  Slices shares{.buffer = values, .ranges = {}};
+  int cut = 0;
+  for (int rank = 0; rank < plan_.ranks(); ++rank) {
+    const std::int64_t begin = values.count() * cut / elsewhere;
+    if (plan_.host_of(rank) != home) ++cut;
+    shares.ranges.push_back({begin, values.count() * cut / elsewhere - begin});
+  }
+  const View own = shares.of(link_.rank());
+  const auto messages = transfers(intent);
+  if (link_.rank() == root) {
+    for (int rank = 0; rank < plan_.ranks(); ++rank) messages->send(shares.of(rank), rank);
+  } else {
+    messages->receive(own, root);
+  }
+  if (host_ == home) {
+    const Deal& here = plan_.hosts()[static_cast<std::size_t>(home)];
+    groups_.host->broadcast(values, here.index(root), intent.unit);
+  }
+  wait(intent, *messages);
+  if (host_ != home) gather(intent, own, shares, home);
+}
+
+void Hosts::barrier(std::string_view unit) {
+  const Intent intent{.operation = Operation::barrier, .unit = unit};
+  call(intent, [&] {
+    agree_with_hosts(intent);
+    link_.barrier();
+  });
+}
+
+}  // namespace zero::mpi

@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/checked_math.h"
+#include "collectives/fold.h"
+#include "collectives/mpi/hosts.h"
+
+namespace zero::mpi {
+namespace {
+
+constexpr std::int64_t kAligned = 64;  // bytes
+
+}  // namespace
+
+void Hosts::Sums::clear(std::size_t subtrees, std::int64_t bytes) {
+  of_subtrees.assign(subtrees, View());
+  if (static_cast<std::int64_t>(memory.size()) < bytes) {
+    memory.resize(static_cast<std::size_t>(bytes));
+  }
+  used = 0;
+}
+
+View Hosts::Sums::take(std::int64_t count, DType dtype) {
+  const View place(memory.data() + used, count, dtype, nullptr);
+  used += round_up(place.bytes(), kAligned);
+  return place;
+}
+
+// What a rank keeps of a part, at most: a sum that it forms in each round, one for itself from each
+// sub-tree.
+std::int64_t Hosts::sums_of_part() const {
+  int rounds = 0;
+  for (const Deal& deal : plan_.summing()) {
+    if (deal.size() > 1) rounds = std::max(rounds, deal.rounds());
+  }
+  return rounds + static_cast<std::int64_t>(plan_.subtrees().size());
+}
+
+void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
+                           std::string_view unit) {
+  const Intent intent{.operation = Operation::reduce_scatter,
+                      .unit = unit,
+                      .dtype = full.buffer.dtype(),
+                      .counts = full.ranges};
+  const std::int64_t sums = sums_of_part();
+  const std::int64_t fitting = kPart / (sums * size_of(DType::fp32)) / kNormBlock * kNormBlock;
+  const std::int64_t most = std::max(kNormBlock, fitting);
+  const auto sums_of = [&](std::int64_t part) -> Sums& {
+    return sums_[static_cast<std::size_t>(part % 2)];
+  };
+  const auto start = [&](std::int64_t part, Transfers& transfers) {
+    sums_of(part).clear(plan_.subtrees().size(), sums * most * size_of(DType::fp32));
+    start_sums(intent, full.part(part * most, most), sums_of(part), transfers);
+  };
+  const auto end = [&](std::int64_t part) {
+    const std::int64_t count = full.part(part * most, most).of(link_.rank()).count();
+    if (count == 0) return;
+    fold(plan_, sums_of(part).of_subtrees, slice(epilogue, part * most, count));
+  };
+  call(intent, [&] { in_parts(intent, div_ceil(full.largest(), most), start, end); });
+}
+
+// Sums of this rank's sub-tree go where they are needed as soon as they are formed.
+void Hosts::start_sums(const Intent& intent, const Slices& part, Sums& sums, Transfers& transfers) {
+  const int rank = link_.rank();
+  const View own = part.of(rank);
+  receive_sums(own, DType::fp32, sums, transfers);
+  View& mine = sums.of_subtrees[static_cast<std::size_t>(subtree_)];
+  const Deal& deal = subtree();
+  if (deal.size() == 1) {
+    mine = own;
+    for (int step = 1; step < plan_.ranks(); ++step) {
+      const int to = (rank + step) % plan_.ranks();
+      transfers.send(part.of(to), to);
+    }
+    return;
+  }
+  for (int round = 0; round < deal.rounds(); ++round) {
+    const Slices slices = dealt(part, deal, round);
+    const int seat = deal.index(rank);
+    const int to = deal.dealt(round, seat);
+    const View sum = sums.take(slices.of(seat).count(), DType::fp32);
+    if (slices.total() > 0) subtree_group().reduce_scatter(slices, {{}, sum, nullptr}, intent.unit);
+    if (to == rank) mine = sum;
+    if (to >= 0 && to != rank) transfers.send(sum, to);
+  }
+}
+
+// The sums of the other sub-trees for `own`, in `dtype`; of single ranks in its own.
+void Hosts::receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers) {
+  for (std::size_t i = 0; i < sums.of_subtrees.size(); ++i) {
+    if (static_cast<int>(i) == subtree_) continue;
+    const Deal& deal = plan_.summing()[i];
+    sums.of_subtrees[i] = sums.take(own.count(), deal.size() == 1 ? own.dtype() : dtype);
+    transfers.receive(sums.of_subtrees[i], deal.owner(link_.rank()));
+  }
+}
+
+void Hosts::all_reduce(View values, ReduceOp op, std::string_view unit) {
+  const Slices::Range all{0, values.count()};
+  const Intent intent{.operation = Operation::all_reduce,
+                      .unit = unit,
+                      .dtype = values.dtype(),
+                      .detail = static_cast<int>(op),
+                      .counts = {&all, 1}};
+  const bool whole = values.bytes() <= Link::kWhole;
+  const auto subtrees = static_cast<std::int64_t>(plan_.subtrees().size());
+  const std::int64_t most =
+      whole ? Link::kWhole : kPart / (subtrees * size_of(values.dtype())) * plan_.ranks();
+  call(intent, [&] {
+    for (std::int64_t begin = 0; begin < values.count(); begin += most) {
+      const View block = values.slice(begin, std::min(most, values.count() - begin));
+      if (subtree().size() > 1) subtree_group().all_reduce(block, op, unit);
+      if (whole) {
+        combine_between(intent, [&](int) { return block; });
+      } else {
+        all_reduce_shares(intent, block);
+      }
+    }
+  });
+}
+
+// Every rank combines its share of the values, then all shares are gathered in place.
+void Hosts::all_reduce_shares(const Intent& intent, View values) {
+  const auto share_of = [&](int rank) { return share(values, rank, plan_.ranks()); };
+  combine_between(intent, share_of);
+  Slices shares{.buffer = values, .ranges = {}};
+  std::int64_t begin = 0;
+  for (int rank = 0; rank < plan_.ranks(); ++rank) {
+    shares.ranges.push_back({begin, share_of(rank).count()});
+    begin += shares.ranges.back().count;
+  }
+  gather(intent, share_of(link_.rank()), shares, -1);
+}
+
+// part_of(rank): of what this rank's sub-tree has combined, what `rank` needs. Its own becomes that
+// of all ranks.
+void Hosts::combine_between(const Intent& intent, const std::function<View(int)>& part_of) {
+  const int rank = link_.rank();
+  const View own = part_of(rank);
+  const std::size_t subtrees = plan_.subtrees().size();
+  Sums& sums = sums_[0];
+  sums.clear(subtrees, static_cast<std::int64_t>(subtrees) * round_up(own.bytes(), kAligned));
+  const auto messages = transfers(intent);
+  receive_sums(own, own.dtype(), sums, *messages);
+  for (int to = 0; to < plan_.ranks(); ++to) {
+    const bool needs = plan_.subtree_of(to) != subtree_ && subtree().owner(to) == rank;
+    if (needs) messages->send(part_of(to), to);
+  }
+  wait(intent, *messages);
+  sums.of_subtrees[static_cast<std::size_t>(subtree_)] = own;
+  fold(plan_, static_cast<ReduceOp>(intent.detail), sums.of_subtrees, own);
+}
+
+}  // namespace zero::mpi

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/ways.h"
+
+#include <numeric>
+
+#include "base/checked_math.h"
+#include "collectives/mpi/check.h"
+
+namespace zero::mpi {
+namespace {
+
+// For each rank, the first rank of its host.
+std::vector<int> hosts_of(const Link& link) {
+  if (!link.options().hosts.empty()) return link.options().hosts;
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(
+      MPI_Comm_split_type(link.handle(), MPI_COMM_TYPE_SHARED, link.rank(), MPI_INFO_NULL, &host));
+  const Group there(host);
+  int first = link.rank();
+  check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, there.get()));
+  std::vector<int> hosts(static_cast<std::size_t>(link.size()));
+  check_mpi(MPI_Allgather(&first, 1, MPI_INT, hosts.data(), 1, MPI_INT, link.handle()));
+  return hosts;
+}
+
+// Every rank's line of text, in rank order.
+std::vector<std::string> exchange(MPI_Comm handle, int ranks, const std::string& mine) {
+  const auto world = static_cast<std::size_t>(ranks);
+  const int length = narrow<int>(mine.size());
+  std::vector<int> lengths(world);
+  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handle));
+  std::vector<int> begins(world);
+  std::exclusive_scan(lengths.begin(), lengths.end(), begins.begin(), 0);
+  std::string all(static_cast<std::size_t>(begins.back() + lengths.back()), ' ');
+  check_mpi(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(),
+                           MPI_CHAR, handle));
+  std::vector<std::string> lines;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    lines.push_back(all.substr(static_cast<std::size_t>(begins[rank]),
+                               static_cast<std::size_t>(lengths[rank])));
+  }
+  return lines;
+}
+
+// MPI moves only while it is called: a rank that waits in shared memory may hold what another one
+// still has to get rid of inside a call of MPI.
+void progress(MPI_Comm handle) {
+  int found = 0;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, handle, &found, MPI_STATUS_IGNORE));
+}
+
+/// Joins the ranks of `group`, which the whole group calls `names`.
+host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std::string& reason,
+                         const Group& group, std::vector<int> names) {
+  return host::Group::join(
+      memory, reason, {group.rank(), group.size(), std::move(names)},
+      [&](const std::string& mine) { return exchange(group.get(), group.size(), mine); });
+}
+
+}  // namespace
+
+Ways::Ways(Session& session, Group group, const Options& options)
+    : link(std::move(group), options) {
+  HostPlan plan(hosts_of(link));
+  const Deal& here = plan.hosts()[static_cast<std::size_t>(plan.host_of(link.rank()))];
+  local_rank = here.index(link.rank());
+  local_size = here.size();
+  const auto count = static_cast<int>(plan.hosts().size());
+  if (count > 1) link.cut_messages(Link::kBetweenHosts);
+  if (options.transport == Options::Transport::messages) {
+    transport = "MPI messages: they were asked for";
+    return;
+  }
+  if (count > 1 && count == link.size()) {
+    transport = "MPI messages: the ranks are on several hosts";
+    return;
+  }
+  if (const std::string refusal = share(session, std::move(plan)); !refusal.empty()) {
+    memory = nullptr;
+    transport = "MPI messages: " + refusal;
+    return;
+  }
+  transport = count == 1
+                  ? "shared memory inside the host"
+                  : fmt::format("shared memory inside {} hosts, MPI messages between them", count);
+}
+
+std::string Ways::share(Session& session, HostPlan plan) {
+  const Deal here = plan.hosts()[static_cast<std::size_t>(plan.host_of(link.rank()))];
+  const int subtree = plan.subtree_of(link.rank());
+  const Deal together = plan.summing()[static_cast<std::size_t>(subtree)];
+  std::string reason;
+  memory = session.memory(here.size(), reason);
+  const auto split = [&](int color) {
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(link.handle(), color, link.rank(), &part));
+    return part;
+  };
+  const Group ranks_here(split(plan.host_of(link.rank())));
+  auto joined = join(memory, reason, ranks_here, here.members());
+  if (plan.hosts().size() == 1) {
+    host = std::move(joined.group);
+    if (host) host->set_idle([handle = link.handle()] { progress(handle); });
+    return joined.refusal;
+  }
+  const bool part_of_host = together.size() > 1 && together.size() < here.size();
+  const MPI_Comm part = split(part_of_host ? subtree : MPI_UNDEFINED);
+  Hosts::Groups groups{std::move(joined.group), nullptr};
+  if (part_of_host) {
+    const Group ranks_together(part);
+    if (groups.host) joined = join(memory, reason, ranks_together, together.members());
+    groups.subtree = std::move(joined.group);
+  }
+  for (const std::string& refusal : exchange(link.handle(), link.size(), joined.refusal)) {
+    if (!refusal.empty()) return refusal;
+  }
+  for (host::Group* const group : {groups.host.get(), groups.subtree.get()}) {
+    if (group) group->set_idle([handle = link.handle()] { progress(handle); }, Hosts::kNap);
+  }
+  hosts = std::make_unique<Hosts>(link, std::move(plan), std::move(groups));
+  return "";
+}
+
+}  // namespace zero::mpi

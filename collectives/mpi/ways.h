@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "collectives/host/group.h"
+#include "collectives/mpi/hosts.h"
+#include "collectives/mpi/link.h"
+
+namespace zero::mpi {
+
+/// How the ranks of one group talk: through memory that they share where one host holds them all;
+/// where a host holds some of them, through both; in MPI messages alone otherwise, or where a
+/// system refuses to share.
+struct Ways {
+  /// Collective over `group`, which it takes over.
+  Ways(Session& session, Group group, const Options& options);
+
+  Link link;
+  std::unique_ptr<host::Group> host;     ///< all ranks are on one host, and share memory
+  std::unique_ptr<Hosts> hosts;          ///< they are on several, some together
+  std::shared_ptr<host::Memory> memory;  ///< null where nothing is shared
+  std::string transport;                 ///< as Communicator says it
+  int local_rank = 0;
+  int local_size = 1;
+
+ private:
+  /// Shares memory; gives the reason why not, the same on all ranks, or "".
+  std::string share(Session& session, HostPlan plan);
+};
+
+}  // namespace zero::mpi
