@@ -65,8 +65,8 @@ for i in 0 1; do
   tc -n "${hosts[i]}" class add dev eth0 parent 1: classid 1:1 htb rate "$rate" burst 64k cburst 64k quantum 60000
 done
 
-# mpirun reaches a host by its agent: the address names the namespace, the namespace has its core, and a /dev/shm of its
-# own, where MPI's segments of both hosts would have the same names.
+# mpirun reaches a host by its agent: the address names the namespace; the namespace has its core. The second host has a
+# name of its own, because MPI takes ranks for neighbours by the names of their hosts.
 cat >"$scratch/agent" <<AGENT
 #!/bin/bash
 host=\$1
@@ -74,7 +74,7 @@ shift
 case \$host in
   10.77.0.1) exec ip netns exec ${hosts[0]} taskset -c ${cores[0]} bash -c "\$*" ;;
   10.77.0.2) exec ip netns exec ${hosts[1]} unshare --uts taskset -c ${cores[1]} \
-    bash -c "hostname ${hosts[1]} && mount -t tmpfs none /dev/shm && \$*" ;;
+    bash -c "hostname ${hosts[1]} && \$*" ;;
 esac
 echo "two_hosts: no host \$host" >&2
 exit 1
