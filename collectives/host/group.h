@@ -60,6 +60,8 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
+  /// What a rank sleeps at most where nothing else is asked for.
+  static constexpr std::chrono::milliseconds kLongestNap{250};
   /// `idle` is called now and then while this rank waits for others: for what must go on meanwhile,
   /// such as messages that were sent by other means. A rank that sleeps wakes for it every `nap`.
   void set_idle(std::function<void()> idle, std::chrono::milliseconds nap = kLongestNap) {
@@ -126,7 +128,6 @@ class Group {
     Span* span = nullptr;
     std::weak_ptr<Span> user{};
   };
-  static constexpr std::chrono::milliseconds kLongestNap{250};
 
   Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
         const Seat& seat, Patience patience);

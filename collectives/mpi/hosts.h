@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -26,8 +25,6 @@ class Hosts {
   /// Bytes of a slice that a gather has on its way at once, and of what a reduction keeps of a part
   /// per rank; two parts are under way.
   static constexpr std::int64_t kPart = std::int64_t{1} << 20;
-  /// The longest sleep of a rank that waits in shared memory: messages move while it calls MPI.
-  static constexpr std::chrono::milliseconds kNap{1};
 
   /// This rank's groups: the ranks of its host, and of its sub-tree where that has more than one
   /// rank and is not the whole host; null otherwise.

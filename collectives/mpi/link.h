@@ -40,6 +40,9 @@ class Link {
     options_.largest_message = std::min(options_.largest_message, bytes);
   }
 
+  /// Whether this group, or one that it was split from, is on several hosts.
+  bool between_hosts() const { return options_.largest_message <= kBetweenHosts; }
+
   void all_gather(View mine, const Slices& full, std::string_view unit);
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                       std::string_view unit);

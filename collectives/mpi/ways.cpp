@@ -43,13 +43,6 @@ std::vector<std::string> exchange(MPI_Comm handle, int ranks, const std::string&
   return lines;
 }
 
-// MPI moves only while it is called: a rank that waits in shared memory may hold what another one
-// still has to get rid of inside a call of MPI.
-void progress(MPI_Comm handle) {
-  int found = 0;
-  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, handle, &found, MPI_STATUS_IGNORE));
-}
-
 /// Joins the ranks of `group`, which the whole group calls `names`.
 host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std::string& reason,
                          const Group& group, std::vector<int> names) {
@@ -59,6 +52,17 @@ host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std:
 }
 
 }  // namespace
+
+// MPI moves only while it is called: a rank that waits in shared memory may hold what another one
+// still has to get rid of inside a call of MPI. Between hosts that is much.
+void Ways::keep_messages_moving(host::Group& group) const {
+  constexpr std::chrono::milliseconds kOften{1};
+  const auto progress = [handle = link.handle()] {
+    int found = 0;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, handle, &found, MPI_STATUS_IGNORE));
+  };
+  group.set_idle(progress, link.between_hosts() ? kOften : host::Group::kLongestNap);
+}
 
 Ways::Ways(Session& session, Group group, const Options& options)
     : link(std::move(group), options) {
@@ -101,7 +105,7 @@ std::string Ways::share(Session& session, HostPlan plan) {
   auto joined = join(memory, reason, ranks_here, here.members());
   if (plan.hosts().size() == 1) {
     host = std::move(joined.group);
-    if (host) host->set_idle([handle = link.handle()] { progress(handle); });
+    if (host) keep_messages_moving(*host);
     return joined.refusal;
   }
   const bool part_of_host = together.size() > 1 && together.size() < here.size();
@@ -115,9 +119,8 @@ std::string Ways::share(Session& session, HostPlan plan) {
   for (const std::string& refusal : exchange(link.handle(), link.size(), joined.refusal)) {
     if (!refusal.empty()) return refusal;
   }
-  for (host::Group* const group : {groups.host.get(), groups.subtree.get()}) {
-    if (group) group->set_idle([handle = link.handle()] { progress(handle); }, Hosts::kNap);
-  }
+  keep_messages_moving(*groups.host);
+  if (groups.subtree) keep_messages_moving(*groups.subtree);
   hosts = std::make_unique<Hosts>(link, std::move(plan), std::move(groups));
   return "";
 }

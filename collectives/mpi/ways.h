@@ -17,6 +17,8 @@ namespace zero::mpi {
 struct Ways {
   /// Collective over `group`, which it takes over.
   Ways(Session& session, Group group, const Options& options);
+  Ways(const Ways&) = delete;
+  Ways& operator=(const Ways&) = delete;
 
   Link link;
   std::unique_ptr<host::Group> host;     ///< all ranks are on one host, and share memory
@@ -27,8 +29,9 @@ struct Ways {
   int local_size = 1;
 
  private:
-  /// Shares memory; gives the reason why not, the same on all ranks, or "".
+  /// Shares memory; gives "" or, the same on all ranks, the reason why not.
   std::string share(Session& session, HostPlan plan);
+  void keep_messages_moving(host::Group& group) const;
 };
 
 }  // namespace zero::mpi

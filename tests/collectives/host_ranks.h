@@ -24,6 +24,9 @@ class HostRanks {
     for (auto& memory : memories_) memory = std::make_shared<host::Memory>(ranks);
   }
 
+  /// What people call the ranks.
+  void call(std::vector<int> names) { names_ = std::move(names); }
+
   /// Rank `rank` has no memory to share, for `reason`.
   void refuse(int rank, std::string reason) {
     memories_[static_cast<std::size_t>(rank)] = nullptr;
@@ -61,7 +64,8 @@ class HostRanks {
   std::string run_rank(int rank, const Body& body) {
     const auto& memory = memories_[at(rank)];
     try {
-      const auto joined = host::Group::join(memory, reason_, {rank, size()}, exchange_of(rank));
+      const auto joined =
+          host::Group::join(memory, reason_, {rank, size(), names_}, exchange_of(rank));
       if (!joined.group) return joined.refusal;
       body(*joined.group, *memory, rank);
     } catch (const Error& error) {
@@ -73,6 +77,7 @@ class HostRanks {
   std::vector<std::string> lines_;
   std::vector<std::shared_ptr<host::Memory>> memories_;
   std::string reason_;
+  std::vector<int> names_;
   std::barrier<> all_;
 };
 

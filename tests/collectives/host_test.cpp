@@ -268,6 +268,26 @@ TEST(HostMismatch, NamesDtypesOpsRootsAndCounts) {
   EXPECT_EQ(ends[0], "[rank 0] all_gather(h.0): 5 elements in slice 1 met 6 of rank 1");
 }
 
+TEST(HostMismatch, CallsRanksAsPeopleDo) {
+  HostRanks ranks(2);
+  ranks.call({4, 7});
+  const auto ends = ranks.run([](host::Group& group, host::Memory&, int rank) {
+    const Slices::Range all{0, 10 + rank};
+    const host::Group::Intent intent{.operation = Operation::broadcast,
+                                     .unit = "seed",
+                                     .dtype = DType::u8,
+                                     .detail = 7,
+                                     .counts = {&all, 1}};
+    group.agree({.operation = Operation::barrier, .unit = "start"});
+    group.agree(intent);
+  });
+  EXPECT_EQ(ends[0], "[rank 4] broadcast(seed): 10 elements in slice 0 met 11 of rank 7");
+  EXPECT_EQ(ends[1], "[rank 7] broadcast(seed): 11 elements in slice 0 met 10 of rank 4");
+  ranks.refuse(1, "memfd_create: Function not implemented");
+  EXPECT_THAT(ranks.run([](host::Group&, host::Memory&, int) {}),
+              Each("rank 7: memfd_create: Function not implemented"));
+}
+
 TEST(HostMismatch, NamesNamesThatDifferWhereTheyAreCut) {
   const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
     group.barrier(std::string(2000, 'x') + std::to_string(rank));
@@ -306,6 +326,19 @@ TEST(HostFailures, AFailedRankEndsTheGroup) {
   });
   EXPECT_THAT(ends[0], StartsWith("[rank 0] barrier(again): the group has failed: [rank 1] "
                                   "reduce_scatter(h.3): slice of"));
+}
+
+TEST(HostFailures, ARankThatFailsElsewhereIsHeardByThoseThatLook) {
+  const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
+    const host::Group::Intent intent{.operation = Operation::all_gather, .unit = "h.0"};
+    group.check(intent);
+    group.agree(intent);
+    if (rank == 1) return group.give_up("[rank 1] out of luck");
+    for (;;) group.check(intent);
+  });
+  EXPECT_THAT(ends, ElementsAre("[rank 0] all_gather(h.0): the group has failed: [rank 1] out of "
+                                "luck",
+                                "no error"));
 }
 
 TEST(HostFailures, ARankThatLeftIsNamed) {
