@@ -8,6 +8,7 @@
 // together.
 #include "model/cpu/packed_kernels.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include "base/half.h"
@@ -340,5 +341,18 @@ constexpr Kernels kTiles{.square_bytes = kBlockBytes,
 
 const Kernels* pair_kernels() { return &kPairs; }
 const Kernels* tile_kernels() { return &kTiles; }
+
+// Intel's processors with AMX can be told by their fp16 vectors, which stay visible where a system
+// or a user does without AMX: 72 GFLOP/s by pairs of bf16, 144 in fp32, on one core of the first.
+bool pairs_are_fast() {
+  constexpr unsigned kFeatures = 7;
+  constexpr unsigned kFp16Vectors = 1U << 23;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  const bool known = __get_cpuid_count(kFeatures, 0, &a, &b, &c, &d) != 0;
+  return !(known && __builtin_cpu_is("intel") != 0 && (d & kFp16Vectors) != 0);
+}
 
 }  // namespace zero::cpu::packed

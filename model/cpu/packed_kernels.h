@@ -85,6 +85,9 @@ struct Kernels {
 /// null where this build has none.
 const Kernels* pair_kernels();
 const Kernels* tile_kernels();
+/// Whether pair_kernels() are worth it. A processor that is made for AMX takes two cycles for a
+/// vector of pairs, and half as long for as many multiplications of fp32.
+bool pairs_are_fast();
 /// fp32 by the vectors of any processor, one multiplication and addition at a time; bf16 operands
 /// are widened as they are packed.
 const Kernels& float_kernels();

@@ -6,5 +6,6 @@ namespace zero::cpu::packed {
 
 const Kernels* pair_kernels() { return nullptr; }
 const Kernels* tile_kernels() { return nullptr; }
+bool pairs_are_fast() { return false; }
 
 }  // namespace zero::cpu::packed

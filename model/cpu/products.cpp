@@ -20,7 +20,8 @@ const packed::Kernels& kernels_for(DType dtype) {
   const packed::Kernels* kernels = nullptr;
   if (dtype == DType::bf16 && processor_has(dnnl::cpu_isa::avx512_core_amx)) {
     kernels = packed::tile_kernels();
-  } else if (dtype == DType::bf16 && processor_has(dnnl::cpu_isa::avx512_core_bf16)) {
+  } else if (dtype == DType::bf16 && processor_has(dnnl::cpu_isa::avx512_core_bf16) &&
+             packed::pairs_are_fast()) {
     kernels = packed::pair_kernels();
   }
   return kernels != nullptr ? *kernels : packed::float_kernels();

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/cpu/packed_product.h"
+
+#include <gtest/gtest.h>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "tests/model/ops_harness.h"
+
+namespace zero::testing {
+namespace {
+
+using cpu::Placement;
+
+// What a test asks for, whether or not products would choose it on this processor.
+struct KernelCase {
+  const char* name;
+  const cpu::packed::Kernels* kernels;
+  dnnl::cpu_isa needs;
+  DType in;
+};
+
+class PackedProduct : public ::testing::TestWithParam<KernelCase> {};
+
+TEST_P(PackedProduct, IsTheProductInEveryPlacement) {
+  const KernelCase& tested = GetParam();
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto needs = static_cast<unsigned>(tested.needs);
+  if (tested.kernels == nullptr || (isa & needs) != needs) GTEST_SKIP() << "not on this processor";
+  constexpr std::int64_t m = 70, n = 97, k = 300;
+  Harness h;
+  const Values a = random_values(m * k, 1, tested.in);
+  const Values b = random_values(k * n, 2, tested.in);
+  const Values expected = reference::product(a, b, m, k, n);
+  for (const Placement left : {Placement::plain, Placement::transposed}) {
+    for (const Placement right : {Placement::plain, Placement::transposed}) {
+      const bool plain_left = left == Placement::plain;
+      const bool plain_right = right == Placement::plain;
+      const auto product = cpu::make_packed_product(
+          {.m = m, .n = n, .k = k, .a = left, .b = right, .in = tested.in, .out = DType::fp32}, 2,
+          *tested.kernels);
+      const View c = h.empty(m * n, DType::fp32);
+      product->run(
+          {.a = h.tensor(plain_left ? a : reference::transposed(a, m, k), tested.in).data(),
+           .b = h.tensor(plain_right ? b : reference::transposed(b, k, n), tested.in).data(),
+           .bias = nullptr,
+           .c = c.data(),
+           .scratch = h.empty(product->scratch_bytes(), DType::u8).data()});
+      expect_near(h.read(c), expected, rounding(DType::fp32), tested.name);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, PackedProduct,
+                         ::testing::Values(KernelCase{"Pairs", cpu::packed::pair_kernels(),
+                                                      dnnl::cpu_isa::avx512_core_bf16, DType::bf16},
+                                           KernelCase{"Tiles", cpu::packed::tile_kernels(),
+                                                      dnnl::cpu_isa::avx512_core_amx, DType::bf16},
+                                           KernelCase{"Bf16AsFp32", &cpu::packed::float_kernels(),
+                                                      dnnl::cpu_isa::sse41, DType::bf16},
+                                           KernelCase{"Fp32", &cpu::packed::float_kernels(),
+                                                      dnnl::cpu_isa::sse41, DType::fp32}),
+                         [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace zero::testing
