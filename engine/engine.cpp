@@ -64,6 +64,9 @@ void Engine::publish_parameters() { core_->publish_parameters(); }
 std::int64_t Engine::steps_done() const { return core_->steps_done(); }
 std::uint64_t Engine::state_hash() { return core_->state_hash(); }
 
+std::vector<ParameterOwnership> Engine::ownership() const { return core_->ownership(); }
+void Engine::check_replicas() { core_->check_replicas(); }
+
 void testing::skip_wait(Engine& engine, std::optional<WaitSite> site) {
   engine.core_->waits().skip(site);
 }

@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "engine/engine_options.h"
 #include "engine/lease.h"
+#include "engine/ownership.h"
 #include "engine/recorded_mesh.h"
 #include "engine/schedule.h"
 #include "partition/parameter_spec.h"
@@ -143,6 +144,9 @@ class Engine {
   std::vector<std::string> unit_names() const;
   /// Exposed seconds per compute step of the schedule in the last optimizer step.
   std::vector<double> exposed_by_use() const;
+  /// What each axis of the mesh holds of every parameter, in registration order
+  /// (engine/ownership.h prints it).
+  std::vector<ParameterOwnership> ownership() const;
   std::int64_t parameter_count() const;  ///< logical elements, frozen ones included
   std::int64_t padding_count() const;    ///< padding elements of all flat layouts
   /// Bytes per kind of traffic that one optimizer step will use, from the schedule alone: the
@@ -167,6 +171,13 @@ class Engine {
   /// of stage, mesh, layout. Tensors that are sliced are put together in staging memory, one at a
   /// time. Collective.
   std::uint64_t state_hash();
+  /// Compares by hashes what several ranks hold and what must have the same bits: master values,
+  /// moments and compute copies of replicas; parameters without a slice, and ranges that several
+  /// ranks hold, along the tensor axis; copies of whole parameters. Throws the same zero::Error on
+  /// all ranks, naming values, parameter, step, the rank that differs and the one it differs from.
+  /// Waits for the streams; reads each of this rank's values once, and sends some ten bytes per
+  /// parameter and rank. Collective; EngineOptions::replica_check_every makes step() call it.
+  void check_replicas();
 
  private:
   friend void testing::skip_wait(Engine& engine, std::optional<WaitSite> site);

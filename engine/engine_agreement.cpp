@@ -57,6 +57,7 @@ std::string EngineCore::describe() const {
   line("accumulation_steps", accumulation_steps_);
   line("overlap", options_.overlap);
   line("checked", options_.checked);
+  line("replica_check_every", options_.replica_check_every);
   line("optimizer",
        fmt::format("{} beta1={} beta2={} epsilon={} weight_decay={} momentum={}", name_of(o.kind),
                    o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum));

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/checked_math.h"
-#include "engine/ownership.h"
+#include "engine/uncounted.h"
 
 namespace zero {
 
@@ -49,6 +49,9 @@ void EngineCore::check_options() const {
   ZERO_CHECK(options_.gradient_clipping >= 0,
              "engine: gradient_clipping is {}, expected 0 (none) or more",
              options_.gradient_clipping);
+  ZERO_CHECK(options_.replica_check_every >= 0,
+             "engine: replica_check_every is {}, expected a number of steps, or 0 (never)",
+             options_.replica_check_every);
   for (const ParameterGroup& group : options_.groups) {
     const double decay = group.weight_decay.value_or(0.0);
     ZERO_CHECK(std::isfinite(group.learning_rate_scale) && group.learning_rate_scale >= 0 &&
@@ -316,6 +319,47 @@ void EngineCore::initialise_segment(Unit& unit, Segment& segment) {
 const Schedule& EngineCore::schedule() const {
   check_sealed("schedule");
   return training_.schedule;
+}
+
+namespace {
+
+/// What of a parameter is cut over the shard axis, as its storage shows.
+std::string cut_states(const Unit& unit, int index) {
+  const Segment& segment = unit.segment_of(index);
+  const FlatLayout& layout = segment.layout;
+  std::vector<std::string_view> cut;
+  if (segment.trainable && segment.master.count() < layout.padded()) cut.emplace_back("states");
+  if (segment.trainable && segment.gradient.count() < layout.padded())
+    cut.emplace_back("gradients");
+  const bool kept = layout.tail() > 0 && unit.placement(index).begin >= layout.tail_begin();
+  if (segment.full.empty() && !kept) cut.emplace_back("parameters");
+  return fmt::format("{}", fmt::join(cut, ", "));
+}
+
+}  // namespace
+
+std::vector<ParameterOwnership> EngineCore::ownership() const {
+  check_sealed("ownership");
+  const MeshShape& mesh = mesh_->mesh().shape();
+  const auto copies = [](int ranks) {
+    return ranks == 1 ? std::string("1 rank") : fmt::format("{} copies", ranks);
+  };
+  std::vector<ParameterOwnership> list;
+  for (const Unit& unit : units_) {
+    for (std::size_t i = 0; i < unit.specs.size(); ++i) {
+      const ParameterSpec& spec = unit.specs[i];
+      ParameterOwnership own{unit.full_names[i],     spec.logical_shape(), spec.shape,
+                             copies(mesh.replicate), copies(mesh.shard),   copies(mesh.tensor)};
+      const std::string cut = cut_states(unit, static_cast<int>(i));
+      if (mesh.shard > 1 && !cut.empty()) own.shard = fmt::format("{} over {}", cut, mesh.shard);
+      if (spec.slice) {
+        own.tensor = fmt::format("along {} over {}{}", spec.slice->dimension, mesh.tensor,
+                                 shared_ranges_[list.size()].empty() ? "" : ", some in copies");
+      }
+      list.push_back(std::move(own));
+    }
+  }
+  return list;
 }
 
 std::vector<std::string> EngineCore::unit_names() const {

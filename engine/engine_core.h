@@ -52,12 +52,16 @@ class EngineCore {
   void publish_parameters();
   std::uint64_t state_hash();
 
+  // Copies of values on several ranks (engine_replicas.cpp).
+  void check_replicas();
+
   const EngineOptions& options() const { return options_; }
   RecordedMesh& mesh() { return *mesh_; }
   Device& device() { return device_; }
   const Schedule& schedule() const;
   const std::vector<Unit>& units() const { return units_; }
   std::vector<std::string> unit_names() const;
+  std::vector<ParameterOwnership> ownership() const;
   const std::vector<double>& exposed_by_use() const { return last_exposed_; }
   std::int64_t steps_done() const { return steps_done_; }
   Waits& waits() { return waits_; }
@@ -111,12 +115,30 @@ class EngineCore {
   void update(Unit& unit, const StepOptions& options, float gradient_scale);
   View own_part(const Segment& segment, StateKind kind) const;
   using OwnRun = std::function<void(const TensorSlice::Run& run, const View& values)>;
-  void for_own_runs(const Unit& unit, int index, StateKind kind, const OwnRun& visit) const;
+  void for_own_runs(const Unit& unit, int index, const View& own, const OwnRun& visit) const;
   LogicalTensor own_tensor(const Unit& unit, int index, StateKind kind) const;
   bool is_first_copy(const ParameterSpec& spec, const TensorSlice::Run& run) const;
   void gather_tensor(const Unit& unit, int index, StateKind kind, View out);
   void assemble_tensor(const Unit& unit, int index, StateKind kind, View out);
   std::uint64_t hash_of(const Unit& unit, int index, StateKind kind);
+
+  /// Values of a parameter that several ranks hold.
+  struct Copied {
+    const Unit* unit = nullptr;
+    int index = 0;        ///< of the parameter in the unit
+    int kind = 0;         ///< master, first and second moment, compute copy
+    SharedRange range{};  ///< along the tensor axis: who holds them; of a sliced parameter, where
+  };
+  using ValuesOf = std::function<View(const Unit& unit, int index, int kind)>;
+  View own_values(const Segment& segment, int kind) const;
+  View whole_values(const Segment& segment, const Placement& placement, int kind) const;
+  void for_own_values(const Copied& copied,
+                      const std::function<void(std::int64_t, const View&)>& visit) const;
+  std::vector<Copied> tensor_copies() const;
+  std::string differs(const Unit& unit, int index, int kind, int rank, int from) const;
+  std::string compare_along(Axis axis, const ValuesOf& values);
+  std::string compare_tensor_copies();
+  std::string locate(const Copied& copied, int first, int other);
   std::pair<int, int> find_parameter(std::string_view name) const;
 
   std::unique_ptr<RecordedMesh> mesh_;

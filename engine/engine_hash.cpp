@@ -1,34 +1,17 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
 
 #include "base/checked_math.h"
 #include "engine/engine_core.h"
+#include "engine/value_hash.h"
 
 namespace zero {
 namespace {
 
 constexpr std::array kHashedKinds = {StateKind::parameter, StateKind::moment0, StateKind::moment1};
-
-/// Hashes aligned blocks of a tensor by their place, so that any split of the tensor gives the same
-/// sum.
-std::uint64_t hash_blocks(std::string_view name, StateKind kind, std::int64_t first,
-                          const View& values) {
-  const std::uint64_t tensor =
-      XXH3_64bits_withSeed(name.data(), name.size(), static_cast<std::uint64_t>(kind));
-  std::uint64_t sum = 0;
-  for (std::int64_t begin = 0; begin < values.count(); begin += kAlignment) {
-    const View block = values.slice(begin, std::min(kAlignment, values.count() - begin));
-    const auto place = static_cast<std::uint64_t>(first + begin);
-    sum += XXH3_64bits_withSeed(block.data(), static_cast<std::size_t>(block.bytes()),
-                                tensor + place * 0x9e3779b97f4a7c15ULL);
-  }
-  return sum;
-}
 
 }  // namespace
 
@@ -37,11 +20,11 @@ std::uint64_t hash_blocks(std::string_view name, StateKind kind, std::int64_t fi
 std::uint64_t EngineCore::hash_of(const Unit& unit, int index, StateKind kind) {
   const auto at = static_cast<std::size_t>(index);
   const ParameterSpec& spec = unit.specs[at];
-  const std::string& name = unit.full_names[at];
+  const std::uint64_t seed = hash_text(unit.full_names[at], static_cast<std::uint64_t>(kind));
   std::uint64_t sum = 0;
   if (!spec.slice) {
     for (const LogicalTensor::Part& part : own_tensor(unit, index, kind).parts) {
-      if (part.primary) sum += hash_blocks(name, kind, part.begin, part.values);
+      if (part.primary) sum += hash_blocks(seed, part.begin, part.values);
     }
     return sum;
   }
@@ -58,7 +41,7 @@ std::uint64_t EngineCore::hash_of(const Unit& unit, int index, StateKind kind) {
   const std::int64_t rank = mesh_->replica().rank();
   const std::int64_t begin = std::min(blocks * rank / ranks * kAlignment, count);
   const std::int64_t end = std::min(blocks * (rank + 1) / ranks * kAlignment, count);
-  return hash_blocks(name, kind, begin, whole.slice(begin, end - begin));
+  return hash_blocks(seed, begin, whole.slice(begin, end - begin));
 }
 
 std::uint64_t EngineCore::state_hash() {
@@ -93,7 +76,7 @@ std::uint64_t EngineCore::state_hash() {
     for (std::size_t k = 0; k < kinds.size(); ++k)
       text += fmt::format("{:016x}\n", static_cast<std::uint64_t>(values[at++]));
   }
-  return XXH3_64bits(text.data(), text.size());
+  return hash_text(text, 0);
 }
 
 }  // namespace zero

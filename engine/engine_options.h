@@ -35,6 +35,7 @@ struct EngineOptions {
   ScheduleLimits limits{};  ///< prefetch, live elements, persistence, reuse, bucket; in elements
   bool overlap = true;      ///< false: every collective is waited for where it is issued
   std::uint64_t seed = 0;
+  int replica_check_every = 0;  ///< steps between two Engine::check_replicas by step(); 0: never
   bool checked =
 #ifdef ZERO_CHECKED
       true;

@@ -30,8 +30,9 @@ bool EngineCore::is_first_copy(const ParameterSpec& spec, const TensorSlice::Run
   return spec.slice ? run.copy == 0 : mesh_->mesh().index(Axis::tensor) == 0;
 }
 
-/// Calls visit for the runs of logical elements in this rank's shard of a parameter.
-void EngineCore::for_own_runs(const Unit& unit, int index, StateKind kind,
+/// Calls visit for the runs of logical elements in this rank's shard of a parameter, whose
+/// segment's shard has the values `own`.
+void EngineCore::for_own_runs(const Unit& unit, int index, const View& own,
                               const OwnRun& visit) const {
   const Segment& segment = unit.segment_of(index);
   const Placement& placement = unit.placement(index);
@@ -40,7 +41,7 @@ void EngineCore::for_own_runs(const Unit& unit, int index, StateKind kind,
   const std::int64_t high =
       std::min(placement.begin + placement.count, shard_begin + segment.layout.shard());
   if (low >= high) return;
-  const View held = own_part(segment, kind).slice(low - shard_begin, high - low);
+  const View held = own.slice(low - shard_begin, high - low);
   const std::int64_t begin = low - placement.begin;
   unit.specs[static_cast<std::size_t>(index)].for_each_run(
       begin, held.count(),
@@ -54,7 +55,8 @@ LogicalTensor EngineCore::own_tensor(const Unit& unit, int index, StateKind kind
   LogicalTensor tensor{
       unit.full_names[at], spec.logical_shape(), kind, unit.segment_of(index).trainable, {}};
   const bool first_replica = mesh_->mesh().index(Axis::replicate) == 0;
-  for_own_runs(unit, index, kind, [&](const TensorSlice::Run& run, const View& values) {
+  const View own = own_part(unit.segment_of(index), kind);
+  for_own_runs(unit, index, own, [&](const TensorSlice::Run& run, const View& values) {
     tensor.parts.push_back({run.logical, values, first_replica && is_first_copy(spec, run)});
   });
   return tensor;
@@ -136,7 +138,8 @@ void EngineCore::assemble_tensor(const Unit& unit, int index, StateKind kind, Vi
   const ParameterSpec& spec = unit.specs[static_cast<std::size_t>(index)];
   Kernels& kernels = device_.kernels();
   kernels.zero(device_.compute(), out);
-  for_own_runs(unit, index, kind, [&](const TensorSlice::Run& run, const View& values) {
+  const View own = own_part(unit.segment_of(index), kind);
+  for_own_runs(unit, index, own, [&](const TensorSlice::Run& run, const View& values) {
     if (is_first_copy(spec, run))
       kernels.convert(device_.compute(), values, out.slice(run.logical, run.count));
   });

@@ -177,6 +177,8 @@ StepReport EngineCore::step(const StepOptions& options) {
   waited_mark_ = device_.compute().waited_seconds();
   last_exposed_ = exposed_;
   std::fill(exposed_.begin(), exposed_.end(), 0.0);
+  const int every = options_.replica_check_every;
+  if (every > 0 && report.step % every == 0) check_replicas();
   return report;
 }
 

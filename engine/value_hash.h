@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "device/view.h"
+
+namespace zero {
+
+// Hashes of values on the host, at once. Those that are sums may be added over any split of a
+// tensor into parts.
+
+std::uint64_t hash_text(std::string_view text, std::uint64_t seed);
+
+/// The bytes of a view, of any dtype.
+std::uint64_t hash_values(const View& values);
+
+/// The sum of the hashes of blocks of kAlignment elements, each hashed with `seed` and its place:
+/// `begin`, the place of the first element, is a multiple of kAlignment.
+std::uint64_t hash_blocks(std::uint64_t seed, std::int64_t begin, const View& values);
+
+/// The sum of the hashes of single elements with their places, from any `begin` on: several times
+/// slower than blocks. fp32, bf16, fp16.
+std::uint64_t hash_elements(std::int64_t begin, const View& values);
+
+}  // namespace zero
