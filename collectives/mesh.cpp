@@ -59,50 +59,62 @@ MeshShape MeshShape::resolved(int world) const {
 }
 
 Mesh::Mesh(Communicator& world, const MeshShape& shape, const Decorate& decorate)
-    : shape_(shape.resolved(world.size())), base_(&world) {
+    : shape_(shape.resolved(world.size())), base_(&world), decorate_(decorate) {
   int rest = world.rank();
   for (const Axis axis : {Axis::tensor, Axis::shard, Axis::replicate}) {
     index_[static_cast<std::size_t>(axis)] = rest % size(axis);
     rest /= size(axis);
   }
-  world_ = part({true, true, true}, decorate);
-  replicate_ = part({true, false, false}, decorate);
-  shard_ = part({false, true, false}, decorate);
-  tensor_ = part({false, false, true}, decorate);
-  data_ = part({true, true, false}, decorate);
-  replica_ = part({false, true, true}, decorate);
+  world_ = group({true, true, true}).outer;
+  replicate_ = group({true, false, false}).outer;
+  shard_ = group({false, true, false}).outer;
+  tensor_ = group({false, false, true}).outer;
+  data_ = group({true, true, false}).outer;
+  replica_ = group({false, true, true}).outer;
 }
 
 Mesh::~Mesh() {
   while (!owned_.empty()) owned_.pop_back();
 }
 
-Communicator* Mesh::part(std::array<bool, kAxes> axes, const Decorate& decorate) {
-  int color = 0;  // the place on the axes that are left out
-  int rank = 0;   // on those that are not
-  int ranks = 1;
+const Mesh::Group& Mesh::group(std::array<bool, kAxes> axes) {
+  Part part;
   for (const Axis axis : kAllAxes) {
     bool& member = axes[static_cast<std::size_t>(axis)];
     member = member && size(axis) > 1;
-    int& place = member ? rank : color;
+    // The place on the axes that are left out tells groups apart.
+    int& place = member ? part.rank : part.number;
     place = place * size(axis) + index(axis);
-    if (member) ranks *= size(axis);
+    if (member) part.ranks *= size(axis);
   }
   const auto known =
-      std::ranges::find_if(parts_, [&](const Part& other) { return other.axes == axes; });
-  if (known != parts_.end()) return known->communicator;
-  Communicator* communicator = base_;
-  if (ranks < base_->size()) {
-    owned_.push_back(planning::part(*base_, rank, ranks));
-    if (!owned_.back()) owned_.back() = ranks == 1 ? local::single() : base_->split(color, rank);
-    communicator = owned_.back().get();
+      std::ranges::find_if(groups_, [&](const Group& other) { return other.axes == axes; });
+  if (known != groups_.end()) return *known;
+  Communicator* inner = base_;
+  if (part.ranks < base_->size()) {
+    owned_.push_back(planning::part(*base_, part.rank, part.ranks));
+    if (!owned_.back()) {
+      owned_.back() = part.ranks == 1 ? local::single() : base_->split(part.number, part.rank);
+    }
+    inner = owned_.back().get();
   }
-  if (decorate) {
-    owned_.push_back(decorate(*communicator));
-    communicator = owned_.back().get();
-  }
-  parts_.push_back({axes, communicator});
-  return communicator;
+  groups_.push_back({axes, inner, decorated(*inner)});
+  return groups_.back();
+}
+
+Communicator* Mesh::decorated(Communicator& inner) {
+  if (!decorate_) return &inner;
+  owned_.push_back(decorate_(inner));
+  return owned_.back().get();
+}
+
+Communicator& Mesh::split(Axis axis, const Part& part) {
+  std::array<bool, kAxes> axes{};
+  axes[static_cast<std::size_t>(axis)] = true;
+  Communicator& whole = *group(axes).inner;
+  owned_.push_back(planning::part(whole, part.rank, part.ranks));
+  if (!owned_.back()) owned_.back() = whole.split(part.number, part.rank);
+  return *decorated(*owned_.back());
 }
 
 }  // namespace zero

@@ -60,18 +60,31 @@ class Mesh {
   Communicator& data() { return *data_; }        ///< replicate x shard: other micro-batches
   Communicator& replica() { return *replica_; }  ///< shard x tensor: one copy of the model
 
+  /// One part of an axis's ranks.
+  struct Part {
+    int number = 0;  ///< the same on the ranks that are together
+    int rank = 0;    ///< this one's among them: their order is that of the axis
+    int ranks = 1;
+  };
+  /// The ranks of `axis` that give the same part number, owned by the mesh and decorated as all.
+  /// Collective over the axis; what is planned is planned.
+  Communicator& split(Axis axis, const Part& part);
+
  private:
-  Communicator* part(std::array<bool, kAxes> axes, const Decorate& decorate);
+  struct Group {
+    std::array<bool, kAxes> axes{};  // those of more than one rank
+    Communicator* inner = nullptr;
+    Communicator* outer = nullptr;  // decorated, or the same
+  };
+  const Group& group(std::array<bool, kAxes> axes);
+  Communicator* decorated(Communicator& inner);
 
   MeshShape shape_;
   std::array<int, kAxes> index_{};
   Communicator* base_;  // what was given
-  struct Part {
-    std::array<bool, kAxes> axes{};  // those of more than one rank
-    Communicator* communicator = nullptr;
-  };
+  Decorate decorate_;
   std::vector<std::unique_ptr<Communicator>> owned_;  // inner ones before their decorators
-  std::vector<Part> parts_;
+  std::vector<Group> groups_;
   Communicator* world_;
   Communicator* replicate_;
   Communicator* shard_;

@@ -49,15 +49,25 @@ TrafficCounter& RecordedMesh::booked(MeshTraffic& traffic, const Communicator& c
                              : traffic.axes[static_cast<std::size_t>(axis - axes_.begin())];
 }
 
+Communicator& RecordedMesh::split(Axis axis, const Mesh::Part& part) {
+  splits_.push_back({axis, std::make_unique<RecordingCommunicator>(
+                               mesh_.split(axis, part), RecordingCommunicator::Keep::counts)});
+  return *splits_.back().recorder;
+}
+
 MeshTraffic RecordedMesh::traffic() const {
   MeshTraffic traffic;
   for (const Recorder& recorder : recorders_) {
     booked(traffic, *recorder.outer).add(recorder.outer->traffic());
   }
+  for (const Split& split : splits_) {
+    traffic.axes[static_cast<std::size_t>(split.axis)].add(split.recorder->traffic());
+  }
   return traffic;
 }
 
 void RecordedMesh::clear() {
+  for (const Split& split : splits_) split.recorder->clear();
   for (const Recorder& recorder : recorders_) recorder.outer->clear();
 }
 

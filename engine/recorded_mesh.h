@@ -38,6 +38,8 @@ class RecordedMesh {
   Communicator& axis(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
   Communicator& data() { return *data_; }
   Communicator& replica() { return *replica_; }
+  /// As Mesh::split; booked under `axis`.
+  Communicator& split(Axis axis, const Mesh::Part& part);
 
   MeshTraffic traffic() const;
   /// Where the bytes of one of this mesh's communicators are booked.
@@ -55,6 +57,11 @@ class RecordedMesh {
     std::unique_ptr<RecordingCommunicator> outer;
   };
   std::vector<Recorder> recorders_;
+  struct Split {
+    Axis axis = Axis::replicate;
+    std::unique_ptr<RecordingCommunicator> recorder;
+  };
+  std::vector<Split> splits_;
   std::array<RecordingCommunicator*, kAxes> axes_{};
   RecordingCommunicator* world_;
   RecordingCommunicator* data_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 
 #include "collectives/backends.h"
@@ -98,6 +99,23 @@ TEST(Mesh, EveryCommunicatorIsDecoratedOnce) {
   });
 }
 
+TEST(Mesh, AnAxisIsSplitIntoPartsOfItsOrder) {
+  local::run(10, [](Communicator& all) {
+    Mesh mesh(all, {1, 2, 5}, [](Communicator& inner) {
+      return std::make_unique<RecordingCommunicator>(inner, RecordingCommunicator::Keep::counts);
+    });
+    const int me = mesh.index(Axis::tensor);
+    // Ranks 0 to 2 and 3 to 4 of each tensor group.
+    Communicator& part =
+        mesh.split(Axis::tensor, {me < 3 ? 0 : 1, me < 3 ? me : me - 3, me < 3 ? 3 : 2});
+    const int first = all.rank() - part.rank();
+    std::vector<std::int64_t> expected(static_cast<std::size_t>(me < 3 ? 3 : 2));
+    std::iota(expected.begin(), expected.end(), first);
+    EXPECT_EQ(members(part, all.rank()), expected);
+    EXPECT_NE(dynamic_cast<RecordingCommunicator*>(&part), nullptr);
+  });
+}
+
 TEST(Mesh, IsPlannedWithoutPeers) {
   const auto all = planning::communicator(13, 24, "mpi");
   Mesh mesh(*all, {2, -1, 3});
@@ -108,6 +126,7 @@ TEST(Mesh, IsPlannedWithoutPeers) {
   EXPECT_EQ(mesh.data().size(), 8);
   EXPECT_EQ(mesh.data().rank(), 4);
   EXPECT_EQ(mesh.shard().backend(), "planning");
+  EXPECT_EQ(mesh.split(Axis::tensor, {0, 1, 2}).size(), 2);
 }
 
 TEST(MeshShape, FillsOneAxisWithWhatIsLeft) {
