@@ -11,11 +11,10 @@
 #include "base/error.h"
 #include "model/decoder_impl.h"
 #include "model/observed_ops.h"
+#include "model/tensor_specs.h"
 
 namespace zero {
 namespace {
-
-constexpr int kTokens = 0;  // in the embedding's unit
 
 void check_tokens(std::string_view what, View tokens, std::int64_t rows, std::int64_t vocabulary) {
   ZERO_CHECK(tokens.count() == rows, "{}: {} tokens, expected batch x sequence = {}", what,
@@ -27,22 +26,46 @@ void check_tokens(std::string_view what, View tokens, std::int64_t rows, std::in
              what, *bad, bad - ids.begin(), vocabulary - 1);
 }
 
+// What a rank holds of a decoder.
+DecoderShape part_of(const DecoderShape& whole, const HeadSplit& heads,
+                     const TensorParallel& tensor) {
+  DecoderShape part = whole;
+  part.heads = heads.queries.count;
+  part.kv_heads = heads.keys.count;
+  part.intermediate = even_share("model.intermediate", whole.intermediate, tensor).count;
+  part.vocabulary = even_share("model.vocabulary", whole.vocabulary, tensor).count;
+  return part;
+}
+
+TensorOptions with_overlap_of(TensorOptions options, const Engine& engine) {
+  options.overlap = options.overlap && engine.options().overlap;
+  return options;
+}
+
+DecoderRows rows_of(const TensorParallel& tensor, BatchShape batch) {
+  return {tensor.rows(), tensor.own_rows(), batch.sequence, tensor.ranks(),
+          tensor.sequence_parallel()};
+}
+
 }  // namespace
 
-Decoder::Impl::Impl(Engine& engine, const DecoderShape& model, BatchShape batch,
-                    OpListener* listener)
-    : decoder(model),
-      shape(batch),
+Decoder::Impl::Impl(Engine& engine, const DecoderShape& whole, BatchShape batch,
+                    OpListener* listener, const TensorOptions& tensor)
+    : shape(batch),
+      whole_(whole),
       engine_(engine),
       dtype_(engine.options().compute),
       rows_(batch.batch * batch.sequence),
-      head_{rows_, model.width, model.vocabulary, dtype_},
+      tensor_(engine.mesh().axis(Axis::tensor), engine.device(), rows_,
+              with_overlap_of(tensor, engine)),
+      heads_(HeadSplit::of(whole.heads, whole.kv_heads, tensor_.rank(), tensor_.ranks())),
+      decoder(part_of(whole, heads_, tensor_)),
       listener_(listener),
       ops_(make_ops(engine.device())),
-      memory_(model, batch, dtype_) {
+      memory_(decoder, rows_of(tensor_, batch), dtype_) {
   if (listener_ != nullptr) ops_ = observe_ops(std::move(ops_), *listener_);
-  register_units();
   make_layers();
+  register_units();
   prepare();
 }
 
@@ -61,18 +84,21 @@ GradientLease Decoder::Impl::enter_backward(UnitId unit) {
 }
 
 void Decoder::Impl::prepare() {
-  for (const LinearLayer& each : {qkv_, projection_, hidden_, output_}) each.prepare(*ops_);
+  embedding_layer_.prepare();
+  for (const ColumnParallelLinear& each : {qkv_, hidden_}) each.prepare(*ops_);
+  for (const RowParallelLinear& each : {projection_, output_}) each.prepare(*ops_);
   head_.prepare(*ops_);
   ops_->prepare(attention());
   // The widest that is summed over rows: norms, and biases where there are any.
   std::int64_t widest = decoder.width;
-  if (qkv_.bias != kAbsent) widest = std::max(widest, decoder.qkv_width());
-  if (hidden_.bias != kAbsent) widest = std::max(widest, decoder.hidden_width());
+  if (qkv_.has_bias()) widest = std::max(widest, decoder.qkv_width());
+  if (hidden_.has_bias()) widest = std::max(widest, decoder.hidden_width());
   ops_->prepare(matrix(widest));
 }
 
 void Decoder::Impl::allocate() {
-  memory_.allocate(engine_.device());
+  memory_.allocate(engine_.device(), tensor_.group());
+  tensor_.allocate();
   ops_->allocate_scratch();
   if (decoder.rotary) {
     ops_->rotary_table(rotary(), *decoder.rotary, memory_.cosines(), memory_.sines());
@@ -103,8 +129,8 @@ std::vector<Use> Decoder::Impl::order() const {
 void Decoder::Impl::forward(View inputs) {
   {
     const ParameterLease unit = enter(embedding_);
-    ops_->embedding_forward(embedding(), inputs, unit.at(kTokens),
-                            positions_ == kAbsent ? View() : unit.at(positions_), memory_.x(0));
+    embedding_layer_.forward(
+        *ops_, unit, {.tokens = inputs, .partial = memory_.partial_embedding(), .x = memory_.x(0)});
   }
   for (std::int64_t i = 0; i < decoder.layers; ++i) forward_block(i);
 }
@@ -116,6 +142,14 @@ NormLayer::Operands Decoder::Impl::last_operands() const {
           .sum = memory_.x(last),
           .y = memory_.normed(),
           .statistics = memory_.statistics(last)};
+}
+
+VocabularyParallelHead::Buffers Decoder::Impl::head_buffers() const {
+  return {.x = memory_.normed(),
+          .gathered = memory_.gathered_normed(),
+          .logits = memory_.logits(),
+          .parts = memory_.softmax(),
+          .losses = memory_.losses()};
 }
 
 template <typename Body>
@@ -145,28 +179,32 @@ void Decoder::Impl::train_tied(View targets, float gradient_scale) {
     Device& device = engine_.device();
     device.kernels().zero(device.compute(), unit.gradient(positions_));
   }
-  head_.train(*ops_, memory_,
+  head_.train(*ops_, head_buffers(),
               {.weight = unit.parameter(kTokens),
                .gradient = unit.gradient(kTokens),
                .write = unit.accumulates() ? Write::add : Write::overwrite,
-               .scale = gradient_scale},
+               .scale = gradient_scale,
+               .partial = memory_.partial(),
+               .dx = memory_.branch()},
               targets);
 }
 
 void Decoder::Impl::train_separate(View targets, float gradient_scale) {
   const GradientLease unit = enter_backward(last_);
   last_norm_.forward(*ops_, unit, last_operands());
-  head_.train(*ops_, memory_,
+  head_.train(*ops_, head_buffers(),
               {.weight = unit.parameter(head_weight_),
                .gradient = unit.gradient(head_weight_),
                .write = Write::overwrite,
-               .scale = gradient_scale},
+               .scale = gradient_scale,
+               .partial = memory_.partial(),
+               .dx = memory_.branch()},
               targets);
 }
 
 void Decoder::Impl::train(View inputs, View targets, float gradient_scale, View loss_sum) {
-  check_tokens("inputs", inputs, rows_, decoder.vocabulary);
-  check_tokens("targets", targets, rows_, decoder.vocabulary);
+  check_tokens("inputs", inputs, rows_, whole_.vocabulary);
+  check_tokens("targets", targets, rows_, whole_.vocabulary);
   forward(inputs);
   tied() ? train_tied(targets, gradient_scale) : train_separate(targets, gradient_scale);
   ops_->sum(memory_.losses(), loss_sum);
@@ -176,21 +214,23 @@ void Decoder::Impl::train(View inputs, View targets, float gradient_scale, View 
 }
 
 void Decoder::Impl::evaluate(View inputs, View targets, View loss_sum) {
-  check_tokens("inputs", inputs, rows_, decoder.vocabulary);
-  check_tokens("targets", targets, rows_, decoder.vocabulary);
+  check_tokens("inputs", inputs, rows_, whole_.vocabulary);
+  check_tokens("targets", targets, rows_, whole_.vocabulary);
   forward(inputs);
-  with_head([&](View weight) { head_.evaluate(*ops_, memory_, weight, targets); });
+  with_head([&](View weight) { head_.evaluate(*ops_, head_buffers(), weight, targets); });
   ops_->sum(memory_.losses(), loss_sum);
 }
 
 void Decoder::Impl::next_logits(View inputs, std::int64_t position, View logits) {
-  check_tokens("inputs", inputs, rows_, decoder.vocabulary);
+  check_tokens("inputs", inputs, rows_, whole_.vocabulary);
   ZERO_CHECK(position >= 0 && position < shape.sequence,
              "next_logits: position {}, expected 0 to {} (the sequence)", position,
              shape.sequence - 1);
   forward(inputs);
   with_head([&](View weight) {
-    const View row = memory_.normed().slice(position * decoder.width, decoder.width);
+    const View all = memory_.gathered_normed();
+    tensor_.gather_rows({all, memory_.normed(), decoder.width}, "head");
+    const View row = all.slice(position * decoder.width, decoder.width);
     head_.logits(*ops_, row, weight, logits);
   });
 }
@@ -199,11 +239,11 @@ void Decoder::Impl::backward_norm() {
   const GradientLease unit = enter_backward(last_);
   Device& device = engine_.device();
   device.kernels().zero(device.compute(), memory_.dx());
-  last_norm_.backward(*ops_, unit,
-                      {.x = memory_.x(decoder.layers),
-                       .statistics = memory_.statistics(decoder.layers),
-                       .dy = memory_.branch(),
-                       .dx = memory_.dx()});
+  last_norm_.backward(
+      *ops_, unit,
+      norm_gradient({0, memory_.x(decoder.layers), memory_.statistics(decoder.layers)},
+                    last_norm_));
+  finish_norms(unit, {last_norm_});
 }
 
 void Decoder::Impl::clear_embedding(const GradientLease& unit) {
@@ -219,17 +259,17 @@ void Decoder::Impl::backward_embedding(View inputs) {
   if (!tied()) clear_embedding(enter_backward(embedding_));
   const GradientLease unit = enter_backward(embedding_);
   clear_embedding(unit);
-  ops_->embedding_backward(embedding(), inputs, memory_.dx(), unit.gradient(kTokens),
-                           positions_ == kAbsent ? View() : unit.gradient(positions_));
+  embedding_layer_.backward(
+      *ops_, unit, {.tokens = inputs, .dx = memory_.dx(), .gathered = memory_.gathered_dx()});
 }
 
 Decoder::Decoder(Engine& engine, const DecoderShape& decoder, BatchShape shape,
-                 OpListener* listener) {
+                 OpListener* listener, const TensorOptions& tensor) {
   ZERO_CHECK(shape.batch >= 1, "the micro-batch has {} rows, expected at least 1", shape.batch);
   ZERO_CHECK(shape.sequence >= 1 && shape.sequence <= decoder.context,
              "the sequence length is {}, expected 1 to model.context = {}", shape.sequence,
              decoder.context);
-  impl_ = std::make_unique<Impl>(engine, decoder, shape, listener);
+  impl_ = std::make_unique<Impl>(engine, decoder, shape, listener, tensor);
 }
 
 Decoder::~Decoder() = default;
@@ -250,7 +290,7 @@ void Decoder::next_logits(View inputs, std::int64_t position, View logits) {
   impl_->next_logits(inputs, position, logits);
 }
 
-BatchShape Decoder::shape() const { return impl_->shape; }
-std::int64_t Decoder::vocabulary() const { return impl_->decoder.vocabulary; }
+BatchShape Decoder::shape() const { return impl_->batch_shape(); }
+std::int64_t Decoder::vocabulary() const { return impl_->vocabulary(); }
 
 }  // namespace zero

@@ -8,6 +8,7 @@
 
 #include "model/decoder_shape.h"
 #include "model/model.h"
+#include "model/tensor_parallel.h"
 
 namespace zero {
 
@@ -17,11 +18,12 @@ namespace zero {
 /// Computes in the engine's compute dtype, sums in fp32.
 class Decoder : public Model {
  public:
-  /// Registers the units; before engine.seal(). Throws zero::Error where `shape` is out of range;
-  /// `decoder` was checked by its family. `listener`, which must outlive the model, hears of its
-  /// operations and units.
+  /// Registers the units; before engine.seal(). Layers are cut over the tensor axis of
+  /// engine.mesh(), whose ranks are given the same micro-batches. Throws zero::Error where `shape`
+  /// is out of range or the axis has more ranks than there is to cut; `decoder` was checked by its
+  /// family. `listener`, which must outlive the model, hears of its operations and units.
   Decoder(Engine& engine, const DecoderShape& decoder, BatchShape shape,
-          OpListener* listener = nullptr);
+          OpListener* listener = nullptr, const TensorOptions& tensor = {});
   ~Decoder() override;
 
   std::vector<Use> order() const override;

@@ -16,68 +16,74 @@ void Decoder::Impl::forward_block(std::int64_t i) {
                   .sum = i == 0 ? View() : m.x(i),
                   .y = m.normed(),
                   .statistics = m.statistics(i)});
-  qkv_.forward(*ops_, unit, m.normed(), m.qkv(i));
+  qkv_.forward(*ops_, unit, {.x = m.normed(), .gathered = m.gathered_normed(), .y = m.qkv(i)});
   if (decoder.rotary) {
     ops_->rotary(rotary(), Turn::forward, m.qkv(i), m.cosines(), m.sines());
   }
   ops_->attention_forward(attention(), m.qkv(i), m.attended(i), m.log_sums(i));
-  projection_.forward(*ops_, unit, m.attended(i), m.branch());
+  projection_.forward(*ops_, unit, {.x = m.attended(i), .partial = m.partial(), .y = m.branch()});
   norm2_.forward(*ops_, unit,
                  {.x = m.x(i),
                   .delta = m.branch(),
                   .sum = m.middle(i),
                   .y = m.normed(),
                   .statistics = m.middle_statistics(i)});
-  hidden_.forward(*ops_, unit, m.normed(), m.hidden(i));
+  hidden_.forward(*ops_, unit,
+                  {.x = m.normed(), .gathered = m.gathered_normed(), .y = m.hidden(i)});
   if (decoder.activation == DecoderShape::Activation::swiglu) {
     ops_->swiglu_forward(matrix(decoder.intermediate), m.hidden(i), m.activated());
   } else {
     ops_->gelu_forward(m.hidden(i), m.activated());
   }
-  output_.forward(*ops_, unit, m.activated(), m.branch());
+  output_.forward(*ops_, unit, {.x = m.activated(), .partial = m.partial(), .y = m.branch()});
 }
 
 void Decoder::Impl::backward_block(std::int64_t i) {
   const GradientLease unit = enter_backward(block(i));
   backward_mlp(i, unit);
   backward_attention(i, unit);
+  finish_norms(unit, {norm1_, norm2_});
 }
 
 // dx: the gradient of the block's output becomes that of its middle.
 void Decoder::Impl::backward_mlp(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
-  View dhidden = m.hidden(i);
-  if (decoder.activation == DecoderShape::Activation::swiglu) {
-    output_.backward_input(*ops_, unit, m.dx(), m.activated());
+  const bool swiglu = decoder.activation == DecoderShape::Activation::swiglu;
+  const View dhidden = swiglu ? m.hidden(i) : m.dhidden();
+  output_.backward_input(
+      *ops_, unit,
+      {.dy = m.dx(), .gathered = m.gathered_dx(), .dx = swiglu ? m.activated() : dhidden});
+  if (swiglu) {
     ops_->swiglu_backward(matrix(decoder.intermediate), m.hidden(i), m.activated());
     hidden_.backward_bias(*ops_, unit, dhidden);
   } else {
-    dhidden = m.dhidden();
-    output_.backward_input(*ops_, unit, m.dx(), dhidden);
     ops_->gelu_backward(matrix(decoder.intermediate), m.hidden(i), dhidden, m.activated(),
-                        unit.gradient(hidden_.bias));
+                        hidden_.bias_gradient(unit));
   }
-  output_.backward_weight(*ops_, unit, m.activated(), m.dx());
-  output_.backward_bias(*ops_, unit, m.dx());
+  output_.backward_weight(*ops_, unit, m.activated(), m.gathered_dx());
+  output_.backward_bias(*ops_, unit, m.gathered_dx());
   norm2_.apply(*ops_, unit,
                {.x = m.middle(i),
                 .delta = {},
                 .sum = {},
                 .y = m.normed(),
                 .statistics = m.middle_statistics(i)});
-  hidden_.backward_weight(*ops_, unit, m.normed(), dhidden);
-  hidden_.backward_input(*ops_, unit, dhidden, m.branch());
-  norm2_.backward(
-      *ops_, unit,
-      {.x = m.middle(i), .statistics = m.middle_statistics(i), .dy = m.branch(), .dx = m.dx()});
+  hidden_.backward(*ops_, unit,
+                   {.x = m.normed(),
+                    .gathered = m.gathered_normed(),
+                    .dy = dhidden,
+                    .partial = m.partial(),
+                    .dx = m.branch()});
+  norm2_.backward(*ops_, unit, norm_gradient({1, m.middle(i), m.middle_statistics(i)}, norm2_));
 }
 
 // dx: the gradient of the block's middle becomes that of its input.
 void Decoder::Impl::backward_attention(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
-  projection_.backward_weight(*ops_, unit, m.attended(i), m.dx());
-  projection_.backward_bias(*ops_, unit, m.dx());
-  projection_.backward_input(*ops_, unit, m.dx(), m.dattended());
+  projection_.backward_input(*ops_, unit,
+                             {.dy = m.dx(), .gathered = m.gathered_dx(), .dx = m.dattended()});
+  projection_.backward_weight(*ops_, unit, m.attended(i), m.gathered_dx());
+  projection_.backward_bias(*ops_, unit, m.gathered_dx());
   ops_->attention_backward(attention(), m.qkv(i), m.attended(i), m.log_sums(i), m.dattended(),
                            m.dqkv());
   if (decoder.rotary) ops_->rotary(rotary(), Turn::backward, m.dqkv(), m.cosines(), m.sines());
@@ -85,10 +91,47 @@ void Decoder::Impl::backward_attention(std::int64_t i, const GradientLease& unit
   norm1_.apply(
       *ops_, unit,
       {.x = m.x(i), .delta = {}, .sum = {}, .y = m.normed(), .statistics = m.statistics(i)});
-  qkv_.backward_weight(*ops_, unit, m.normed(), m.dqkv());
-  qkv_.backward_input(*ops_, unit, m.dqkv(), m.branch());
-  norm1_.backward(*ops_, unit,
-                  {.x = m.x(i), .statistics = m.statistics(i), .dy = m.branch(), .dx = m.dx()});
+  qkv_.backward(*ops_, unit,
+                {.x = m.normed(),
+                 .gathered = m.gathered_normed(),
+                 .dy = m.dqkv(),
+                 .partial = m.partial(),
+                 .dx = m.branch()});
+  norm1_.backward(*ops_, unit, norm_gradient({0, m.x(i), m.statistics(i)}, norm1_));
+}
+
+// The gradients of norms from a share of the rows are parts of a sum, kept in fp32 until the unit
+// is done.
+NormLayer::Gradient Decoder::Impl::norm_gradient(const NormPlace& norm,
+                                                 const NormLayer& layer) const {
+  NormLayer::Gradient gradient{
+      .x = norm.x, .statistics = norm.statistics, .dy = memory_.branch(), .dx = memory_.dx()};
+  if (!tensor_.sequence_parallel()) return gradient;
+  const View sums = memory_.norm_gradients();
+  const std::int64_t at = norm.index * layer.parameters() * decoder.width;
+  gradient.dweight = sums.slice(at, decoder.width);
+  if (layer.bias != kAbsent) gradient.dbias = sums.slice(at + decoder.width, decoder.width);
+  return gradient;
+}
+
+// One sum over the group for a unit's norms, rounded once: the same bits on all ranks.
+void Decoder::Impl::finish_norms(const GradientLease& unit,
+                                 std::initializer_list<NormLayer> norms) {
+  if (!tensor_.sequence_parallel()) return;
+  Device& device = engine_.device();
+  const View sums = memory_.norm_gradients();
+  const std::int64_t parameters =
+      static_cast<std::int64_t>(norms.size()) * norms.begin()->parameters();
+  tensor_.wait(tensor_.sum(sums.slice(0, parameters * decoder.width), "norms"));
+  std::int64_t at = 0;
+  for (const NormLayer& norm : norms) {
+    for (const int slot : {norm.weight, norm.bias}) {
+      if (slot == kAbsent) continue;
+      device.kernels().convert(device.compute(), sums.slice(at, decoder.width),
+                               unit.gradient(slot));
+      at += decoder.width;
+    }
+  }
 }
 
 }  // namespace zero

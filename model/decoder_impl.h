@@ -3,21 +3,28 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
+#include "model/column_parallel_linear.h"
 #include "model/decoder.h"
 #include "model/decoder_memory.h"
-#include "model/head.h"
+#include "model/head_split.h"
 #include "model/layers.h"
 #include "model/ops.h"
+#include "model/row_parallel_linear.h"
+#include "model/tensor_parallel.h"
+#include "model/vocabulary_parallel_embedding.h"
+#include "model/vocabulary_parallel_head.h"
 
 namespace zero {
 
 /// Units, operations and memory of one decoder, and the order of its computations.
 class Decoder::Impl {
  public:
-  Impl(Engine& engine, const DecoderShape& decoder, BatchShape batch, OpListener* listener);
+  Impl(Engine& engine, const DecoderShape& whole, BatchShape batch, OpListener* listener,
+       const TensorOptions& tensor);
 
   std::vector<Use> order() const;
   void allocate();
@@ -26,12 +33,17 @@ class Decoder::Impl {
   void evaluate(View inputs, View targets, View loss_sum);
   void next_logits(View inputs, std::int64_t position, View logits);
 
-  const DecoderShape decoder;
-  const BatchShape shape;
+  std::int64_t vocabulary() const { return whole_.vocabulary; }
+  BatchShape batch_shape() const { return shape; }
 
  private:
+  static constexpr int kTokens = 0;  // in the embedding's unit
+
+  ParameterSpec block_parameter(BlockSlot slot) const;
   void register_units();
   void make_layers();
+  void make_ends();
+  ColumnParallelLinear::Options::Shared shared_keys();
   void prepare();
   bool tied() const { return decoder.head == DecoderShape::Head::tied; }
 
@@ -39,6 +51,7 @@ class Decoder::Impl {
   void forward(View inputs);
   void forward_block(std::int64_t i);
   NormLayer::Operands last_operands() const;
+  VocabularyParallelHead::Buffers head_buffers() const;
   /// Calls body(weight of the head) with the last norm's output in memory_.normed().
   template <typename Body>
   void with_head(const Body& body);
@@ -50,6 +63,13 @@ class Decoder::Impl {
   void backward_attention(std::int64_t i, const GradientLease& unit);
   void backward_embedding(View inputs);
   void clear_embedding(const GradientLease& unit);
+  /// A norm among its unit's, and what its forward left.
+  struct NormPlace {
+    int index = 0;
+    View x, statistics;
+  };
+  NormLayer::Gradient norm_gradient(const NormPlace& norm, const NormLayer& layer) const;
+  void finish_norms(const GradientLease& unit, std::initializer_list<NormLayer> norms);
 
   LinearShape linear(std::int64_t in, std::int64_t out) const {
     return {.rows = rows_,
@@ -60,6 +80,7 @@ class Decoder::Impl {
             .weight_gradient = dtype_};
   }
   MatrixShape matrix(std::int64_t columns) const { return {rows_, columns, dtype_}; }
+  MatrixShape own_rows() const { return {tensor_.own_rows(), decoder.width, dtype_}; }
   AttentionShape attention() const {
     return {shape.batch,        shape.sequence, decoder.heads,
             decoder.head_width, dtype_,         decoder.kv_heads};
@@ -68,26 +89,30 @@ class Decoder::Impl {
     return {shape.batch,        shape.sequence,      decoder.heads + decoder.kv_heads,
             decoder.head_width, decoder.qkv_width(), dtype_};
   }
-  EmbeddingShape embedding() const {
-    return {shape.batch, shape.sequence, decoder.width, decoder.vocabulary, dtype_};
-  }
   UnitId block(std::int64_t i) const { return blocks_[static_cast<std::size_t>(i)]; }
 
   /// Leases, of which a listener hears.
   ParameterLease enter(UnitId unit);
   GradientLease enter_backward(UnitId unit);
 
+  const BatchShape shape;
+  const DecoderShape whole_;  // over the tensor group
   Engine& engine_;
   const DType dtype_;
   const std::int64_t rows_;  // batch * sequence
+  TensorParallel tensor_;
+  const HeadSplit heads_;
+  const DecoderShape decoder;  // of this rank
   UnitId embedding_;
   std::vector<UnitId> blocks_;
   UnitId last_;  // the last norm, and the head that is not tied
   int positions_ = kAbsent;
   int head_weight_ = kAbsent;  // in last_
+  VocabularyParallelEmbedding embedding_layer_;
   NormLayer norm1_, norm2_, last_norm_;
-  LinearLayer qkv_, projection_, hidden_, output_;
-  LossHead head_;
+  ColumnParallelLinear qkv_, hidden_;
+  RowParallelLinear projection_, output_;
+  VocabularyParallelHead head_;
   OpListener* listener_;  // null: nobody listens
   std::unique_ptr<Ops> ops_;
   DecoderMemory memory_;

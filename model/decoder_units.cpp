@@ -6,52 +6,21 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "model/decoder_impl.h"
+#include "model/tensor_specs.h"
 
 namespace zero {
 namespace {
 
+ParameterSpec full_named(ParameterSpec spec) {
+  spec.full_name = spec.name;
+  return spec;
+}
+
 ParameterSpec named(const std::string& full_name, std::vector<std::int64_t> shape, Init init) {
-  return {.name = full_name, .shape = std::move(shape), .init = init, .full_name = full_name};
-}
-
-std::vector<std::int64_t> matrix_shape(const DecoderShape& decoder, std::int64_t in,
-                                       std::int64_t out) {
-  return decoder.layout == WeightLayout::in_out ? std::vector{in, out} : std::vector{out, in};
-}
-
-// Shape and initial values of the parameter a slot holds.
-ParameterSpec block_parameter(const DecoderShape& d, BlockSlot slot) {
-  const Init normal = init::normal(0.02F);
-  // What adds to the residual stream 2 L times starts smaller (Radford et al. 2019, section 2.3).
-  const Init residual = init::normal(0.02F / std::sqrt(2.0F * static_cast<float>(d.layers)));
-  const auto spec = [&](std::vector<std::int64_t> shape, Init init) {
-    return ParameterSpec{.name = d.name(slot), .shape = std::move(shape), .init = init};
-  };
-  switch (slot) {
-    case BlockSlot::norm1_weight:
-    case BlockSlot::norm2_weight:
-      return spec({d.width}, init::ones());
-    case BlockSlot::norm1_bias:
-    case BlockSlot::norm2_bias:
-    case BlockSlot::projection_bias:
-    case BlockSlot::output_bias:
-      return spec({d.width}, init::zeros());
-    case BlockSlot::qkv_weight:
-      return spec(matrix_shape(d, d.width, d.qkv_width()), normal);
-    case BlockSlot::qkv_bias:
-      return spec({d.qkv_width()}, init::zeros());
-    case BlockSlot::projection_weight:
-      return spec(matrix_shape(d, d.attended_width(), d.width), residual);
-    case BlockSlot::hidden_weight:
-      return spec(matrix_shape(d, d.width, d.hidden_width()), normal);
-    case BlockSlot::hidden_bias:
-      return spec({d.hidden_width()}, init::zeros());
-    case BlockSlot::output_weight:
-      return spec(matrix_shape(d, d.intermediate, d.width), residual);
-  }
-  return {};
+  return full_named({.name = full_name, .shape = std::move(shape), .init = init});
 }
 
 // The slots a family fills, in order.
@@ -65,17 +34,49 @@ std::vector<BlockSlot> filled_slots(const DecoderShape& decoder) {
 
 }  // namespace
 
+// Shape and initial values of the parameter a slot holds, as this rank has it.
+ParameterSpec Decoder::Impl::block_parameter(BlockSlot slot) const {
+  const Init normal = init::normal(0.02F);
+  // What adds to the residual stream 2 L times starts smaller (Radford et al. 2019, section 2.3).
+  const Init residual = init::normal(0.02F / std::sqrt(2.0F * static_cast<float>(decoder.layers)));
+  const std::string& name = decoder.name(slot);
+  switch (slot) {
+    case BlockSlot::norm1_weight:
+    case BlockSlot::norm2_weight:
+      return {.name = name, .shape = {decoder.width}, .init = init::ones()};
+    case BlockSlot::norm1_bias:
+    case BlockSlot::norm2_bias:
+      return {.name = name, .shape = {decoder.width}};
+    case BlockSlot::qkv_weight:
+      return qkv_.weight(name, normal);
+    case BlockSlot::qkv_bias:
+      return qkv_.bias(name);
+    case BlockSlot::projection_weight:
+      return projection_.weight(name, residual);
+    case BlockSlot::projection_bias:
+      return projection_.bias(name);
+    case BlockSlot::hidden_weight:
+      return hidden_.weight(name, normal);
+    case BlockSlot::hidden_bias:
+      return hidden_.bias(name);
+    case BlockSlot::output_weight:
+      return output_.weight(name, residual);
+    case BlockSlot::output_bias:
+      return output_.bias(name);
+  }
+  return {};
+}
+
 void Decoder::Impl::register_units() {
   const DecoderShape& d = decoder;
   std::vector<ParameterSpec> tables{
-      named(d.tokens_name, {d.vocabulary, d.width}, init::normal(0.02F))};
-  if (!d.positions_name.empty()) {
-    positions_ = static_cast<int>(tables.size());
+      full_named(embedding_layer_.tokens(d.tokens_name, init::normal(0.02F)))};
+  if (positions_ != kAbsent) {
     tables.push_back(named(d.positions_name, {d.context, d.width}, init::normal(0.02F)));
   }
   embedding_ = engine_.add_unit("embedding", tables);
   std::vector<ParameterSpec> of_block;
-  for (const BlockSlot slot : filled_slots(d)) of_block.push_back(block_parameter(d, slot));
+  for (const BlockSlot slot : filled_slots(d)) of_block.push_back(block_parameter(slot));
   for (std::int64_t i = 0; i < d.layers; ++i) {
     blocks_.push_back(engine_.add_unit(d.block_prefix + std::to_string(i), of_block));
   }
@@ -83,15 +84,8 @@ void Decoder::Impl::register_units() {
     return named(d.norm_unit + "." + name, {d.width}, init);
   };
   std::vector<ParameterSpec> of_last{of_norm(d.norm_weight, init::ones())};
-  last_norm_ = {matrix(d.width), 0, kAbsent, d.epsilon};
-  if (!d.norm_bias.empty()) {
-    last_norm_.bias = static_cast<int>(of_last.size());
-    of_last.push_back(of_norm(d.norm_bias, init::zeros()));
-  }
-  if (!tied()) {
-    head_weight_ = static_cast<int>(of_last.size());
-    of_last.push_back(named(d.head_name, {d.vocabulary, d.width}, init::normal(0.02F)));
-  }
+  if (!d.norm_bias.empty()) of_last.push_back(of_norm(d.norm_bias, init::zeros()));
+  if (!tied()) of_last.push_back(full_named(head_.weight(d.head_name, init::normal(0.02F))));
   last_ = engine_.add_unit(tied() ? d.norm_unit : "head", of_last);
 }
 
@@ -103,13 +97,55 @@ void Decoder::Impl::make_layers() {
   for (const BlockSlot slot : filled_slots(d)) at[static_cast<std::size_t>(slot)] = next++;
   const auto index = [&](BlockSlot slot) { return at[static_cast<std::size_t>(slot)]; };
   using enum BlockSlot;
-  norm1_ = {matrix(d.width), index(norm1_weight), index(norm1_bias), d.epsilon};
-  qkv_ = {linear(d.width, d.qkv_width()), index(qkv_weight), index(qkv_bias)};
-  projection_ = {linear(d.attended_width(), d.width), index(projection_weight),
-                 index(projection_bias)};
-  norm2_ = {matrix(d.width), index(norm2_weight), index(norm2_bias), d.epsilon};
-  hidden_ = {linear(d.width, d.hidden_width()), index(hidden_weight), index(hidden_bias)};
-  output_ = {linear(d.intermediate, d.width), index(output_weight), index(output_bias)};
+  norm1_ = {own_rows(), index(norm1_weight), index(norm1_bias), d.epsilon};
+  norm2_ = {own_rows(), index(norm2_weight), index(norm2_bias), d.epsilon};
+  const auto row = [&](BlockSlot weight, BlockSlot bias, std::int64_t in,
+                       const TensorSlice::Range& inputs) {
+    return RowParallelLinear(tensor_, {.whole = linear(in, d.width),
+                                       .at = {index(weight), index(bias)},
+                                       .name = d.name(weight),
+                                       .inputs = {inputs}});
+  };
+  const TensorSlice::Range middle = even_share("model.intermediate", whole_.intermediate, tensor_);
+  std::vector<TensorSlice::Range> hidden{middle};
+  if (d.activation == DecoderShape::Activation::swiglu) {
+    hidden.push_back({whole_.intermediate + middle.begin, middle.count, 0});
+  }
+  qkv_ = ColumnParallelLinear(tensor_,
+                              {.whole = linear(d.width, whole_.qkv_width()),
+                               .at = {index(qkv_weight), index(qkv_bias)},
+                               .name = d.name(qkv_weight),
+                               .outputs = heads_.qkv(whole_.heads, whole_.kv_heads, d.head_width),
+                               .shared = shared_keys()});
+  projection_ = row(projection_weight, projection_bias, whole_.attended_width(),
+                    heads_.attended(d.head_width));
+  hidden_ = ColumnParallelLinear(tensor_, {.whole = linear(d.width, whole_.hidden_width()),
+                                           .at = {index(hidden_weight), index(hidden_bias)},
+                                           .name = d.name(hidden_weight),
+                                           .outputs = std::move(hidden)});
+  output_ = row(output_weight, output_bias, whole_.intermediate, middle);
+  make_ends();
+}
+
+// Where there are fewer heads of keys and values than ranks, several hold the same: k and v lie
+// behind the queries of a rank. Every rank of the axis takes part in the split.
+ColumnParallelLinear::Options::Shared Decoder::Impl::shared_keys() {
+  if (whole_.kv_heads >= tensor_.ranks()) return {};
+  Communicator& holders = engine_.mesh().split(
+      Axis::tensor, {static_cast<int>(heads_.keys.begin), heads_.keys.copy, heads_.holders});
+  return {&holders, {decoder.attended_width(), 2 * decoder.kv_heads * decoder.head_width}};
+}
+
+void Decoder::Impl::make_ends() {
+  const DecoderShape& d = decoder;
+  if (!d.positions_name.empty()) positions_ = kTokens + 1;
+  embedding_layer_ = VocabularyParallelEmbedding(
+      tensor_, {shape.batch, shape.sequence, d.width, whole_.vocabulary, dtype_},
+      {kTokens, positions_});
+  last_norm_ = {own_rows(), 0, d.norm_bias.empty() ? kAbsent : 1, d.epsilon};
+  if (!tied()) head_weight_ = d.norm_bias.empty() ? 1 : 2;
+  head_ = VocabularyParallelHead(
+      tensor_, {.rows = rows_, .in = d.width, .out = whole_.vocabulary, .dtype = dtype_});
 }
 
 }  // namespace zero

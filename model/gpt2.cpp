@@ -29,7 +29,8 @@ DecoderShape decoder_of(const Gpt2Config& config) {
 
 }  // namespace
 
-Gpt2::Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape, OpListener* listener)
-    : Decoder(engine, decoder_of(config), shape, listener), config_(config) {}
+Gpt2::Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape, OpListener* listener,
+           const TensorOptions& tensor)
+    : Decoder(engine, decoder_of(config), shape, listener, tensor), config_(config) {}
 
 }  // namespace zero

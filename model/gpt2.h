@@ -32,7 +32,8 @@ class Gpt2 final : public Decoder {
  public:
   /// Registers the units; before engine.seal(). Throws zero::Error where `config` or `shape` is out
   /// of range.
-  Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape, OpListener* listener = nullptr);
+  Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape, OpListener* listener = nullptr,
+       const TensorOptions& tensor = {});
 
   const Gpt2Config& config() const { return config_; }
 

@@ -4,23 +4,6 @@
 
 namespace zero {
 
-void LinearLayer::forward(Ops& ops, const ParameterLease& unit, View x, View y) const {
-  ops.linear_forward(shape, x, unit.at(weight), bias == kAbsent ? View() : unit.at(bias), y);
-}
-
-void LinearLayer::backward_weight(Ops& ops, const GradientLease& unit, View x, View dy) const {
-  ops.linear_backward_weight(shape, x, dy, unit.gradient(weight), Write::overwrite);
-}
-
-void LinearLayer::backward_bias(Ops& ops, const GradientLease& unit, View dy) const {
-  if (bias == kAbsent) return;
-  ops.column_sums({shape.rows, shape.out, shape.dtype}, dy, unit.gradient(bias));
-}
-
-void LinearLayer::backward_input(Ops& ops, const GradientLease& unit, View dy, View dx) const {
-  ops.linear_backward_input(shape, dy, unit.parameter(weight), dx);
-}
-
 void NormLayer::forward(Ops& ops, const ParameterLease& unit, const Operands& o) const {
   normalise(ops, {unit.at(weight), bias == kAbsent ? View() : unit.at(bias)}, o);
 }
@@ -66,13 +49,14 @@ void NormLayer::apply(Ops& ops, const GradientLease& unit, const Operands& o) co
 }
 
 void NormLayer::backward(Ops& ops, const GradientLease& unit, const Gradient& o) const {
+  const View dweight = o.dweight.empty() ? unit.gradient(weight) : o.dweight;
   if (bias == kAbsent) {
     ops.rms_norm_backward(shape, {.x = o.x,
                                   .statistics = o.statistics,
                                   .weight = unit.parameter(weight),
                                   .dy = o.dy,
                                   .dx = o.dx,
-                                  .dweight = unit.gradient(weight)});
+                                  .dweight = dweight});
     return;
   }
   ops.layer_norm_backward(shape, {.x = o.x,
@@ -80,8 +64,8 @@ void NormLayer::backward(Ops& ops, const GradientLease& unit, const Gradient& o)
                                   .gamma = unit.parameter(weight),
                                   .dy = o.dy,
                                   .dx = o.dx,
-                                  .dgamma = unit.gradient(weight),
-                                  .dbeta = unit.gradient(bias)});
+                                  .dgamma = dweight,
+                                  .dbeta = o.dbias.empty() ? unit.gradient(bias) : o.dbias});
 }
 
 }  // namespace zero

@@ -10,19 +10,10 @@ namespace zero {
 /// The position of a parameter in its unit's list; kAbsent: the layer has none.
 inline constexpr int kAbsent = -1;
 
-/// y = x W + bias over a lease. A value type; the shape is this rank's.
-struct LinearLayer {
-  LinearShape shape;
+/// Where a linear layer's parameters are in their unit.
+struct LinearSlots {
   int weight = kAbsent;
   int bias = kAbsent;
-
-  void prepare(Ops& ops) const { ops.prepare(shape, Ops::LinearUse::training); }
-  void forward(Ops& ops, const ParameterLease& unit, View x, View y) const;
-  /// Writes the weight's gradient.
-  void backward_weight(Ops& ops, const GradientLease& unit, View x, View dy) const;
-  /// Writes the bias's gradient, where there is one.
-  void backward_bias(Ops& ops, const GradientLease& unit, View dy) const;
-  void backward_input(Ops& ops, const GradientLease& unit, View dy, View dx) const;
 };
 
 /// A layer norm, or, without a bias, an RMS norm, over a lease. A value type.
@@ -32,6 +23,7 @@ struct NormLayer {
   int bias = kAbsent;  ///< absent: an RMS norm
   float epsilon = 1e-5F;
 
+  int parameters() const { return bias == kAbsent ? 1 : 2; }
   /// fp32 figures that forward leaves for a row.
   std::int64_t statistics() const { return bias == kAbsent ? 1 : 2; }
 
@@ -43,9 +35,10 @@ struct NormLayer {
   void forward(Ops& ops, const GradientLease& unit, const Operands& operands) const;
   /// y again, from x and statistics alone.
   void apply(Ops& ops, const GradientLease& unit, const Operands& operands) const;
-  /// Adds to dx; writes the parameters' gradients.
+  /// Adds to dx; writes the parameters' gradients: into the lease's, or where they are given.
   struct Gradient {
     View x, statistics, dy, dx;
+    View dweight{}, dbias{};
   };
   void backward(Ops& ops, const GradientLease& unit, const Gradient& operands) const;
 

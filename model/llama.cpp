@@ -88,7 +88,8 @@ std::int64_t LlamaConfig::parameter_count() const {
   return tables + layers * (attention + 3 * intermediate * width + 2 * width) + width;
 }
 
-Llama::Llama(Engine& engine, const LlamaConfig& config, BatchShape shape, OpListener* listener)
-    : Decoder(engine, decoder_of(config), shape, listener), config_(config) {}
+Llama::Llama(Engine& engine, const LlamaConfig& config, BatchShape shape, OpListener* listener,
+             const TensorOptions& tensor)
+    : Decoder(engine, decoder_of(config), shape, listener, tensor), config_(config) {}
 
 }  // namespace zero

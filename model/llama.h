@@ -40,8 +40,8 @@ class Llama final : public Decoder {
  public:
   /// Registers the units; before engine.seal(). Throws zero::Error where `config` or `shape` is out
   /// of range.
-  Llama(Engine& engine, const LlamaConfig& config, BatchShape shape,
-        OpListener* listener = nullptr);
+  Llama(Engine& engine, const LlamaConfig& config, BatchShape shape, OpListener* listener = nullptr,
+        const TensorOptions& tensor = {});
 
   const LlamaConfig& config() const { return config_; }
 

@@ -21,11 +21,11 @@ void validate(const ModelConfig& config) {
 }
 
 std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape,
-                                  OpListener* listener) {
+                                  OpListener* listener, const TensorOptions& tensor) {
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) {
-    return std::make_unique<Gpt2>(engine, *gpt2, shape, listener);
+    return std::make_unique<Gpt2>(engine, *gpt2, shape, listener, tensor);
   }
-  return std::make_unique<Llama>(engine, std::get<LlamaConfig>(config), shape, listener);
+  return std::make_unique<Llama>(engine, std::get<LlamaConfig>(config), shape, listener, tensor);
 }
 
 }  // namespace zero

@@ -24,8 +24,9 @@ std::int64_t context_of(const ModelConfig& config);
 void validate(const ModelConfig& config);
 
 /// Registers the units of a model with `engine`, which must outlive it; before engine.seal().
-/// `listener`, which must outlive it too, hears of its operations and units.
+/// `listener`, which must outlive it too, hears of its operations and units. `tensor`: how the
+/// ranks of the tensor axis of engine.mesh() work together.
 std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape,
-                                  OpListener* listener = nullptr);
+                                  OpListener* listener = nullptr, const TensorOptions& tensor = {});
 
 }  // namespace zero

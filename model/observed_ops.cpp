@@ -177,6 +177,20 @@ class ObservedOps final : public Ops {
              .bytes = bytes_of({logits, targets, losses}) + as_double(logits)},
             [&] { inner_->cross_entropy_backward(s, logits, targets, scale, losses); });
   }
+  void do_softmax_part(const LogitsShape& s, View logits, View targets, View parts) override {
+    observe({.name = "softmax_part", .bytes = bytes_of({logits, targets, parts})},
+            [&] { inner_->softmax_part(s, logits, targets, parts); });
+  }
+  void do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) override {
+    observe({.name = "fold_softmax", .bytes = bytes_of({parts, losses})},
+            [&] { inner_->fold_softmax(rows, ranks, parts, losses); });
+  }
+  void do_cross_entropy_gradient(const LogitsShape& s, View logits, View targets, View softmax,
+                                 float scale) override {
+    observe({.name = "cross_entropy_gradient",
+             .bytes = bytes_of({logits, targets, softmax}) + as_double(logits)},
+            [&] { inner_->cross_entropy_gradient(s, logits, targets, softmax, scale); });
+  }
   void do_sum(View losses, View total) override {
     observe({.name = "sum of losses", .bytes = bytes_of({losses, total})},
             [&] { inner_->sum(losses, total); });

@@ -79,6 +79,12 @@ void check_losses(std::string_view operation, const MatrixShape& shape, View log
                     {"losses", losses, shape.rows, DType::fp64}});
 }
 
+void check_logits(std::string_view operation, const LogitsShape& s, View logits, View targets) {
+  check_dtype(operation, s.dtype);
+  check(operation, {{"logits", logits, checked_mul(s.rows, s.columns), s.dtype},
+                    {"targets", targets, s.rows, DType::i32}});
+}
+
 }  // namespace
 
 void Ops::linear_forward(const LinearShape& s, View x, View weight, View bias, View y) {
@@ -276,6 +282,25 @@ void Ops::cross_entropy_backward(const MatrixShape& shape, View logits, View tar
                                  View losses) {
   check_losses("cross_entropy_backward", shape, logits, targets, losses);
   do_cross_entropy_backward(shape, logits, targets, scale, losses);
+}
+
+void Ops::softmax_part(const LogitsShape& s, View logits, View targets, View parts) {
+  check_logits("softmax_part", s, logits, targets);
+  check("softmax_part", {{"parts", parts, s.rows * kSoftmaxPart, DType::fp32}});
+  do_softmax_part(s, logits, targets, parts);
+}
+
+void Ops::fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) {
+  check("fold_softmax", {{"parts", parts, ranks * rows * kSoftmaxPart, DType::fp32},
+                         {"losses", losses, rows, DType::fp64}});
+  do_fold_softmax(rows, ranks, parts, losses);
+}
+
+void Ops::cross_entropy_gradient(const LogitsShape& s, View logits, View targets, View softmax,
+                                 float scale) {
+  check_logits("cross_entropy_gradient", s, logits, targets);
+  check("cross_entropy_gradient", {{"softmax", softmax, s.rows * kSoftmaxPart, DType::fp32}});
+  do_cross_entropy_gradient(s, logits, targets, softmax, scale);
 }
 
 void Ops::sum(View losses, View total) {

@@ -70,9 +70,22 @@ struct EmbeddingShape {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
   std::int64_t width = 0;
-  std::int64_t vocabulary = 0;
+  std::int64_t vocabulary = 0;  ///< rows of the table of tokens
+  DType dtype = DType::fp32;
+  std::int64_t first = 0;  ///< the token of its first row; tokens outside the table are zeros
+};
+
+/// A chunk of rows of logits, of which this rank holds `columns` of the vocabulary.
+struct LogitsShape {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t first = 0;  ///< the token of the first column
   DType dtype = DType::fp32;
 };
+
+/// fp32 figures of a row that softmax_part leaves: the largest logit, the sum of exp(logit -
+/// largest), the target's logit (0 where another rank has it).
+inline constexpr std::int64_t kSoftmaxPart = 3;
 
 /// Operands of a layer norm's forward; (rows, columns) each but for gamma and beta (columns).
 struct LayerNormForward {
@@ -201,8 +214,8 @@ class Ops {
   void attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums, View dout,
                           View dqkv);
 
-  /// x (batch * sequence, width) = token embedding + position embedding. tokens: i32, each in [0,
-  /// vocabulary): the caller has checked. An empty position weight is none.
+  /// x (batch * sequence, width) = token embedding + position embedding. tokens: i32. An empty
+  /// position weight is none.
   void embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
                          View position_weight, View x);
   /// Adds dx's rows to the gradients of both tables, fp32, in row order; an empty one is none.
@@ -215,6 +228,15 @@ class Ops {
   /// The same, and logits become scale * d(loss)/d(logits).
   void cross_entropy_backward(const MatrixShape& shape, View logits, View targets, float scale,
                               View losses);
+  /// parts (rows, kSoftmaxPart) of the columns there are. targets: i32, of the whole vocabulary.
+  void softmax_part(const LogitsShape& shape, View logits, View targets, View parts);
+  /// From the parts of all `ranks` (ranks, rows, kSoftmaxPart), in the order of ranks: largest and
+  /// sum of the whole row take the place of the first rank's, and losses (rows, fp64) are the
+  /// cross-entropies in nats.
+  void fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses);
+  /// logits become scale * d(loss)/d(logits); softmax (rows, kSoftmaxPart) as fold_softmax left it.
+  void cross_entropy_gradient(const LogitsShape& shape, View logits, View targets, View softmax,
+                              float scale);
   /// total (one fp64) = the sum of losses, in order.
   void sum(View losses, View total);
 
@@ -254,6 +276,10 @@ class Ops {
                                         View losses) = 0;
   virtual void do_cross_entropy_backward(const MatrixShape& shape, View logits, View targets,
                                          float scale, View losses) = 0;
+  virtual void do_softmax_part(const LogitsShape& shape, View logits, View targets, View parts) = 0;
+  virtual void do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) = 0;
+  virtual void do_cross_entropy_gradient(const LogitsShape& shape, View logits, View targets,
+                                         View softmax, float scale) = 0;
   virtual void do_sum(View losses, View total) = 0;
 };
 

@@ -232,7 +232,8 @@ void CpuOps::do_attention_backward(const AttentionShape& shape, View qkv, View o
 
 void CpuOps::do_embedding_forward(const EmbeddingShape& s, View tokens, View token_weight,
                                   View position_weight, View x) {
-  const EmbeddingRows operands{s.sequence, s.width, tokens, token_weight, position_weight, x};
+  const EmbeddingRows operands{s.sequence,      s.width, tokens,  token_weight,
+                               position_weight, x,       s.first, s.vocabulary};
   device_.compute().submit("embedding_forward", [this, s, operands] {
     parallel_for(threads_, s.batch * s.sequence, kRowGrain,
                  [&](std::int64_t begin, std::int64_t end) {
@@ -243,7 +244,8 @@ void CpuOps::do_embedding_forward(const EmbeddingShape& s, View tokens, View tok
 
 void CpuOps::do_embedding_backward(const EmbeddingShape& s, View tokens, View dx,
                                    View token_gradient, View position_gradient) {
-  const EmbeddingRows operands{s.sequence, s.width, tokens, token_gradient, position_gradient, dx};
+  const EmbeddingRows operands{s.sequence,        s.width, tokens,  token_gradient,
+                               position_gradient, dx,      s.first, s.vocabulary};
   // By columns: every element has one owner, who adds in row order.
   device_.compute().submit("embedding_backward", [this, s, operands] {
     parallel_for(threads_, s.width, kColumnGrain, [&](std::int64_t begin, std::int64_t end) {

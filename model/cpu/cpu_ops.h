@@ -57,6 +57,10 @@ class CpuOps final : public Ops {
                                 View losses) override;
   void do_cross_entropy_backward(const MatrixShape& shape, View logits, View targets, float scale,
                                  View losses) override;
+  void do_softmax_part(const LogitsShape& shape, View logits, View targets, View parts) override;
+  void do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) override;
+  void do_cross_entropy_gradient(const LogitsShape& shape, View logits, View targets, View softmax,
+                                 float scale) override;
   void do_sum(View losses, View total) override;
 
   void submit_product(std::string_view what, const ProductShape& shape,

@@ -12,6 +12,7 @@
 #include "model/cpu/row_kernels.h"
 #include "model/cpu/typed.h"
 #include "model/cpu/vector_math-inl.h"
+#include "model/ops.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
@@ -48,6 +49,7 @@ double loss_of(const CrossEntropyRows& o, std::int64_t row, const T* logits, Sof
          static_cast<double>(target);
 }
 
+/// A `target` outside the columns is another's.
 template <typename T>
 void gradient_row(T* logits, std::size_t columns, std::size_t target, Softmax softmax,
                   float scale) {
@@ -56,11 +58,12 @@ void gradient_row(T* logits, std::size_t columns, std::size_t target, Softmax so
   const auto shift = hn::Set(d, softmax.largest * kLog2E);
   const auto factor = hn::Set(d, scale / softmax.sum);
   // The target's own entry is taken before it is rounded: probability - 1.
-  const float kept = to_float(logits[target]);
+  const float kept = target < columns ? to_float(logits[target]) : 0.0F;
   for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
     const auto power = exp2(d, hn::MulSub(load(d, logits + i, lanes), log2e, shift));
     store(d, hn::Mul(power, factor), logits + i, lanes);
   });
+  if (target >= columns) return;
   const auto power = exp2(d, hn::MulSub(hn::Set(d, kept), log2e, shift));
   const float own = hn::GetLane(hn::Mul(power, factor)) - scale;
   store(d, hn::Set(d, own), logits + target, SomeLanes{1});
@@ -91,6 +94,39 @@ void losses_and_gradients(const CrossEntropyRows& o, Rows rows) {
   });
 }
 
+/// Where the row's target is among the columns; beyond them where it is not.
+std::size_t column_of_target(const SoftmaxRows& o, std::int64_t row) {
+  const std::int64_t column = *row_of<std::int32_t>(o.targets, row, 1) - o.first;
+  return static_cast<std::size_t>(column < 0 ? o.columns : column);
+}
+
+void softmax_parts(const SoftmaxRows& o, Rows rows) {
+  with_type(o.logits.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto columns = static_cast<std::size_t>(o.columns);
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      const T* logits = row_of<T>(o.logits, row, o.columns);
+      const Softmax softmax = softmax_of(logits, columns);
+      const std::size_t target = column_of_target(o, row);
+      float* part = row_of<float>(o.parts, row, kSoftmaxPart);
+      part[0] = softmax.largest;
+      part[1] = softmax.sum;
+      part[2] = target < columns ? to_float(logits[target]) : 0.0F;
+    }
+  });
+}
+
+void softmax_gradients(const SoftmaxRows& o, Rows rows) {
+  with_type(o.logits.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+      const float* softmax = row_of<float>(o.parts, row, kSoftmaxPart);
+      gradient_row(row_of<T>(o.logits, row, o.columns), static_cast<std::size_t>(o.columns),
+                   column_of_target(o, row), {softmax[0], softmax[1]}, o.scale);
+    }
+  });
+}
+
 }  // namespace zero::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -98,6 +134,8 @@ HWY_AFTER_NAMESPACE();
 namespace zero::cpu {
 HWY_EXPORT(losses_only);
 HWY_EXPORT(losses_and_gradients);
+HWY_EXPORT(softmax_parts);
+HWY_EXPORT(softmax_gradients);
 
 void cross_entropy_rows(const CrossEntropyRows& operands, Rows rows) {
   HWY_DYNAMIC_DISPATCH(losses_only)(operands, rows);
@@ -105,6 +143,14 @@ void cross_entropy_rows(const CrossEntropyRows& operands, Rows rows) {
 
 void cross_entropy_gradient_rows(const CrossEntropyRows& operands, Rows rows) {
   HWY_DYNAMIC_DISPATCH(losses_and_gradients)(operands, rows);
+}
+
+void softmax_part_rows(const SoftmaxRows& operands, Rows rows) {
+  HWY_DYNAMIC_DISPATCH(softmax_parts)(operands, rows);
+}
+
+void softmax_gradient_rows(const SoftmaxRows& operands, Rows rows) {
+  HWY_DYNAMIC_DISPATCH(softmax_gradients)(operands, rows);
 }
 
 }  // namespace zero::cpu

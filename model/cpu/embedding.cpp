@@ -6,6 +6,7 @@
 // After foreach_target, as Highway wants it.
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "model/cpu/row_kernels.h"
@@ -23,17 +24,29 @@ void add_rows(const A* a, const B* b, C* sum, std::size_t count) {
   });
 }
 
+/// The token's row of the table; null where it lies outside.
+template <typename T>
+T* token_row(const EmbeddingRows& o, std::int64_t row) {
+  const std::int64_t token = *row_of<std::int32_t>(o.tokens, row, 1) - o.first;
+  return token < 0 || token >= o.vocabulary ? nullptr : row_of<T>(o.token_weight, token, o.width);
+}
+
 void embed(const EmbeddingRows& o, Rows rows) {
   const auto count = static_cast<std::size_t>(o.width);
   with_type(o.x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      const T* token = row_of<T>(o.token_weight, *row_of<std::int32_t>(o.tokens, row, 1), o.width);
+      const T* token = token_row<T>(o, row);
+      const T* position = o.position_weight.empty()
+                              ? nullptr
+                              : row_of<T>(o.position_weight, row % o.sequence, o.width);
       T* x = row_of<T>(o.x, row, o.width);
-      if (o.position_weight.empty()) {
-        std::memcpy(x, token, count * sizeof(T));
+      if (token != nullptr && position != nullptr) {
+        add_rows(token, position, x, count);
+      } else if (const T* only = token != nullptr ? token : position; only != nullptr) {
+        std::memcpy(x, only, count * sizeof(T));
       } else {
-        add_rows(token, row_of<T>(o.position_weight, row % o.sequence, o.width), x, count);
+        std::fill_n(x, count, T{});
       }
     }
   });
@@ -45,9 +58,10 @@ void embed_backward(const EmbeddingRows& o, std::int64_t rows, Rows columns) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = 0; row < rows; ++row) {
       const T* dx = row_of<T>(o.x, row, o.width) + columns.begin;
-      const std::int32_t token = *row_of<std::int32_t>(o.tokens, row, 1);
-      float* of_token = row_of<float>(o.token_weight, token, o.width) + columns.begin;
-      add_rows(dx, of_token, of_token, count);
+      if (float* table = token_row<float>(o, row); table != nullptr) {
+        float* of_token = table + columns.begin;
+        add_rows(dx, of_token, of_token, count);
+      }
       if (o.position_weight.empty()) continue;
       float* of_position =
           row_of<float>(o.position_weight, row % o.sequence, o.width) + columns.begin;

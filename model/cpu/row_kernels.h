@@ -57,10 +57,24 @@ void cross_entropy_rows(const CrossEntropyRows& operands, Rows rows);
 /// As cross_entropy_rows; logits become scale * (softmax - one hot).
 void cross_entropy_gradient_rows(const CrossEntropyRows& operands, Rows rows);
 
+/// Logits of columns [first, first + columns) of a vocabulary.
+struct SoftmaxRows {
+  std::int64_t columns = 0;
+  std::int64_t first = 0;
+  View logits, targets;
+  View parts;  ///< kSoftmaxPart a row: written, or as they are of the whole vocabulary
+  float scale = 0;
+};
+void softmax_part_rows(const SoftmaxRows& operands, Rows rows);
+/// Logits become scale * (softmax - one hot).
+void softmax_gradient_rows(const SoftmaxRows& operands, Rows rows);
+
 struct EmbeddingRows {
   std::int64_t sequence = 0;
   std::int64_t width = 0;
   View tokens, token_weight, position_weight, x;
+  std::int64_t first = 0;       ///< the token of the table's first row
+  std::int64_t vocabulary = 0;  ///< its rows; a token outside them counts as zeros
 };
 void embedding_rows(const EmbeddingRows& operands, Rows rows);
 /// Adds x (here: dx) into the fp32 tables (here: gradients), all rows in order, of columns

@@ -70,11 +70,13 @@ inline LlamaConfig tiny_qwen2() {
 /// An engine with one model, sealed and allocated.
 class Training {
  public:
-  Training(Communicator& communicator, Device& device, const EngineOptions& options,
-           const ModelConfig& config, BatchShape shape, int accumulation_steps = 1)
+  /// `ranks`: a Communicator or a Mesh.
+  template <typename Ranks>
+  Training(Ranks& ranks, Device& device, const EngineOptions& options, const ModelConfig& config,
+           BatchShape shape, int accumulation_steps = 1, const TensorOptions& tensor = {})
       : device_(device),
-        engine(communicator, device, options),
-        model_(make_model(engine, config, shape)),
+        engine(ranks, device, options),
+        model_(make_model(engine, config, shape, nullptr, tensor)),
         model(*model_) {
     engine.seal({.order = model.order(), .accumulation_steps = accumulation_steps});
     model.allocate();

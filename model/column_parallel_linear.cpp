@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/column_parallel_linear.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "model/tensor_specs.h"
+
+namespace zero {
+
+ColumnParallelLinear::ColumnParallelLinear(TensorParallel& tensor, Options options)
+    : tensor_(&tensor),
+      shape_(options.whole),
+      outputs_(options.whole.out),
+      at_(options.at),
+      name_(std::move(options.name)),
+      ranges_(std::move(options.outputs)),
+      shared_(options.shared) {
+  if (ranges_.empty()) ranges_ = {even_share(name_ + " outputs", outputs_, tensor)};
+  shape_.out = total_of(ranges_);
+  ZERO_CHECK(shared_.holders == nullptr || shape_.layout == WeightLayout::out_in,
+             "[rank {}] {}: outputs that several tensor ranks hold (fewer heads of keys and values "
+             "than ranks) need a weight of layout (out, in), not (in, out)",
+             tensor.rank(), name_);
+}
+
+ParameterSpec ColumnParallelLinear::weight(std::string name, Init init) const {
+  const bool in_first = shape_.layout == WeightLayout::in_out;
+  return sliced_spec(
+      {.name = std::move(name),
+       .shape = in_first ? std::vector{shape_.in, outputs_} : std::vector{outputs_, shape_.in},
+       .init = init},
+      {in_first ? 1 : 0, ranges_}, tensor_->ranks());
+}
+
+ParameterSpec ColumnParallelLinear::bias(std::string name) const {
+  return sliced_spec({.name = std::move(name), .shape = {outputs_}}, {0, ranges_},
+                     tensor_->ranks());
+}
+
+LinearShape ColumnParallelLinear::rows(std::int64_t count) const {
+  LinearShape part = shape_;
+  part.rows = count;
+  return part;
+}
+
+void ColumnParallelLinear::prepare(Ops& ops) const {
+  ops.prepare(shape_, Ops::LinearUse::training);
+  for (const std::int64_t count : tensor_->cut().chunk_rows()) {
+    ops.prepare(rows(count), Ops::LinearUse::training);
+  }
+  tensor_->prepare(shape_.in, shape_.dtype);
+  if (shared_.holders != nullptr) {
+    tensor_->prepare(*shared_.holders, shared_.outputs.count * shape_.in, shape_.weight_gradient);
+  }
+}
+
+Event ColumnParallelLinear::sum_shared(View gradient, std::int64_t width) const {
+  if (shared_.holders == nullptr) return {};
+  return tensor_->sum_over(*shared_.holders,
+                           TensorParallel::rows_of(gradient, shared_.outputs, width), name_);
+}
+
+void ColumnParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o) const {
+  const View bias = has_bias() ? unit.at(at_.bias) : View();
+  if (!tensor_->sequence_parallel()) {
+    ops.linear_forward(shape_, o.gathered, unit.at(at_.weight), bias, o.y);
+    return;
+  }
+  const TensorParallel::Rows x{o.gathered, o.x, shape_.in};
+  std::vector<Event> gathered;
+  for (int k = 0; k < tensor_->chunks(); ++k) gathered.push_back(tensor_->gather(k, x, name_));
+  for (int k = 0; k < tensor_->chunks(); ++k) {
+    const Slices::Range chunk = tensor_->cut().chunk(k);
+    tensor_->wait(gathered[static_cast<std::size_t>(k)]);
+    ops.linear_forward(rows(chunk.count), TensorParallel::rows_of(o.gathered, chunk, shape_.in),
+                       unit.at(at_.weight), bias, TensorParallel::rows_of(o.y, chunk, shape_.out));
+  }
+}
+
+void ColumnParallelLinear::backward(Ops& ops, const GradientLease& unit, const Backward& o) const {
+  const TensorParallel::Rows x{o.gathered, o.x, shape_.in};
+  const TensorParallel::Rows dx{o.partial, o.dx, shape_.in};
+  Event gathered;
+  for (int k = 0; k < tensor_->chunks(); ++k) gathered = tensor_->gather(k, x, name_);
+  Event summed;
+  for (int k = 0; k < tensor_->chunks(); ++k) {
+    const Slices::Range chunk = tensor_->cut().chunk(k);
+    ops.linear_backward_input(rows(chunk.count), TensorParallel::rows_of(o.dy, chunk, shape_.out),
+                              unit.parameter(at_.weight),
+                              TensorParallel::rows_of(o.partial, chunk, shape_.in));
+    summed = tensor_->sum(k, dx, name_);
+  }
+  tensor_->wait(gathered);
+  ops.linear_backward_weight(shape_, o.gathered, o.dy, unit.gradient(at_.weight), Write::overwrite);
+  tensor_->wait(sum_shared(unit.gradient(at_.weight), shape_.in));
+  tensor_->wait(summed);
+}
+
+void ColumnParallelLinear::backward_bias(Ops& ops, const GradientLease& unit, View dy) const {
+  if (!has_bias()) return;
+  ops.column_sums({shape_.rows, shape_.out, shape_.dtype}, dy, unit.gradient(at_.bias));
+  tensor_->wait(sum_shared(unit.gradient(at_.bias), 1));
+}
+
+}  // namespace zero

@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/row_parallel_linear.h"
+
+#include <utility>
+
+#include "model/tensor_specs.h"
+
+namespace zero {
+
+RowParallelLinear::RowParallelLinear(TensorParallel& tensor, Options options)
+    : tensor_(&tensor),
+      shape_(options.whole),
+      inputs_(options.whole.in),
+      at_(options.at),
+      name_(std::move(options.name)),
+      ranges_(std::move(options.inputs)) {
+  if (ranges_.empty()) ranges_ = {even_share(name_ + " inputs", inputs_, tensor)};
+  shape_.in = total_of(ranges_);
+}
+
+ParameterSpec RowParallelLinear::weight(std::string name, Init init) const {
+  const bool in_first = shape_.layout == WeightLayout::in_out;
+  return sliced_spec(
+      {.name = std::move(name),
+       .shape = in_first ? std::vector{inputs_, shape_.out} : std::vector{shape_.out, inputs_},
+       .init = init},
+      {in_first ? 0 : 1, ranges_}, tensor_->ranks());
+}
+
+ParameterSpec RowParallelLinear::bias(std::string name) const {
+  return {.name = std::move(name), .shape = {shape_.out}};
+}
+
+LinearShape RowParallelLinear::rows(std::int64_t count) const {
+  LinearShape part = shape_;
+  part.rows = count;
+  return part;
+}
+
+void RowParallelLinear::prepare(Ops& ops) const {
+  ops.prepare(shape_, Ops::LinearUse::training);
+  for (const std::int64_t count : tensor_->cut().chunk_rows()) {
+    ops.prepare(rows(count), Ops::LinearUse::training);
+  }
+  tensor_->prepare(shape_.out, shape_.dtype);
+}
+
+void RowParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o) const {
+  const bool biased = at_.bias != kAbsent && tensor_->rank() == 0;
+  const View bias = biased ? unit.at(at_.bias) : View();
+  const TensorParallel::Rows y{o.partial, o.y, shape_.out};
+  Event summed;
+  for (int k = 0; k < tensor_->chunks(); ++k) {
+    const Slices::Range chunk = tensor_->cut().chunk(k);
+    ops.linear_forward(rows(chunk.count), TensorParallel::rows_of(o.x, chunk, shape_.in),
+                       unit.at(at_.weight), bias,
+                       TensorParallel::rows_of(o.partial, chunk, shape_.out));
+    summed = tensor_->sum(k, y, name_);
+  }
+  tensor_->wait(summed);
+}
+
+void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit,
+                                       const BackwardInput& o) const {
+  if (!tensor_->sequence_parallel()) {
+    ops.linear_backward_input(shape_, o.gathered, unit.parameter(at_.weight), o.dx);
+    return;
+  }
+  const TensorParallel::Rows dy{o.gathered, o.dy, shape_.out};
+  std::vector<Event> gathered;
+  for (int k = 0; k < tensor_->chunks(); ++k) gathered.push_back(tensor_->gather(k, dy, name_));
+  for (int k = 0; k < tensor_->chunks(); ++k) {
+    const Slices::Range chunk = tensor_->cut().chunk(k);
+    tensor_->wait(gathered[static_cast<std::size_t>(k)]);
+    ops.linear_backward_input(
+        rows(chunk.count), TensorParallel::rows_of(o.gathered, chunk, shape_.out),
+        unit.parameter(at_.weight), TensorParallel::rows_of(o.dx, chunk, shape_.in));
+  }
+}
+
+void RowParallelLinear::backward_weight(Ops& ops, const GradientLease& unit, View x,
+                                        View dy) const {
+  ops.linear_backward_weight(shape_, x, dy, unit.gradient(at_.weight), Write::overwrite);
+}
+
+void RowParallelLinear::backward_bias(Ops& ops, const GradientLease& unit, View dy) const {
+  if (at_.bias == kAbsent) return;
+  ops.column_sums({shape_.rows, shape_.out, shape_.dtype}, dy, unit.gradient(at_.bias));
+}
+
+}  // namespace zero

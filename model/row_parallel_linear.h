@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/lease.h"
+#include "model/layers.h"
+#include "model/tensor_parallel.h"
+#include "partition/parameter_spec.h"
+
+namespace zero {
+
+/// y = x W + bias, its inputs cut over a tensor group (Shoeybi et al. 2019): a rank has its columns
+/// of x and computes a part of y, which is summed. The first rank's part has the bias, which every
+/// rank holds. A value type over leases.
+class RowParallelLinear {
+ public:
+  struct Options {
+    LinearShape whole;  ///< of the layer over all ranks
+    LinearSlots at;
+    std::string name;  ///< of its communication, in errors, records and traces
+    /// Which inputs are this rank's; empty: an even share, the longer ones first.
+    std::vector<TensorSlice::Range> inputs{};
+  };
+
+  RowParallelLinear() = default;
+  /// `tensor` must outlive the layer. Throws zero::Error where there are fewer inputs than ranks.
+  RowParallelLinear(TensorParallel& tensor, Options options);
+
+  /// This rank's part of the weight, and the bias, which is the same on all ranks.
+  ParameterSpec weight(std::string name, Init init) const;
+  ParameterSpec bias(std::string name) const;
+  /// What this rank computes.
+  const LinearShape& shape() const { return shape_; }
+
+  void prepare(Ops& ops) const;
+
+  /// y has this rank's own rows; `partial`, this rank's part of all of them, may be y itself
+  /// without sequence parallelism.
+  struct Forward {
+    View x;
+    View partial, y;
+  };
+  /// A chunk is summed while the next is computed.
+  void forward(Ops& ops, const ParameterLease& unit, const Forward& operands) const;
+
+  /// Under sequence parallelism dy has this rank's own rows, and all of them are gathered; else
+  /// `gathered` is dy itself.
+  struct BackwardInput {
+    View dy, gathered;
+    View dx;
+  };
+  void backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& operands) const;
+  /// Writes the weight's gradient; dy has all rows, as backward_input left them in `gathered`.
+  void backward_weight(Ops& ops, const GradientLease& unit, View x, View dy) const;
+  /// Writes the bias's gradient, where there is one: the same bits on all ranks.
+  void backward_bias(Ops& ops, const GradientLease& unit, View dy) const;
+
+ private:
+  LinearShape rows(std::int64_t count) const;
+
+  TensorParallel* tensor_ = nullptr;
+  LinearShape shape_;
+  std::int64_t inputs_ = 0;  // of all ranks
+  LinearSlots at_;
+  std::string name_;
+  std::vector<TensorSlice::Range> ranges_;
+};
+
+}  // namespace zero

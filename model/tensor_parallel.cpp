@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/tensor_parallel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "partition/tensor_slice.h"
+
+namespace zero {
+namespace {
+
+// A group of one has nobody to cut rows for.
+TensorOptions effective(const TensorOptions& options, int ranks) {
+  TensorOptions of_group = options;
+  if (ranks == 1) {
+    of_group.sequence_parallel = false;
+    of_group.chunks = 1;
+  }
+  return of_group;
+}
+
+Slices even_slices(View values, int ranks) {
+  Slices slices{values, {}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    const TensorSlice::Range range = even_range(values.count(), rank, ranks);
+    slices.ranges.push_back({range.begin, range.count});
+  }
+  return slices;
+}
+
+}  // namespace
+
+TensorParallel::TensorParallel(Communicator& group, Device& device, std::int64_t rows,
+                               const TensorOptions& options)
+    : group_(group),
+      device_(device),
+      options_(effective(options, group.size())),
+      cut_(rows, group.size(), options_.chunks) {
+  ZERO_CHECK(options.chunks >= 1, "tensor parallelism in {} chunks, expected at least 1",
+             options.chunks);
+  ZERO_CHECK(!sequence_parallel() || rows >= ranks(),
+             "sequence parallelism cuts the {} row(s) of a micro-batch (batch x sequence) over {} "
+             "tensor ranks; give at least one a rank, or turn it off",
+             rows, ranks());
+}
+
+std::int64_t TensorParallel::own_rows() const {
+  return sequence_parallel() ? cut_.own_rows(rank()) : rows();
+}
+
+void TensorParallel::prepare(std::int64_t width, DType dtype) {
+  if (ranks() == 1) return;
+  const View shape(nullptr, checked_mul(rows(), width), dtype, &device_);
+  for (int chunk = 0; chunk < chunks(); ++chunk) reserve(group_, shares(chunk, shape, width));
+}
+
+void TensorParallel::prepare(Communicator& holders, std::int64_t count, DType dtype) {
+  reserve(holders, even_slices(View(nullptr, count, dtype, &device_), holders.size()));
+}
+
+void TensorParallel::reserve(Communicator& group, const Slices& slices) {
+  workspace_bytes_ = std::max(
+      workspace_bytes_, group.reduce_scatter_workspace(slices) * size_of(slices.buffer.dtype()));
+}
+
+void TensorParallel::allocate() {
+  if (ranks() == 1) return;
+  workspace_ = Buffer();
+  workspace_ = group_.allocate(device_, workspace_bytes_, DType::u8, MemoryClass::communication,
+                               "tensor workspace");
+}
+
+Slices TensorParallel::shares(int chunk, View all, std::int64_t width) const {
+  Slices slices{all, {}};
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const Slices::Range share = cut_.share(chunk, rank);
+    slices.ranges.push_back({share.begin * width, share.count * width});
+  }
+  return slices;
+}
+
+void TensorParallel::check(std::string_view call, const Rows& rows, std::string_view label) const {
+  ZERO_CHECK(rows.all.count() == cut_.rows() * rows.width &&
+                 rows.own.count() == own_rows() * rows.width &&
+                 rows.own.dtype() == rows.all.dtype(),
+             "[rank {}] {}({}): all rows hold {} x {} and this rank's own {} x {}, expected {} and "
+             "{} rows of {}",
+             rank(), call, label, rows.all.count(), name_of(rows.all.dtype()), rows.own.count(),
+             name_of(rows.own.dtype()), cut_.rows(), own_rows(), rows.width);
+  ZERO_CHECK(sequence_parallel() || rows.own.data() == rows.all.data(),
+             "[rank {}] {}({}): without sequence parallelism a rank's own rows are all of them; "
+             "give the same view twice",
+             rank(), call, label);
+}
+
+Stream& TensorParallel::begin() {
+  Stream& communication = device_.communication();
+  communication.wait(device_.compute().record());
+  return communication;
+}
+
+Event TensorParallel::end() {
+  const Event done = device_.communication().record();
+  if (!options_.overlap) wait(done);
+  return done;
+}
+
+void TensorParallel::all_reduce(Communicator& group, const Slices& slices, std::string_view label) {
+  const Tag tag{std::string(label), Operation::all_reduce};
+  const View own = slices.of(group.rank());
+  Stream& communication = device_.communication();
+  group.reduce_scatter(slices, {{}, own, nullptr}, workspace(group, slices), communication, tag);
+  group.all_gather(own, slices, communication, tag);
+}
+
+View TensorParallel::workspace(Communicator& group, const Slices& slices) const {
+  return workspace_.view().reinterpret(slices.buffer.dtype(),
+                                       group.reduce_scatter_workspace(slices));
+}
+
+Event TensorParallel::sum(int chunk, const Rows& rows, std::string_view label) {
+  check("sum", rows, label);
+  if (ranks() == 1) return {};
+  Stream& communication = begin();
+  const Slices slices = shares(chunk, rows.all, rows.width);
+  if (sequence_parallel()) {
+    const View own = rows_of(rows.own, cut_.own(chunk, rank()), rows.width);
+    group_.reduce_scatter(slices, {{}, own, nullptr}, workspace(group_, slices), communication,
+                          {std::string(label), {}});
+  } else {
+    all_reduce(group_, slices, label);
+  }
+  return end();
+}
+
+Event TensorParallel::sum_over(Communicator& holders, View values, std::string_view label) {
+  if (holders.size() == 1) return {};
+  begin();
+  all_reduce(holders, even_slices(values, holders.size()), label);
+  return end();
+}
+
+Event TensorParallel::gather(int chunk, const Rows& rows, std::string_view label) {
+  check("gather", rows, label);
+  if (!sequence_parallel()) return {};
+  Stream& communication = begin();
+  group_.all_gather(rows_of(rows.own, cut_.own(chunk, rank()), rows.width),
+                    shares(chunk, rows.all, rows.width), communication, {std::string(label), {}});
+  return end();
+}
+
+Event TensorParallel::sum(View values, std::string_view label) {
+  if (ranks() == 1) return {};
+  group_.all_reduce(values, ReduceOp::sum, begin(), {std::string(label), {}});
+  return end();
+}
+
+Event TensorParallel::gather(View values, std::vector<Slices::Range> ranges,
+                             std::string_view label) {
+  if (ranks() == 1) return {};
+  const Slices slices{values, std::move(ranges)};
+  group_.all_gather(slices.of(rank()), slices, begin(), {std::string(label), {}});
+  return end();
+}
+
+void TensorParallel::wait(const Event& event) { device_.compute().wait(event); }
+
+void TensorParallel::sum_rows(const Rows& rows, std::string_view label) {
+  Event done;
+  for (int chunk = 0; chunk < chunks(); ++chunk) done = sum(chunk, rows, label);
+  wait(done);
+}
+
+void TensorParallel::gather_rows(const Rows& rows, std::string_view label) {
+  Event done;
+  for (int chunk = 0; chunk < chunks(); ++chunk) done = gather(chunk, rows, label);
+  wait(done);
+}
+
+}  // namespace zero

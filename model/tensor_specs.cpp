@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/tensor_specs.h"
+
+#include "base/error.h"
+
+namespace zero {
+
+ParameterSpec sliced_spec(ParameterSpec whole, const TensorRanges& mine, int ranks) {
+  if (ranks == 1) return whole;
+  TensorSlice slice{whole.shape, mine.dimension, mine.ranges};
+  whole.shape = slice.local_shape();
+  whole.slice = std::move(slice);
+  return whole;
+}
+
+TensorSlice::Range even_share(std::string_view what, std::int64_t total,
+                              const TensorParallel& tensor) {
+  ZERO_CHECK(total >= tensor.ranks(),
+             "[rank {}] {}: {} cannot be cut over {} tensor ranks, each of which needs one; use at "
+             "most {} tensor ranks",
+             tensor.rank(), what, total, tensor.ranks(), total);
+  return even_range(total, tensor.rank(), tensor.ranks());
+}
+
+std::int64_t total_of(const std::vector<TensorSlice::Range>& ranges) {
+  std::int64_t total = 0;
+  for (const TensorSlice::Range& range : ranges) total += range.count;
+  return total;
+}
+
+}  // namespace zero

@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "engine/lease.h"
+#include "model/layers.h"
+#include "model/tensor_parallel.h"
+#include "partition/parameter_spec.h"
+
+namespace zero {
+
+/// x = embedding of tokens + embedding of positions, where there are any. The table of tokens is
+/// cut by rows over a tensor group: a rank embeds the tokens it holds, all others are zeros, and
+/// the sum is the embedding, to the bit. Positions lie whole on every rank; the first adds them. A
+/// value type over leases.
+class VocabularyParallelEmbedding {
+ public:
+  /// Positions of the parameters in their unit; kAbsent: no positions.
+  struct Slots {
+    int tokens = 0;
+    int positions = kAbsent;
+  };
+
+  VocabularyParallelEmbedding() = default;
+  /// `whole` is the embedding over all ranks; `tensor` must outlive the layer. Throws zero::Error
+  /// where there are fewer tokens than ranks.
+  VocabularyParallelEmbedding(TensorParallel& tensor, const EmbeddingShape& whole,
+                              const Slots& slots);
+
+  /// This rank's part of the table of tokens.
+  ParameterSpec tokens(std::string name, Init init) const;
+  /// Of this rank: `first` and `vocabulary`.
+  const EmbeddingShape& shape() const { return shape_; }
+
+  void prepare() const { tensor_->prepare(shape_.width, shape_.dtype); }
+
+  /// tokens: i32, of the whole vocabulary. x has this rank's own rows; `partial` all of them, and
+  /// may be x itself without sequence parallelism.
+  struct Forward {
+    View tokens;
+    View partial, x;
+  };
+  void forward(Ops& ops, const ParameterLease& unit, const Forward& operands) const;
+
+  /// dx has this rank's own rows; under sequence parallelism all are gathered, else `gathered` is
+  /// dx itself.
+  struct Backward {
+    View tokens;
+    View dx, gathered;
+  };
+  /// Adds to the gradients of both tables, fp32. That of positions has the same bits on all ranks.
+  void backward(Ops& ops, const GradientLease& unit, const Backward& operands) const;
+
+ private:
+  TensorParallel* tensor_ = nullptr;
+  EmbeddingShape shape_;
+  std::int64_t vocabulary_ = 0;  // of all ranks
+  Slots at_;
+};
+
+}  // namespace zero

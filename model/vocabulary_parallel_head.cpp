@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/vocabulary_parallel_head.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "model/tensor_specs.h"
+
+namespace zero {
+
+VocabularyParallelHead::VocabularyParallelHead(TensorParallel& tensor, const LinearShape& whole)
+    : tensor_(&tensor),
+      shape_(whole),
+      vocabulary_(whole.out),
+      mine_(even_share("vocabulary", whole.out, tensor)) {
+  shape_.out = mine_.count;
+  shape_.layout = WeightLayout::out_in;
+  shape_.weight_gradient = DType::fp32;
+}
+
+ParameterSpec VocabularyParallelHead::weight(std::string name, Init init) const {
+  return sliced_spec({.name = std::move(name), .shape = {vocabulary_, shape_.in}, .init = init},
+                     {0, {mine_}}, tensor_->ranks());
+}
+
+std::int64_t VocabularyParallelHead::logits_count(std::int64_t rows, std::int64_t vocabulary) {
+  return checked_mul(std::min(rows, kChunkRows), vocabulary);
+}
+
+std::int64_t VocabularyParallelHead::parts_count(std::int64_t rows, int ranks) {
+  return ranks == 1 ? 0 : std::min(rows, kChunkRows) * ranks * kSoftmaxPart;
+}
+
+LinearShape VocabularyParallelHead::linear(std::int64_t count) const {
+  LinearShape part = shape_;
+  part.rows = count;
+  return part;
+}
+
+template <typename Body, typename Done>
+void VocabularyParallelHead::for_rows(const Body& body, const Done& done) const {
+  for (int k = 0; k < tensor_->chunks(); ++k) {
+    const Slices::Range chunk = tensor_->cut().chunk(k);
+    for (std::int64_t begin = 0; begin < chunk.count; begin += kChunkRows) {
+      body(k, Slices::Range{chunk.begin + begin, std::min(kChunkRows, chunk.count - begin)});
+    }
+    done(k);
+  }
+}
+
+void VocabularyParallelHead::prepare(Ops& ops) const {
+  std::set<std::int64_t> counts;
+  for_rows([&](int, const Slices::Range& rows) { counts.insert(rows.count); }, [](int) {});
+  for (const std::int64_t count : counts) ops.prepare(linear(count), Ops::LinearUse::training);
+  ops.prepare(linear(1), Ops::LinearUse::forward_fp32);
+  tensor_->prepare(shape_.in, shape_.dtype);
+}
+
+std::vector<Event> VocabularyParallelHead::gather(const Buffers& b) const {
+  std::vector<Event> gathered;
+  for (int k = 0; k < tensor_->chunks(); ++k) {
+    gathered.push_back(tensor_->gather(k, {b.gathered, b.x, shape_.in}, "head"));
+  }
+  return gathered;
+}
+
+void VocabularyParallelHead::forward_rows(Ops& ops, const Buffers& b, View weight,
+                                          const Slices::Range& rows) const {
+  ops.linear_forward(linear(rows.count), TensorParallel::rows_of(b.gathered, rows, shape_.in),
+                     weight, View(), b.logits.slice(0, rows.count * shape_.out));
+}
+
+void VocabularyParallelHead::fold(Ops& ops, const Buffers& b, View targets,
+                                  const Slices::Range& rows) const {
+  const std::int64_t each = rows.count * kSoftmaxPart;
+  const View parts = b.parts.slice(0, tensor_->ranks() * each);
+  ops.softmax_part(of_logits(rows.count), b.logits.slice(0, rows.count * shape_.out),
+                   targets.slice(rows.begin, rows.count),
+                   parts.slice(tensor_->rank() * each, each));
+  tensor_->wait(tensor_->gather(parts, Slices::even(parts, tensor_->ranks()).ranges, "softmax"));
+  ops.fold_softmax(rows.count, tensor_->ranks(), parts, b.losses.slice(rows.begin, rows.count));
+}
+
+void VocabularyParallelHead::gradient_of_logits(Ops& ops, const Buffers& b, View targets,
+                                                const Slices::Range& rows, float scale) const {
+  const View logits = b.logits.slice(0, rows.count * shape_.out);
+  const View of_rows = targets.slice(rows.begin, rows.count);
+  if (tensor_->ranks() == 1) {
+    ops.cross_entropy_backward({rows.count, shape_.out, shape_.dtype}, logits, of_rows, scale,
+                               b.losses.slice(rows.begin, rows.count));
+    return;
+  }
+  fold(ops, b, targets, rows);
+  ops.cross_entropy_gradient(of_logits(rows.count), logits, of_rows,
+                             b.parts.slice(0, rows.count * kSoftmaxPart), scale);
+}
+
+void VocabularyParallelHead::train(Ops& ops, const Buffers& b, const Gradient& g,
+                                   View targets) const {
+  const std::vector<Event> gathered = gather(b);
+  Event summed;
+  const auto body = [&](int chunk, const Slices::Range& rows) {
+    tensor_->wait(gathered[static_cast<std::size_t>(chunk)]);
+    forward_rows(ops, b, g.weight, rows);
+    gradient_of_logits(ops, b, targets, rows, g.scale);
+    const LinearShape shape = linear(rows.count);
+    const View logits = b.logits.slice(0, rows.count * shape_.out);
+    ops.linear_backward_weight(shape, TensorParallel::rows_of(b.gathered, rows, shape_.in), logits,
+                               g.gradient, rows.begin == 0 ? g.write : Write::add);
+    ops.linear_backward_input(shape, logits, g.weight,
+                              TensorParallel::rows_of(g.partial, rows, shape_.in));
+  };
+  for_rows(body, [&](int chunk) {
+    summed = tensor_->sum(chunk, {g.partial, g.dx, shape_.in}, "head gradient");
+  });
+  tensor_->wait(summed);
+}
+
+void VocabularyParallelHead::evaluate(Ops& ops, const Buffers& b, View weight, View targets) const {
+  const std::vector<Event> gathered = gather(b);
+  const auto body = [&](int chunk, const Slices::Range& rows) {
+    tensor_->wait(gathered[static_cast<std::size_t>(chunk)]);
+    forward_rows(ops, b, weight, rows);
+    if (tensor_->ranks() > 1) return fold(ops, b, targets, rows);
+    ops.cross_entropy_forward(
+        {rows.count, shape_.out, shape_.dtype}, b.logits.slice(0, rows.count * shape_.out),
+        targets.slice(rows.begin, rows.count), b.losses.slice(rows.begin, rows.count));
+  };
+  for_rows(body, [](int) {});
+}
+
+void VocabularyParallelHead::logits(Ops& ops, View row, View weight, View out) const {
+  ops.linear_forward(linear(1), row, weight, View(), out.slice(mine_.begin, mine_.count));
+  std::vector<Slices::Range> ranges;
+  for (int rank = 0; rank < tensor_->ranks(); ++rank) {
+    const TensorSlice::Range range = even_range(vocabulary_, rank, tensor_->ranks());
+    ranges.push_back({range.begin, range.count});
+  }
+  tensor_->wait(tensor_->gather(out, std::move(ranges), "logits"));
+}
+
+}  // namespace zero
