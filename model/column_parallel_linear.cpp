@@ -104,4 +104,17 @@ void ColumnParallelLinear::backward_bias(Ops& ops, const GradientLease& unit, Vi
   tensor_->wait(sum_shared(unit.gradient(at_.bias), 1));
 }
 
+TrafficCounter ColumnParallelLinear::traffic() const {
+  TrafficCounter sent = tensor_->sum_traffic(shape_.in, shape_.dtype);
+  for (int i = 0; i < 2; ++i) sent.add(tensor_->gather_traffic(shape_.in, shape_.dtype));
+  if (shared_.holders == nullptr) return sent;
+  const auto add = [&](std::int64_t width) {
+    sent.add(TensorParallel::all_reduce_traffic(
+        shared_.outputs.count * width * size_of(shape_.weight_gradient), shared_.holders->size()));
+  };
+  add(shape_.in);
+  if (has_bias()) add(1);
+  return sent;
+}
+
 }  // namespace zero

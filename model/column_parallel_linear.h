@@ -48,6 +48,8 @@ class ColumnParallelLinear {
   View bias_gradient(const GradientLease& unit) const { return unit.gradient(at_.bias); }
 
   void prepare(Ops& ops) const;
+  /// Bytes that this rank sends for a forward and a backward.
+  TrafficCounter traffic() const;
 
   /// Under sequence parallelism x has this rank's own rows, and all of them are gathered first;
   /// else `gathered` is x itself.

@@ -126,6 +126,26 @@ std::vector<Use> Decoder::Impl::order() const {
   return uses;
 }
 
+// Four sums of rows a layer, and under sequence parallelism six gathers: what a row layer sums and
+// a column layer gathers forward, the reverse of each backward, and the norm's outputs once more
+// for the weights' gradients.
+TrafficCounter Decoder::Impl::tensor_traffic() const {
+  TrafficCounter sent = embedding_layer_.traffic();
+  sent.add(head_.traffic());
+  const auto add_norms = [&](const NormLayer& norm, int count) {
+    if (tensor_.sequence_parallel()) {
+      sent.add(tensor_.sum_traffic(count * norm.parameters() * decoder.width));
+    }
+  };
+  for (std::int64_t i = 0; i < decoder.layers; ++i) {
+    for (const ColumnParallelLinear* each : {&qkv_, &hidden_}) sent.add(each->traffic());
+    for (const RowParallelLinear* each : {&projection_, &output_}) sent.add(each->traffic());
+    add_norms(norm1_, 2);
+  }
+  add_norms(last_norm_, 1);
+  return sent;
+}
+
 void Decoder::Impl::forward(View inputs) {
   {
     const ParameterLease unit = enter(embedding_);
@@ -277,6 +297,7 @@ Decoder::~Decoder() = default;
 std::vector<Use> Decoder::order() const { return impl_->order(); }
 void Decoder::allocate() { impl_->allocate(); }
 std::int64_t Decoder::activation_bytes() const { return impl_->activation_bytes(); }
+TrafficCounter Decoder::tensor_traffic() const { return impl_->tensor_traffic(); }
 
 void Decoder::train(View inputs, View targets, float gradient_scale, View loss_sum) {
   impl_->train(inputs, targets, gradient_scale, loss_sum);

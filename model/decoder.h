@@ -29,6 +29,7 @@ class Decoder : public Model {
   std::vector<Use> order() const override;
   void allocate() override;
   std::int64_t activation_bytes() const override;
+  TrafficCounter tensor_traffic() const override;
   void train(View inputs, View targets, float gradient_scale, View loss_sum) override;
   void evaluate(View inputs, View targets, View loss_sum) override;
   void next_logits(View inputs, std::int64_t position, View logits) override;

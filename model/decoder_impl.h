@@ -28,6 +28,7 @@ class Decoder::Impl {
 
   std::vector<Use> order() const;
   void allocate();
+  TrafficCounter tensor_traffic() const;
   std::int64_t activation_bytes() const { return memory_.bytes() + ops_->scratch_bytes(); }
   void train(View inputs, View targets, float gradient_scale, View loss_sum);
   void evaluate(View inputs, View targets, View loss_sum);

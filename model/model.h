@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/recording.h"
 #include "device/view.h"
 #include "engine/engine.h"
 
@@ -42,6 +43,8 @@ class Model {
   virtual void allocate() = 0;
   /// Bytes that allocate() takes.
   virtual std::int64_t activation_bytes() const = 0;
+  /// Bytes that this rank sends along the tensor axis for one train(), as the recorder counts them.
+  virtual TrafficCounter tensor_traffic() const = 0;
 
   /// One micro-batch, forward and backward. `inputs`, `targets`: i32, host-readable, batch x
   /// sequence, row-major, each in [0, vocabulary). `gradient_scale` multiplies d(loss)/d(logits) of

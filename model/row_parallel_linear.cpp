@@ -89,4 +89,10 @@ void RowParallelLinear::backward_bias(Ops& ops, const GradientLease& unit, View 
   ops.column_sums({shape_.rows, shape_.out, shape_.dtype}, dy, unit.gradient(at_.bias));
 }
 
+TrafficCounter RowParallelLinear::traffic() const {
+  TrafficCounter sent = tensor_->sum_traffic(shape_.out, shape_.dtype);
+  sent.add(tensor_->gather_traffic(shape_.out, shape_.dtype));
+  return sent;
+}
+
 }  // namespace zero

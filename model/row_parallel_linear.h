@@ -36,6 +36,8 @@ class RowParallelLinear {
   const LinearShape& shape() const { return shape_; }
 
   void prepare(Ops& ops) const;
+  /// Bytes that this rank sends for a forward and a backward.
+  TrafficCounter traffic() const;
 
   /// y has this rank's own rows; `partial`, this rank's part of all of them, may be y itself
   /// without sequence parallelism.

@@ -180,4 +180,43 @@ void TensorParallel::gather_rows(const Rows& rows, std::string_view label) {
   wait(done);
 }
 
+TrafficCounter TensorParallel::sum_traffic(std::int64_t width, DType dtype) const {
+  TrafficCounter sent;
+  for (int chunk = 0; chunk < chunks(); ++chunk) {
+    const std::int64_t bytes = cut_.chunk(chunk).count * width * size_of(dtype);
+    if (sequence_parallel()) {
+      sent.add(Operation::reduce_scatter,
+               Communicator::sent_bytes(Operation::reduce_scatter, bytes, ranks()));
+    } else {
+      sent.add(all_reduce_traffic(bytes, ranks()));
+    }
+  }
+  return sent;
+}
+
+TrafficCounter TensorParallel::gather_traffic(std::int64_t width, DType dtype) const {
+  TrafficCounter sent;
+  for (int chunk = 0; chunk < chunks() && sequence_parallel(); ++chunk) {
+    const std::int64_t bytes = cut_.chunk(chunk).count * width * size_of(dtype);
+    sent.add(Operation::all_gather,
+             Communicator::sent_bytes(Operation::all_gather, bytes, ranks()));
+  }
+  return sent;
+}
+
+TrafficCounter TensorParallel::sum_traffic(std::int64_t count) const {
+  TrafficCounter sent;
+  sent.add(Operation::all_reduce,
+           Communicator::sent_bytes(Operation::all_reduce, count * size_of(DType::fp32), ranks()));
+  return sent;
+}
+
+TrafficCounter TensorParallel::all_reduce_traffic(std::int64_t bytes, int ranks) {
+  TrafficCounter sent;
+  for (const Operation half : {Operation::reduce_scatter, Operation::all_gather}) {
+    sent.add(Operation::all_reduce, Communicator::sent_bytes(half, bytes, ranks));
+  }
+  return sent;
+}
+
 }  // namespace zero

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/recording.h"
 #include "device/device.h"
 #include "model/row_cut.h"
 
@@ -80,6 +81,14 @@ class TensorParallel {
   /// All chunks, and compute waits.
   void sum_rows(const Rows& rows, std::string_view label);
   void gather_rows(const Rows& rows, std::string_view label);
+
+  /// Bytes that this rank sends for one call over all chunks, as the recorder counts them: of a sum
+  /// and a gather of rows of `width` elements, of a sum of `count` fp32 values.
+  TrafficCounter sum_traffic(std::int64_t width, DType dtype) const;
+  TrafficCounter gather_traffic(std::int64_t width, DType dtype) const;
+  TrafficCounter sum_traffic(std::int64_t count) const;
+  /// The same of sum_over() of `bytes` over `ranks` holders.
+  static TrafficCounter all_reduce_traffic(std::int64_t bytes, int ranks);
 
   /// Elements [range) of rows of `width` elements.
   static View rows_of(View view, const Slices::Range& range, std::int64_t width) {

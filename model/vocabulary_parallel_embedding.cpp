@@ -37,4 +37,10 @@ void VocabularyParallelEmbedding::backward(Ops& ops, const GradientLease& unit,
                          at_.positions == kAbsent ? View() : unit.gradient(at_.positions));
 }
 
+TrafficCounter VocabularyParallelEmbedding::traffic() const {
+  TrafficCounter sent = tensor_->sum_traffic(shape_.width, shape_.dtype);
+  sent.add(tensor_->gather_traffic(shape_.width, shape_.dtype));
+  return sent;
+}
+
 }  // namespace zero

@@ -35,6 +35,8 @@ class VocabularyParallelEmbedding {
   const EmbeddingShape& shape() const { return shape_; }
 
   void prepare() const { tensor_->prepare(shape_.width, shape_.dtype); }
+  /// Bytes that this rank sends for a forward and a backward.
+  TrafficCounter traffic() const;
 
   /// tokens: i32, of the whole vocabulary. x has this rank's own rows; `partial` all of them, and
   /// may be x itself without sequence parallelism.

@@ -142,4 +142,17 @@ void VocabularyParallelHead::logits(Ops& ops, View row, View weight, View out) c
   tensor_->wait(tensor_->gather(out, std::move(ranges), "logits"));
 }
 
+TrafficCounter VocabularyParallelHead::traffic() const {
+  TrafficCounter sent = tensor_->sum_traffic(shape_.in, shape_.dtype);
+  sent.add(tensor_->gather_traffic(shape_.in, shape_.dtype));
+  if (tensor_->ranks() == 1) return sent;
+  const auto exchange = [&](int, const Slices::Range& rows) {
+    const std::int64_t bytes = tensor_->ranks() * rows.count * kSoftmaxPart * size_of(DType::fp32);
+    sent.add(Operation::all_gather,
+             Communicator::sent_bytes(Operation::all_gather, bytes, tensor_->ranks()));
+  };
+  for_rows(exchange, [](int) {});
+  return sent;
+}
+
 }  // namespace zero

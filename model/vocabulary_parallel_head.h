@@ -29,6 +29,8 @@ class VocabularyParallelHead {
   /// This rank's part of the weight.
   ParameterSpec weight(std::string name, Init init) const;
   void prepare(Ops& ops) const;
+  /// Bytes that this rank sends for a forward and a backward.
+  TrafficCounter traffic() const;
 
   /// Elements of the two buffers below, for micro-batches of `rows` rows.
   static std::int64_t logits_count(std::int64_t rows, std::int64_t vocabulary);
