@@ -225,7 +225,7 @@ std::shared_ptr<Span> Group::allocate_common(std::int64_t bytes, const std::stri
     file.emplace(anonymous_file("zero common", whole));
     return fmt::format("/proc/{}/fd/{}", this_process().id, file->get());
   }));
-  if (!refusal_in(lines).empty()) return nullptr;
+  if (!refusal_in(lines, seat_).empty()) return nullptr;
   std::shared_ptr<Span> span;
   lines = exchange(attempt([&]() -> std::string {
     if (seat_.rank != 0) file.emplace(opened(lines[0]));
@@ -233,7 +233,7 @@ std::shared_ptr<Span> Group::allocate_common(std::int64_t bytes, const std::stri
     if (seat_.rank == 0) make_huge(span->data(), bytes / kHugePage * kHugePage);
     return "-";
   }));
-  if (!refusal_in(lines).empty()) return nullptr;
+  if (!refusal_in(lines, seat_).empty()) return nullptr;
   std::erase_if(commons_, [](const Common& common) { return common.user.expired(); });
   commons_.push_back({++commons_made_, span.get(), span});
   return span;

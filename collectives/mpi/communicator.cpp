@@ -81,7 +81,7 @@ CommonBuffer MpiCommunicator::allocate_common(Device& device, std::int64_t count
   if (ways_->host && size() > 1 && bytes > 0) {
     const auto span = ways_->host->allocate_common(
         bytes, device.name() == "cpu" ? "" : "a rank's device is not the CPU",
-        [this](const std::string& mine) { return exchange(ways_->link.handle(), size(), mine); });
+        [this](const std::string& mine) { return ways_->exchange(mine); });
     if (span) {
       return {{{span->data(), count, dtype, &device},
                memory_class,

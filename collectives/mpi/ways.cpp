@@ -25,7 +25,7 @@ std::vector<int> hosts_of(const Link& link) {
 }
 
 // Every rank's line of text, in rank order.
-std::vector<std::string> exchange(MPI_Comm handle, int ranks, const std::string& mine) {
+std::vector<std::string> exchange_lines(MPI_Comm handle, int ranks, const std::string& mine) {
   const auto world = static_cast<std::size_t>(ranks);
   const int length = narrow<int>(mine.size());
   std::vector<int> lengths(world);
@@ -48,7 +48,7 @@ host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std:
                          const Group& group, std::vector<int> names) {
   return host::Group::join(
       memory, reason, {group.rank(), group.size(), std::move(names)},
-      [&](const std::string& mine) { return exchange(group.get(), group.size(), mine); });
+      [&](const std::string& mine) { return exchange_lines(group.get(), group.size(), mine); });
 }
 
 }  // namespace
@@ -62,6 +62,10 @@ void Ways::keep_messages_moving(host::Group& group) const {
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, handle, &found, MPI_STATUS_IGNORE));
   };
   group.set_idle(progress, link.between_hosts() ? kOften : host::Group::kLongestNap);
+}
+
+std::vector<std::string> Ways::exchange(const std::string& mine) const {
+  return exchange_lines(link.handle(), link.size(), mine);
 }
 
 Ways::Ways(Session& session, Group group, const Options& options)
@@ -116,7 +120,7 @@ std::string Ways::share(Session& session, HostPlan plan) {
     if (groups.host) joined = join(memory, reason, ranks_together, together.members());
     groups.subtree = std::move(joined.group);
   }
-  for (const std::string& refusal : exchange(link.handle(), link.size(), joined.refusal)) {
+  for (const std::string& refusal : exchange(joined.refusal)) {
     if (!refusal.empty()) return refusal;
   }
   keep_messages_moving(*groups.host);

@@ -20,6 +20,9 @@ struct Ways {
   Ways(const Ways&) = delete;
   Ways& operator=(const Ways&) = delete;
 
+  /// Every rank's line of text, in rank order. Collective, while no call is under way.
+  std::vector<std::string> exchange(const std::string& mine) const;
+
   Link link;
   std::unique_ptr<host::Group> host;     ///< all ranks are on one host, and share memory
   std::unique_ptr<Hosts> hosts;          ///< they are on several, some together

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/backends.h"
+#include "collectives/mesh.h"
 #include "engine/engine.h"
 #include "model/tensor_parallel.h"
 #include "tests/model/ops_harness.h"
@@ -57,8 +58,8 @@ class Rig {
  public:
   Rig(Communicator& world, const Group& group, std::int64_t rows, Whole& whole)
       : h(group.open()),
-        alone_(world.split(world.rank(), 0)),
-        engine(*alone_, *h.device, {.stage = 0, .compute = group.dtype, .seed = 7}),
+        mesh_(world, {.shard = 1, .tensor = world.size()}),
+        engine(mesh_, *h.device, {.stage = 0, .compute = group.dtype, .seed = 7}),
         tensor(world, *h.device, rows, group.options),
         dtype(group.dtype),
         whole_(whole) {}
@@ -135,7 +136,7 @@ class Rig {
   Harness h;
 
  private:
-  std::unique_ptr<Communicator> alone_;
+  Mesh mesh_;
 
  public:
   Engine engine;

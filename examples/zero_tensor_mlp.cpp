@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// A custom trainer of tensor-parallel layers: MLPs, each cut over `tensor` ranks and, as the stage
+// says, sharded over the others, learn a batch by heart.
+//   zero_tensor_mlp [tensor] [stage] [steps]        mpirun -np 4 zero_tensor_mlp 2 3 20
+#include <cmath>
+
+#include "collectives/backends.h"
+#include "engine/engine.h"
+#include "model/column_parallel_linear.h"
+#include "model/row_parallel_linear.h"
+
+constexpr int kLayers = 6, kRows = 64, kWidth = 256, kHidden = 1024;
+constexpr zero::DType kType = zero::DType::fp32;
+
+/// y = down(gelu(up(x))): one product is cut by its outputs, the next by its inputs, so that
+/// between them nothing crosses ranks; the sum of the parts of y does. One value serves all layers.
+struct Mlp {
+  zero::ColumnParallelLinear up;
+  zero::RowParallelLinear down;
+  zero::MatrixShape hidden;  // this rank's columns
+
+  explicit Mlp(zero::TensorParallel& tensor)
+      : up(tensor, {.whole = linear(kWidth, kHidden), .at = {0, 1}, .name = "up"}),
+        down(tensor, {.whole = linear(kHidden, kWidth), .at = {2, 3}, .name = "down"}),
+        hidden{kRows, up.shape().out, kType} {}
+
+  static zero::LinearShape linear(int in, int out) {
+    return {.rows = kRows, .in = in, .out = out, .dtype = kType, .weight_gradient = kType};
+  }
+  std::vector<zero::ParameterSpec> parameters() const {
+    return {up.weight("up.weight", zero::init::normal(0.06F)), up.bias("up.bias"),
+            down.weight("down.weight", zero::init::normal(0.06F)), down.bias("down.bias")};
+  }
+  void prepare(zero::Ops& ops) const {
+    up.prepare(ops);
+    down.prepare(ops);
+    ops.prepare(hidden);
+  }
+};
+
+/// What a layer keeps for backward, and what all share.
+struct Activations {
+  std::vector<zero::Buffer> x;   // x[l] (rows, width) enters layer l, x[l + 1] leaves it
+  std::vector<zero::Buffer> up;  // before GELU: (rows, this rank's hidden)
+  zero::Buffer gelu, dup, dx;
+};
+
+void forward(zero::Ops& ops, const Mlp& mlp, const zero::ParameterLease& unit, Activations& at,
+             std::size_t l) {
+  const zero::View x = at.x[l].view(), y = at.x[l + 1].view();
+  mlp.up.forward(ops, unit, {.x = x, .gathered = x, .y = at.up[l].view()});
+  ops.gelu_forward(at.up[l].view(), at.gelu.view());
+  mlp.down.forward(ops, unit, {.x = at.gelu.view(), .partial = y, .y = y});  // y is the sum
+}
+
+/// at.dx: the gradient of the layer's output becomes that of its input.
+void backward(zero::Ops& ops, const Mlp& mlp, const zero::GradientLease& unit, Activations& at,
+              std::size_t l) {
+  const zero::View dx = at.dx.view(), dup = at.dup.view(), x = at.x[l].view();
+  mlp.down.backward_input(ops, unit, {.dy = dx, .gathered = dx, .dx = dup});
+  ops.gelu_backward(mlp.hidden, at.up[l].view(), dup, at.gelu.view(), mlp.up.bias_gradient(unit));
+  mlp.down.backward_weight(ops, unit, at.gelu.view(), dx);
+  mlp.down.backward_bias(ops, unit, dx);
+  mlp.up.backward(ops, unit, {.x = x, .gathered = x, .dy = dup, .partial = dx, .dx = dx});
+}
+
+/// This data rank's part of the mean squared error, and its gradient.
+double error(zero::View y, zero::View target, zero::View dy, int data_ranks) {
+  double sum = 0;
+  const double share = 1.0 / (static_cast<double>(y.count()) * data_ranks);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(y.count()); ++i) {
+    const double difference = y.as<float>()[i] - target.as<float>()[i];
+    sum += difference * difference * share;
+    dy.as<float>()[i] = static_cast<float>(2 * difference * share);
+  }
+  return sum;
+}
+
+void train(zero::Communicator& world, int tensors, int stage, int steps) {
+  using enum zero::MemoryClass;
+  const auto device = zero::cpu::open();
+  zero::Mesh mesh(world, {.tensor = tensors});  // the other ranks share the model states
+  zero::Engine engine(mesh, *device, {.stage = stage});
+  const auto ops = zero::make_ops(*device);
+  zero::TensorParallel tensor(engine.mesh().axis(zero::Axis::tensor), *device, kRows, {});
+  const Mlp mlp(tensor);
+  std::vector<zero::UnitId> layers;
+  for (int l = 0; l < kLayers; ++l)
+    layers.push_back(engine.add_unit(fmt::format("layer.{}", l), mlp.parameters()));
+  engine.seal();
+  mlp.prepare(*ops);
+  ops->allocate_scratch();
+  tensor.allocate();
+
+  const auto take = [&](std::int64_t width, const char* label) {
+    return device->allocate(kRows * width, kType, activations, label);
+  };
+  Activations at;
+  at.x.push_back(take(kWidth, "x"));
+  for (int l = 0; l < kLayers; ++l) {
+    at.x.push_back(take(kWidth, "x"));
+    at.up.push_back(take(mlp.hidden.columns, "up"));
+  }
+  at.gelu = take(mlp.hidden.columns, "gelu");
+  at.dup = take(mlp.hidden.columns, "dup");
+  at.dx = take(kWidth, "dx");
+  const zero::Buffer target = take(kWidth, "target");
+
+  const int data_rank = engine.mesh().data().rank(), data_ranks = engine.mesh().data().size();
+  for (int step = 0; step < steps; ++step) {
+    for (std::size_t i = 0; i < kRows * kWidth; ++i) {  // ranks of a tensor group: the same batch
+      at.x[0].view().as<float>()[i] = std::sin(0.1F * static_cast<float>(i) + data_rank);
+      target.view().as<float>()[i] = std::sin(0.2F * static_cast<float>(i) + data_rank);
+    }
+    for (std::size_t l = 0; l < kLayers; ++l) forward(*ops, mlp, engine.forward(layers[l]), at, l);
+    const double loss = error(at.x[kLayers].view(), target.view(), at.dx.view(), data_ranks);
+    for (std::size_t l = kLayers; l-- > 0;) backward(*ops, mlp, engine.backward(layers[l]), at, l);
+    const auto report = engine.step({.learning_rate = 1e-3, .losses = {&loss, 1}});
+    if (world.rank() == 0)
+      fmt::print("step {:3}  loss {:.6f}  gradient norm {:.6f}\n", report.step, report.loss,
+                 report.gradient_norm);
+  }
+}
+
+int main(int argc, char** argv) try {
+  const auto argument = [&](int at, int fallback) {
+    return argc > at ? std::stoi(argv[at]) : fallback;
+  };
+  const auto body = [&](zero::Communicator& world) {
+    train(world, argument(1, 1), argument(2, 3), argument(3, 20));
+  };
+  zero::mpi::available() ? body(*zero::mpi::world(&argc, &argv)) : zero::local::run(1, body);
+} catch (const std::exception& error) {
+  fmt::print(stderr, "zero_tensor_mlp: {}\n", error.what());
+  zero::mpi::abort(1);
+}
