@@ -40,12 +40,6 @@ class Room {
 
 }  // namespace
 
-ReduceEpilogue slice(const ReduceEpilogue& epilogue, std::int64_t begin, std::int64_t count) {
-  ReduceEpilogue part{{}, epilogue.destination.slice(begin, count), epilogue.norm};
-  for (const View& addend : epilogue.addends) part.addends.push_back(addend.slice(begin, count));
-  return part;
-}
-
 void fold(const HostPlan& plan, std::span<const View> subtrees, const ReduceEpilogue& epilogue) {
   const auto& folds = plan.folds();
   if (folds.size() == 1 && of_one_dtype(subtrees)) return cpu::tree_reduce(subtrees, epilogue);
@@ -66,7 +60,7 @@ void fold(const HostPlan& plan, std::span<const View> subtrees, const ReduceEpil
       cpu::tree_reduce(pick(values, each), {.addends = {}, .destination = sum, .norm = nullptr});
       values.push_back(sum);
     }
-    cpu::tree_reduce(pick(values, folds.back()), slice(epilogue, begin, count));
+    cpu::tree_reduce(pick(values, folds.back()), epilogue.slice(begin, count));
   }
 }
 

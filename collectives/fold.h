@@ -20,8 +20,4 @@ void fold(const HostPlan& plan, std::span<const View> subtrees, const ReduceEpil
 /// As combine(), of values of one dtype.
 void fold(const HostPlan& plan, ReduceOp op, std::span<const View> subtrees, View destination);
 
-/// Elements [begin, begin + count) of what an epilogue reads and writes. `begin` is a multiple of
-/// kNormBlock.
-ReduceEpilogue slice(const ReduceEpilogue& epilogue, std::int64_t begin, std::int64_t count);
-
 }  // namespace zero

@@ -56,7 +56,7 @@ void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
   const auto end = [&](std::int64_t part) {
     const std::int64_t count = full.part(part * most, most).of(link_.rank()).count();
     if (count == 0) return;
-    fold(plan_, sums_of(part).of_subtrees, slice(epilogue, part * most, count));
+    fold(plan_, sums_of(part).of_subtrees, epilogue.slice(part * most, count));
   };
   call(intent, [&] { in_parts(intent, div_ceil(full.largest(), most), start, end); });
 }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "collectives/fold.h"
+#include "device/cpu/primitives.h"
 #include "tests/collectives/body.h"
 
 namespace zero::test {
@@ -184,23 +185,24 @@ TEST(Fold, MixesBf16OfSingleRanksWithFp32Sums) {
       views.push_back(range.count() == 1 ? View::of(std::span(values.wire[at(range.begin)]))
                                          : View::of(std::span(sums[i])));
     }
+    std::vector<View> all;
+    for (auto& one : values.exact) all.push_back(View::of(std::span(one)));
     std::vector<float> addend(kCount, 0.125F);
+    std::vector<float> expected(kCount);
     std::vector<float> result(kCount);
-    const auto norm = std::make_shared<ExactSum>();
-    fold(plan, views, {{View::of(std::span(addend))}, View::of(std::span(result)), norm});
-    ExactSum expected_norm;
-    for (std::int64_t i = 0; i < kCount; ++i) {
-      EXPECT_EQ(result[static_cast<std::size_t>(i)], tree(values.tree_at(i)) + 0.125F);
-    }
-    for (std::int64_t begin = 0; begin < kCount; begin += kNormBlock) {
-      double squares = 0;
-      for (std::int64_t i = begin; i < std::min(kCount, begin + kNormBlock); ++i) {
-        squares += static_cast<double>(result[static_cast<std::size_t>(i)]) *
-                   result[static_cast<std::size_t>(i)];
-      }
-      expected_norm.add(squares);
-    }
-    EXPECT_NEAR(norm->value() / expected_norm.value(), 1, 1e-12);
+    const auto epilogue = [&](std::vector<float>& to) {
+      return ReduceEpilogue{
+          .addends = {View::of(std::span(addend))},
+          .destination = View::of(std::span(to)),
+          .norm = std::make_shared<ExactSum>(),
+          .uncounted = std::make_shared<std::vector<ElementRange>>(1, ElementRange{100, 3000})};
+    };
+    const ReduceEpilogue of_all = epilogue(expected);
+    const ReduceEpilogue of_sums = epilogue(result);
+    cpu::tree_reduce(all, of_all);
+    fold(plan, views, of_sums);
+    EXPECT_EQ(result, expected);
+    EXPECT_EQ(of_sums.norm->value(), of_all.norm->value());
   }
 }
 
