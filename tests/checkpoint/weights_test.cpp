@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// Weights in and out of engines, at any stage and world.
+// Weights in and out of engines, at any stage and mesh.
 #include "checkpoint/weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "collectives/backends.h"
 #include "scratch.h"
@@ -23,11 +25,32 @@ struct Case {
   int world = 1;
   DType compute = DType::fp32;
   std::uint64_t seed = 1;
+  int replicate = 1;
+  int tensor = 1;
 };
 
 std::string text_of(const Case& with) {
-  return fmt::format("stage {}, world {}, {}, seed {}", with.stage, with.world,
-                     name_of(with.compute), with.seed);
+  return fmt::format("stage {}, world {}, {}, seed {}, replicate {}, tensor {}", with.stage,
+                     with.world, name_of(with.compute), with.seed, with.replicate, with.tensor);
+}
+
+/// A parameter sliced along `dimension`: its indices in as many equal stretches as `stretches`, and
+/// each of those over the ranks as evenly as can be. Those after the first are two heads of keys or
+/// values, which ranks share where they are more than two.
+ParameterSpec sliced(ParameterSpec whole, const Mesh& mesh, int dimension, int stretches = 1) {
+  const int rank = mesh.index(Axis::tensor);
+  const int ranks = mesh.size(Axis::tensor);
+  if (ranks == 1) return whole;
+  TensorSlice slice{whole.shape, dimension, {}};
+  const std::int64_t length = whole.shape[static_cast<std::size_t>(dimension)] / stretches;
+  for (int stretch = 0; stretch < stretches; ++stretch) {
+    const int each = stretch > 0 && ranks > 2 ? ranks / 2 : 1;  // ranks of one head
+    TensorSlice::Range range = even_range(length, rank / each, ranks / each);
+    slice.ranges.push_back({stretch * length + range.begin, range.count, rank % each});
+  }
+  whole.shape = slice.local_shape();
+  whole.slice = slice;
+  return whole;
 }
 
 /// The parameters of gpt2_tiny.safetensors, and where `frozen` is not empty one that is frozen, in
@@ -42,16 +65,19 @@ void with_engines(const Case& with, const std::string& frozen,
     options.compute = with.compute;
     options.seed = with.seed;
     options.limits.persistence_threshold = 20;  // some parameters are kept whole, some are not
-    Engine engine(communicator, *device, options);
-    engine.add_unit("embedding", {{"wte", {10, 4}, init::normal(1), true, "wte.weight"},
-                                  {"wpe", {6, 4}, init::normal(1), true, "wpe.weight"}});
+    Mesh mesh(communicator, {with.replicate, -1, with.tensor});
+    Engine engine(mesh, *device, options);
+    engine.add_unit("embedding",
+                    {sliced({"wte", {10, 4}, init::normal(1), true, "wte.weight"}, mesh, 0),
+                     {"wpe", {6, 4}, init::normal(1), true, "wpe.weight"}});
     for (const char* block : {"h.0", "h.1"}) {
       engine.add_unit(block, {{"ln_1.weight", {4}, init::ones()},
-                              {"attn.c_attn.weight", {4, 12}, init::normal(1)},
-                              {"attn.c_attn.bias", {12}, init::normal(1)}});
+                              sliced({"attn.c_attn.weight", {4, 12}, init::normal(1)}, mesh, 1, 3),
+                              sliced({"attn.c_attn.bias", {12}, init::normal(1)}, mesh, 0, 3)});
     }
     if (!frozen.empty()) {
-      engine.add_unit("other", {{frozen, {130}, init::normal(1), false}, {"nothing", {0, 3}}});
+      engine.add_unit(
+          "other", {sliced({frozen, {130}, init::normal(1), false}, mesh, 0), {"nothing", {0, 3}}});
     }
     engine.seal();
     body(engine);
@@ -84,6 +110,65 @@ TEST(Weights, SavedBytesAreEqualAtEveryStageAndWorld) {
     }
   }
   EXPECT_NE(saved({.seed = 2}, "frozen"), reference);
+}
+
+const std::vector<Case> kOnMeshes = {{.stage = 3, .world = 8, .tensor = 2},
+                                     {.stage = 1, .world = 4, .tensor = 4},
+                                     {.stage = 2, .world = 6, .tensor = 3},
+                                     {.stage = 0, .world = 4, .replicate = 2},
+                                     {.stage = 3, .world = 8, .replicate = 2, .tensor = 2}};
+
+TEST(Weights, SavedBytesAreEqualOnEveryMesh) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    const std::string reference = saved({.stage = 0, .world = 1, .compute = compute}, "frozen");
+    for (Case with : kOnMeshes) {
+      with.compute = compute;
+      EXPECT_EQ(saved(with, "frozen"), reference) << text_of(with);
+    }
+  }
+}
+
+TEST(Weights, WhatOneMeshSavesAnotherLoadsToTheSameState) {
+  Scratch scratch;
+  const Case from{.stage = 3, .world = 8, .tensor = 2};
+  const std::string bytes = saved(from, "frozen");
+  testing::write_bytes(scratch.path("weights"), bytes);
+  std::set<std::uint64_t> hashes;
+  for (Case to : kOnMeshes) {
+    to.seed = 2;
+    const auto load = [&](Engine& engine) {
+      load_weights(engine, scratch.path("weights"));
+      engine.check_replicas();
+      const std::uint64_t hash = engine.state_hash();
+      if (engine.communicator().rank() == 0) hashes.insert(hash);
+    };
+    EXPECT_EQ(saved(to, "frozen", load), bytes) << text_of(to);
+  }
+  with_engines({}, "frozen", [&](Engine& engine) { hashes.insert(engine.state_hash()); });
+  EXPECT_EQ(hashes.size(), 1U);
+}
+
+TEST(Weights, OfASlicedMatrixAreSplitAsThoseOfAWholeOne) {
+  NameMap names = names::gpt2();
+  names.splits = {{"c_attn", {{"q", 4}, {"k", 4}, {"v", 4}}}};
+  const auto files_of = [&](const Case& with) {
+    Scratch scratch;
+    local::run(with.world, [&](Communicator& communicator) {
+      const auto device = cpu::open();
+      Mesh mesh(communicator, {with.replicate, -1, with.tensor});
+      Engine engine(mesh, *device, {.stage = with.stage, .seed = with.seed});
+      engine.add_unit("h.0", {sliced({"c_attn.weight", {12, 5}, init::normal(1)}, mesh, 0, 3)});
+      engine.seal();
+      save_weights(engine, scratch.path("weights"), names);
+      const std::uint64_t hash = engine.state_hash();
+      load_weights(engine, scratch.path("weights"), names);
+      EXPECT_EQ(engine.state_hash(), hash);
+    });
+    return file_bytes(scratch.path("weights"));
+  };
+  const std::string reference = files_of({});
+  EXPECT_THAT(reference, HasSubstr("h.0.k.weight"));
+  for (const Case& with : kOnMeshes) EXPECT_EQ(files_of(with), reference) << text_of(with);
 }
 
 TEST(Weights, WhatThreeRanksSaveAtStageThreeTwoRanksLoadAtStageOne) {
