@@ -4,28 +4,9 @@
 
 #include <cmath>
 
+#include "tests/engine/elements.h"
+
 namespace zero::toy {
-namespace {
-
-float get(const View& view, std::int64_t i) {
-  return view.dtype() == DType::fp32
-             ? view.as<const float>()[static_cast<std::size_t>(i)]
-             : to_float(view.as<const bfloat16>()[static_cast<std::size_t>(i)]);
-}
-
-void put(const View& view, std::int64_t i, float value) {
-  if (view.dtype() == DType::fp32) {
-    view.as<float>()[static_cast<std::size_t>(i)] = value;
-  } else {
-    view.as<bfloat16>()[static_cast<std::size_t>(i)] = to_bfloat16(value);
-  }
-}
-
-void add(const View& view, std::int64_t i, float value) { put(view, i, get(view, i) + value); }
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
 
 Model::Model(Engine& engine, const Shape& shape) : engine_(engine), shape_(shape) {
   const std::int64_t c = shape.width;

@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/half.h"
+#include "device/view.h"
+
+namespace zero::toy {
+
+/// Element `i` of an fp32 or bf16 view.
+inline float get(const View& view, std::int64_t i) {
+  return view.dtype() == DType::fp32
+             ? view.as<const float>()[static_cast<std::size_t>(i)]
+             : to_float(view.as<const bfloat16>()[static_cast<std::size_t>(i)]);
+}
+
+inline void put(const View& view, std::int64_t i, float value) {
+  if (view.dtype() == DType::fp32) {
+    view.as<float>()[static_cast<std::size_t>(i)] = value;
+  } else {
+    view.as<bfloat16>()[static_cast<std::size_t>(i)] = to_bfloat16(value);
+  }
+}
+
+inline void add(const View& view, std::int64_t i, float value) {
+  put(view, i, get(view, i) + value);
+}
+
+inline std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace zero::toy
