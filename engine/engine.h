@@ -175,7 +175,7 @@ class Engine {
   /// moments and compute copies of replicas; parameters without a slice, and ranges that several
   /// ranks hold, along the tensor axis; copies of whole parameters. Throws the same zero::Error on
   /// all ranks, naming values, parameter, step, the rank that differs and the one it differs from.
-  /// Waits for the streams; reads each of this rank's values once, and sends some ten bytes per
+  /// Waits for the streams; reads each of this rank's values once, and sends 32 bytes per
   /// parameter and rank. Collective; EngineOptions::replica_check_every makes step() call it.
   void check_replicas();
 

@@ -79,7 +79,14 @@ TEST_P(Replicas, ReduceAtTheBoundaryToTheSameBits) {
   }
 }
 
-TEST_P(Replicas, OfAnyNumberAgreeOverStages) {
+TEST_P(Replicas, OfAnyNumberGiveThoseBitsWhereShardsAreAPowerOfTwo) {
+  Job run = base(6);
+  const Result expected = train(run);
+  run.mesh.replicate = 3;
+  EXPECT_EQ(train(run), expected);
+}
+
+TEST_P(Replicas, OfAnyShardsAgreeOverStages) {
   Job run = base(6);
   run.mesh.replicate = 2;  // the tree of three shards, then of two replicas
   const Result expected = train(run);
