@@ -8,7 +8,11 @@
 namespace zero {
 
 void EngineCore::check_agreement() {
-  if (!device_.has_memory()) return;
+  if (!device_.has_memory()) {  // a plan: what other ranks hold is unknown
+    for (const Unit& unit : units_)
+      shared_ranges_.resize(shared_ranges_.size() + unit.specs.size());
+    return;
+  }
   require_agreement(world_, device_, "seal", describe(), mesh_->mesh().size(Axis::tensor));
   const std::vector<TensorCover> covers =
       exchange_covers(mesh_->axis(Axis::tensor), device_, units_);
@@ -39,7 +43,6 @@ std::string slice_text(const TensorSlice& slice) {
 
 /// What ranks must have in common: all, or those of one tensor index, whose slices and so schedules
 /// are equal.
-
 std::string EngineCore::describe() const {
   const ScheduleLimits& l = options_.limits;
   const OptimizerConfig& o = options_.optimizer;

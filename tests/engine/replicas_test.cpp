@@ -201,6 +201,20 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+TEST(Ownership, OfAPlanIsThatOfARunButForCopiesThatOthersHold) {
+  const auto communicator = planning::communicator(0, 8, "local");
+  const auto device = planning::open();
+  plain::Trainer trainer(*communicator, *device, setup(3, {2, 2, 2}, DType::bf16));
+  const std::vector<ParameterOwnership> list = trainer.engine().ownership();
+  ASSERT_EQ(list.size(), 9U);
+  EXPECT_EQ(list[1].name, "first.weight");
+  EXPECT_EQ(list[1].local_shape, (std::vector<std::int64_t>{29, 6}));
+  EXPECT_EQ(list[1].shard, "states, gradients, parameters over 2");
+  EXPECT_EQ(list[5].tensor, "along 0 over 2");
+  EXPECT_EQ(trainer.step().traffic.total(), trainer.engine().planned_traffic().total());
+  trainer.engine().check_replicas();
+}
+
 TEST(Ownership, SaysOfEachParameterWhatEachAxisHolds) {
   const auto table = [](plain::Setup run) {
     run.engine.limits.persistence_threshold = 20;
