@@ -23,9 +23,10 @@ using packed::kResultFloats;
 constexpr std::int64_t kMaxRows = 512;
 constexpr std::int64_t kMaxColumns = 512;
 constexpr std::int64_t kMaxDepth = 768;
-constexpr std::int64_t kMaxPackedDepth = 256;  // where the left operand is packed
-constexpr std::int64_t kPiecesPerThread = 2;   // at least, for a thread that is held up
-constexpr std::int64_t kAlignment = 64;        // bytes
+constexpr std::int64_t kMaxPackedColumns = 768;  // where the left operand is packed for each piece
+constexpr std::int64_t kMaxPackedDepth = 256;    // where the left operand is packed
+constexpr std::int64_t kPiecesPerThread = 2;     // at least, for a thread that is held up
+constexpr std::int64_t kAlignment = 64;          // bytes
 
 std::int64_t blocks(std::int64_t count) { return div_ceil(count, kBlock); }
 
@@ -110,7 +111,7 @@ class PackedProduct final : public Product {
         left_(left_source(shape)),
         right_(right_source(shape)),
         rows_(Cut::even(shape.m, kMaxRows)),
-        columns_(Cut::even(shape.n, kMaxColumns)),
+        columns_(Cut::even(shape.n, packs_left() ? kMaxPackedColumns : kMaxColumns)),
         depth_(Cut::even(shape.k, may_be_in_place() ? kMaxDepth : kMaxPackedDepth)) {
     // One thread alone takes what the caches hold: each cut would pack an operand once more.
     const std::int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
@@ -158,9 +159,8 @@ class PackedProduct final : public Product {
   };
 
   bool has_panel() const { return left_.along == Source::Along::lanes; }
-  bool may_be_in_place() const {
-    return !has_panel() && kernels_.left_in_place == Kernels::InPlace::whole_lines;
-  }
+  bool packs_left() const { return kernels_.left_in_place == Kernels::InPlace::never; }
+  bool may_be_in_place() const { return !has_panel() && !packs_left(); }
   std::int64_t thread_bytes() const { return slab_bytes_ + panel_bytes_ + result_bytes_; }
 
   Workplace workplace(void* scratch, std::int64_t thread) const {
