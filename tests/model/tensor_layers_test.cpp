@@ -82,6 +82,46 @@ TEST_P(TensorLayers, ColumnParallelLinearIsTheLinearLayer) {
   }
 }
 
+// Both ranks compute the first output, from halves of the rows of x: its gradient is their sum.
+TEST_P(TensorLayers, OutputsThatSeveralRanksHoldHaveOneGradient) {
+  const auto body = [](Rig& rig) {
+    const std::int64_t in = 3;
+    const int rank = rig.tensor.rank();
+    const LinearShape whole{4, in, 3, WeightLayout::out_in, rig.dtype, rig.dtype};
+    const bool alone = rig.tensor.ranks() == 1;
+    ColumnParallelLinear::Options options{.whole = whole, .at = {0, 1}, .name = "kv"};
+    if (!alone) {
+      options.outputs = {{0, 1, rank}, {1 + rank, 1, 0}};
+      options.shared = {&rig.tensor.group(), {0, 1}};
+    }
+    const ColumnParallelLinear layer(rig.tensor, options);
+    layer.prepare(*rig.h.ops);
+    rig.h.ops->prepare(MatrixShape{4, layer.shape().out, rig.dtype});
+    const UnitId unit = rig.seal({layer.weight("w", init::normal(0.5F)), layer.bias("b")});
+    { const ParameterLease lease = rig.engine.forward(unit); }
+    const GradientLease lease = rig.engine.backward(unit);
+    const View x = rig.operand(1, in, up_to(4), up_to(in));
+    const View dx = rig.empty(4, in);
+    // dy of the shared output: each rank has that of its own two rows.
+    Values dy;
+    for (std::int64_t r = 0; r < 4; ++r) {
+      const bool mine = alone || (r < 2) == (rank == 0);
+      dy.push_back(mine ? 0.5 * static_cast<double>(r + 1) : 0.0);
+      for (int o = 0; o < (alone ? 2 : 1); ++o) dy.push_back(alone ? 1.0 + o : 1.0 + rank);
+    }
+    const View of_outputs = rig.h.tensor(dy, rig.dtype);
+    layer.backward_bias(*rig.h.ops, lease, of_outputs);
+    layer.backward(*rig.h.ops, lease,
+                   {.x = x, .gathered = x, .dy = of_outputs, .partial = dx, .dx = dx});
+    rig.put_gradients(lease);
+  };
+  const Tensors expected = together({.dtype = dtype_}, 4, body);
+  const Tensors found = together({.ranks = 2, .dtype = dtype_}, 4, body);
+  for (const auto& [name, values] : expected) {
+    expect_near(found.at(name), values, 2 * rounding(dtype_), name);
+  }
+}
+
 void row(Rig& rig, WeightLayout layout) {
   const std::int64_t in = 7;
   const std::int64_t out = 10;
@@ -266,6 +306,13 @@ TEST(TensorParallel, WhatCannotBeCutIsNamedWithWhatWould) {
                 }),
                 HasSubstr("up outputs: 2 cannot be cut over 3 tensor ranks, each of which needs "
                           "one; use at most 2 tensor ranks"));
+    EXPECT_THAT(message_of([&] {
+                  ColumnParallelLinear(
+                      tensor,
+                      {.whole = {4, 8, 6}, .at = {}, .name = "qkv", .shared = {&group, {0, 2}}});
+                }),
+                HasSubstr("qkv: outputs that several tensor ranks hold (fewer heads of keys and "
+                          "values than ranks) need a weight of layout (out, in), not (in, out)"));
     std::vector<float> values(8);
     const View rows = View::of(std::span(values));
     EXPECT_THAT(message_of([&] {
