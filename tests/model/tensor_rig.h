@@ -53,14 +53,14 @@ struct Group {
   }
 };
 
-/// One rank of a group: tensors, and an engine of its own for the layers' parameters.
+/// One rank of a group: tensors, and an engine for the layers' parameters.
 class Rig {
  public:
   Rig(Communicator& world, const Group& group, std::int64_t rows, Whole& whole)
       : h(group.open()),
-        mesh_(world, {.shard = 1, .tensor = world.size()}),
+        mesh_(world, {1, 1, group.ranks}),
         engine(mesh_, *h.device, {.stage = 0, .compute = group.dtype, .seed = 7}),
-        tensor(world, *h.device, rows, group.options),
+        tensor(engine.mesh().axis(Axis::tensor), *h.device, rows, group.options),
         dtype(group.dtype),
         whole_(whole) {}
 
