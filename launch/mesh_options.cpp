@@ -18,6 +18,16 @@ std::vector<Option> mesh_options() {
       axis("replicate", "1", "groups of ranks that each hold the whole model states (HSDP)"),
       axis("shard", "-1", "ranks that share one copy of the model states; -1: what is left"),
       axis("tensor", "1", "ranks that compute a part of each layer together; adjacent ranks"),
+      {.path = "mesh.sequence_parallel",
+       .type = boolean,
+       .fallback = "false",
+       .help = "cut residual stream and norms over the tensor ranks too, by rows"},
+      {.path = "mesh.chunks",
+       .type = integer,
+       .fallback = "2",
+       .help = "parts in which a product and what tensor ranks exchange of it overlap, at most",
+       .low = 1,
+       .high = 1024},
   };
 }
 

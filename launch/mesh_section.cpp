@@ -64,4 +64,9 @@ MeshShape make_mesh_shape(Configuration& values, int world) {
   return shape;
 }
 
+TensorOptions make_tensor_options(const Configuration& values) {
+  return {.sequence_parallel = values.boolean("mesh.sequence_parallel"),
+          .chunks = static_cast<int>(values.integer("mesh.chunks"))};
+}
+
 }  // namespace zero

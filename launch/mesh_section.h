@@ -4,6 +4,7 @@
 
 #include "collectives/mesh.h"
 #include "launch/configuration.h"
+#include "model/tensor_parallel.h"
 
 namespace zero {
 
@@ -11,5 +12,8 @@ namespace zero {
 /// meaning, with what was left open filled in. Throws zero::Error naming the keys where they do not
 /// make the world, or contradict each other.
 MeshShape make_mesh_shape(Configuration& values, int world);
+
+/// How the ranks of the tensor axis work together: the rest of the section.
+TensorOptions make_tensor_options(const Configuration& values);
 
 }  // namespace zero

@@ -38,6 +38,9 @@ Plan make_plan(const TrainConfig& config, std::string_view backend) {
                    [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
   }
   plan.traffic = engine.planned_traffic();
+  for (std::int64_t i = 0; i < config.batch.accumulation; ++i) {
+    plan.traffic.add(workbench.model().tensor_traffic());
+  }
   plan.parameters = engine.parameter_count();
   plan.padding = engine.padding_count();
   plan.peak_live_elements = engine.schedule().peak_live_elements;

@@ -243,6 +243,7 @@ TrainConfig make_train_config(Configuration values, int world) {
   config.data = make_data(values, config.model);
   config.run = make_run(values, world);
   config.mesh = make_mesh_shape(values, world);
+  config.tensor = make_tensor_options(values);
   config.batch = make_batch(values, config.data_ranks(), world);
   config.engine = make_engine_options(values);
   config.learning_rates = make_rates(values);

@@ -50,6 +50,7 @@ struct TrainConfig {
   LearningRates learning_rates;
   int world = 1;
   MeshShape mesh;        ///< resolved for the world
+  TensorOptions tensor;  ///< of its tensor axis
   Configuration values;  ///< with everything that was worked out filled in
 
   /// Ranks that each compute micro-batches of their own.

@@ -9,7 +9,7 @@ namespace zero {
 Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpListener* listener)
     : engine_(std::make_unique<Engine>(mesh, device, config.engine)) {
   const BatchShape shape{.batch = config.batch.micro, .sequence = config.data.sequence_length};
-  model_ = make_model(*engine_, config.model, shape, listener);
+  model_ = make_model(*engine_, config.model, shape, listener, config.tensor);
   engine_->seal(
       {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
   model_->allocate();

@@ -133,7 +133,9 @@ TEST(Program, NamesAMisspeltFlagBeforeAMissingOne) {
 
 TEST(Program, TrainsOnAMesh) {
   const TinyRun run;
-  const Outcome mesh = job(run, 4, "--set mesh.tensor=2 --set train_batch_size=4");
+  const Outcome mesh = job(run, 4,
+                           "--set mesh.tensor=2 --set mesh.sequence_parallel=true --set "
+                           "train_batch_size=4");
   EXPECT_EQ(mesh.status, 0) << mesh.errors;
   EXPECT_THAT(mesh.out, AllOf(HasSubstr("mesh: replicate 1 x shard 2 x tensor 2"),
                               HasSubstr("as planned, to the byte")));

@@ -83,6 +83,12 @@ TEST(TrainConfig, TheMeshLaysOutTheWorldAndTheBatchCountsDataParallelRanks) {
   EXPECT_EQ(config.data_ranks(), 4);
   EXPECT_EQ(config.batch, (Batch{8, 2, 1}));
   EXPECT_EQ(make({}, 8).mesh.shard, 8);
+  EXPECT_FALSE(config.tensor.sequence_parallel);
+  const TensorOptions tensor = make({"mesh.sequence_parallel=true", "mesh.chunks=5"}, 8).tensor;
+  EXPECT_TRUE(tensor.sequence_parallel);
+  EXPECT_EQ(tensor.chunks, 5);
+  EXPECT_THAT(refusal({"mesh.chunks=0"}, 8),
+              HasSubstr("mesh.chunks: found 0, expected a whole number from 1 to 1024"));
   EXPECT_EQ(make({"mesh.tensor=-1", "mesh.shard=2"}, 8).mesh.tensor, 4);
   EXPECT_THAT(refusal({"mesh.tensor=3"}, 8),
               AllOf(HasSubstr("c.json: mesh is 1 x -1 x 3"), HasSubstr("must divide 8")));
