@@ -13,7 +13,8 @@ namespace zero {
 
 class OpListener;
 
-/// What one micro-batch holds: `batch` rows of `sequence` tokens.
+/// What one micro-batch holds: `batch` rows of `sequence` tokens. The ranks of a tensor group
+/// compute the same micro-batches together.
 struct BatchShape {
   std::int64_t batch = 1;
   std::int64_t sequence = 0;  ///< 1 .. context
