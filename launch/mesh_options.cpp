@@ -18,6 +18,12 @@ std::vector<Option> mesh_options() {
       axis("replicate", "1", "groups of ranks that each hold the whole model states (HSDP)"),
       axis("shard", "-1", "ranks that share one copy of the model states; -1: what is left"),
       axis("tensor", "1", "ranks that compute a part of each layer together; adjacent ranks"),
+      {.path = "mesh.check_every",
+       .type = integer,
+       .fallback = "100",
+       .help = "steps between two comparisons of what several ranks hold and must have alike, by "
+               "hashes; 0: never",
+       .low = 0},
       {.path = "mesh.sequence_parallel",
        .type = boolean,
        .fallback = "false",

@@ -21,6 +21,15 @@ nlohmann::json traffic_json(const TrafficCounter& traffic) {
           {"all_reduce_bytes", traffic.of(Operation::all_reduce)}};
 }
 
+nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh) {
+  nlohmann::json json;
+  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+    if (mesh.size(axis) > 1) json[std::string(name_of(axis))] = traffic_json(traffic.of(axis));
+  }
+  json["across"] = traffic_json(traffic.across);
+  return json;
+}
+
 Plan make_plan(const TrainConfig& config, std::string_view backend) {
   Plan plan;
   plan.world = config.world;
@@ -31,15 +40,26 @@ Plan make_plan(const TrainConfig& config, std::string_view backend) {
   Workbench workbench(config, mesh, *device);
   Engine& engine = workbench.engine();
   plan.memory = device->ledger().snapshot().peak;
-  // Shards are equal, so ranks differ by little: the last one, or all of a small world, is enough.
-  for (int rank = config.world <= 8 ? 1 : config.world - 1; rank < config.world; ++rank) {
+  // Shards are equal, so ranks differ by little but for uneven slices: one of each tensor index and
+  // the last one, or all of a small world, are enough.
+  const auto counts = [&](int rank) {
+    return config.world <= 8 || rank < config.mesh.tensor || rank == config.world - 1;
+  };
+  for (int rank = 1; rank < config.world; ++rank) {
+    if (!counts(rank)) continue;
     const MemoryByClass other = plan_memory(config, rank, config.world, backend);
     std::transform(other.begin(), other.end(), plan.memory.begin(), plan.memory.begin(),
                    [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
   }
-  plan.traffic = engine.planned_traffic();
+  plan.traffic = engine.planned_axes();
   for (std::int64_t i = 0; i < config.batch.accumulation; ++i) {
-    plan.traffic.add(workbench.model().tensor_traffic());
+    engine.mesh()
+        .booked(plan.traffic, engine.mesh().axis(Axis::tensor))
+        .add(workbench.model().tensor_traffic());
+  }
+  plan.mesh = config.mesh;
+  if (plan.mesh.replicate > 1 || plan.mesh.tensor > 1) {
+    plan.ownership = ownership_table(engine.ownership());
   }
   plan.parameters = engine.parameter_count();
   plan.padding = engine.padding_count();
@@ -62,11 +82,35 @@ nlohmann::json Plan::json() const {
           {"padding", padding},
           {"model_state_bytes", model_state_bytes(memory)},
           {"memory", classes},
-          {"communication", traffic_json(traffic)},
+          {"mesh", {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}}},
+          {"communication", traffic_json(traffic.total())},
+          {"communication_by_axis", axes_json(traffic, mesh)},
           {"gathers", gathers},
           {"peak_live_elements", peak_live_elements},
           {"schedule_hash", fmt::format("{:016x}", schedule_hash)},
           {"schedule", schedule}};
+}
+
+std::string Plan::traffic_text() const {
+  std::string out = "\nbytes one rank sends in a step\n";
+  const auto add = [&](std::string_view along, const TrafficCounter& sent) {
+    for (const Operation operation :
+         {Operation::all_gather, Operation::reduce_scatter, Operation::all_reduce}) {
+      const std::int64_t bytes = sent.of(operation);
+      if (bytes == 0 && !along.empty()) continue;
+      out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name_of(operation),
+                         bytes_text(static_cast<double>(bytes)), bytes, along);
+    }
+  };
+  if (ownership.empty()) {
+    add("", traffic.total());
+    return out;
+  }
+  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+    add(fmt::format("  along {}", name_of(axis)), traffic.of(axis));
+  }
+  add("  across axes", traffic.across);
+  return out;
 }
 
 std::string Plan::text() const {
@@ -82,13 +126,8 @@ std::string Plan::text() const {
   const std::int64_t sum = std::accumulate(memory.begin(), memory.end(), std::int64_t{0});
   out += fmt::format("  {:<14} {:>12} {:>16} bytes\n", "sum", bytes_text(static_cast<double>(sum)),
                      sum);
-  out += "\nbytes one rank sends in a step\n";
-  for (const Operation operation :
-       {Operation::all_gather, Operation::reduce_scatter, Operation::all_reduce}) {
-    out +=
-        fmt::format("  {:<14} {:>12} {:>16} bytes\n", name_of(operation),
-                    bytes_text(static_cast<double>(traffic.of(operation))), traffic.of(operation));
-  }
+  out += traffic_text();
+  if (!ownership.empty()) out += "\n" + ownership;
   return out +
          fmt::format("\nschedule of a micro-batch ({} gathers, {} elements live at most)\n  {}\n",
                      gathers, peak_live_elements, fmt::join(schedule, "\n  "));

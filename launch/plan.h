@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/recording.h"
+#include "engine/recorded_mesh.h"
 #include "launch/memory_report.h"
 
 namespace zero {
@@ -16,16 +16,21 @@ struct Plan {
   int world = 1;
   int stage = 0;
   MemoryByClass memory{};  ///< bytes of the largest rank
-  TrafficCounter traffic;  ///< bytes one rank sends in a step
+  MeshTraffic traffic;     ///< bytes the first rank sends in a step, by axis
   std::int64_t parameters = 0;
   std::int64_t padding = 0;
   std::int64_t peak_live_elements = 0;
   std::int64_t gathers = 0;  ///< per micro-batch
   std::uint64_t schedule_hash = 0;
   std::vector<std::string> schedule;  ///< one line per action
+  MeshShape mesh;
+  std::string ownership;  ///< what each axis holds of every parameter; empty: the mesh is one axis
 
   nlohmann::json json() const;
   std::string text() const;
+
+ private:
+  std::string traffic_text() const;
 };
 
 /// Plans `config` for its world.
@@ -33,5 +38,7 @@ Plan make_plan(const TrainConfig& config, std::string_view backend);
 
 /// {"all_gather_bytes": ..., "reduce_scatter_bytes": ..., "all_reduce_bytes": ...}
 nlohmann::json traffic_json(const TrafficCounter& traffic);
+/// {axis: the same} for the axes of several ranks, and "across" for what spans some of them.
+nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh);
 
 }  // namespace zero

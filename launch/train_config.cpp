@@ -148,6 +148,7 @@ EngineOptions make_engine_options(Configuration& values) {
   options.groups = {{.pattern = "*.bias", .weight_decay = 0.0},
                     {.pattern = "*ln_*", .weight_decay = 0.0},
                     {.pattern = "*norm.weight", .weight_decay = 0.0}};
+  options.replica_check_every = static_cast<int>(values.integer("mesh.check_every"));
   options.gradient_clipping = values.number("gradient_clipping");
   const auto size = [&](const char* key) {
     return values.integer("zero_optimization." + std::string(key));

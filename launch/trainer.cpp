@@ -146,6 +146,9 @@ void Trainer::log_step(const StepReport& report, double learning_rate, double se
       {"tokens_per_second", static_cast<double>(config_.tokens_per_step()) / seconds},
       {"exposed_communication_seconds", report.exposed_seconds},
       {"communication", traffic_json(report.traffic)}};
+  if (mesh_.size(Axis::replicate) > 1 || mesh_.size(Axis::tensor) > 1) {
+    line["communication_by_axis"] = axes_json(report.axes, mesh_.shape());
+  }
   if (validated_at_ == report.step) line["validation_loss"] = *validation_;
   log_->write(line);
 }
