@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "collectives/communicator.h"
 #include "device/device.h"
 #include "engine/engine_options.h"
@@ -56,6 +57,12 @@ struct StepOptions {
   double loss_scale = 1;             ///< gradients are divided by it
   std::span<const double> losses{};  ///< this rank's loss of each micro-batch, already weighted;
                                      ///< summed exactly over all; equal along the tensor axis
+};
+
+/// What Engine::check_replicas found; the same on all ranks.
+class ReplicasDiffer : public Error {
+ public:
+  using Error::Error;
 };
 
 /// What a step did. Equal on all ranks but for the times, and the bytes of unequal slices.
@@ -173,9 +180,9 @@ class Engine {
   std::uint64_t state_hash();
   /// Compares by hashes what several ranks hold and what must have the same bits: master values,
   /// moments and compute copies of replicas; parameters without a slice, and ranges that several
-  /// ranks hold, along the tensor axis; copies of whole parameters. Throws the same zero::Error on
-  /// all ranks, naming values, parameter, step, the rank that differs and the one it differs from.
-  /// Waits for the streams; reads each of this rank's values once, and sends 32 bytes per
+  /// ranks hold, along the tensor axis; copies of whole parameters. Throws the same ReplicasDiffer
+  /// on all ranks, naming values, parameter, step, the rank that differs and the one it differs
+  /// from. Waits for the streams; reads each of this rank's values once, and sends 32 bytes per
   /// parameter and rank. Collective; EngineOptions::replica_check_every makes step() call it.
   void check_replicas();
 

@@ -26,15 +26,14 @@ int rank_at(const Mesh& mesh, Axis axis, int index) {
          place(Axis::tensor);
 }
 
-/// `mine` of every rank of `along`, one row after the other.
-Buffer gather_rows(Communicator& along, Device& device, const std::vector<std::uint64_t>& mine) {
-  const auto count = static_cast<std::int64_t>(mine.size());
-  Buffer rows =
-      device.allocate(count * along.size(), DType::i64, MemoryClass::staging, "hashes of copies");
-  const Slices slices = Slices::even(rows.view(), along.size());
+/// `mine` of every rank of `along`, one row after the other. Of the host, as what ranks agree on at
+/// seal() is: no memory of the plan.
+std::vector<std::int64_t> gather_rows(Communicator& along, Device& device,
+                                      std::span<const std::int64_t> mine) {
+  std::vector<std::int64_t> rows(mine.size() * static_cast<std::size_t>(along.size()));
+  const Slices slices = Slices::even(View::of(std::span(rows)), along.size());
   const View own = slices.of(along.rank());
-  std::transform(mine.begin(), mine.end(), own.as<std::int64_t>().begin(),
-                 [](std::uint64_t hash) { return static_cast<std::int64_t>(hash); });
+  std::ranges::copy(mine, own.as<std::int64_t>().begin());
   along.all_gather(own, slices, device.communication(), {"hashes of copies", {}});
   device.communication().synchronize();
   return rows;
@@ -42,9 +41,8 @@ Buffer gather_rows(Communicator& along, Device& device, const std::vector<std::u
 
 /// Where two ranks of `holders` have other values in column `item`: the first, and one that
 /// differs.
-std::pair<int, int> find_difference(const View& rows, std::size_t items, std::size_t item,
-                                    std::span<const int> holders) {
-  const std::span<const std::int64_t> values = rows.as<const std::int64_t>();
+std::pair<int, int> find_difference(std::span<const std::int64_t> values, std::size_t items,
+                                    std::size_t item, std::span<const int> holders) {
   for (const int rank : holders) {
     if (values[static_cast<std::size_t>(rank) * items + item] !=
         values[static_cast<std::size_t>(holders.front()) * items + item])
@@ -113,19 +111,19 @@ std::string EngineCore::compare_along(Axis axis, const ValuesOf& values) {
   Communicator& along = mesh_->axis(axis);
   if (along.size() == 1) return {};
   std::vector<Copied> copied;
-  std::vector<std::uint64_t> hashes;
+  std::vector<std::int64_t> hashes;
   for (const Unit& unit : units_) {
     for (int i = 0; i < static_cast<int>(unit.specs.size()); ++i) {
       for (int kind = 0; kind < static_cast<int>(kCopiedKinds.size()); ++kind) {
         copied.push_back({&unit, i, kind, {}});
-        hashes.push_back(hash_values(values(unit, i, kind)));
+        hashes.push_back(static_cast<std::int64_t>(hash_values(values(unit, i, kind))));
       }
     }
   }
-  const Buffer rows = gather_rows(along, device_, hashes);
+  const std::vector<std::int64_t> rows = gather_rows(along, device_, hashes);
   const std::vector<int> holders = all_of(along);
   for (std::size_t item = 0; item < copied.size(); ++item) {
-    const auto [first, other] = find_difference(rows.view(), copied.size(), item, holders);
+    const auto [first, other] = find_difference(rows, copied.size(), item, holders);
     if (first < 0) continue;
     return differs(*copied[item].unit, copied[item].index, copied[item].kind,
                    rank_at(mesh_->mesh(), axis, other), rank_at(mesh_->mesh(), axis, first));
@@ -169,9 +167,7 @@ std::string EngineCore::compare_tensor_copies() {
   Communicator& tensor = mesh_->axis(Axis::tensor);
   if (tensor.size() == 1) return {};
   const std::vector<Copied> copies = tensor_copies();
-  const Buffer sums = device_.allocate(static_cast<std::int64_t>(copies.size()), DType::i64,
-                                       MemoryClass::staging, "hashes of copies");
-  const std::span<std::int64_t> own = sums.view().as<std::int64_t>();
+  std::vector<std::int64_t> own(copies.size());
   for (std::size_t item = 0; item < copies.size(); ++item) {
     const ParameterSpec& spec =
         copies[item].unit->specs[static_cast<std::size_t>(copies[item].index)];
@@ -181,12 +177,13 @@ std::string EngineCore::compare_tensor_copies() {
     });
     own[item] = static_cast<std::int64_t>(sum);
   }
-  shards_.all_reduce(sums.view(), ReduceOp::sum, device_.communication(), {"hashes of copies", {}});
+  shards_.all_reduce(View::of(std::span(own)), ReduceOp::sum, device_.communication(),
+                     {"hashes of copies", {}});
   device_.communication().synchronize();
-  const Buffer rows = gather_rows(tensor, device_, {own.begin(), own.end()});
+  const std::vector<std::int64_t> rows = gather_rows(tensor, device_, own);
   for (std::size_t item = 0; item < copies.size(); ++item) {
     const auto [first, other] =
-        find_difference(rows.view(), copies.size(), item, copies[item].range.holders);
+        find_difference(rows, copies.size(), item, copies[item].range.holders);
     if (first >= 0) return locate(copies[item], first, other);
   }
   return {};
@@ -256,7 +253,7 @@ void EngineCore::check_replicas() {
       world_, device_, first == found.end() ? std::string_view() : *first, "check_replicas");
   traffic_mark_ = mesh_->traffic().since(pending);  // belongs to no step
   for (const std::string& text : all) {
-    if (!text.empty()) fail("{}", text);
+    if (!text.empty()) throw ReplicasDiffer(text);
   }
 }
 

@@ -98,8 +98,7 @@ void Trainer::train_step(std::int64_t step) {
     losses_[static_cast<std::size_t>(j)] = workbench_.loss().as<double>()[0] / tokens;
   }
   const double learning_rate = config_.learning_rates.at(step);
-  const StepReport report =
-      workbench_.engine().step({.learning_rate = learning_rate, .losses = losses_});
+  const StepReport report = finish_step(learning_rate);
   check_finite(report);
   const double seconds = seconds_since(start);
   if (instruments_ != nullptr) instruments_->end_step(step);
@@ -107,6 +106,14 @@ void Trainer::train_step(std::int64_t step) {
   log_step(report, learning_rate, seconds);
   show_progress(report, seconds);
   exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
+}
+
+StepReport Trainer::finish_step(double learning_rate) {
+  try {
+    return workbench_.engine().step({.learning_rate = learning_rate, .losses = losses_});
+  } catch (const ReplicasDiffer& error) {
+    throw AgreedError(error.what());
+  }
 }
 
 void Trainer::check_finite(const StepReport& report) const {

@@ -42,6 +42,7 @@ class Trainer {
   void load();
   void save();
   void train_step(std::int64_t step);
+  StepReport finish_step(double learning_rate);
   void check_finite(const StepReport& report) const;
   void log_step(const StepReport& report, double learning_rate, double seconds);
   void show_progress(const StepReport& report, double seconds);
