@@ -5,6 +5,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 #include "partition/flat_layout.h"
 
@@ -23,10 +25,14 @@ std::uint64_t mixed(std::uint64_t x) {
 
 template <typename Bits>
 std::uint64_t sum_of_elements(std::int64_t begin, const View& values) {
-  const auto* const bits = static_cast<const Bits*>(values.data());
+  const auto* const bytes = static_cast<const std::byte*>(values.data());
   auto place = static_cast<std::uint64_t>(begin) * kPlace;
   std::uint64_t sum = 0;
-  for (std::int64_t i = 0; i < values.count(); ++i, place += kPlace) sum += mixed(place + bits[i]);
+  for (std::int64_t i = 0; i < values.count(); ++i, place += kPlace) {
+    Bits bits = 0;
+    std::memcpy(&bits, bytes + static_cast<std::size_t>(i) * sizeof(Bits), sizeof(Bits));
+    sum += mixed(place + bits);
+  }
   return sum;
 }
 

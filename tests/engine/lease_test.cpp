@@ -139,6 +139,9 @@ TEST(Lease, IsRefusedBeforeSealAndUnitsAfterIt) {
         {"publish_parameters", [&] { engine.publish_parameters(); }},
         {"state", [&] { engine.state(StateKind::parameter); }},
         {"state_hash", [&] { engine.state_hash(); }},
+        {"check_replicas", [&] { engine.check_replicas(); }},
+        {"ownership", [&] { engine.ownership(); }},
+        {"planned_traffic", [&] { engine.planned_axes(); }},
     };
     for (const auto& [name, call] : calls) {
       EXPECT_THAT(message_of(call),
