@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 # Installs BUILD into a prefix of its own, builds a copy of EXAMPLES against nothing but that prefix with the
-# compiler CXX, runs zero_mlp and reads its ledger. Everything happens under WORK.
+# compiler CXX, runs the examples and reads zero_mlp's ledger. Everything happens under WORK.
 cmake_minimum_required(VERSION 3.25)
 
 function(run_step)
@@ -25,6 +25,9 @@ run_step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 run_step(${CMAKE_COMMAND} -S ${WORK}/examples -B ${WORK}/build -G Ninja
   -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix)
 run_step(${CMAKE_COMMAND} --build ${WORK}/build)
+
+run_step(${WORK}/build/zero_tensor_mlp 1 3 2)
+expect_line("step +2  loss [0-9]+\\.[0-9]+  gradient norm [0-9]+")
 
 run_step(${WORK}/build/zero_mlp 0 2)
 expect_line("step +2  loss 0\\.[0-9]+")
