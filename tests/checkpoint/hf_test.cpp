@@ -89,7 +89,10 @@ std::vector<double> distances(const std::string& found_path, const std::string& 
 struct Case {
   const char* folder;
   int stage;
-  int ranks;
+  MeshShape mesh;
+  bool sequence_parallel = false;
+
+  int ranks() const { return mesh.replicate * mesh.shard * mesh.tensor; }
 };
 class HuggingFace : public ::testing::TestWithParam<Case> {
  protected:
@@ -99,12 +102,14 @@ class HuggingFace : public ::testing::TestWithParam<Case> {
 
 TEST_P(HuggingFace, TenStepsFollowPyTorchsLossesNormsAndWeights) {
   const std::string saved = scratch_.path("saved/");
-  const auto ranks = static_cast<double>(GetParam().ranks);
-  local::run(GetParam().ranks, [&](Communicator& communicator) {
+  const MeshShape& shape = GetParam().mesh;
+  const auto ranks = static_cast<double>(shape.replicate * shape.shard);
+  local::run(GetParam().ranks(), [&](Communicator& communicator) {
     const auto device = cpu::open();
+    Mesh mesh(communicator, shape);
     const ModelConfig config = read_hf_config(reference_.folder);
-    Training training(communicator, *device, reference_.options(GetParam().stage), config,
-                      reference_.shape());
+    Training training(mesh, *device, reference_.options(GetParam().stage), config,
+                      reference_.shape(), 1, {.sequence_parallel = GetParam().sequence_parallel});
     load_weights(training.engine, reference_.folder, names::of(config));
     for (std::size_t step = 0; step < 10; ++step) {
       // Every rank has the same batch: the mean is that of one.
@@ -125,13 +130,19 @@ TEST_P(HuggingFace, TenStepsFollowPyTorchsLossesNormsAndWeights) {
   EXPECT_LT(off[off.size() * 999 / 1000], 1e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, HuggingFace,
-                         ::testing::Values(Case{"llama_tiny", 0, 1}, Case{"llama_tiny", 3, 2},
-                                           Case{"qwen2_tiny", 0, 1}, Case{"qwen2_tiny", 2, 3}),
-                         [](const auto& tested) {
-                           return fmt::format("{}_stage{}_ranks{}", tested.param.folder,
-                                              tested.param.stage, tested.param.ranks);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Folders, HuggingFace,
+    ::testing::Values(Case{"llama_tiny", 0, {1, 1, 1}}, Case{"llama_tiny", 3, {1, 2, 1}},
+                      Case{"llama_tiny", 3, {1, 4, 2}}, Case{"llama_tiny", 3, {2, 2, 2}, true},
+                      Case{"llama_tiny", 3, {1, 2, 4}}, Case{"qwen2_tiny", 0, {1, 1, 1}},
+                      Case{"qwen2_tiny", 2, {1, 3, 1}}, Case{"qwen2_tiny", 3, {1, 2, 4}, true},
+                      Case{"qwen2_tiny", 1, {1, 1, 3}}),
+    [](const auto& tested) {
+      const MeshShape& mesh = tested.param.mesh;
+      return fmt::format("{}_stage{}_mesh{}x{}x{}{}", tested.param.folder, tested.param.stage,
+                         mesh.replicate, mesh.shard, mesh.tensor,
+                         tested.param.sequence_parallel ? "_sequence" : "");
+    });
 
 // GPT-2 too: what is saved is what is read, at another stage and world.
 TEST(HuggingFaceFolder, ComesBackWholeAtAnotherWorld) {
