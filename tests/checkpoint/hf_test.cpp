@@ -119,8 +119,9 @@ TEST_P(HuggingFace, TenStepsFollowPyTorchsLossesNormsAndWeights) {
           training.engine.step({.learning_rate = reference_.number("learning_rate")});
       const double expected = reference_.expected("losses", step);
       const double norm = reference_.expected("gradient_norms", step);
-      EXPECT_NEAR(loss, expected, 3e-6 * expected) << "step " << step;
-      EXPECT_NEAR(report.gradient_norm, norm, 1e-5 * norm) << "step " << step;
+      // Of fp64: PyTorch's own fp32 norms are up to 2.8e-6 away, its losses 2e-7.
+      EXPECT_NEAR(loss, expected, 2e-6 * expected) << "step " << step;
+      EXPECT_NEAR(report.gradient_norm, norm, 6e-6 * norm) << "step " << step;
     }
     save_hf_folder(training.engine, saved, config);
   });
