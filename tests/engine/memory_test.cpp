@@ -118,20 +118,25 @@ TEST(Memory, OfAccumulationIsOneShardPerDoubling) {
   }
 }
 
+/// A step of every rank uses what was planned for it.
+void expect_as_planned(int world, const plain::Setup& run) {
+  plain::run(world, run, [&](plain::Trainer& trainer, Communicator& communicator) {
+    trainer.step();
+    const MemorySnapshot real = trainer.engine().device().ledger().snapshot();
+    const MemorySnapshot plan = planned(communicator.rank(), world, run);
+    for (const MemoryClass c : all_memory_classes()) {
+      EXPECT_EQ(real.current_of(c), plan.current_of(c)) << name_of(c);
+      EXPECT_EQ(real.peak_of(c), plan.peak_of(c)) << name_of(c);
+    }
+  });
+}
+
 TEST(Memory, OfARunIsThePlanInEveryClassToTheByte) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (const int world : {1, 3, 16}) {
       for (const Types types : kTypes) {
         const plain::Setup run = setup(stage, types, world == 3 ? 5 : 1);
-        plain::run(world, run, [&](plain::Trainer& trainer, Communicator& communicator) {
-          trainer.step();
-          const MemorySnapshot real = trainer.engine().device().ledger().snapshot();
-          const MemorySnapshot plan = planned(communicator.rank(), world, run);
-          for (const MemoryClass c : all_memory_classes()) {
-            EXPECT_EQ(real.current_of(c), plan.current_of(c)) << name_of(c);
-            EXPECT_EQ(real.peak_of(c), plan.peak_of(c)) << name_of(c);
-          }
-        });
+        expect_as_planned(world, run);
       }
     }
   }
@@ -145,15 +150,7 @@ TEST(Memory, OfARunOnAMeshIsThePlanToo) {
         run.mesh = mesh;
         if (mesh.tensor > 1) run.slicing = plain::odd_slices;
         const int world = mesh.replicate * mesh.shard * mesh.tensor;
-        plain::run(world, run, [&](plain::Trainer& trainer, Communicator& communicator) {
-          trainer.step();
-          const MemorySnapshot real = trainer.engine().device().ledger().snapshot();
-          const MemorySnapshot plan = planned(communicator.rank(), world, run);
-          for (const MemoryClass c : all_memory_classes()) {
-            EXPECT_EQ(real.current_of(c), plan.current_of(c)) << name_of(c);
-            EXPECT_EQ(real.peak_of(c), plan.peak_of(c)) << name_of(c);
-          }
-        });
+        expect_as_planned(world, run);
       }
     }
   }

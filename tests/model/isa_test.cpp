@@ -5,24 +5,10 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "tests/model/ops_harness.h"
+#include "tests/only_target.h"
 
 namespace zero::testing {
 namespace {
-
-// Dispatches vector code to one instruction set until the end of the scope.
-class OnlyTarget {
- public:
-  explicit OnlyTarget(std::int64_t target) { choose(target); }
-  ~OnlyTarget() { choose(0); }
-  OnlyTarget(const OnlyTarget&) = delete;
-  OnlyTarget& operator=(const OnlyTarget&) = delete;
-
- private:
-  static void choose(std::int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
 
 // y, dx and dW of a linear layer whose sizes are whole squares and rests.
 std::vector<Values> products(Harness& h, const LinearShape& shape) {

@@ -7,6 +7,7 @@
 
 #include "tests/errors.h"
 #include "tests/model/outcome.h"
+#include "tests/model/uneven_llama.h"
 
 // Models over meshes: what they give on one rank up to the order of some sums, and at one tensor
 // degree the same bits however they are carried out.
@@ -21,18 +22,6 @@ constexpr int kMicroBatches = 8;  // of a step, over all ranks
 /// Heads and widths that do not divide by 8, a vocabulary that does by nothing.
 Gpt2Config small_gpt2() {
   return {.layers = 2, .width = 36, .heads = 12, .context = 9, .vocabulary = 41};
-}
-/// 4 heads of keys and values are fewer than 8 ranks: their copies are summed.
-LlamaConfig small_llama() {
-  return {.layers = 2,
-          .width = 20,
-          .heads = 12,
-          .kv_heads = 4,
-          .head_width = 4,
-          .intermediate = 27,
-          .vocabulary = 41,
-          .context = 9,
-          .qkv_bias = LlamaConfig::QkvBias::present};
 }
 
 struct Job {
@@ -237,7 +226,7 @@ TEST_P(TensorModels, EvaluateAndGiveLogitsAsOneRankDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TensorModels,
-                         ::testing::Values(ModelConfig(small_gpt2()), ModelConfig(small_llama())),
+                         ::testing::Values(ModelConfig(small_gpt2()), ModelConfig(uneven_llama(9))),
                          [](const auto& tested) { return std::string(family_of(tested.param)); });
 
 // ZeRO-3, tensor parallelism, accumulation, a tied head and a vocabulary that does not divide, at
@@ -269,11 +258,11 @@ TEST(TensorModel, WhatCannotBeCutIsNamedWithWhatWould) {
     EXPECT_THAT(message_of([&] { Gpt2 model(engine, gpt2, kBatch); }),
                 HasSubstr("6 heads of attention cannot be cut over 8 tensor ranks, each of which "
                           "needs one; use at most 6 tensor ranks"));
-    LlamaConfig llama = small_llama();
+    LlamaConfig llama = uneven_llama(9);
     llama.vocabulary = 7;
     EXPECT_THAT(message_of([&] { Llama model(engine, llama, kBatch); }),
                 HasSubstr("model.vocabulary: 7 cannot be cut over 8 tensor ranks"));
-    llama = small_llama();
+    llama = uneven_llama(9);
     llama.intermediate = 3;
     EXPECT_THAT(message_of([&] { Llama model(engine, llama, kBatch); }),
                 HasSubstr("model.intermediate: 3 cannot be cut over 8 tensor ranks"));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/model/training_harness.h"
+#include "tests/model/uneven_llama.h"
 
 // What a model says beforehand of its traffic along the tensor axis and of its memory.
 namespace zero::testing {
@@ -72,20 +73,8 @@ TEST(TensorTraffic, UnderSequenceParallelismIsFourReduceScattersAndSixGathersALa
   }
 }
 
-LlamaConfig odd_llama() {
-  return {.layers = 2,
-          .width = 20,
-          .heads = 12,
-          .kv_heads = 4,
-          .head_width = 4,
-          .intermediate = 27,
-          .vocabulary = 41,
-          .context = 32,
-          .qkv_bias = LlamaConfig::QkvBias::present};
-}
-
 TEST(TensorTraffic, IsWhatTheModelForetold) {
-  for (const ModelConfig& config : {ModelConfig(even_gpt2(2)), ModelConfig(odd_llama())}) {
+  for (const ModelConfig& config : {ModelConfig(even_gpt2(2)), ModelConfig(uneven_llama(32))}) {
     for (const int ranks : {1, 3, 8}) {
       if (ranks > 4 && family_of(config) == "gpt2") continue;
       for (const bool own_rows : {false, true}) {
@@ -107,12 +96,12 @@ TEST(TensorTraffic, IsWhatTheModelForetold) {
 TEST(TensorMemory, IsPlannedToTheByte) {
   for (const bool own_rows : {false, true}) {
     const TensorOptions options{.sequence_parallel = own_rows, .chunks = 2};
-    over(3, odd_llama(), options, [&](Training& training, Device& device) {
+    over(3, uneven_llama(32), options, [&](Training& training, Device& device) {
       const Communicator& group = training.engine.mesh().axis(Axis::tensor);
       const auto nobody = planning::communicator(group.rank(), 3, "local");
       Mesh mesh(*nobody, {1, 1, 3});
       const auto plan = planning::open(1);
-      Training planned(mesh, *plan, {}, odd_llama(), kEven, 1, options);
+      Training planned(mesh, *plan, {}, uneven_llama(32), kEven, 1, options);
       training.train(Batch::random(64, 41, 1), 1.0F);
       training.engine.step({.learning_rate = 1e-3});
       for (const MemoryClass each : {MemoryClass::activations, MemoryClass::communication}) {

@@ -4,27 +4,13 @@
 // Every instruction set that was compiled and that this machine has gives the same bits.
 #include <hwy/targets.h>
 
+#include "tests/only_target.h"
 #include "tests/optim/case.h"
 
 namespace zero::testing {
 namespace {
 
 using Kind = OptimizerConfig::Kind;
-
-// Dispatches to one instruction set until the end of the scope.
-class OnlyTarget {
- public:
-  explicit OnlyTarget(std::int64_t target) { choose(target); }
-  ~OnlyTarget() { choose(0); }
-  OnlyTarget(const OnlyTarget&) = delete;
-  OnlyTarget& operator=(const OnlyTarget&) = delete;
-
- private:
-  static void choose(std::int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
 
 TEST(Targets, GiveTheSameBits) {
   const auto device = cpu::open();
