@@ -21,20 +21,42 @@ std::string describe(const MemorySnapshot& snapshot) {
 
 }  // namespace
 
+/// One of the device's two kinds of memory.
+struct Device::Source {
+  std::string_view kind;
+  void* (Device::*take)(std::int64_t bytes);
+  void (Device::*give_back)(void* data, std::int64_t bytes) noexcept;
+  const Device* device;  // of the views
+};
+
 Buffer Device::allocate(std::int64_t count, DType dtype, MemoryClass memory_class,
                         std::string_view label) {
+  return allocate_from({"", &Device::allocate_bytes, &Device::free_bytes, this}, count, dtype,
+                       memory_class, label);
+}
+
+Buffer Device::allocate_host(std::int64_t count, DType dtype, MemoryClass memory_class,
+                             std::string_view label) {
+  return allocate_from({"host ", &Device::allocate_host_bytes, &Device::free_host_bytes, nullptr},
+                       count, dtype, memory_class, label);
+}
+
+Buffer Device::allocate_from(const Source& source, std::int64_t count, DType dtype,
+                             MemoryClass memory_class, std::string_view label) {
   ZERO_CHECK(count >= 0, "device {}: cannot allocate {} elements for \"{}\"", name(), count, label);
   const std::int64_t bytes = checked_mul(count, size_of(dtype));
-  void* data = bytes == 0 ? nullptr : allocate_bytes(bytes);
-  const View view(data, count, dtype, this);
+  void* data = bytes == 0 ? nullptr : (this->*source.take)(bytes);
+  const View view(data, count, dtype, source.device);
   if (bytes == 0) return {view, memory_class, std::string(label), ledger_, nullptr};
   ZERO_CHECK(
       data != nullptr,
-      "device {}: out of memory: {} bytes for {}/{}, while its buffers hold (bytes): {}; use "
+      "device {}: out of {}memory: {} bytes for {}/{}, while its buffers hold (bytes): {}; use "
       "more ranks, a higher stage or a smaller micro-batch",
-      name(), bytes, name_of(memory_class), label, describe(ledger_.snapshot()));
+      name(), source.kind, bytes, name_of(memory_class), label, describe(ledger_.snapshot()));
   return {view, memory_class, std::string(label), ledger_,
-          [this, bytes](void* memory) { free_bytes(memory, bytes); }};
+          [this, bytes, give_back = source.give_back](void* memory) {
+            (this->*give_back)(memory, bytes);
+          }};
 }
 
 }  // namespace zero

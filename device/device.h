@@ -13,8 +13,9 @@
 namespace zero {
 
 /// Where bytes live and work runs: memory with its ledger, one compute stream, one communication
-/// stream, vector kernels. Used by one host thread (a rank). Must outlive its Buffers, and
-/// everything submitted to its streams.
+/// stream, vector kernels. Host code never reads or writes memory of allocate() itself, wherever it
+/// may lie: it copies it from or to host memory (Kernels::convert), on a stream. Used by one host
+/// thread (a rank). Must outlive its Buffers, and everything submitted to its streams.
 class Device {
  public:
   virtual ~Device() = default;
@@ -40,13 +41,24 @@ class Device {
   /// Throws zero::Error, with the ledger, when out of memory.
   Buffer allocate(std::int64_t count, DType dtype, MemoryClass memory_class,
                   std::string_view label);
+  /// Host memory that the device copies from and to fastest (pinned, for a GPU). Its views have no
+  /// device: host code may use them, behind the streams that do. Otherwise as allocate().
+  Buffer allocate_host(std::int64_t count, DType dtype, MemoryClass memory_class,
+                       std::string_view label);
 
  protected:
   /// `bytes` > 0. Returns null when there is no memory.
   virtual void* allocate_bytes(std::int64_t bytes) = 0;
   virtual void free_bytes(void* data, std::int64_t bytes) noexcept = 0;
+  /// The same for host memory; a device in host memory has but one kind.
+  virtual void* allocate_host_bytes(std::int64_t bytes) { return allocate_bytes(bytes); }
+  virtual void free_host_bytes(void* data, std::int64_t bytes) noexcept { free_bytes(data, bytes); }
 
  private:
+  struct Source;
+  Buffer allocate_from(const Source& source, std::int64_t count, DType dtype,
+                       MemoryClass memory_class, std::string_view label);
+
   MemoryLedger ledger_;
 };
 

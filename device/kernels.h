@@ -55,8 +55,9 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
   /// to = convert(from), rounding to nearest even; dtypes fp32, bf16, fp16 in any pair. Equal
-  /// dtypes: a plain copy of any dtype. `to` may begin at the same address as `from` when its
-  /// elements are not larger.
+  /// dtypes: a plain copy of any dtype, and either side may be host memory (its view has no
+  /// device): this is how values get to a device and back. `to` may begin at the same address as
+  /// `from` when its elements are not larger.
   virtual void convert(Stream& stream, View from, View to) = 0;
   /// Sets every byte to zero.
   virtual void zero(Stream& stream, View view) = 0;

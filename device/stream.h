@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 namespace zero {
 
@@ -48,9 +49,17 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Queues `work`. Everything it touches must live until it has run; `what` (for traces and
-  /// errors) is copied. On the inline CPU stream the work has run when submit returns.
+  /// Queues `work`, a device's own: kernels, copies, collectives. Everything it touches must live
+  /// until the stream has passed it; `what` (for traces and errors) is copied. On the inline CPU
+  /// stream the work has run when submit returns. Where enqueues(), submit calls `work` at once, on
+  /// the caller, and it puts commands into the device's queue.
   virtual void submit(std::string_view what, Work work) = 0;
+  /// Queues host code, which runs on some host thread when the stream comes to it. It touches host
+  /// memory only, and calls no device, stream or communicator. For code that belongs to no device.
+  virtual void submit_host(std::string_view what, Work work) { submit(what, std::move(work)); }
+  /// Whether the device has a queue of its own that submitted work fills (CUDA); otherwise the work
+  /// itself is what the stream runs.
+  virtual bool enqueues() const { return false; }
   /// The point after all work submitted so far.
   virtual Event record() = 0;
   /// Later work of this stream runs only after `event`. Does not block the host, except on the
