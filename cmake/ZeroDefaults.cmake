@@ -17,11 +17,11 @@ endif()
 
 # Flags of every target of the project; not exported to users.
 add_library(zero_flags INTERFACE)
-target_compile_options(zero_flags INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
-  -ffp-contract=off)  # the same arithmetic however a loop is vectorised
+# -ffp-contract=off: the same arithmetic however a loop is vectorised. What nvcc takes is in ZeroCuda.
+target_compile_options(zero_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-ffp-contract=off>"
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
 if(ZERO_WERROR)
-  target_compile_options(zero_flags INTERFACE -Werror)
+  target_compile_options(zero_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Werror>")
 endif()
 if(ZERO_CHECKED)
   target_compile_definitions(zero_flags INTERFACE ZERO_CHECKED)
@@ -38,4 +38,4 @@ endif()
 
 # Highway compiles each vector kernel once per instruction set and picks at run time. AVX2, AVX-512 and the portable
 # baseline are what CPUs that train are made of; the others only cost build time.
-add_compile_definitions("HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)")
+add_compile_definitions("$<$<COMPILE_LANGUAGE:C,CXX>:HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)>")

@@ -5,12 +5,13 @@
 # Installs what is missing of the packages the project is built from: the one list of them.
 # Names are those of Debian 12 and Ubuntu 24.04.
 #
-#   launch/install_packages.sh [run] [text] [test] [ci]
+#   launch/install_packages.sh [run] [text] [test] [ci] [cuda]
 #
 #   run   what building and running the programs takes (the default)
 #   text  the English text that launch/quickstart.sh trains on
 #   test  what the tests take besides
 #   ci    what .ci/run takes besides: formatting, static analysis, the second compiler
+#   cuda  what launch/install_cuda.sh takes
 #
 # Nothing missing: nothing is done and no rights are needed. Otherwise apt installs it, as root or with
 # sudo; where neither can be had, the missing packages are listed and the exit status is 1.
@@ -45,9 +46,10 @@ ci    clang-format-14      command:clang-format-14
 ci    clang-tidy-16        command:clang-tidy-16
 ci    clang-16             command:clang++-16
 ci    libomp-16-dev        file:/usr/lib/llvm-16/lib/libomp.so
+cuda  python3-pip          command:pip3
 '
 
-usage() { sed -n '5,18s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '5,19s/^# \{0,1\}//p' "$0"; }
 
 packages_of() {  # groups...
   local group
@@ -96,9 +98,9 @@ main() {
   local groups=() argument
   for argument in "$@"; do
     case $argument in
-      run | text | test | ci) groups+=("$argument") ;;
+      run | text | test | ci | cuda) groups+=("$argument") ;;
       -h | --help) usage; exit 0 ;;
-      *) echo "install_packages: unknown group '$argument'; expected run, text, test or ci" >&2; exit 2 ;;
+      *) echo "install_packages: unknown group '$argument'; expected run, text, test, ci or cuda" >&2; exit 2 ;;
     esac
   done
   [ ${#groups[@]} -gt 0 ] || groups=(run)
