@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+/// CUDA without a GPU, for tests: the functions of the CUDA runtime that the project calls, on
+/// memory that host code cannot touch, with streams that run as late or as oddly as their waits
+/// allow. One emulated machine for the process; streams of all its threads make progress when any
+/// of them synchronizes.
+namespace zero::cuda::emulated {
+
+struct Settings {
+  enum class Order {
+    lazy,    ///< runs what a synchronize needs, and no more
+    seeded,  ///< a legal order drawn from the seed, sometimes eager, sometimes late
+  };
+  Order order = Order::lazy;
+  std::uint64_t seed = 0;
+  int devices = 1;
+  std::size_t memory = std::size_t{1} << 32;  ///< bytes of each device
+  int driver_version = 13000;                 ///< 1000 * major + 10 * minor
+};
+
+/// Begins anew: settings, log, errors, counters. No stream, event or device memory may be left over
+/// (zero::Error says what is).
+void reset(const Settings& settings = {});
+
+/// The next call of `function` ("cudaMalloc") fails with `error`, once.
+void fail_next(const std::string& function, cudaError_t error);
+/// From now on every call fails with `error`, as after a kernel that broke the context.
+void break_context(cudaError_t error);
+
+/// What the streams were given, in the order in which it was given.
+struct Item {
+  enum class Kind { work, record, wait };
+  Kind kind = Kind::work;
+  std::string name;          ///< of the kernel; "memcpy", "memset", "host function"
+  std::int64_t stream = 0;   ///< numbered from 1 in order of creation
+  std::int64_t event = 0;    ///< record, wait: the event, numbered likewise
+  std::int64_t version = 0;  ///< record, wait: which of the event's records
+};
+std::vector<Item> log();
+/// Which entries of log() have run so far, in the order in which they ran.
+std::vector<std::int64_t> run_order();
+/// How many calls blocked the host until a device had run something.
+std::int64_t synchronizations();
+/// Calls of cudaMalloc and cudaMallocHost.
+std::int64_t allocations();
+
+/// For emulated libraries: queues `work` on `stream`; it runs with device memory open, once `ready`
+/// says true (asked under the emulator's lock; empty: always). `ready` must become true through
+/// calls into the emulator, such as another thread's enqueue.
+cudaError_t enqueue(cudaStream_t stream, std::string name, std::function<void()> work,
+                    std::function<bool()> ready = {});
+/// Device memory is open to the calling thread while one lives: for a test that looks or plants.
+class OpenMemory {
+ public:
+  OpenMemory();
+  OpenMemory(const OpenMemory&) = delete;
+  OpenMemory& operator=(const OpenMemory&) = delete;
+  ~OpenMemory();
+};
+
+}  // namespace zero::cuda::emulated
