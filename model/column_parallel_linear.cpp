@@ -63,20 +63,29 @@ Event ColumnParallelLinear::sum_shared(View gradient, std::int64_t width) const 
 }
 
 void ColumnParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o) const {
-  const View bias = has_bias() ? unit.at(at_.bias) : View();
   if (!tensor_->sequence_parallel()) {
+    const View bias = has_bias() ? unit.at(at_.bias) : View();
     ops.linear_forward(shape_, o.gathered, unit.at(at_.weight), bias, o.y);
     return;
   }
-  const TensorParallel::Rows x{o.gathered, o.x, shape_.in};
   std::vector<Event> gathered;
-  for (int k = 0; k < tensor_->chunks(); ++k) gathered.push_back(tensor_->gather(k, x, name_));
+  for (int k = 0; k < tensor_->chunks(); ++k) gathered.push_back(gather(o, k));
   for (int k = 0; k < tensor_->chunks(); ++k) {
-    const Slices::Range chunk = tensor_->cut().chunk(k);
     tensor_->wait(gathered[static_cast<std::size_t>(k)]);
-    ops.linear_forward(rows(chunk.count), TensorParallel::rows_of(o.gathered, chunk, shape_.in),
-                       unit.at(at_.weight), bias, TensorParallel::rows_of(o.y, chunk, shape_.out));
+    forward(ops, unit, o, k);
   }
+}
+
+Event ColumnParallelLinear::gather(const Forward& o, int chunk) const {
+  return tensor_->gather(chunk, {o.gathered, o.x, shape_.in}, name_);
+}
+
+void ColumnParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o,
+                                   int chunk) const {
+  const Slices::Range part = tensor_->cut().chunk(chunk);
+  ops.linear_forward(rows(part.count), TensorParallel::rows_of(o.gathered, part, shape_.in),
+                     unit.at(at_.weight), has_bias() ? unit.at(at_.bias) : View(),
+                     TensorParallel::rows_of(o.y, part, shape_.out));
 }
 
 void ColumnParallelLinear::backward(Ops& ops, const GradientLease& unit, const Backward& o) const {

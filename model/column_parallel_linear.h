@@ -58,6 +58,10 @@ class ColumnParallelLinear {
     View y;
   };
   void forward(Ops& ops, const ParameterLease& unit, const Forward& operands) const;
+  /// The same by chunks of rows, for a caller who has other work in between: gather() once x has
+  /// the chunk's own rows, forward() of the chunk behind its event.
+  Event gather(const Forward& operands, int chunk) const;
+  void forward(Ops& ops, const ParameterLease& unit, const Forward& operands, int chunk) const;
 
   /// dx has this rank's own rows; `partial`, this rank's part of all of them, may be dx itself
   /// without sequence parallelism.

@@ -152,7 +152,16 @@ void Decoder::Impl::forward(View inputs) {
     embedding_layer_.forward(
         *ops_, unit, {.tokens = inputs, .partial = memory_.partial_embedding(), .x = memory_.x(0)});
   }
+  branch_sums_.assign(static_cast<std::size_t>(tensor_.chunks()), Event());
   for (std::int64_t i = 0; i < decoder.layers; ++i) forward_block(i);
+}
+
+template <typename Lease>
+void Decoder::Impl::forward_last(const Lease& unit) {
+  for (int k = 0; k < tensor_.chunks(); ++k) {
+    tensor_.wait(branch_sum(k));
+    last_norm_.forward(*ops_, unit, last_operands(), tensor_.own_rows(k));
+  }
 }
 
 NormLayer::Operands Decoder::Impl::last_operands() const {
@@ -177,13 +186,13 @@ void Decoder::Impl::with_head(const Body& body) {
   if (tied()) {
     {
       const ParameterLease unit = enter(last_);
-      last_norm_.forward(*ops_, unit, last_operands());
+      forward_last(unit);
     }
     const ParameterLease unit = enter(embedding_);
     body(unit.at(kTokens));
   } else {
     const ParameterLease unit = enter(last_);
-    last_norm_.forward(*ops_, unit, last_operands());
+    forward_last(unit);
     body(unit.at(head_weight_));
   }
 }
@@ -191,7 +200,7 @@ void Decoder::Impl::with_head(const Body& body) {
 void Decoder::Impl::train_tied(View targets, float gradient_scale) {
   {
     const ParameterLease unit = enter(last_);
-    last_norm_.forward(*ops_, unit, last_operands());
+    forward_last(unit);
   }
   const GradientLease unit = enter_backward(embedding_);
   // The embedding's backward adds to both tables; this use writes only one of them.
@@ -211,7 +220,7 @@ void Decoder::Impl::train_tied(View targets, float gradient_scale) {
 
 void Decoder::Impl::train_separate(View targets, float gradient_scale) {
   const GradientLease unit = enter_backward(last_);
-  last_norm_.forward(*ops_, unit, last_operands());
+  forward_last(unit);
   head_.train(*ops_, head_buffers(),
               {.weight = unit.parameter(head_weight_),
                .gradient = unit.gradient(head_weight_),

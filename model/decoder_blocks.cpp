@@ -6,36 +6,85 @@
 
 namespace zero {
 
+// Under sequence parallelism a chunk is ready when the gather of its rows has been issued; it
+// travels while the chunk before is computed.
+template <typename Ready, typename Compute>
+void Decoder::Impl::by_chunks(const Ready& ready, const Compute& compute) const {
+  const int chunks = tensor_.chunks();
+  const int lag = tensor_.sequence_parallel() ? 1 : 0;
+  for (int k = 0; k < chunks + lag; ++k) {
+    if (k < chunks) ready(k);
+    if (k >= lag) compute(k - lag);
+  }
+}
+
+// From one attention to the next every operation works on single rows: while the sum of one chunk
+// travels, the others are computed, across layers.
 void Decoder::Impl::forward_block(std::int64_t i) {
   const ParameterLease unit = enter(block(i));
   const DecoderMemory& m = memory_;
   // x(i) is the layer below's middle plus what its MLP left in branch; the first is ready.
-  norm1_.forward(*ops_, unit,
-                 {.x = i == 0 ? m.x(0) : m.middle(i - 1),
-                  .delta = i == 0 ? View() : m.branch(),
-                  .sum = i == 0 ? View() : m.x(i),
-                  .y = m.normed(),
-                  .statistics = m.statistics(i)});
-  qkv_.forward(*ops_, unit, {.x = m.normed(), .gathered = m.gathered_normed(), .y = m.qkv(i)});
+  const NormLayer::Operands norm{.x = i == 0 ? m.x(0) : m.middle(i - 1),
+                                 .delta = i == 0 ? View() : m.branch(),
+                                 .sum = i == 0 ? View() : m.x(i),
+                                 .y = m.normed(),
+                                 .statistics = m.statistics(i)};
+  const ColumnParallelLinear::Forward qkv{
+      .x = m.normed(), .gathered = m.gathered_normed(), .y = m.qkv(i)};
+  std::vector<Event> gathered(branch_sums_.size());
+  by_chunks(
+      [&](int k) {
+        tensor_.wait(branch_sum(k));
+        norm1_.forward(*ops_, unit, norm, tensor_.own_rows(k));
+        gathered[static_cast<std::size_t>(k)] = qkv_.gather(qkv, k);
+      },
+      [&](int k) {
+        tensor_.wait(gathered[static_cast<std::size_t>(k)]);
+        qkv_.forward(*ops_, unit, qkv, k);
+      });
   if (decoder.rotary) {
     ops_->rotary(rotary(), Turn::forward, m.qkv(i), m.cosines(), m.sines());
   }
   ops_->attention_forward(attention(), m.qkv(i), m.attended(i), m.log_sums(i));
-  projection_.forward(*ops_, unit, {.x = m.attended(i), .partial = m.partial(), .y = m.branch()});
-  norm2_.forward(*ops_, unit,
-                 {.x = m.x(i),
-                  .delta = m.branch(),
-                  .sum = m.middle(i),
-                  .y = m.normed(),
-                  .statistics = m.middle_statistics(i)});
-  hidden_.forward(*ops_, unit,
-                  {.x = m.normed(), .gathered = m.gathered_normed(), .y = m.hidden(i)});
-  if (decoder.activation == DecoderShape::Activation::swiglu) {
-    ops_->swiglu_forward(matrix(decoder.intermediate), m.hidden(i), m.activated());
-  } else {
-    ops_->gelu_forward(m.hidden(i), m.activated());
+  for (int k = 0; k < tensor_.chunks(); ++k) {
+    branch_sum(k) = projection_.forward(
+        *ops_, unit, {.x = m.attended(i), .partial = m.partial(), .y = m.branch()}, k);
   }
-  output_.forward(*ops_, unit, {.x = m.activated(), .partial = m.partial(), .y = m.branch()});
+  forward_mlp(i, unit);
+}
+
+void Decoder::Impl::forward_mlp(std::int64_t i, const ParameterLease& unit) {
+  const DecoderMemory& m = memory_;
+  const NormLayer::Operands norm{.x = m.x(i),
+                                 .delta = m.branch(),
+                                 .sum = m.middle(i),
+                                 .y = m.normed(),
+                                 .statistics = m.middle_statistics(i)};
+  const ColumnParallelLinear::Forward up{
+      .x = m.normed(), .gathered = m.gathered_normed(), .y = m.hidden(i)};
+  const auto activate = [&](const Slices::Range& rows) {
+    const View x = TensorParallel::rows_of(m.hidden(i), rows, decoder.hidden_width());
+    const View y = TensorParallel::rows_of(m.activated(), rows, decoder.intermediate);
+    if (decoder.activation == DecoderShape::Activation::swiglu) {
+      ops_->swiglu_forward({rows.count, decoder.intermediate, dtype_}, x, y);
+    } else {
+      ops_->gelu_forward(x, y);
+    }
+  };
+  std::vector<Event> gathered(branch_sums_.size());
+  by_chunks(
+      [&](int k) {
+        tensor_.wait(branch_sum(k));
+        norm2_.forward(*ops_, unit, norm, tensor_.own_rows(k));
+        gathered[static_cast<std::size_t>(k)] = hidden_.gather(up, k);
+      },
+      [&](int k) {
+        tensor_.wait(gathered[static_cast<std::size_t>(k)]);
+        hidden_.forward(*ops_, unit, up, k);
+        activate(tensor_.cut().chunk(k));
+        branch_sum(k) = output_.forward(
+            *ops_, unit, {.x = m.activated(), .partial = m.partial(), .y = m.branch()}, k);
+      });
 }
 
 void Decoder::Impl::backward_block(std::int64_t i) {

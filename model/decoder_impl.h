@@ -51,6 +51,13 @@ class Decoder::Impl {
   /// Embedding and blocks: what the last norm takes is left in memory_.
   void forward(View inputs);
   void forward_block(std::int64_t i);
+  /// ready(k), then compute(k), of each chunk of rows.
+  template <typename Ready, typename Compute>
+  void by_chunks(const Ready& ready, const Compute& compute) const;
+  void forward_mlp(std::int64_t i, const ParameterLease& unit);
+  /// The last norm, behind the sums of the last branch.
+  template <typename Lease>
+  void forward_last(const Lease& unit);
   NormLayer::Operands last_operands() const;
   VocabularyParallelHead::Buffers head_buffers() const;
   /// Calls body(weight of the head) with the last norm's output in memory_.normed().
@@ -90,6 +97,7 @@ class Decoder::Impl {
     return {shape.batch,        shape.sequence,      decoder.heads + decoder.kv_heads,
             decoder.head_width, decoder.qkv_width(), dtype_};
   }
+  Event& branch_sum(int chunk) { return branch_sums_[static_cast<std::size_t>(chunk)]; }
   UnitId block(std::int64_t i) const { return blocks_[static_cast<std::size_t>(i)]; }
 
   /// Leases, of which a listener hears.
@@ -117,6 +125,7 @@ class Decoder::Impl {
   OpListener* listener_;  // null: nobody listens
   std::unique_ptr<Ops> ops_;
   DecoderMemory memory_;
+  std::vector<Event> branch_sums_;  // of memory_.branch(), a chunk of rows each
 };
 
 }  // namespace zero

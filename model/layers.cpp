@@ -12,6 +12,17 @@ void NormLayer::forward(Ops& ops, const GradientLease& unit, const Operands& o) 
   normalise(ops, {unit.parameter(weight), bias == kAbsent ? View() : unit.parameter(bias)}, o);
 }
 
+NormLayer::Operands NormLayer::of_rows(const Operands& o, const Slices::Range& rows) const {
+  const auto part = [&](View view, std::int64_t width) {
+    return view.empty() ? view : view.slice(rows.begin * width, rows.count * width);
+  };
+  return {.x = part(o.x, shape.columns),
+          .delta = part(o.delta, shape.columns),
+          .sum = part(o.sum, shape.columns),
+          .y = part(o.y, shape.columns),
+          .statistics = part(o.statistics, statistics())};
+}
+
 void NormLayer::normalise(Ops& ops, const Weights& w, const Operands& o) const {
   if (bias == kAbsent) {
     ops.rms_norm_forward(shape, {.x = o.x,

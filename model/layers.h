@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collectives/slices.h"
 #include "engine/lease.h"
 #include "model/ops.h"
 
@@ -33,6 +34,14 @@ struct NormLayer {
   };
   void forward(Ops& ops, const ParameterLease& unit, const Operands& operands) const;
   void forward(Ops& ops, const GradientLease& unit, const Operands& operands) const;
+  /// The same for some of the rows.
+  template <class Lease>
+  void forward(Ops& ops, const Lease& unit, const Operands& operands,
+               const Slices::Range& rows) const {
+    NormLayer part = *this;
+    part.shape.rows = rows.count;
+    part.forward(ops, unit, of_rows(operands, rows));
+  }
   /// y again, from x and statistics alone.
   void apply(Ops& ops, const GradientLease& unit, const Operands& operands) const;
   /// Adds to dx; writes the parameters' gradients: into the lease's, or where they are given.
@@ -43,6 +52,7 @@ struct NormLayer {
   void backward(Ops& ops, const GradientLease& unit, const Gradient& operands) const;
 
  private:
+  Operands of_rows(const Operands& operands, const Slices::Range& rows) const;
   struct Weights {
     View weight, bias;
   };

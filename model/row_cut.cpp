@@ -41,6 +41,17 @@ std::int64_t RowCut::own_rows(int rank) const {
   return last.begin + last.count;
 }
 
+std::vector<RowCut::Piece> RowCut::pieces(const Slices::Range& rows) const {
+  std::vector<Piece> pieces;
+  for (int k = 0; k < chunks_; ++k) {
+    const Slices::Range whole = chunk(k);
+    const std::int64_t begin = std::max(whole.begin, rows.begin);
+    const std::int64_t end = std::min(whole.begin + whole.count, rows.begin + rows.count);
+    if (begin < end) pieces.push_back({k, {begin, end - begin}, end == whole.begin + whole.count});
+  }
+  return pieces;
+}
+
 std::vector<std::int64_t> RowCut::chunk_rows() const {
   std::vector<std::int64_t> lengths{chunk(0).count};
   if (const std::int64_t last = chunk(chunks_ - 1).count; last != lengths.front()) {

@@ -25,6 +25,14 @@ class RowCut {
   Slices::Range share(int chunk, int rank) const;  ///< of all rows
   Slices::Range own(int chunk, int rank) const;    ///< where that share lies in the rank's own rows
   std::int64_t own_rows(int rank) const;
+  /// A chunk's part of some rows.
+  struct Piece {
+    int chunk = 0;
+    Slices::Range rows;
+    bool ends_chunk = false;
+  };
+  /// The parts of `rows`, in order.
+  std::vector<Piece> pieces(const Slices::Range& rows) const;
   /// The different lengths of chunks, one or two.
   std::vector<std::int64_t> chunk_rows() const;
 

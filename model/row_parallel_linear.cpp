@@ -47,18 +47,19 @@ void RowParallelLinear::prepare(Ops& ops) const {
 }
 
 void RowParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o) const {
-  const bool biased = at_.bias != kAbsent && tensor_->rank() == 0;
-  const View bias = biased ? unit.at(at_.bias) : View();
-  const TensorParallel::Rows y{o.partial, o.y, shape_.out};
   Event summed;
-  for (int k = 0; k < tensor_->chunks(); ++k) {
-    const Slices::Range chunk = tensor_->cut().chunk(k);
-    ops.linear_forward(rows(chunk.count), TensorParallel::rows_of(o.x, chunk, shape_.in),
-                       unit.at(at_.weight), bias,
-                       TensorParallel::rows_of(o.partial, chunk, shape_.out));
-    summed = tensor_->sum(k, y, name_);
-  }
+  for (int k = 0; k < tensor_->chunks(); ++k) summed = forward(ops, unit, o, k);
   tensor_->wait(summed);
+}
+
+Event RowParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o,
+                                 int chunk) const {
+  const bool biased = at_.bias != kAbsent && tensor_->rank() == 0;
+  const Slices::Range part = tensor_->cut().chunk(chunk);
+  ops.linear_forward(rows(part.count), TensorParallel::rows_of(o.x, part, shape_.in),
+                     unit.at(at_.weight), biased ? unit.at(at_.bias) : View(),
+                     TensorParallel::rows_of(o.partial, part, shape_.out));
+  return tensor_->sum(chunk, {o.partial, o.y, shape_.out}, name_);
 }
 
 void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit,

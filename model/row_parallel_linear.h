@@ -47,6 +47,8 @@ class RowParallelLinear {
   };
   /// A chunk is summed while the next is computed.
   void forward(Ops& ops, const ParameterLease& unit, const Forward& operands) const;
+  /// The same for one chunk of rows: its sum, which compute has not waited for.
+  Event forward(Ops& ops, const ParameterLease& unit, const Forward& operands, int chunk) const;
 
   /// Under sequence parallelism dy has this rank's own rows, and all of them are gathered; else
   /// `gathered` is dy itself.

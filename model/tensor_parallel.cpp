@@ -51,6 +51,10 @@ std::int64_t TensorParallel::own_rows() const {
   return sequence_parallel() ? cut_.own_rows(rank()) : rows();
 }
 
+Slices::Range TensorParallel::own_rows(int chunk) const {
+  return sequence_parallel() ? cut_.own(chunk, rank()) : cut_.chunk(chunk);
+}
+
 void TensorParallel::prepare(std::int64_t width, DType dtype) {
   if (ranks() == 1) return;
   const View shape(nullptr, checked_mul(rows(), width), dtype, &device_);

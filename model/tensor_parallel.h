@@ -13,12 +13,13 @@
 
 namespace zero {
 
-/// How the layers of a tensor group work together. No bit depends on `overlap`; the others, like
-/// the tensor degree, change the order of some sums.
+/// How the layers of a tensor group work together. No bit depends on `overlap`, nor, without
+/// sequence parallelism, on `chunks`; what is left, like the tensor degree, changes the order of
+/// some sums.
 struct TensorOptions {
   /// Residual stream, norms and what row-parallel layers give are cut by rows over the group.
   bool sequence_parallel = false;
-  /// Parts in which a product and its communication overlap, at most.
+  /// Parts of the rows, at most, of which one is computed while the sum of another travels.
   int chunks = 2;
   /// false: every collective is waited for where it is issued.
   bool overlap = true;
@@ -45,6 +46,8 @@ class TensorParallel {
   int chunks() const { return cut_.chunks(); }
   std::int64_t rows() const { return cut_.rows(); }
   std::int64_t own_rows() const;
+  /// Where the chunk's rows lie in a view of this rank's own.
+  Slices::Range own_rows(int chunk) const;
   Communicator& group() { return group_; }
   Device& device() { return device_; }
 

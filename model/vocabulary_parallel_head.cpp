@@ -40,20 +40,19 @@ LinearShape VocabularyParallelHead::linear(std::int64_t count) const {
   return part;
 }
 
-template <typename Body, typename Done>
-void VocabularyParallelHead::for_rows(const Body& body, const Done& done) const {
-  for (int k = 0; k < tensor_->chunks(); ++k) {
-    const Slices::Range chunk = tensor_->cut().chunk(k);
-    for (std::int64_t begin = 0; begin < chunk.count; begin += kChunkRows) {
-      body(k, Slices::Range{chunk.begin + begin, std::min(kChunkRows, chunk.count - begin)});
-    }
-    done(k);
+template <typename Body>
+void VocabularyParallelHead::for_rows(const Body& body) const {
+  for (std::int64_t begin = 0; begin < tensor_->rows(); begin += kChunkRows) {
+    body(Slices::Range{begin, std::min(kChunkRows, tensor_->rows() - begin)});
   }
 }
 
 void VocabularyParallelHead::prepare(Ops& ops) const {
   std::set<std::int64_t> counts;
-  for_rows([&](int, const Slices::Range& rows) { counts.insert(rows.count); }, [](int) {});
+  for_rows([&](const Slices::Range& rows) {
+    counts.insert(rows.count);
+    for (const RowCut::Piece& piece : tensor_->cut().pieces(rows)) counts.insert(piece.rows.count);
+  });
   for (const std::int64_t count : counts) ops.prepare(linear(count), Ops::LinearUse::training);
   ops.prepare(linear(1), Ops::LinearUse::forward_fp32);
   tensor_->prepare(shape_.in, shape_.dtype);
@@ -65,6 +64,13 @@ std::vector<Event> VocabularyParallelHead::gather(const Buffers& b) const {
     gathered.push_back(tensor_->gather(k, {b.gathered, b.x, shape_.in}, "head"));
   }
   return gathered;
+}
+
+void VocabularyParallelHead::wait_for(const std::vector<Event>& gathered,
+                                      const Slices::Range& rows) const {
+  for (const RowCut::Piece& piece : tensor_->cut().pieces(rows)) {
+    tensor_->wait(gathered[static_cast<std::size_t>(piece.chunk)]);
+  }
 }
 
 void VocabularyParallelHead::forward_rows(Ops& ops, const Buffers& b, View weight,
@@ -102,34 +108,37 @@ void VocabularyParallelHead::train(Ops& ops, const Buffers& b, const Gradient& g
                                    View targets) const {
   const std::vector<Event> gathered = gather(b);
   Event summed;
-  const auto body = [&](int chunk, const Slices::Range& rows) {
-    tensor_->wait(gathered[static_cast<std::size_t>(chunk)]);
+  for_rows([&](const Slices::Range& rows) {
+    wait_for(gathered, rows);
     forward_rows(ops, b, g.weight, rows);
     gradient_of_logits(ops, b, targets, rows, g.scale);
-    const LinearShape shape = linear(rows.count);
-    const View logits = b.logits.slice(0, rows.count * shape_.out);
-    ops.linear_backward_weight(shape, TensorParallel::rows_of(b.gathered, rows, shape_.in), logits,
-                               g.gradient, rows.begin == 0 ? g.write : Write::add);
-    ops.linear_backward_input(shape, logits, g.weight,
-                              TensorParallel::rows_of(g.partial, rows, shape_.in));
-  };
-  for_rows(body, [&](int chunk) {
-    summed = tensor_->sum(chunk, {g.partial, g.dx, shape_.in}, "head gradient");
+    for (const RowCut::Piece& piece : tensor_->cut().pieces(rows)) {
+      const Slices::Range at{piece.rows.begin - rows.begin, piece.rows.count};
+      ops.linear_backward_input(linear(at.count), TensorParallel::rows_of(b.logits, at, shape_.out),
+                                g.weight,
+                                TensorParallel::rows_of(g.partial, piece.rows, shape_.in));
+      if (!piece.ends_chunk) continue;
+      summed = tensor_->sum(piece.chunk, {g.partial, g.dx, shape_.in}, "head gradient");
+    }
+    // While dx is summed.
+    ops.linear_backward_weight(linear(rows.count),
+                               TensorParallel::rows_of(b.gathered, rows, shape_.in),
+                               b.logits.slice(0, rows.count * shape_.out), g.gradient,
+                               rows.begin == 0 ? g.write : Write::add);
   });
   tensor_->wait(summed);
 }
 
 void VocabularyParallelHead::evaluate(Ops& ops, const Buffers& b, View weight, View targets) const {
   const std::vector<Event> gathered = gather(b);
-  const auto body = [&](int chunk, const Slices::Range& rows) {
-    tensor_->wait(gathered[static_cast<std::size_t>(chunk)]);
+  for_rows([&](const Slices::Range& rows) {
+    wait_for(gathered, rows);
     forward_rows(ops, b, weight, rows);
     if (tensor_->ranks() > 1) return fold(ops, b, targets, rows);
     ops.cross_entropy_forward(
         {rows.count, shape_.out, shape_.dtype}, b.logits.slice(0, rows.count * shape_.out),
         targets.slice(rows.begin, rows.count), b.losses.slice(rows.begin, rows.count));
-  };
-  for_rows(body, [](int) {});
+  });
 }
 
 void VocabularyParallelHead::logits(Ops& ops, View row, View weight, View out) const {
@@ -146,12 +155,11 @@ TrafficCounter VocabularyParallelHead::traffic() const {
   TrafficCounter sent = tensor_->sum_traffic(shape_.in, shape_.dtype);
   sent.add(tensor_->gather_traffic(shape_.in, shape_.dtype));
   if (tensor_->ranks() == 1) return sent;
-  const auto exchange = [&](int, const Slices::Range& rows) {
+  for_rows([&](const Slices::Range& rows) {
     const std::int64_t bytes = tensor_->ranks() * rows.count * kSoftmaxPart * size_of(DType::fp32);
     sent.add(Operation::all_gather,
              Communicator::sent_bytes(Operation::all_gather, bytes, tensor_->ranks()));
-  };
-  for_rows(exchange, [](int) {});
+  });
   return sent;
 }
 

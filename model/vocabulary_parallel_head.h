@@ -62,10 +62,12 @@ class VocabularyParallelHead {
   LogitsShape of_logits(std::int64_t count) const {
     return {count, mine_.count, mine_.begin, shape_.dtype};
   }
-  /// Calls body(chunk, rows) for parts of kChunkRows rows of each chunk, then done(chunk).
-  template <typename Body, typename Done>
-  void for_rows(const Body& body, const Done& done) const;
+  /// Calls body(rows) for every kChunkRows rows: no bit of the weight's gradient depends on chunks.
+  template <typename Body>
+  void for_rows(const Body& body) const;
   std::vector<Event> gather(const Buffers& b) const;
+  /// Compute goes on once the chunks of `rows` have come.
+  void wait_for(const std::vector<Event>& gathered, const Slices::Range& rows) const;
   void forward_rows(Ops& ops, const Buffers& b, View weight, const Slices::Range& rows) const;
   /// Exchanges the figures of `rows`; leaves those of the whole vocabulary, and the losses.
   void fold(Ops& ops, const Buffers& b, View targets, const Slices::Range& rows) const;

@@ -292,6 +292,24 @@ TEST(RowCut, GivesEveryRowOfEveryChunkToOneRank) {
   }
 }
 
+TEST(RowCut, FindsTheChunksOfAnyRows) {
+  const RowCut cut(100, 2, 3);  // 34, 33, 33
+  for (std::int64_t begin = 0; begin < 100; begin += 7) {
+    for (std::int64_t count = 1; begin + count <= 100; count += 13) {
+      std::int64_t next = begin;
+      for (const RowCut::Piece& piece : cut.pieces({begin, count})) {
+        const Slices::Range chunk = cut.chunk(piece.chunk);
+        EXPECT_EQ(piece.rows.begin, next);
+        EXPECT_GE(piece.rows.begin, chunk.begin);
+        next += piece.rows.count;
+        EXPECT_LE(next, chunk.begin + chunk.count);
+        EXPECT_EQ(piece.ends_chunk, next == chunk.begin + chunk.count);
+      }
+      EXPECT_EQ(next, begin + count);
+    }
+  }
+}
+
 TEST(TensorParallel, WhatCannotBeCutIsNamedWithWhatWould) {
   local::run(3, [](Communicator& group) {
     const auto device = cpu::open({.threads = 1});

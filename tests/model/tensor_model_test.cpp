@@ -201,6 +201,18 @@ TEST_P(TensorModels, AtOneTensorDegreeHaveTheSameBitsHoweverTheyAreCarriedOut) {
   }
 }
 
+TEST_P(TensorModels, WithAllRowsOnEveryRankTakeNoBitFromChunks) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    Job run{.mesh = {1, 1, 2}, .tensor = {.chunks = 1}, .engine = {.compute = compute}, .steps = 2};
+    const Course expected = train(config_, run);
+    for (const int chunks : {2, 3, 7}) {
+      run.tensor.chunks = chunks;
+      run.open = [] { return open({.policy = StreamOrder::Policy::lazy}); };
+      EXPECT_EQ(train(config_, run), expected) << run.label();
+    }
+  }
+}
+
 TEST_P(TensorModels, EvaluateAndGiveLogitsAsOneRankDoes) {
   std::vector<double> losses;
   std::vector<std::vector<float>> logits;
