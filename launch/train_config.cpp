@@ -234,6 +234,15 @@ LearningRates make_rates(Configuration& values) {
   return LearningRates(schedule);
 }
 
+/// A model that cannot be cut is refused before any rank builds a part of it.
+void check_tensor(const Configuration& values, const ModelConfig& model, int ranks) {
+  try {
+    validate(model, ranks);
+  } catch (const Error& error) {
+    fail("{}: mesh.tensor is {}: {}", values.source(), ranks, error.what());
+  }
+}
+
 }  // namespace
 
 TrainConfig make_train_config(Configuration values, int world) {
@@ -244,6 +253,7 @@ TrainConfig make_train_config(Configuration values, int world) {
   config.data = make_data(values, config.model);
   config.run = make_run(values, world);
   config.mesh = make_mesh_shape(values, world);
+  check_tensor(values, config.model, config.mesh.tensor);
   config.tensor = make_tensor_options(values);
   config.batch = make_batch(values, config.data_ranks(), world);
   config.engine = make_engine_options(values);

@@ -22,6 +22,8 @@ std::int64_t vocabulary_of(const ModelConfig& config);
 std::int64_t context_of(const ModelConfig& config);
 /// Throws zero::Error naming the field that is out of range.
 void validate(const ModelConfig& config);
+/// The same, and that it can be cut over so many tensor ranks.
+void validate(const ModelConfig& config, int tensor_ranks);
 
 /// Registers the units of a model with `engine`, which must outlive it; before engine.seal().
 /// `listener`, which must outlive it too, hears of its operations and units. `tensor`: how the

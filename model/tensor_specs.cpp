@@ -14,12 +14,16 @@ ParameterSpec sliced_spec(ParameterSpec whole, const TensorRanges& mine, int ran
   return whole;
 }
 
+void check_share(std::string_view what, std::int64_t total, int ranks) {
+  ZERO_CHECK(total >= ranks,
+             "{}: {} cannot be cut over {} tensor ranks, each of which needs one; use at most {} "
+             "tensor ranks",
+             what, total, ranks, total);
+}
+
 TensorSlice::Range even_share(std::string_view what, std::int64_t total,
                               const TensorParallel& tensor) {
-  ZERO_CHECK(total >= tensor.ranks(),
-             "[rank {}] {}: {} cannot be cut over {} tensor ranks, each of which needs one; use at "
-             "most {} tensor ranks",
-             tensor.rank(), what, total, tensor.ranks(), total);
+  check_share(what, total, tensor.ranks());
   return even_range(total, tensor.rank(), tensor.ranks());
 }
 

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 TrainConfig make(const std::vector<std::string>& overrides, int world = 1) {
   const char* text =
-      R"({"model": {"layers": 2, "width": 64, "heads": 2, "context": 32, "vocabulary": 256},
+      R"({"model": {"layers": 2, "width": 64, "heads": 4, "context": 32, "vocabulary": 256},
                          "data": {"train": "a.bin"}, "train_batch_size": 8})";
   return make_train_config(
       Configuration::from_json(parse_json_text(text, "c.json"), "c.json", overrides), world);
@@ -94,6 +94,10 @@ TEST(TrainConfig, TheMeshLaysOutTheWorldAndTheBatchCountsDataParallelRanks) {
               AllOf(HasSubstr("c.json: mesh is 1 x -1 x 3"), HasSubstr("must divide 8")));
   EXPECT_THAT(refusal({"mesh.shard=2", "mesh.tensor=2"}, 8), HasSubstr("start 4 ranks"));
   EXPECT_THAT(refusal({"mesh.tensor=0"}, 8), HasSubstr("mesh.tensor is 0"));
+  EXPECT_THAT(
+      refusal({"mesh.tensor=8"}, 8),
+      HasSubstr("c.json: mesh.tensor is 8: 4 heads of attention cannot be cut over 8 tensor "
+                "ranks, each of which needs one; use at most 4 tensor ranks"));
   EXPECT_THAT(
       refusal({"mesh.tensor=2", "train_micro_batch_size_per_gpu=3"}, 8),
       HasSubstr("x world 4 = 12; set train_batch_size to 12 or change "
@@ -213,11 +217,11 @@ TEST(ModelSection, ALlamaIsGivenBySizesAndTheRestIsShown) {
                   "model.rope_scaling.original_max_position_embeddings=16"}));
   const auto& model = std::get<LlamaConfig>(config.model);
   EXPECT_EQ(model.kv_heads, 1);
-  EXPECT_EQ(model.head_elements(), 32);
+  EXPECT_EQ(model.head_elements(), 16);
   EXPECT_EQ(model.head, LlamaConfig::Head::tied);
   EXPECT_EQ(model.rotary.theta, 5e5);
   EXPECT_EQ(model.rotary.scaling->original_context, 16);
-  EXPECT_EQ(config.values.integer("model.head_width"), 32);
+  EXPECT_EQ(config.values.integer("model.head_width"), 16);
   EXPECT_EQ(config.values.at("model.qkv_bias").source, "default");
   EXPECT_EQ(config.values.number("model.rope_scaling.high_freq_factor"), 4);
   const auto plain = std::get<LlamaConfig>(make(llama({"model.qkv_bias=true"})).model);
@@ -249,7 +253,7 @@ TEST(ModelSection, WhatDoesNotBelongTogetherIsNamed) {
   EXPECT_THAT(refusal({"model.family=llama"}),
               HasSubstr("c.json: model.intermediate is missing: a model of the family llama"));
   EXPECT_THAT(refusal(llama({"model.kv_heads=3"})),
-              HasSubstr("c.json: model: model.heads is 2, expected a multiple of model.kv_heads"));
+              HasSubstr("c.json: model: model.heads is 4, expected a multiple of model.kv_heads"));
   EXPECT_THAT(refusal(llama({"model.rope_scaling.low_freq_factor=2"})),
               HasSubstr("low_freq_factor is given without model.rope_scaling.factor"));
   EXPECT_THAT(refusal(llama({"model.rope_scaling.factor=2"})),
