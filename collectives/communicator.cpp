@@ -15,11 +15,6 @@ std::string_view name_of(Operation operation) {
   return kNames.at(static_cast<std::size_t>(operation));
 }
 
-std::string_view name_of(ReduceOp op) {
-  constexpr std::array<std::string_view, 3> kNames{"sum", "max", "min"};
-  return kNames.at(static_cast<std::size_t>(op));
-}
-
 void Communicator::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
   validate::all_gather({rank(), size(), Operation::all_gather, tag}, mine, full);
   do_all_gather(mine, full, stream, tag);

@@ -26,9 +26,6 @@ enum class Operation : std::uint8_t {
 };
 std::string_view name_of(Operation operation);
 
-enum class ReduceOp : std::uint8_t { sum, max, min };
-std::string_view name_of(ReduceOp op);
-
 /// What a collective is for. `unit` names the unit (or the purpose: "gradient norm") in errors,
 /// records and traces; `counted_as` is the kind of traffic it is booked under: stage 0's reduce and
 /// gather of a gradient are one all-reduce.

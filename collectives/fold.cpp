@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "collectives/combine.h"
 #include "device/cpu/primitives.h"
 
 namespace zero {
@@ -66,7 +65,7 @@ void fold(const HostPlan& plan, std::span<const View> subtrees, const ReduceEpil
 
 void fold(const HostPlan& plan, ReduceOp op, std::span<const View> subtrees, View destination) {
   const auto& folds = plan.folds();
-  if (folds.size() == 1) return combine(op, subtrees, destination);
+  if (folds.size() == 1) return cpu::combine(subtrees, op, destination);
   Room room(subtrees.size() + folds.size(), destination.dtype());
   for (std::int64_t begin = 0; begin < destination.count(); begin += kBlock) {
     const std::int64_t count = std::min(kBlock, destination.count() - begin);
@@ -74,10 +73,10 @@ void fold(const HostPlan& plan, ReduceOp op, std::span<const View> subtrees, Vie
     for (const View& subtree : subtrees) values.push_back(subtree.slice(begin, count));
     for (const HostPlan::Fold& each : std::span(folds).first(folds.size() - 1)) {
       const View result = room.place(values.size(), count);
-      combine(op, pick(values, each), result);
+      cpu::combine(pick(values, each), op, result);
       values.push_back(result);
     }
-    combine(op, pick(values, folds.back()), destination.slice(begin, count));
+    cpu::combine(pick(values, folds.back()), op, destination.slice(begin, count));
   }
 }
 

@@ -17,7 +17,7 @@ namespace zero {
 /// sums in fp32.
 void fold(const HostPlan& plan, std::span<const View> subtrees, const ReduceEpilogue& epilogue);
 
-/// As combine(), of values of one dtype.
+/// As cpu::combine(), of values of one dtype.
 void fold(const HostPlan& plan, ReduceOp op, std::span<const View> subtrees, View destination);
 
 }  // namespace zero

@@ -26,7 +26,7 @@ struct Device::Source {
   std::string_view kind;
   void* (Device::*take)(std::int64_t bytes);
   void (Device::*give_back)(void* data, std::int64_t bytes) noexcept;
-  const Device* device;  // of the views
+  Device* device;  // of the views
 };
 
 Buffer Device::allocate(std::int64_t count, DType dtype, MemoryClass memory_class,

@@ -12,6 +12,12 @@
 
 namespace zero {
 
+/// Where a device's memory is.
+enum class Memory : std::uint8_t {
+  of_host,  ///< kernels and host code see all memory
+  apart,    ///< kernels see what allocate() gives, host code does not: CUDA
+};
+
 /// Where bytes live and work runs: memory with its ledger, one compute stream, one communication
 /// stream, vector kernels. Host code never reads or writes memory of allocate() itself, wherever it
 /// may lie: it copies it from or to host memory (Kernels::convert), on a stream. Used by one host
@@ -33,6 +39,12 @@ class Device {
   virtual Stream& compute() = 0;
   virtual Stream& communication() = 0;
   virtual Kernels& kernels() = 0;
+  /// What decides the bits of its results, beside the version of this library: equal on devices
+  /// that compute alike ("cpu AVX3_SPR", "cuda sm_90"). Ranks compare it.
+  virtual std::string bits() const = 0;
+  /// Whether its kernels work on host memory, and host code could on the device's. Asked by the
+  /// helpers that copy where they must (DeviceTwin, HostPieces, host_all_reduce); others use those.
+  virtual Memory memory() const { return Memory::of_host; }
 
   MemoryLedger& ledger() { return ledger_; }
 
@@ -78,8 +90,8 @@ namespace planning {
 
 /// A device without memory: allocations only charge the ledger (their addresses are distinct,
 /// aligned and unmapped), streams drop work. The planner runs the same code on it as a run does, so
-/// plan and run cannot drift.
-std::unique_ptr<Device> open(int threads = 1);
+/// plan and run cannot drift: with `memory` apart, on one that has what a GPU's run has.
+std::unique_ptr<Device> open(int threads = 1, Memory memory = Memory::of_host);
 
 }  // namespace planning
 
@@ -94,6 +106,9 @@ struct StreamOrder {
   };
   Policy policy = Policy::lazy;
   std::uint64_t seed = 0;
+  /// Apart: what allocate() gives is closed (any access faults) but while submitted work runs on
+  /// one of its streams; host code between calls and work of submit_host() finds it closed.
+  Memory memory = Memory::of_host;
 };
 
 /// A CPU device whose compute and communication streams both queue and run on the calling thread in

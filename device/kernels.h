@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/exact_sum.h"
+#include "device/reduce_op.h"
 #include "device/stream.h"
 #include "device/view.h"
 
@@ -72,6 +73,10 @@ class Kernels {
   /// The fixed binary tree sum of `inputs` (fp32, bf16 or fp16, all of one dtype, at least one),
   /// then the epilogue.
   virtual void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) = 0;
+  /// to = inputs[0] op inputs[1] op ..., elementwise by the fixed binary tree; fp32, fp64, i32 or
+  /// i64, all views of one dtype, at least one input. Integer sums wrap; a NaN among the inputs
+  /// makes a maximum or minimum NaN. `to` may be the same memory as one of the inputs.
+  virtual void combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) = 0;
 };
 
 }  // namespace zero

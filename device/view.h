@@ -19,7 +19,7 @@ class Device;
 class View {
  public:
   View() = default;
-  View(void* data, std::int64_t count, DType dtype, const Device* device)
+  View(void* data, std::int64_t count, DType dtype, Device* device)
       : data_(data), count_(count), dtype_(dtype), device_(device) {}
 
   /// A view of host memory that the caller owns (vectors, file maps). device() is null: host
@@ -34,7 +34,7 @@ class View {
   std::int64_t count() const { return count_; }
   std::int64_t bytes() const { return count_ * size_of(dtype_); }
   DType dtype() const { return dtype_; }
-  const Device* device() const { return device_; }
+  Device* device() const { return device_; }
   bool empty() const { return count_ == 0; }
 
   /// Elements [begin, begin + count) of this view. Throws zero::Error when they are not all inside.
@@ -64,7 +64,7 @@ class View {
   void* data_ = nullptr;
   std::int64_t count_ = 0;
   DType dtype_ = DType::fp32;
-  const Device* device_ = nullptr;
+  Device* device_ = nullptr;
 };
 
 }  // namespace zero

@@ -121,7 +121,7 @@ class Engine {
   /// Registers parameters that are gathered and released together. Full names must be unique.
   UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
   /// Fixes shards, schedule and every byte; allocates; initialises; compares configuration, units,
-  /// schedule hash, SIMD target, threads and library version of all ranks and throws, naming the
+  /// schedule hash, kernels, threads and library version of all ranks and throws, naming the
   /// first rank that differs and what differs. Collective.
   void seal(SealOptions options = {});
 

@@ -85,7 +85,7 @@ std::string EngineCore::describe() const {
     }
   }
   line(fmt::format("{}schedule", kOfGroup), fmt::format("{:016x}", training_.schedule.hash()));
-  line("SIMD target", simd_target());
+  line("kernels", device_.bits());
   line("threads", device_.threads());
   return text;
 }

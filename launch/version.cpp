@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "collectives/backends.h"
+#include "device/cpu/primitives.h"
 #include "launch/process.h"
 #include "model/ops.h"
-#include "optim/optimizer.h"
 
 namespace zero {
 
@@ -13,7 +13,7 @@ std::string version_text() {
   return fmt::format(
       "zero {}\ncollectives: local, {}\nproducts: oneDNN {}\nvector instructions: {}", ZERO_VERSION,
       mpi::available() ? ZERO_MPI_VERSION : "no MPI in this build", ZERO_ONEDNN_VERSION,
-      simd_target());
+      cpu::simd_target());
 }
 
 }  // namespace zero

@@ -66,8 +66,4 @@ class Optimizer {
 /// each).
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Device& device);
 
-/// The SIMD target that CPU kernels dispatch to on this machine ("AVX3_SPR", "AVX2", ...): compared
-/// across ranks.
-std::string_view simd_target();
-
 }  // namespace zero

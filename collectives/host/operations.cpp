@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "collectives/combine.h"
+#include "collectives/copy.h"
 #include "collectives/host/copy.h"
 #include "collectives/host/group.h"
 #include "device/cpu/primitives.h"
@@ -19,15 +19,6 @@ constexpr std::int64_t kPushed = std::int64_t{256} << 10;
 
 /// Calls whose values, in all ranks' memory together, are larger than this leave the caches alone.
 constexpr std::int64_t kCached = std::int64_t{32} << 20;
-
-// combine(), by the vector kernel where that has the same meaning.
-void combine_quickly(ReduceOp op, std::span<const View> inputs, View to) {
-  if (op == ReduceOp::sum && to.dtype() == DType::fp32 && to.count() > kNormBlock) {
-    cpu::tree_reduce(inputs, {.addends = {}, .destination = to, .norm = nullptr});
-  } else {
-    combine(op, inputs, to);
-  }
-}
 
 }  // namespace
 
@@ -257,7 +248,7 @@ void Group::all_reduce_posted(const Offer& offer, ReduceOp op) {
   for (int peer = 0; peer < seat_.size; ++peer) {
     inputs_[static_cast<std::size_t>(peer)] = part(offer, peer, 0, offer.whole.count());
   }
-  combine_quickly(op, inputs_, offer.whole);
+  cpu::combine(inputs_, op, offer.whole);
 }
 
 // Each rank combines one share, which nobody else reads or writes, and writes it to all, block by
@@ -272,7 +263,7 @@ void Group::all_reduce_pushed(const Offer& offer, ReduceOp op) {
     for (int peer = 0; peer < seat_.size; ++peer) {
       inputs_[static_cast<std::size_t>(peer)] = part(offer, peer, begin + at, sums.count());
     }
-    combine_quickly(op, inputs_, sums);
+    cpu::combine(inputs_, op, sums);
     push_block(offer, sums, [&](int peer) {
       return static_cast<std::byte*>(inputs_[static_cast<std::size_t>(peer)].data());
     });
@@ -298,7 +289,7 @@ void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
     for (int peer = 0; peer < world; ++peer) {
       inputs_[static_cast<std::size_t>(peer)] = staged(peer, 0, seat_.rank);
     }
-    combine_quickly(op, inputs_, staged(seat_.rank, 1, seat_.rank));
+    cpu::combine(inputs_, op, staged(seat_.rank, 1, seat_.rank));
     pass(offer);
     for (int peer = 0; peer < world; ++peer)
       copy(staged(peer, 1, peer), share(values, peer, world));

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "collectives/combine.h"
+#include "collectives/copy.h"
 #include "collectives/workspace.h"
 #include "device/cpu/primitives.h"
 
@@ -36,7 +36,7 @@ void all_reduce_shares(View values, ReduceOp op, Meeting& meeting) {
   for (int peer = 0; peer < world; ++peer) {
     inputs.push_back(share(meeting.of(peer).values, meeting.rank(), world));
   }
-  combine(op, inputs, share(values, meeting.rank(), world));
+  cpu::combine(inputs, op, share(values, meeting.rank(), world));
   meeting.barrier();
   for (int peer = 0; peer < world; ++peer) {
     copy(share(meeting.of(peer).values, peer, world), share(values, peer, world));

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "collectives/combine.h"
+#include "collectives/copy.h"
 #include "collectives/mpi/backoff.h"
 #include "collectives/mpi/check.h"
 #include "collectives/mpi/transfers.h"
@@ -76,7 +76,7 @@ void Link::all_reduce_whole(View values, ReduceOp op, std::string_view unit) {
   for (int peer = 0; peer < size(); ++peer) {
     inputs.push_back(peer == rank() ? values : received(peer));
   }
-  combine(op, inputs, values);
+  cpu::combine(inputs, op, values);
 }
 
 // Every rank combines its share of the values, then all shares are gathered in place.
@@ -88,7 +88,7 @@ void Link::all_reduce_shares(View values, ReduceOp op, std::string_view unit) {
   exchange(Operation::all_reduce, unit, share_of, received);
   std::vector<View> inputs;
   for (int peer = 0; peer < size(); ++peer) inputs.push_back(peer == rank() ? own : received(peer));
-  combine(op, inputs, own);
+  cpu::combine(inputs, op, own);
   exchange(
       Operation::all_reduce, unit, [&](int) { return own; }, share_of);
 }

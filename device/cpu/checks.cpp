@@ -11,6 +11,10 @@ bool converts(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16;
 }
 
+bool combines(DType dtype) {
+  return dtype == DType::fp32 || dtype == DType::fp64 || dtype == DType::i32 || dtype == DType::i64;
+}
+
 bool overlap(const View& a, const View& b) {
   const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data());
   const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data());
@@ -71,6 +75,20 @@ void check_tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilo
              name_of(destination.dtype()));
   for (const View& input : inputs) check_input(input, inputs.front(), destination);
   for (const View& addend : epilogue.addends) check_addend(addend, destination);
+}
+
+void check_combine(std::span<const View> inputs, const View& to) {
+  ZERO_CHECK(!inputs.empty(), "combine: no inputs, expected at least one");
+  ZERO_CHECK(combines(to.dtype()), "cannot combine {} values; expected fp32, fp64, i32 or i64",
+             name_of(to.dtype()));
+  for (const View& input : inputs) {
+    ZERO_CHECK(input.dtype() == to.dtype() && input.count() == to.count(),
+               "combine: an input has {} {}, expected the destination's {} {}", input.count(),
+               name_of(input.dtype()), to.count(), name_of(to.dtype()));
+    ZERO_CHECK(input.data() == to.data() || !overlap(input, to),
+               "combine: the destination overlaps an input; expected the very same memory, or "
+               "none of it");
+  }
 }
 
 }  // namespace zero::cpu

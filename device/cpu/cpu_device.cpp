@@ -7,6 +7,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/observed_stream.h"
+#include "device/cpu/primitives.h"
 #include "device/cpu/worker_stream.h"
 #include "device/device.h"
 
@@ -24,6 +25,7 @@ class CpuDevice final : public Device {
   Stream& compute() override { return *compute_; }
   Stream& communication() override { return communication_; }
   Kernels& kernels() override { return kernels_; }
+  std::string bits() const override { return cpu::bits(); }
 
  protected:
   void* allocate_bytes(std::int64_t bytes) override { return allocate_memory(bytes); }

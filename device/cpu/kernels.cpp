@@ -47,4 +47,9 @@ void CpuKernels::tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpi
                  threads = threads_on(stream)] { cpu::tree_reduce(inputs, epilogue, threads); });
 }
 
+void CpuKernels::combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) {
+  check_combine(inputs, to);
+  stream.submit("combine", [inputs = std::move(inputs), op, to] { cpu::combine(inputs, op, to); });
+}
+
 }  // namespace zero::cpu

@@ -20,6 +20,7 @@ class CpuKernels final : public Kernels {
   void poison(Stream& stream, View view) override;
   void generate(Stream& stream, View to, Source source) override;
   void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) override;
+  void combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) override;
 
  private:
   int threads_on(const Stream& stream) const { return &stream == &compute_ ? threads_ : 1; }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "device/kernels.h"
 #include "device/view.h"
@@ -28,5 +30,15 @@ void check_tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilo
 /// Kernels::tree_reduce. Checks its arguments. One visit of the memory, in blocks that stay in the
 /// first-level cache.
 void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, int threads = 1);
+
+/// Throws zero::Error unless counts, dtypes and overlaps are what Kernels::combine allows.
+void check_combine(std::span<const View> inputs, const View& to);
+/// Kernels::combine. Checks its arguments.
+void combine(std::span<const View> inputs, ReduceOp op, const View& to);
+
+/// The SIMD target that CPU kernels dispatch to on this machine ("AVX3_SPR", "AVX2", ...).
+std::string_view simd_target();
+/// Device::bits() of devices that run these kernels.
+std::string bits();
 
 }  // namespace zero::cpu

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/checked_math.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/primitives.h"
 #include "device/device.h"
 
 namespace zero::planning {
@@ -19,14 +20,17 @@ class DroppingStream final : public Stream {
 
 class PlanningDevice final : public Device {
  public:
-  explicit PlanningDevice(int threads) : threads_(threads), kernels_(compute_, threads) {}
+  PlanningDevice(int threads, Memory memory)
+      : threads_(threads), memory_(memory), kernels_(compute_, threads) {}
 
   std::string_view name() const override { return "planning"; }
   bool has_memory() const override { return false; }
+  Memory memory() const override { return memory_; }
   int threads() const override { return threads_; }
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
   Kernels& kernels() override { return kernels_; }
+  std::string bits() const override { return cpu::bits(); }
 
  protected:
   void* allocate_bytes(std::int64_t bytes) override {
@@ -45,6 +49,7 @@ class PlanningDevice final : public Device {
   static constexpr std::int64_t kEnd = std::int64_t{1} << 62;
 
   int threads_;
+  Memory memory_;
   std::int64_t next_ = kBegin;
   DroppingStream compute_;
   DroppingStream communication_;
@@ -53,9 +58,9 @@ class PlanningDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> open(int threads) {
+std::unique_ptr<Device> open(int threads, Memory memory) {
   ZERO_CHECK(threads > 0, "planning device: threads is {}, expected at least 1", threads);
-  return std::make_unique<PlanningDevice>(threads);
+  return std::make_unique<PlanningDevice>(threads, memory);
 }
 
 }  // namespace zero::planning

@@ -32,13 +32,13 @@ class QueuedState final : public Event::State {
 
 Order::Order(const StreamOrder& policy) : policy_(policy), random_(policy.seed) {}
 
-void Order::submit(int stream, std::string_view what, Stream::Work work) {
-  push(stream, {std::string(what), std::move(work), {}});
+void Order::submit(int stream, std::string_view what, Stream::Work work, ClosedMemory* opens) {
+  push(stream, {std::string(what), std::move(work), {}, opens});
 }
 
 void Order::wait(int stream, const Event& event) {
   if (event.state() == nullptr) return rethrow(stream);
-  push(stream, {"wait", nullptr, event});
+  push(stream, {"wait", nullptr, event, nullptr});
 }
 
 void Order::push(int stream, Item item) {
@@ -134,6 +134,7 @@ void Order::run_head(int stream) {
   if (!q.error) {
     try {
       if (item.work) {
+        const ClosedMemory::Open open(item.opens);
         item.work();
       } else {
         item.event.synchronize();

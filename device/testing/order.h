@@ -11,6 +11,7 @@
 #include <string>
 
 #include "device/device.h"
+#include "device/testing/closed_memory.h"
 
 namespace zero::testing {
 
@@ -22,7 +23,8 @@ class Order : public std::enable_shared_from_this<Order> {
 
   explicit Order(const StreamOrder& policy);
 
-  void submit(int stream, std::string_view what, Stream::Work work);
+  /// `opens` is the memory that the work may touch, closed otherwise; null where none is.
+  void submit(int stream, std::string_view what, Stream::Work work, ClosedMemory* opens);
   void wait(int stream, const Event& event);
   Event record(int stream);
   void synchronize(int stream);
@@ -42,6 +44,7 @@ class Order : public std::enable_shared_from_this<Order> {
     std::string what;
     Stream::Work work;  // empty: a wait for `event`
     Event event;
+    ClosedMemory* opens = nullptr;
   };
   struct Queue {
     std::deque<Item> items;

@@ -5,7 +5,9 @@
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
+#include "device/cpu/primitives.h"
 #include "device/device.h"
+#include "device/testing/closed_memory.h"
 #include "device/testing/order.h"
 
 namespace zero::testing {
@@ -13,10 +15,14 @@ namespace {
 
 class QueuedStream final : public Stream {
  public:
-  QueuedStream(std::shared_ptr<Order> order, int index) : order_(std::move(order)), index_(index) {}
+  QueuedStream(std::shared_ptr<Order> order, int index, ClosedMemory* closed)
+      : order_(std::move(order)), index_(index), closed_(closed) {}
 
   void submit(std::string_view what, Work work) override {
-    order_->submit(index_, what, std::move(work));
+    order_->submit(index_, what, std::move(work), closed_);
+  }
+  void submit_host(std::string_view what, Work work) override {
+    order_->submit(index_, what, std::move(work), nullptr);
   }
   Event record() override { return order_->record(index_); }
   void wait(const Event& event) override { order_->wait(index_, event); }
@@ -26,36 +32,52 @@ class QueuedStream final : public Stream {
  private:
   std::shared_ptr<Order> order_;
   int index_;
+  ClosedMemory* closed_;
 };
 
 class TestDevice final : public Device {
  public:
   explicit TestDevice(const StreamOrder& order)
-      : order_(std::make_shared<Order>(order)),
-        compute_(order_, 0),
-        communication_(order_, 1),
+      : closed_(order.memory == Memory::apart ? std::make_unique<ClosedMemory>() : nullptr),
+        order_(std::make_shared<Order>(order)),
+        compute_(order_, 0, closed_.get()),
+        communication_(order_, 1, closed_.get()),
         kernels_(compute_, 1) {}
   ~TestDevice() override { order_->drop(); }
 
   std::string_view name() const override { return "test"; }
   bool has_memory() const override { return true; }
+  Memory memory() const override { return closed_ ? Memory::apart : Memory::of_host; }
   int threads() const override { return 1; }
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
   Kernels& kernels() override { return kernels_; }
+  std::string bits() const override { return cpu::bits(); }
 
  protected:
+  // All bits set is a NaN in every floating dtype.
   void* allocate_bytes(std::int64_t bytes) override {
-    void* data = cpu::allocate_memory(bytes);
-    // All bits set is a NaN in every floating dtype.
+    if (!closed_) return allocate_host_bytes(bytes);
+    void* const data = closed_->take(bytes);
+    const ClosedMemory::Open open(data == nullptr ? nullptr : closed_.get());
     if (data != nullptr) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
     return data;
   }
   void free_bytes(void* data, std::int64_t bytes) noexcept override {
+    if (!closed_) return free_host_bytes(data, bytes);
+    closed_->give_back(data, bytes);
+  }
+  void* allocate_host_bytes(std::int64_t bytes) override {
+    void* const data = cpu::allocate_memory(bytes);
+    if (data != nullptr) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
+    return data;
+  }
+  void free_host_bytes(void* data, std::int64_t bytes) noexcept override {
     cpu::free_memory(data, bytes);
   }
 
  private:
+  std::unique_ptr<ClosedMemory> closed_;
   std::shared_ptr<Order> order_;
   QueuedStream compute_;
   QueuedStream communication_;

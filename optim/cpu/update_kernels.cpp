@@ -123,7 +123,6 @@ void sgd(const SgdConstants& constants, const UpdateMemory& memory, std::int64_t
   }
 }
 
-const char* target() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace zero::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -135,13 +134,6 @@ namespace cpu {
 HWY_EXPORT(adamw);
 HWY_EXPORT(adam);
 HWY_EXPORT(sgd);
-HWY_EXPORT(target);
-
-namespace {
-
-std::string_view dispatched_target() { return HWY_DYNAMIC_DISPATCH(target)(); }
-
-}  // namespace
 
 void update_adamw(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t begin,
                   std::int64_t end) {
@@ -159,8 +151,6 @@ void update_sgd(const SgdConstants& constants, const UpdateMemory& memory, std::
 }
 
 }  // namespace cpu
-
-std::string_view simd_target() { return cpu::dispatched_target(); }
 
 }  // namespace zero
 #endif  // HWY_ONCE

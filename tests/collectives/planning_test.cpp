@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "collectives/combine.h"
 #include "collectives/in_process_store.h"
 #include "collectives/store.h"
 #include "collectives/workspace.h"
@@ -68,23 +67,6 @@ TEST(PlanningCommunicator, IsARankWithoutPeers) {
             "planning: rank 3 is outside a world of 3 ranks");
   EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(0, 3, "gloo")); }),
             "unknown backend \"gloo\"; expected local or mpi");
-}
-
-TEST(Combine, AddsByTheTreeWhereTheOrderMatters) {
-  const std::vector<std::vector<float>> values{{1e8F}, {1}, {-1e8F}, {1}, {3}};
-  std::vector<View> inputs;
-  for (const auto& value : values) inputs.push_back(View::of(std::span(value)));
-  std::vector<float> sum(1);
-  combine(ReduceOp::sum, inputs, View::of(std::span(sum)));
-  // ((1e8 + 1) + (-1e8 + 1)) + 3, where 1e8 + 1 rounds to 1e8 and -1e8 + 1 to -1e8.
-  EXPECT_EQ(sum[0], 3.0F);
-}
-
-TEST(Combine, RefusesOtherDtypes) {
-  std::vector<std::uint8_t> bytes(3);
-  const View view = View::of(std::span(bytes));
-  EXPECT_EQ(message_of([&] { combine(ReduceOp::sum, std::vector{view}, view); }),
-            "cannot combine u8 values; expected fp32, fp64, i32 or i64");
 }
 
 TEST(World, OfAProcessWithoutALauncherIsOneRank) {

@@ -61,6 +61,7 @@ class LoggedDevice final : public Device {
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
   Kernels& kernels() override { return kernels_; }
+  std::string bits() const override { return "logged"; }
 
   Log log;
 

@@ -41,6 +41,7 @@ class NamedDevice final : public Device {
   Stream& compute() override { return cpu_->compute(); }
   Stream& communication() override { return cpu_->communication(); }
   Kernels& kernels() override { return cpu_->kernels(); }
+  std::string bits() const override { return cpu_->bits(); }
 
  protected:
   void* allocate_bytes(std::int64_t) override { return nullptr; }

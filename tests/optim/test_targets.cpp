@@ -4,6 +4,7 @@
 // Every instruction set that was compiled and that this machine has gives the same bits.
 #include <hwy/targets.h>
 
+#include "device/cpu/primitives.h"
 #include "tests/only_target.h"
 #include "tests/optim/case.h"
 
@@ -23,7 +24,7 @@ TEST(Targets, GiveTheSameBits) {
     State first;
     for (const std::int64_t target : targets) {
       const OnlyTarget only(target);
-      EXPECT_EQ(simd_target(), hwy::TargetName(target));
+      EXPECT_EQ(cpu::simd_target(), hwy::TargetName(target));
       State state = start;
       UpdateArguments a = state.arguments(0, kCount);
       a.learning_rate = 1e-3;

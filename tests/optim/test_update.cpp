@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "device/cpu/primitives.h"
 #include "tests/optim/case.h"
 
 namespace zero::testing {
@@ -196,7 +197,7 @@ TEST(MomentNames, AreThoseOfCheckpoints) {
   EXPECT_EQ(error_of([&] { momentum->moment_name(1); }), "SGD: moment 1 of 1");
 }
 
-TEST(SimdTarget, HasAName) { EXPECT_FALSE(simd_target().empty()); }
+TEST(SimdTarget, HasAName) { EXPECT_FALSE(cpu::simd_target().empty()); }
 
 }  // namespace
 }  // namespace zero::testing

@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/combine.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
+#include <cstdint>
 #include <type_traits>
 
-namespace zero {
+#include "device/cpu/primitives.h"
+
+namespace zero::cpu {
 namespace {
 
 constexpr std::int64_t kBlock = 256;  // elements combined at a time: the tree's partial results
@@ -74,7 +74,13 @@ void dispatch(ReduceOp op, std::span<const View> inputs, View destination) {
 
 }  // namespace
 
-void combine(ReduceOp op, std::span<const View> inputs, View destination) {
+void combine(std::span<const View> inputs, ReduceOp op, const View& destination) {
+  check_combine(inputs, destination);
+  // What the vector kernel can do, it does: a sum of many fp32 values by the same tree.
+  if (op == ReduceOp::sum && destination.dtype() == DType::fp32 &&
+      destination.count() > kNormBlock) {
+    return tree_reduce(inputs, {.addends = {}, .destination = destination, .norm = nullptr});
+  }
   switch (destination.dtype()) {
     case DType::fp32:
       return dispatch<float>(op, inputs, destination);
@@ -85,15 +91,8 @@ void combine(ReduceOp op, std::span<const View> inputs, View destination) {
     case DType::i64:
       return dispatch<std::int64_t>(op, inputs, destination);
     default:
-      fail("cannot combine {} values; expected fp32, fp64, i32 or i64",
-           name_of(destination.dtype()));
+      return;  // refused above
   }
 }
 
-void copy(View from, View to) {
-  if (!to.empty() && from.data() != to.data()) {
-    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.bytes()));
-  }
-}
-
-}  // namespace zero
+}  // namespace zero::cpu

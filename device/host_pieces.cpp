@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/host_pieces.h"
+
+#include <algorithm>
+
+namespace zero {
+
+HostPieces::HostPieces(Device& device) : device_(&device) {
+  if (device.memory() == Memory::of_host) return;
+  for (Piece& piece : pieces_) {
+    piece.memory = device.allocate_host(kPieceBytes, DType::u8, MemoryClass::staging,
+                                        "pieces of the device's memory");
+  }
+}
+
+/// The host memory that a part of a view passes through.
+View HostPieces::part(std::size_t piece, const View& of) const {
+  return pieces_[piece].memory.view().reinterpret(of.dtype(), of.count());
+}
+
+void HostPieces::read(const View& view, const Visit& visit) {
+  Stream& stream = device_->compute();
+  if (device_->memory() == Memory::of_host) {
+    stream.synchronize();
+    return visit(0, view);
+  }
+  const std::int64_t length = kPieceBytes / size_of(view.dtype());
+  const auto values = [&](std::int64_t begin) {
+    return view.slice(begin, std::min(length, view.count() - begin));
+  };
+  const auto copy = [&](std::int64_t begin) {
+    const std::size_t at = static_cast<std::size_t>(begin / length) % pieces_.size();
+    device_->kernels().convert(stream, values(begin), part(at, values(begin)));
+    pieces_[at].copied = stream.record();
+  };
+  if (!view.empty()) copy(0);
+  for (std::int64_t begin = 0; begin < view.count(); begin += length) {
+    if (begin + length < view.count()) copy(begin + length);
+    const std::size_t at = static_cast<std::size_t>(begin / length) % pieces_.size();
+    pieces_[at].copied.synchronize();
+    visit(begin, part(at, values(begin)));
+  }
+}
+
+void HostPieces::write(const View& view, const Visit& fill) {
+  Stream& stream = device_->compute();
+  if (device_->memory() == Memory::of_host) {
+    stream.synchronize();
+    return fill(0, view);
+  }
+  const std::int64_t length = kPieceBytes / size_of(view.dtype());
+  for (std::int64_t begin = 0; begin < view.count(); begin += length) {
+    const View values = view.slice(begin, std::min(length, view.count() - begin));
+    Piece& piece = pieces_[static_cast<std::size_t>(begin / length) % pieces_.size()];
+    const View host = piece.memory.view().reinterpret(values.dtype(), values.count());
+    piece.copied.synchronize();
+    fill(begin, host);
+    device_->kernels().convert(stream, host, values);
+    piece.copied = stream.record();
+  }
+  stream.synchronize();
+}
+
+}  // namespace zero

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/testing/closed_memory.h"
+
+#include <sys/mman.h>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+
+namespace zero::testing {
+namespace {
+
+constexpr std::int64_t kRange = std::int64_t{1} << 34;  // of addresses
+constexpr std::int64_t kPage = 4096;
+
+}  // namespace
+
+ClosedMemory::ClosedMemory() {
+  void* const range = ::mmap(nullptr, static_cast<std::size_t>(kRange), PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ZERO_CHECK(range != MAP_FAILED, "test device: no {} bytes of addresses for closed memory",
+             kRange);
+  begin_ = static_cast<std::byte*>(range);
+}
+
+ClosedMemory::~ClosedMemory() { ::munmap(begin_, static_cast<std::size_t>(kRange)); }
+
+void* ClosedMemory::take(std::int64_t bytes) {
+  const std::int64_t length = round_up(bytes, kPage);
+  if (length > kRange - used_) return nullptr;
+  std::byte* const data = begin_ + used_;
+  used_ += length;
+  return open_ == 0 || protect(PROT_READ | PROT_WRITE) ? data : nullptr;
+}
+
+void ClosedMemory::give_back(void* data, std::int64_t bytes) noexcept {
+  ::madvise(data, static_cast<std::size_t>(round_up(bytes, kPage)), MADV_DONTNEED);
+}
+
+bool ClosedMemory::protect(int protection) const noexcept {
+  return used_ == 0 || ::mprotect(begin_, static_cast<std::size_t>(used_), protection) == 0;
+}
+
+ClosedMemory::Open::Open(ClosedMemory* memory) : memory_(memory) {
+  if (memory_ == nullptr || memory_->open_++ > 0) return;
+  ZERO_CHECK(memory_->protect(PROT_READ | PROT_WRITE), "test device: cannot open {} bytes",
+             memory_->used_);
+}
+
+ClosedMemory::Open::~Open() {
+  if (memory_ != nullptr && --memory_->open_ == 0) memory_->protect(PROT_NONE);
+}
+
+}  // namespace zero::testing
