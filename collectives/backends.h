@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "collectives/communicator.h"
+#include "collectives/store.h"
 
 namespace zero {
 
@@ -27,15 +28,26 @@ namespace mpi {
 std::unique_ptr<Communicator> world(int* argc, char*** argv);
 /// Whether this build has MPI.
 bool available();
+/// "Open MPI v4.1.4", or why there is none and how to get it.
+std::string version();
 /// Ends every rank of the job with `exit_code`, at once. For a `main` that has reported its error.
 [[noreturn]] void abort(int exit_code) noexcept;
 
 }  // namespace mpi
 
+namespace host {
+
+/// Rank `seat.rank` of processes of one host, which share memory: of a job that no mpirun started.
+/// Collective through the store, which must outlive the communicator and what is split from it.
+/// Throws zero::Error with the reason where the processes cannot share memory.
+std::unique_ptr<Communicator> world(const StoreSeat& seat);
+
+}  // namespace host
+
 namespace planning {
 
 /// Rank `rank` of a world of `size` that moves nothing: for the planner. Its workspace needs are
-/// those of `backend` ("mpi" or "local").
+/// those of `backend` ("local", "host" or "mpi").
 std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend);
 /// Rank `rank` of a group of `size` ranks out of `whole`'s; null where `whole` is no planning
 /// communicator.

@@ -5,6 +5,18 @@
 
 namespace zero {
 
+std::vector<std::string> exchange(const StoreSeat& seat, std::string_view key,
+                                  std::string_view mine) {
+  const auto name = [&](int rank) { return fmt::format("{}/{}", key, rank); };
+  std::vector<std::string> names;
+  for (int rank = 0; rank < seat.size; ++rank) names.push_back(name(rank));
+  seat.store.set(name(seat.rank), mine);
+  seat.store.wait(names, seat.timeout);
+  std::vector<std::string> values;
+  for (const std::string& one : names) values.push_back(seat.store.get(one, seat.timeout));
+  return values;
+}
+
 std::vector<std::string> exchange(Communicator& communicator, Device& device, std::string_view mine,
                                   std::string_view purpose) {
   const auto world = static_cast<std::size_t>(communicator.size());

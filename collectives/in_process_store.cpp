@@ -40,6 +40,11 @@ void InProcessStore::close(std::string_view reason) {
   changed_.notify_all();
 }
 
+std::optional<std::string> InProcessStore::lost() {
+  const std::scoped_lock lock(mutex_);
+  return closed_;
+}
+
 std::vector<std::string> InProcessStore::missing(const std::vector<std::string>& keys) const {
   std::vector<std::string> absent;
   for (const std::string& key : keys) {

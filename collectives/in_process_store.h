@@ -18,6 +18,8 @@ class InProcessStore final : public Store {
   std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override;
 
+  std::optional<std::string> lost() override;
+
   /// Nobody will set further keys, for `reason`: whoever waits for a missing one is told so.
   void close(std::string_view reason);
 

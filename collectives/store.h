@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +26,23 @@ class Store {
   /// Returns once every key is set; throws zero::Error naming the missing keys when `timeout`
   /// passes first.
   virtual void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) = 0;
+  /// Which rank left before its time, and how; nothing while all are there, and where the launcher
+  /// ends all ranks when one ends (mpirun). Waits for keys that are missing throw then, at once.
+  virtual std::optional<std::string> lost() = 0;
 };
+
+/// One rank of the ranks that meet in a store.
+struct StoreSeat {
+  Store& store;
+  int rank = 0;
+  int size = 1;
+  std::chrono::milliseconds timeout{60'000};
+};
+
+/// Gives every rank the strings of all ranks, in rank order. `key` is used once. Blocks; throws as
+/// Store::wait, naming key/RANK of the ranks that did not come.
+std::vector<std::string> exchange(const StoreSeat& seat, std::string_view key,
+                                  std::string_view mine);
 
 /// Gives every rank the strings of all ranks, in rank order. Collective, blocks the host; any
 /// lengths. Runs on the communication stream of `device`.

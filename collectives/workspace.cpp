@@ -7,8 +7,8 @@
 namespace zero {
 
 std::int64_t reduce_scatter_workspace(std::string_view backend, const Slices& full) {
-  if (backend == "local") return 0;
-  ZERO_CHECK(backend == "mpi", "unknown backend \"{}\"; expected local or mpi", backend);
+  if (backend == "local" || backend == "host") return 0;
+  ZERO_CHECK(backend == "mpi", "unknown backend \"{}\"; expected local, host or mpi", backend);
   return checked_mul(full.largest(), full.world() - 1);
 }
 

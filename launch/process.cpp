@@ -11,11 +11,6 @@
 namespace zero {
 namespace {
 
-int number_of(const char* name, int fallback) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? fallback : std::atoi(text);
-}
-
 sigset_t ending_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -27,12 +22,6 @@ sigset_t ending_signals() {
 }
 
 }  // namespace
-
-LaunchedRank launched_rank() {
-  return {.rank = number_of("OMPI_COMM_WORLD_RANK", 0),
-          .world = number_of("OMPI_COMM_WORLD_SIZE", 1),
-          .local_world = number_of("OMPI_COMM_WORLD_LOCAL_SIZE", 1)};
-}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -57,11 +46,6 @@ SignalWatcher::SignalWatcher(std::function<void(int)> on_signal) {
 SignalWatcher::~SignalWatcher() {
   ::pthread_kill(thread_.native_handle(), SIGUSR2);
   thread_.join();
-}
-
-int local_ranks(int world) {
-  const LaunchedRank launched = launched_rank();
-  return launched.world == world ? launched.local_world : world;
 }
 
 void make_waiting_threads_sleep(char** argv) {

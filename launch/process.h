@@ -10,14 +10,6 @@
 
 namespace zero {
 
-/// What mpirun says of this process before MPI has started; a process of its own is rank 0 of 1.
-struct LaunchedRank {
-  int rank = 0;
-  int world = 1;
-  int local_world = 1;
-};
-LaunchedRank launched_rank();
-
 /// Waits for SIGINT and SIGTERM on a thread of its own, runs `on_signal` there and ends the process
 /// at once with 128 + the signal's number: whatever the other threads wait for, all ranks end. Make
 /// it before any other thread.
@@ -31,10 +23,6 @@ class SignalWatcher {
  private:
   std::thread thread_;
 };
-
-/// Ranks on this host of a world of `world`: as the launcher says, or all where it started another
-/// number.
-int local_ranks(int world);
 
 /// This host's name, as the system has it.
 std::string host_name();

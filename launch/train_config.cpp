@@ -57,9 +57,9 @@ std::string initial_weights(Configuration& values) {
   return values.text("run.init");
 }
 
-TrainConfig::Run make_run(Configuration& values, int world) {
+TrainConfig::Run make_run(Configuration& values, int local_world) {
   if (values.is_null("run.threads")) {
-    const ThreadChoice choice = choose_threads(core_facts(local_ranks(world)));
+    const ThreadChoice choice = choose_threads(core_facts(local_world));
     values.resolve("run.threads", choice.threads, "auto: " + choice.why);
   }
   const std::int64_t steps = values.integer("run.steps");
@@ -245,13 +245,13 @@ void check_tensor(const Configuration& values, const ModelConfig& model, int ran
 
 }  // namespace
 
-TrainConfig make_train_config(Configuration values, int world) {
+TrainConfig make_train_config(Configuration values, int world, int local_world) {
   TrainConfig config;
   config.world = world;
   config.model = make_model_config(values);
   check_vocabulary(values, vocabulary_of(config.model));
   config.data = make_data(values, config.model);
-  config.run = make_run(values, world);
+  config.run = make_run(values, local_world > 0 ? local_world : world);
   config.mesh = make_mesh_shape(values, world);
   check_tensor(values, config.model, config.mesh.tensor);
   config.tensor = make_tensor_options(values);

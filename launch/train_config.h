@@ -59,8 +59,8 @@ struct TrainConfig {
   std::int64_t tokens_per_step() const { return batch.train * data.sequence_length; }
 };
 
-/// Works out what depends on several keys or on the world. Throws zero::Error naming the keys and
-/// numbers that do not fit together.
-TrainConfig make_train_config(Configuration values, int world);
+/// Works out what depends on several keys or on the world, `local_world` of whose ranks are on this
+/// host; 0: all. Throws zero::Error naming the keys and numbers that do not fit together.
+TrainConfig make_train_config(Configuration values, int world, int local_world = 0);
 
 }  // namespace zero

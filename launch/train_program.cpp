@@ -35,7 +35,8 @@ TrainConfig configured(const TrainFlags& flags, int world) {
   if (flags.profile) overrides.emplace_back("run.profile=true");
   // As JSON, so that no name of a file is taken for a number.
   if (!flags.trace.empty()) overrides.push_back("run.trace=" + nlohmann::json(flags.trace).dump());
-  return make_train_config(Configuration::read(flags.config, overrides), world);
+  const int local_world = flags.start.world == world ? flags.start.local_world : world;
+  return make_train_config(Configuration::read(flags.config, overrides), world, local_world);
 }
 
 /// Everything that can be known to be wrong before memory is taken.
@@ -200,7 +201,7 @@ std::string printed_config(const TrainFlags& flags, int world) {
 }
 
 std::string printed_plan(const TrainFlags& flags, int world) {
-  const Plan plan = make_plan(configured(flags, world), mpi::available() ? "mpi" : "local");
+  const Plan plan = make_plan(configured(flags, world), planned_backend(flags.start, world));
   return flags.json ? plan.json().dump(2) + "\n" : plan.text();
 }
 
@@ -215,8 +216,7 @@ void end_job(const std::string& message, int rank, int world) {
 
 int train(const TrainFlags& flags, int* argc, char*** argv) {
   std::atomic<bool> reported{false};
-  const int launched = launched_rank().rank;
-  const SignalWatcher watcher([&reported, launched](int signal) {
+  const SignalWatcher watcher([&reported, launched = flags.start.rank](int signal) {
     // mpirun drops what is still unread when the last rank ends: the others leave it time.
     if (launched != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (launched != 0 || reported) return;
@@ -224,10 +224,9 @@ int train(const TrainFlags& flags, int* argc, char*** argv) {
                signal == SIGINT ? "SIGINT" : "SIGTERM");
     std::fflush(stdout);
   });
-  if (mpi::available()) return train_as(*mpi::world(argc, argv), flags, reported);
-  int status = 1;
-  local::run(1, [&](Communicator& alone) { status = train_as(alone, flags, reported); });
-  return status;
+  return run_ranks(flags.start, argc, argv, [&](Communicator& communicator) {
+    return train_as(communicator, flags, reported);
+  });
 }
 
 }  // namespace zero

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/start.h"
+
 namespace zero {
 
 /// What zero_train is asked to do.
@@ -18,6 +20,8 @@ struct TrainFlags {
   std::string trace{};   ///< as run.trace
   std::string error{};   ///< what is wrong with the command line
   int world = 0;         ///< of --plan and --print-config; 0: as started
+  int local_ranks = kNoLocalRanks;
+  Start start{};  ///< how the program was started
 };
 
 /// The text of --print-config.
@@ -25,7 +29,7 @@ std::string printed_config(const TrainFlags& flags, int world);
 /// The text of --plan.
 std::string printed_plan(const TrainFlags& flags, int world);
 
-/// Trains, as one rank of the world that the process was started in. Returns the exit status:
+/// Trains, as the rank, or ranks, that this process is. Returns the exit status:
 /// failures that all ranks know of are reported by the first and end in good order; a failure that
 /// only this rank knows of is reported by it and ends all ranks at once.
 int train(const TrainFlags& flags, int* argc, char*** argv);

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <dnnl.h>
 #include <fmt/format.h>
 
 #include "collectives/backends.h"
@@ -10,10 +11,10 @@
 namespace zero {
 
 std::string version_text() {
-  return fmt::format(
-      "zero {}\ncollectives: local, {}\nproducts: oneDNN {}\nvector instructions: {}", ZERO_VERSION,
-      mpi::available() ? ZERO_MPI_VERSION : "no MPI in this build", ZERO_ONEDNN_VERSION,
-      cpu::simd_target());
+  const dnnl_version_t* const onednn = dnnl_version();
+  return fmt::format("zero {}\nMPI: {}\noneDNN: {}.{}.{}\nvector instructions: {}", ZERO_VERSION,
+                     mpi::version(), onednn->major, onednn->minor, onednn->patch,
+                     cpu::simd_target());
 }
 
 }  // namespace zero

@@ -8,13 +8,14 @@
 #include "launch/cores.h"
 #include "launch/option.h"
 #include "launch/process.h"
+#include "launch/start.h"
 #include "launch/train_config.h"
 #include "launch/train_program.h"
 
 namespace {
 
-void sleep_where_crowded(const zero::TrainFlags& flags, const zero::LaunchedRank& me, char** argv) {
-  const zero::CoreFacts facts = zero::core_facts(me.local_world);
+void sleep_where_crowded(const zero::TrainFlags& flags, char** argv) {
+  const zero::CoreFacts facts = zero::core_facts(flags.start.local_world);
   int threads = 1;
   try {
     const auto values = zero::Configuration::read(flags.config, flags.overrides);
@@ -26,15 +27,15 @@ void sleep_where_crowded(const zero::TrainFlags& flags, const zero::LaunchedRank
   if (threads > 1 && !zero::fits(facts, threads)) zero::make_waiting_threads_sleep(argv);
 }
 
-int run(const zero::TrainFlags& flags, const zero::LaunchedRank& me, int argc, char** argv) {
-  const int world = flags.world > 0 ? flags.world : me.world;
+int run(const zero::TrainFlags& flags, int argc, char** argv) {
+  const int world = flags.world > 0 ? flags.world : flags.start.world;
   if (flags.error.empty() && (flags.print_config || flags.plan)) {
     const std::string text =
         flags.plan ? zero::printed_plan(flags, world) : zero::printed_config(flags, world);
-    if (me.rank == 0) fmt::print("{}", text);
+    if (flags.start.rank == 0) fmt::print("{}", text);
     return 0;
   }
-  sleep_where_crowded(flags, me, argv);
+  sleep_where_crowded(flags, argv);
   return zero::train(flags, &argc, &argv);
 }
 
@@ -53,18 +54,35 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
                "print where the first rank's time goes, each kind of work beside its limit");
   app.add_option("--trace", flags.trace,
                  "write what all ranks' streams do in a few steps to this file, for Perfetto");
-  app.add_option("--world", flags.world, "with --plan or --print-config: the number of ranks")
-      ->check(CLI::Range(1, 1 << 20));
+  CLI::Option* const world =
+      app.add_option("--world", flags.world, "with --plan or --print-config: the number of ranks")
+          ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--local-ranks", flags.local_ranks,
+                 "ranks as threads of this one process, without a launcher")
+      ->check(CLI::Range(1, 1024))
+      ->excludes(world);
   app.set_version_flag("--version", [] { return zero::version_text(); });
   app.footer([] { return zero::option_help(); });
+}
+
+/// Whether this process speaks for its job; where nobody can tell, it does.
+bool speaks() {
+  try {
+    return zero::read_start(zero::process_environment()).rank == 0;
+  } catch (const zero::Error&) {
+    return true;
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const zero::LaunchedRank me = zero::launched_rank();
   CLI::App app{
-      "Trains a language model with ZeRO stages 0 to 3: mpirun -np N zero_train --config FILE",
+      "Trains a language model with ZeRO stages 0 to 3.\n"
+      "Several ranks: mpirun -np N zero_train --config FILE; torchrun --no-python, or anything "
+      "that "
+      "sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun; or threads of one "
+      "process: --local-ranks N.",
       "zero_train"};
   zero::TrainFlags flags;
   try {
@@ -73,13 +91,14 @@ int main(int argc, char** argv) {
     // Asked here, not by the parser, which would say so of a flag that is misspelt too.
     if (flags.config.empty()) throw CLI::RequiredError("--config");
   } catch (const CLI::Success& success) {
-    return me.rank == 0 ? app.exit(success) : 0;
+    return speaks() ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
     flags.error = error.what();  // where there are many ranks, one of them says so
   }
   try {
-    return run(flags, me, argc, argv);
+    flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);
+    return run(flags, argc, argv);
   } catch (const std::exception& error) {
-    zero::end_job(error.what(), me.rank, me.world);
+    zero::end_job(error.what(), flags.start.rank, flags.start.world);
   }
 }

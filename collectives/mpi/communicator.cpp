@@ -173,6 +173,14 @@ std::unique_ptr<Communicator> world(int* argc, char*** argv) { return world(argc
 
 bool available() { return true; }
 
+std::string version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);  // needs no initialisation
+  const std::string_view whole(text.data(), static_cast<std::size_t>(length));
+  return std::string(whole.substr(0, whole.find_first_of(",\n")));
+}
+
 void abort(int exit_code) noexcept {
   int finalised = 0;
   MPI_Finalized(&finalised);

@@ -18,6 +18,7 @@ class MpiStore final : public Store {
   void set(std::string_view key, std::string_view value) override;
   std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override;
+  std::optional<std::string> lost() override { return std::nullopt; }
 
  private:
   std::shared_ptr<Session> session_;

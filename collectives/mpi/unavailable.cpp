@@ -23,6 +23,10 @@ void own_collective(Operation /*operation*/, View /*from*/, View /*to*/) {
 
 bool available() { return false; }
 
+std::string version() {
+  return "none in this build; it needs libopenmpi-dev and openmpi-bin, and -DZERO_MPI=ON";
+}
+
 void abort(int exit_code) noexcept {
   std::fflush(nullptr);
   std::_Exit(exit_code);

@@ -74,12 +74,20 @@ void check_store(const Rank& rank) {
   expect(store.get("large", milliseconds(10000)) == std::string(300000, 'x'),
          "a large value arrives whole");
 
-  expect(message_of([&] { static_cast<void>(store.get("nothing", milliseconds(5))); }) ==
-             "store: nobody set nothing within 5 ms; check that every rank reached this point",
+  // Who speaks comes first, and a store that is part of another one names its keys with the part.
+  const auto names = [](const std::string& message, const std::string& first,
+                        const std::string& last) {
+    return message.find("nobody set ") != std::string::npos &&
+           message.find(first) != std::string::npos &&
+           message.ends_with(last + " within 5 ms; check that every rank reached this point");
+  };
+  expect(names(message_of([&] { static_cast<void>(store.get("nothing", milliseconds(5))); }),
+               "nothing", "nothing"),
          "get names the key that is missing");
-  expect(message_of([&] {
-           store.wait({"a", keys[0], "b"}, milliseconds(5));
-         }) == "store: nobody set a, b within 5 ms; check that every rank reached this point",
+  expect(names(message_of([&] {
+                 store.wait({"a", keys[0], "b"}, milliseconds(5));
+               }),
+               "a, ", "b"),
          "wait names the keys that are missing");
 }
 

@@ -46,7 +46,7 @@ TEST(Workspace, IsAReceiveSlicePerPeerOverMpiAndNothingAmongThreads) {
     EXPECT_EQ(planning::communicator(rank, 3, "local")->reduce_scatter_workspace(slices), 0);
   }
   EXPECT_EQ(message_of([&] { static_cast<void>(reduce_scatter_workspace("nccl", slices)); }),
-            "unknown backend \"nccl\"; expected local or mpi");
+            "unknown backend \"nccl\"; expected local, host or mpi");
 }
 
 TEST(PlanningCommunicator, IsARankWithoutPeers) {
@@ -66,7 +66,7 @@ TEST(PlanningCommunicator, IsARankWithoutPeers) {
   EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(3, 3, "mpi")); }),
             "planning: rank 3 is outside a world of 3 ranks");
   EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(0, 3, "gloo")); }),
-            "unknown backend \"gloo\"; expected local or mpi");
+            "unknown backend \"gloo\"; expected local, host or mpi");
 }
 
 TEST(World, OfAProcessWithoutALauncherIsOneRank) {

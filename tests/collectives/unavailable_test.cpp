@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Built with collectives/mpi/unavailable.cpp in place of the MPI backend.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "collectives/mpi/own.h"
@@ -11,6 +12,7 @@ namespace {
 
 TEST(WithoutMpi, WorldSaysWhatToInstall) {
   EXPECT_FALSE(mpi::available());
+  EXPECT_THAT(mpi::version(), ::testing::HasSubstr("none in this build; it needs libopenmpi-dev"));
   EXPECT_EQ(message_of([] { static_cast<void>(mpi::world(nullptr, nullptr)); }),
             "this build has no MPI backend; install libopenmpi-dev and openmpi-bin, then configure "
             "again with -DZERO_MPI=ON");

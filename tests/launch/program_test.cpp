@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -86,6 +87,61 @@ TEST(Program, OneTwoAndThreeRanksTrain) {
   const Outcome threads = job(run, 3, "--set run.threads=2");
   EXPECT_EQ(threads.status, 0) << threads.errors;
   EXPECT_EQ(run.log().back()["state_hash"], hash);
+}
+
+/// A job that no launcher of MPI started: processes that know of each other by variables alone,
+/// with the first rank's status.
+Outcome by_variables(const TinyRun& run, int ranks, const std::string& arguments) {
+  const int port = 20000 + static_cast<int>(::getpid() % 9000);
+  const std::string common = "WORLD_SIZE=" + std::to_string(ranks) +
+                             " LOCAL_WORLD_SIZE=" + std::to_string(ranks) +
+                             " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " ";
+  std::string script;
+  for (int rank = ranks - 1; rank >= 0; --rank) {
+    const std::string number = std::to_string(rank);
+    script += "RANK=" + number + " LOCAL_RANK=" + number + " " + common + kTrain + " --config " +
+              run.config() + " " + arguments + (rank > 0 ? " &\n" : "\n");
+  }
+  run.folder().write("job.sh", script + "status=$?; wait; exit $status");
+  return shell(run, "bash " + run.folder().file("job.sh"));
+}
+
+TEST(Program, RanksNeedNoMpi) {
+  const TinyRun run;
+  const Outcome alone_ends = alone(run, "--set train_batch_size=8");
+  EXPECT_EQ(alone_ends.status, 0) << alone_ends.errors;
+  const auto hash = run.log().back()["state_hash"];
+  const Outcome threads = alone(run, "--set train_batch_size=8 --local-ranks 4");
+  EXPECT_EQ(threads.status, 0) << threads.errors;
+  EXPECT_THAT(threads.out, AllOf(HasSubstr("step 3/3"), HasSubstr("as planned, to the byte")));
+  EXPECT_EQ(run.log().size(), 4U);
+  EXPECT_EQ(run.log().back()["state_hash"], hash);
+  const Outcome processes = by_variables(run, 2, "--set train_batch_size=8");
+  EXPECT_EQ(processes.status, 0) << processes.errors;
+  EXPECT_THAT(processes.out, AllOf(HasSubstr("step 3/3"), HasSubstr("as planned, to the byte")));
+  EXPECT_EQ(run.log().back()["state_hash"], hash);
+  const Outcome mesh = by_variables(run, 4, "--set train_batch_size=8 --set mesh.tensor=2");
+  EXPECT_EQ(mesh.status, 0) << mesh.errors;
+  EXPECT_THAT(mesh.out, HasSubstr("as planned, to the byte"));
+}
+
+TEST(Program, WithoutMpiMistakesAreNamedOnceToo) {
+  const TinyRun run;
+  for (const Outcome& outcome : {alone(run, "--local-ranks 3 --set run.stepz=3"),
+                                 by_variables(run, 3, "--set run.stepz=3")}) {
+    EXPECT_EQ(outcome.status, 1);
+    ASSERT_EQ(outcome.complaints().size(), 1U) << outcome.errors;
+    EXPECT_THAT(outcome.complaints()[0], HasSubstr("did you mean \"run.steps\""));
+  }
+  const Outcome half = shell(run, "env RANK=0 " + kTrain + " --config " + run.config());
+  EXPECT_EQ(half.status, 1);
+  EXPECT_THAT(half.complaints(),
+              ::testing::ElementsAre(HasSubstr("WORLD_SIZE is not set, though RANK is")));
+  const Outcome both = job(run, 2, "--local-ranks 2");
+  EXPECT_NE(both.status, 0);
+  EXPECT_THAT(both.errors, HasSubstr("--local-ranks 2 makes all ranks in one process, but mpirun "
+                                     "started 2 of them"));
+  EXPECT_THAT(shell(run, "env RANK=0 " + kTrain + " --help").out, HasSubstr("--local-ranks"));
 }
 
 TEST(Program, InformsWithoutTraining) {
@@ -237,8 +293,24 @@ TEST(Program, AKilledRankEndsTheJob) {
   EXPECT_NE(outcome.status, 124) << "the job hung";
 }
 
+TEST(Program, AKilledRankIsNamedByTheOthers) {
+  const TinyRun run;
+  const std::string common = " WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
+                             std::to_string(30000 + static_cast<int>(::getpid() % 2000)) + " ";
+  const std::string script = "for rank in 2 1; do env RANK=$rank LOCAL_RANK=$rank" + common +
+                             kTrain + " --config " + run.config() +
+                             " --set run.steps=1000000 & done\n" + "exec env RANK=0 LOCAL_RANK=0" +
+                             common + kTrain + " \"$@\"\n";
+  run.folder().write("ranks.sh", script);
+  const Outcome outcome = disturbed(run, "bash " + run.folder().file("ranks.sh"),
+                                    "kill -KILL $(pgrep -P $job | tail -1)");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.status, 124) << "the job hung";
+  EXPECT_THAT(outcome.errors, ContainsRegex("[(].*rank [12]"));
+}
+
 TEST(Program, AnInterruptEndsAllRanksAndLeavesAWholeLog) {
-  for (const std::string& start : {kTrain, kJob + "-np 3 " + kTrain}) {
+  for (const std::string& start : {kTrain, kTrain + " --local-ranks 3", kJob + "-np 3 " + kTrain}) {
     const TinyRun run;
     const Outcome outcome = disturbed(run, start, "kill -TERM $job");
     EXPECT_NE(outcome.status, 0);

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/host/communicator.h"
+
+#include <algorithm>
+
+#include "base/checked_math.h"
+#include "collectives/backends.h"
+#include "collectives/local/communicator.h"
+#include "collectives/store_split.h"
+#include "collectives/workspace.h"
+
+namespace zero::host {
+namespace {
+
+/// Allocations from this size on are shared; smaller values travel with the call.
+constexpr std::int64_t kShared = Board::kPosted + 1;
+
+}  // namespace
+
+HostCommunicator::HostCommunicator(std::shared_ptr<Memory> memory, const std::string& reason,
+                                   const StoreSeat& seat, const std::string& name)
+    : seat_(seat), name_(name), store_(seat.store, name + "/user"), memory_(std::move(memory)) {
+  auto joined = Group::join(memory_, reason, {seat.rank, seat.size, {}}, exchange());
+  ZERO_CHECK(joined.group != nullptr,
+             "[rank {}] the ranks cannot share memory: {}; without MPI, processes that compute on "
+             "the CPU are those of one host and one user: start them with mpirun, or as threads "
+             "with --local-ranks",
+             seat.rank, joined.refusal);
+  group_ = std::move(joined.group);
+}
+
+std::string HostCommunicator::next_key(std::string_view purpose) {
+  return fmt::format("{}/{}/{}", name_, purpose, meetings_++);
+}
+
+Group::Exchange HostCommunicator::exchange() {
+  return [this](const std::string& mine) { return zero::exchange(seat_, next_key("line"), mine); };
+}
+
+std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {
+  const std::string name = next_key("split");
+  const StoreSplit part = zero::split(seat_, name, color, key);
+  if (part.rank < 0) return nullptr;
+  const StoreSeat seat{seat_.store, part.rank, static_cast<int>(part.members.size()),
+                       seat_.timeout};
+  return std::make_unique<HostCommunicator>(memory_, "", seat,
+                                            fmt::format("{}/{}", name, part.members.front()));
+}
+
+Buffer HostCommunicator::allocate(Device& device, std::int64_t count, DType dtype,
+                                  MemoryClass memory_class, std::string_view label) {
+  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
+  if (bytes >= kShared && device.name() == "cpu") {
+    if (void* const data = memory_->region().allocate(bytes)) {
+      const auto free = [memory = memory_, bytes](void* place) {
+        memory->region().free(place, bytes);
+      };
+      return {
+          {data, count, dtype, &device}, memory_class, std::string(label), device.ledger(), free};
+    }
+  }
+  return device.allocate(count, dtype, memory_class, label);
+}
+
+CommonBuffer HostCommunicator::allocate_common(Device& device, std::int64_t count, DType dtype,
+                                               MemoryClass memory_class, std::string_view label) {
+  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
+  if (size() > 1 && bytes > 0) {
+    const std::string refusal = device.name() == "cpu" ? "" : "a rank's device is not the CPU";
+    if (const auto span = group_->allocate_common(bytes, refusal, exchange())) {
+      return {{{span->data(), count, dtype, &device},
+               memory_class,
+               std::string(label),
+               device.ledger(),
+               [user = span](void*) { static_cast<void>(user); }},
+              true};
+    }
+  }
+  return {allocate(device, count, dtype, memory_class, label), false};
+}
+
+template <typename Work>
+void HostCommunicator::submit(Stream& stream, Operation operation, const Tag& tag, Work work) {
+  stream.submit(fmt::format("{}({})", name_of(operation), tag.unit),
+                [group = group_, unit = tag.unit, work = std::move(work)] { work(*group, unit); });
+}
+
+void HostCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream,
+                                     const Tag& tag) {
+  submit(stream, Operation::all_gather, tag, [mine, full](Group& group, const std::string& unit) {
+    group.all_gather(mine, full, unit);
+  });
+}
+
+void HostCommunicator::do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
+                                         View workspace, Stream& stream, const Tag& tag) {
+  static_cast<void>(workspace);  // peers are read in place
+  submit(stream, Operation::reduce_scatter, tag,
+         [full, epilogue](Group& group, const std::string& unit) {
+           group.reduce_scatter(full, epilogue, unit);
+         });
+}
+
+std::int64_t HostCommunicator::do_reduce_scatter_workspace(const Slices& full) const {
+  return zero::reduce_scatter_workspace(backend(), full);
+}
+
+void HostCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
+  submit(stream, Operation::all_reduce, tag, [values, op](Group& group, const std::string& unit) {
+    group.all_reduce(values, op, unit);
+  });
+}
+
+void HostCommunicator::do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                                     const Tag& tag) {
+  submit(stream, Operation::all_to_all, tag,
+         [send, receive](Group& group, const std::string& unit) {
+           group.all_to_all(send, receive, unit);
+         });
+}
+
+void HostCommunicator::do_broadcast(View values, int root, Stream& stream, const Tag& tag) {
+  submit(stream, Operation::broadcast, tag, [values, root](Group& group, const std::string& unit) {
+    group.broadcast(values, root, unit);
+  });
+}
+
+void HostCommunicator::do_barrier(Stream& stream, const Tag& tag) {
+  submit(stream, Operation::barrier, tag,
+         [](Group& group, const std::string& unit) { group.barrier(unit); });
+}
+
+std::unique_ptr<Communicator> world(const StoreSeat& seat) {
+  if (seat.size == 1) return local::single();
+  std::string reason;
+  std::shared_ptr<Memory> memory;
+  try {
+    memory = std::make_shared<Memory>(seat.size);
+  } catch (const Error& error) {
+    reason = error.what();
+  }
+  return std::make_unique<HostCommunicator>(std::move(memory), reason, seat, "host");
+}
+
+}  // namespace zero::host

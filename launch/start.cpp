@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/start.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <mutex>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "collectives/backends.h"
+#include "collectives/local/communicator.h"
+#include "launch/slurm.h"
+#include "launch/tcp_store.h"
+
+namespace zero {
+namespace {
+
+constexpr int kPorts = 65'535;
+constexpr int kAnyRanks = 1 << 20;
+
+/// The whole number in [least, most] that a variable holds; nothing where it is not set.
+std::optional<int> number(const Environment& environment, const std::string& name, int least,
+                          int most) {
+  const std::optional<std::string> text = environment(name);
+  if (!text) return std::nullopt;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  ZERO_CHECK(
+      error == std::errc{} && end == text->data() + text->size() && value >= least && value <= most,
+      "the variable {} is \"{}\"; expected a whole number from {} to {}", name, *text, least, most);
+  return value;
+}
+
+/// The same of a variable that `because` needs.
+int needed(const Environment& environment, const std::string& name, int most,
+           const std::string& because) {
+  const std::optional<int> value = number(environment, name, 0, most);
+  ZERO_CHECK(value.has_value(), "the variable {} is not set, though {}; set it too, or neither",
+             name, because);
+  return *value;
+}
+
+void check_rank(const Start& start, const std::string& rank, const std::string& world) {
+  ZERO_CHECK(start.world >= 1, "the variable {} is 0; expected at least 1", world);
+  ZERO_CHECK(start.rank < start.world,
+             "the variable {} is {}, {} is {}; ranks are numbered from 0 to {}", rank, start.rank,
+             world, start.world, start.world - 1);
+  ZERO_CHECK(start.local_rank < start.local_world && start.local_world <= start.world,
+             "rank {} of {} is said to be rank {} of {} on its host; the numbers on a host are "
+             "from 0 on, below how many ranks it has",
+             start.rank, start.world, start.local_rank, start.local_world);
+}
+
+std::optional<Start> of_mpirun(const Environment& environment) {
+  constexpr std::array kSigns{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
+                              "MV2_COMM_WORLD_SIZE"};
+  if (std::ranges::none_of(kSigns, [&](const char* sign) { return environment(sign).has_value(); }))
+    return std::nullopt;
+  const auto told = [&](const std::array<const char*, 3>& names, int otherwise) {
+    for (const char* name : names) {
+      if (const auto value = number(environment, name, 0, kAnyRanks)) return *value;
+    }
+    return otherwise;
+  };
+  Start start{.by = Start::By::mpirun, .address = {}};
+  start.rank = told({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}, 0);
+  start.world = told({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1);
+  start.local_rank = told(
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"}, start.rank);
+  start.local_world = told(
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"}, start.world);
+  return start;
+}
+
+std::optional<Start> of_variables(const Environment& environment) {
+  const std::optional<int> rank = number(environment, "RANK", 0, kAnyRanks);
+  const std::optional<int> world = number(environment, "WORLD_SIZE", 0, kAnyRanks);
+  if (!rank && !world) return std::nullopt;
+  Start start{.by = Start::By::variables, .address = {}};
+  start.rank = rank ? *rank : needed(environment, "RANK", kAnyRanks, "WORLD_SIZE is");
+  start.world = world ? *world : needed(environment, "WORLD_SIZE", kAnyRanks, "RANK is");
+  const std::string reason = "RANK and WORLD_SIZE are";
+  start.local_rank = needed(environment, "LOCAL_RANK", kAnyRanks, reason);
+  start.local_world = number(environment, "LOCAL_WORLD_SIZE", 1, kAnyRanks).value_or(start.world);
+  check_rank(start, "RANK", "WORLD_SIZE");
+  const auto address = environment("MASTER_ADDR");
+  ZERO_CHECK(address.has_value(),
+             "the variable MASTER_ADDR is not set, though {}; set it to the address of rank 0's "
+             "host",
+             reason);
+  start.address = *address;
+  start.port = needed(environment, "MASTER_PORT", kPorts, reason);
+  // torchrun's agent itself listens on that port then.
+  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") ++start.port;
+  ZERO_CHECK(start.port >= 1 && start.port <= kPorts,
+             "the store would be at port {}; give another MASTER_PORT", start.port);
+  return start;
+}
+
+std::optional<Start> of_slurm(const Environment& environment) {
+  const std::optional<int> rank = number(environment, "SLURM_PROCID", 0, kAnyRanks);
+  if (!rank) return std::nullopt;
+  const std::string reason = "SLURM_PROCID is";
+  Start start{.by = Start::By::slurm, .rank = *rank, .address = {}};
+  start.world = needed(environment, "SLURM_NTASKS", kAnyRanks, reason);
+  start.local_rank = needed(environment, "SLURM_LOCALID", kAnyRanks, reason);
+  const int hosts = number(environment, "SLURM_NNODES", 1, kAnyRanks).value_or(1);
+  start.local_world =
+      std::max(start.local_rank + 1, static_cast<int>(div_ceil(start.world, hosts)));
+  check_rank(start, "SLURM_PROCID", "SLURM_NTASKS");
+  if (start.world == 1) return start;
+  const auto master = environment("MASTER_ADDR");
+  const auto hosts_of_job = environment("SLURM_NODELIST");
+  ZERO_CHECK(master || hosts_of_job,
+             "neither SLURM_NODELIST nor MASTER_ADDR is set, though {}; one of them must say where "
+             "rank 0 is",
+             reason);
+  start.address = master ? *master : first_host(*hosts_of_job);
+  start.port = number(environment, "MASTER_PORT", 1, kPorts).value_or(0);
+  if (start.port == 0) {
+    start.port =
+        port_of_job(needed(environment, "SLURM_JOB_ID", std::numeric_limits<int>::max(),
+                           reason + " and MASTER_PORT, which would take its place, is not"));
+  }
+  return start;
+}
+
+/// Refuses what says the process is one of a job beside another way that says something else.
+void check_agree(const Start& one, std::string_view one_name, const Start& other,
+                 std::string_view other_name) {
+  ZERO_CHECK(one.rank == other.rank && one.world == other.world,
+             "{} say that this is rank {} of {}, {} that it is rank {} of {}; unset one of them",
+             one_name, one.rank, one.world, other_name, other.rank, other.world);
+}
+
+Start of_threads(const Environment& environment, int local_ranks) {
+  const auto refuse = [&](const std::optional<Start>& start, std::string_view launcher) {
+    ZERO_CHECK(!start || start->world == 1,
+               "--local-ranks {} makes all ranks in one process, but {} started {} of them; give "
+               "one or the other",
+               local_ranks, launcher, start->world);
+  };
+  refuse(of_mpirun(environment), "mpirun");
+  refuse(of_variables(environment), "RANK and WORLD_SIZE say that a launcher");
+  // The script of a batch job has the variables of a task too, but of no step.
+  if (environment("SLURM_STEP_ID")) refuse(of_slurm(environment), "srun");
+  Start start{.by = Start::By::threads, .world = local_ranks, .address = {}};
+  start.local_world = local_ranks;
+  return start;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* const value = std::getenv(name.c_str());
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return value;
+  };
+}
+
+Start read_start(const Environment& environment, int local_ranks) {
+  if (local_ranks != kNoLocalRanks) return of_threads(environment, local_ranks);
+  const auto by_mpirun = of_mpirun(environment);
+  const auto by_variables = of_variables(environment);
+  if (by_mpirun && by_variables) {
+    check_agree(*by_mpirun, "mpirun's variables", *by_variables, "RANK and WORLD_SIZE");
+  }
+  if (by_mpirun && mpi::available()) return *by_mpirun;
+  if (by_variables) return *by_variables;
+  if (by_mpirun) {
+    ZERO_CHECK(by_mpirun->world == 1,
+               "mpirun started {} processes, but this build has no MPI: build it with "
+               "-DZERO_MPI=ON, or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
+               by_mpirun->world);
+    return {};
+  }
+  return of_slurm(environment).value_or(Start{});
+}
+
+int run_ranks(const Start& start, int* argc, char*** argv,
+              const std::function<int(Communicator&)>& body) {
+  if (start.by == Start::By::mpirun) return body(*mpi::world(argc, argv));
+  if (start.world == 1) return body(*local::single());
+  if (start.by == Start::By::threads) {
+    std::mutex mutex;
+    int status = 0;
+    local::run(start.world, [&](Communicator& communicator) {
+      const int mine = body(communicator);
+      const std::scoped_lock lock(mutex);
+      status = std::max(status, mine);
+    });
+    return status;
+  }
+  TcpStore store(
+      {.host = start.address, .port = start.port, .rank = start.rank, .world = start.world});
+  return body(*host::world({store, start.rank, start.world}));
+}
+
+std::string_view planned_backend(const Start& start, int world) {
+  if (start.by == Start::By::threads || world == 1) return "local";
+  if (start.world > 1 && start.by != Start::By::mpirun) return "host";
+  return mpi::available() ? "mpi" : "local";
+}
+
+}  // namespace zero

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "collectives/communicator.h"
+
+namespace zero {
+
+/// How this process was started, and which rank of which job that makes it.
+struct Start {
+  enum class By {
+    alone,      ///< a world of one rank
+    mpirun,     ///< MPI knows the job; here stands what its variables say before MPI starts
+    variables,  ///< RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, as torchrun sets them
+    slurm,      ///< srun's variables
+    threads,    ///< --local-ranks: the ranks are threads of this process
+  };
+  By by = By::alone;
+  int rank = 0;  ///< threads: of the first
+  int world = 1;
+  int local_rank = 0;
+  int local_world = 1;  ///< ranks on this host; where nobody says it, all
+  std::string address;  ///< of rank 0: variables, slurm
+  int port = 0;
+};
+
+/// A variable of the environment; nothing where it is not set, or empty.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+Environment process_environment();
+
+/// What `local_ranks` is where --local-ranks was not given.
+inline constexpr int kNoLocalRanks = 0;
+
+/// Reads how the program was started. Throws zero::Error where the variables contradict each other,
+/// where one of them lacks the others that it needs, or where one is no number in its range.
+Start read_start(const Environment& environment, int local_ranks = kNoLocalRanks);
+
+/// Runs body(communicator) as the rank, or ranks, that this process is, and gives its status; of
+/// several threads, the largest. Throws zero::Error where the ranks do not meet.
+int run_ranks(const Start& start, int* argc, char*** argv,
+              const std::function<int(Communicator&)>& body);
+
+/// The backend of run_ranks' communicator, for plans of `world` ranks.
+std::string_view planned_backend(const Start& start, int world);
+
+}  // namespace zero

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "collectives/store.h"
+
+namespace zero {
+
+/// The Store of ranks that only a network joins: rank 0 keeps keys and values, on a thread of its
+/// own; every rank, rank 0 too, asks it over TCP. For bootstrap and agreement, not for data. No
+/// secrets are exchanged: use it where the hosts trust their network.
+class TcpStore final : public Store {
+ public:
+  struct Options {
+    std::string host;  ///< of rank 0
+    int port = 0;      ///< rank 0 alone may give 0: any that is free
+    int rank = 0;
+    int world = 1;
+    std::chrono::milliseconds timeout{60'000};  ///< until rank 0 answers
+  };
+
+  /// Rank 0 listens; the others try until it answers. Throws zero::Error naming rank and address
+  /// where that does not happen in time, or where rank 0 was started for another world.
+  explicit TcpStore(const Options& options);
+  /// Says goodbye. Rank 0 stays for a few seconds until the others have, unless it unwinds: a rank
+  /// that unwinds is lost to the others.
+  ~TcpStore() override;
+  TcpStore(const TcpStore&) = delete;
+  TcpStore& operator=(const TcpStore&) = delete;
+
+  int port() const;
+
+  void set(std::string_view key, std::string_view value) override;
+  std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+  void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override;
+  std::optional<std::string> lost() override;
+
+ private:
+  class Line;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace zero

@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/start.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "collectives/backends.h"
+#include "launch/slurm.h"
+#include "tests/errors.h"
+
+namespace zero {
+namespace {
+
+using ::testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+Start started(const Variables& variables, int local_ranks = kNoLocalRanks) {
+  const auto environment = [&](const std::string& name) -> std::optional<std::string> {
+    const auto at = variables.find(name);
+    return at == variables.end() ? std::nullopt : std::optional(at->second);
+  };
+  return read_start(environment, local_ranks);
+}
+
+const Variables kTorchrun{{"RANK", "5"},        {"WORLD_SIZE", "8"},
+                          {"LOCAL_RANK", "1"},  {"LOCAL_WORLD_SIZE", "4"},
+                          {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}};
+const Variables kSlurm{{"SLURM_PROCID", "5"},  {"SLURM_NTASKS", "8"},
+                       {"SLURM_LOCALID", "1"}, {"SLURM_NODELIST", "gpu-[003-010,12],login"},
+                       {"SLURM_NNODES", "2"},  {"SLURM_JOB_ID", "4711"}};
+
+Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables.insert_or_assign(name, value);
+  return variables;
+}
+
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+TEST(Start, AProcessOfItsOwnIsAlone) {
+  const Start start = started({});
+  EXPECT_EQ(start.by, Start::By::alone);
+  EXPECT_EQ(start.world, 1);
+  EXPECT_EQ(planned_backend(start, 1), "local");
+}
+
+TEST(Start, MpirunsVariablesAreReadBeforeMpiStarts) {
+  if (!mpi::available()) GTEST_SKIP() << "built without MPI";
+  const Variables ompi{{"OMPI_COMM_WORLD_RANK", "2"},
+                       {"OMPI_COMM_WORLD_SIZE", "3"},
+                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  for (const Variables& variables : {ompi, with(ompi, kSlurm)}) {
+    const Start start = started(variables);
+    EXPECT_EQ(start.by, Start::By::mpirun);
+    EXPECT_EQ(start.rank, 2);
+    EXPECT_EQ(start.world, 3);
+    EXPECT_EQ(start.local_rank, 1);
+    EXPECT_EQ(start.local_world, 2);
+    EXPECT_EQ(planned_backend(start, 3), "mpi");
+  }
+}
+
+TEST(Start, MpirunWithoutMpiIsAnError) {
+  if (mpi::available()) GTEST_SKIP() << "built with MPI";
+  EXPECT_THAT(message_of([] {
+                started({{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}});
+              }),
+              HasSubstr("mpirun started 3 processes, but this build has no MPI"));
+  EXPECT_EQ(started({{"OMPI_COMM_WORLD_SIZE", "1"}}).by, Start::By::alone);
+}
+
+TEST(Start, TorchrunsVariablesAreEnough) {
+  const Start start = started(kTorchrun);
+  EXPECT_EQ(start.by, Start::By::variables);
+  EXPECT_EQ(start.rank, 5);
+  EXPECT_EQ(start.world, 8);
+  EXPECT_EQ(start.local_rank, 1);
+  EXPECT_EQ(start.local_world, 4);
+  EXPECT_EQ(start.address, "a");
+  EXPECT_EQ(start.port, 29500);
+  EXPECT_EQ(started(without(kTorchrun, "LOCAL_WORLD_SIZE")).local_world, 8);
+  EXPECT_EQ(started(with(kSlurm, kTorchrun)).by, Start::By::variables) << "torchrun under srun";
+  EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port, 29501)
+      << "the agent has the port itself";
+  EXPECT_EQ(planned_backend(start, 8), "host");
+}
+
+TEST(Start, SlurmsVariablesAreEnough) {
+  const Start start = started(kSlurm);
+  EXPECT_EQ(start.by, Start::By::slurm);
+  EXPECT_EQ(start.rank, 5);
+  EXPECT_EQ(start.world, 8);
+  EXPECT_EQ(start.local_rank, 1);
+  EXPECT_EQ(start.local_world, 4);
+  EXPECT_EQ(start.address, "gpu-003");
+  EXPECT_EQ(start.port, 24711);
+  const Start told = started(with(kSlurm, {{"MASTER_ADDR", "b"}, {"MASTER_PORT", "77"}}));
+  EXPECT_EQ(told.address, "b");
+  EXPECT_EQ(told.port, 77);
+}
+
+TEST(Start, SlurmsListsOfHostsAreRead) {
+  EXPECT_EQ(first_host("one"), "one");
+  EXPECT_EQ(first_host("a1,b2"), "a1");
+  EXPECT_EQ(first_host("n[07,9-11]x,m"), "n07x");
+  EXPECT_EQ(first_host("r[1-2]n[5-6]"), "r1n5");
+  EXPECT_THAT(message_of([] { static_cast<void>(first_host("n[07")); }),
+              HasSubstr("the node list \"n[07\" has a [ without its ]"));
+  EXPECT_THAT(message_of([] { static_cast<void>(first_host(",n")); }), HasSubstr("names no host"));
+}
+
+TEST(Start, ThreadsNeedNoLauncher) {
+  const Start start = started({}, 3);
+  EXPECT_EQ(start.by, Start::By::threads);
+  EXPECT_EQ(start.world, 3);
+  EXPECT_EQ(start.local_world, 3);
+  EXPECT_EQ(planned_backend(start, 3), "local");
+  EXPECT_EQ(started(kSlurm, 3).by, Start::By::threads) << "the script of a batch job";
+}
+
+struct Mistake {
+  Variables variables;
+  const char* message;
+  int local_ranks = kNoLocalRanks;
+};
+
+TEST(Start, ContradictionsAndHalvesAreNamed) {
+  const std::vector<Mistake> mistakes{
+      {without(kTorchrun, "WORLD_SIZE"),
+       "the variable WORLD_SIZE is not set, though RANK is; set it too, or neither"},
+      {without(kTorchrun, "RANK"), "the variable RANK is not set, though WORLD_SIZE is"},
+      {without(kTorchrun, "LOCAL_RANK"), "LOCAL_RANK is not set, though RANK and WORLD_SIZE are"},
+      {without(kTorchrun, "MASTER_ADDR"), "MASTER_ADDR is not set, though RANK and WORLD_SIZE are"},
+      {without(kTorchrun, "MASTER_PORT"), "MASTER_PORT is not set, though RANK and WORLD_SIZE are"},
+      {with(kTorchrun, {{"RANK", "8"}}),
+       "the variable RANK is 8, WORLD_SIZE is 8; ranks are numbered from 0 to 7"},
+      {with(kTorchrun, {{"WORLD_SIZE", "0"}}), "the variable WORLD_SIZE is 0; expected at least 1"},
+      {with(kTorchrun, {{"LOCAL_RANK", "4"}}), "is said to be rank 4 of 4 on its host"},
+      {with(kTorchrun, {{"MASTER_PORT", "http"}}),
+       "the variable MASTER_PORT is \"http\"; expected a whole number from 0 to 65535"},
+      {with(kTorchrun, {{"MASTER_PORT", "70000"}}), "MASTER_PORT is \"70000\""},
+      {with(kTorchrun, {{"MASTER_PORT", "0"}}), "the store would be at port 0"},
+      {with(kTorchrun, {{"OMPI_COMM_WORLD_RANK", "5"}, {"OMPI_COMM_WORLD_SIZE", "6"}}),
+       "mpirun's variables say that this is rank 5 of 6, RANK and WORLD_SIZE that it is rank 5 of "
+       "8; unset one of them"},
+      {without(kSlurm, "SLURM_NTASKS"), "SLURM_NTASKS is not set, though SLURM_PROCID is"},
+      {without(kSlurm, "SLURM_NODELIST"), "neither SLURM_NODELIST nor MASTER_ADDR is set"},
+      {without(kSlurm, "SLURM_JOB_ID"), "SLURM_JOB_ID is not set, though SLURM_PROCID is and "},
+      {{{"OMPI_COMM_WORLD_SIZE", "2"}},
+       "--local-ranks 3 makes all ranks in one process, but mpirun started 2 of them",
+       3},
+      {kTorchrun, "but RANK and WORLD_SIZE say that a launcher started 8 of them", 3},
+      {with(kSlurm, {{"SLURM_STEP_ID", "0"}}), "but srun started 8 of them", 3},
+  };
+  for (const Mistake& mistake : mistakes) {
+    EXPECT_THAT(message_of([&] { started(mistake.variables, mistake.local_ranks); }),
+                HasSubstr(mistake.message));
+  }
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,255 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "collectives/backends.h"
+#include "launch/store_wire.h"
+#include "launch/tcp_store.h"
+#include "tests/collectives/body.h"
+#include "tests/errors.h"
+
+namespace zero {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr auto kPatience = 20s;
+
+/// Rank 0's store, at a port that was free.
+struct Job {
+  explicit Job(int ranks)
+      : world(ranks), first({.host = "127.0.0.1", .port = 0, .rank = 0, .world = ranks}) {}
+
+  TcpStore::Options options(int rank) const {
+    return {.host = "127.0.0.1",
+            .port = first.port(),
+            .rank = rank,
+            .world = world,
+            .timeout = kPatience};
+  }
+
+  int world;
+  TcpStore first;
+};
+
+/// A listening socket of the loopback that belongs to somebody else.
+class ForeignListener {
+ public:
+  ForeignListener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(::listen(socket_, 8), 0);
+  }
+  ~ForeignListener() { ::close(socket_); }
+  ForeignListener(const ForeignListener&) = delete;
+  ForeignListener& operator=(const ForeignListener&) = delete;
+
+  int port() const {
+    sockaddr_in at{};
+    socklen_t length = sizeof at;
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&at), &length);
+    return ::ntohs(at.sin_port);
+  }
+  /// Takes one caller and tells it `words`.
+  void answer_once(const std::string& words) const {
+    const int caller = ::accept(socket_, nullptr, nullptr);
+    EXPECT_EQ(::send(caller, words.data(), words.size(), 0), std::ssize(words));
+    ::close(caller);
+  }
+
+ private:
+  int socket_;
+};
+
+TEST(TcpStore, KeysSetByOneRankAreSeenByAll) {
+  Job job(3);
+  TcpStore second(job.options(1));
+  TcpStore third(job.options(2));
+  const std::string bytes("a\0b\n", 4);
+  second.set("key", bytes);
+  EXPECT_EQ(job.first.get("key", kPatience), bytes);
+  EXPECT_EQ(third.get("key", kPatience), bytes);
+  third.set("key", "");
+  EXPECT_EQ(second.get("key", kPatience), "");
+  EXPECT_EQ(second.lost(), std::nullopt);
+}
+
+TEST(TcpStore, AWaitEndsWhenTheLastKeyComes) {
+  Job job(2);
+  TcpStore second(job.options(1));
+  std::jthread waiter([&] {
+    second.wait({"a", "b"}, kPatience);
+    second.set("c", "came");
+  });
+  // Other threads of the rank that waits go on meanwhile.
+  second.set("a", "1");
+  job.first.set("b", std::string(3 << 20, 'x'));
+  EXPECT_EQ(job.first.get("c", kPatience), "came");
+}
+
+TEST(TcpStore, WhatNobodySetsIsNamed) {
+  Job job(1);
+  job.first.set("there", "1");
+  EXPECT_THAT(message_of([&] {
+                job.first.wait({"there", "x", "y"}, 10ms);
+              }),
+              AllOf(HasSubstr("[rank 0] store at 127.0.0.1:"),
+                    HasSubstr("nobody set x, y within 10 ms; check that every rank reached")));
+  EXPECT_THAT(message_of([&] { static_cast<void>(job.first.get("z", 10ms)); }),
+              HasSubstr("nobody set z within 10 ms"));
+}
+
+TEST(TcpStore, ALostRankEndsEveryWait) {
+  Job job(3);
+  TcpStore second(job.options(1));
+  std::string ended;
+  std::jthread waiter([&] { ended = message_of([&] { second.wait({"never"}, kPatience); }); });
+  try {
+    const TcpStore third(job.options(2));
+    throw std::runtime_error("its process ends");
+  } catch (const std::runtime_error&) {
+  }
+  waiter.join();
+  EXPECT_THAT(ended, HasSubstr("nobody will set never: rank 2 is gone: its process has ended"));
+  EXPECT_THAT(message_of([&] { job.first.wait({"other"}, kPatience); }),
+              HasSubstr("rank 2 is gone"));
+  EXPECT_THAT(job.first.lost().value_or(""), HasSubstr("rank 2 is gone"));
+  job.first.set("late", "1");
+  EXPECT_EQ(second.get("late", kPatience), "1") << "what is there can still be read";
+}
+
+TEST(TcpStore, ARankThatSaysGoodbyeIsNotLost) {
+  Job job(2);
+  { const TcpStore second(job.options(1)); }
+  EXPECT_EQ(job.first.lost(), std::nullopt);
+}
+
+TEST(TcpStore, RankZeroStaysUntilAllHaveSaidGoodbye) {
+  auto job = std::make_unique<Job>(2);
+  auto second = std::make_unique<TcpStore>(job->options(1));
+  job->first.set("last", "word");
+  std::jthread ends([&] { job.reset(); });
+  EXPECT_EQ(second->get("last", kPatience), "word");
+  second.reset();
+}
+
+TEST(TcpStore, WithoutRankZeroThereIsAnError) {
+  auto job = std::make_unique<Job>(2);
+  const TcpStore::Options options = job->options(1);
+  std::string ended;
+  {
+    TcpStore second(options);
+    try {
+      const auto unwound = std::move(job);
+      throw std::runtime_error("rank 0 ends");
+    } catch (const std::runtime_error&) {
+    }
+    ended = message_of([&] { second.set("a", "1"); });
+  }
+  EXPECT_THAT(ended, AllOf(HasSubstr("[rank 1] store at 127.0.0.1:"), HasSubstr("rank 0")));
+  TcpStore::Options impatient = options;
+  impatient.timeout = 250ms;
+  EXPECT_THAT(message_of([&] { TcpStore third(impatient); }),
+              HasSubstr("no answer from rank 0 within 250 ms: Connection refused; check that rank "
+                        "0 runs, and that address and port are its host's"));
+}
+
+TEST(TcpStore, RankZeroIsWaitedFor) {
+  const int port = ForeignListener().port();  // free again
+  std::string seen;
+  std::jthread early([&] {
+    TcpStore second(
+        {.host = "localhost", .port = port, .rank = 1, .world = 2, .timeout = kPatience});
+    seen = second.get("a", kPatience);
+  });
+  std::this_thread::sleep_for(150ms);
+  TcpStore first({.host = "localhost", .port = port, .rank = 0, .world = 2});
+  first.set("a", "1");
+  early.join();
+  EXPECT_EQ(seen, "1");
+}
+
+TEST(TcpStore, StrangersAreRefused) {
+  Job job(2);
+  TcpStore::Options other = job.options(1);
+  other.world = 3;
+  EXPECT_THAT(message_of([&] { TcpStore second(other); }),
+              HasSubstr("rank 0 refuses this process: it was started as one of 3 ranks, rank 0 as "
+                        "one of 2"));
+  TcpStore second(job.options(1));
+  EXPECT_THAT(message_of([&] { TcpStore twin(job.options(1)); }),
+              HasSubstr("rank 1 is there already; give each process a rank of its own"));
+  const ForeignListener taken;
+  EXPECT_THAT(
+      message_of(
+          [&] { TcpStore({.host = "127.0.0.1", .port = taken.port(), .rank = 0, .world = 1}); }),
+      AllOf(HasSubstr("[rank 0] store: cannot listen on port"), HasSubstr("Address already in use"),
+            HasSubstr("give a port that is free there")));
+  std::jthread web([&] { taken.answer_once("HTTP/1.1 400 Bad Request\r\n"); });
+  EXPECT_THAT(message_of([&] {
+                TcpStore({.host = "127.0.0.1", .port = taken.port(), .rank = 1, .world = 2});
+              }),
+              HasSubstr("what answers there is no store of this program"));
+}
+
+TEST(TcpStore, MessagesThatAreNoneAreRefused) {
+  using namespace store_wire;
+  EXPECT_THAT(unframed(std::string_view(framed({"set", "a", ""})).substr(4)),
+              ElementsAre("set", "a", ""));
+  EXPECT_THAT(message_of([] {
+                length_of({'G', 'E', 'T', ' '});
+              }),
+              HasSubstr("takes at most 67108864"));
+  EXPECT_THAT(message_of([] { unframed("ab"); }), HasSubstr("ends too early"));
+  EXPECT_THAT(message_of([] { unframed(std::string_view("\5\0\0\0ab", 6)); }),
+              HasSubstr("ends too early"));
+  EXPECT_THAT(message_of([] { unframed(""); }), HasSubstr("an empty message"));
+  EXPECT_THAT(message_of([] { framed({std::string((64U << 20U) + 1, 'x')}); }),
+              HasSubstr("takes at most"));
+}
+
+class HostWorlds : public ::testing::TestWithParam<int> {};
+
+// Ranks that found each other by TCP and share memory: threads here, as if they were processes.
+TEST_P(HostWorlds, DoEverythingThatACommunicatorDoes) {
+  const int world = GetParam();
+  Job job(world);
+  std::vector<std::string> errors(static_cast<std::size_t>(world));
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < world; ++rank) {
+      ranks.emplace_back([&, rank] {
+        errors[static_cast<std::size_t>(rank)] = message_of([&] {
+          std::optional<TcpStore> own;
+          TcpStore& store = rank == 0 ? job.first : own.emplace(job.options(rank));
+          const auto communicator = host::world({store, rank, world});
+          const auto device = cpu::open();
+          const test::Rank me(*communicator, *device);
+          test::check_everything(*communicator, *device, 1000);
+          test::check_split(me);
+          test::check_store(me);
+          test::check_exchange(*communicator, *device);
+          test::check_buckets(me);
+        });
+      });
+    }
+  }
+  EXPECT_THAT(errors, ::testing::Each("no error"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, HostWorlds, ::testing::Values(1, 2, 5));
+
+}  // namespace
+}  // namespace zero
