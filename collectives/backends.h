@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "collectives/communicator.h"
+#include "collectives/nccl/options.h"
 #include "collectives/store.h"
 
 namespace zero {
@@ -44,10 +45,26 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat);
 
 }  // namespace host
 
+namespace nccl {
+
+/// Rank `seat.rank` of GPUs that talk through NCCL, whose collectives are work on streams of
+/// `device`, a CUDA device. Values in host memory travel too, by way of the GPU, in all_gather,
+/// all_reduce and broadcast. Collective through the store, which must outlive the communicator and
+/// what is split from it, and is watched: where a rank is lost or fails, all others are out within
+/// seconds, with an error from their next call. Throws zero::Error where ranks differ in NCCL's
+/// version or in GPUs, where two have one GPU, and where they do not meet in time.
+std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const Options& options);
+/// Whether this build has NCCL.
+bool available();
+/// "2.28.3", or why there is none and how to get it.
+std::string version();
+
+}  // namespace nccl
+
 namespace planning {
 
 /// Rank `rank` of a world of `size` that moves nothing: for the planner. Its workspace needs are
-/// those of `backend` ("local", "host" or "mpi").
+/// those of `backend` ("local", "host", "mpi", "nccl" or "nccl fast").
 std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend);
 /// Rank `rank` of a group of `size` ranks out of `whole`'s; null where `whole` is no planning
 /// communicator.

@@ -3,12 +3,16 @@
 #include "collectives/workspace.h"
 
 #include "base/checked_math.h"
+#include "collectives/nccl/plan.h"
 
 namespace zero {
 
 std::int64_t reduce_scatter_workspace(std::string_view backend, const Slices& full) {
   if (backend == "local" || backend == "host") return 0;
-  ZERO_CHECK(backend == "mpi", "unknown backend \"{}\"; expected local, host or mpi", backend);
+  if (backend == "nccl") return nccl::workspace(full, nccl::Sums::exact);
+  if (backend == "nccl fast") return nccl::workspace(full, nccl::Sums::fast);
+  ZERO_CHECK(backend == "mpi",
+             "unknown backend \"{}\"; expected local, host, mpi, nccl or nccl fast", backend);
   return checked_mul(full.largest(), full.world() - 1);
 }
 

@@ -45,8 +45,9 @@ TEST(Workspace, IsAReceiveSlicePerPeerOverMpiAndNothingAmongThreads) {
     EXPECT_EQ(planning::communicator(rank, 3, "mpi")->reduce_scatter_workspace(slices), 60);
     EXPECT_EQ(planning::communicator(rank, 3, "local")->reduce_scatter_workspace(slices), 0);
   }
-  EXPECT_EQ(message_of([&] { static_cast<void>(reduce_scatter_workspace("nccl", slices)); }),
-            "unknown backend \"nccl\"; expected local, host or mpi");
+  EXPECT_EQ(reduce_scatter_workspace("host", slices), 0);
+  EXPECT_EQ(reduce_scatter_workspace("nccl", slices), 60);
+  EXPECT_EQ(reduce_scatter_workspace("nccl fast", slices), 30);
 }
 
 TEST(PlanningCommunicator, IsARankWithoutPeers) {
@@ -66,7 +67,7 @@ TEST(PlanningCommunicator, IsARankWithoutPeers) {
   EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(3, 3, "mpi")); }),
             "planning: rank 3 is outside a world of 3 ranks");
   EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(0, 3, "gloo")); }),
-            "unknown backend \"gloo\"; expected local, host or mpi");
+            "unknown backend \"gloo\"; expected local, host, mpi, nccl or nccl fast");
 }
 
 TEST(World, OfAProcessWithoutALauncherIsOneRank) {

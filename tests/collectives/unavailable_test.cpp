@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// Built with collectives/mpi/unavailable.cpp in place of the MPI backend.
+// Built with unavailable.cpp of collectives/mpi and collectives/nccl in place of the backends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "collectives/in_process_store.h"
 #include "collectives/mpi/own.h"
 #include "tests/collectives/messages.h"
 
@@ -25,6 +26,18 @@ TEST(WithoutMpi, ThereIsNothingToCompareWith) {
 
 TEST(WithoutMpi, AbortEndsTheProcess) {
   EXPECT_EXIT(mpi::abort(3), ::testing::ExitedWithCode(3), "");
+}
+
+TEST(WithoutNccl, WorldSaysWhatToInstall) {
+  EXPECT_FALSE(nccl::available());
+  EXPECT_THAT(nccl::version(), ::testing::HasSubstr("it needs launch/install_cuda.sh"));
+  InProcessStore store;
+  const auto device = cpu::open();
+  EXPECT_EQ(message_of([&] {
+              static_cast<void>(nccl::world({store, 0, 1}, *device, {}));
+            }),
+            "this build has no NCCL backend; launch/install_cuda.sh brings CUDA and NCCL, then "
+            "configure again with -DZERO_CUDA=ON");
 }
 
 }  // namespace

@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl/comm.h"
+
+#include "base/error.h"
+#include "collectives/nccl/check.h"
+
+namespace zero::nccl {
+namespace {
+
+ncclConfig_t config() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;  // so that the watch can abort what waits
+  config.splitShare = 1;
+  return config;
+}
+
+}  // namespace
+
+std::shared_ptr<Comm> Comm::join(std::shared_ptr<Session> session, const Meeting& meeting) {
+  const std::string who = fmt::format("[rank {}] start of NCCL", meeting.rank);
+  ncclComm_t handle = nullptr;
+  ncclConfig_t settings = config();
+  session->run(
+      who, &handle,
+      [&] {
+        check(ncclCommInitRankConfig(&handle, meeting.size, meeting.id, meeting.rank, &settings),
+              who);
+      },
+      meeting.deadline);
+  return std::make_shared<Comm>(std::move(session), handle);
+}
+
+std::shared_ptr<Comm> Comm::split(int color, int key) {
+  const std::string who = "split of NCCL's communicator";
+  ncclComm_t part = nullptr;
+  ncclConfig_t settings = config();
+  session_->run(who, &handle_, [&] {
+    check(ncclCommSplit(handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &part, &settings),
+          who, handle_);
+  });
+  if (part == nullptr) return nullptr;
+  session_->run(who, &part, [] {});
+  return std::make_shared<Comm>(session_, part);
+}
+
+void Comm::group(const std::string& who, cudaStream_t stream,
+                 const std::function<void(const Calls&)>& calls) {
+  session_->run(who, &handle_, [&] {
+    GroupGuard guard(who);
+    calls(Calls(who, handle_, stream));
+    guard.end();
+  });
+}
+
+std::shared_ptr<void> Comm::allocate(std::int64_t bytes) {
+  void* memory = nullptr;
+  if (ncclMemAlloc(&memory, static_cast<std::size_t>(bytes)) != ncclSuccess) return nullptr;
+  return {memory, [](void* data) { ncclMemFree(data); }};
+}
+
+std::shared_ptr<void> Comm::allocate_registered(const std::shared_ptr<Comm>& comm,
+                                                std::int64_t bytes) {
+  auto memory = allocate(bytes);
+  if (!memory) return nullptr;
+  void* handle = nullptr;
+  const auto enrol = [&] {
+    check(ncclCommRegister(comm->handle_, memory.get(), static_cast<std::size_t>(bytes), &handle),
+          "registering memory with NCCL", comm->handle_);
+  };
+  comm->session_->run("registering memory with NCCL", &comm->handle_, enrol);
+  void* const data = memory.get();
+  return {data,
+          [comm, memory, handle](void*) { comm->session_->deregister(comm->handle_, handle); }};
+}
+
+}  // namespace zero::nccl

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "collectives/communicator.h"
+#include "collectives/nccl/session.h"
+
+namespace zero::nccl {
+
+/// The calls of one group, each checked. Views that are only moved travel as bytes; empty ones do
+/// not travel.
+class Calls {
+ public:
+  Calls(const std::string& who, ncclComm_t comm, cudaStream_t stream)
+      : who_(who), comm_(comm), stream_(stream) {}
+
+  void send(View view, int peer) const;
+  void receive(View view, int peer) const;
+  /// `from` of rank `root` reaches `to` of every rank.
+  void broadcast(View from, View to, int root) const;
+  /// `mine` of each rank, in rank order, from the start of `all` on.
+  void all_gather(View mine, View all) const;
+  void all_reduce(View values, ReduceOp op) const;
+  /// Sums, in the views' dtype: of equal parts of `all`, in rank order; of `from` to `root`'s `to`.
+  void reduce_scatter(View all, View mine) const;
+  void reduce(View from, View to, int root) const;
+
+ private:
+  const std::string& who_;
+  ncclComm_t comm_;
+  cudaStream_t stream_;
+};
+
+/// Owns one communicator of NCCL. Its calls come one after another; their work goes to CUDA
+/// streams.
+class Comm {
+ public:
+  /// Where all ranks of a world meet.
+  struct Meeting {
+    ncclUniqueId id{};
+    int rank = 0;
+    int size = 1;
+    Session::Clock::time_point deadline;
+  };
+  /// Collective. Throws zero::Error where the ranks do not meet before the deadline.
+  static std::shared_ptr<Comm> join(std::shared_ptr<Session> session, const Meeting& meeting);
+  /// The ranks that give the same color, ordered by (key, rank), with this one's resources; null
+  /// for a negative color. Collective.
+  std::shared_ptr<Comm> split(int color, int key);
+
+  Comm(std::shared_ptr<Session> session, ncclComm_t handle)
+      : session_(std::move(session)), handle_(handle) {}
+  ~Comm() { session_->leave(handle_); }
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  Session& session() const { return *session_; }
+  /// Runs calls(group) as one group of NCCL's on one stream, and returns when all is on it.
+  void group(const std::string& who, cudaStream_t stream,
+             const std::function<void(const Calls&)>& calls);
+
+  /// Memory of the GPU that NCCL reaches best; null where there is none of it.
+  static std::shared_ptr<void> allocate(std::int64_t bytes);
+  /// The same, which this communicator knows.
+  static std::shared_ptr<void> allocate_registered(const std::shared_ptr<Comm>& comm,
+                                                   std::int64_t bytes);
+
+ private:
+  std::shared_ptr<Session> session_;
+  ncclComm_t handle_;
+};
+
+}  // namespace zero::nccl

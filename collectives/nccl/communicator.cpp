@@ -1,0 +1,201 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl/communicator.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "base/checked_math.h"
+#include "collectives/nccl/gpu.h"
+#include "collectives/store_split.h"
+
+namespace zero::nccl {
+namespace {
+
+/// Buffers from this size on are NCCL's own: it gives whole pages of 2 MiB.
+constexpr std::int64_t kRegistered = std::int64_t{2} << 20;
+
+bool on_host(View view) { return view.device() == nullptr && !view.empty(); }
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(Parts parts)
+    : parts_(std::move(parts)),
+      store_(parts_.seat.store, parts_.name + "/user"),
+      exceptions_(std::uncaught_exceptions()),
+      scratch_(Comm::allocate(kScratch)),
+      host_scratch_(pinned_memory(kHostScratch)) {
+  ZERO_CHECK(scratch_ != nullptr,
+             "[rank {}] NCCL: no room on {} for {} bytes that a communicator needs", rank(),
+             parts_.device.name(), kScratch);
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  if (std::uncaught_exceptions() > exceptions_) {
+    parts_.comm->session().fail(fmt::format("rank {} ended its part with an error", rank()));
+  }
+}
+
+int NcclCommunicator::local_rank() const {
+  const auto self = parts_.hosts.begin() + rank();
+  return static_cast<int>(std::count(parts_.hosts.begin(), self, *self));
+}
+
+int NcclCommunicator::local_size() const {
+  const std::string& host = parts_.hosts[static_cast<std::size_t>(rank())];
+  return static_cast<int>(std::ranges::count(parts_.hosts, host));
+}
+
+std::string_view NcclCommunicator::backend() const {
+  return parts_.options.sums == Sums::exact ? "nccl" : "nccl fast";
+}
+
+std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
+  const std::string name = fmt::format("{}/split/{}", parts_.name, splits_++);
+  const StoreSplit part = zero::split(parts_.seat, name, color, key);
+  auto comm = parts_.comm->split(color, key);
+  if (!comm) return nullptr;
+  std::vector<std::string> hosts;
+  for (const int member : part.members) {
+    hosts.push_back(parts_.hosts[static_cast<std::size_t>(member)]);
+  }
+  StoreSeat seat = parts_.seat;
+  seat.rank = part.rank;
+  seat.size = static_cast<int>(part.members.size());
+  return std::make_unique<NcclCommunicator>(
+      Parts{.comm = std::move(comm),
+            .device = parts_.device,
+            .seat = seat,
+            .name = fmt::format("{}/{}", name, part.members.front()),
+            .options = parts_.options,
+            .hosts = std::move(hosts),
+            .transport = parts_.transport});
+}
+
+Buffer NcclCommunicator::allocate(Device& device, std::int64_t count, DType dtype,
+                                  MemoryClass memory_class, std::string_view label) {
+  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
+  if (&device == &parts_.device && bytes >= kRegistered) {
+    if (auto memory = Comm::allocate_registered(parts_.comm, bytes)) {
+      void* const data = memory.get();
+      auto free = [owner = std::move(memory)](void*) mutable { owner.reset(); };
+      return {{data, count, dtype, &device},
+              memory_class,
+              std::string(label),
+              device.ledger(),
+              std::move(free)};
+    }
+  }
+  return device.allocate(count, dtype, memory_class, label);
+}
+
+NcclCommunicator::Job NcclCommunicator::job(Stream& stream, Operation operation,
+                                            const Tag& tag) const {
+  Job job{stream, fmt::format("[rank {}] {}({})", rank(), name_of(operation), tag.unit)};
+  parts_.comm->session().check(job.who);
+  return job;
+}
+
+void NcclCommunicator::submit(const Job& job, std::function<void(const Calls&)> calls) {
+  job.stream.submit(job.who, [comm = parts_.comm, who = job.who, stream = native(job.stream),
+                              calls = std::move(calls)] { comm->group(who, stream, calls); });
+}
+
+void NcclCommunicator::check_on(const Job& job) {
+  job.stream.submit_host(job.who,
+                         [comm = parts_.comm, who = job.who] { comm->session().check(who); });
+}
+
+void NcclCommunicator::copy(const Job& job, View from, View to) {
+  if (from.empty() || from.data() == to.data()) return;
+  parts_.device.kernels().convert(job.stream, from, to);
+}
+
+View NcclCommunicator::scratch(std::int64_t count, DType dtype) const {
+  return View(scratch_.get(), kScratch, DType::u8, &parts_.device).reinterpret(dtype, count);
+}
+
+void NcclCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream,
+                                     const Tag& tag) {
+  const Job work = job(stream, Operation::all_gather, tag);
+  if (size() == 1) return copy(work, mine, full.of(0));
+  if (full.total() == 0) return;
+  if (on_host(mine) || on_host(full.buffer)) return all_gather_on_host(work, mine, full);
+  all_gather_on_device(work, mine, full);
+}
+
+void NcclCommunicator::all_gather_on_device(const Job& job, View mine, const Slices& full) {
+  if (are_one_block(full)) {
+    const View all = full.buffer.slice(full.ranges.front().begin, full.total());
+    return submit(job, [mine, all](const Calls& calls) { calls.all_gather(mine, all); });
+  }
+  submit(job, [mine, full, self = rank()](const Calls& calls) {
+    for (int root = 0; root < full.world(); ++root) {
+      calls.broadcast(root == self ? mine : full.of(root), full.of(root), root);
+    }
+  });
+}
+
+// Equal parts of the slices, the shorter ones with what there was before, by way of the scratch.
+void NcclCommunicator::all_gather_on_host(const Job& job, View mine, const Slices& full) {
+  const std::int64_t most = kScratch / size_of(mine.dtype()) / size();
+  for (std::int64_t begin = 0; begin < full.largest(); begin += most) {
+    const Slices part = full.part(begin, most);
+    const std::int64_t count = part.largest();
+    const Slices places = Slices::even(scratch(count * size(), mine.dtype()), size());
+    const View place = places.of(rank());
+    const Slices::Range own = part.ranges[static_cast<std::size_t>(rank())];
+    if (own.count > 0) copy(job, mine.slice(begin, own.count), place.slice(0, own.count));
+    submit(job, [place, all = places.buffer](const Calls& calls) { calls.all_gather(place, all); });
+    for (int peer = 0; peer < size(); ++peer) {
+      const View to = part.of(peer);
+      copy(job, places.of(peer).slice(0, to.count()), to);
+    }
+  }
+  check_on(job);
+}
+
+void NcclCommunicator::do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                                     const Tag& tag) {
+  const Job work = job(stream, Operation::all_to_all, tag);
+  ZERO_CHECK(!on_host(send.buffer) && !on_host(receive.buffer),
+             "{}: the values are in host memory; NCCL exchanges those of {}", work.who,
+             parts_.device.name());
+  copy(work, send.of(rank()), receive.of(rank()));
+  if (size() == 1) return;
+  submit(work, [send, receive, self = rank()](const Calls& calls) {
+    for (int peer = 0; peer < send.world(); ++peer) {
+      if (peer == self) continue;
+      calls.send(send.of(peer), peer);
+      calls.receive(receive.of(peer), peer);
+    }
+  });
+}
+
+void NcclCommunicator::do_broadcast(View values, int root, Stream& stream, const Tag& tag) {
+  const Job work = job(stream, Operation::broadcast, tag);
+  if (size() == 1 || values.empty()) return;
+  if (!on_host(values)) {
+    return submit(work,
+                  [values, root](const Calls& calls) { calls.broadcast(values, values, root); });
+  }
+  const std::int64_t most = kScratch / size_of(values.dtype());
+  for (std::int64_t begin = 0; begin < values.count(); begin += most) {
+    const View part = values.slice(begin, std::min(most, values.count() - begin));
+    const View place = scratch(part.count(), part.dtype());
+    if (rank() == root) copy(work, part, place);
+    submit(work, [place, root](const Calls& calls) { calls.broadcast(place, place, root); });
+    if (rank() != root) copy(work, place, part);
+  }
+  check_on(work);
+}
+
+void NcclCommunicator::do_barrier(Stream& stream, const Tag& tag) {
+  const Job work = job(stream, Operation::barrier, tag);
+  if (size() == 1) return;
+  const View token = scratch(1, DType::i32);
+  submit(work, [token](const Calls& calls) { calls.all_reduce(token, ReduceOp::max); });
+  check_on(work);
+}
+
+}  // namespace zero::nccl

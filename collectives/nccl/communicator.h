@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/communicator.h"
+#include "collectives/nccl/bootstrap.h"
+#include "collectives/nccl/comm.h"
+#include "collectives/nccl/plan.h"
+#include "collectives/prefix_store.h"
+
+namespace zero::nccl {
+
+/// A group of GPUs. Collectives fill the stream they are given and return when NCCL has put its
+/// work there. Exact sums are made by the tree over ranks from what NCCL only moves.
+///
+/// What passes through the host on its way (values in host memory, sums in fp64, maxima of floats)
+/// goes part by part through memory of the communicator's own, which, like NCCL's own, is in no
+/// ledger.
+class NcclCommunicator final : public Communicator {
+ public:
+  /// What makes a rank of a group.
+  struct Parts {
+    std::shared_ptr<Comm> comm;
+    Device& device;
+    StoreSeat seat;    ///< of the group; its store is the world's
+    std::string name;  ///< its keys in the store begin so
+    Options options;
+    std::vector<std::string> hosts;  ///< of each rank
+    std::string transport;
+  };
+  explicit NcclCommunicator(Parts parts);
+  /// Where the rank unwinds, its peers are told.
+  ~NcclCommunicator() override;
+
+  int rank() const override { return parts_.seat.rank; }
+  int size() const override { return parts_.seat.size; }
+  int local_rank() const override;
+  int local_size() const override;
+  std::string_view backend() const override;
+  std::string_view transport() const override { return parts_.transport; }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  /// On the communicator's device, large buffers are NCCL's own, registered.
+  Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
+                  std::string_view label) override;
+  Store& store() override { return store_; }
+
+ protected:
+  void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
+  void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                         Stream& stream, const Tag& tag) override;
+  std::int64_t do_reduce_scatter_workspace(const Slices& full) const override;
+  void do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override;
+  void do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                     const Tag& tag) override;
+  void do_broadcast(View values, int root, Stream& stream, const Tag& tag) override;
+  void do_barrier(Stream& stream, const Tag& tag) override;
+
+ private:
+  /// Bytes of scratch, on the GPU and on the host.
+  static constexpr std::int64_t kScratch = std::int64_t{8} << 20;
+  static constexpr std::int64_t kHostScratch = std::int64_t{1} << 20;
+
+  /// One call of a user's.
+  struct Job {
+    Stream& stream;
+    std::string who;  ///< "[rank 3] all_gather(h.0)"
+  };
+  Job job(Stream& stream, Operation operation, const Tag& tag) const;
+  /// Submits calls(group): one group of NCCL's.
+  void submit(const Job& job, std::function<void(const Calls&)> calls);
+  /// Behind it in the stream, host code knows that no rank had failed before.
+  void check_on(const Job& job);
+  void copy(const Job& job, View from, View to);
+  View scratch(std::int64_t count, DType dtype) const;
+
+  void all_gather_on_device(const Job& job, View mine, const Slices& full);
+  void all_gather_on_host(const Job& job, View mine, const Slices& full);
+
+  // Reductions (reductions.cpp).
+  using Epilogue = ReduceEpilogue;
+  void reduce_direct(const Job& job, const Slices& full, const Epilogue& epilogue, View workspace);
+  void reduce_halving(const Job& job, const Slices& full, const Epilogue& epilogue, View workspace);
+  void reduce_fast(const Job& job, const Slices& full, const Epilogue& epilogue, View workspace);
+  void all_reduce_exact(const Job& job, View values);
+  void all_reduce_part(const Job& job, View values);
+  void all_reduce_through_host(const Job& job, View values, ReduceOp op);
+
+  Parts parts_;
+  PrefixStore store_;
+  int exceptions_;  // in flight when this was made
+  int splits_ = 0;
+  std::shared_ptr<void> scratch_;
+  std::shared_ptr<std::byte> host_scratch_;
+};
+
+}  // namespace zero::nccl

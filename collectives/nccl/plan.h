@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "collectives/nccl/options.h"
+#include "collectives/slices.h"
+
+/// Who sends what to whom, before any library is called: functions of sizes and world alone, the
+/// same on every rank.
+namespace zero::nccl {
+
+/// How slices reach their owners in an exact reduction.
+///   direct   every rank sends each peer its slice, who sums all by the tree: N - 1 messages
+///   halving  log2 N rounds. In round k ranks r and r ^ 2^k exchange half of the slices that they
+///            still sum; the tree over ranks splits powers of two in the same places, and sums
+///            travel in fp32, so the bits are the tree's
+enum class Way { direct, halving };
+
+/// Halving sends more bytes in bf16 and fewer messages: it is for many ranks with small slices.
+inline constexpr int kHalvingRanks = 64;
+inline constexpr std::int64_t kHalvingBytes = std::int64_t{32} << 10;
+Way way_of(const Slices& full);
+
+/// One rank's part in a round of halving. Slices are named by their owners.
+struct HalvingRound {
+  int partner = 0;
+  std::vector<int> keeps;  ///< sums these: its own values and the partner's; ascending
+  std::vector<int> gives;  ///< sends these to the partner
+};
+/// `world` is a power of two from 2 on. In the last round the rank keeps its own slice alone.
+std::vector<HalvingRound> halving(int rank, int world);
+
+/// Where halving keeps what it sums, in elements of fp32 and of the slices' dtype. Each slice has
+/// a place of `stride` elements.
+struct HalvingRoom {
+  std::int64_t places = 0;  ///< half the world
+  std::int64_t stride = 0;
+  std::int64_t sums_bytes = 0;      ///< places x stride in fp32, first
+  std::int64_t received_bytes = 0;  ///< behind them: places x stride in the slices' dtype
+};
+HalvingRoom halving_room(const Slices& full);
+
+/// Elements of workspace that reduce_scatter needs for `full`.
+std::int64_t workspace(const Slices& full, Sums sums);
+
+/// Whether the slices are equal and lie one after another in rank order, as collectives of NCCL
+/// want them.
+bool are_one_block(const Slices& full);
+
+}  // namespace zero::nccl

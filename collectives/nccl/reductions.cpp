@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/checked_math.h"
+#include "collectives/combine.h"
+#include "collectives/nccl/communicator.h"
+#include "collectives/workspace.h"
+
+namespace zero::nccl {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;  // of HalvingRoom, bytes
+
+// Elements of `dtype` at `offset` bytes of `bytes`.
+View at(View bytes, std::int64_t offset, std::int64_t count, DType dtype) {
+  return bytes.slice(offset, count * size_of(dtype)).reinterpret(dtype, count);
+}
+
+// The workspace from its first byte that is aligned for any element.
+View aligned_bytes(View workspace) {
+  const View bytes = workspace.reinterpret(DType::u8, workspace.bytes());
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(bytes.data()));
+  const std::int64_t skipped = round_up(address, kAlignment) - address;
+  return bytes.slice(skipped, bytes.count() - skipped);
+}
+
+}  // namespace
+
+std::int64_t NcclCommunicator::do_reduce_scatter_workspace(const Slices& full) const {
+  return zero::reduce_scatter_workspace(backend(), full);
+}
+
+void NcclCommunicator::do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
+                                         View workspace, Stream& stream, const Tag& tag) {
+  const Job work = job(stream, Operation::reduce_scatter, tag);
+  ZERO_CHECK(full.buffer.device() != nullptr || full.buffer.empty(),
+             "{}: the values are in host memory; NCCL sums those of {}", work.who,
+             parts_.device.name());
+  if (full.total() == 0) return;
+  if (size() == 1) {
+    return parts_.device.kernels().tree_reduce(stream, {full.of(0)}, epilogue);
+  }
+  if (parts_.options.sums == Sums::fast) return reduce_fast(work, full, epilogue, workspace);
+  if (way_of(full) == Way::halving) return reduce_halving(work, full, epilogue, workspace);
+  reduce_direct(work, full, epilogue, workspace);
+}
+
+void NcclCommunicator::reduce_direct(const Job& job, const Slices& full, const Epilogue& epilogue,
+                                     View workspace) {
+  const std::int64_t count = full.of(rank()).count();
+  std::vector<View> inputs;
+  std::int64_t used = 0;
+  for (int peer = 0; peer < size(); ++peer) {
+    inputs.push_back(peer == rank() ? full.of(rank()) : workspace.slice(used, count));
+    if (peer != rank()) used += count;
+  }
+  submit(job, [full, inputs, self = rank()](const Calls& calls) {
+    for (int peer = 0; peer < full.world(); ++peer) {
+      if (peer == self) continue;
+      calls.send(full.of(peer), peer);
+      calls.receive(inputs[static_cast<std::size_t>(peer)], peer);
+    }
+  });
+  if (count > 0) parts_.device.kernels().tree_reduce(job.stream, std::move(inputs), epilogue);
+}
+
+// What a rank holds is first its own slices, then the sums that it has made of those it kept.
+void NcclCommunicator::reduce_halving(const Job& job, const Slices& full, const Epilogue& epilogue,
+                                      View workspace) {
+  const HalvingRoom room = halving_room(full);
+  const View bytes = aligned_bytes(workspace);
+  const auto count_of = [&](int slice) { return full.of(slice).count(); };
+  const auto sum_of = [&](int slice) {  // each second slice has one
+    const std::int64_t place = (slice / 2) * room.stride * size_of(DType::fp32);
+    return at(bytes, place, count_of(slice), DType::fp32);
+  };
+  std::function<View(int)> held = [&](int slice) { return full.of(slice); };
+  DType dtype = full.buffer.dtype();
+  for (const HalvingRound& round : halving(rank(), size())) {
+    std::vector<View> gives;
+    std::vector<View> receives;
+    std::int64_t offset = room.sums_bytes;
+    for (const int slice : round.gives) gives.push_back(held(slice));
+    for (const int slice : round.keeps) {
+      receives.push_back(at(bytes, offset, count_of(slice), dtype));
+      offset += room.stride * size_of(dtype);
+    }
+    submit(job, [gives, receives, partner = round.partner](const Calls& calls) {
+      for (const View& view : gives) calls.send(view, partner);
+      for (const View& view : receives) calls.receive(view, partner);
+    });
+    for (std::size_t i = 0; i < round.keeps.size(); ++i) {
+      const int slice = round.keeps[i];
+      if (receives[i].empty()) continue;
+      std::vector<View> inputs{held(slice), receives[i]};
+      if (round.partner < rank()) std::swap(inputs[0], inputs[1]);
+      const bool last = round.keeps.size() == 1;
+      parts_.device.kernels().tree_reduce(
+          job.stream, std::move(inputs),
+          last ? epilogue : ReduceEpilogue{{}, sum_of(slice), nullptr});
+    }
+    held = sum_of;
+    dtype = DType::fp32;
+  }
+}
+
+void NcclCommunicator::reduce_fast(const Job& job, const Slices& full, const Epilogue& epilogue,
+                                   View workspace) {
+  const View sum = workspace.slice(0, full.of(rank()).count());
+  if (are_one_block(full)) {
+    const View all = full.buffer.slice(full.ranges.front().begin, full.total());
+    submit(job, [all, sum](const Calls& calls) { calls.reduce_scatter(all, sum); });
+  } else {
+    submit(job, [full, sum, self = rank()](const Calls& calls) {
+      for (int root = 0; root < full.world(); ++root) {
+        calls.reduce(full.of(root), root == self ? sum : full.of(root), root);
+      }
+    });
+  }
+  if (!sum.empty()) parts_.device.kernels().tree_reduce(job.stream, {sum}, epilogue);
+}
+
+void NcclCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
+  const Job work = job(stream, Operation::all_reduce, tag);
+  if (size() == 1 || values.empty()) return;
+  const bool integers = !is_floating(values.dtype());
+  const bool here = values.device() != nullptr;
+  const bool sum = op == ReduceOp::sum;
+  if (here && (integers || (sum && parts_.options.sums == Sums::fast))) {
+    submit(work, [values, op](const Calls& calls) { calls.all_reduce(values, op); });
+    return check_on(work);
+  }
+  if (here && sum && values.dtype() == DType::fp32) return all_reduce_exact(work, values);
+  all_reduce_through_host(work, values, op);
+}
+
+// Part by part, as much as the scratch holds of what the peers send.
+void NcclCommunicator::all_reduce_exact(const Job& job, View values) {
+  const std::int64_t most = kScratch / size_of(DType::fp32);
+  for (std::int64_t begin = 0; begin < values.count(); begin += most) {
+    all_reduce_part(job, values.slice(begin, std::min(most, values.count() - begin)));
+  }
+  check_on(job);
+}
+
+// Where every rank can have all values it sums them itself: one meeting. Otherwise each sums a
+// share.
+void NcclCommunicator::all_reduce_part(const Job& job, View values) {
+  constexpr std::int64_t kWhole = std::int64_t{256} << 10;
+  Kernels& kernels = parts_.device.kernels();
+  const std::int64_t count = values.count();
+  if (values.bytes() * size() <= kWhole) {
+    const Slices all = Slices::even(scratch(count * size(), DType::fp32), size());
+    submit(job, [values, to = all.buffer](const Calls& calls) { calls.all_gather(values, to); });
+    std::vector<View> inputs;
+    for (int peer = 0; peer < size(); ++peer) inputs.push_back(all.of(peer));
+    return kernels.tree_reduce(job.stream, std::move(inputs), {{}, values, nullptr});
+  }
+  Slices shares{.buffer = values, .ranges = {}};
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::int64_t begin = count * peer / size();
+    shares.ranges.push_back({begin, count * (peer + 1) / size() - begin});
+  }
+  const View own = shares.of(rank());
+  reduce_direct(job, shares, {{}, own, nullptr}, scratch(own.count() * (size() - 1), DType::fp32));
+  all_gather_on_device(job, own, shares);
+}
+
+// What no kernel of the device sums in the exact order, or where the host wants the result: every
+// rank's values come to the host, which combines them when the stream is there.
+void NcclCommunicator::all_reduce_through_host(const Job& job, View values, ReduceOp op) {
+  const DType dtype = values.dtype();
+  const std::int64_t most = kHostScratch / size_of(dtype) / size();
+  for (std::int64_t begin = 0; begin < values.count(); begin += most) {
+    const View part = values.slice(begin, std::min(most, values.count() - begin));
+    const Slices all = Slices::even(scratch(part.count() * size(), dtype), size());
+    const View whole = View(host_scratch_.get(), kHostScratch, DType::u8, nullptr)
+                           .reinterpret(dtype, part.count() * size());
+    const Slices here = Slices::even(whole, size());
+    const View result = part.device() == nullptr ? part : here.of(0);
+    copy(job, part, all.of(rank()));
+    submit(job, [mine = all.of(rank()), to = all.buffer](const Calls& calls) {
+      calls.all_gather(mine, to);
+    });
+    copy(job, all.buffer, whole);
+    job.stream.submit_host(
+        job.who, [here, op, result, comm = parts_.comm, who = job.who, memory = host_scratch_] {
+          comm->session().check(who);
+          std::vector<View> inputs;
+          for (int peer = 0; peer < here.world(); ++peer) inputs.push_back(here.of(peer));
+          combine(op, inputs, result);
+        });
+    if (part.device() != nullptr) copy(job, result, part);
+  }
+}
+
+}  // namespace zero::nccl

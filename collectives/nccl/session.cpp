@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl/session.h"
+
+#include <algorithm>
+#include <ranges>
+
+#include "base/error.h"
+#include "collectives/nccl/check.h"
+
+namespace zero::nccl {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBetweenLooks{500};
+constexpr milliseconds kFarewell{5000};
+constexpr std::string_view kFailed = "nccl/failed";
+
+/// Between two questions whether a call is through: few take longer than it takes to ask.
+void pause(int looks) {
+  constexpr int kImpatient = 200;
+  if (looks < kImpatient) return std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+}  // namespace
+
+Session::Session(Store& store, int rank)
+    : store_(store), rank_(rank), watcher_([this] { watch(); }) {}
+
+Session::~Session() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
+  }
+  ends_.notify_all();
+  watcher_.join();
+}
+
+void Session::check_locked(const std::string& who) const {
+  if (failure_) zero::fail("{}: the group has failed: {}", who, *failure_);
+}
+
+void Session::check(const std::string& who) const {
+  const std::scoped_lock lock(mutex_);
+  check_locked(who);
+}
+
+ncclResult_t Session::state_of(ncclComm_t comm) const {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+  return asked == ncclSuccess ? state : asked;
+}
+
+void Session::run(const std::string& who, ncclComm_t* comm, const std::function<void()>& calls,
+                  Clock::time_point deadline) {
+  try {
+    const std::scoped_lock lock(mutex_);
+    check_locked(who);
+    last_ = who;
+    calls();
+    if (std::ranges::find(comms_, *comm) == comms_.end()) comms_.push_back(*comm);
+  } catch (const Error& error) {
+    fail(error.what());
+    throw;
+  }
+  settle(who, *comm, deadline);
+}
+
+void Session::settle(const std::string& who, ncclComm_t comm, Clock::time_point deadline) {
+  std::string reason;
+  for (int looks = 0; reason.empty(); ++looks) {
+    {
+      const std::scoped_lock lock(mutex_);
+      check_locked(who);
+      const ncclResult_t state = state_of(comm);
+      if (state == ncclSuccess) return;
+      if (state != ncclInProgress) {
+        reason = fmt::format("{}: NCCL: {}", who, described(state, comm));
+      } else if (Clock::now() >= deadline) {
+        reason = fmt::format(
+            "{}: the ranks did not meet in time; check that every rank reached this point, and "
+            "that NCCL finds a network between them (NCCL_DEBUG=INFO tells more)",
+            who);
+      }
+    }
+    pause(looks);
+  }
+  fail(reason);
+  throw Error(reason);
+}
+
+void Session::leave(ncclComm_t comm) noexcept {
+  std::unique_lock lock(mutex_);
+  if (std::erase(comms_, comm) == 0) return;  // aborted
+  const auto deadline = Clock::now() + kFarewell;
+  ncclResult_t state = ncclCommFinalize(comm);
+  for (int looks = 0; state == ncclInProgress && Clock::now() < deadline; ++looks) {
+    lock.unlock();
+    pause(looks);
+    lock.lock();
+    state = state_of(comm);
+  }
+  if (state == ncclSuccess) {
+    ncclCommDestroy(comm);
+  } else {
+    ncclCommAbort(comm);
+  }
+}
+
+void Session::deregister(ncclComm_t comm, void* registration) noexcept {
+  const std::scoped_lock lock(mutex_);
+  if (std::ranges::find(comms_, comm) != comms_.end()) ncclCommDeregister(comm, registration);
+}
+
+void Session::fail(const std::string& reason) noexcept {
+  abort_all(reason);
+  try {
+    const std::scoped_lock lock(mutex_);
+    if (*failure_ == reason) store_.set(kFailed, reason);
+  } catch (const std::exception&) {
+    // The store is gone with its rank, which the others notice by that.
+  }
+}
+
+void Session::abort_all(const std::string& reason) noexcept {
+  const std::scoped_lock lock(mutex_);
+  if (failure_) return;
+  failure_ = reason;
+  for (ncclComm_t comm : comms_ | std::views::reverse) ncclCommAbort(comm);
+  comms_.clear();
+}
+
+std::optional<std::string> Session::trouble_elsewhere() {
+  try {
+    if (auto lost = store_.lost()) return lost;
+  } catch (const Error& error) {
+    return error.what();
+  }
+  try {
+    return store_.get(kFailed, milliseconds(0));
+  } catch (const Error&) {
+    return std::nullopt;  // nobody has failed
+  }
+}
+
+std::optional<std::string> Session::trouble_here() const {
+  const std::scoped_lock lock(mutex_);
+  for (ncclComm_t comm : comms_) {
+    const ncclResult_t state = state_of(comm);
+    if (state == ncclSuccess || state == ncclInProgress) continue;
+    return fmt::format("[rank {}] {}: NCCL: {}", rank_, last_, described(state, comm));
+  }
+  return std::nullopt;
+}
+
+void Session::watch() {
+  std::unique_lock lock(mutex_);
+  while (!ends_.wait_for(lock, kBetweenLooks, [this] { return ended_; })) {
+    const std::string last = last_;
+    lock.unlock();
+    if (const auto here = trouble_here()) return fail(*here);
+    if (const auto elsewhere = trouble_elsewhere()) {
+      return abort_all(fmt::format("{} (the last call here: {})", *elsewhere, last));
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace zero::nccl

@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+
+#include "collectives/backends.h"
+#include "collectives/nccl/check.h"
+#include "collectives/nccl/communicator.h"
+#include "collectives/nccl/gpu.h"
+
+namespace zero::nccl {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Rank 0's, through the store.
+ncclUniqueId shared_id(const StoreSeat& seat) {
+  constexpr std::string_view kKey = "nccl/id";
+  ncclUniqueId id{};
+  if (seat.rank == 0) {
+    check(ncclGetUniqueId(&id), "[rank 0] start of NCCL");
+    seat.store.set(kKey, {id.internal, sizeof id.internal});
+  }
+  const std::string text = seat.store.get(kKey, seat.timeout);
+  ZERO_CHECK(text.size() == sizeof id.internal,
+             "[rank {}] NCCL: rank 0 gave {} bytes to meet by, expected {}; all ranks need one "
+             "build",
+             seat.rank, text.size(), sizeof id.internal);
+  std::memcpy(id.internal, text.data(), sizeof id.internal);
+  return id;
+}
+
+// NCCL refuses two ranks of one host on one GPU, and takes the host's name from here.
+void imitate_a_host_of_its_own(int rank) {
+  ::setenv("NCCL_HOSTID", fmt::format("zero-rank-{}", rank).c_str(), 1);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const Options& options) {
+  const Gpu gpu = use_gpu_of(device);
+  const Identity mine{.version = version(),
+                      .gpu = gpu.name,
+                      .gpu_id = gpu.id,
+                      .host = host_name(),
+                      .settings = options.sums == Sums::exact ? "exact sums" : "fast sums"};
+  std::vector<Identity> ranks;
+  for (const std::string& text : exchange(seat, "nccl/identity", mine.text())) {
+    ranks.push_back(Identity::from(text));
+  }
+  check_identities(seat.rank, ranks, options.gpus);
+  std::string transport = fmt::format("NCCL {}, {}", mine.version, mine.settings);
+  if (share_gpus(ranks)) {
+    imitate_a_host_of_its_own(seat.rank);
+    transport += "; ranks share GPUs";
+  }
+  std::vector<std::string> hosts;
+  for (const Identity& rank : ranks) hosts.push_back(rank.host);
+  const ncclUniqueId id = shared_id(seat);
+  auto session = std::make_shared<Session>(seat.store, seat.rank);
+  auto comm = Comm::join(session, {.id = id,
+                                   .rank = seat.rank,
+                                   .size = seat.size,
+                                   .deadline = Session::Clock::now() + options.timeout});
+  return std::make_unique<NcclCommunicator>(NcclCommunicator::Parts{.comm = std::move(comm),
+                                                                    .device = device,
+                                                                    .seat = seat,
+                                                                    .name = "nccl",
+                                                                    .options = options,
+                                                                    .hosts = std::move(hosts),
+                                                                    .transport = transport});
+}
+
+bool available() { return true; }
+
+std::string version() {
+  int number = 0;
+  check(ncclGetVersion(&number), "NCCL's version");
+  return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
+
+}  // namespace zero::nccl

@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong between GPUs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "collectives/nccl/check.h"
+#include "tests/collectives/body.h"
+#include "tests/collectives/messages.h"
+#include "tests/nccl/ranks.h"
+
+namespace zero::test {
+namespace {
+
+using namespace std::chrono_literals;
+using nccl::Gpus;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// Each rank first describes itself, then the ranks meet.
+std::vector<std::string> meet(int ranks, const std::function<void(int rank)>& describe,
+                              const nccl::Options& options = {}) {
+  return store_ranks(ranks, [&](const StoreSeat& seat) {
+    describe(seat.rank);
+    const auto device = cpu::open();
+    const auto communicator = nccl::world(seat, *device, options);
+    check_moves({*communicator, *device}, 100);
+  });
+}
+
+TEST(NcclStart, RanksOfTwoVersionsAreNamed) {
+  EXPECT_THAT(meet(3, [](int rank) { fake_nccl::rank().version = rank == 2 ? 22705 : 22803; }),
+              ElementsAre("[rank 0] rank 2 has NCCL 2.27.5, rank 0 has 2.28.3; give all ranks one "
+                          "version",
+                          StartsWith("[rank 1] rank 2 has NCCL 2.27.5"),
+                          StartsWith("[rank 2] rank 2 has NCCL 2.27.5")));
+}
+
+TEST(NcclStart, GpusOfTwoTypesAreNamed) {
+  EXPECT_THAT(meet(2, [](int rank) { fake_nccl::rank().gpu = rank == 0 ? "H200" : "A100"; }),
+              Each(HasSubstr("rank 1 computes on A100, rank 0 on H200; results would differ: give "
+                             "all ranks one type of GPU")));
+}
+
+TEST(NcclStart, RanksThatSumInTwoWaysAreNamed) {
+  EXPECT_THAT(store_ranks(2,
+                          [](const StoreSeat& seat) {
+                            const auto device = cpu::open();
+                            const auto sums = seat.rank == 0 ? nccl::Sums::exact : nccl::Sums::fast;
+                            nccl::world(seat, *device, {.sums = sums});
+                          }),
+              Each(HasSubstr("rank 1 asks for fast sums, rank 0 for exact sums")));
+}
+
+TEST(NcclStart, TwoRanksOnOneGpuAreNamedUnlessTheyMayBe) {
+  const auto describe = [](int rank) { fake_nccl::rank().gpu_id = rank == 0 ? "GPU-a" : "GPU-b"; };
+  EXPECT_THAT(meet(3, describe),
+              Each(AllOf(HasSubstr("ranks 1 and 2 are both on Fake GPU GPU-b of "),
+                         HasSubstr("give each a GPU of its own, or let ranks share GPUs"))));
+  ::unsetenv("NCCL_HOSTID");
+  EXPECT_THAT(meet(3, describe, {.gpus = Gpus::shared}), Each("no error"));
+  EXPECT_THAT(std::getenv("NCCL_HOSTID"), StartsWith("zero-rank-"));
+  ::unsetenv("NCCL_HOSTID");
+}
+
+TEST(NcclStart, RanksThatDoNotMeetEndInTime) {
+  const auto ends = store_ranks(2, [](const StoreSeat& seat) {
+    const auto device = cpu::open();
+    // A third rank says who it is, and comes no further.
+    const StoreSeat three{seat.store, seat.rank, 3};
+    if (seat.rank == 0) {
+      seat.store.set("nccl/identity/2", "2.28.3\nFake GPU\nGPU-c\nhost\nexact sums\n");
+    }
+    nccl::world(three, *device, {.timeout = 100ms});
+  });
+  EXPECT_THAT(ends, ::testing::Contains(HasSubstr("start of NCCL: the ranks did not meet in time; "
+                                                  "check that every rank reached this point")));
+  EXPECT_THAT(ends, Each(HasSubstr("start of NCCL: ")));
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+TEST(NcclStart, WhatIsNoIdentityIsRefused) {
+  EXPECT_THAT(store_ranks(1,
+                          [](const StoreSeat& seat) {
+                            const auto device = cpu::open();
+                            seat.store.set("nccl/identity/1", "2.28.3");
+                            nccl::world({seat.store, 0, 2}, *device, {});
+                          }),
+              Each(HasSubstr("does not say what a rank of NCCL is; all ranks need one build")));
+  EXPECT_THAT(store_ranks(1,
+                          [](const StoreSeat& seat) {
+                            const auto device = cpu::open();
+                            seat.store.set("nccl/identity/0",
+                                           "2.28.3\nFake GPU\nGPU-c\nhost\nexact sums\n");
+                            seat.store.set("nccl/id", "short");
+                            nccl::world({seat.store, 1, 2}, *device, {});
+                          }),
+              Each(HasSubstr("rank 0 gave 5 bytes to meet by, expected 128")));
+}
+
+/// Gathers until something happens.
+void gather_for_ever(Communicator& communicator, Device& device) {
+  const Rank rank(communicator, device);
+  const Buffer values = rank.allocate(30, DType::fp32);
+  const Slices full = Slices::even(values.view(), communicator.size());
+  for (;;) {
+    rank.communicate([&](Stream& stream) {
+      communicator.all_gather(full.of(communicator.rank()), full, stream, {"h.3"});
+    });
+    device.compute().synchronize();
+    device.communication().synchronize();
+  }
+}
+
+TEST(NcclFailures, ALostRankEndsAllOthers) {
+  const auto ends = nccl_ranks(3, [](Communicator& communicator, Device& device) {
+    if (communicator.rank() == 1) throw std::runtime_error("killed");
+    gather_for_ever(communicator, device);
+  });
+  EXPECT_EQ(ends[1], "killed");
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(
+        ends[static_cast<std::size_t>(rank)],
+        AllOf(HasSubstr(fmt::format("[rank {}] all_gather(h.3): the group has failed: ", rank)),
+              HasSubstr("rank 1 ")));
+  }
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+TEST(NcclFailures, AnErrorOfTheLibraryEndsAllRanksAndNamesTheCall) {
+  const auto ends = nccl_ranks(3, [](Communicator& communicator, Device& device) {
+    if (communicator.rank() == 2) fake_nccl::break_rank(2, 4);
+    gather_for_ever(communicator, device);
+  });
+  EXPECT_THAT(ends[2],
+              HasSubstr("[rank 2] all_gather(h.3): NCCL: remote process exited or there was a "
+                        "network error: a link of the fake broke"));
+  for (const std::size_t rank : {0U, 1U}) {
+    EXPECT_THAT(ends[rank], AllOf(HasSubstr("the group has failed: [rank 2] all_gather(h.3): NCCL"),
+                                  HasSubstr("(the last call here: ")));
+  }
+}
+
+// While nothing is under way, as between two steps.
+TEST(NcclFailures, TheWatchSeesWhatNobodyWaitsFor) {
+  const auto ends = nccl_ranks(2, [](Communicator& communicator, Device& device) {
+    const Rank rank(communicator, device);
+    rank.communicate([&](Stream& stream) { communicator.barrier(stream, {"ready"}); });
+    device.communication().synchronize();
+    if (communicator.rank() == 0) fake_nccl::break_rank(0, 1);
+    for (;;) {
+      std::this_thread::sleep_for(50ms);
+      if (communicator.rank() == 0) {
+        rank.communicate([&](Stream& stream) { communicator.barrier(stream, {"next"}); });
+        device.communication().synchronize();
+      } else {
+        communicator.broadcast({}, 0, device.communication(), {"nothing"});
+      }
+    }
+  });
+  EXPECT_THAT(ends[0], HasSubstr("[rank 0] barrier(next)"));
+  EXPECT_THAT(ends[1], AllOf(HasSubstr("[rank 1] broadcast(nothing): the group has failed: "),
+                             HasSubstr("[rank 0] barrier(next)")));
+}
+
+TEST(NcclFailures, PartsFailWithTheWhole) {
+  const auto ends = nccl_ranks(4, [](Communicator& communicator, Device& device) {
+    const auto part = communicator.split(communicator.rank() % 2, 0);
+    if (communicator.rank() == 3) throw std::runtime_error("killed");
+    gather_for_ever(*part, device);
+  });
+  EXPECT_THAT(ends[0], HasSubstr("[rank 0] all_gather(h.3): the group has failed: "));
+  EXPECT_THAT(ends[2], HasSubstr("[rank 1] all_gather(h.3): the group has failed: "));
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+TEST(NcclFailures, ARefusedCallNamesItsPlace) {
+  EXPECT_THAT(message_of([] { nccl::check(ncclInvalidUsage, "[rank 1] barrier(x)"); }),
+              AllOf(StartsWith("[rank 1] barrier(x): NCCL: invalid usage (at failures_test.cpp:"),
+                    HasSubstr("NCCL_DEBUG=INFO tells more")));
+  nccl::check(ncclInProgress, "goes on");
+}
+
+}  // namespace
+}  // namespace zero::test

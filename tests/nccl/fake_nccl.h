@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// NCCL without GPUs, in place of its library: communicators between threads of this process, whose
+/// memory is the host's. As NCCL's non-blocking communicators do, calls return at once and go on
+/// while they are asked whether they are through. Sums are made in the order of ranks, one by one:
+/// not by the tree.
+namespace zero::test::fake_nccl {
+
+/// Of the calling thread, which is a rank, from now on.
+struct Rank {
+  int version = 22803;
+  std::string gpu = "Fake GPU";
+  std::string gpu_id{};  ///< empty: one of its own
+};
+Rank& rank();
+
+/// Every communicator of rank `rank` reports a remote error once `calls` more calls have been
+/// posted on it.
+void break_rank(int rank, int calls);
+/// What rank `rank` posted: "AllGather 12 bytes", in order, all communicators together.
+std::vector<std::string> posted(int rank);
+/// Communicators and blocks of memory that nobody has given back.
+int alive();
+/// Forgets what was posted and what is to break.
+void reset();
+
+}  // namespace zero::test::fake_nccl

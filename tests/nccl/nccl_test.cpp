@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// NcclCommunicator does what every communicator does, over a fake of NCCL's library.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "tests/collectives/body.h"
+#include "tests/collectives/messages.h"
+#include "tests/nccl/ranks.h"
+
+namespace zero::test {
+namespace {
+
+using nccl::Sums;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+class NcclCollectives : public ::testing::TestWithParam<int> {};
+
+TEST_P(NcclCollectives, MoveAndReduceByTheirContract) {
+  for (const std::int64_t total : {0, 1, 3, 64, 1000}) {
+    EXPECT_THAT(nccl_ranks(GetParam(),
+                           [total](Communicator& communicator, Device& device) {
+                             check_everything(communicator, device, total);
+                           }),
+                Each("no error"));
+  }
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+TEST_P(NcclCollectives, SplitStoreExchangeAndBucketsWork) {
+  EXPECT_THAT(nccl_ranks(GetParam(),
+                         [](Communicator& communicator, Device& device) {
+                           const Rank rank(communicator, device);
+                           check_split(rank);
+                           check_store(rank);
+                           check_exchange(communicator, device);
+                           check_buckets(rank);
+                         }),
+              Each("no error"));
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, NcclCollectives, ::testing::Values(1, 2, 3, 5, 8));
+
+TEST(Nccl, ValuesBeyondTheScratchTravelInParts) {
+  EXPECT_THAT(
+      nccl_ranks(3, [](Communicator& communicator,
+                       Device& device) { check_everything(communicator, device, 5 << 20); }),
+      Each("no error"));
+}
+
+TEST(Nccl, AnyLegalOrderOfStreamsGivesTheSameValues) {
+  using Policy = testing::StreamOrder::Policy;
+  for (const Policy policy : {Policy::lazy, Policy::seeded}) {
+    const auto ends = store_ranks(3, [policy](const StoreSeat& seat) {
+      const auto device =
+          testing::open({.policy = policy, .seed = static_cast<std::uint64_t>(seat.rank)});
+      const auto communicator = nccl::world(seat, *device, {});
+      check_everything(*communicator, *device, 100);
+      check_split({*communicator, *device});
+      check_exchange(*communicator, *device);
+    });
+    EXPECT_THAT(ends, Each("no error"));
+  }
+}
+
+TEST(Nccl, ManyRanksSumByHalvingWithTheTreesBits) {
+  EXPECT_THAT(nccl_ranks(64,
+                         [](Communicator& communicator, Device& device) {
+                           check_reduce_scatter({communicator, device}, 300);
+                         }),
+              Each("no error"));
+  const auto calls = fake_nccl::posted(5);
+  EXPECT_LT(std::ranges::count_if(calls, [](const auto& call) { return call.ends_with(" 9"); }), 1)
+      << "a rank talks to log2 N partners alone";
+}
+
+TEST(Nccl, AllRanksCallAlike) {
+  nccl_ranks(4, [](Communicator& communicator, Device& device) {
+    check_everything(communicator, device, 1000);
+    check_split({communicator, device});
+  });
+  const auto collectives = [](int rank) {
+    auto calls = fake_nccl::posted(rank);
+    std::erase_if(calls, [](const std::string& call) {
+      return call.starts_with("Send") || call.starts_with("Recv");
+    });
+    return calls;
+  };
+  EXPECT_GT(collectives(0).size(), 50U);
+  // Behind the split's parts the ranks' ways part; before it they are one.
+  for (int rank = 1; rank < 4; ++rank) {
+    const auto first = collectives(0);
+    const auto theirs = collectives(rank);
+    EXPECT_TRUE(std::equal(first.begin(), first.begin() + 50, theirs.begin())) << rank;
+  }
+}
+
+TEST(Nccl, FastSumsAreTheLibrarys) {
+  const auto body = [](Communicator& communicator, Device& device) {
+    const Rank rank(communicator, device);
+    EXPECT_EQ(communicator.backend(), "nccl fast");
+    for (const Cut cut : {Cut::even, Cut::uneven, Cut::strided}) {
+      const Plan shape = plan(cut, 500, communicator.size());
+      const Buffer values = rank.allocate(shape.buffer, DType::bf16);
+      const Slices full{.buffer = values.view(), .ranges = shape.ranges};
+      const std::int64_t count = full.of(rank.rank()).count();
+      const Buffer sum = rank.allocate(count, DType::fp32);
+      const Buffer workspace =
+          rank.allocate(communicator.reduce_scatter_workspace(full), DType::bf16);
+      EXPECT_EQ(workspace.view().count(), full.largest());
+      rank.fill(values.view(), [&](std::int64_t i) { return static_cast<double>(i % 8); });
+      rank.communicate([&](Stream& stream) {
+        communicator.reduce_scatter(full, {{}, sum.view(), nullptr}, workspace.view(), stream,
+                                    {"fast"});
+      });
+      const auto sums = rank.read(sum.view());
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto at = full.ranges[static_cast<std::size_t>(rank.rank())].begin + i;
+        expect(sums[static_cast<std::size_t>(i)] ==
+                   static_cast<double>((at % 8) * communicator.size()),
+               "the sum of small whole numbers");
+      }
+    }
+    const Buffer ones = rank.allocate(1000, DType::fp32);
+    rank.fill(ones.view(), [](std::int64_t) { return 1.0; });
+    rank.communicate([&](Stream& stream) {
+      communicator.all_reduce(ones.view(), ReduceOp::sum, stream, {"fast"});
+    });
+    expect(rank.read(ones.view())[999] == communicator.size(), "all ranks' ones");
+  };
+  EXPECT_THAT(nccl_ranks(3, body, {.sums = Sums::fast}), Each("no error"));
+}
+
+TEST(Nccl, SaysWhoIsWhereAndHowValuesTravel) {
+  EXPECT_THAT(nccl_ranks(3,
+                         [](Communicator& communicator, Device&) {
+                           EXPECT_EQ(communicator.backend(), "nccl");
+                           EXPECT_EQ(communicator.local_size(), 3);
+                           EXPECT_EQ(communicator.local_rank(), communicator.rank());
+                           EXPECT_EQ(communicator.transport(), "NCCL 2.28.3, exact sums");
+                         }),
+              Each("no error"));
+  EXPECT_TRUE(nccl::available());
+  EXPECT_EQ(nccl::version(), "2.28.3");
+}
+
+TEST(Nccl, LargeBuffersAreTheLibrarysAndCharged) {
+  EXPECT_THAT(nccl_ranks(2,
+                         [](Communicator& communicator, Device& device) {
+                           const int before = fake_nccl::alive();
+                           auto buffer = communicator.allocate(device, 1 << 20, DType::fp32,
+                                                               MemoryClass::gathered, "window");
+                           EXPECT_GT(fake_nccl::alive(), before);
+                           EXPECT_EQ(device.ledger().snapshot().current_of(MemoryClass::gathered),
+                                     std::int64_t{4} << 20);
+                           buffer = Buffer();
+                           EXPECT_EQ(device.ledger().snapshot().total_current(), 0);
+                         }),
+              Each("no error"));
+}
+
+TEST(Nccl, HostMemoryIsRefusedWhereItCannotTravel) {
+  EXPECT_THAT(nccl_ranks(2,
+                         [](Communicator& communicator, Device& device) {
+                           std::vector<float> values(4);
+                           const Slices full = Slices::even(View::of(std::span(values)), 2);
+                           communicator.all_to_all(full, full, device.communication(), {"x"});
+                         }),
+              Each(HasSubstr("all_to_all(x): the values are in host memory; NCCL exchanges those "
+                             "of cpu")));
+  EXPECT_THAT(
+      nccl_ranks(2,
+                 [](Communicator& communicator, Device& device) {
+                   std::vector<float> values(4);
+                   std::vector<float> sum(2);
+                   std::vector<float> workspace(2);
+                   const Slices full = Slices::even(View::of(std::span(values)), 2);
+                   communicator.reduce_scatter(full, {{}, View::of(std::span(sum)), nullptr},
+                                               View::of(std::span(workspace)),
+                                               device.communication(), {"x"});
+                 }),
+      Each(HasSubstr("reduce_scatter(x): the values are in host memory; NCCL sums those of cpu")));
+}
+
+}  // namespace
+}  // namespace zero::test
