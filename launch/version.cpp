@@ -12,9 +12,9 @@ namespace zero {
 
 std::string version_text() {
   const dnnl_version_t* const onednn = dnnl_version();
-  return fmt::format("zero {}\nMPI: {}\noneDNN: {}.{}.{}\nvector instructions: {}", ZERO_VERSION,
-                     mpi::version(), onednn->major, onednn->minor, onednn->patch,
-                     cpu::simd_target());
+  return fmt::format("zero {}\nMPI: {}\nNCCL: {}\noneDNN: {}.{}.{}\nvector instructions: {}",
+                     ZERO_VERSION, mpi::version(), nccl::version(), onednn->major, onednn->minor,
+                     onednn->patch, cpu::simd_target());
 }
 
 }  // namespace zero

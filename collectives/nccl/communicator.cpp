@@ -23,8 +23,7 @@ NcclCommunicator::NcclCommunicator(Parts parts)
     : parts_(std::move(parts)),
       store_(parts_.seat.store, parts_.name + "/user"),
       exceptions_(std::uncaught_exceptions()),
-      scratch_(Comm::allocate(kScratch)),
-      host_scratch_(pinned_memory(kHostScratch)) {
+      scratch_(Comm::allocate(kScratch)) {
   ZERO_CHECK(scratch_ != nullptr,
              "[rank {}] NCCL: no room on {} for {} bytes that a communicator needs", rank(),
              parts_.device.name(), kScratch);

@@ -13,9 +13,8 @@ namespace zero::nccl {
 /// A group of GPUs. Collectives fill the stream they are given and return when NCCL has put its
 /// work there. Exact sums are made by the tree over ranks from what NCCL only moves.
 ///
-/// What passes through the host on its way (values in host memory, sums in fp64, maxima of floats)
-/// goes part by part through memory of the communicator's own, which, like NCCL's own, is in no
-/// ledger.
+/// Values in host memory, and what peers send to an all-reduce, go part by part through memory of
+/// the communicator's own, which, like NCCL's own, is in no ledger.
 class NcclCommunicator final : public Communicator {
  public:
   /// What makes a rank of a group.
@@ -56,9 +55,8 @@ class NcclCommunicator final : public Communicator {
   void do_barrier(Stream& stream, const Tag& tag) override;
 
  private:
-  /// Bytes of scratch, on the GPU and on the host.
+  /// Bytes of scratch on the GPU.
   static constexpr std::int64_t kScratch = std::int64_t{8} << 20;
-  static constexpr std::int64_t kHostScratch = std::int64_t{1} << 20;
 
   /// One call of a user's.
   struct Job {
@@ -81,16 +79,14 @@ class NcclCommunicator final : public Communicator {
   void reduce_direct(const Job& job, const Slices& full, const Epilogue& epilogue, View workspace);
   void reduce_halving(const Job& job, const Slices& full, const Epilogue& epilogue, View workspace);
   void reduce_fast(const Job& job, const Slices& full, const Epilogue& epilogue, View workspace);
-  void all_reduce_exact(const Job& job, View values);
-  void all_reduce_part(const Job& job, View values);
-  void all_reduce_through_host(const Job& job, View values, ReduceOp op);
+  void combine_whole(const Job& job, View values, ReduceOp op);
+  void sum_shares(const Job& job, View values);
 
   Parts parts_;
   PrefixStore store_;
   int exceptions_;  // in flight when this was made
   int splits_ = 0;
   std::shared_ptr<void> scratch_;
-  std::shared_ptr<std::byte> host_scratch_;
 };
 
 }  // namespace zero::nccl

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "device/cuda/check.h"
-#include "device/cuda/cuda_stream.h"
+#include "device/cuda/stream.h"
 
 namespace zero::nccl {
 namespace {
@@ -42,12 +42,5 @@ Gpu use_gpu_of(const Device& device) {
 }
 
 cudaStream_t native(Stream& stream) { return cuda::native(stream); }
-
-std::shared_ptr<std::byte> pinned_memory(std::int64_t bytes) {
-  void* memory = nullptr;
-  cuda::check(cudaMallocHost(&memory, static_cast<std::size_t>(bytes)),
-              "pinned memory for small collectives");
-  return {static_cast<std::byte*>(memory), [](std::byte* data) { cudaFreeHost(data); }};
-}
 
 }  // namespace zero::nccl

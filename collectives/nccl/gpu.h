@@ -4,7 +4,6 @@
 
 #include <driver_types.h>
 
-#include <memory>
 #include <string>
 
 #include "device/device.h"
@@ -23,9 +22,5 @@ Gpu use_gpu_of(const Device& device);
 
 /// CUDA's own stream behind a stream of a CUDA device.
 cudaStream_t native(Stream& stream);
-
-/// Host memory that the GPU copies from and to without the host's help. Throws zero::Error where
-/// there is none.
-std::shared_ptr<std::byte> pinned_memory(std::int64_t bytes);
 
 }  // namespace zero::nccl

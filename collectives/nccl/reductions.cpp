@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "collectives/combine.h"
 #include "collectives/nccl/communicator.h"
 #include "collectives/workspace.h"
 
@@ -11,6 +10,8 @@ namespace zero::nccl {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;  // of HalvingRoom, bytes
+/// What all ranks' values may take together where each of them combines all.
+constexpr std::int64_t kWhole = std::int64_t{1} << 20;
 
 // Elements of `dtype` at `offset` bytes of `bytes`.
 View at(View bytes, std::int64_t offset, std::int64_t count, DType dtype) {
@@ -124,75 +125,57 @@ void NcclCommunicator::reduce_fast(const Job& job, const Slices& full, const Epi
 void NcclCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
   const Job work = job(stream, Operation::all_reduce, tag);
   if (size() == 1 || values.empty()) return;
-  const bool integers = !is_floating(values.dtype());
   const bool here = values.device() != nullptr;
-  const bool sum = op == ReduceOp::sum;
-  if (here && (integers || (sum && parts_.options.sums == Sums::fast))) {
+  const bool any_order =
+      !is_floating(values.dtype()) || (op == ReduceOp::sum && parts_.options.sums == Sums::fast);
+  if (here && any_order) {
     submit(work, [values, op](const Calls& calls) { calls.all_reduce(values, op); });
     return check_on(work);
   }
-  if (here && sum && values.dtype() == DType::fp32) return all_reduce_exact(work, values);
-  all_reduce_through_host(work, values, op);
-}
-
-// Part by part, as much as the scratch holds of what the peers send.
-void NcclCommunicator::all_reduce_exact(const Job& job, View values) {
-  const std::int64_t most = kScratch / size_of(DType::fp32);
+  const bool long_sum = here && op == ReduceOp::sum && values.dtype() == DType::fp32 &&
+                        values.bytes() * size() > kWhole;
+  const std::int64_t room = kScratch / (long_sum ? 1 : size() + 1);
+  const std::int64_t most = room / size_of(values.dtype());
   for (std::int64_t begin = 0; begin < values.count(); begin += most) {
-    all_reduce_part(job, values.slice(begin, std::min(most, values.count() - begin)));
+    const View part = values.slice(begin, std::min(most, values.count() - begin));
+    if (long_sum) {
+      sum_shares(work, part);
+    } else {
+      combine_whole(work, part, op);
+    }
   }
-  check_on(job);
+  check_on(work);
 }
 
-// Where every rank can have all values it sums them itself: one meeting. Otherwise each sums a
-// share.
-void NcclCommunicator::all_reduce_part(const Job& job, View values) {
-  constexpr std::int64_t kWhole = std::int64_t{256} << 10;
-  Kernels& kernels = parts_.device.kernels();
+// Every rank gets all values and combines them itself: one meeting.
+void NcclCommunicator::combine_whole(const Job& job, View values, ReduceOp op) {
   const std::int64_t count = values.count();
-  if (values.bytes() * size() <= kWhole) {
-    const Slices all = Slices::even(scratch(count * size(), DType::fp32), size());
-    submit(job, [values, to = all.buffer](const Calls& calls) { calls.all_gather(values, to); });
-    std::vector<View> inputs;
-    for (int peer = 0; peer < size(); ++peer) inputs.push_back(all.of(peer));
-    return kernels.tree_reduce(job.stream, std::move(inputs), {{}, values, nullptr});
-  }
-  Slices shares{.buffer = values, .ranges = {}};
-  for (int peer = 0; peer < size(); ++peer) {
-    const std::int64_t begin = count * peer / size();
-    shares.ranges.push_back({begin, count * (peer + 1) / size() - begin});
-  }
+  const View room = scratch(count * (size() + 1), values.dtype());
+  const Slices all = Slices::even(room.slice(0, count * size()), size());
+  const bool here = values.device() != nullptr;
+  const View mine = here ? values : all.of(rank());
+  const View result = here ? values : room.slice(count * size(), count);
+  copy(job, values, mine);
+  submit(job, [mine, to = all.buffer](const Calls& calls) { calls.all_gather(mine, to); });
+  std::vector<View> inputs;
+  for (int peer = 0; peer < size(); ++peer) inputs.push_back(all.of(peer));
+  parts_.device.kernels().combine(job.stream, std::move(inputs), op, result);
+  copy(job, result, values);
+}
+
+// Each rank sums a share of them, and all gather the shares.
+void NcclCommunicator::sum_shares(const Job& job, View values) {
+  const Slices shares = [&] {
+    Slices cut{.buffer = values, .ranges = {}};
+    for (int peer = 0; peer < size(); ++peer) {
+      const std::int64_t begin = values.count() * peer / size();
+      cut.ranges.push_back({begin, values.count() * (peer + 1) / size() - begin});
+    }
+    return cut;
+  }();
   const View own = shares.of(rank());
   reduce_direct(job, shares, {{}, own, nullptr}, scratch(own.count() * (size() - 1), DType::fp32));
   all_gather_on_device(job, own, shares);
-}
-
-// What no kernel of the device sums in the exact order, or where the host wants the result: every
-// rank's values come to the host, which combines them when the stream is there.
-void NcclCommunicator::all_reduce_through_host(const Job& job, View values, ReduceOp op) {
-  const DType dtype = values.dtype();
-  const std::int64_t most = kHostScratch / size_of(dtype) / size();
-  for (std::int64_t begin = 0; begin < values.count(); begin += most) {
-    const View part = values.slice(begin, std::min(most, values.count() - begin));
-    const Slices all = Slices::even(scratch(part.count() * size(), dtype), size());
-    const View whole = View(host_scratch_.get(), kHostScratch, DType::u8, nullptr)
-                           .reinterpret(dtype, part.count() * size());
-    const Slices here = Slices::even(whole, size());
-    const View result = part.device() == nullptr ? part : here.of(0);
-    copy(job, part, all.of(rank()));
-    submit(job, [mine = all.of(rank()), to = all.buffer](const Calls& calls) {
-      calls.all_gather(mine, to);
-    });
-    copy(job, all.buffer, whole);
-    job.stream.submit_host(
-        job.who, [here, op, result, comm = parts_.comm, who = job.who, memory = host_scratch_] {
-          comm->session().check(who);
-          std::vector<View> inputs;
-          for (int peer = 0; peer < here.world(); ++peer) inputs.push_back(here.of(peer));
-          combine(op, inputs, result);
-        });
-    if (part.device() != nullptr) copy(job, result, part);
-  }
 }
 
 }  // namespace zero::nccl

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 TEST(Process, VersionsAreNamed) {
   EXPECT_THAT(version_text(),
               ::testing::AllOf(HasSubstr("zero "), HasSubstr("oneDNN: "), HasSubstr("MPI: "),
-                               HasSubstr("vector instructions: ")));
+                               HasSubstr("NCCL: "), HasSubstr("vector instructions: ")));
 }
 
 }  // namespace

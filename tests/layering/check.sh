@@ -41,7 +41,8 @@ where=""
 find_home() {
   where=""
   case "$2" in
-    nccl.h) [[ $1 == collectives/nccl/* ]] || where="only collectives/nccl/ includes it" ;;
+    nccl.h) [[ $1 == collectives/nccl/* || $1 == tests/nccl/fake_* ]] ||
+      where="only collectives/nccl/ and the fake library of its tests include it" ;;
     mpi.h) [[ $1 == collectives/mpi/* ]] || where="only collectives/mpi/ includes it" ;;
     boost/asio* | boost/beast*) [[ $1 == launch/* ]] || where="only launch/ includes it" ;;
     cuda*) [[ $1 == */cuda/* || $1 == collectives/nccl/* ]] ||

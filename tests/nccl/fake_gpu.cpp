@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <thread>
-
 #include "collectives/nccl/gpu.h"
 #include "tests/nccl/fake_nccl.h"
 
@@ -18,9 +16,5 @@ Gpu use_gpu_of(const Device& device) {
 }
 
 cudaStream_t native(Stream&) { return nullptr; }
-
-std::shared_ptr<std::byte> pinned_memory(std::int64_t bytes) {
-  return {new std::byte[static_cast<std::size_t>(bytes)], std::default_delete<std::byte[]>()};
-}
 
 }  // namespace zero::nccl

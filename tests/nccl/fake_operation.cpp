@@ -78,7 +78,7 @@ void add(const Operation& kind, std::byte* sums, const std::byte* values, std::s
   }
 }
 
-void copy(const std::byte* from, std::byte* to, std::size_t bytes) {
+void copy_bytes(const std::byte* from, std::byte* to, std::size_t bytes) {
   if (bytes > 0) std::memmove(to, from, bytes);
 }
 
@@ -104,7 +104,7 @@ void reduce(const std::vector<OperationPtr>& ranks) {
   }
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const bool wanted = first.kind != Kind::reduce || static_cast<int>(rank) == first.peer;
-    if (wanted) copy(results[rank].data(), ranks[rank]->to, bytes);
+    if (wanted) copy_bytes(results[rank].data(), ranks[rank]->to, bytes);
   }
 }
 
@@ -112,7 +112,7 @@ void gather(const std::vector<OperationPtr>& ranks) {
   const std::size_t bytes = ranks.front()->count * size_of(ranks.front()->type);
   for (const OperationPtr& to : ranks) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      copy(ranks[rank]->from, to->to + rank * bytes, bytes);
+      copy_bytes(ranks[rank]->from, to->to + rank * bytes, bytes);
     }
   }
 }
@@ -129,7 +129,7 @@ std::string Operation::text() const {
 
 void move(Operation& send, Operation& receive) {
   send.wrong = receive.wrong = send.count != receive.count;
-  if (!send.wrong) copy(send.from, receive.to, send.count * size_of(send.type));
+  if (!send.wrong) copy_bytes(send.from, receive.to, send.count * size_of(send.type));
   send.done = receive.done = true;
 }
 
@@ -146,7 +146,7 @@ void run(const std::vector<OperationPtr>& ranks) {
   if (first.kind != Kind::broadcast) return reduce(ranks);
   const Operation& root = *ranks[static_cast<std::size_t>(first.peer)];
   for (const OperationPtr& rank : ranks) {
-    copy(root.from, rank->to, root.count * size_of(root.type));
+    copy_bytes(root.from, rank->to, root.count * size_of(root.type));
   }
 }
 

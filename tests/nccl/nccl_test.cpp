@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <bit>
-#include <cmath>
+#include <algorithm>
+#include <array>
 
 #include "tests/collectives/body.h"
 #include "tests/collectives/messages.h"
@@ -47,10 +47,12 @@ TEST_P(NcclCollectives, SplitStoreExchangeAndBucketsWork) {
 INSTANTIATE_TEST_SUITE_P(Worlds, NcclCollectives, ::testing::Values(1, 2, 3, 5, 8));
 
 TEST(Nccl, ValuesBeyondTheScratchTravelInParts) {
-  EXPECT_THAT(
-      nccl_ranks(3, [](Communicator& communicator,
-                       Device& device) { check_everything(communicator, device, 5 << 20); }),
-      Each("no error"));
+  EXPECT_THAT(nccl_ranks(3,
+                         [](Communicator& communicator, Device& device) {
+                           check_moves({communicator, device}, 5 << 20);
+                           check_all_reduce({communicator, device}, 5 << 20);
+                         }),
+              Each("no error"));
 }
 
 TEST(Nccl, AnyLegalOrderOfStreamsGivesTheSameValues) {
@@ -68,15 +70,43 @@ TEST(Nccl, AnyLegalOrderOfStreamsGivesTheSameValues) {
   }
 }
 
+/// Sums of wild values, of the given dtype, against the tree.
+void check_tree(const Rank& rank, Cut cut, DType dtype) {
+  const Plan shape = plan(cut, 300, rank.world());
+  const Buffer values = rank.allocate(shape.buffer, dtype);
+  const Slices full{.buffer = values.view(), .ranges = shape.ranges};
+  const auto [begin, count] = full.ranges[static_cast<std::size_t>(rank.rank())];
+  const Buffer sum = rank.allocate(count, DType::fp32);
+  const Buffer workspace = rank.allocate(rank.comm.reduce_scatter_workspace(full), dtype);
+  rank.fill(values.view(), [&](std::int64_t i) { return wild(rank.rank(), i); });
+  rank.communicate([&](Stream& stream) {
+    rank.comm.reduce_scatter(full, {{}, sum.view(), nullptr}, workspace.view(), stream, {"sum"});
+  });
+  const auto sums = rank.read(sum.view());
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::vector<float> inputs;
+    for (int peer = 0; peer < rank.world(); ++peer) {
+      inputs.push_back(static_cast<float>(rounded(wild(peer, begin + i), dtype)));
+    }
+    expect(static_cast<float>(sums[static_cast<std::size_t>(i)]) == tree(inputs),
+           "the tree's bits");
+  }
+}
+
 TEST(Nccl, ManyRanksSumByHalvingWithTheTreesBits) {
-  EXPECT_THAT(nccl_ranks(64,
-                         [](Communicator& communicator, Device& device) {
-                           check_reduce_scatter({communicator, device}, 300);
-                         }),
-              Each("no error"));
-  const auto calls = fake_nccl::posted(5);
-  EXPECT_LT(std::ranges::count_if(calls, [](const auto& call) { return call.ends_with(" 9"); }), 1)
-      << "a rank talks to log2 N partners alone";
+  const auto body = [](Communicator& communicator, Device& device) {
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      check_tree({communicator, device}, Cut::even, dtype);
+      check_tree({communicator, device}, Cut::uneven, dtype);
+    }
+  };
+  EXPECT_THAT(nccl_ranks(64, body), Each("no error"));
+  for (const std::string& call : fake_nccl::posted(5)) {
+    constexpr std::array kPartners{", 4", ", 7", ", 1", ", 13", ", 21", ", 37"};
+    EXPECT_TRUE(std::ranges::any_of(kPartners, [&](const char* partner) {
+      return call.ends_with(partner);
+    })) << call;
+  }
 }
 
 TEST(Nccl, AllRanksCallAlike) {
@@ -168,8 +198,10 @@ TEST(Nccl, HostMemoryIsRefusedWhereItCannotTravel) {
   EXPECT_THAT(nccl_ranks(2,
                          [](Communicator& communicator, Device& device) {
                            std::vector<float> values(4);
-                           const Slices full = Slices::even(View::of(std::span(values)), 2);
-                           communicator.all_to_all(full, full, device.communication(), {"x"});
+                           std::vector<float> received(4);
+                           communicator.all_to_all(Slices::even(View::of(std::span(values)), 2),
+                                                   Slices::even(View::of(std::span(received)), 2),
+                                                   device.communication(), {"x"});
                          }),
               Each(HasSubstr("all_to_all(x): the values are in host memory; NCCL exchanges those "
                              "of cpu")));
