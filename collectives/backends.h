@@ -45,6 +45,16 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat);
 
 }  // namespace host
 
+namespace control {
+
+/// Rank `seat.rank` of processes on `hosts`, one for each rank, that have only a store in common:
+/// what they must agree on until their GPUs have met goes through it. Reductions and exchanges of
+/// gradients are refused, with what to do. The store must outlive the communicator and what is
+/// split from it.
+std::unique_ptr<Communicator> world(const StoreSeat& seat, std::vector<std::string> hosts);
+
+}  // namespace control
+
 namespace nccl {
 
 /// Rank `seat.rank` of GPUs that talk through NCCL, whose collectives are work on streams of

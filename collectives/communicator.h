@@ -58,7 +58,7 @@ class Communicator {
   /// Rank among, and number of, the ranks of this group on this host.
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
-  /// "local", "host", "mpi", "nccl", "nccl fast", "planning"
+  /// "local", "host", "control", "mpi", "nccl", "nccl fast", "planning"
   virtual std::string_view backend() const = 0;
   /// How values travel, for people: "shared memory inside the host"; where a better way was
   /// refused, why: "MPI messages: rank 3: /proc/71/fd/9 cannot be opened: Permission denied". The

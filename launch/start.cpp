@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "collectives/backends.h"
 #include "collectives/local/communicator.h"
+#include "launch/process.h"
 #include "launch/slurm.h"
 #include "launch/tcp_store.h"
 
@@ -198,7 +199,10 @@ int run_ranks(const Start& start, int* argc, char*** argv,
   }
   TcpStore store(
       {.host = start.address, .port = start.port, .rank = start.rank, .world = start.world});
-  return body(*host::world({store, start.rank, start.world}));
+  const StoreSeat seat{store, start.rank, start.world};
+  const std::vector<std::string> hosts = exchange(seat, "start/host", host_name());
+  const bool together = std::ranges::count(hosts, hosts.front()) == start.world;
+  return body(together ? *host::world(seat) : *control::world(seat, hosts));
 }
 
 std::string_view planned_backend(const Start& start, int world) {

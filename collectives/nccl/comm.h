@@ -56,7 +56,7 @@ class Comm {
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
 
-  Session& session() const { return *session_; }
+  const std::shared_ptr<Session>& session() const { return session_; }
   /// Runs calls(group) as one group of NCCL's on one stream, and returns when all is on it.
   void group(const std::string& who, cudaStream_t stream,
              const std::function<void(const Calls&)>& calls);

@@ -31,7 +31,7 @@ NcclCommunicator::NcclCommunicator(Parts parts)
 
 NcclCommunicator::~NcclCommunicator() {
   if (std::uncaught_exceptions() > exceptions_) {
-    parts_.comm->session().fail(fmt::format("rank {} ended its part with an error", rank()));
+    parts_.comm->session()->fail(fmt::format("rank {} ended its part with an error", rank()));
   }
 }
 
@@ -91,7 +91,7 @@ Buffer NcclCommunicator::allocate(Device& device, std::int64_t count, DType dtyp
 NcclCommunicator::Job NcclCommunicator::job(Stream& stream, Operation operation,
                                             const Tag& tag) const {
   Job job{stream, fmt::format("[rank {}] {}({})", rank(), name_of(operation), tag.unit)};
-  parts_.comm->session().check(job.who);
+  parts_.comm->session()->check(job.who);
   return job;
 }
 
@@ -100,9 +100,10 @@ void NcclCommunicator::submit(const Job& job, std::function<void(const Calls&)> 
                               calls = std::move(calls)] { comm->group(who, stream, calls); });
 }
 
+// Host code in a stream's order must not be the end of a communicator: it may call no CUDA.
 void NcclCommunicator::check_on(const Job& job) {
-  job.stream.submit_host(job.who,
-                         [comm = parts_.comm, who = job.who] { comm->session().check(who); });
+  job.stream.submit_host(
+      job.who, [session = parts_.comm->session(), who = job.who] { session->check(who); });
 }
 
 void NcclCommunicator::copy(const Job& job, View from, View to) {

@@ -220,6 +220,69 @@ TEST(TcpStore, MessagesThatAreNoneAreRefused) {
               HasSubstr("takes at most"));
 }
 
+// Ranks of two hosts, as the names say, that have only the store in common.
+TEST(ControlWorld, AgreesAndRefusesGradients) {
+  constexpr int kRanks = 3;
+  Job job(kRanks);
+  std::vector<std::string> errors(kRanks);
+  const auto body = [&](int rank, TcpStore& store) {
+    const auto world = control::world({store, rank, kRanks}, {"a", "b", "a"});
+    const auto device = cpu::open();
+    const test::Rank me(*world, *device);
+    test::check_exchange(*world, *device);
+    test::check_all_reduce(me, 100);
+    test::check_store(me);
+    std::vector<std::int64_t> value{rank};
+    const View view = View::of(std::span(value));
+    world->broadcast(view, 2, device->communication(), {"value"});
+    world->barrier(device->communication(), {"value"});
+    device->communication().synchronize();
+    EXPECT_EQ(value[0], 2);
+    EXPECT_EQ(world->local_rank(), rank == 2 ? 1 : 0);
+    EXPECT_EQ(world->local_size(), rank == 1 ? 1 : 2);
+    const auto part = world->split(rank % 2, 0);
+    EXPECT_EQ(part->size(), rank == 1 ? 1 : 2);
+    EXPECT_EQ(part->local_size(), part->size());
+    std::vector<float> sums(6);
+    const Slices full = Slices::even(View::of(std::span(sums)), kRanks);
+    world->reduce_scatter(full, {{}, full.of(rank), nullptr}, {}, device->communication(), {"h.0"});
+  };
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks.emplace_back([&, rank] {
+        std::optional<TcpStore> own;
+        TcpStore& store = rank == 0 ? job.first : own.emplace(job.options(rank));
+        errors[static_cast<std::size_t>(rank)] = message_of([&] { body(rank, store); });
+      });
+    }
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)],
+                HasSubstr(fmt::format("[rank {}] reduce_scatter(h.0): the ranks are on several "
+                                      "hosts and have only a store in common; to compute on the "
+                                      "CPU there, start them with mpirun",
+                                      rank)));
+  }
+}
+
+TEST(ControlWorld, CallsThatDifferAreErrors) {
+  Job job(2);
+  TcpStore second(job.options(1));
+  const auto device = cpu::open();
+  const auto one = control::world({job.first, 0, 2}, {"a", "b"});
+  const auto other = control::world({second, 1, 2}, {"a", "b"});
+  std::vector<float> values(3);
+  one->broadcast(View::of(std::span(values)).slice(0, 2), 0, device->communication(), {"x"});
+  device->communication().synchronize();
+  EXPECT_THAT(message_of([&] {
+                other->broadcast(View::of(std::span(values)), 0, device->communication(), {"x"});
+                device->communication().synchronize();
+              }),
+              HasSubstr("[rank 1] broadcast(x): a rank gave 8 bytes, expected 12; all ranks must "
+                        "make the same call"));
+}
+
 class HostWorlds : public ::testing::TestWithParam<int> {};
 
 // Ranks that found each other by TCP and share memory: threads here, as if they were processes.
