@@ -50,9 +50,10 @@ Buffer Device::allocate_from(const Source& source, std::int64_t count, DType dty
   if (bytes == 0) return {view, memory_class, std::string(label), ledger_, nullptr};
   ZERO_CHECK(
       data != nullptr,
-      "device {}: out of {}memory: {} bytes for {}/{}, while its buffers hold (bytes): {}; use "
+      "device {}: out of {}memory: {} bytes for {}/{}, while its buffers hold (bytes): {}{}{}; use "
       "more ranks, a higher stage or a smaller micro-batch",
-      name(), source.kind, bytes, name_of(memory_class), label, describe(ledger_.snapshot()));
+      name(), source.kind, bytes, name_of(memory_class), label, describe(ledger_.snapshot()),
+      memory_report().empty() ? "" : "; ", memory_report());
   return {view, memory_class, std::string(label), ledger_,
           [this, bytes, give_back = source.give_back](void* memory) {
             (this->*give_back)(memory, bytes);

@@ -65,6 +65,9 @@ class Device {
   /// The same for host memory; a device in host memory has but one kind.
   virtual void* allocate_host_bytes(std::int64_t bytes) { return allocate_bytes(bytes); }
   virtual void free_host_bytes(void* data, std::int64_t bytes) noexcept { free_bytes(data, bytes); }
+  /// What the device says of its memory beside the ledger, for the message that it is out; may be
+  /// empty.
+  virtual std::string memory_report() const { return {}; }
 
  private:
   struct Source;
@@ -85,6 +88,20 @@ struct Options {
 std::unique_ptr<Device> open(const Options& options = {});
 
 }  // namespace cpu
+
+namespace cuda {
+
+struct Options {
+  int index = 0;       ///< among the GPUs that the driver shows: a rank's number on its host
+  std::string uuid{};  ///< "GPU-3d1c02fe-...", as nvidia-smi -L has it: chooses instead of index
+};
+
+/// A GPU, by CUDA, named "cuda:0": both streams are queues of the GPU, communication with the
+/// higher priority; its memory is closed to host code. Makes the GPU the calling thread's current
+/// one. Throws zero::Error where the build, the driver or the machine has none, and what to do.
+std::unique_ptr<Device> open(const Options& options = {});
+
+}  // namespace cuda
 
 namespace planning {
 

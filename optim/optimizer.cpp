@@ -91,6 +91,18 @@ std::string_view name_of(OptimizerConfig::Kind kind) {
   }
 }
 
+int Optimizer::moments() const {
+  if (config_.kind != Kind::sgd) return 2;
+  return config_.momentum > 0 ? 1 : 0;
+}
+
+std::string_view Optimizer::moment_name(int index) const {
+  ZERO_CHECK(index >= 0 && index < moments(), "{}: moment {} of {}", name_of(config_.kind), index,
+             moments());
+  if (config_.kind == Kind::sgd) return "momentum_buffer";
+  return index == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
 void Optimizer::update(Stream& stream, const UpdateArguments& arguments) {
   const std::string_view who = name_of(config_.kind);
   check_views(arguments, moments(), who);
@@ -124,9 +136,7 @@ SgdConstants sgd_constants(const OptimizerConfig& config, const UpdateArguments&
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Device& device) {
   const std::vector<std::string> problems = problems_of(config);
   ZERO_CHECK(problems.empty(), "{}: {}", name_of(config.kind), fmt::join(problems, "; "));
-  ZERO_CHECK(!device.name().starts_with("cuda"),
-             "{}: this build has no optimizer kernels for device \"{}\"; use a CPU device",
-             name_of(config.kind), device.name());
+  if (device.name().starts_with("cuda")) return cuda::make_optimizer(config);
   return std::make_unique<cpu::CpuOptimizer>(config, device.threads());
 }
 

@@ -48,9 +48,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
   const OptimizerConfig& config() const { return config_; }
   /// fp32 state tensors per parameter: 2 for Adam(W); 1 for SGD with momentum, 0 without.
-  virtual int moments() const = 0;
+  int moments() const;
   /// Name of moment `index` as checkpoints have it: "exp_avg", "exp_avg_sq", "momentum_buffer".
-  virtual std::string_view moment_name(int index) const = 0;
+  std::string_view moment_name(int index) const;
   /// Asynchronous on `stream`. Throws zero::Error on mismatched counts or dtypes.
   void update(Stream& stream, const UpdateArguments& arguments);
 
@@ -65,5 +65,13 @@ class Optimizer {
 /// The optimizer of `config` for `device`; throws zero::Error on constants out of range (naming
 /// each).
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Device& device);
+
+namespace cuda {
+
+/// make_optimizer for a CUDA device, of constants that are in range. Throws zero::Error where this
+/// build has none.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config);
+
+}  // namespace cuda
 
 }  // namespace zero

@@ -11,8 +11,6 @@ namespace zero::cpu {
 class CpuOptimizer final : public Optimizer {
  public:
   CpuOptimizer(const OptimizerConfig& config, int threads) : Optimizer(config), threads_(threads) {}
-  int moments() const override;
-  std::string_view moment_name(int index) const override;
 
  private:
   void do_update(Stream& stream, const UpdateArguments& arguments) override;

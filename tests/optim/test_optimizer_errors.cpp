@@ -31,33 +31,6 @@ TEST(MakeOptimizer, ConstantsOfOtherKindsDoNotMatter) {
   EXPECT_NO_THROW(make_optimizer({.kind = Kind::adam, .momentum = 7}, *device));
 }
 
-// A device by name only.
-class NamedDevice final : public Device {
- public:
-  explicit NamedDevice(std::string name) : name_(std::move(name)), cpu_(cpu::open()) {}
-  std::string_view name() const override { return name_; }
-  bool has_memory() const override { return cpu_->has_memory(); }
-  int threads() const override { return cpu_->threads(); }
-  Stream& compute() override { return cpu_->compute(); }
-  Stream& communication() override { return cpu_->communication(); }
-  Kernels& kernels() override { return cpu_->kernels(); }
-  std::string bits() const override { return cpu_->bits(); }
-
- protected:
-  void* allocate_bytes(std::int64_t) override { return nullptr; }
-  void free_bytes(void*, std::int64_t) noexcept override {}
-
- private:
-  std::string name_;
-  std::unique_ptr<Device> cpu_;
-};
-
-TEST(MakeOptimizer, ADeviceWithoutKernelsIsRefused) {
-  const NamedDevice device("cuda:1");
-  EXPECT_EQ(error_of([&] { make_optimizer({}, device); }),
-            "AdamW: this build has no optimizer kernels for device \"cuda:1\"; use a CPU device");
-}
-
 // The error of an update whose arguments `change` has spoilt.
 template <typename Change>
 std::string update_error(const OptimizerConfig& config, Change change) {

@@ -25,6 +25,7 @@ extern constinit thread_local uint3 blockIdx;
 extern constinit thread_local dim3 blockDim;
 extern constinit thread_local dim3 gridDim;
 inline constexpr int warpSize = 32;
+#define __launch_bounds__(...)
 
 namespace zero::cuda::emulated {
 

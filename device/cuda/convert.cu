@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/dispatch.h"
+#include "device/cuda/index.h"
+#include "device/cuda/number.cuh"
+#include "device/cuda/primitives.h"
+
+namespace zero::cuda {
+namespace {
+
+constexpr int kElements = 8;  // of one thread: 16 bytes of a half
+
+template <class From, class To>
+__global__ void __launch_bounds__(kThreads)
+    convert_elements(const From* from, To* to, std::int64_t count, int wide) {
+  const std::int64_t at =
+      (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kElements;
+  if (at >= count) return;
+  if (wide != 0 && at + kElements <= count) {
+    store(load<kElements>(from + at), to + at);
+  } else {
+    const int left = static_cast<int>(min(count - at, std::int64_t{kElements}));
+    store_first(load_first<kElements>(from + at, left), to + at, left);
+  }
+}
+
+template <class From, class To>
+void convert_range(const From* from, To* to, std::int64_t count, cudaStream_t stream) {
+  const bool wide = is_wide<From, kElements>(from) && is_wide<To, kElements>(to);
+  launch("convert", convert_elements<From, To>, {dim3(blocks_for(div_ceil(count, kElements)))},
+         stream, from, to, count, wide ? 1 : 0);
+}
+
+}  // namespace
+
+void convert(const View& from, const View& to, cudaStream_t stream) {
+  cpu::dispatch(from.dtype(), [&](auto from_type) {
+    cpu::dispatch(to.dtype(), [&](auto to_type) {
+      using From = typename decltype(from_type)::type;
+      using To = typename decltype(to_type)::type;
+      if constexpr (!std::is_same_v<From, To>) {
+        const auto* const source = static_cast<const From*>(from.data());
+        auto* const result = static_cast<To*>(to.data());
+        if (from.data() != to.data() || sizeof(From) == sizeof(To)) {
+          return convert_range(source, result, from.count(), stream);
+        }
+        for_shrinking_ranges(from.count(), kElements, [&](const ElementRange& range) {
+          convert_range(source + range.begin, result + range.begin, range.count, stream);
+        });
+      }
+    });
+  });
+}
+
+}  // namespace zero::cuda

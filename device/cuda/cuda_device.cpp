@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+
+#include "device/cuda/arena.h"
+#include "device/cuda/check.h"
+#include "device/cuda/kernels.h"
+#include "device/cuda/stream.h"
+#include "device/device.h"
+
+namespace zero::cuda {
+namespace {
+
+constexpr int kPoints = 256;  // events made at once; a step needs some for each unit
+constexpr int kClocks = 64;
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+/// "GPU-3d1c..." as nvidia-smi prints it.
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    const bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    text += fmt::format("{}{:02x}", dash ? "-" : "", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
+cudaDeviceProp properties_of(int index) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "read a device's properties");
+  return properties;
+}
+
+int count_devices() {
+  int driver = 0;
+  int runtime = 0;
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  check(cudaRuntimeGetVersion(&runtime), "read the runtime's version");
+  if (status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice) {
+    cudaGetLastError();
+    check(cudaDriverGetVersion(&driver), "read the driver's version");
+  }
+  ZERO_CHECK(
+      status != cudaErrorInsufficientDriver || driver > 0,
+      "cuda: there is no NVIDIA driver here, and device \"cuda\" needs one; use a CPU device "
+      "or a machine with a GPU");
+  ZERO_CHECK(status != cudaErrorInsufficientDriver,
+             "cuda: the NVIDIA driver is too old: it takes CUDA {}, this program was built with "
+             "{}; install a newer driver",
+             version_text(driver), version_text(runtime));
+  ZERO_CHECK(status != cudaErrorNoDevice && (status != cudaSuccess || count > 0),
+             "cuda: the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide them); use a CPU device "
+             "or a machine with a GPU");
+  check(status, "count the devices");
+  return count;
+}
+
+int find_device(const Options& options) {
+  const int count = count_devices();
+  if (options.uuid.empty()) {
+    ZERO_CHECK(options.index >= 0 && options.index < count,
+               "cuda: device {} was asked for, {} visible; start no more ranks on a host than it "
+               "has GPUs, or choose with CUDA_VISIBLE_DEVICES",
+               options.index, count == 1 ? "1 is" : fmt::format("{} are", count));
+    return options.index;
+  }
+  std::string seen;
+  for (int index = 0; index < count; ++index) {
+    const std::string uuid = uuid_text(properties_of(index).uuid);
+    if (uuid == options.uuid) return index;
+    seen += (seen.empty() ? "" : ", ") + uuid;
+  }
+  fail("cuda: no visible device is {}; there are: {}", options.uuid, seen);
+}
+
+struct Priorities {
+  int compute = 0;
+  int communication = 0;
+};
+
+/// Communication goes first: it is short, and others wait for it.
+Priorities priorities() {
+  Priorities range;
+  check(cudaDeviceGetStreamPriorityRange(&range.compute, &range.communication),
+        "read the priorities of streams");
+  return range;
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int index, const cudaDeviceProp& properties, const Priorities& priorities)
+      : index_(index),
+        name_(fmt::format("cuda:{}", index)),
+        bits_(fmt::format("cuda sm_{}{}", properties.major, properties.minor)),
+        pools_{std::make_shared<EventPool>(cudaEventDisableTiming, kPoints),
+               std::make_shared<EventPool>(cudaEventDefault, kClocks)},
+        compute_(index, priorities.compute, pools_),
+        communication_(index, priorities.communication, pools_),
+        kernels_({&compute_, &communication_}, properties.multiProcessorCount) {}
+
+  ~CudaDevice() override {
+    compute_.drain();  // the kernels' scratch must not be in use
+    communication_.drain();
+  }
+
+  std::string_view name() const override { return name_; }
+  bool has_memory() const override { return true; }
+  int threads() const override { return 1; }
+  Stream& compute() override { return compute_; }
+  Stream& communication() override { return communication_; }
+  Kernels& kernels() override { return kernels_; }
+  std::string bits() const override { return bits_; }
+  zero::Memory memory() const override { return zero::Memory::apart; }
+
+ protected:
+  void* allocate_bytes(std::int64_t bytes) override {
+    activate();
+    return arena_.take(bytes);
+  }
+  void free_bytes(void* data, std::int64_t bytes) noexcept override {
+    static_cast<void>(cudaSetDevice(index_));
+    arena_.give_back(data, bytes);
+  }
+  void* allocate_host_bytes(std::int64_t bytes) override {
+    activate();
+    void* data = nullptr;
+    const cudaError_t status = cudaMallocHost(&data, static_cast<std::size_t>(bytes));
+    if (status != cudaErrorMemoryAllocation) check(status, "allocate pinned memory");
+    cudaGetLastError();  // out of memory is the caller's to report, with the ledger
+    return data;
+  }
+  void free_host_bytes(void* data, std::int64_t /*bytes*/) noexcept override { free_host(data); }
+
+  std::string memory_report() const override {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return {};
+    return fmt::format("{} bytes taken from the driver for them, {} of the GPU's {} free",
+                       arena_.taken(), free, total);
+  }
+
+ private:
+  void activate() const { check(cudaSetDevice(index_), "choose the device"); }
+
+  int index_;
+  std::string name_;
+  std::string bits_;
+  Arena arena_;
+  CudaStream::Pools pools_;
+  CudaStream compute_;
+  CudaStream communication_;
+  CudaKernels kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open(const Options& options) {
+  const int index = find_device(options);
+  check(cudaSetDevice(index), "choose the device");
+  return std::make_unique<CudaDevice>(index, properties_of(index), priorities());
+}
+
+}  // namespace zero::cuda

@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "device/kernels.h"
+
+/// How kernels cut their elements: plain functions of shape, for the host and for tests.
+namespace zero::cuda {
+
+inline constexpr unsigned kThreads = 256;  // of a block, unless a kernel says otherwise
+
+/// Blocks of kThreads threads that give each of `items` a thread, or as many as `limit` when that
+/// is fewer (threads then take several items).
+inline unsigned blocks_for(std::int64_t items, std::int64_t limit = std::int64_t{1} << 31) {
+  return static_cast<unsigned>(
+      std::min(div_ceil(items, kThreads), std::min(limit, std::int64_t{0x7fffffff})));
+}
+
+/// Calls body(range) for ranges of [0, count) that may be worked on one after another where results
+/// of half the size overwrite what they were made from: the results of [n, 2n) lie on elements
+/// [n/2, n). The first range is `first` elements, which one thread must read before it writes.
+template <class Body>
+void for_shrinking_ranges(std::int64_t count, std::int64_t first, const Body& body) {
+  for (std::int64_t begin = 0, end = first; begin < count; begin = end, end *= 2) {
+    body(ElementRange{begin, std::min(end, count) - begin});
+  }
+}
+
+/// The uncounted elements of `epilogue` within `range` of its destination, in the numbering of
+/// `uncounted`; ranges that touch are one. None without a norm.
+std::vector<ElementRange> uncounted_within(const ReduceEpilogue& epilogue,
+                                           const ElementRange& range);
+
+/// Calls body(piece, uncounted) for pieces that cover `range` of the destination of `epilogue`, at
+/// multiples of kNormBlock, each with at most `most` >= 32 uncounted ranges.
+template <class Body>
+void for_uncounted_pieces(const ReduceEpilogue& epilogue, const ElementRange& range,
+                          std::size_t most, const Body& body) {
+  const std::vector<ElementRange> all = uncounted_within(epilogue, range);
+  const std::int64_t stop = range.begin + range.count;
+  std::span<const ElementRange> left = all;
+  for (std::int64_t begin = range.begin, end = stop; begin < stop; begin = end) {
+    const auto ended = [&](const ElementRange& each) {
+      return each.begin + each.count <= epilogue.uncounted_at + begin;
+    };
+    while (!left.empty() && ended(left.front())) left = left.subspan(1);
+    end = stop;
+    if (left.size() > most) {
+      // Disjoint ranges that do not touch: `most` of them span a block of the norm.
+      const std::int64_t at = left[most].begin - epilogue.uncounted_at - range.begin;
+      end = range.begin + at / kNormBlock * kNormBlock;
+    }
+    body(ElementRange{begin, end - begin}, left.first(std::min(most, left.size())));
+  }
+}
+
+}  // namespace zero::cuda

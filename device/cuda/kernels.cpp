@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/kernels.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "device/cpu/parallel.h"
+#include "device/cpu/primitives.h"
+#include "device/cuda/check.h"
+#include "device/cuda/primitives.h"
+#include "device/cuda/stream.h"
+
+namespace zero::cuda {
+namespace {
+
+constexpr std::size_t kNormBytes = ExactSum::kLimbs * sizeof(std::int64_t);
+constexpr int kBlocksEach = 8;                                  // of a multiprocessor
+constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;  // of generate: 4 MiB
+constexpr std::int64_t kGenerated = 1
+                                    << 12;  // elements of a thread: a random value takes some 20 ns
+
+/// A kernel cannot read memory that no device has mapped.
+void check_on_device(const View& view, const char* who) {
+  ZERO_CHECK(view.device() != nullptr || view.empty(),
+             "{}: a view of {} {} is host memory; copy it to the device first (equal dtypes)", who,
+             view.count(), name_of(view.dtype()));
+}
+
+std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.bytes()); }
+
+}  // namespace
+
+void free_device(void* data) { static_cast<void>(cudaFree(data)); }
+void free_host(void* data) { static_cast<void>(cudaFreeHost(data)); }
+
+CudaKernels::CudaKernels(std::vector<const Stream*> streams, int processors)
+    : blocks_(processors * kBlocksEach) {
+  for (const Stream* stream : streams) {
+    NormMemory memory{stream, {}, {}};
+    check(cudaMalloc(memory.limbs.put(), kNormBytes), "allocate the norm's limbs");
+    check(cudaMallocHost(memory.copy.put(), kNormBytes), "allocate the norm's limbs");
+    norms_.push_back(std::move(memory));
+  }
+}
+
+const CudaKernels::NormMemory& CudaKernels::norm_of(const Stream& stream) const {
+  const auto found = std::ranges::find(norms_, &stream, &NormMemory::stream);
+  ZERO_CHECK(found != norms_.end(),
+             "tree_reduce: a norm needs one of the streams of the kernels' own device");
+  return *found;
+}
+
+void CudaKernels::convert(Stream& stream, View from, View to) {
+  cpu::check_convert(from, to);
+  if (from.dtype() != to.dtype()) {
+    check_on_device(from, "convert");
+    check_on_device(to, "convert");
+  }
+  if (from.empty() || (from.data() == to.data() && from.dtype() == to.dtype())) return;
+  stream.submit("convert", [&] {
+    if (from.dtype() != to.dtype()) return cuda::convert(from, to, native(stream));
+    check(cudaMemcpyAsync(to.data(), from.data(), bytes_of(to), cudaMemcpyDefault, native(stream)),
+          "copy");
+  });
+}
+
+void CudaKernels::zero(Stream& stream, View view) {
+  if (view.empty()) return;
+  stream.submit("zero", [&] {
+    check(cudaMemsetAsync(view.data(), 0, bytes_of(view), native(stream)), "zero");
+  });
+}
+
+void CudaKernels::poison(Stream& stream, View view) {
+  if (view.empty()) return;
+  const int byte = is_floating(view.dtype()) ? 0xff : 0x7f;
+  stream.submit("poison", [&] {
+    check(cudaMemsetAsync(view.data(), byte, bytes_of(view), native(stream)), "poison");
+  });
+}
+
+void CudaKernels::generate(Stream& stream, View to, Source source) {
+  ZERO_CHECK(to.dtype() == DType::fp32, "generate: values are fp32, the destination is {}",
+             name_of(to.dtype()));
+  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  for (std::int64_t begin = 0; begin < to.count(); begin += kPieceElements) {
+    Piece& piece = pieces_[static_cast<std::size_t>(begin / kPieceElements) % pieces_.size()];
+    if (piece.memory.get() == nullptr) {
+      check(cudaMallocHost(piece.memory.put(), kPieceElements * sizeof(float)),
+            "allocate pinned memory for generate");
+    }
+    piece.uploaded.synchronize();
+    const View part = to.slice(begin, std::min(kPieceElements, to.count() - begin));
+    const std::span<float> values(static_cast<float*>(piece.memory.get()),
+                                  static_cast<std::size_t>(part.count()));
+    cpu::parallel_for(
+        threads, part.count(), kGenerated, [&](std::int64_t first, std::int64_t last) {
+          source(begin + first, values.subspan(static_cast<std::size_t>(first),
+                                               static_cast<std::size_t>(last - first)));
+        });
+    convert(stream, View::of(values), part);
+    piece.uploaded = stream.record();
+  }
+}
+
+void CudaKernels::tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) {
+  cpu::check_tree_reduce(inputs, epilogue);
+  ZERO_CHECK(inputs.size() <= kMostInputs && epilogue.addends.size() <= kMostAddends,
+             "tree_reduce: {} inputs and {} addends; a CUDA device takes {} and {}", inputs.size(),
+             epilogue.addends.size(), kMostInputs, kMostAddends);
+  for (const View& view : inputs) check_on_device(view, "tree_reduce");
+  for (const View& view : epilogue.addends) check_on_device(view, "tree_reduce");
+  check_on_device(epilogue.destination, "tree_reduce");
+  if (epilogue.destination.empty()) return;
+  if (!epilogue.norm) {
+    return stream.submit("tree_reduce", [&] {
+      cuda::tree_reduce(inputs, epilogue, nullptr, blocks_, native(stream));
+    });
+  }
+  const NormMemory& memory = norm_of(stream);
+  stream.submit("tree_reduce", [&] {
+    const cudaStream_t queue = native(stream);
+    check(cudaMemsetAsync(memory.limbs.get(), 0, kNormBytes, queue), "zero the norm");
+    cuda::tree_reduce(inputs, epilogue, static_cast<std::int64_t*>(memory.limbs.get()), blocks_,
+                      queue);
+    check(cudaMemcpyAsync(memory.copy.get(), memory.limbs.get(), kNormBytes, cudaMemcpyDefault,
+                          queue),
+          "copy the norm");
+  });
+  merge_norm(stream, memory, std::move(epilogue.norm));
+}
+
+void CudaKernels::combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) {
+  cpu::check_combine(inputs, to);
+  ZERO_CHECK(inputs.size() <= kMostInputs, "combine: {} inputs; a CUDA device takes {}",
+             inputs.size(), kMostInputs);
+  for (const View& view : inputs) check_on_device(view, "combine");
+  check_on_device(to, "combine");
+  if (to.empty()) return;
+  stream.submit("combine", [&] { cuda::combine(inputs, op, to, native(stream)); });
+}
+
+void CudaKernels::merge_norm(Stream& stream, const NormMemory& memory,
+                             std::shared_ptr<ExactSum> norm) {
+  const auto* const limbs = static_cast<const std::int64_t*>(memory.copy.get());
+  stream.submit_host("norm", [limbs, norm = std::move(norm)] {
+    ExactSum sum;
+    std::copy_n(limbs, ExactSum::kLimbs, sum.limbs().begin());
+    norm->add(sum);
+  });
+}
+
+}  // namespace zero::cuda

@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/stream.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "device/cpu/progress.h"
+#include "device/cuda/check.h"
+
+namespace zero::cuda {
+
+class Failure {
+ public:
+  void set(std::exception_ptr error, std::int64_t item) {
+    const std::lock_guard lock(mutex_);
+    if (error_) return;
+    error_ = std::move(error);
+    item_ = item;
+    failed_.store(true, std::memory_order_release);
+  }
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  /// The error, if it struck at or before `item`.
+  std::exception_ptr error(std::int64_t item) {
+    if (!failed()) return nullptr;
+    const std::lock_guard lock(mutex_);
+    return item_ <= item ? error_ : nullptr;
+  }
+
+ private:
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  std::int64_t item_ = 0;
+};
+
+namespace {
+
+/// Waits whose clocks are kept before those that have run are added up.
+constexpr std::size_t kWaitsKept = 256;
+
+class Point final : public Event::State {
+ public:
+  Point(EventHandle event, std::shared_ptr<EventPool> pool, std::shared_ptr<Failure> failure,
+        std::int64_t item)
+      : event_(std::move(event)),
+        pool_(std::move(pool)),
+        failure_(std::move(failure)),
+        item_(item) {}
+  ~Point() override { pool_->give_back(std::move(event_)); }
+
+  bool complete() override {
+    const cudaError_t status = cudaEventQuery(event_.get());
+    if (status == cudaErrorNotReady) return false;
+    check(status, "ask for an event");
+    return true;
+  }
+  void synchronize() override {
+    check(cudaEventSynchronize(event_.get()), "wait for an event");
+    if (const auto error = failure_->error(item_)) std::rethrow_exception(error);
+  }
+
+  cudaEvent_t event() const { return event_.get(); }
+  const std::shared_ptr<Failure>& failure() const { return failure_; }
+  std::int64_t item() const { return item_; }
+
+ private:
+  EventHandle event_;
+  std::shared_ptr<EventPool> pool_;
+  std::shared_ptr<Failure> failure_;
+  std::int64_t item_;
+};
+
+/// Host code on its way through a stream.
+struct HostWork {
+  std::string what;
+  Stream::Work work;
+  std::shared_ptr<Failure> failure;
+  std::int64_t item;
+  std::vector<Upstream> upstream;
+};
+
+/// Lets an error of a stream that was waited for be this one's.
+void adopt(const std::vector<Upstream>& upstream, Failure& failure, std::int64_t item) {
+  for (const Upstream& each : upstream) {
+    if (auto error = each.failure->error(each.item)) failure.set(std::move(error), item);
+  }
+}
+
+void CUDART_CB run_host_work(void* data) {
+  const std::unique_ptr<HostWork> host(static_cast<HostWork*>(data));
+  adopt(host->upstream, *host->failure, host->item);
+  if (host->failure->failed()) return;
+  try {
+    host->work();
+  } catch (...) {
+    host->failure->set(cpu::current_error(host->what), host->item);
+  }
+}
+
+}  // namespace
+
+CudaStream::CudaStream(int device, int priority, Pools pools)
+    : device_(device), pools_(std::move(pools)), failure_(std::make_shared<Failure>()) {
+  activate();
+  check(cudaStreamCreateWithPriority(stream_.put(), cudaStreamNonBlocking, priority),
+        "make a stream");
+}
+
+void CudaStream::activate() const { check(cudaSetDevice(device_), "choose the device"); }
+
+void CudaStream::rethrow() {
+  adopt(upstream_, *failure_, submitted_);
+  if (const auto error = failure_->error(submitted_)) std::rethrow_exception(error);
+}
+
+void CudaStream::submit(std::string_view what, Work work) {
+  rethrow();
+  activate();
+  ++submitted_;
+  try {
+    work();
+  } catch (...) {
+    failure_->set(cpu::current_error(what), submitted_);
+  }
+  rethrow();
+}
+
+void CudaStream::submit_host(std::string_view what, Work work) {
+  rethrow();
+  activate();
+  ++submitted_;
+  auto host = std::make_unique<HostWork>(
+      HostWork{std::string(what), std::move(work), failure_, submitted_, upstream_});
+  check(cudaLaunchHostFunc(stream_.get(), run_host_work, host.get()), what);
+  host.release();  // run_host_work owns it
+  behind_ = false;
+}
+
+Event CudaStream::record() {
+  if (behind_) return latest_;
+  activate();
+  EventHandle event = pools_.points->take();
+  check(cudaEventRecord(event.get(), stream_.get()), "record an event");
+  latest_ = Event(std::make_shared<Point>(std::move(event), pools_.points, failure_, submitted_));
+  behind_ = true;
+  return latest_;
+}
+
+void CudaStream::wait(const Event& event) {
+  rethrow();
+  if (event.state() == nullptr) return;
+  auto* const point = dynamic_cast<Point*>(event.state());
+  if (point == nullptr) {  // of a device that this one's queue cannot wait for
+    try {
+      event.synchronize();
+    } catch (...) {
+      failure_->set(cpu::current_error("wait"), submitted_);
+    }
+    return rethrow();
+  }
+  remember(point->failure(), point->item());
+  if (point->complete()) return rethrow();
+  activate();
+  Span span{clock(), {}};
+  check(cudaStreamWaitEvent(stream_.get(), point->event(), 0), "wait for an event");
+  span.end = clock();
+  waits_.push_back(std::move(span));
+  behind_ = false;
+  if (waits_.size() > kWaitsKept) fold();
+}
+
+EventHandle CudaStream::clock() {
+  EventHandle event = pools_.clocks->take();
+  check(cudaEventRecord(event.get(), stream_.get()), "record a clock");
+  return event;
+}
+
+void CudaStream::remember(const std::shared_ptr<Failure>& failure, std::int64_t item) {
+  if (failure == failure_) return;
+  const auto known = std::ranges::find(upstream_, failure, &Upstream::failure);
+  if (known == upstream_.end()) {
+    upstream_.push_back({failure, item});
+  } else {
+    known->item = std::max(known->item, item);
+  }
+}
+
+void CudaStream::synchronize() {
+  check(cudaStreamSynchronize(stream_.get()), "wait for a stream");
+  rethrow();
+}
+
+void CudaStream::fold() const {
+  while (!waits_.empty() && cudaEventQuery(waits_.front().end.get()) == cudaSuccess) {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, waits_.front().begin.get(), waits_.front().end.get()),
+          "read a clock");
+    waited_seconds_ += static_cast<double>(milliseconds) * 1e-3;
+    pools_.clocks->give_back(std::move(waits_.front().begin));
+    pools_.clocks->give_back(std::move(waits_.front().end));
+    waits_.pop_front();
+  }
+}
+
+double CudaStream::waited_seconds() const {
+  fold();
+  return waited_seconds_;
+}
+
+cudaStream_t native(Stream& stream) {
+  auto* const own = dynamic_cast<CudaStream*>(&stream);
+  ZERO_CHECK(own != nullptr,
+             "cuda: work was submitted to a stream of another device; use the CUDA device's own");
+  own->activate();
+  own->behind_ = false;
+  return own->stream_.get();
+}
+
+}  // namespace zero::cuda

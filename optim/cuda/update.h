@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "optim/update_constants.h"
+#include "optim/update_memory.h"
+
+namespace zero::cuda {
+
+/// One pass over `count` > 0 elements of device memory, on a native queue; the CPU's bits.
+void update_adamw(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t count,
+                  cudaStream_t stream);
+void update_adam(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t count,
+                 cudaStream_t stream);
+/// Uses moment0 unless it is null.
+void update_sgd(const SgdConstants& constants, const UpdateMemory& memory, std::int64_t count,
+                cudaStream_t stream);
+
+}  // namespace zero::cuda

@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/cuda/stream.h"
+#include "tests/cuda/case.h"
+#include "tests/device/stream_contract.h"
+#include "tests/errors.h"
+
+namespace zero {
+namespace {
+
+std::vector<DeviceCase> emulated_devices() {
+  using cuda::emulated::Settings;
+  const auto open = [](const Settings& settings) {
+    cuda::emulated::reset(settings);
+    return cuda::open();
+  };
+  std::vector<DeviceCase> cases{{"cuda_lazy", [=] { return open({}); }}};
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+    cases.push_back({"cuda_seeded" + std::to_string(seed),
+                     [=] { return open({.order = Settings::Order::seeded, .seed = seed}); }});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(OnAnEmulatedGpu, Streams, ::testing::ValuesIn(emulated_devices()),
+                         [](const auto& each) { return each.param.name; });
+
+}  // namespace
+
+namespace cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class CudaDevice : public EmulatedDevice {};
+
+TEST_F(CudaDevice, IsNamedAndChosenByIndexOrUuid) {
+  EXPECT_EQ("cuda:0", device_->name());
+  EXPECT_TRUE(device_->has_memory());
+  EXPECT_TRUE(device_->compute().enqueues());
+  restart({.devices = 3});
+  EXPECT_EQ("cuda:2", open({.index = 2})->name());
+  EXPECT_EQ("cuda:1", open({.uuid = "GPU-02020202-0202-0202-0202-020202020202"})->name());
+  EXPECT_EQ(
+      "cuda: device 3 was asked for, 3 are visible; start no more ranks on a host than it has "
+      "GPUs, or choose with CUDA_VISIBLE_DEVICES",
+      message_of([] { open({.index = 3}); }));
+  EXPECT_EQ(
+      "cuda: no visible device is GPU-7; there are: GPU-01010101-0101-0101-0101-010101010101, "
+      "GPU-02020202-0202-0202-0202-020202020202, GPU-03030303-0303-0303-0303-030303030303",
+      message_of([] { open({.uuid = "GPU-7"}); }));
+}
+
+TEST_F(CudaDevice, SaysWhatTheMachineLacks) {
+  close();
+  emulated::reset({.devices = 0});
+  EXPECT_EQ(
+      "cuda: the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide them); use a CPU device or a "
+      "machine with a GPU",
+      message_of([] { open(); }));
+  emulated::reset({.driver_version = 12040});
+  EXPECT_EQ(
+      "cuda: the NVIDIA driver is too old: it takes CUDA 12.4, this program was built with 13.0; "
+      "install a newer driver",
+      message_of([] { open(); }));
+  emulated::reset({.driver_version = 0});
+  EXPECT_EQ(
+      "cuda: there is no NVIDIA driver here, and device \"cuda\" needs one; use a CPU device or a "
+      "machine with a GPU",
+      message_of([] { open(); }));
+}
+
+TEST_F(CudaDevice, CutsSmallBuffersOutOfChunksAndReusesThem) {
+  const std::int64_t before = emulated::allocations();
+  std::vector<std::uintptr_t> addresses;
+  for (int round = 0; round < 3; ++round) {
+    for (const std::int64_t count : {1, 100, 1000, 5000}) {
+      const View view = allocate(count, DType::fp32);
+      addresses.push_back(reinterpret_cast<std::uintptr_t>(view.data()));
+      EXPECT_EQ(0U, addresses.back() % 256);
+      EXPECT_EQ(device_.get(), view.device());
+    }
+    buffers_.clear();
+  }
+  EXPECT_EQ(before + 1, emulated::allocations());
+  EXPECT_EQ(addresses[0], addresses[4]);
+  EXPECT_EQ(addresses[3], addresses[11]);
+  allocate(1 << 20, DType::fp32);
+  EXPECT_EQ(before + 2, emulated::allocations());
+}
+
+TEST_F(CudaDevice, OutOfMemoryShowsTheLedgerAndTheDriversView) {
+  restart({.memory = 24 << 20});
+  const Buffer kept =
+      device_->allocate(3 << 20, DType::fp32, MemoryClass::optimizer, "master values");
+  const std::string message = message_of(
+      [&] { device_->allocate(4 << 20, DType::fp32, MemoryClass::gathered, "window 0"); });
+  EXPECT_THAT(message,
+              AllOf(StartsWith("device cuda:0: out of memory: 16777216 bytes for gathered/window "
+                               "0, while its buffers hold (bytes): optimizer 12582912; 12582912 "
+                               "bytes taken from the driver for them, "),
+                    HasSubstr(" of the GPU's 25165824 free; use more ranks, a higher stage")));
+  emulated::fail_next("cudaMallocHost", cudaErrorMemoryAllocation);
+  EXPECT_THAT(message_of([&] {
+                device_->allocate_host(1 << 20, DType::u8, MemoryClass::staging, "batches");
+              }),
+              StartsWith("device cuda:0: out of host memory: 1048576 bytes for staging/batches"));
+}
+
+TEST_F(CudaDevice, PinnedMemoryIsTheHosts) {
+  const Buffer buffer = device_->allocate_host(8, DType::fp32, MemoryClass::staging, "batch");
+  EXPECT_EQ(nullptr, buffer.view().device());
+  buffer.view().as<float>()[7] = 3.0F;
+  EXPECT_EQ(32, device_->ledger().snapshot().current_of(MemoryClass::staging));
+}
+
+TEST_F(CudaDevice, CopiesBothWaysBehindTheStreamsWork) {
+  std::vector<std::int64_t> values(1000);
+  std::iota(values.begin(), values.end(), 3);
+  const View there = upload(View::of(std::span(values)), 1);
+  EXPECT_EQ(bytes_of(View::of(std::span(values))), download(there));
+}
+
+TEST_F(CudaDevice, AForgottenWaitGivesWrongValues) {
+  std::vector<float> values(64, 2.0F);
+  const auto moved = [&](bool waits) {
+    const View there = allocate(64, DType::fp32);
+    device_->kernels().poison(device_->compute(), there);
+    device_->compute().synchronize();
+    device_->kernels().convert(device_->communication(), View::of(std::span(values)), there);
+    if (waits) device_->compute().wait(device_->communication().record());
+    auto found = download(there);
+    device_->communication().synchronize();
+    return found;
+  };
+  EXPECT_EQ(bytes_of(View::of(std::span(values))), moved(true));
+  EXPECT_NE(bytes_of(View::of(std::span(values))), moved(false));
+}
+
+TEST_F(CudaDevice, CountsTheTimeOfWaitsThatHadToWait) {
+  device_->compute().wait(device_->communication().record());
+  EXPECT_EQ(0.0, device_->compute().waited_seconds());
+  device_->communication().submit_host(
+      "slow", [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+  const Event slow = device_->communication().record();
+  device_->compute().wait(slow);
+  EXPECT_EQ(0.0, device_->compute().waited_seconds());  // nothing has run yet
+  device_->compute().synchronize();
+  const double waited = device_->compute().waited_seconds();
+  EXPECT_GE(waited, 0.005);
+  device_->compute().wait(slow);
+  device_->compute().synchronize();
+  EXPECT_EQ(waited, device_->compute().waited_seconds());
+}
+
+TEST_F(CudaDevice, AStepTakesNoMemoryOnceItHasRun) {
+  const View view = allocate(1000, DType::fp32);
+  const auto step = [&] {
+    const auto norm = std::make_shared<ExactSum>();
+    for (int i = 0; i < 300; ++i) {
+      device_->kernels().zero(device_->communication(), view);
+      device_->compute().wait(device_->communication().record());
+      device_->kernels().tree_reduce(device_->compute(), {view},
+                                     {.addends = {}, .destination = view, .norm = norm});
+      device_->communication().wait(device_->compute().record());
+    }
+    device_->compute().synchronize();
+    EXPECT_EQ(0.0, norm->value());
+  };
+  step();
+  step();
+  const std::int64_t allocations = emulated::allocations();
+  const std::int64_t synchronizations = emulated::synchronizations();
+  step();
+  EXPECT_EQ(allocations, emulated::allocations());
+  EXPECT_EQ(synchronizations + 1, emulated::synchronizations());
+}
+
+TEST_F(CudaDevice, AStickyErrorIsNamed) {
+  emulated::break_context(cudaErrorIllegalAddress);
+  EXPECT_THAT(message_of([&] { device_->compute().synchronize(); }),
+              AllOf(StartsWith("cuda: wait for a stream: cudaErrorIllegalAddress"),
+                    HasSubstr("device/cuda/stream.cpp:"), HasSubstr("the error is sticky")));
+}
+
+TEST_F(CudaDevice, ForeignStreamsAndHostMemoryAreRefused) {
+  const auto cpu = cpu::open();
+  EXPECT_EQ("cuda: work was submitted to a stream of another device; use the CUDA device's own",
+            message_of([&] { native(cpu->compute()); }));
+  std::vector<float> host(4);
+  const View there = allocate(4, DType::bf16);
+  EXPECT_EQ("convert: a view of 4 fp32 is host memory; copy it to the device first (equal dtypes)",
+            message_of([&] {
+              device_->kernels().convert(device_->compute(), View::of(std::span(host)), there);
+            }));
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace zero

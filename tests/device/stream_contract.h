@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "tests/errors.h"
+
+/// What the streams of every device do, with host code as the work. Included by one source of a
+/// program, which instantiates Streams with its devices.
+namespace zero {
+
+/// An event that the test completes.
+class Gate final : public Event::State {
+ public:
+  bool complete() override {
+    const std::lock_guard lock(mutex_);
+    return open_;
+  }
+  void synchronize() override {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void until_someone_waits() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return waiting_ > 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  int waiting_ = 0;
+};
+
+struct DeviceCase {
+  std::string name;
+  std::function<std::unique_ptr<Device>()> open;
+};
+
+class Streams : public ::testing::TestWithParam<DeviceCase> {
+ protected:
+  std::unique_ptr<Device> device_ = GetParam().open();
+  Stream& compute_ = device_->compute();
+  Stream& communication_ = device_->communication();
+};
+
+TEST_P(Streams, RunTheirWorkInOrder) {
+  for (Stream* stream : {&compute_, &communication_}) {
+    std::vector<int> order;
+    for (int i = 0; i < 50; ++i) stream->submit_host("note", [&order, i] { order.push_back(i); });
+    stream->synchronize();
+    for (int i = 0; i < 50; ++i) EXPECT_EQ(i, order.at(static_cast<std::size_t>(i)));
+  }
+}
+
+TEST_P(Streams, AWaitOrdersTwoStreams) {
+  int value = 0;
+  std::vector<int> seen;
+  for (int i = 0; i < 100; ++i) {
+    communication_.submit_host("produce", [&value, i] { value = i; });
+    compute_.wait(communication_.record());
+    compute_.submit_host("consume", [&] { seen.push_back(value); });
+    communication_.wait(compute_.record());
+  }
+  compute_.synchronize();
+  ASSERT_EQ(100U, seen.size());
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(i, seen[static_cast<std::size_t>(i)]);
+}
+
+TEST_P(Streams, AnEventIsItsPointAndNoLater) {
+  int value = 0;
+  communication_.submit_host("one", [&] { value = 1; });
+  const Event point = communication_.record();
+  point.synchronize();
+  EXPECT_TRUE(point.complete());
+  EXPECT_EQ(1, value);
+  communication_.submit_host("two", [&] { value = 2; });
+  EXPECT_TRUE(point.complete());
+  communication_.synchronize();
+  EXPECT_EQ(2, value);
+}
+
+TEST_P(Streams, AFreshStreamAndADefaultEventAreComplete) {
+  EXPECT_TRUE(communication_.record().complete());
+  EXPECT_TRUE(Event().complete());
+  Event().synchronize();
+  compute_.wait(Event());
+  compute_.synchronize();
+}
+
+TEST_P(Streams, AWaitForTheirOwnEventPasses) {
+  int value = 0;
+  for (Stream* stream : {&compute_, &communication_}) {
+    stream->submit_host("add", [&] { ++value; });
+    stream->wait(stream->record());
+    stream->submit_host("add", [&] { ++value; });
+    stream->synchronize();
+  }
+  EXPECT_EQ(4, value);
+}
+
+TEST_P(Streams, AnErrorFailsTheStreamAndDropsLaterWork) {
+  bool ran = false;
+  const Event before = communication_.record();
+  const std::string first = message_of([&] {
+    communication_.submit_host("bad", [] { fail("the first error"); });
+    communication_.submit_host("dropped", [&] { ran = true; });
+    communication_.synchronize();
+  });
+  EXPECT_EQ("the first error", first);
+  EXPECT_FALSE(ran);
+  EXPECT_EQ("the first error", message_of([&] { communication_.submit_host("more", [] {}); }));
+  EXPECT_EQ("the first error", message_of([&] { communication_.wait(Event()); }));
+  EXPECT_EQ("the first error", message_of([&] { communication_.synchronize(); }));
+  EXPECT_EQ("the first error", message_of([&] { communication_.record().synchronize(); }));
+  EXPECT_EQ("no error", message_of([&] { before.synchronize(); }));
+  EXPECT_EQ("no error", message_of([&] { compute_.synchronize(); }));
+}
+
+TEST_P(Streams, AnErrorReachesTheStreamsThatWaitForIt) {
+  bool ran = false;
+  const std::string found = message_of([&] {
+    communication_.submit_host("bad", [] { fail("lost rank 3"); });
+    const Event point = communication_.record();
+    compute_.wait(point);
+    compute_.submit_host("dropped", [&] { ran = true; });
+    compute_.synchronize();
+  });
+  EXPECT_EQ("lost rank 3", found);
+  EXPECT_FALSE(ran);
+  EXPECT_EQ("lost rank 3", message_of([&] { compute_.submit_host("more", [] {}); }));
+}
+
+TEST_P(Streams, AnErrorOfComputeReachesCommunication) {
+  const std::string thrown = message_of([&] {
+    compute_.submit_host("bad", [] { fail("bad layer"); });
+    compute_.synchronize();
+  });
+  EXPECT_EQ("bad layer", thrown);
+  const std::string found = message_of([&] {
+    communication_.wait(compute_.record());
+    communication_.synchronize();
+  });
+  EXPECT_EQ("bad layer", found);
+}
+
+TEST_P(Streams, AForeignErrorNamesItsWork) {
+  const std::string found = message_of([&] {
+    communication_.submit_host("pack h.0", [] { throw std::runtime_error("no space"); });
+    communication_.synchronize();
+  });
+  EXPECT_EQ("pack h.0: no space", found);
+}
+
+TEST_P(Streams, DestroyWorkWhenItHasRun) {
+  const auto held = std::make_shared<int>(1);
+  communication_.submit_host("hold", [held] {});
+  communication_.synchronize();
+  EXPECT_EQ(1, held.use_count());
+}
+
+TEST_P(Streams, WaitForEventsOfOtherDevicesToo) {
+  const auto gate = std::make_shared<Gate>();
+  gate->open();
+  int value = 0;
+  communication_.wait(Event(gate));
+  communication_.submit_host("set", [&] { value = 1; });
+  communication_.synchronize();
+  EXPECT_EQ(1, value);
+}
+
+}  // namespace zero
