@@ -13,41 +13,21 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-inline constexpr float kSqrtTwoOverPi = 0.7978845608028654F;
-inline constexpr float kGeluCubic = 0.044715F;
-
-/// The logistic function of 2u, u = sqrt(2/pi) (x + 0.044715 x^3): gelu(x) = x * gate(x).
-template <class D>
-HWY_INLINE hn::Vec<D> gelu_gate(D d, hn::Vec<D> x, hn::Vec<D> square) {
-  const auto cubic = hn::MulAdd(hn::Set(d, kGeluCubic), square, hn::Set(d, 1.0F));
-  return inverse_one_plus_exp2(
-      d, hn::Mul(hn::Mul(x, cubic), hn::Set(d, -2.0F * kSqrtTwoOverPi * kLog2E)));
-}
-
 template <typename T>
 void gelu(const T* x, T* y, std::size_t count) {
   const hn::ScalableTag<float> d;
   for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
-    const auto value = load(d, x + i, lanes);
-    store(d, hn::Mul(value, gelu_gate(d, value, hn::Mul(value, value))), y + i, lanes);
+    store(d, formulas(d).gelu(load(d, x + i, lanes)), y + i, lanes);
   });
 }
 
 template <typename T>
 void gelu_backward_row(const T* x, T* dy, T* y, std::size_t count, float* dbias) {
   const hn::ScalableTag<float> d;
-  const auto one = hn::Set(d, 1.0F);
-  const auto slope0 = hn::Set(d, 2.0F * kSqrtTwoOverPi);
-  const auto slope2 = hn::Set(d, 6.0F * kSqrtTwoOverPi * kGeluCubic);
   for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
-    const auto value = load(d, x + i, lanes);
-    const auto square = hn::Mul(value, value);
-    const auto gate = gelu_gate(d, value, square);
-    const auto output = hn::Mul(value, gate);
-    const auto slope = hn::MulAdd(slope2, square, slope0);
-    // gate + x gate (1 - gate) 2 u'
-    const auto derivative = hn::MulAdd(hn::Mul(output, hn::Sub(one, gate)), slope, gate);
-    const auto dx = hn::Mul(load(d, dy + i, lanes), derivative);
+    auto output = hn::Zero(d);
+    auto dx = hn::Zero(d);
+    formulas(d).gelu_backward(load(d, x + i, lanes), load(d, dy + i, lanes), output, dx);
     store(d, output, y + i, lanes);
     store(d, dx, dy + i, lanes);
     store(d, hn::Add(load(d, dbias + i, lanes), dx), dbias + i, lanes);

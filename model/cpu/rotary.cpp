@@ -19,12 +19,13 @@ void turn_head(T* first, const float* cosines, const float* sines, float sign, s
   const hn::ScalableTag<float> d;
   const auto direction = hn::Set(d, sign);
   for_lanes(d, half, [&](std::size_t i, auto lanes) HWY_ATTR {
-    const auto a = load(d, first + i, lanes);
-    const auto b = load(d, first + half + i, lanes);
+    auto a = load(d, first + i, lanes);
+    auto b = load(d, first + half + i, lanes);
     const auto cosine = load(d, cosines + i, lanes);
     const auto sine = hn::Mul(load(d, sines + i, lanes), direction);
-    store(d, hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), first + i, lanes);
-    store(d, hn::MulAdd(a, sine, hn::Mul(b, cosine)), first + half + i, lanes);
+    formulas(d).turn(a, b, cosine, sine);
+    store(d, a, first + i, lanes);
+    store(d, b, first + half + i, lanes);
   });
 }
 

@@ -13,37 +13,26 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-/// 1 / (1 + e^-x): silu(x) = x * logistic(x).
-template <class D>
-HWY_INLINE hn::Vec<D> logistic(D d, hn::Vec<D> x) {
-  return inverse_one_plus_exp2(d, hn::Mul(x, hn::Set(d, -kLog2E)));
-}
-
 template <typename T>
 void gate_row(const T* x, T* y, std::size_t columns) {
   const hn::ScalableTag<float> d;
   for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
     const auto gate = load(d, x + i, lanes);
-    const auto silu = hn::Mul(gate, logistic(d, gate));
-    store(d, hn::Mul(silu, load(d, x + columns + i, lanes)), y + i, lanes);
+    store(d, formulas(d).swiglu(gate, load(d, x + columns + i, lanes)), y + i, lanes);
   });
 }
 
 template <typename T>
 void gate_backward_row(T* x, T* dy, std::size_t columns) {
   const hn::ScalableTag<float> d;
-  const auto one = hn::Set(d, 1.0F);
   for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
-    const auto gate = load(d, x + i, lanes);
-    const auto value = load(d, x + columns + i, lanes);
-    const auto gradient = load(d, dy + i, lanes);
-    const auto open = logistic(d, gate);
-    const auto silu = hn::Mul(gate, open);
-    // silu' = open + silu (1 - open)
-    const auto slope = hn::MulAdd(silu, hn::Sub(one, open), open);
-    store(d, hn::Mul(silu, value), dy + i, lanes);
-    store(d, hn::Mul(gradient, silu), x + columns + i, lanes);
-    store(d, hn::Mul(hn::Mul(gradient, value), slope), x + i, lanes);
+    auto gate = load(d, x + i, lanes);
+    auto value = load(d, x + columns + i, lanes);
+    auto output = load(d, dy + i, lanes);
+    formulas(d).swiglu_backward(gate, value, output);
+    store(d, output, dy + i, lanes);
+    store(d, value, x + columns + i, lanes);
+    store(d, gate, x + i, lanes);
   });
 }
 

@@ -62,34 +62,36 @@ HWY_INLINE void for_lanes(D d, std::size_t count, const Body& body) {
   if (i < count) body(i, SomeLanes{count - i});
 }
 
-/// 2^x to about 2 ulp, for x <= 127; 0 below -126; NaN stays.
+#include "model/row_formulas.inc"
+
+/// The lanes of RowFormulas.
 template <class D>
-HWY_INLINE hn::Vec<D> exp2(D d, hn::Vec<D> x) {
-  const hn::RebindToUnsigned<D> du;
-  // Added, it rounds to whole numbers and leaves them in the lowest bits, biased as exponents are.
-  const auto rounder = hn::Set(d, 0x1.8p23F + 127.0F);
-  const auto rounded = hn::Add(x, rounder);
-  const auto f = hn::Sub(x, hn::Sub(rounded, rounder));
-  // f in [-0.5, 0.5]: a Chebyshev interpolant of degree 6
-  auto p = hn::MulAdd(hn::Set(d, 0.00015461444854736328F), f, hn::Set(d, 0.0013400427997112274F));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.009618056938052177F));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.05550327152013779F));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.24022650718688965F));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.6931471824645996F));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0F));
-  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, rounded)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0F)), hn::Mul(p, power));
+struct VectorLanes {
+  using Lane = hn::Vec<D>;
+  HWY_INLINE Lane set(float value) const { return hn::Set(D(), value); }
+  HWY_INLINE Lane mul_add(Lane a, Lane b, Lane c) const { return hn::MulAdd(a, b, c); }
+  HWY_INLINE Lane neg_mul_add(Lane a, Lane b, Lane c) const { return hn::NegMulAdd(a, b, c); }
+  HWY_INLINE Lane shift_to_exponent(Lane a) const {
+    const hn::RebindToUnsigned<D> du;
+    return hn::BitCast(D(), hn::ShiftLeft<23>(hn::BitCast(du, a)));
+  }
+  HWY_INLINE Lane zero_below(Lane a, Lane limit, Lane value) const {
+    return hn::IfThenZeroElse(hn::Lt(a, limit), value);
+  }
+  HWY_INLINE Lane at_most(Lane a, Lane limit) const {
+    return hn::IfThenElse(hn::Gt(a, limit), limit, a);
+  }
+  HWY_INLINE Lane inverse(Lane a) const { return hn::Div(set(1.0F), a); }
+};
+template <class D>
+HWY_INLINE RowFormulas<VectorLanes<D>> formulas(D) {
+  return {};
 }
 
-inline constexpr float kLog2E = 1.4426950408889634F;
-
-/// 1 / (1 + 2^x), for any x; NaN stays.
+/// RowFormulas::exp2.
 template <class D>
-HWY_INLINE hn::Vec<D> inverse_one_plus_exp2(D d, hn::Vec<D> x) {
-  // Written so that a NaN stays one; 2^80 + 1 is 2^80 already.
-  const auto exponent = hn::IfThenElse(hn::Gt(x, hn::Set(d, 80.0F)), hn::Set(d, 80.0F), x);
-  const auto one = hn::Set(d, 1.0F);
-  return hn::Div(one, hn::Add(one, exp2(d, exponent)));
+HWY_INLINE hn::Vec<D> exp2(D d, hn::Vec<D> x) {
+  return formulas(d).exp2(x);
 }
 
 /// A sum of lanes in a fixed order.
