@@ -84,7 +84,7 @@ GradientLease Decoder::Impl::enter_backward(UnitId unit) {
 }
 
 void Decoder::Impl::prepare() {
-  embedding_layer_.prepare();
+  embedding_layer_.prepare(*ops_);
   for (const ColumnParallelLinear& each : {qkv_, hidden_}) each.prepare(*ops_);
   for (const RowParallelLinear& each : {projection_, output_}) each.prepare(*ops_);
   head_.prepare(*ops_);

@@ -40,6 +40,7 @@ class ObservedOps final : public Ops {
   void prepare(const LinearShape& shape, LinearUse use) override { inner_->prepare(shape, use); }
   void prepare(const AttentionShape& shape) override { inner_->prepare(shape); }
   void prepare(const MatrixShape& shape) override { inner_->prepare(shape); }
+  void prepare(const EmbeddingShape& shape) override { inner_->prepare(shape); }
   std::int64_t scratch_bytes() const override { return inner_->scratch_bytes(); }
   void allocate_scratch() override { inner_->allocate_scratch(); }
 

@@ -159,6 +159,8 @@ class Ops {
   virtual void prepare(const AttentionShape& shape) = 0;
   /// For column_sums, layer_norm_backward, rms_norm_backward and gelu_backward up to this shape.
   virtual void prepare(const MatrixShape& shape) = 0;
+  /// For embedding_backward of this shape.
+  virtual void prepare(const EmbeddingShape& shape) = 0;
   /// Bytes that allocate_scratch() takes for what was prepared so far.
   virtual std::int64_t scratch_bytes() const = 0;
   /// Takes the scratch, charged to MemoryClass::activations.
@@ -237,7 +239,8 @@ class Ops {
   /// logits become scale * d(loss)/d(logits); softmax (rows, kSoftmaxPart) as fold_softmax left it.
   void cross_entropy_gradient(const LogitsShape& shape, View logits, View targets, View softmax,
                               float scale);
-  /// total (one fp64) = the sum of losses, in order.
+  /// total (one fp64) = the sum of losses, in an order that depends on their count alone: the CPU
+  /// adds one after the other, a GPU stretches of them and then those.
   void sum(View losses, View total);
 
  private:

@@ -34,7 +34,10 @@ class VocabularyParallelEmbedding {
   /// Of this rank: `first` and `vocabulary`.
   const EmbeddingShape& shape() const { return shape_; }
 
-  void prepare() const { tensor_->prepare(shape_.width, shape_.dtype); }
+  void prepare(Ops& ops) const {
+    ops.prepare(shape_);
+    tensor_->prepare(shape_.width, shape_.dtype);
+  }
   /// Bytes that this rank sends for a forward and a backward.
   TrafficCounter traffic() const;
 

@@ -7,47 +7,12 @@
 #include "base/checked_math.h"
 #include "device/cpu/parallel.h"
 
-namespace zero {
-
-std::unique_ptr<Ops> make_ops(Device& device) { return std::make_unique<cpu::CpuOps>(device); }
-
-namespace cpu {
+namespace zero::cpu {
 namespace {
 
 constexpr std::int64_t kElementGrain = 1 << 14;
 constexpr std::int64_t kRowGrain = 8;
 constexpr std::int64_t kColumnGrain = 64;
-
-ProductShape forward_product(const LinearShape& s, DType out, ProductShape::Bias bias) {
-  return {.m = s.rows,
-          .n = s.out,
-          .k = s.in,
-          .b = s.layout == WeightLayout::in_out ? Placement::plain : Placement::transposed,
-          .in = s.dtype,
-          .out = out,
-          .bias = bias};
-}
-
-ProductShape input_product(const LinearShape& s) {
-  return {.m = s.rows,
-          .n = s.in,
-          .k = s.out,
-          .b = s.layout == WeightLayout::in_out ? Placement::transposed : Placement::plain,
-          .in = s.dtype,
-          .out = s.dtype};
-}
-
-// dW (in, out) = x^T dy; dW (out, in) = dy^T x.
-ProductShape weight_product(const LinearShape& s, Write write) {
-  const bool in_first = s.layout == WeightLayout::in_out;
-  return {.m = in_first ? s.in : s.out,
-          .n = in_first ? s.out : s.in,
-          .k = s.rows,
-          .a = Placement::transposed,
-          .in = s.dtype,
-          .out = s.weight_gradient,
-          .write = write};
-}
 
 std::int64_t partial_floats(std::int64_t rows, std::int64_t width) {
   return div_ceil(rows, Ops::kRowChunk) * width;
@@ -282,5 +247,4 @@ void CpuOps::do_sum(View losses, View total) {
   });
 }
 
-}  // namespace cpu
-}  // namespace zero
+}  // namespace zero::cpu

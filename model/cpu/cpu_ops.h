@@ -22,6 +22,7 @@ class CpuOps final : public Ops {
   void prepare(const LinearShape& shape, LinearUse use) override;
   void prepare(const AttentionShape& shape) override;
   void prepare(const MatrixShape& shape) override;
+  void prepare(const EmbeddingShape& /*shape*/) override {}  // columns have one owner: no scratch
   std::int64_t scratch_bytes() const override;
   void allocate_scratch() override;
 

@@ -67,7 +67,7 @@ struct Source {
 };
 
 Source left_source(const ProductShape& s) {
-  const bool plain = s.a == Placement::plain;
+  const bool plain = s.a == MatrixPlacement::plain;
   const std::int64_t dense = plain ? s.k : s.m;
   return {plain ? Source::Along::depth : Source::Along::lanes,
           plain ? packed::Form::left : packed::Form::left_transposed, s.in,
@@ -75,7 +75,7 @@ Source left_source(const ProductShape& s) {
 }
 
 Source right_source(const ProductShape& s) {
-  const bool plain = s.b == Placement::plain;
+  const bool plain = s.b == MatrixPlacement::plain;
   const std::int64_t dense = plain ? s.n : s.k;
   return {plain ? Source::Along::lanes : Source::Along::depth,
           plain ? packed::Form::right : packed::Form::right_transposed, s.in,

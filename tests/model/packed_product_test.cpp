@@ -11,8 +11,6 @@
 namespace zero::testing {
 namespace {
 
-using cpu::Placement;
-
 // What a test asks for, whether or not products would choose it on this processor.
 struct KernelCase {
   const char* name;
@@ -33,10 +31,10 @@ TEST_P(PackedProduct, IsTheProductInEveryPlacement) {
   const Values a = random_values(m * k, 1, tested.in);
   const Values b = random_values(k * n, 2, tested.in);
   const Values expected = reference::product(a, b, m, k, n);
-  for (const Placement left : {Placement::plain, Placement::transposed}) {
-    for (const Placement right : {Placement::plain, Placement::transposed}) {
-      const bool plain_left = left == Placement::plain;
-      const bool plain_right = right == Placement::plain;
+  for (const MatrixPlacement left : {MatrixPlacement::plain, MatrixPlacement::transposed}) {
+    for (const MatrixPlacement right : {MatrixPlacement::plain, MatrixPlacement::transposed}) {
+      const bool plain_left = left == MatrixPlacement::plain;
+      const bool plain_right = right == MatrixPlacement::plain;
       const auto product = cpu::make_packed_product(
           {.m = m, .n = n, .k = k, .a = left, .b = right, .in = tested.in, .out = DType::fp32}, 2,
           *tested.kernels);

@@ -163,7 +163,7 @@ void embedding(Rig& rig) {
   const std::int64_t width = 5;
   const EmbeddingShape whole{3, 5, width, 11, rig.dtype};
   const VocabularyParallelEmbedding layer(rig.tensor, whole, {.tokens = 0, .positions = 1});
-  layer.prepare();
+  layer.prepare(*rig.h.ops);
   const Init normal = init::normal(1.0F);
   const UnitId unit =
       rig.seal({layer.tokens("wte", normal), {.name = "wpe", .shape = {6, width}, .init = normal}});

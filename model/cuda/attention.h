@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <driver_types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "device/device.h"
+#include "model/ops.h"
+
+namespace zero::cuda {
+
+struct AttentionOperands {
+  View qkv, out, log_sums;
+  View dout{}, dqkv{};  ///< of backward
+  void* scratch = nullptr;
+};
+
+/// Attention as Ops has it, on a CUDA stream. Results are the same bits each time: no float
+/// atomics.
+class Attention {
+ public:
+  virtual ~Attention() = default;
+  Attention() = default;
+  Attention(const Attention&) = delete;
+  Attention& operator=(const Attention&) = delete;
+
+  /// Why the shape is not to be had here; empty where it is.
+  virtual std::string refusal(const AttentionShape& shape) const = 0;
+  /// For forward and backward of a shape that is not refused.
+  virtual void prepare(const AttentionShape& shape) = 0;
+  /// Bytes of the scratch that either takes: of the shape alone, on a planning device too.
+  virtual std::int64_t scratch_bytes(const AttentionShape& shape) const = 0;
+  virtual void forward(cudaStream_t stream, const AttentionShape& shape,
+                       const AttentionOperands& operands) = 0;
+  virtual void backward(cudaStream_t stream, const AttentionShape& shape,
+                        const AttentionOperands& operands) = 0;
+};
+
+/// Our own kernels: fp32 and bf16, heads of up to 256 elements, fp32 arithmetic without tensor
+/// cores.
+std::unique_ptr<Attention> make_plain_attention();
+/// cuDNN's; null where the engine was built without it.
+std::unique_ptr<Attention> make_cudnn_attention(Device& device);
+
+}  // namespace zero::cuda

@@ -1,0 +1,285 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Cross-entropy: a block a row, one pass over the logits for their largest and the sum of their
+// exponentials, one more where they become gradients. Rows of an odd vocabulary start anywhere.
+#include <limits>
+
+#include "model/cuda/formulas.cuh"
+#include "model/cuda/lanes.cuh"
+#include "model/cuda/row_kernels.h"
+
+namespace zero::cuda {
+namespace {
+
+constexpr int kMostThreads = 512;
+constexpr int kBatch = 4;  // packs that a thread reads before it computes
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+struct Softmax {
+  float largest;
+  float sum;  ///< of exp(logit - largest)
+};
+
+template <class T>
+struct Row {
+  T* logits;
+  std::int64_t columns;
+};
+
+/// A full pack at any element, where the 16-byte words that it lies in are the row's.
+template <class T>
+__device__ __forceinline__ Lanes<T> load_across(const T* from) {
+  const auto address = reinterpret_cast<std::uintptr_t>(from);
+  const auto offset = static_cast<unsigned>(address % 16);
+  const auto* const words = reinterpret_cast<const uint4*>(address - offset);
+  const uint4 low = words[0];
+  const uint4 high = words[1];
+  unsigned bits[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+  for (int i = 0; i < 6; ++i) bits[i] = (offset & 8U) != 0 ? bits[i + 2] : bits[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) bits[i] = (offset & 4U) != 0 ? bits[i + 1] : bits[i];
+  detail::Access<T, 16> access;
+  const auto word = [&](int i) {
+    return sizeof(T) == 2 && (offset & 2U) != 0 ? bits[i] >> 16 | bits[i + 1] << 16 : bits[i];
+  };
+  access.word = {word(0), word(1), word(2), word(3)};
+  Lanes<T> lanes;
+#pragma unroll
+  for (int i = 0; i < kLanes<T>; ++i) lanes.at[i] = as_float(access.elements[i]);
+  return lanes;
+}
+
+/// The pack at `column`; beyond the row, what counts for nothing.
+template <class T>
+__device__ __forceinline__ Lanes<T> pack_at(const Row<T>& row, std::int64_t column, bool aligned) {
+  const T* const from = row.logits + column;
+  if (aligned && column + kLanes<T> <= row.columns) return load<kLanes<T>>(from);
+  if (column >= kLanes<T> && column + 2 * kLanes<T> <= row.columns) return load_across(from);
+  Lanes<T> lanes;
+#pragma unroll
+  for (int i = 0; i < kLanes<T>; ++i) {
+    lanes.at[i] = column + i < row.columns ? as_float(from[i]) : kLowest;
+  }
+  return lanes;
+}
+
+/// exp(x - largest), shift = largest * log2(e).
+__device__ __forceinline__ float power(float x, float shift) {
+  return Formulas{}.exp2(fmaf(x, kLog2E, -shift));
+}
+
+/// Of -infinity alone there is no sum; 0 as the shift makes one, of zeros.
+__device__ __forceinline__ float shift_of(float largest) {
+  return largest == kLowest ? 0.0F : largest * kLog2E;
+}
+
+template <class T>
+__device__ __forceinline__ Softmax softmax_of(const Row<T>& row, float* place) {
+  const bool aligned = is_wide<T, kLanes<T>>(row.logits);
+  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kLanes<T>;
+  Softmax own{kLowest, 0.0F};
+  for (std::int64_t column = static_cast<std::int64_t>(threadIdx.x) * kLanes<T>;
+       column < row.columns; column += kBatch * step) {
+    Lanes<T> packs[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) packs[k] = pack_at(row, column + k * step, aligned);
+    float largest = own.largest;
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+#pragma unroll
+      for (int i = 0; i < kLanes<T>; ++i) largest = fmaxf(largest, packs[k].at[i]);
+    }
+    const float shift = shift_of(largest);
+    own = {largest, own.sum * power(own.largest, shift)};
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+#pragma unroll
+      for (int i = 0; i < kLanes<T>; ++i) own.sum += power(packs[k].at[i], shift);
+    }
+  }
+  const float largest = block_max(own.largest, kLowest, place);
+  const float sum = block_sum(own.sum * power(own.largest, shift_of(largest)), place + 32);
+  return {largest, sum};
+}
+
+/// The row becomes factor * exp(logit - largest), less `scale` at the target: each element on its
+/// own, so they are cut where 16-byte words begin.
+template <class T>
+__device__ __forceinline__ void gradient_row(const Row<T>& row, std::int64_t target,
+                                             const Softmax& softmax, float scale) {
+  const float shift = softmax.largest * kLog2E;
+  const float factor = scale / softmax.sum;
+  const auto gradient = [&](float logit, std::int64_t column) {
+    const float value = power(logit, shift) * factor;
+    return column == target ? value - scale : value;
+  };
+  const auto one = [&](std::int64_t column) {
+    row.logits[column] = rounded<T>(gradient(as_float(row.logits[column]), column));
+  };
+  const auto offset = static_cast<int>(reinterpret_cast<std::uintptr_t>(row.logits) % 16);
+  const int unaligned = (16 - offset) % 16 / static_cast<int>(sizeof(T));
+  const std::int64_t head = unaligned < row.columns ? unaligned : row.columns;
+  const std::int64_t packs = (row.columns - head) / kLanes<T>;
+  const std::int64_t tail = head + packs * kLanes<T>;
+  if (threadIdx.x < head) one(threadIdx.x);
+  if (tail + threadIdx.x < row.columns) one(tail + threadIdx.x);
+#pragma unroll 2
+  for (std::int64_t pack = threadIdx.x; pack < packs; pack += blockDim.x) {
+    const std::int64_t column = head + pack * kLanes<T>;
+    Lanes<T> lanes = load<kLanes<T>>(row.logits + column);
+#pragma unroll
+    for (int i = 0; i < kLanes<T>; ++i) lanes.at[i] = gradient(lanes.at[i], column + i);
+    store<kLanes<T>>(lanes, row.logits + column);
+  }
+}
+
+enum class Wanted : std::uint8_t { losses, losses_and_gradients, parts, gradients };
+
+template <class T>
+struct Logits {
+  std::int64_t columns;
+  std::int64_t first;
+  T* logits;
+  const std::int32_t* targets;
+  float scale;
+  double* losses;
+  float* parts;  // kSoftmaxPart a row
+};
+
+template <Wanted wanted, class T>
+__global__ void __launch_bounds__(kMostThreads) cross_entropy_rows(Logits<T> o) {
+  const std::int64_t at = blockIdx.x;
+  const Row<T> row{o.logits + at * o.columns, o.columns};
+  const std::int64_t target = o.targets[at] - o.first;  // outside the columns: another rank's
+  float* const part = o.parts + at * kSoftmaxPart;
+  Softmax softmax{};
+  if constexpr (wanted == Wanted::gradients) {
+    softmax = {part[0], part[1]};
+  } else {
+    const bool here = target >= 0 && target < o.columns;
+    const float of_target = here ? as_float(row.logits[target]) : 0.0F;  // before it is overwritten
+    softmax = softmax_of(row, shared<float>());
+    if (threadIdx.x == 0 && wanted == Wanted::parts) {
+      part[0] = softmax.largest;
+      part[1] = softmax.sum;
+      part[2] = of_target;
+    } else if (threadIdx.x == 0) {
+      o.losses[at] = log(static_cast<double>(softmax.sum)) + static_cast<double>(softmax.largest) -
+                     static_cast<double>(of_target);
+    }
+  }
+  if constexpr (wanted == Wanted::gradients || wanted == Wanted::losses_and_gradients) {
+    gradient_row(row, target, softmax, o.scale);
+  }
+}
+
+struct Operands {
+  View logits, targets;
+  View losses{}, parts{};
+  float scale = 0;
+};
+
+template <Wanted wanted, class T>
+void launch_typed(const char* name, cudaStream_t stream, const LogitsShape& s, const Operands& o) {
+  launch(name, cross_entropy_rows<wanted, T>,
+         {.blocks = dim3(narrow<unsigned>(s.rows)),
+          .threads = threads_for(div_ceil(s.columns, kLanes<T>), kMostThreads),
+          .shared_bytes = block_bytes(2)},
+         stream,
+         Logits<T>{s.columns, s.first, pointer<T>(o.logits), pointer<std::int32_t>(o.targets),
+                   o.scale, pointer<double>(o.losses), pointer<float>(o.parts)});
+}
+
+template <Wanted wanted>
+void launch_rows(const char* name, cudaStream_t stream, const LogitsShape& s, const Operands& o) {
+  if (s.dtype == DType::bf16) {
+    launch_typed<wanted, bfloat16>(name, stream, s, o);
+  } else {
+    launch_typed<wanted, float>(name, stream, s, o);
+  }
+}
+
+/// A thread a row. The sums of exponentials meet on the scale of the largest logit of all.
+__global__ void __launch_bounds__(128)
+    fold_softmax_rows(std::int64_t rows, std::int64_t ranks, float* parts, double* losses) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  const auto part = [&](std::int64_t rank) { return parts + (rank * rows + row) * kSoftmaxPart; };
+  float largest = part(0)[0];
+  for (std::int64_t rank = 1; rank < ranks; ++rank) largest = fmaxf(largest, part(rank)[0]);
+  double total = 0;
+  float target = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const float* of_rank = part(rank);
+    total += static_cast<double>(of_rank[1]) *
+             exp(static_cast<double>(of_rank[0]) - static_cast<double>(largest));
+    target += of_rank[2];
+  }
+  part(0)[0] = largest;
+  part(0)[1] = static_cast<float>(total);
+  losses[row] = log(total) + static_cast<double>(largest) - static_cast<double>(target);
+}
+
+constexpr int kSumThreads = 256;
+
+/// Each thread adds a stretch of the losses in order, and one thread the stretches in order.
+__global__ void __launch_bounds__(kSumThreads)
+    sum_in_order(std::int64_t count, const double* losses, double* total) {
+  ZERO_SHARED double sums[kSumThreads];
+  const std::int64_t stretch = (count + kSumThreads - 1) / kSumThreads;
+  const std::int64_t begin = threadIdx.x * stretch;
+  const std::int64_t end = begin + stretch < count ? begin + stretch : count;
+  double own = 0;
+#pragma unroll 8
+  for (std::int64_t i = begin; i < end; ++i) own += losses[i];
+  sums[threadIdx.x] = own;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double all = 0;
+  for (const double each : sums) all += each;
+  *total = all;
+}
+
+}  // namespace
+
+void cross_entropy_forward(cudaStream_t stream, const LogitsShape& shape, View logits, View targets,
+                           View losses) {
+  launch_rows<Wanted::losses>("cross_entropy_forward", stream, shape,
+                              {.logits = logits, .targets = targets, .losses = losses});
+}
+
+void cross_entropy_backward(cudaStream_t stream, const LogitsShape& shape, View logits,
+                            View targets, float scale, View losses) {
+  launch_rows<Wanted::losses_and_gradients>(
+      "cross_entropy_backward", stream, shape,
+      {.logits = logits, .targets = targets, .losses = losses, .scale = scale});
+}
+
+void softmax_part(cudaStream_t stream, const LogitsShape& shape, View logits, View targets,
+                  View parts) {
+  launch_rows<Wanted::parts>("softmax_part", stream, shape,
+                             {.logits = logits, .targets = targets, .parts = parts});
+}
+
+void fold_softmax(cudaStream_t stream, std::int64_t rows, std::int64_t ranks, View parts,
+                  View losses) {
+  launch("fold_softmax", fold_softmax_rows,
+         {.blocks = dim3(narrow<unsigned>(div_ceil(rows, 128))), .threads = 128}, stream, rows,
+         ranks, pointer<float>(parts), pointer<double>(losses));
+}
+
+void cross_entropy_gradient(cudaStream_t stream, const LogitsShape& shape, View logits,
+                            View targets, View softmax, float scale) {
+  launch_rows<Wanted::gradients>(
+      "cross_entropy_gradient", stream, shape,
+      {.logits = logits, .targets = targets, .parts = softmax, .scale = scale});
+}
+
+void sum(cudaStream_t stream, View losses, View total) {
+  launch("sum", sum_in_order, {.blocks = dim3(1), .threads = kSumThreads}, stream, losses.count(),
+         pointer<double>(losses), pointer<double>(total));
+}
+
+}  // namespace zero::cuda

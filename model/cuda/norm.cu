@@ -1,0 +1,317 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Layer norm, and RMS norm as a layer norm without mean and bias: a block a row, the row's packs in
+// the threads' registers where there are no more than threads.
+#include "model/cuda/lanes.cuh"
+#include "model/cuda/row_kernels.h"
+
+namespace zero::cuda {
+namespace {
+
+constexpr int kMostThreads = 1024;
+constexpr float kLayerNormEpsilon = 1e-5F;
+
+enum class Kind : std::uint8_t { layer, rms };
+
+/// fp32 figures a row: mean (layer norm) and reciprocal deviation.
+template <Kind kind>
+inline constexpr int kStatistics = kind == Kind::layer ? 2 : 1;
+
+template <Kind kind>
+struct Statistics {
+  float mean;
+  float scale;
+
+  __device__ __forceinline__ static Statistics of_row(const float* statistics, std::int64_t row) {
+    const float* at = statistics + row * kStatistics<kind>;
+    if constexpr (kind == Kind::layer) return {at[0], at[1]};
+    return {0.0F, at[0]};
+  }
+  __device__ __forceinline__ void keep(float* statistics, std::int64_t row) const {
+    float* at = statistics + row * kStatistics<kind>;
+    if constexpr (kind == Kind::layer) at[0] = mean;
+    at[kStatistics<kind> - 1] = scale;
+  }
+  __device__ __forceinline__ float normed(float x) const {
+    return (kind == Kind::layer ? x - mean : x) * scale;
+  }
+};
+
+template <class T>
+struct Forward {
+  int columns;
+  const T* x;
+  const T* delta;  // may be null, as sum
+  T* sum;
+  const T* gamma;
+  const T* beta;  // null: RMS norm
+  T* y;
+  float* statistics;
+  float epsilon;
+};
+
+/// Pack `pack` of the row that is to be normalised: x, or x + delta rounded, which goes to sum.
+template <Access access, class T>
+__device__ __forceinline__ Lanes<T> residual(const Forward<T>& o, std::int64_t at, int left) {
+  Lanes<T> values = read<access>(o.x + at, left);
+  if (o.delta == nullptr) return values;
+  const Lanes<T> delta = read<access>(o.delta + at, left);
+#pragma unroll
+  for (int i = 0; i < kLanes<T>; ++i) {
+    values.at[i] = as_float(rounded<T>(values.at[i] + delta.at[i]));
+  }
+  write<access>(values, o.sum + at, left);
+  return values;
+}
+
+template <Kind kind, Access access, class T>
+__device__ __forceinline__ void normalise(const Forward<T>& o, const Statistics<kind>& statistics,
+                                          const Lanes<T>& x, std::int64_t at, int column) {
+  const int left = o.columns - column;
+  const Lanes<T> gamma = read<access>(o.gamma + column, left);
+  Lanes<T> beta{};
+  if constexpr (kind == Kind::layer) beta = read<access>(o.beta + column, left);
+  Lanes<T> y;
+#pragma unroll
+  for (int i = 0; i < kLanes<T>; ++i) {
+    const float normed = statistics.normed(x.at[i]);
+    y.at[i] = kind == Kind::layer ? fmaf(normed, gamma.at[i], beta.at[i]) : normed * gamma.at[i];
+  }
+  write<access>(y, o.y + at, left);
+}
+
+template <Kind kind, Access access, class T>
+__global__ void __launch_bounds__(kMostThreads) norm_forward_rows(Forward<T> o) {
+  auto* const place = shared<float>();
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * o.columns;
+  const T* const source = o.delta == nullptr ? o.x : o.sum;
+  const int own = static_cast<int>(threadIdx.x) * kLanes<T>;
+  const int step = static_cast<int>(blockDim.x) * kLanes<T>;
+  Lanes<T> held{};
+  float total = 0;
+  for (int column = own; column < o.columns; column += step) {
+    const Lanes<T> x = residual<access>(o, row + column, o.columns - column);
+    if (column == own) held = x;
+#pragma unroll
+    for (int i = 0; i < kLanes<T>; ++i) {
+      total = kind == Kind::layer ? total + x.at[i] : fmaf(x.at[i], x.at[i], total);
+    }
+  }
+  const float inverse = 1.0F / static_cast<float>(o.columns);
+  Statistics<kind> statistics{0.0F, 0.0F};
+  const auto pack = [&](int column) {
+    return column == own ? held : read<access>(source + row + column, o.columns - column);
+  };
+  if constexpr (kind == Kind::layer) {
+    statistics.mean = block_sum(total, place) * inverse;
+    total = 0;
+    for (int column = own; column < o.columns; column += step) {
+      const Lanes<T> x = pack(column);
+#pragma unroll
+      for (int i = 0; i < kLanes<T>; ++i) {
+        const float off = column + i < o.columns ? x.at[i] - statistics.mean : 0.0F;
+        total = fmaf(off, off, total);
+      }
+    }
+  }
+  const float variance = block_sum(total, place + 32) * inverse + o.epsilon;
+  statistics.scale = 1.0F / sqrtf(variance);
+  if (threadIdx.x == 0) statistics.keep(o.statistics, blockIdx.x);
+  for (int column = own; column < o.columns; column += step) {
+    normalise<kind, access>(o, statistics, pack(column), row + column, column);
+  }
+}
+
+/// On a row_grid.
+template <Kind kind, Access access, class T>
+__global__ void __launch_bounds__(256) norm_apply_rows(Forward<T> o) {
+  const std::int64_t column = pack_of_thread() * kLanes<T>;
+  if (column >= o.columns) return;
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * o.columns + column;
+  const Lanes<T> x = read<access>(o.x + at, o.columns - column);
+  normalise<kind, access>(o, Statistics<kind>::of_row(o.statistics, blockIdx.x), x, at,
+                          static_cast<int>(column));
+}
+
+template <class T>
+struct Backward {
+  int columns;
+  std::int64_t rows;
+  const T* x;
+  const float* statistics;
+  const T* gamma;
+  const T* dy;
+  T* dx;
+  float* partials;  // (chunks, columns of dgamma, then of dbeta)
+};
+
+/// dx: a block a row.
+template <Kind kind, Access access, class T>
+__global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o) {
+  auto* const place = shared<float>();
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * o.columns;
+  const auto statistics = Statistics<kind>::of_row(o.statistics, blockIdx.x);
+  const int own = static_cast<int>(threadIdx.x) * kLanes<T>;
+  const int step = static_cast<int>(blockDim.x) * kLanes<T>;
+  struct Pack {
+    Lanes<T> normed, scaled;
+  };
+  const auto read_pack = [&](int column) {
+    const int left = o.columns - column;
+    Pack pack{read<access>(o.x + row + column, left), read<access>(o.dy + row + column, left)};
+    const Lanes<T> gamma = read<access>(o.gamma + column, left);
+#pragma unroll
+    for (int i = 0; i < kLanes<T>; ++i) {
+      pack.normed.at[i] = statistics.normed(pack.normed.at[i]);
+      pack.scaled.at[i] *= gamma.at[i];  // beyond the row: 0
+    }
+    return pack;
+  };
+  Pack held{};
+  float sum = 0;
+  float product = 0;
+  for (int column = own; column < o.columns; column += step) {
+    const Pack pack = read_pack(column);
+    if (column == own) held = pack;
+#pragma unroll
+    for (int i = 0; i < kLanes<T>; ++i) {
+      sum += pack.scaled.at[i];
+      product = fmaf(pack.scaled.at[i], pack.normed.at[i], product);
+    }
+  }
+  const float inverse = 1.0F / static_cast<float>(o.columns);
+  const float mean_scaled = kind == Kind::layer ? block_sum(sum, place) * inverse : 0.0F;
+  const float mean_product = block_sum(product, place + 32) * inverse;
+  for (int column = own; column < o.columns; column += step) {
+    const Pack pack = column == own ? held : read_pack(column);
+    Lanes<T> dx = read<access>(o.dx + row + column, o.columns - column);
+#pragma unroll
+    for (int i = 0; i < kLanes<T>; ++i) {
+      const float scaled =
+          kind == Kind::layer ? pack.scaled.at[i] - mean_scaled : pack.scaled.at[i];
+      const float inner = fmaf(-pack.normed.at[i], mean_product, scaled);
+      dx.at[i] = fmaf(inner, statistics.scale, dx.at[i]);
+    }
+    write<access>(dx, o.dx + row + column, o.columns - column);
+  }
+}
+
+/// dgamma and dbeta of kRowChunk rows, added in order: a row_grid of chunks.
+template <Kind kind, Access access, class T>
+__global__ void __launch_bounds__(128) norm_partials(Backward<T> o) {
+  const std::int64_t column = pack_of_thread() * kLanes<T>;
+  if (column >= o.columns) return;
+  const std::int64_t left = o.columns - column;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * Ops::kRowChunk;
+  const std::int64_t end = begin + Ops::kRowChunk < o.rows ? begin + Ops::kRowChunk : o.rows;
+  Lanes<T> dgamma{};
+  Lanes<T> dbeta{};
+#pragma unroll 4
+  for (std::int64_t row = begin; row < end; ++row) {
+    const auto statistics = Statistics<kind>::of_row(o.statistics, row);
+    const Lanes<T> x = read<access>(o.x + row * o.columns + column, left);
+    const Lanes<T> dy = read<access>(o.dy + row * o.columns + column, left);
+#pragma unroll
+    for (int i = 0; i < kLanes<T>; ++i) {
+      dgamma.at[i] = fmaf(dy.at[i], statistics.normed(x.at[i]), dgamma.at[i]);
+      if constexpr (kind == Kind::layer) dbeta.at[i] += dy.at[i];
+    }
+  }
+  float* const partials = o.partials + blockIdx.x * std::int64_t{kStatistics<kind>} * o.columns;
+  write<access>(dgamma, partials + column, left);
+  if constexpr (kind == Kind::layer) write<access>(dbeta, partials + o.columns + column, left);
+}
+
+template <class T>
+Forward<T> typed(const MatrixShape& s, const LayerNormForward& o, float epsilon) {
+  return {narrow<int>(s.columns),
+          pointer<T>(o.x),
+          pointer<T>(o.delta),
+          pointer<T>(o.sum),
+          pointer<T>(o.gamma),
+          pointer<T>(o.beta),
+          pointer<T>(o.y),
+          pointer<float>(o.statistics),
+          epsilon};
+}
+
+template <Kind kind>
+void forward(cudaStream_t stream, const MatrixShape& s, const LayerNormForward& o, float epsilon) {
+  with_access(s.dtype, s.columns, {o.x, o.delta, o.sum, o.gamma, o.beta, o.y},
+              [&]<class T, class A>(std::type_identity<T>, A) {
+                const std::int64_t packs = div_ceil(s.columns, kLanes<T>);
+                launch("norm_forward", norm_forward_rows<kind, A::value, T>,
+                       {.blocks = dim3(narrow<unsigned>(s.rows)),
+                        .threads = threads_for(packs, kMostThreads),
+                        .shared_bytes = block_bytes(2)},
+                       stream, typed<T>(s, o, epsilon));
+              });
+}
+
+template <Kind kind>
+void apply(cudaStream_t stream, const MatrixShape& s, const LayerNormForward& o) {
+  with_access(s.dtype, s.columns, {o.x, o.gamma, o.beta, o.y},
+              [&]<class T, class A>(std::type_identity<T>, A) {
+                launch("norm_apply", norm_apply_rows<kind, A::value, T>,
+                       row_grid(s.rows, div_ceil(s.columns, kLanes<T>)), stream,
+                       typed<T>(s, o, 0.0F));
+              });
+}
+
+template <Kind kind>
+void backward(cudaStream_t stream, const MatrixShape& s, const LayerNormBackward& o,
+              float* partials) {
+  const std::int64_t chunks = div_ceil(s.rows, Ops::kRowChunk);
+  with_access(s.dtype, s.columns, {o.x, o.gamma, o.dy, o.dx},
+              [&]<class T, class A>(std::type_identity<T>, A) {
+                const Backward<T> operands{narrow<int>(s.columns), s.rows,
+                                           pointer<T>(o.x),        pointer<float>(o.statistics),
+                                           pointer<T>(o.gamma),    pointer<T>(o.dy),
+                                           pointer<T>(o.dx),       partials};
+                const std::int64_t packs = div_ceil(s.columns, kLanes<T>);
+                launch("norm_partials", norm_partials<kind, A::value, T>,
+                       row_grid(chunks, packs, 128), stream, operands);
+                launch("norm_backward", norm_backward_rows<kind, A::value, T>,
+                       {.blocks = dim3(narrow<unsigned>(s.rows)),
+                        .threads = threads_for(packs, kMostThreads),
+                        .shared_bytes = block_bytes(2)},
+                       stream, operands);
+              });
+  fold_partials(stream, chunks, partials, o.dgamma, o.dbeta);
+}
+
+LayerNormForward as_layer_norm(const RmsNormForward& o) {
+  return {o.x, o.delta, o.sum, o.weight, {}, o.y, o.statistics};
+}
+
+}  // namespace
+
+void norm_forward(cudaStream_t stream, const MatrixShape& shape, const LayerNormForward& o) {
+  forward<Kind::layer>(stream, shape, o, kLayerNormEpsilon);
+}
+
+void norm_apply(cudaStream_t stream, const MatrixShape& shape, const LayerNormForward& o) {
+  apply<Kind::layer>(stream, shape, o);
+}
+
+void norm_backward(cudaStream_t stream, const MatrixShape& shape, const LayerNormBackward& o,
+                   float* partials) {
+  backward<Kind::layer>(stream, shape, o, partials);
+}
+
+void norm_forward(cudaStream_t stream, const MatrixShape& shape, const RmsNormForward& o) {
+  forward<Kind::rms>(stream, shape, as_layer_norm(o), o.epsilon);
+}
+
+void norm_apply(cudaStream_t stream, const MatrixShape& shape, const RmsNormForward& o) {
+  apply<Kind::rms>(stream, shape, as_layer_norm(o));
+}
+
+void norm_backward(cudaStream_t stream, const MatrixShape& shape, const RmsNormBackward& o,
+                   float* partials) {
+  backward<Kind::rms>(stream, shape, {o.x, o.statistics, o.weight, o.dy, o.dx, o.dweight, View()},
+                      partials);
+}
+
+}  // namespace zero::cuda

@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cublasLt.h>
+
+#include <array>
+#include <map>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "device/cuda/handles.h"
+#include "model/cuda/products.h"
+
+namespace zero::cuda {
+namespace {
+
+// cuBLAS's own choice for Hopper; also what its kernels there may ask for at most.
+constexpr std::int64_t kWorkspace = 32LL << 20;
+constexpr std::uint32_t kAligned = 16;  // bytes, of the operands that the fastest kernels read
+
+void check(cublasStatus_t status, std::string_view what,
+           std::source_location where = std::source_location::current()) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  fail("cuda: {}: cuBLASLt says {} at {}:{}", what, cublasLtGetStatusString(status),
+       where.file_name(), where.line());
+}
+
+using LibraryHandle = Handle<cublasLtHandle_t, cublasLtDestroy>;
+using ProductHandle = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using LayoutHandle = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using PreferenceHandle = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+std::string text_of(const ProductShape& s) {
+  const auto mark = [](MatrixPlacement placement) {
+    return placement == MatrixPlacement::plain ? "" : "^T";
+  };
+  return fmt::format("a product ({} x {}){} ({} x {}){} of {} into {}{}", s.m, s.k, mark(s.a), s.k,
+                     s.n, mark(s.b), name_of(s.in), name_of(s.out),
+                     s.bias == ProductShape::Bias::row ? " with bias" : "");
+}
+
+template <class T>
+void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value), "product");
+}
+
+template <class T>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         const T& value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+        "preference");
+}
+
+LayoutHandle layout(DType dtype, std::int64_t rows, std::int64_t columns) {
+  LayoutHandle handle;
+  check(cublasLtMatrixLayoutCreate(handle.put(), type_of(dtype), static_cast<std::uint64_t>(rows),
+                                   static_cast<std::uint64_t>(columns), rows),
+        "layout of a matrix");
+  return handle;
+}
+
+// A matrix of (rows, columns) as row-major memory holds it is its transpose to cuBLAS,
+// column-major.
+LayoutHandle transposed_layout(DType dtype, MatrixPlacement placement, std::int64_t rows,
+                               std::int64_t columns) {
+  return placement == MatrixPlacement::plain ? layout(dtype, columns, rows)
+                                             : layout(dtype, rows, columns);
+}
+
+cublasOperation_t operation(MatrixPlacement placement) {
+  return placement == MatrixPlacement::plain ? CUBLAS_OP_N : CUBLAS_OP_T;
+}
+
+bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % kAligned == 0; }
+
+/// One shape: C^T = B^T A^T, and the kernels for it.
+class Plan {
+ public:
+  Plan(cublasLtHandle_t library, const ProductShape& s)
+      : shape_(s),
+        left_(transposed_layout(s.in, s.b, s.k, s.n)),
+        right_(transposed_layout(s.in, s.a, s.m, s.k)),
+        result_(layout(s.out, s.n, s.m)) {
+    check(cublasLtMatmulDescCreate(product_.put(), CUBLAS_COMPUTE_32F, CUDA_R_32F), text_of(s));
+    set(product_.get(), CUBLASLT_MATMUL_DESC_TRANSA, operation(s.b));
+    set(product_.get(), CUBLASLT_MATMUL_DESC_TRANSB, operation(s.a));
+    if (s.bias == ProductShape::Bias::row) {
+      set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      // Kernels are chosen for a bias that is there and aligned; run() says where.
+      set(product_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+          reinterpret_cast<const void*>(std::uintptr_t{kWorkspace}));
+    }
+    fast_ = choose(library, kAligned);
+    any_ = choose(library, static_cast<std::uint32_t>(size_of(s.in)));
+    ZERO_CHECK(any_.has_value(), "cuda: cuBLASLt has no kernel for {}", text_of(s));
+  }
+
+  void run(cublasLtHandle_t library, cudaStream_t stream, const Products::Operands& o) {
+    const bool fast = fast_ && aligned(o.a) && aligned(o.b) && aligned(o.c) && aligned(o.bias);
+    if (shape_.bias == ProductShape::Bias::row) {
+      set(product_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+    }
+    const float one = 1;
+    const float kept = shape_.write == Write::add ? 1.0F : 0.0F;
+    check(cublasLtMatmul(library, product_.get(), &one, o.b, left_.get(), o.a, right_.get(), &kept,
+                         o.c, result_.get(), o.c, result_.get(), fast ? &*fast_ : &*any_, o.scratch,
+                         static_cast<std::size_t>(kWorkspace), stream),
+          text_of(shape_));
+  }
+
+ private:
+  std::optional<cublasLtMatmulAlgo_t> choose(cublasLtHandle_t library, std::uint32_t alignment) {
+    PreferenceHandle preference;
+    check(cublasLtMatmulPreferenceCreate(preference.put()), "preference");
+    set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+        static_cast<std::uint64_t>(kWorkspace));
+    // Split sums may meet in the workspace, in fp32 and in a fixed order; not in C, part by part.
+    set(preference.get(), CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    for (const auto operand :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      set(preference.get(), operand, alignment);
+    }
+    cublasLtMatmulHeuristicResult_t found{};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        library, product_.get(), left_.get(), right_.get(), result_.get(), result_.get(),
+        preference.get(), 1, &found, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0) return std::nullopt;
+    check(status, text_of(shape_));
+    return found.algo;
+  }
+
+  ProductShape shape_;
+  ProductHandle product_;
+  LayoutHandle left_;
+  LayoutHandle right_;
+  LayoutHandle result_;
+  std::optional<cublasLtMatmulAlgo_t> fast_;
+  std::optional<cublasLtMatmulAlgo_t> any_;
+};
+
+class CublasLtProducts final : public Products {
+ public:
+  explicit CublasLtProducts(const Device& device) : planned_only_(!device.has_memory()) {
+    if (!planned_only_) check(cublasLtCreate(library_.put()), "opening cuBLASLt");
+  }
+
+  void prepare(const ProductShape& shape) override {
+    asked_ = true;
+    if (!planned_only_) plans_.try_emplace(shape, library_.get(), shape);
+  }
+  std::int64_t scratch_bytes() const override { return asked_ ? kWorkspace : 0; }
+  void run(cudaStream_t stream, const ProductShape& shape, const Operands& operands) override {
+    const auto plan = plans_.find(shape);
+    ZERO_CHECK(plan != plans_.end(), "cuda: {} was not prepared; prepare() its shape",
+               text_of(shape));
+    plan->second.run(library_.get(), stream, operands);
+  }
+
+ private:
+  bool planned_only_;
+  bool asked_ = false;
+  LibraryHandle library_;
+  std::map<ProductShape, Plan> plans_;
+};
+
+}  // namespace
+
+std::unique_ptr<Products> make_products(Device& device) {
+  return std::make_unique<CublasLtProducts>(device);
+}
+
+}  // namespace zero::cuda
