@@ -22,6 +22,24 @@ function(zero_program name)
   target_link_libraries(${name} PRIVATE zero_flags ${PROGRAM_LINK})
 endfunction()
 
+# zero_test_flags(TARGET): how tests' own sources are compiled. They are compiled once and run for milliseconds: what counts is the
+# time to compile them. The rooms they link keep their optimisation and all sanitizers; UBSan alone doubles the time of a source that
+# formats text.
+function(zero_test_flags target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(ZERO_SANITIZE STREQUAL "address")
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
+endfunction()
+
+# zero_test_objects(NAME SOURCES file... [LINK target...]): tests that several programs of tests have.
+function(zero_test_objects name)
+  cmake_parse_arguments(TEST "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} OBJECT ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE zero_flags PUBLIC ${TEST_LINK} GTest::gmock)
+  zero_test_flags(${name})
+endfunction()
+
 # zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds]): a GoogleTest program; each case is a ctest entry.
 function(zero_test name)
   cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
@@ -30,12 +48,7 @@ function(zero_test name)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main)
-  # A test's own source is compiled once and run for milliseconds: what counts is the time to compile it. The rooms it
-  # links keep their optimisation and all sanitizers; UBSan alone doubles the time of a source that formats text.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  if(ZERO_SANITIZE STREQUAL "address")
-    target_compile_options(${name} PRIVATE -fno-sanitize=undefined)
-  endif()
+  zero_test_flags(${name})
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
 endfunction()

@@ -8,6 +8,7 @@ namespace {
 struct AttentionCase {
   reference::Attention shape;
   DType dtype;
+  Alignment alignment = Alignment::whole;
 };
 
 // Sequences around the block of 128 rows and past a product's depth of 768, head widths that are no
@@ -27,6 +28,7 @@ std::vector<AttentionCase> attention_cases() {
                                               {1, 800, 1, 4}}) {
       cases.push_back({shape, dtype});
     }
+    cases.push_back({{2, 37, 4, 16, 2}, dtype, Alignment::element});
   }
   return cases;
 }
@@ -54,7 +56,7 @@ TEST(AttentionReference, ItsBackwardMatchesFiniteDifferences) {
 }
 
 TEST_P(CausalAttention, ForwardAndBackwardMatchTheLoops) {
-  Harness h;
+  Harness h{GetParam().alignment};
   h.ops->prepare(shape());
   h.ops->allocate_scratch();
   Values qkv = random_values(wide(), 1, dtype());
@@ -73,7 +75,7 @@ TEST_P(CausalAttention, ForwardAndBackwardMatchTheLoops) {
 }
 
 TEST_P(CausalAttention, LaterPositionsDoNotChangeEarlierOnes) {
-  Harness h;
+  Harness h{GetParam().alignment};
   h.ops->prepare(shape());
   h.ops->allocate_scratch();
   const std::int64_t c = s().heads * s().head_width;

@@ -6,22 +6,21 @@
 #include "tests/errors.h"
 #include "tests/model/ops_harness.h"
 
-// RMS norm, SwiGLU, rotary embeddings and tables without positions against the plain loops; the
-// same bits on any threads and streams.
+// RMS norm, SwiGLU, rotary embeddings and tables without positions against the plain loops.
 namespace zero::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-class DecoderRows : public ::testing::TestWithParam<DType> {
+class DecoderRows : public ::testing::TestWithParam<Tested> {
  protected:
   static Values sum_of(const Values& a, const Values& b) {
     Values c;
     for (std::size_t i = 0; i < a.size(); ++i) c.push_back(a[i] + b[i]);
     return c;
   }
-  DType dtype_ = GetParam();
-  Harness h_;
+  DType dtype_ = GetParam().dtype;
+  Harness h_{GetParam().alignment};
 };
 
 TEST_P(DecoderRows, RmsNormMatchesTheLoopsAddsItsDeltaFirstAndCanBeAppliedAgain) {
@@ -150,6 +149,8 @@ TEST_P(DecoderRows, EmbeddingsWithoutPositionsAreRowsOfTheirTable) {
   h_.ops->embedding_forward(shape, tokens, h_.tensor(table, dtype_), View(), x);
   const Values start = random_values(5 * 70, 5);
   const View gradient = h_.tensor(start, DType::fp32);
+  h_.ops->prepare(shape);
+  h_.ops->allocate_scratch();
   h_.ops->embedding_backward(shape, tokens, h_.tensor(dx, dtype_), gradient, View());
   Values expected_x;
   Values expected = start;
@@ -162,52 +163,7 @@ TEST_P(DecoderRows, EmbeddingsWithoutPositionsAreRowsOfTheirTable) {
   expect_near(h_.read(gradient), expected, 1e-6, "gradient");
 }
 
-// Norm, gate, rotation and grouped attention, one after another.
-std::vector<Values> chain(Harness& h, DType dtype) {
-  const MatrixShape s{300, 80, dtype};
-  const AttentionShape a{2, 150, 6, 8, dtype, 2};
-  const RotaryShape r{2, 150, 8, 8, 80, dtype};
-  h.ops->prepare(s);
-  h.ops->prepare(a);
-  h.ops->allocate_scratch();
-  const View x = h.tensor(random_values(300 * 80, 1), dtype);
-  const View weight = h.tensor(random_values(80, 2), dtype);
-  const View qkv = h.empty(300 * 80, dtype);
-  const View statistics = h.empty(300, DType::fp32);
-  const View cosines = h.empty(r.table(), DType::fp32);
-  const View sines = h.empty(r.table(), DType::fp32);
-  const View out = h.empty(300 * 48, dtype);
-  const View log_sums = h.empty(300 * 6, DType::fp32);
-  const View dqkv = h.empty(300 * 80, dtype);
-  const View dx = h.tensor(random_values(300 * 80, 3), dtype);
-  const View dweight = h.empty(80, dtype);
-  const View gate = h.tensor(random_values(300 * 96, 4), dtype);
-  h.ops->rotary_table(r, {.theta = 100}, cosines, sines);
-  h.ops->rms_norm_forward(s, {.x = x, .weight = weight, .y = qkv, .statistics = statistics});
-  h.ops->rotary(r, Turn::forward, qkv, cosines, sines);
-  h.ops->attention_forward(a, qkv, out, log_sums);
-  const View dout = h.tensor(random_values(300 * 48, 5), dtype);
-  h.ops->attention_backward(a, qkv, out, log_sums, dout, dqkv);
-  h.ops->rotary(r, Turn::backward, dqkv, cosines, sines);
-  h.ops->rms_norm_backward(s, {x, statistics, weight, dqkv, dx, dweight});
-  h.ops->swiglu_backward({300, 48, dtype}, gate, out);
-  std::vector<Values> all;
-  for (const View& view : {qkv, log_sums, dqkv, dx, dweight, gate, out})
-    all.push_back(h.read(view));
-  return all;
-}
-
-TEST_P(DecoderRows, BitsDependNeitherOnThreadsNorOnWhenStreamsRun) {
-  const std::vector<Values> expected = chain(h_, dtype_);
-  for (const int threads : {2, 3}) {
-    Harness more(threads);
-    EXPECT_EQ(chain(more, dtype_), expected) << threads << " threads";
-  }
-  Harness lazy(open({.policy = StreamOrder::Policy::lazy}));
-  EXPECT_EQ(chain(lazy, dtype_), expected) << "lazy streams";
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, DecoderRows, ::testing::Values(DType::fp32, DType::bf16),
+INSTANTIATE_TEST_SUITE_P(Types, DecoderRows, ::testing::ValuesIn(kTested),
                          [](const auto& tested) { return label(tested.param); });
 
 // Figures of transformers 5.23, LlamaRotaryEmbedding with rope_type "llama3".

@@ -12,6 +12,7 @@ struct LinearCase {
   std::int64_t rows, in, out;
   WeightLayout layout;
   DType dtype;
+  Alignment alignment = Alignment::whole;
 };
 
 std::vector<LinearCase> linear_cases() {
@@ -21,6 +22,7 @@ std::vector<LinearCase> linear_cases() {
       cases.push_back({1, 1, 1, layout, dtype});
       cases.push_back({5, 7, 3, layout, dtype});
       cases.push_back({33, 64, 17, layout, dtype});
+      cases.push_back({33, 64, 16, layout, dtype, Alignment::element});
       cases.push_back({70, 48, 97, layout, dtype});
       // Longer than what a kernel takes at once, in each direction.
       cases.push_back({33, 801, 40, layout, dtype});
@@ -58,7 +60,7 @@ class Linear : public ::testing::TestWithParam<LinearCase> {
                                                  : reference::transposed(d, shape_.in, shape_.out);
   }
 
-  Harness h_;
+  Harness h_{GetParam().alignment};
   LinearShape shape_;
   Values x_, weight_, bias_, dy_, in_out_;
 };

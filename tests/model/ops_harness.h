@@ -46,59 +46,118 @@ inline std::vector<std::int32_t> random_tokens(std::int64_t count, std::int32_t 
   return tokens;
 }
 
-/// A device with Ops, and tensors that live as long as it does.
+/// The device that a test program is about: model_ops_tests the CPU, cuda_ops_tests an emulated
+/// GPU.
+std::unique_ptr<Device> open_tested_device();
+
+/// Where views begin: at the multiples of 64 bytes that devices give, or one element further.
+enum class Alignment : std::uint8_t { whole, element };
+
+/// What a test of operations is run for.
+struct Tested {
+  DType dtype = DType::fp32;
+  Alignment alignment = Alignment::whole;
+};
+inline constexpr Tested kTested[] = {{DType::fp32},
+                                     {DType::bf16},
+                                     {DType::fp32, Alignment::element},
+                                     {DType::bf16, Alignment::element}};
+inline std::string label(const Tested& tested) {
+  return std::string(name_of(tested.dtype)) +
+         (tested.alignment == Alignment::element ? "_misaligned" : "");
+}
+
+/// A device with Ops, and tensors that live as long as it does. Host code sees them by copies that
+/// the compute stream makes.
 class Harness {
  public:
-  explicit Harness(std::unique_ptr<Device> opened)
-      : device(std::move(opened)), ops(make_ops(*device)) {}
-  explicit Harness(int threads = 1) : Harness(cpu::open({.threads = threads})) {}
+  explicit Harness(std::unique_ptr<Device> opened, Alignment alignment = Alignment::whole)
+      : device(std::move(opened)), ops(make_ops(*device)), alignment_(alignment) {}
+  explicit Harness(int threads) : Harness(cpu::open({.threads = threads})) {}
+  Harness() : Harness(open_tested_device()) {}
+  explicit Harness(Alignment alignment) : Harness(open_tested_device(), alignment) {}
+  ~Harness() { device->compute().synchronize(); }
 
   View empty(std::int64_t count, DType dtype) {
-    buffers_.push_back(device->allocate(count, dtype, MemoryClass::other, "test"));
-    const View view = buffers_.back().view();
     // Kernels must write all they promise: what they leave is NaN, and fails every comparison.
-    if (count > 0) std::memset(view.data(), 0xff, static_cast<std::size_t>(view.bytes()));
-    return view;
+    return upload(
+        std::vector<std::byte>(static_cast<std::size_t>(count * size_of(dtype)), std::byte{0xff}),
+        dtype);
   }
   View tensor(const Values& values, DType dtype) {
-    const View view = empty(static_cast<std::int64_t>(values.size()), dtype);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (dtype == DType::bf16) {
-        view.as<bfloat16>()[i] = to_bfloat16(static_cast<float>(values[i]));
-      } else {
-        view.as<float>()[i] = static_cast<float>(values[i]);
-      }
+    switch (dtype) {
+      case DType::bf16:
+        return upload_as<bfloat16>(
+            values, [](double value) { return to_bfloat16(static_cast<float>(value)); });
+      case DType::fp64:
+        return upload_as<double>(values, [](double value) { return value; });
+      default:
+        return upload_as<float>(values, [](double value) { return static_cast<float>(value); });
     }
-    return view;
   }
   View tokens(const std::vector<std::int32_t>& ids) {
-    const View view = empty(static_cast<std::int64_t>(ids.size()), DType::i32);
-    std::copy(ids.begin(), ids.end(), view.as<std::int32_t>().begin());
-    return view;
+    return upload_as<std::int32_t>(ids, [](std::int32_t id) { return id; });
+  }
+  std::vector<std::byte> bytes(View view) {
+    std::vector<std::byte> copy(static_cast<std::size_t>(view.bytes()));
+    if (!copy.empty()) {
+      device->kernels().convert(device->compute(), view,
+                                View(copy.data(), view.count(), view.dtype(), nullptr));
+    }
+    device->compute().synchronize();
+    return copy;
   }
   Values read(View view) {
-    device->compute().synchronize();
-    Values values;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(view.count()); ++i) {
-      switch (view.dtype()) {
-        case DType::bf16:
-          values.push_back(to_float(view.as<bfloat16>()[i]));
-          break;
-        case DType::fp64:
-          values.push_back(view.as<double>()[i]);
-          break;
-        default:
-          values.push_back(view.as<float>()[i]);
-      }
+    switch (view.dtype()) {
+      case DType::bf16:
+        return values_of<bfloat16>(view, [](bfloat16 value) { return to_float(value); });
+      case DType::fp64:
+        return values_of<double>(view, [](double value) { return value; });
+      default:
+        return values_of<float>(view, [](float value) { return value; });
     }
-    return values;
   }
 
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
 
  private:
+  View upload(std::vector<std::byte> values, DType dtype) {
+    const std::int64_t count = static_cast<std::int64_t>(values.size()) / size_of(dtype);
+    const std::int64_t before = alignment_ == Alignment::element ? 1 : 0;
+    buffers_.push_back(device->allocate(count + before, dtype, MemoryClass::other, "test"));
+    const View view = buffers_.back().view().slice(before, count);
+    uploaded_.push_back(std::move(values));
+    if (count > 0) {
+      device->kernels().convert(device->compute(),
+                                View(uploaded_.back().data(), count, dtype, nullptr), view);
+    }
+    return view;
+  }
+  template <typename T, typename From, typename Convert>
+  View upload_as(const From& values, const Convert& convert) {
+    std::vector<std::byte> bytes(values.size() * sizeof(T));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const T value = convert(values[i]);
+      std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+    }
+    return upload(std::move(bytes), dtype_of<T>);
+  }
+  template <typename T, typename Convert>
+  Values values_of(View view, const Convert& convert) {
+    const std::vector<std::byte> copied = bytes(view);
+    Values values;
+    for (std::size_t at = 0; at < copied.size(); at += sizeof(T)) {
+      T value;
+      std::memcpy(&value, copied.data() + at, sizeof(T));
+      values.push_back(convert(value));
+    }
+    return values;
+  }
+
+  Alignment alignment_;
   std::vector<Buffer> buffers_;
+  std::vector<std::vector<std::byte>> uploaded_;  // until the stream has passed their copies
 };
 
 /// Each value within `tolerance` of the expected, relative to the largest expected magnitude.

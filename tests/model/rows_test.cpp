@@ -6,10 +6,10 @@
 namespace zero::testing {
 namespace {
 
-class Rows : public ::testing::TestWithParam<DType> {
+class Rows : public ::testing::TestWithParam<Tested> {
  protected:
-  DType dtype_ = GetParam();
-  Harness h_;
+  DType dtype_ = GetParam().dtype;
+  Harness h_{GetParam().alignment};
 };
 
 struct Norm {
@@ -178,6 +178,8 @@ TEST_P(Rows, EmbeddingAddsTokenAndPositionAndItsBackwardAddsRepeatedTokens) {
   const Values start_positions = random_values(context * 70, 6);
   const View dtokens = h_.tensor(start_tokens, DType::fp32);
   const View dpositions = h_.tensor(start_positions, DType::fp32);
+  h_.ops->prepare(shape);
+  h_.ops->allocate_scratch();
   h_.ops->embedding_backward(shape, tokens, h_.tensor(dx, dtype_), dtokens, dpositions);
 
   Values expected_x(static_cast<std::size_t>(rows * 70));
@@ -232,14 +234,12 @@ TEST_P(Rows, ANanInARowOfLogitsMakesItsLossNan) {
   EXPECT_TRUE(std::isnan(h_.read(losses)[1]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Rows, ::testing::Values(DType::fp32, DType::bf16),
+INSTANTIATE_TEST_SUITE_P(Types, Rows, ::testing::ValuesIn(kTested),
                          [](const auto& tested) { return label(tested.param); });
 
 TEST(Sum, AddsLossesInOrder) {
   Harness h;
-  const View losses = h.empty(3, DType::fp64);
-  const Values values{1e16, 1, -1e16};
-  std::copy(values.begin(), values.end(), losses.as<double>().begin());
+  const View losses = h.tensor({1e16, 1, -1e16}, DType::fp64);
   const View total = h.empty(1, DType::fp64);
   h.ops->sum(losses, total);
   EXPECT_EQ(h.read(total)[0], (1e16 + 1) - 1e16);

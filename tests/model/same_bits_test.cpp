@@ -120,6 +120,8 @@ TEST_P(SameBits, EmbeddingAndLoss) {
     const View dpositions = h.tensor(random_values(50 * 200, 5), DType::fp32);
     const View losses = h.empty(100, DType::fp64);
     const View total = h.empty(1, DType::fp64);
+    h.ops->prepare(s);
+    h.ops->allocate_scratch();
     h.ops->embedding_forward(s, tokens, table, positions, x);
     h.ops->cross_entropy_backward({100, 200, dtype_}, x, tokens, 0.01F, losses);
     h.ops->embedding_backward(s, tokens, x, dtable, dpositions);
@@ -128,18 +130,49 @@ TEST_P(SameBits, EmbeddingAndLoss) {
   });
 }
 
+// Norm, gate, rotation and grouped attention, one after another.
+TEST_P(SameBits, DecoderRows) {
+  expect_same([&](Harness& h) {
+    const MatrixShape s{300, 80, dtype_};
+    const AttentionShape a{2, 150, 6, 8, dtype_, 2};
+    const RotaryShape r{2, 150, 8, 8, 80, dtype_};
+    h.ops->prepare(s);
+    h.ops->prepare(a);
+    h.ops->allocate_scratch();
+    const View x = h.tensor(random_values(300 * 80, 1), dtype_);
+    const View weight = h.tensor(random_values(80, 2), dtype_);
+    const View qkv = h.empty(300 * 80, dtype_);
+    const View statistics = h.empty(300, DType::fp32);
+    const View cosines = h.empty(r.table(), DType::fp32);
+    const View sines = h.empty(r.table(), DType::fp32);
+    const View out = h.empty(300 * 48, dtype_);
+    const View log_sums = h.empty(300 * 6, DType::fp32);
+    const View dqkv = h.empty(300 * 80, dtype_);
+    const View dx = h.tensor(random_values(300 * 80, 3), dtype_);
+    const View dweight = h.empty(80, dtype_);
+    const View gate = h.tensor(random_values(300 * 96, 4), dtype_);
+    h.ops->rotary_table(r, {.theta = 100}, cosines, sines);
+    h.ops->rms_norm_forward(s, {.x = x, .weight = weight, .y = qkv, .statistics = statistics});
+    h.ops->rotary(r, Turn::forward, qkv, cosines, sines);
+    h.ops->attention_forward(a, qkv, out, log_sums);
+    const View dout = h.tensor(random_values(300 * 48, 5), dtype_);
+    h.ops->attention_backward(a, qkv, out, log_sums, dout, dqkv);
+    h.ops->rotary(r, Turn::backward, dqkv, cosines, sines);
+    h.ops->rms_norm_backward(s, {x, statistics, weight, dqkv, dx, dweight});
+    h.ops->swiglu_backward({300, 48, dtype_}, gate, out);
+    return std::vector<View>{qkv, log_sums, dqkv, dx, dweight, gate, out};
+  });
+}
+
 // Cheap figures for large operands.
-void fill(View view, std::uint32_t seed) {
+Values figures(std::int64_t count, std::uint32_t seed) {
   std::uint32_t state = seed;
-  for (std::int64_t i = 0; i < view.count(); ++i) {
+  Values values;
+  for (std::int64_t i = 0; i < count; ++i) {
     state = state * 1664525U + 1013904223U;
-    const float value = static_cast<float>(state >> 8) * 0x1p-23F - 1.0F;
-    if (view.dtype() == DType::bf16) {
-      view.as<bfloat16>()[static_cast<std::size_t>(i)] = to_bfloat16(value);
-    } else {
-      view.as<float>()[static_cast<std::size_t>(i)] = value;
-    }
+    values.push_back(static_cast<float>(state >> 8) * 0x1p-23F - 1.0F);
   }
+  return values;
 }
 
 // The bytes of y, dx and dW of one linear layer.
@@ -147,23 +180,20 @@ std::vector<std::byte> linear_bytes(const LinearShape& s, int threads) {
   Harness h(threads);
   h.ops->prepare(s, Ops::LinearUse::training);
   h.ops->allocate_scratch();
-  const View x = h.empty(s.rows * s.in, s.dtype);
-  const View weight = h.empty(s.in * s.out, s.dtype);
-  const View dy = h.empty(s.rows * s.out, s.dtype);
+  const View x = h.tensor(figures(s.rows * s.in, 1), s.dtype);
+  const View weight = h.tensor(figures(s.in * s.out, 2), s.dtype);
+  const View dy = h.tensor(figures(s.rows * s.out, 3), s.dtype);
   const View y = h.empty(s.rows * s.out, s.dtype);
   const View dx = h.empty(s.rows * s.in, s.dtype);
   const View dweight = h.empty(s.in * s.out, s.weight_gradient);
-  fill(x, 1);
-  fill(weight, 2);
-  fill(dy, 3);
   h.ops->linear_forward(s, x, weight, View(), y);
   h.ops->linear_backward_input(s, dy, weight, dx);
   h.ops->linear_backward_weight(s, x, dy, dweight, Write::overwrite);
   h.ops->linear_backward_weight(s, x, dy, dweight, Write::add);
   std::vector<std::byte> bytes;
   for (const View& view : {y, dx, dweight}) {
-    const auto* begin = static_cast<const std::byte*>(view.data());
-    bytes.insert(bytes.end(), begin, begin + view.bytes());
+    const std::vector<std::byte> of_view = h.bytes(view);
+    bytes.insert(bytes.end(), of_view.begin(), of_view.end());
   }
   return bytes;
 }
