@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "model/cuda/cuda_ops.h"
+#include "tests/cuda/emulator/emulator.h"
+#include "tests/errors.h"
+#include "tests/model/ops_harness.h"
+
+// What operations on a GPU promise beside the contract of all devices.
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Bytes = std::vector<std::vector<std::byte>>;
+
+class CudaOperations : public ::testing::TestWithParam<Tested> {
+ protected:
+  using Body = std::function<std::vector<View>(Harness&)>;
+
+  static Bytes run(Harness& h, const Body& body) {
+    Bytes all;
+    for (const View& view : body(h)) all.push_back(h.bytes(view));
+    return all;
+  }
+  void expect_the_cpus_bits(const Body& body) const {
+    Harness gpu{GetParam().alignment};
+    Harness cpu(1);
+    EXPECT_EQ(run(gpu, body), run(cpu, body));
+  }
+  DType dtype_ = GetParam().dtype;
+};
+
+// Sums over rows are in the same order, too: only sums along a row are not.
+TEST_P(CudaOperations, AreTheCpusBitForBitWhereNothingIsSummedAlongARow) {
+  expect_the_cpus_bits([&](Harness& h) {
+    const MatrixShape s{150, 72, dtype_};
+    const std::int64_t n = s.rows * s.columns;
+    h.ops->prepare(s);
+    h.ops->allocate_scratch();
+    const View x = h.tensor(random_values(n, 1), dtype_);
+    const View dy = h.tensor(random_values(n, 2), dtype_);
+    const View row = h.tensor(random_values(s.columns, 3), dtype_);
+    const View statistics = h.tensor(random_values(2 * s.rows, 4), DType::fp32);
+    const View sum = h.empty(n, dtype_);
+    const View gelu = h.empty(n, dtype_);
+    const View again = h.empty(n, dtype_);
+    const View dbias = h.empty(s.columns, DType::fp32);
+    const View sums = h.empty(s.columns, dtype_);
+    const View normed = h.empty(n, dtype_);
+    const View gated = h.empty(n / 2, dtype_);
+    const View dgamma = h.empty(s.columns, DType::fp32);
+    const View dbeta = h.empty(s.columns, DType::fp32);
+    const View dx = h.tensor(random_values(n, 5), dtype_);
+    h.ops->add(x, dy, sum);
+    h.ops->gelu_forward(sum, gelu);
+    h.ops->layer_norm_apply(
+        s, {.x = x, .gamma = row, .beta = row, .y = normed, .statistics = statistics});
+    h.ops->layer_norm_backward(s, {x, statistics, row, dy, dx, dgamma, dbeta});
+    h.ops->gelu_backward(s, sum, dy, again, dbias);
+    h.ops->column_sums(s, dy, sums);
+    const MatrixShape half{s.rows, s.columns / 2, dtype_};
+    const View gates = h.tensor(random_values(n, 6), dtype_);
+    h.ops->swiglu_forward(half, gates, gated);
+    h.ops->swiglu_backward(half, gates, gated);
+    const RotaryShape r{3, 50, 2, 32, 72, dtype_};
+    const View cosines = h.empty(r.table(), DType::fp32);
+    const View sines = h.empty(r.table(), DType::fp32);
+    h.ops->rotary_table(r, {.theta = 100}, cosines, sines);
+    h.ops->rotary(r, Turn::backward, x, cosines, sines);
+    return std::vector<View>{sum,   gelu,   dy,    again, dbias,   sums,  normed,
+                             gated, dgamma, dbeta, gates, cosines, sines, x};
+  });
+}
+
+// 2800 rows are ordered in 6 blocks, 70000 tokens by 3 digits; some tokens come often.
+TEST_P(CudaOperations, AddEmbeddingGradientsInRowOrderWhateverTheVocabulary) {
+  for (const std::int64_t vocabulary : {3, 300, 70000}) {
+    expect_the_cpus_bits([&](Harness& h) {
+      const EmbeddingShape s{4, 700, 16, vocabulary, dtype_, 1};
+      h.ops->prepare(s);
+      h.ops->allocate_scratch();
+      std::vector<std::int32_t> ids =
+          random_tokens(2800, static_cast<std::int32_t>(vocabulary + 3), 1);
+      for (std::size_t i = 0; i < ids.size(); i += 5) ids[i] = 2;
+      const View gradient = h.tensor(random_values(vocabulary * 16, 2), DType::fp32);
+      const View positions = h.tensor(random_values(700 * 16, 3), DType::fp32);
+      h.ops->embedding_backward(s, h.tokens(ids), h.tensor(random_values(2800 * 16, 4), dtype_),
+                                gradient, positions);
+      return std::vector<View>{gradient, positions};
+    });
+  }
+}
+
+TEST_P(CudaOperations, GiveTheSameBitsWhereverViewsBegin) {
+  const auto body = [&](Harness& h) {
+    const MatrixShape s{9, 1003, dtype_};  // rows of logits begin anywhere as it is
+    const View logits = h.tensor(random_values(9 * 1003, 1), dtype_);
+    const View losses = h.empty(9, DType::fp64);
+    h.ops->cross_entropy_backward(s, logits, h.tokens(random_tokens(9, 1003, 2)), 0.5F, losses);
+    const MatrixShape rows{9, 64, dtype_};
+    const View y = h.empty(9 * 64, dtype_);
+    const View statistics = h.empty(9, DType::fp32);
+    h.ops->rms_norm_forward(rows, {.x = h.tensor(random_values(9 * 64, 3), dtype_),
+                                   .weight = h.tensor(random_values(64, 4), dtype_),
+                                   .y = y,
+                                   .statistics = statistics});
+    return std::vector<View>{logits, losses, y, statistics};
+  };
+  Harness as_asked{GetParam().alignment};
+  Harness aligned;
+  EXPECT_EQ(run(as_asked, body), run(aligned, body));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaOperations, ::testing::ValuesIn(kTested),
+                         [](const auto& tested) { return label(tested.param); });
+
+TEST(CudaOps, NeitherAllocateNorWaitAfterAllocateScratch) {
+  Harness h;
+  const MatrixShape s{70, 64, DType::bf16};
+  const LinearShape l{70, 64, 64, WeightLayout::in_out, DType::bf16, DType::fp32};
+  const AttentionShape a{2, 35, 2, 16, DType::bf16, 1};
+  const EmbeddingShape e{2, 35, 64, 11, DType::bf16};
+  h.ops->prepare(s);
+  h.ops->prepare(l, Ops::LinearUse::training);
+  h.ops->prepare(a);
+  h.ops->prepare(e);
+  h.ops->allocate_scratch();
+  const View x = h.tensor(random_values(70 * 64, 1), DType::bf16);
+  const View y = h.empty(70 * 64, DType::bf16);
+  const View weight = h.tensor(random_values(64 * 64, 2), DType::bf16);
+  const View gradient = h.empty(64 * 64, DType::fp32);
+  const View out = h.empty(70 * 32, DType::bf16);
+  const View log_sums = h.empty(70 * 2, DType::fp32);
+  const View tokens = h.tokens(random_tokens(70, 11, 3));
+  const View table = h.tensor(random_values(11 * 64, 4), DType::fp32);
+  const std::int64_t allocations = cuda::emulated::allocations();
+  const std::int64_t waits = cuda::emulated::synchronizations();
+  h.ops->linear_forward(l, x, weight, View(), y);
+  h.ops->attention_forward(a, y, out, log_sums);
+  h.ops->attention_backward(a, y, out, log_sums, out, x);
+  h.ops->linear_backward_weight(l, x, y, gradient, Write::overwrite);
+  h.ops->column_sums(s, x, weight.slice(0, 64));
+  h.ops->embedding_backward(e, tokens, x, table, View());
+  EXPECT_EQ(allocations, cuda::emulated::allocations());
+  EXPECT_EQ(waits, cuda::emulated::synchronizations());
+}
+
+TEST(CudaOps, PlanTheScratchThatTheyTake) {
+  const auto prepare = [](Ops& ops) {
+    ops.prepare(MatrixShape{70, 64, DType::bf16});
+    ops.prepare(AttentionShape{2, 900, 4, 16, DType::fp32, 1});
+    ops.prepare(EmbeddingShape{2, 35, 64, 11, DType::bf16});
+    ops.allocate_scratch();
+    return ops.scratch_bytes();
+  };
+  Harness h;
+  const auto planning = planning::open();
+  cuda::CudaOps planned(*planning);
+  const std::int64_t bytes = prepare(planned);
+  EXPECT_EQ(bytes, prepare(*h.ops));
+  EXPECT_EQ(bytes, planning->ledger().snapshot().current_of(MemoryClass::activations));
+}
+
+TEST(CudaOps, AddABiasOfAnotherTypeThanTheResult) {
+  Harness h;
+  const LinearShape s{3, 5, 7, WeightLayout::out_in, DType::bf16};
+  h.ops->prepare(s, Ops::LinearUse::forward_fp32);
+  h.ops->allocate_scratch();
+  const Values bias = random_values(7, 3, DType::bf16);
+  const View x = h.tensor(random_values(15, 1), DType::bf16);
+  const View weight = h.tensor(random_values(35, 2), DType::bf16);
+  const View plain = h.empty(21, DType::fp32);
+  const View biased = h.empty(21, DType::fp32);
+  h.ops->linear_forward(s, x, weight, View(), plain);
+  h.ops->linear_forward(s, x, weight, h.tensor(bias, DType::bf16), biased);
+  Values expected = h.read(plain);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += bias[i % 7];
+  expect_near(h.read(biased), expected, 1e-6, "y");
+}
+
+TEST(CudaOps, RefuseWhatTheyCannotDo) {
+  Harness h;
+  EXPECT_THAT(message_of([&] {
+                h.ops->prepare(AttentionShape{1, 4, 1, 264, DType::fp32});
+              }),
+              HasSubstr("attention on cuda:0: heads of 264 elements, expected 256 at most"));
+  const View x = h.empty(12, DType::fp32);
+  EXPECT_THAT(message_of([&] {
+                h.ops->embedding_backward({1, 3, 4, 3, DType::fp32}, h.tokens({0, 1, 2}), x, x, x);
+              }),
+              HasSubstr("embedding_backward: needs 1072 bytes of scratch, 0 are allocated; "
+                        "prepare() its shape before allocate_scratch()"));
+}
+
+}  // namespace
+}  // namespace zero::testing

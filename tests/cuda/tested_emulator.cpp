@@ -1,0 +1,9 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/model/ops_harness.h"
+
+namespace zero::testing {
+
+std::unique_ptr<Device> open_tested_device() { return cuda::open(); }
+
+}  // namespace zero::testing
