@@ -40,15 +40,16 @@ function(zero_test_objects name)
   zero_test_flags(${name})
 endfunction()
 
-# zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds]): a GoogleTest program; each case is a ctest entry.
+# zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PREFIX text]): a GoogleTest program; each
+# case is a ctest entry, named PREFIX and the case.
 function(zero_test name)
-  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main)
   zero_test_flags(${name})
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${TEST_PREFIX}"
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
 endfunction()

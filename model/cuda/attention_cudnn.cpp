@@ -37,10 +37,10 @@ std::string text_of(const AttentionShape& s) {
                      s.head_width, s.key_heads());
 }
 
-void check(const fe::error_t& status, const AttentionShape& s, std::string_view what,
+void check(fe::error_t status, const AttentionShape& s, std::string_view what,
            std::source_location where = std::source_location::current()) {
   if (status.is_good()) return;
-  fail("cuda: {}: {} of {}: {} at {}:{}", "cuDNN", what, text_of(s), status.get_message(),
+  fail("cuda: cuDNN: {} of {}: {} at {}:{}", what, text_of(s), status.get_message(),
        where.file_name(), where.line());
 }
 
