@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(128) add_tokens(Backward<T> o) {
   float* const gradient = o.gradient + token * o.width + column;
   auto sums = read_lanes<access, kLanes<T>>(gradient, left);
   for (std::int64_t at = begin; at < rows && o.order.tokens[at] == token; at += kBatch) {
-    Lanes<T> dx[kBatch];
+    Lanes<T> dx[kBatch] = {};
     bool own[kBatch];
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
