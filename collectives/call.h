@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,10 @@ struct Call {
 
   View values;    ///< all_gather: mine; all_reduce, broadcast: values
   Slices slices;  ///< all_gather, reduce_scatter: full; all_to_all: send
+  /// Of a meeting of streams that enqueue: where this rank's stream was when it came, and at each
+  /// barrier of the meeting.
+  using Events = std::array<Event, 3>;
+  std::shared_ptr<Events> events{};
   int color = 0;  ///< split
   int key = 0;
 };

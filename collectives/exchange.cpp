@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/communicator.h"
+#include "collectives/host_values.h"
 #include "collectives/store.h"
 
 namespace zero {
@@ -21,15 +21,16 @@ std::vector<std::string> exchange(Communicator& communicator, Device& device, st
                                   std::string_view purpose) {
   const auto world = static_cast<std::size_t>(communicator.size());
   const auto self = static_cast<std::size_t>(communicator.rank());
-  if (!device.has_memory()) return {world, std::string(mine)};  // a plan: all ranks agree
+  if (!device.has_memory()) {  // a plan: all ranks agree
+    plan_host_values(device);
+    return {world, std::string(mine)};
+  }
 
   const Tag tag{std::string(purpose)};
-  Stream& stream = device.communication();
   std::vector<std::int64_t> lengths(world);
   lengths[self] = static_cast<std::int64_t>(mine.size());
-  const Slices shares = Slices::even(View::of(std::span(lengths)), communicator.size());
-  communicator.all_gather(shares.of(communicator.rank()), shares, stream, tag);
-  stream.synchronize();
+  host_all_gather(communicator, device,
+                  Slices::even(View::of(std::span(lengths)), communicator.size()), tag);
 
   Slices texts;
   std::int64_t total = 0;
@@ -40,8 +41,7 @@ std::vector<std::string> exchange(Communicator& communicator, Device& device, st
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(total));
   texts.buffer = View::of(std::span(bytes));
   std::copy(mine.begin(), mine.end(), bytes.begin() + texts.ranges[self].begin);
-  communicator.all_gather(texts.of(communicator.rank()), texts, stream, tag);
-  stream.synchronize();
+  host_all_gather(communicator, device, texts, tag);
 
   std::vector<std::string> result;
   for (const auto& [begin, length] : texts.ranges) {

@@ -5,14 +5,10 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "collectives/copy.h"
 #include "collectives/workspace.h"
-#include "device/cpu/primitives.h"
 
 namespace zero::local {
 namespace {
-
-using Meeting = Group::Meeting;
 
 Call call_of(Operation operation, const Tag& tag, std::string details) {
   Call call;
@@ -29,40 +25,38 @@ std::vector<std::int64_t> counts_of(const Slices& slices) {
 
 // Each rank combines one share in place, then copies the others' from their owners. A rank's own
 // share is read by nobody else before the barrier, so no memory beside the values is needed.
-void all_reduce_shares(View values, ReduceOp op, Meeting& meeting) {
-  const int world = meeting.size();
+void all_reduce_shares(View values, ReduceOp op, Exchange& exchange) {
+  const int world = exchange.size();
   if (world == 1) return;
   std::vector<View> inputs;
   for (int peer = 0; peer < world; ++peer) {
-    inputs.push_back(share(meeting.of(peer).values, meeting.rank(), world));
+    inputs.push_back(share(exchange.of(peer).values, exchange.rank(), world));
   }
-  cpu::combine(inputs, op, share(values, meeting.rank(), world));
-  meeting.barrier();
+  exchange.combine(inputs, op, share(values, exchange.rank(), world));
+  exchange.barrier();
   for (int peer = 0; peer < world; ++peer) {
-    copy(share(meeting.of(peer).values, peer, world), share(values, peer, world));
+    exchange.copy(share(exchange.of(peer).values, peer, world), share(values, peer, world));
   }
 }
 
 // Whether the ranks gather to one memory. The same answer, or an error, on every rank.
-bool have_one_target(const Meeting& meeting) {
-  const auto start_of = [&](int rank) { return meeting.of(rank).slices.buffer.data(); };
+bool have_one_target(const Exchange& exchange) {
+  const auto start_of = [&](int rank) { return exchange.of(rank).slices.buffer.data(); };
   int same = 0;
-  for (int a = 0; a < meeting.size(); ++a) {
+  for (int a = 0; a < exchange.size(); ++a) {
     for (int b = 0; b < a; ++b)
       same += start_of(a) == start_of(b) && start_of(a) != nullptr ? 1 : 0;
   }
-  const int pairs = meeting.size() * (meeting.size() - 1) / 2;
-  ZERO_CHECK(same == 0 || same == pairs, "[rank {}] {}: {}", meeting.rank(),
-             meeting.of(meeting.rank()).name, kTargetsApart);
+  const int pairs = exchange.size() * (exchange.size() - 1) / 2;
+  ZERO_CHECK(same == 0 || same == pairs, "[rank {}] {}: {}", exchange.rank(), exchange.own().name,
+             kTargetsApart);
   return same > 0;
 }
 
 }  // namespace
 
-void LocalCommunicator::submit(Stream& stream, Call call, std::function<void(Meeting&)> exchange) {
-  const std::string name = call.name;
-  stream.submit(name, [group = group_, rank = rank_, call = std::move(call),
-                       exchange = std::move(exchange)] { group->meet(rank, call, exchange); });
+void LocalCommunicator::submit(Stream& stream, Call call, Body body) {
+  submit_meeting(stream, group_, rank_, std::move(call), std::move(body));
 }
 
 void LocalCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream,
@@ -71,12 +65,12 @@ void LocalCommunicator::do_all_gather(View mine, const Slices& full, Stream& str
   call.counts = counts_of(full);
   call.values = mine;
   call.slices = full;
-  submit(stream, std::move(call), [full](Meeting& meeting) {
-    if (have_one_target(meeting)) {
-      return copy(meeting.of(meeting.rank()).values, full.of(meeting.rank()));
+  submit(stream, std::move(call), [full](Exchange& exchange) {
+    if (have_one_target(exchange)) {
+      return exchange.copy(exchange.own().values, full.of(exchange.rank()));
     }
-    for (int peer = 0; peer < meeting.size(); ++peer) {
-      copy(meeting.of(peer).values, full.of(peer));
+    for (int peer = 0; peer < exchange.size(); ++peer) {
+      exchange.copy(exchange.of(peer).values, full.of(peer));
     }
   });
 }
@@ -87,12 +81,12 @@ void LocalCommunicator::do_reduce_scatter(const Slices& full, const ReduceEpilog
   Call call = call_of(Operation::reduce_scatter, tag, std::string(name_of(full.buffer.dtype())));
   call.counts = counts_of(full);
   call.slices = full;
-  submit(stream, std::move(call), [epilogue](Meeting& meeting) {
+  submit(stream, std::move(call), [epilogue](Exchange& exchange) {
     std::vector<View> inputs;
-    for (int peer = 0; peer < meeting.size(); ++peer) {
-      inputs.push_back(meeting.of(peer).slices.of(meeting.rank()));
+    for (int peer = 0; peer < exchange.size(); ++peer) {
+      inputs.push_back(exchange.of(peer).slices.of(exchange.rank()));
     }
-    cpu::tree_reduce(inputs, epilogue);
+    exchange.tree_reduce(std::move(inputs), epilogue);
   });
 }
 
@@ -106,7 +100,7 @@ void LocalCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, 
   call.counts = {values.count()};
   call.values = values;
   submit(stream, std::move(call),
-         [values, op](Meeting& meeting) { all_reduce_shares(values, op, meeting); });
+         [values, op](Exchange& exchange) { all_reduce_shares(values, op, exchange); });
 }
 
 void LocalCommunicator::do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
@@ -116,9 +110,9 @@ void LocalCommunicator::do_all_to_all(const Slices& send, const Slices& receive,
   call.counts = counts_of(send);
   call.receive_counts = counts_of(receive);
   call.slices = send;
-  submit(stream, std::move(call), [receive](Meeting& meeting) {
-    for (int peer = 0; peer < meeting.size(); ++peer) {
-      copy(meeting.of(peer).slices.of(meeting.rank()), receive.of(peer));
+  submit(stream, std::move(call), [receive](Exchange& exchange) {
+    for (int peer = 0; peer < exchange.size(); ++peer) {
+      exchange.copy(exchange.of(peer).slices.of(exchange.rank()), receive.of(peer));
     }
   });
 }
@@ -129,17 +123,17 @@ void LocalCommunicator::do_broadcast(View values, int root, Stream& stream, cons
   call.counts = {values.count()};
   call.values = values;
   submit(stream, std::move(call),
-         [values, root](Meeting& meeting) { copy(meeting.of(root).values, values); });
+         [values, root](Exchange& exchange) { exchange.copy(exchange.of(root).values, values); });
 }
 
 void LocalCommunicator::do_barrier(Stream& stream, const Tag& tag) {
-  submit(stream, call_of(Operation::barrier, tag, {}), [](Meeting&) {});
+  submit(stream, call_of(Operation::barrier, tag, {}), [](Exchange&) {});
 }
 
 CommonBuffer LocalCommunicator::allocate_common(Device& device, std::int64_t count, DType dtype,
                                                 MemoryClass memory_class, std::string_view label) {
   const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
-  const bool of_process = device.name() == "cpu" || device.name() == "test";
+  const bool of_process = device.has_memory() && device.memory() == Memory::of_host;
   if (size() == 1 || bytes == 0 || !of_process) {
     return Communicator::allocate_common(device, count, dtype, memory_class, label);
   }

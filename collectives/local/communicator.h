@@ -3,12 +3,14 @@
 #pragma once
 
 #include "collectives/communicator.h"
-#include "collectives/local/group.h"
+#include "collectives/local/exchange.h"
 
 namespace zero::local {
 
 /// One rank of a group of threads. Each collective is work on the stream it is given, in which the
-/// ranks meet and read straight out of each other's memory.
+/// ranks meet and read straight out of each other's memory. On a stream that enqueues they meet
+/// where the collective is called, which therefore returns once all have come; its copies and sums
+/// are the device's, behind the events of all ranks' streams.
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(std::shared_ptr<Group> group, int rank)
@@ -38,7 +40,7 @@ class LocalCommunicator final : public Communicator {
   void do_barrier(Stream& stream, const Tag& tag) override;
 
  private:
-  void submit(Stream& stream, Call call, std::function<void(Group::Meeting&)> exchange);
+  void submit(Stream& stream, Call call, Body body);
 
   std::shared_ptr<Group> group_;
   int rank_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <memory>
 
 namespace zero::test {
 namespace {
@@ -64,17 +66,29 @@ CommonBuffer Rank::allocate_common(std::int64_t count, DType dtype) const {
   return comm.allocate_common(device_, count, dtype, MemoryClass::other, "test");
 }
 
+/// Gives a view of the device what `fill` writes to host memory when compute comes to it.
+void Rank::copy_in(View view, std::function<void(View)> fill) const {
+  if (view.empty()) return;
+  Stream& compute = device_.compute();
+  const auto memory =
+      std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(view.bytes()));
+  const View host(memory->data(), view.count(), view.dtype(), nullptr);
+  compute.submit_host("fill", [host, fill = std::move(fill)] { fill(host); });
+  device_.kernels().convert(compute, host, view);
+  compute.submit_host("filled", [memory] {});  // lives until here
+}
+
 void Rank::fill_bytes(View view, std::function<std::uint8_t(std::int64_t)> pattern) const {
-  device_.compute().submit("fill", [view, pattern = std::move(pattern)] {
-    for (std::int64_t i = 0; i < view.bytes(); ++i) {
-      static_cast<std::uint8_t*>(view.data())[i] = pattern(i);
+  copy_in(view, [pattern = std::move(pattern)](View host) {
+    for (std::int64_t i = 0; i < host.bytes(); ++i) {
+      static_cast<std::uint8_t*>(host.data())[i] = pattern(i);
     }
   });
 }
 
 void Rank::fill(View view, std::function<double(std::int64_t)> value) const {
-  device_.compute().submit("fill", [view, value = std::move(value)] {
-    for (std::int64_t i = 0; i < view.count(); ++i) put(view, i, value(i));
+  copy_in(view, [value = std::move(value)](View host) {
+    for (std::int64_t i = 0; i < host.count(); ++i) put(host, i, value(i));
   });
 }
 
@@ -86,18 +100,20 @@ void Rank::communicate(const std::function<void(Stream&)>& collective) const {
 }
 
 std::vector<double> Rank::read(View view) const {
-  device_.compute().synchronize();
+  std::vector<std::uint8_t> bytes = read_bytes(view);
+  const View host(bytes.data(), view.count(), view.dtype(), nullptr);
   std::vector<double> elements;
   elements.reserve(static_cast<std::size_t>(view.count()));
-  for (std::int64_t i = 0; i < view.count(); ++i) elements.push_back(element(view, i));
+  for (std::int64_t i = 0; i < view.count(); ++i) elements.push_back(element(host, i));
   return elements;
 }
 
 std::vector<std::uint8_t> Rank::read_bytes(View view) const {
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(view.bytes()));
+  const View host(bytes.data(), view.count(), view.dtype(), nullptr);
+  if (!view.empty()) device_.kernels().convert(device_.compute(), view, host);
   device_.compute().synchronize();
-  const auto* bytes = static_cast<const std::uint8_t*>(view.data());
-  return view.empty() ? std::vector<std::uint8_t>{}
-                      : std::vector<std::uint8_t>(bytes, bytes + view.bytes());
+  return bytes;
 }
 
 Plan plan(Cut cut, std::int64_t total, int world) {

@@ -38,6 +38,8 @@ class Rank {
   std::vector<std::uint8_t> read_bytes(View view) const;
 
  private:
+  void copy_in(View view, std::function<void(View)> fill) const;
+
   Device& device_;
 };
 

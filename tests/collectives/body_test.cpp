@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/collectives/body.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "collectives/backends.h"
+#include "tests/collectives/messages.h"
+#include "tests/collectives/queue_device.h"
 
 namespace zero::test {
 namespace {
@@ -67,7 +70,59 @@ TEST_P(StreamOrders, AsLateAsPossibleGivesTheSameValues) {
   });
 }
 
+TEST_P(StreamOrders, MemoryThatTheHostCannotSeeHoldsTheSameValues) {
+  local::run(GetParam(), [](Communicator& communicator) {
+    const auto device = testing::open({.policy = Policy::lazy, .memory = Memory::apart});
+    check_everything(communicator, *device, 100);
+    check_exchange(communicator, *device);
+    check_split({communicator, *device});
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, StreamOrders, ::testing::Values(1, 2, 5));
+
+/// Devices that have queues of their own.
+class Queues : public ::testing::TestWithParam<int> {};
+
+TEST_P(Queues, AreFilledByTheHostsThatMeet) {
+  local::run(GetParam(), [](Communicator& communicator) {
+    const auto device = open_queue_device(static_cast<unsigned>(communicator.rank()));
+    for (const std::int64_t total : {0, 1, 100, 1000}) {
+      check_everything(communicator, *device, total);
+    }
+    const Rank rank(communicator, *device);
+    check_split(rank);
+    check_buckets(rank);
+    check_exchange(communicator, *device);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Queues, ::testing::Values(1, 2, 3, 4, 5));
+
+TEST(Queue, OfARankThatStraysEndsTheMeetingOfAll) {
+  const auto messages = messages_of(3, [](Communicator& communicator, Device&) {
+    const auto device = open_queue_device(0);
+    const Buffer values = device->allocate(3, DType::i64, MemoryClass::other, "values");
+    const Tag tag{"h.0", {}};
+    if (communicator.rank() == 2) return communicator.barrier(device->communication(), tag);
+    communicator.all_reduce(values.view(), ReduceOp::sum, device->communication(), tag);
+  });
+  EXPECT_EQ(messages[0], "[rank 0] all_reduce(h.0) met barrier(h.0) of rank 2");
+  EXPECT_EQ(messages[1], "[rank 1] all_reduce(h.0) met barrier(h.0) of rank 2");
+  EXPECT_THAT(messages[2], ::testing::HasSubstr("[rank 2] barrier(h.0) met all_reduce(h.0)"));
+}
+
+TEST(Queue, TakesNoValuesOfTheHost) {
+  const auto messages = messages_of(2, [](Communicator& communicator, Device&) {
+    const auto device = open_queue_device(0);
+    std::vector<std::int64_t> values(4);
+    communicator.all_reduce(View::of(std::span(values)), ReduceOp::sum, device->communication(),
+                            {"h.0", {}});
+  });
+  EXPECT_THAT(messages[1],
+              ::testing::HasSubstr("[rank 1] all_reduce(h.0): a view is of host memory, expected "
+                                   "memory of the device whose stream it is"));
+}
 
 TEST(LocalRun, ManyMoreRanksThanCoresMeet) {
   local::run(64, [](Communicator& communicator) {
