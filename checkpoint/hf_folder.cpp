@@ -87,7 +87,7 @@ void check_folder_target(const std::string& folder) {
 }
 
 void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config) {
-  const Ranks ranks{engine.communicator(), engine.device()};
+  const Ranks ranks{engine.communicator(), engine.device(), engine.pieces()};
   const bool first = engine.communicator().rank() == 0;
   together(ranks, "save_weights", [&] {
     if (first) fs::create_directory(fs::path(folder).parent_path());

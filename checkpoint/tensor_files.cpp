@@ -74,7 +74,7 @@ void load_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
     match = match_files(files, tensors, names);
     check_aliases(tensors, match);
   });
-  together(ranks, "load_weights", [&] { read_parts(tensors, match); });
+  together(ranks, "load_weights", [&] { read_parts(tensors, match, ranks.pieces); });
 }
 
 void save_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
@@ -95,7 +95,7 @@ void save_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
     });
     together(ranks, kPurpose, [&] {
       if (!first) file = SafetensorsWriter::open(partial, layout_of(tensors));
-      write_parts(*file, tensors);
+      write_parts(*file, tensors, ranks.pieces);
       file->finish();
     });
     together(ranks, kPurpose, [&] {

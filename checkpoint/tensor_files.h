@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "checkpoint/name_map.h"
+#include "device/host_pieces.h"
 #include "engine/engine.h"
 
 namespace zero {
@@ -16,6 +17,7 @@ namespace zero {
 struct Ranks {
   Communicator& communicator;
   Device& device;
+  HostPieces& pieces;  ///< the way to the tensors' parts
 };
 
 /// Runs `work` on this rank and returns once every rank has run its own. Where any failed, every

@@ -49,18 +49,19 @@ void for_chunks(std::int64_t total, const Body& body) {
   }
 }
 
-void read_part(const FileSource& from, const LogicalTensor::Part& part,
-               std::vector<std::byte>& staging) {
+/// Fills `values`, of the host, with elements of a tensor from `first` on.
+void read_values(const FileSource& from, std::int64_t first, const View& values,
+                 std::vector<std::byte>& staging) {
   const SafetensorsReader& file = *from.file;
   const FileTensor& source = *from.tensor;
-  if (source.type == file_type_of(part.values.dtype())) {
-    file.read(source, part.begin, bytes_of(part.values));
+  if (source.type == file_type_of(values.dtype())) {
+    file.read(source, first, bytes_of(values));
     return;
   }
-  for_chunks(part.values.count(), [&](std::int64_t begin, std::int64_t count) {
+  for_chunks(values.count(), [&](std::int64_t begin, std::int64_t count) {
     staging.resize(static_cast<std::size_t>(count * size_of(source.type)));
-    file.read(source, part.begin + begin, staging);
-    decode(source.type, staging, part.values.slice(begin, count));
+    file.read(source, first + begin, staging);
+    decode(source.type, staging, values.slice(begin, count));
   });
 }
 
@@ -170,12 +171,15 @@ void check_aliases(std::span<const LogicalTensor> tensors, const FileMatch& matc
   }
 }
 
-void read_parts(std::span<const LogicalTensor> tensors, const FileMatch& match) {
+void read_parts(std::span<const LogicalTensor> tensors, const FileMatch& match,
+                HostPieces& pieces) {
   std::vector<std::byte> staging;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (const LogicalTensor::Part& part : tensors[i].parts) {
       check_part(tensors[i], part);
-      read_part(match.sources[i], part, staging);
+      pieces.write(part.values, [&](std::int64_t begin, const View& values) {
+        read_values(match.sources[i], part.begin + begin, values, staging);
+      });
     }
   }
 }
@@ -189,21 +193,31 @@ FileHeader layout_of(std::span<const LogicalTensor> tensors) {
   return lay_out(std::move(listed), {{"format", "pt"}});
 }
 
-void write_parts(const SafetensorsWriter& file, std::span<const LogicalTensor> tensors) {
+namespace {
+
+/// Writes `values`, of the host, as elements of a tensor from `first` on.
+void write_values(const SafetensorsWriter& file, const std::string& name, std::int64_t first,
+                  const View& values, std::vector<float>& staging) {
+  if (values.dtype() == DType::fp32) return file.write(name, first, bytes_of(values));
+  for_chunks(values.count(), [&](std::int64_t begin, std::int64_t count) {
+    staging.resize(static_cast<std::size_t>(count));
+    decode(file_type_of(values.dtype()), bytes_of(values.slice(begin, count)),
+           View::of(std::span(staging)));
+    file.write(name, first + begin, std::as_bytes(std::span(staging)));
+  });
+}
+
+}  // namespace
+
+void write_parts(const SafetensorsWriter& file, std::span<const LogicalTensor> tensors,
+                 HostPieces& pieces) {
   std::vector<float> staging;
   for (const LogicalTensor& tensor : tensors) {
     for (const LogicalTensor::Part& part : tensor.parts) {
       check_part(tensor, part);
       if (!part.primary) continue;
-      if (part.values.dtype() == DType::fp32) {
-        file.write(tensor.name, part.begin, bytes_of(part.values));
-        continue;
-      }
-      for_chunks(part.values.count(), [&](std::int64_t begin, std::int64_t count) {
-        staging.resize(static_cast<std::size_t>(count));
-        decode(file_type_of(part.values.dtype()), bytes_of(part.values.slice(begin, count)),
-               View::of(std::span(staging)));
-        file.write(tensor.name, part.begin + begin, std::as_bytes(std::span(staging)));
+      pieces.read(part.values, [&](std::int64_t begin, const View& values) {
+        write_values(file, tensor.name, part.begin + begin, values, staging);
       });
     }
   }

@@ -7,6 +7,7 @@
 
 #include "checkpoint/name_map.h"
 #include "checkpoint/safetensors.h"
+#include "device/host_pieces.h"
 #include "engine/engine.h"
 
 namespace zero {
@@ -41,13 +42,16 @@ FileMatch match_files(std::span<const SafetensorsReader> files,
 /// rank's parts.
 void check_aliases(std::span<const LogicalTensor> tensors, const FileMatch& match);
 
-/// Fills the parts of `tensors`, converting to the dtype of each view; reads no other elements.
-void read_parts(std::span<const LogicalTensor> tensors, const FileMatch& match);
+/// Fills the parts of `tensors`, by way of `pieces`, converting to the dtype of each view; reads no
+/// other elements.
+void read_parts(std::span<const LogicalTensor> tensors, const FileMatch& match, HostPieces& pieces);
 
 /// The layout of a file that holds `tensors` whole, as fp32: the same for equal names and shapes.
 FileHeader layout_of(std::span<const LogicalTensor> tensors);
 
-/// Writes the primary parts of `tensors` into a file of layout_of(tensors), as fp32.
-void write_parts(const SafetensorsWriter& file, std::span<const LogicalTensor> tensors);
+/// Writes the primary parts of `tensors`, by way of `pieces`, into a file of layout_of(tensors), as
+/// fp32.
+void write_parts(const SafetensorsWriter& file, std::span<const LogicalTensor> tensors,
+                 HostPieces& pieces);
 
 }  // namespace zero

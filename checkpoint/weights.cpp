@@ -9,13 +9,13 @@ namespace zero {
 
 void load_weights(Engine& engine, const std::string& path, const NameMap& names) {
   const auto tensors = split_tensors(engine.state(StateKind::parameter), names);
-  load_tensors({engine.communicator(), engine.device()}, tensors, path, names);
+  load_tensors({engine.communicator(), engine.device(), engine.pieces()}, tensors, path, names);
   engine.publish_parameters();
 }
 
 void save_weights(Engine& engine, const std::string& path, const NameMap& names) {
   const auto tensors = split_tensors(engine.state(StateKind::parameter), names);
-  save_tensors({engine.communicator(), engine.device()}, tensors, path);
+  save_tensors({engine.communicator(), engine.device(), engine.pieces()}, tensors, path);
 }
 
 }  // namespace zero

@@ -46,8 +46,8 @@ struct CommonBuffer {
 /// zero::Error naming rank, operation, unit and both values; the private virtuals may assume valid
 /// input. Views are memory of the device whose stream it is; where that works on host memory, any.
 /// Values of the host go by collectives/host_values.h. One meaning on every backend; world 1 always
-/// works and moves nothing. A communicator is used by one host thread; its collectives by one stream
-/// at a time.
+/// works and moves nothing. A communicator is used by one host thread; its collectives by one
+/// stream at a time.
 class Communicator {
  public:
   virtual ~Communicator() = default;

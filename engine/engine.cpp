@@ -32,7 +32,11 @@ int Engine::stage() const { return core_->options().stage; }
 const EngineOptions& Engine::options() const { return core_->options(); }
 Communicator& Engine::communicator() { return core_->mesh().world(); }
 RecordedMesh& Engine::mesh() { return core_->mesh(); }
+void Engine::require_same(std::string key, std::string value) {
+  core_->require_same(std::move(key), std::move(value));
+}
 Device& Engine::device() { return core_->device(); }
+HostPieces& Engine::pieces() { return core_->pieces(); }
 const Schedule& Engine::schedule() const { return core_->schedule(); }
 std::vector<std::string> Engine::unit_names() const { return core_->unit_names(); }
 std::vector<double> Engine::exposed_by_use() const { return core_->exposed_by_use(); }

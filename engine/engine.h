@@ -24,6 +24,7 @@ namespace zero {
 
 class Engine;
 class EngineCore;
+class HostPieces;
 enum class WaitSite : std::uint8_t;
 
 namespace testing {
@@ -90,12 +91,13 @@ struct LogicalTensor {
   std::vector<std::int64_t> shape;  ///< logical: of the whole tensor at any mesh
   StateKind kind = StateKind::parameter;
   bool trainable = true;
-  /// What this rank owns of it: host-readable fp32 views (gradients: their dtype) and the logical
-  /// element each starts at. For parameters these are the master values (frozen ones have none: the
-  /// compute dtype). At stage 0 every rank owns everything but lists only its share. Replicas list
-  /// theirs again, and so do the ranks of a tensor group where they hold the same elements: over
-  /// all ranks each element is in exactly one primary part, which is the one that hashes and files
-  /// take; who changes values changes all parts alike.
+  /// What this rank owns of it: fp32 views of the device's memory (gradients: their dtype), which
+  /// Engine::pieces() brings to host code, and the logical element each starts at. For parameters
+  /// these are the master values (frozen ones have none: the compute dtype). At stage 0 every rank
+  /// owns everything but lists only its share. Replicas list theirs again, and so do the ranks of a
+  /// tensor group where they hold the same elements: over all ranks each element is in exactly one
+  /// primary part, which is the one that hashes and files take; who changes values changes all
+  /// parts alike.
   struct Part {
     std::int64_t begin = 0;
     View values;
@@ -120,6 +122,9 @@ class Engine {
 
   /// Registers parameters that are gathered and released together. Full names must be unique.
   UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
+  /// Before seal(), which throws where ranks differ in it: something else that decides bits, such
+  /// as the kernels that a model's layers chose.
+  void require_same(std::string key, std::string value);
   /// Fixes shards, schedule and every byte; allocates; initialises; compares configuration, units,
   /// schedule hash, kernels, threads and library version of all ranks and throws, naming the
   /// first rank that differs and what differs. Collective.
@@ -146,6 +151,8 @@ class Engine {
   /// The mesh's communicators, counted: what tensor-parallel layers talk through.
   RecordedMesh& mesh();
   Device& device();
+  /// How host code reads and writes the views of state().
+  HostPieces& pieces();
   const Schedule& schedule() const;
   /// Unit names, in registration order.
   std::vector<std::string> unit_names() const;

@@ -7,13 +7,18 @@
 
 namespace zero {
 
+void EngineCore::require_same(std::string key, std::string value) {
+  ZERO_CHECK(!sealed_, "require_same({}): the engine is sealed; say it before seal()", key);
+  same_.emplace_back(std::move(key), std::move(value));
+}
+
 void EngineCore::check_agreement() {
+  require_agreement(world_, device_, "seal", describe(), mesh_->mesh().size(Axis::tensor));
   if (!device_.has_memory()) {  // a plan: what other ranks hold is unknown
     for (const Unit& unit : units_)
       shared_ranges_.resize(shared_ranges_.size() + unit.specs.size());
     return;
   }
-  require_agreement(world_, device_, "seal", describe(), mesh_->mesh().size(Axis::tensor));
   const std::vector<TensorCover> covers =
       exchange_covers(mesh_->axis(Axis::tensor), device_, units_);
   std::size_t parameter = 0;
@@ -86,6 +91,7 @@ std::string EngineCore::describe() const {
   }
   line(fmt::format("{}schedule", kOfGroup), fmt::format("{:016x}", training_.schedule.hash()));
   line("kernels", device_.bits());
+  for (const auto& [key, value] : same_) line(key, value);
   line("threads", device_.threads());
   return text;
 }

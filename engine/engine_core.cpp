@@ -174,8 +174,11 @@ void EngineCore::seal(SealOptions options) {
   }
   reducer_->allocate(units_);
   allocate_windows();
-  sums_ = device_.allocate(2 * ExactSum::kLimbs, DType::i64, MemoryClass::communication,
-                           "norm and loss");
+  sums_ = device_.allocate_host(2 * ExactSum::kLimbs, DType::i64, MemoryClass::communication,
+                                "norm and loss");
+  sums_twin_ = DeviceTwin(device_, sums_.view().count(), DType::i64, MemoryClass::communication,
+                          "norm and loss, to be summed");
+  pieces_ = HostPieces(device_);
   sealed_ = true;
   initialise_values();
   for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::frozen);

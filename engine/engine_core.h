@@ -6,8 +6,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "device/device_twin.h"
+#include "device/host_pieces.h"
 #include "engine/engine.h"
 #include "engine/gradient_reducer.h"
 #include "engine/recorded_mesh.h"
@@ -29,6 +32,7 @@ class EngineCore {
   ~EngineCore();
 
   UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
+  void require_same(std::string key, std::string value);
   void seal(SealOptions options);
 
   // Leases (engine_lease.cpp).
@@ -58,6 +62,7 @@ class EngineCore {
   const EngineOptions& options() const { return options_; }
   RecordedMesh& mesh() { return *mesh_; }
   Device& device() { return device_; }
+  HostPieces& pieces() { return pieces_; }
   const Schedule& schedule() const;
   const std::vector<Unit>& units() const { return units_; }
   std::vector<std::string> unit_names() const;
@@ -111,6 +116,8 @@ class EngineCore {
   const Drive& drive() const { return evaluating_ ? evaluation_ : training_; }
 
   ExactSum reduce_norm_and_loss(std::span<const double> losses, ExactSum& loss);
+  void reduce_sums(const View& sums, ReduceOp op, std::string_view purpose);
+  bool has_nonfinite(const View& values);
   void find_nonfinite(std::span<const double> losses, StepReport& report);
   void update(Unit& unit, const StepOptions& options, float gradient_scale);
   View own_part(const Segment& segment, StateKind kind) const;
@@ -118,6 +125,7 @@ class EngineCore {
   void for_own_runs(const Unit& unit, int index, const View& own, const OwnRun& visit) const;
   LogicalTensor own_tensor(const Unit& unit, int index, StateKind kind) const;
   bool is_first_copy(const ParameterSpec& spec, const TensorSlice::Run& run) const;
+  void copy_out(const View& values, const View& to);
   void gather_tensor(const Unit& unit, int index, StateKind kind, View out);
   void assemble_tensor(const Unit& unit, int index, StateKind kind, View out);
   std::uint64_t hash_of(const Unit& unit, int index, StateKind kind);
@@ -150,6 +158,7 @@ class EngineCore {
   std::unique_ptr<Optimizer> optimizer_;
   Waits waits_;
   std::vector<Unit> units_;
+  std::vector<std::pair<std::string, std::string>> same_;  ///< what models want compared
   std::vector<int> order_;    ///< units by first use: the order of updates
   std::vector<char> shared_;  ///< per unit: its gradient is summed over several uses
   std::vector<std::vector<SharedRange>> shared_ranges_;  ///< of each parameter in order
@@ -157,7 +166,9 @@ class EngineCore {
   std::unique_ptr<GradientReducer> reducer_;
   Buffer arena_;           ///< parameter windows
   Buffer gradient_arena_;  ///< gradient windows
-  Buffer sums_;            ///< i64 limbs of norm and loss, and agreement values
+  Buffer sums_;            ///< of the host: i64 limbs of norm and loss, and agreement values
+  DeviceTwin sums_twin_;   ///< where they are summed
+  HostPieces pieces_;
   Drive training_;
   Drive evaluation_;
   bool sealed_ = false;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/checked_math.h"
+#include "collectives/host_values.h"
 #include "engine/engine_core.h"
 #include "engine/value_hash.h"
 
@@ -24,7 +25,10 @@ std::uint64_t EngineCore::hash_of(const Unit& unit, int index, StateKind kind) {
   std::uint64_t sum = 0;
   if (!spec.slice) {
     for (const LogicalTensor::Part& part : own_tensor(unit, index, kind).parts) {
-      if (part.primary) sum += hash_blocks(seed, part.begin, part.values);
+      if (!part.primary) continue;
+      pieces_.read(part.values, [&](std::int64_t begin, const View& piece) {
+        sum += hash_blocks(seed, part.begin + begin, piece);
+      });
     }
     return sum;
   }
@@ -33,7 +37,7 @@ std::uint64_t EngineCore::hash_of(const Unit& unit, int index, StateKind kind) {
   const DType dtype = own_part(unit.segment_of(index), kind).dtype();
   const std::int64_t words = div_ceil(count * size_of(dtype), size_of(DType::i32));
   const Buffer memory =
-      device_.allocate(words, DType::i32, MemoryClass::staging, "a sliced tensor, to hash");
+      device_.allocate_host(words, DType::i32, MemoryClass::staging, "a sliced tensor, to hash");
   const View whole = memory.view().reinterpret(dtype, words * size_of(DType::i32) / size_of(dtype));
   assemble_tensor(unit, index, kind, whole);
   const std::int64_t blocks = div_ceil(count, kAlignment);
@@ -59,15 +63,15 @@ std::uint64_t EngineCore::state_hash() {
       for (std::size_t k = 0; k < kinds; ++k) sum[k] = hash_of(unit, index, kHashedKinds[k]);
     }
   }
-  const Buffer all = device_.allocate(static_cast<std::int64_t>(sums.size() * kHashedKinds.size()),
-                                      DType::i64, MemoryClass::staging, "state hash");
+  const Buffer all =
+      device_.allocate_host(static_cast<std::int64_t>(sums.size() * kHashedKinds.size()),
+                            DType::i64, MemoryClass::staging, "state hash");
   const std::span<std::int64_t> values = all.view().as<std::int64_t>();
   std::size_t at = 0;
   for (const auto& [name, kinds] : sums) {
     for (const std::uint64_t sum : kinds) values[at++] = static_cast<std::int64_t>(sum);
   }
-  world_.all_reduce(all.view(), ReduceOp::sum, device_.communication(), {"state hash", {}});
-  device_.communication().synchronize();
+  host_all_reduce(world_, device_, all.view(), ReduceOp::sum, {"state hash", {}});
   traffic_mark_ = mesh_->traffic().since(pending);  // belongs to no step
   std::string text;
   at = 0;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/checked_math.h"
+#include "collectives/host_values.h"
 #include "collectives/store.h"
 #include "engine/engine_core.h"
 #include "engine/value_hash.h"
@@ -32,10 +33,8 @@ std::vector<std::int64_t> gather_rows(Communicator& along, Device& device,
                                       std::span<const std::int64_t> mine) {
   std::vector<std::int64_t> rows(mine.size() * static_cast<std::size_t>(along.size()));
   const Slices slices = Slices::even(View::of(std::span(rows)), along.size());
-  const View own = slices.of(along.rank());
-  std::ranges::copy(mine, own.as<std::int64_t>().begin());
-  along.all_gather(own, slices, device.communication(), {"hashes of copies", {}});
-  device.communication().synchronize();
+  std::ranges::copy(mine, slices.of(along.rank()).as<std::int64_t>().begin());
+  host_all_gather(along, device, slices, {"hashes of copies", {}});
   return rows;
 }
 
@@ -116,7 +115,7 @@ std::string EngineCore::compare_along(Axis axis, const ValuesOf& values) {
     for (int i = 0; i < static_cast<int>(unit.specs.size()); ++i) {
       for (int kind = 0; kind < static_cast<int>(kCopiedKinds.size()); ++kind) {
         copied.push_back({&unit, i, kind, {}});
-        hashes.push_back(static_cast<std::int64_t>(hash_values(values(unit, i, kind))));
+        hashes.push_back(static_cast<std::int64_t>(hash_values(pieces_, values(unit, i, kind))));
       }
     }
   }
@@ -172,14 +171,15 @@ std::string EngineCore::compare_tensor_copies() {
     const ParameterSpec& spec =
         copies[item].unit->specs[static_cast<std::size_t>(copies[item].index)];
     std::uint64_t sum = 0;
-    for_own_values(copies[item], [&](std::int64_t begin, const View& values) {
-      sum += spec.slice ? hash_elements(begin, values) : hash_blocks(0, begin, values);
+    for_own_values(copies[item], [&](std::int64_t first, const View& values) {
+      pieces_.read(values, [&](std::int64_t at, const View& piece) {
+        sum += spec.slice ? hash_elements(first + at, piece) : hash_blocks(0, first + at, piece);
+      });
     });
     own[item] = static_cast<std::int64_t>(sum);
   }
-  shards_.all_reduce(View::of(std::span(own)), ReduceOp::sum, device_.communication(),
-                     {"hashes of copies", {}});
-  device_.communication().synchronize();
+  host_all_reduce(shards_, device_, View::of(std::span(own)), ReduceOp::sum,
+                  {"hashes of copies", {}});
   const std::vector<std::int64_t> rows = gather_rows(tensor, device_, own);
   for (std::size_t item = 0; item < copies.size(); ++item) {
     const auto [first, other] =
@@ -197,8 +197,8 @@ std::string EngineCore::locate(const Copied& copied, int first, int other) {
       copied.unit->specs[static_cast<std::size_t>(copied.index)].logical_count();
   const DType dtype = own_values(copied.unit->segment_of(copied.index), copied.kind).dtype();
   const std::int64_t words = div_ceil(count * size_of(dtype), size_of(DType::i32));
-  const Buffer memory = device_.allocate(words + count, DType::i32, MemoryClass::staging,
-                                         "values and holders of a copy that differs");
+  const Buffer memory = device_.allocate_host(words + count, DType::i32, MemoryClass::staging,
+                                              "values and holders of a copy that differs");
   const View both = memory.view();
   const View values =
       both.slice(0, words).reinterpret(dtype, words * size_of(DType::i32) / size_of(dtype));
@@ -207,21 +207,23 @@ std::string EngineCore::locate(const Copied& copied, int first, int other) {
   const int index = mesh_->mesh().index(Axis::tensor);
   for_own_values(copied, [&](std::int64_t begin, const View& own) {
     if (index != first) return;
-    std::memcpy(values.slice(begin, own.count()).data(), own.data(),
-                static_cast<std::size_t>(own.bytes()));
+    copy_out(own, values.slice(begin, own.count()));
     std::ranges::fill(holders.slice(begin, own.count()).as<std::int32_t>(), world_.rank() + 1);
   });
-  mesh_->replica().all_reduce(both, ReduceOp::sum, device_.communication(), {"a copy", {}});
-  device_.communication().synchronize();
+  host_all_reduce(mesh_->replica(), device_, both, ReduceOp::sum, {"a copy", {}});
   std::string text;
-  for_own_values(copied, [&](std::int64_t begin, const View& own) {
-    for (std::int64_t i = 0; i < own.count() && index == other && text.empty(); ++i) {
+  const auto compare = [&](std::int64_t begin, const View& own) {
+    for (std::int64_t i = 0; i < own.count() && text.empty(); ++i) {
       if (std::memcmp(own.slice(i, 1).data(), values.slice(begin + i, 1).data(),
                       static_cast<std::size_t>(size_of(dtype))) == 0)
         continue;
       text = differs(*copied.unit, copied.index, copied.kind, world_.rank(),
                      holders.as<const std::int32_t>()[static_cast<std::size_t>(begin + i)] - 1);
     }
+  };
+  for_own_values(copied, [&](std::int64_t begin, const View& own) {
+    if (index != other) return;
+    pieces_.read(own, [&](std::int64_t at, const View& piece) { compare(begin + at, piece); });
   });
   return text;
 }

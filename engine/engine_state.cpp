@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "collectives/host_values.h"
+#include "device/cpu/primitives.h"
 #include "engine/engine_core.h"
 
 namespace zero {
@@ -106,7 +108,14 @@ void check_transfer(const Unit& unit, int index, StateKind kind, const View& val
 
 }  // namespace
 
-/// Every rank's share of a tensor that is whole at each tensor index.
+/// to = values of the device, converted; `to` is host memory.
+void EngineCore::copy_out(const View& values, const View& to) {
+  pieces_.read(values, [&](std::int64_t begin, const View& piece) {
+    cpu::convert(piece, to.slice(begin, piece.count()), device_.threads());
+  });
+}
+
+/// Every rank's share of a tensor that is whole at each tensor index, in host memory.
 void EngineCore::gather_tensor(const Unit& unit, int index, StateKind kind, View out) {
   const Segment& segment = unit.segment_of(index);
   const Placement& placement = unit.placement(index);
@@ -122,32 +131,23 @@ void EngineCore::gather_tensor(const Unit& unit, int index, StateKind kind, View
   const View mine = slices.of(rank);
   const std::int64_t begin = placement.begin + slices.ranges[static_cast<std::size_t>(rank)].begin -
                              segment.layout.shard() * rank;
-  if (!mine.empty())
-    device_.kernels().convert(device_.compute(), own_part(segment, kind).slice(begin, mine.count()),
-                              mine);
-  device_.compute().synchronize();
-  shards_.all_gather(mine, slices, device_.communication(),
-                     {unit.full_names[static_cast<std::size_t>(index)], {}});
-  device_.communication().synchronize();
+  if (!mine.empty()) copy_out(own_part(segment, kind).slice(begin, mine.count()), mine);
+  host_all_gather(shards_, device_, slices, {unit.full_names[static_cast<std::size_t>(index)], {}});
 }
 
-/// The same of one that is sliced: `out` (any dtype; its bytes a multiple of four) is zero but for
-/// what this rank is the first to hold, and then summed over the replica as integers, which changes
-/// no bit of anything.
+/// The same of one that is sliced: `out` (any dtype, host memory; its bytes a multiple of four) is
+/// zero but for what this rank is the first to hold, and then summed over the replica as integers,
+/// which changes no bit of anything.
 void EngineCore::assemble_tensor(const Unit& unit, int index, StateKind kind, View out) {
   const ParameterSpec& spec = unit.specs[static_cast<std::size_t>(index)];
-  Kernels& kernels = device_.kernels();
-  kernels.zero(device_.compute(), out);
+  cpu::zero(out, device_.threads());
   const View own = own_part(unit.segment_of(index), kind);
   for_own_runs(unit, index, own, [&](const TensorSlice::Run& run, const View& values) {
-    if (is_first_copy(spec, run))
-      kernels.convert(device_.compute(), values, out.slice(run.logical, run.count));
+    if (is_first_copy(spec, run)) copy_out(values, out.slice(run.logical, run.count));
   });
-  device_.compute().synchronize();
-  mesh_->replica().all_reduce(out.reinterpret(DType::i32, out.bytes() / size_of(DType::i32)),
-                              ReduceOp::sum, device_.communication(),
-                              {unit.full_names[static_cast<std::size_t>(index)], {}});
-  device_.communication().synchronize();
+  host_all_reduce(mesh_->replica(), device_,
+                  out.reinterpret(DType::i32, out.bytes() / size_of(DType::i32)), ReduceOp::sum,
+                  {unit.full_names[static_cast<std::size_t>(index)], {}});
 }
 
 void EngineCore::read(std::string_view name, StateKind kind, View out) {
@@ -191,12 +191,14 @@ void EngineCore::write(std::string_view name, StateKind kind, View values) {
     const ParameterSpec& spec = unit.specs[static_cast<std::size_t>(index)];
     const auto put = [&, own = states.slice(low - base, high - low),
                       begin = low - placement.begin](const TensorSlice::Run& run) {
-      device_.kernels().convert(device_.compute(), values.slice(run.logical, run.count),
-                                own.slice(run.local - begin, run.count));
+      const View given = values.slice(run.logical, run.count);
+      pieces_.write(own.slice(run.local - begin, run.count),
+                    [&](std::int64_t at, const View& piece) {
+                      cpu::convert(given.slice(at, piece.count()), piece, device_.threads());
+                    });
     };
     spec.for_each_run(low - placement.begin, high - low, put);
   }
-  device_.compute().synchronize();
   if (kind == StateKind::parameter) publish_parameters();
 }
 

@@ -12,16 +12,30 @@ namespace {
 
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
-bool has_nonfinite(View view) {
-  const auto check = [](const auto& elements) {
-    return std::any_of(elements.begin(), elements.end(),
-                       [](auto value) { return !std::isfinite(to_float(value)); });
-  };
-  if (view.dtype() == DType::fp32) return check(view.as<const float>());
-  return check(view.as<const bfloat16>());
+template <typename T>
+bool any_nonfinite(std::span<const T> elements) {
+  return std::any_of(elements.begin(), elements.end(),
+                     [](T value) { return !std::isfinite(to_float(value)); });
 }
 
 }  // namespace
+
+bool EngineCore::has_nonfinite(const View& values) {
+  bool found = false;
+  pieces_.read(values, [&](std::int64_t /*begin*/, const View& piece) {
+    found = found || (piece.dtype() == DType::fp32 ? any_nonfinite(piece.as<const float>())
+                                                   : any_nonfinite(piece.as<const bfloat16>()));
+  });
+  return found;
+}
+
+/// Over all ranks, values of `sums_` as they are when the communication stream comes to them.
+void EngineCore::reduce_sums(const View& sums, ReduceOp op, std::string_view purpose) {
+  Stream& communication = device_.communication();
+  world_.all_reduce(sums_twin_.upload(communication, sums), op, communication,
+                    {std::string(purpose), {}});
+  sums_twin_.download(communication, sums);
+}
 
 /// The exact global sum of squares, and of the losses: one all-reduce of integers behind all
 /// reduces of the step. The ranks of a tensor group have one loss between them.
@@ -32,14 +46,14 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
   Stream& communication = device_.communication();
   // Who has the norm writes its shard, which its peers may read until they come to the sum.
   if (sharding_->in_common()) communication.wait(device_.compute().record());
-  communication.submit("norm and loss", [sums, local_loss, &norm = reducer_->norm()] {
+  communication.submit_host("norm and loss", [sums, local_loss, &norm = reducer_->norm()] {
     const std::span<std::int64_t> limbs = sums.as<std::int64_t>();
     std::copy(norm.limbs().begin(), norm.limbs().end(), limbs.begin());
     std::copy(local_loss.limbs().begin(), local_loss.limbs().end(),
               limbs.begin() + ExactSum::kLimbs);
     norm.clear();
   });
-  world_.all_reduce(sums, ReduceOp::sum, communication, {"gradient norm and loss", {}});
+  reduce_sums(sums, ReduceOp::sum, "gradient norm and loss");
   const Event done = communication.record();
   waits_.wait(device_.compute(), done, WaitSite::norm_before_update);
   waits_.synchronize(done, WaitSite::norm_before_update);
@@ -76,7 +90,7 @@ void EngineCore::find_nonfinite(std::span<const double> losses, StepReport& repo
   const auto agree = [&](std::int64_t parameter, std::int64_t rank) {
     values.as<std::int64_t>()[0] = parameter;
     values.as<std::int64_t>()[1] = rank;
-    world_.all_reduce(values, ReduceOp::min, device_.communication(), {"non-finite gradients", {}});
+    reduce_sums(values, ReduceOp::min, "non-finite gradients");
     device_.communication().synchronize();
   };
   agree(first, bad_loss ? world_.rank() : kNone);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "device/host_pieces.h"
 #include "device/view.h"
 
 namespace zero {
@@ -14,8 +15,9 @@ namespace zero {
 
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed);
 
-/// The bytes of a view, of any dtype.
-std::uint64_t hash_values(const View& values);
+/// The bytes of a device's view, of any dtype, by way of `pieces`: the same on devices whose pieces
+/// are of one size.
+std::uint64_t hash_values(HostPieces& pieces, const View& values);
 
 /// The sum of the hashes of blocks of kAlignment elements, each hashed with `seed` and its place:
 /// `begin`, the place of the first element, is a multiple of kAlignment.

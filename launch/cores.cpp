@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/checked_math.h"
+#include "collectives/host_values.h"
 #include "launch/cgroup.h"
 #include "launch/process.h"
 
@@ -133,19 +134,16 @@ std::vector<RankPlacement> gather_placements(Communicator& communicator, Device&
                                              int threads) {
   const auto world = static_cast<std::size_t>(communicator.size());
   std::vector<std::int64_t> words(world * kWords);
-  std::array<std::int64_t, kWords> mine{};
+  const Slices slices = Slices::even(View::of(std::span<std::int64_t>(words)), communicator.size());
+  const std::span<std::int64_t> mine = slices.of(communicator.rank()).as<std::int64_t>();
   mine[0] = hash_of(host_name());
   mine[1] = threads;
   mine[2] = std::llround(cpu_quota().value_or(0) * 1000);
   for (const int core : cores_of(0)) {
-    auto& word = mine.at(static_cast<std::size_t>(3 + core / 64));
+    auto& word = mine[static_cast<std::size_t>(3 + core / 64)];
     word = static_cast<std::int64_t>(static_cast<std::uint64_t>(word) | (1ULL << (core % 64)));
   }
-  communicator.all_gather(
-      View::of(std::span<std::int64_t>(mine)),
-      Slices::even(View::of(std::span<std::int64_t>(words)), communicator.size()),
-      device.communication(), {"where ranks compute", {}});
-  device.communication().synchronize();
+  host_all_gather(communicator, device, slices, {"where ranks compute", {}});
   std::vector<RankPlacement> ranks;
   for (std::size_t rank = 0; rank < world; ++rank) {
     const std::int64_t* const from = words.data() + rank * kWords;

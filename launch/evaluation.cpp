@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "collectives/host_values.h"
 #include "device/exact_sum.h"
 #include "launch/tokenizer.h"
 
@@ -79,9 +80,8 @@ double validation_loss(Workbench& workbench, const Batches& batches) {
       sum.add(-loss * static_cast<double>(rows - left) / static_cast<double>(rows));
   }
   engine.end_evaluation();
-  communicator.all_reduce(View::of(std::span<std::int64_t>(sum.limbs())), ReduceOp::sum,
-                          engine.device().communication(), {"validation loss", {}});
-  engine.device().communication().synchronize();
+  host_all_reduce(communicator, engine.device(), View::of(std::span<std::int64_t>(sum.limbs())),
+                  ReduceOp::sum, {"validation loss", {}});
   return sum.value() / static_cast<double>(sequences * workbench.model().shape().sequence);
 }
 

@@ -8,15 +8,16 @@
 #include <numeric>
 
 #include "collectives/backends.h"
+#include "collectives/host_values.h"
 #include "launch/console.h"
 #include "launch/workbench.h"
 
 namespace zero {
 
-MemoryByClass plan_memory(const TrainConfig& config, int rank, int world,
-                          std::string_view backend) {
+MemoryByClass plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend,
+                          Memory memory) {
   const auto communicator = planning::communicator(rank, world, backend);
-  const auto device = planning::open(config.run.threads);
+  const auto device = planning::open(config.run.threads, memory);
   Mesh mesh(*communicator, config.mesh);
   const Workbench workbench(config, mesh, *device);
   return device->ledger().snapshot().peak;
@@ -35,9 +36,8 @@ MemoryReport merge_memory(Communicator& communicator, Device& device, const Memo
   std::copy(peak.begin(), peak.end(), values.begin() + kMemoryClasses);
   values[2 * kMemoryClasses] = model_state_bytes(peak);
   values[2 * kMemoryClasses + 1] = planned == peak ? 0 : 1;
-  communicator.all_reduce(View::of(std::span<std::int64_t>(values)), ReduceOp::max,
-                          device.communication(), {"memory report", {}});
-  device.communication().synchronize();
+  host_all_reduce(communicator, device, View::of(std::span<std::int64_t>(values)), ReduceOp::max,
+                  {"memory report", {}});
   MemoryReport report;
   std::copy_n(values.begin(), kMemoryClasses, report.planned.begin());
   std::copy_n(values.begin() + kMemoryClasses, kMemoryClasses, report.peak.begin());

@@ -16,8 +16,9 @@ namespace zero {
 using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
 
 /// The bytes per class that a rank of a world will use, from the same code a run executes, on a
-/// device without memory.
-MemoryByClass plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend);
+/// device without memory; `memory` is where the run's device has its own.
+MemoryByClass plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend,
+                          Memory memory = Memory::of_host);
 
 /// Planned and used bytes of the largest rank, per class.
 struct MemoryReport {

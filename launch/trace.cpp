@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "collectives/host_values.h"
 #include "launch/agree.h"
 #include "launch/cores.h"
 
@@ -28,10 +29,10 @@ std::int64_t nanoseconds(TraceTrack::Time time) {
 /// One number of each rank, in rank order.
 std::vector<std::int64_t> gather(Communicator& communicator, Device& device, std::int64_t mine) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(View::of(std::span<std::int64_t>(&mine, 1)),
-                          Slices::even(View::of(std::span<std::int64_t>(all)), communicator.size()),
-                          device.communication(), {"trace", {}});
-  device.communication().synchronize();
+  all[static_cast<std::size_t>(communicator.rank())] = mine;
+  host_all_gather(communicator, device,
+                  Slices::even(View::of(std::span<std::int64_t>(all)), communicator.size()),
+                  {"trace", {}});
   return all;
 }
 
@@ -150,8 +151,7 @@ void write_trace(Communicator& communicator, Device& device, const RankTrace& tr
             : std::string(static_cast<std::size_t>(sizes[static_cast<std::size_t>(from)]), ' ');
     const View bytes = View::of(
         std::span<std::uint8_t>(reinterpret_cast<std::uint8_t*>(text.data()), text.size()));
-    communicator.broadcast(bytes, from, device.communication(), {"trace", {}});
-    device.communication().synchronize();
+    host_broadcast(communicator, device, bytes, from, {"trace", {}});
     if (rank == 0) file << text;
   }
   agree(communicator, device, "run.trace", [&] {

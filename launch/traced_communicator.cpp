@@ -12,9 +12,9 @@ void TracedCommunicator::timed(const Call& call, const Body& body) {
   if (kept == 0 || size() == 1) return body();
   using Clock = std::chrono::steady_clock;
   const auto begin = std::make_shared<CollectiveRun::Time>();
-  call.stream.submit("mark", [begin] { *begin = Clock::now(); });
+  call.stream.submit_host("mark", [begin] { *begin = Clock::now(); });
   body();
-  call.stream.submit(
+  call.stream.submit_host(
       "mark", [begin, kept, bytes = call.bytes, &listener = listener_,
                name = fmt::format("{}({})", name_of(call.operation), call.tag.unit)] {
         listener.collective(

@@ -18,6 +18,7 @@
 #include "checkpoint/file.h"
 #include "checkpoint/hf_folder.h"
 #include "collectives/backends.h"
+#include "collectives/host_values.h"
 #include "launch/agree.h"
 #include "launch/batches.h"
 #include "launch/console.h"
@@ -83,9 +84,8 @@ void check_files(const TrainConfig& config) {
 void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& config) {
   const bool worked_out = config.values.at("run.threads").source.starts_with("auto: ");
   std::int64_t threads = worked_out ? config.run.threads : std::numeric_limits<std::int64_t>::max();
-  communicator.all_reduce(View::of(std::span<std::int64_t>(&threads, 1)), ReduceOp::min,
-                          device.communication(), {"run.threads", {}});
-  device.communication().synchronize();
+  host_all_reduce(communicator, device, View::of(std::span<std::int64_t>(&threads, 1)),
+                  ReduceOp::min, {"run.threads", {}});
   if (!worked_out || threads == config.run.threads) return;
   config.run.threads = static_cast<int>(threads);
   config.values.resolve("run.threads", threads, "auto: the fewest of all ranks");

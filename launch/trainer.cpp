@@ -36,7 +36,7 @@ Trainer::Trainer(const TrainerParts& parts)
       cores_are_shared_(parts.cores_are_shared),
       instruments_(parts.instruments),
       planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
-                           communicator_.backend())),
+                           communicator_.backend(), device_.memory())),
       workbench_(config_, mesh_, device_, instruments_),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
       exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}

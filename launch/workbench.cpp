@@ -14,11 +14,12 @@ Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpLi
       {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
   model_->allocate();
   const std::int64_t tokens = checked_mul(shape.batch, shape.sequence);
-  inputs_ = device.allocate(tokens, DType::i32, MemoryClass::staging, "inputs");
-  targets_ = device.allocate(tokens, DType::i32, MemoryClass::staging, "targets");
-  loss_ = device.allocate(1, DType::fp64, MemoryClass::staging, "loss");
+  inputs_ = device.allocate_host(tokens, DType::i32, MemoryClass::staging, "inputs");
+  targets_ = device.allocate_host(tokens, DType::i32, MemoryClass::staging, "targets");
+  loss_ = device.allocate_host(1, DType::fp64, MemoryClass::staging, "loss");
   if (config.run.sample > 0) {
-    logits_ = device.allocate(model_->vocabulary(), DType::fp32, MemoryClass::staging, "logits");
+    logits_ =
+        device.allocate_host(model_->vocabulary(), DType::fp32, MemoryClass::staging, "logits");
   }
 }
 

@@ -21,6 +21,7 @@ class Workbench {
 
   Engine& engine() { return *engine_; }
   Model& model() { return *model_; }
+  // All in host memory.
   /// Token ids of one micro-batch: i32, batch x sequence, row-major.
   View inputs() const { return inputs_.view(); }
   View targets() const { return targets_.view(); }

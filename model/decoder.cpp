@@ -63,6 +63,7 @@ Decoder::Impl::Impl(Engine& engine, const DecoderShape& whole, BatchShape batch,
       listener_(listener),
       ops_(make_ops(engine.device())),
       memory_(decoder, rows_of(tensor_, batch), dtype_) {
+  engine_.require_same("layers' kernels", ops_->bits(dtype_));
   if (listener_ != nullptr) ops_ = observe_ops(std::move(ops_), *listener_);
   make_layers();
   register_units();
@@ -100,6 +101,14 @@ void Decoder::Impl::allocate() {
   memory_.allocate(engine_.device(), tensor_.group());
   tensor_.allocate();
   ops_->allocate_scratch();
+  Device& device = engine_.device();
+  const auto twin = [&](std::int64_t count, DType dtype, std::string_view label) {
+    return DeviceTwin(device, count, dtype, MemoryClass::staging, label);
+  };
+  inputs_ = twin(rows_, DType::i32, "inputs on the device");
+  targets_ = twin(rows_, DType::i32, "targets on the device");
+  loss_ = twin(1, DType::fp64, "loss on the device");
+  logits_ = twin(whole_.vocabulary, DType::fp32, "logits on the device");
   if (decoder.rotary) {
     ops_->rotary_table(rotary(), *decoder.rotary, memory_.cosines(), memory_.sines());
   }
@@ -231,12 +240,20 @@ void Decoder::Impl::train_separate(View targets, float gradient_scale) {
               targets);
 }
 
+void Decoder::Impl::sum_losses(View loss_sum) {
+  ops_->sum(memory_.losses(), loss_.of(loss_sum));
+  loss_.download(engine_.device().compute(), loss_sum);
+}
+
 void Decoder::Impl::train(View inputs, View targets, float gradient_scale, View loss_sum) {
   check_tokens("inputs", inputs, rows_, whole_.vocabulary);
   check_tokens("targets", targets, rows_, whole_.vocabulary);
+  Stream& stream = engine_.device().compute();
+  inputs = inputs_.upload(stream, inputs);
+  targets = targets_.upload(stream, targets);
   forward(inputs);
   tied() ? train_tied(targets, gradient_scale) : train_separate(targets, gradient_scale);
-  ops_->sum(memory_.losses(), loss_sum);
+  sum_losses(loss_sum);
   backward_norm();
   for (std::int64_t i = decoder.layers - 1; i >= 0; --i) backward_block(i);
   backward_embedding(inputs);
@@ -245,9 +262,12 @@ void Decoder::Impl::train(View inputs, View targets, float gradient_scale, View 
 void Decoder::Impl::evaluate(View inputs, View targets, View loss_sum) {
   check_tokens("inputs", inputs, rows_, whole_.vocabulary);
   check_tokens("targets", targets, rows_, whole_.vocabulary);
-  forward(inputs);
-  with_head([&](View weight) { head_.evaluate(*ops_, head_buffers(), weight, targets); });
-  ops_->sum(memory_.losses(), loss_sum);
+  Stream& stream = engine_.device().compute();
+  forward(inputs_.upload(stream, inputs));
+  with_head([&, there = targets_.upload(stream, targets)](View weight) {
+    head_.evaluate(*ops_, head_buffers(), weight, there);
+  });
+  sum_losses(loss_sum);
 }
 
 void Decoder::Impl::next_logits(View inputs, std::int64_t position, View logits) {
@@ -255,13 +275,15 @@ void Decoder::Impl::next_logits(View inputs, std::int64_t position, View logits)
   ZERO_CHECK(position >= 0 && position < shape.sequence,
              "next_logits: position {}, expected 0 to {} (the sequence)", position,
              shape.sequence - 1);
-  forward(inputs);
+  Stream& stream = engine_.device().compute();
+  forward(inputs_.upload(stream, inputs));
   with_head([&](View weight) {
     const View all = memory_.gathered_normed();
     tensor_.gather_rows({all, memory_.normed(), decoder.width}, "head");
     const View row = all.slice(position * decoder.width, decoder.width);
-    head_.logits(*ops_, row, weight, logits);
+    head_.logits(*ops_, row, weight, logits_.of(logits));
   });
+  logits_.download(stream, logits);
 }
 
 void Decoder::Impl::backward_norm() {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "device/device_twin.h"
 #include "model/column_parallel_linear.h"
 #include "model/decoder.h"
 #include "model/decoder_memory.h"
@@ -65,6 +66,8 @@ class Decoder::Impl {
   void with_head(const Body& body);
   void train_tied(View targets, float gradient_scale);
   void train_separate(View targets, float gradient_scale);
+  /// The micro-batch's loss, for the host.
+  void sum_losses(View loss_sum);
   void backward_norm();
   void backward_block(std::int64_t i);
   void backward_mlp(std::int64_t i, const GradientLease& unit);
@@ -125,7 +128,8 @@ class Decoder::Impl {
   OpListener* listener_;  // null: nobody listens
   std::unique_ptr<Ops> ops_;
   DecoderMemory memory_;
-  std::vector<Event> branch_sums_;  // of memory_.branch(), a chunk of rows each
+  DeviceTwin inputs_, targets_, loss_, logits_;  // of what callers have in host memory
+  std::vector<Event> branch_sums_;               // of memory_.branch(), a chunk of rows each
 };
 
 }  // namespace zero

@@ -40,18 +40,19 @@ class Model {
   /// The uses of one micro-batch, for SealOptions::order.
   virtual std::vector<Use> order() const = 0;
   /// After seal(): takes all activation memory, charged to MemoryClass::activations; nothing is
-  /// allocated later. Works on a planning device too.
+  /// allocated later. Where the device's memory is apart, some for token ids, loss and logits too
+  /// (staging). Works on a planning device.
   virtual void allocate() = 0;
-  /// Bytes that allocate() takes.
+  /// Bytes that allocate() takes for activations.
   virtual std::int64_t activation_bytes() const = 0;
   /// Bytes that this rank sends along the tensor axis for one train(), as the recorder counts them.
   virtual TrafficCounter tensor_traffic() const = 0;
 
-  /// One micro-batch, forward and backward. `inputs`, `targets`: i32, host-readable, batch x
-  /// sequence, row-major, each in [0, vocabulary). `gradient_scale` multiplies d(loss)/d(logits) of
-  /// each token: 1 / (tokens of the whole optimizer step), times a loss scale. `loss_sum`: one fp64
-  /// element, overwritten by the sum over tokens of the cross-entropy in nats; valid once
-  /// device.compute() has run (synchronize).
+  /// One micro-batch, forward and backward. All views are host memory (Device::allocate_host).
+  /// `inputs`, `targets`: i32, batch x sequence, row-major, each in [0, vocabulary).
+  /// `gradient_scale` multiplies d(loss)/d(logits) of each token: 1 / (tokens of the whole
+  /// optimizer step), times a loss scale. `loss_sum`: one fp64 element, overwritten by the sum over
+  /// tokens of the cross-entropy in nats; valid once device.compute() has run (synchronize).
   virtual void train(View inputs, View targets, float gradient_scale, View loss_sum) = 0;
   /// The forward half of train(), with the same loss; between engine.begin_evaluation() and
   /// end_evaluation().

@@ -41,6 +41,7 @@ class ObservedOps final : public Ops {
   void prepare(const AttentionShape& shape) override { inner_->prepare(shape); }
   void prepare(const MatrixShape& shape) override { inner_->prepare(shape); }
   void prepare(const EmbeddingShape& shape) override { inner_->prepare(shape); }
+  std::string bits(DType dtype) const override { return inner_->bits(dtype); }
   std::int64_t scratch_bytes() const override { return inner_->scratch_bytes(); }
   void allocate_scratch() override { inner_->allocate_scratch(); }
 

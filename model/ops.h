@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "device/device.h"
 #include "device/view.h"
@@ -161,6 +162,9 @@ class Ops {
   virtual void prepare(const MatrixShape& shape) = 0;
   /// For embedding_backward of this shape.
   virtual void prepare(const EmbeddingShape& shape) = 0;
+  /// What decides the bits of results of `dtype` beside Device::bits(), such as which of several
+  /// product kernels the processor has; empty: nothing. Ranks compare it.
+  virtual std::string bits(DType /*dtype*/) const { return {}; }
   /// Bytes that allocate_scratch() takes for what was prepared so far.
   virtual std::int64_t scratch_bytes() const = 0;
   /// Takes the scratch, charged to MemoryClass::activations.

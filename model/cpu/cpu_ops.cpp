@@ -44,6 +44,10 @@ void CpuOps::prepare(const MatrixShape& shape) {
   partial_bytes_ = std::max(partial_bytes_, 4 * partial_floats(shape.rows, 2 * shape.columns));
 }
 
+std::string CpuOps::bits(DType dtype) const {
+  return fmt::format("{} products by {}", name_of(dtype), name_of_kernels(dtype));
+}
+
 std::int64_t CpuOps::scratch_bytes() const {
   return std::max({products_.scratch_bytes(), attention_.scratch_bytes(), partial_bytes_});
 }

@@ -23,6 +23,7 @@ class CpuOps final : public Ops {
   void prepare(const AttentionShape& shape) override;
   void prepare(const MatrixShape& shape) override;
   void prepare(const EmbeddingShape& /*shape*/) override {}  // columns have one owner: no scratch
+  std::string bits(DType dtype) const override;
   std::int64_t scratch_bytes() const override;
   void allocate_scratch() override;
 

@@ -29,6 +29,12 @@ const packed::Kernels& kernels_for(DType dtype) {
 
 }  // namespace
 
+std::string_view name_of_kernels(DType dtype) {
+  const packed::Kernels* const kernels = &kernels_for(dtype);
+  if (kernels == packed::tile_kernels()) return "tiles";
+  return kernels == packed::pair_kernels() ? "pairs" : "floats";
+}
+
 Product& Products::get(const ProductShape& shape) {
   auto& slot = made_[shape];
   if (!slot) {

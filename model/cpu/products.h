@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string_view>
 
 #include "model/product_shape.h"
 
@@ -24,6 +25,9 @@ class Product {
   virtual void run(const Operands& operands) = 0;
   virtual std::int64_t scratch_bytes() const = 0;
 };
+
+/// Which kernels the processor's products of `dtype` are made of: "tiles", "pairs", "floats".
+std::string_view name_of_kernels(DType dtype);
 
 /// Makes products for a fixed number of threads, each shape once, by the kernels that the processor
 /// has for their dtype (see packed_kernels.h). The scratch of each product is the caller's. Same

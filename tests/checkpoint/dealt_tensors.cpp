@@ -66,7 +66,8 @@ std::vector<std::string> errors_of(int world, const std::function<void(const Ran
   local::run(world, [&](Communicator& communicator) {
     const auto device = cpu::open();
     errors[static_cast<std::size_t>(communicator.rank())] = error_of([&] {
-      body({communicator, *device});
+      HostPieces pieces(*device);
+      body({communicator, *device, pieces});
     });
   });
   return errors;

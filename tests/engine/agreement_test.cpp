@@ -22,6 +22,7 @@ struct Bring {
   bool reversed = false;  ///< declares an order in which units are used backwards
   int accumulation_steps = 1;
   int threads = 1;
+  std::string products = "tiles";  ///< what its model computes by
 };
 
 constexpr int kRanks = 4;
@@ -35,6 +36,7 @@ std::vector<std::string> sealed(const std::function<void(Bring&)>& change) {
     if (communicator.rank() == kStray) change(bring);
     const std::unique_ptr<Device> device = cpu::open({.threads = bring.threads});
     Engine engine(communicator, *device, bring.options);
+    engine.require_same("layers' kernels", bring.products);
     std::vector<Use> order;
     for (const plain::UnitSpec& unit : bring.units)
       order.push_back({engine.add_unit(unit.name, unit.parameters), Phase::both});
@@ -69,6 +71,15 @@ TEST(Agreement, NamesTheRankAndTheOptionThatDiffers) {
   expect_stray([](Bring& b) { b.accumulation_steps = 2; }, "accumulation_steps: 2\"",
                "accumulation_steps: 1\"");
   expect_stray([](Bring& b) { b.options.overlap = false; }, "overlap: false\"", "overlap: true\"");
+}
+
+TEST(Agreement, NamesTheKernelsThatDiffer) {
+  expect_stray([](Bring& b) { b.products = "pairs"; }, "layers' kernels: pairs\"",
+               "layers' kernels: tiles\"");
+  plain::run(1, {plain::options(3)}, [](plain::Trainer& trainer, Communicator&) {
+    EXPECT_EQ(message_of([&] { trainer.engine().require_same("kernels of", "mine"); }),
+              "require_same(kernels of): the engine is sealed; say it before seal()");
+  });
 }
 
 TEST(Agreement, NamesTheGradientTypeAndTheReductionThatDiffer) {

@@ -58,7 +58,9 @@ TEST_P(Replicas, AndOverlapBucketsTypesAndTheOrderOfStreamsChangeNoBit) {
     late.order = StreamOrder{.policy = StreamOrder::Policy::lazy};
     EXPECT_TRUE(train(late).same_training(expected)) << "lazy, stage " << stage;
     for (std::uint64_t seed = 0; seed < 2; ++seed) {
-      late.order = StreamOrder{.policy = StreamOrder::Policy::seeded, .seed = seed};
+      late.order = StreamOrder{.policy = StreamOrder::Policy::seeded,
+                               .seed = seed,
+                               .memory = seed == 1 ? Memory::apart : Memory::of_host};
       EXPECT_TRUE(train(late).same_training(expected)) << "seed " << seed << ", stage " << stage;
     }
   }

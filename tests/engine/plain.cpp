@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/plain.h"
 
+#include "device/host_pieces.h"
+
 namespace zero::plain {
 namespace {
 
@@ -120,7 +122,10 @@ StepReport Trainer::step(double learning_rate) {
 
 void run(int world, const Setup& setup, const std::function<void(Trainer&, Communicator&)>& body) {
   local::run(world, [&](Communicator& communicator) {
-    const std::unique_ptr<Device> device = cpu::open();
+    const std::unique_ptr<Device> device =
+        setup.memory == Memory::of_host
+            ? cpu::open()
+            : testing::open({.policy = testing::StreamOrder::Policy::lazy, .memory = setup.memory});
     Trainer trainer(communicator, *device, setup);
     body(trainer, communicator);
   });
@@ -136,6 +141,15 @@ std::uint64_t train(int world, const Setup& setup, int steps) {
     ZERO_CHECK(hash == hashes[0], "ranks disagree: {:016x} and {:016x}", hash, hashes[0]);
   }
   return hashes[0];
+}
+
+std::vector<float> seen(Engine& engine, const View& values) {
+  std::vector<float> all;
+  engine.pieces().read(values, [&](std::int64_t, const View& piece) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(piece.count()); ++i)
+      all.push_back(value_of(piece, i));
+  });
+  return all;
 }
 
 std::vector<float> read(Engine& engine, std::string_view name, StateKind kind) {

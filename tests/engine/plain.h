@@ -42,6 +42,7 @@ struct Setup {
   int accumulation_steps = 1;
   MeshShape mesh{};
   Slicing slicing{};
+  Memory memory = Memory::of_host;  ///< apart: run() opens a test device
 };
 
 /// An engine without a model: every unit forward, then backward in reverse. The gradient of an
@@ -68,12 +69,15 @@ class Trainer {
   std::int64_t step_ = 0;
 };
 
-/// Runs `body` on every rank of a world of threads, with the CPU device.
+/// Runs `body` on every rank of a world of threads, with the CPU device, or a lazy test device
+/// whose memory is apart.
 void run(int world, const Setup& setup, const std::function<void(Trainer&, Communicator&)>& body);
 
 /// Trains `steps` steps; the state hash all ranks found (throws zero::Error where they differ).
 std::uint64_t train(int world, const Setup& setup, int steps);
 
+/// What a view of the device's memory holds, fp32 or bf16, once compute has come to it.
+std::vector<float> seen(Engine& engine, const View& values);
 /// A full parameter, moment or gradient.
 std::vector<float> read(Engine& engine, std::string_view name, StateKind kind);
 

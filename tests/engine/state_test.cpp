@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "device/host_pieces.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
 
@@ -33,7 +34,8 @@ std::vector<float> ramp(std::size_t count, float from) {
   return values;
 }
 
-/// Runs `body` for every stage, some worlds and thresholds.
+/// Runs `body` for every stage, some worlds and thresholds, and on a device that the host cannot
+/// see.
 void everywhere(const std::function<void(plain::Trainer&, Communicator&)>& body,
                 DType compute = DType::fp32) {
   for (int stage = 0; stage <= 3; ++stage) {
@@ -43,6 +45,10 @@ void everywhere(const std::function<void(plain::Trainer&, Communicator&)>& body,
         plain::run(world, setup(stage, compute, threshold), body);
       }
     }
+    SCOPED_TRACE(fmt::format("stage {}, memory apart", stage));
+    plain::Setup apart = setup(stage, compute, 20);
+    apart.memory = Memory::apart;
+    plain::run(3, apart, body);
   }
 }
 
@@ -82,8 +88,8 @@ TEST(State, WrittenParametersReachComputeRounded) {
         trainer.engine().write("first.bias", StateKind::parameter, View::of(std::span(values)));
         static_cast<void>(trainer.engine().forward(trainer.units()[0]));
         const ParameterLease lease = trainer.engine().forward(trainer.units()[1]);
-        const auto seen = lease["bias"].as<const bfloat16>();
-        for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(seen[i], to_bfloat16(values[i]));
+        for (float& value : values) value = to_float(to_bfloat16(value));
+        EXPECT_EQ(plain::seen(trainer.engine(), lease["bias"]), values);
       },
       DType::bf16);
 }
@@ -141,13 +147,15 @@ TEST(State, ChangedInPlaceReachesComputeThroughPublish) {
     Engine& engine = trainer.engine();
     for (const LogicalTensor& tensor : engine.state(StateKind::parameter)) {
       for (const LogicalTensor::Part& part : tensor.parts) {
-        for (float& value : part.values.as<float>()) value = 7.0F;
+        engine.pieces().write(part.values, [](std::int64_t, const View& values) {
+          std::ranges::fill(values.as<float>(), 7.0F);
+        });
       }
     }
     engine.publish_parameters();
     for (const UnitId unit : trainer.units()) {
       const ParameterLease lease = engine.forward(unit);
-      EXPECT_THAT(lease.at(0).as<const float>(), ::testing::Each(7.0F));
+      EXPECT_THAT(plain::seen(engine, lease.at(0)), ::testing::Each(7.0F));
     }
   });
 }

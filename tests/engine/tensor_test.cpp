@@ -95,7 +95,9 @@ TEST_P(TensorDegree, GivesTheSameBitsWhateverOverlapsAndHowItIsCut) {
     run.order = StreamOrder{.policy = StreamOrder::Policy::lazy};
     EXPECT_TRUE(train_pair(run).same_training(expected)) << "lazy, stage " << stage;
     for (std::uint64_t seed = 0; seed < 2; ++seed) {
-      run.order = StreamOrder{.policy = StreamOrder::Policy::seeded, .seed = seed};
+      run.order = StreamOrder{.policy = StreamOrder::Policy::seeded,
+                              .seed = seed,
+                              .memory = seed == 1 ? Memory::apart : Memory::of_host};
       EXPECT_TRUE(train_pair(run).same_training(expected)) << "seed " << seed;
     }
   }

@@ -64,8 +64,11 @@ TEST_P(Theorem, LazyAndPermutedStreamsChangeNoBit) {
   const Result expected = train(base(0));
   for (int stage = 0; stage <= 3; ++stage) {
     Job run = base(stage);
-    run.order = StreamOrder{.policy = StreamOrder::Policy::lazy};
-    EXPECT_TRUE(train(run).same_training(expected)) << "lazy, stage " << stage;
+    for (const Memory memory : {Memory::of_host, Memory::apart}) {
+      run.order = StreamOrder{.policy = StreamOrder::Policy::lazy, .seed = 0, .memory = memory};
+      EXPECT_TRUE(train(run).same_training(expected))
+          << "lazy, stage " << stage << (memory == Memory::apart ? ", memory apart" : "");
+    }
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
       run.order = StreamOrder{.policy = StreamOrder::Policy::seeded, .seed = seed};
       EXPECT_TRUE(train(run).same_training(expected)) << "seed " << seed << ", stage " << stage;

@@ -147,6 +147,24 @@ TEST(Trainer, LateStreamsGiveTheSameBits) {
       expected);
 }
 
+TEST(Trainer, ADeviceThatTheHostCannotSeeGivesTheSameBits) {
+  const TinyRun run;
+  const auto apart = [] { return testing::open({.memory = Memory::apart}); };
+  std::vector<std::string> overrides = {stage(3), "run.validation_every=2", "run.sample=4",
+                                        "bf16.enabled=true"};
+  for (const std::string name : {"a.safetensors", "b.safetensors"}) {  // begun, gone on with
+    overrides.push_back("run.save_weights=" + run.folder().file(name));
+    const Json expected = results(train(run, 3, overrides));
+    const std::string file = run.folder().read(name);
+    const auto log = train(run, 3, overrides, apart);
+    EXPECT_EQ(results(log), expected) << name;
+    EXPECT_EQ(log.back()["plan_exact"], true) << log.back();
+    EXPECT_EQ(run.folder().read(name), file);
+    overrides.push_back("run.init=" + run.folder().file("a.safetensors"));
+    overrides.push_back(stage(1));
+  }
+}
+
 TEST(Trainer, TheSeedAndTheDataOrderChangeTheHash) {
   const TinyRun run;
   std::set<std::string> hashes;

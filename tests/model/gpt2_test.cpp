@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "model/ops.h"
 #include "tests/model/finite_differences.h"
 
 namespace zero::testing {
@@ -84,6 +85,13 @@ TEST(Gpt2, GradientsOfEveryParameterMatchFiniteDifferencesOfTheLoss) {
     // meets the truncation error.
     expect_gradients_are_slopes(training, batch, {.parts = 3, .step = 8e-3F, .least = 0.25});
   });
+}
+
+TEST(Gpt2, LayersSayWhichProductsTheProcessorHas) {
+  const auto device = cpu::open();
+  const auto ops = make_ops(*device);
+  EXPECT_EQ(ops->bits(DType::fp32), "fp32 products by floats");
+  EXPECT_THAT(ops->bits(DType::bf16), ::testing::StartsWith("bf16 products by "));
 }
 
 TEST(Gpt2, EvaluationGivesTheTrainingLossBitForBit) {

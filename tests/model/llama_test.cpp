@@ -121,6 +121,9 @@ TEST_P(LlamaFamily, BitsDependNeitherOnStageNorWorldNorThreadsNorStreams) {
     EXPECT_EQ(train(config_, 2, options(3),
                     [] { return open({.policy = StreamOrder::Policy::seeded, .seed = 3}); }),
               expected);
+    EXPECT_EQ(train(config_, 2, options(3), [] { return open({.memory = Memory::apart}); }),
+              expected)
+        << "memory apart";
     const Outcome of_three = train(config_, 3, options(0), on_threads(1));
     for (const int stage : {1, 2, 3}) {
       EXPECT_EQ(train(config_, 3, options(stage), on_threads(1)), of_three) << "stage " << stage;

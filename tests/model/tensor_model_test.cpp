@@ -194,7 +194,7 @@ TEST_P(TensorModels, AtOneTensorDegreeHaveTheSameBitsHoweverTheyAreCarriedOut) {
     run.engine.overlap = true;
     for (const std::uint64_t seed : {0U, 1U, 2U}) {
       const StreamOrder order{seed == 0 ? StreamOrder::Policy::lazy : StreamOrder::Policy::seeded,
-                              seed};
+                              seed, seed == 0 ? Memory::apart : Memory::of_host};
       run.open = [order] { return open(order); };
       same(run);
     }
@@ -219,7 +219,7 @@ TEST_P(TensorModels, EvaluateAndGiveLogitsAsOneRankDoes) {
   for (const auto& [ranks, own_rows] :
        std::vector<std::pair<int, bool>>{{1, false}, {3, false}, {3, true}}) {
     local::run(ranks, [&](Communicator& world) {
-      const auto device = cpu::open({.threads = 1});
+      const auto device = own_rows ? open({.memory = Memory::apart}) : cpu::open({.threads = 1});
       Mesh mesh(world, {1, 1, ranks});
       Training training(mesh, *device, {}, config_, {2, 7}, 1, {.sequence_parallel = own_rows});
       const Batch batch = Batch::random(14, 41, 1);
