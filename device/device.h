@@ -101,14 +101,19 @@ struct Options {
 /// one. Throws zero::Error where the build, the driver or the machine has none, and what to do.
 std::unique_ptr<Device> open(const Options& options = {});
 
+/// How many GPUs open() can take; 0 where the build, the driver or the machine has none.
+int visible_devices();
+
 }  // namespace cuda
 
 namespace planning {
 
 /// A device without memory: allocations only charge the ledger (their addresses are distinct,
 /// aligned and unmapped), streams drop work. The planner runs the same code on it as a run does, so
-/// plan and run cannot drift: with `memory` apart, on one that has what a GPU's run has.
-std::unique_ptr<Device> open(int threads = 1, Memory memory = Memory::of_host);
+/// plan and run cannot drift: with `memory` apart, on one that has what a GPU's run has. `of`: the
+/// kind of device that it stands for ("cuda"), whose operations and optimizers it then gets.
+std::unique_ptr<Device> open(int threads = 1, Memory memory = Memory::of_host,
+                             std::string_view of = {});
 
 }  // namespace planning
 

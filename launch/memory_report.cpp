@@ -10,6 +10,7 @@
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "launch/console.h"
+#include "launch/run_device.h"
 #include "launch/workbench.h"
 
 namespace zero {
@@ -17,7 +18,7 @@ namespace zero {
 MemoryByClass plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend,
                           Memory memory) {
   const auto communicator = planning::communicator(rank, world, backend);
-  const auto device = planning::open(config.run.threads, memory);
+  const auto device = plan_device(config, memory);
   Mesh mesh(*communicator, config.mesh);
   const Workbench workbench(config, mesh, *device);
   return device->ledger().snapshot().peak;

@@ -11,6 +11,7 @@
 
 #include "collectives/backends.h"
 #include "launch/console.h"
+#include "launch/run_device.h"
 #include "launch/workbench.h"
 
 namespace zero {
@@ -35,7 +36,7 @@ Plan make_plan(const TrainConfig& config, std::string_view backend) {
   plan.world = config.world;
   plan.stage = config.engine.stage;
   const auto communicator = planning::communicator(0, config.world, backend);
-  const auto device = planning::open(config.run.threads);
+  const auto device = plan_device(config);
   Mesh mesh(*communicator, config.mesh);
   Workbench workbench(config, mesh, *device);
   Engine& engine = workbench.engine();

@@ -10,6 +10,7 @@
 #include "launch/mesh_section.h"
 #include "launch/model_section.h"
 #include "launch/process.h"
+#include "launch/run_device.h"
 
 namespace zero {
 namespace {
@@ -57,6 +58,24 @@ std::string initial_weights(Configuration& values) {
   return values.text("run.init");
 }
 
+DeviceKind make_device(Configuration& values) {
+  if (values.text("run.device") == "auto") {
+    const DeviceChoice choice = choose_device();
+    values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
+  }
+  const bool cuda = values.text("run.device") == "cuda";
+  ZERO_CHECK(
+      cuda || values.text("run.sums") == "exact",
+      "{}: run.sums \"fast\" is for GPUs, and run.device is \"cpu\", whose sums are exact at "
+      "full speed; leave it out",
+      values.source());
+  ZERO_CHECK(!cuda || (!values.boolean("run.profile") && values.text("run.trace").empty()),
+             "{}: run.profile and run.trace time the CPU's work, and run.device is \"cuda\"; set "
+             "run.device to \"cpu\", or take the vendor's profiler",
+             values.source());
+  return cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
 TrainConfig::Run make_run(Configuration& values, int local_world) {
   if (values.is_null("run.threads")) {
     const ThreadChoice choice = choose_threads(core_facts(local_world));
@@ -68,6 +87,8 @@ TrainConfig::Run make_run(Configuration& values, int local_world) {
   }
   return {.steps = steps,
           .seed = static_cast<std::uint64_t>(values.integer("run.seed")),
+          .device = make_device(values),
+          .sums = values.text("run.sums") == "fast" ? nccl::Sums::fast : nccl::Sums::exact,
           .threads = static_cast<int>(values.integer("run.threads")),
           .log = values.text("run.log"),
           .profile = values.boolean("run.profile"),

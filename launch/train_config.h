@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/mesh.h"
+#include "collectives/nccl/options.h"
 #include "engine/engine_options.h"
 #include "launch/batch_arithmetic.h"
 #include "launch/configuration.h"
@@ -14,6 +15,9 @@
 #include "model/model_config.h"
 
 namespace zero {
+
+/// Where a run computes.
+enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 /// A configuration in the trainer's own terms, for one world.
 struct TrainConfig {
@@ -27,6 +31,8 @@ struct TrainConfig {
   struct Run {
     std::int64_t steps = 0;
     std::uint64_t seed = 0;
+    DeviceKind device = DeviceKind::cpu;
+    nccl::Sums sums = nccl::Sums::exact;  ///< of GPUs; the CPU's are always exact
     int threads = 1;
     std::string log;
     bool profile = false;

@@ -26,6 +26,7 @@
 #include "launch/instruments.h"
 #include "launch/plan.h"
 #include "launch/process.h"
+#include "launch/run_device.h"
 #include "launch/trainer.h"
 
 namespace zero {
@@ -138,17 +139,16 @@ class Run {
     const TrainConfig& config = *prepared_.config;
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     instruments_ = make_instruments(config);
-    const cpu::Options cores{.threads = config.run.threads};
-    device_ = instruments_ ? cpu::open(cores, *instruments_) : cpu::open(cores);
+    device_ = std::make_unique<RunDevice>(config, communicator_, instruments_.get());
     const PlacementReport placement =
-        judge_placements(gather_placements(communicator_, *device_, config.run.threads));
+        judge_placements(gather_placements(communicator_, *cpu::open(), config.run.threads));
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
-    mesh_ = std::make_unique<Mesh>(communicator_, config.mesh, tracing());
+    mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh, tracing());
     trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
                                                       .batches = *prepared_.batches,
                                                       .mesh = *mesh_,
-                                                      .device = *device_,
+                                                      .device = device_->device(),
                                                       .console = console_,
                                                       .log = prepared_.log.get(),
                                                       .cores_are_shared = !placement.shared.empty(),
@@ -169,7 +169,7 @@ class Run {
   Console& console_;
   Prepared prepared_;
   std::unique_ptr<Instruments> instruments_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<RunDevice> device_;
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<Trainer> trainer_;
 };
@@ -201,7 +201,9 @@ std::string printed_config(const TrainFlags& flags, int world) {
 }
 
 std::string printed_plan(const TrainFlags& flags, int world) {
-  const Plan plan = make_plan(configured(flags, world), planned_backend(flags.start, world));
+  const TrainConfig config = configured(flags, world);
+  const Plan plan =
+      make_plan(config, backend_on(config.run.device, config, planned_backend(flags.start, world)));
   return flags.json ? plan.json().dump(2) + "\n" : plan.text();
 }
 

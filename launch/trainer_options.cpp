@@ -49,6 +49,18 @@ std::vector<Option> trainer_options() {
        .low = 1,
        .high = 4096,
        .from_machine = true},
+      {.path = "run.device",
+       .type = text,
+       .fallback = "\"auto\"",
+       .help = "\"cpu\" or \"cuda\"; \"auto\": a GPU where the build and the machine have one",
+       .choices = {"auto", "cpu", "cuda"}},
+      {.path = "run.sums",
+       .type = text,
+       .fallback = "\"exact\"",
+       .help =
+           "how GPUs of several processes sum gradients: \"exact\", by the fixed tree in fp32, or "
+           "\"fast\", as NCCL does, in the gradients' type",
+       .choices = {"exact", "fast"}},
       {.path = "run.log",
        .type = text,
        .fallback = "\"run.log\"",

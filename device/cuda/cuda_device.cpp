@@ -161,6 +161,13 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
+int visible_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // what is missing, open() says
+  return 0;
+}
+
 std::unique_ptr<Device> open(const Options& options) {
   const int index = find_device(options);
   check(cudaSetDevice(index), "choose the device");

@@ -11,4 +11,6 @@ std::unique_ptr<Device> open(const Options& /*options*/) {
       "CUDA), or use a CPU device");
 }
 
+int visible_devices() { return 0; }
+
 }  // namespace zero::cuda

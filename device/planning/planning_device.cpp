@@ -20,10 +20,13 @@ class DroppingStream final : public Stream {
 
 class PlanningDevice final : public Device {
  public:
-  PlanningDevice(int threads, Memory memory)
-      : threads_(threads), memory_(memory), kernels_(compute_, threads) {}
+  PlanningDevice(int threads, Memory memory, std::string_view of)
+      : threads_(threads),
+        memory_(memory),
+        name_(of.empty() ? "planning" : "planning " + std::string(of)),
+        kernels_(compute_, threads) {}
 
-  std::string_view name() const override { return "planning"; }
+  std::string_view name() const override { return name_; }
   bool has_memory() const override { return false; }
   Memory memory() const override { return memory_; }
   int threads() const override { return threads_; }
@@ -50,6 +53,7 @@ class PlanningDevice final : public Device {
 
   int threads_;
   Memory memory_;
+  std::string name_;
   std::int64_t next_ = kBegin;
   DroppingStream compute_;
   DroppingStream communication_;
@@ -58,9 +62,9 @@ class PlanningDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> open(int threads, Memory memory) {
+std::unique_ptr<Device> open(int threads, Memory memory, std::string_view of) {
   ZERO_CHECK(threads > 0, "planning device: threads is {}, expected at least 1", threads);
-  return std::make_unique<PlanningDevice>(threads, memory);
+  return std::make_unique<PlanningDevice>(threads, memory, of);
 }
 
 }  // namespace zero::planning

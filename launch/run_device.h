@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "collectives/communicator.h"
+#include "launch/instruments.h"
+#include "launch/train_config.h"
+
+namespace zero {
+
+/// What run.device "auto" stands for, and why: the GPU where this build and this machine have one.
+struct DeviceChoice {
+  DeviceKind kind = DeviceKind::cpu;
+  std::string why;
+};
+DeviceChoice choose_device();
+
+/// The backend whose communicator a run on `kind` has, where its ranks meet through `host`
+/// ("mpi", "local", ...): for plans.
+std::string_view backend_on(DeviceKind kind, const TrainConfig& config, std::string_view host);
+
+/// A device without memory that stands for the run's, whose memory is `memory` if it is a CPU's.
+std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory = Memory::of_host);
+
+/// What one rank of a run computes on, and the communicator whose collectives reach its memory.
+class RunDevice {
+ public:
+  /// `host`: how the ranks met; its rank on its host is the number of its GPU. Ranks that are
+  /// threads of one process share its first GPU where there are fewer GPUs than ranks.
+  /// `instruments`, which must outlive this, may be null. Collective. Throws zero::Error where
+  /// there is no such device, or NCCL, which processes with GPUs need, is missing or fails.
+  RunDevice(const TrainConfig& config, Communicator& host, Instruments* instruments);
+
+  Device& device() { return *device_; }
+  Communicator& world() { return gpus_ ? *gpus_ : host_; }
+
+ private:
+  Communicator& host_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Communicator> gpus_;  // NCCL's; null: host_ reaches the device's memory
+};
+
+}  // namespace zero
