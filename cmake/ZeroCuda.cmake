@@ -59,11 +59,12 @@ if(ZERO_NVCC AND NOT ZERO_CUDA STREQUAL "OFF")
   find_path(ZERO_CUDNN_HEADERS cudnn.h HINTS ${zero_cuda_hints} PATH_SUFFIXES include)
   find_path(ZERO_CUDNN_FRONTEND cudnn_frontend.h HINTS ${zero_cuda_hints} PATH_SUFFIXES include)
   find_library(ZERO_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${zero_cuda_hints} PATH_SUFFIXES lib lib64)
-  if(ZERO_CUDNN_HEADERS AND ZERO_CUDNN_FRONTEND AND ZERO_CUDNN_LIBRARY)
+  # The frontend's engines that compile their kernels at run time are not used, but linked.
+  if(ZERO_CUDNN_HEADERS AND ZERO_CUDNN_FRONTEND AND ZERO_CUDNN_LIBRARY AND TARGET CUDA::nvrtc)
     add_library(zero_cudnn INTERFACE)
     target_include_directories(zero_cudnn SYSTEM INTERFACE
       $<BUILD_INTERFACE:${ZERO_CUDNN_HEADERS}> $<BUILD_INTERFACE:${ZERO_CUDNN_FRONTEND}>)
-    target_link_libraries(zero_cudnn INTERFACE $<BUILD_INTERFACE:${ZERO_CUDNN_LIBRARY}>)
+    target_link_libraries(zero_cudnn INTERFACE $<BUILD_INTERFACE:${ZERO_CUDNN_LIBRARY}> CUDA::nvrtc)
     set(ZERO_HAVE_CUDNN ON)
   endif()
 

@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/zero/cuda-13.0}
 readonly kPackages=(
   'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*'
-  'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*' 'nvidia-cuda-cuobjdump>=13.2'
+  'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cuda-cccl==13.0.*' 'nvidia-cuda-cuobjdump>=13.2'
   'nvidia-cublas==13.0.*' 'nvidia-cudnn-cu13==9.13.*' 'nvidia-cudnn-frontend==1.32.*' 'nvidia-nccl-cu13==2.28.*'
 )
 stamp=$folder/.packages

@@ -159,7 +159,7 @@ train() {  # config, log, arguments...
 }
 
 losses_are_the_cpus() {
-  train gpt2 cpu.log --local-ranks 1 || return 1
+  train gpt2 cpu.log --set run.device=cpu || return 1
   train gpt2 gpu.log "${kOnGpu[@]}" || return 1
   python3 - "$work/cpu.log" "$work/gpu.log" <<'PYTHON'
 import json, sys

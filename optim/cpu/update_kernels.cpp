@@ -123,7 +123,6 @@ void sgd(const SgdConstants& constants, const UpdateMemory& memory, std::int64_t
   }
 }
 
-
 }  // namespace zero::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

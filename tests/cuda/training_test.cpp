@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda/emulator/emulator.h"
+#include "tests/model/outcome.h"
+
+// Whole steps of training on the emulated GPU: ranks are threads that share it, and the engine, its
+// schedules and the models are what the CPU runs.
+namespace zero::testing {
+namespace {
+
+using cuda::emulated::Settings;
+
+EngineOptions options(int stage, DType compute) {
+  return {.stage = stage, .compute = compute, .gradient_clipping = 1.0};
+}
+
+Outcome train(const ModelConfig& config, int ranks, const EngineOptions& engine,
+              const Settings& settings) {
+  cuda::emulated::reset(settings);
+  Outcome outcome = outcome_of(config, 4, ranks, engine, [] { return cuda::open(); });
+  cuda::emulated::reset();
+  return outcome;
+}
+
+class EmulatedTraining : public ::testing::TestWithParam<DType> {};
+
+TEST_P(EmulatedTraining, GivesTheSameBitsAtEveryStageWorldAndOrder) {
+  const DType dtype = GetParam();
+  const Outcome expected = train(tiny_gpt2(), 1, options(0, dtype), {});
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const int ranks : {1, 2, 4}) {
+      const Settings settings{
+          .order = stage % 2 == 0 ? Settings::Order::seeded : Settings::Order::lazy,
+          .seed = static_cast<std::uint64_t>(stage + ranks)};
+      EXPECT_EQ(train(tiny_gpt2(), ranks, options(stage, dtype), settings), expected)
+          << "stage " << stage << ", " << ranks << " ranks";
+    }
+  }
+  EngineOptions waiting = options(3, dtype);
+  waiting.overlap = false;
+  waiting.limits.reduce_bucket_elements = 100;
+  EXPECT_EQ(train(tiny_gpt2(), 2, waiting, {}), expected) << "overlap off, small buckets";
+}
+
+TEST_P(EmulatedTraining, OfLlamaGivesTheSameBitsAtStage3) {
+  const Outcome expected = train(tiny_llama(), 1, options(0, GetParam()), {});
+  EXPECT_EQ(train(tiny_llama(), 2, options(3, GetParam()), {}), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, EmulatedTraining, ::testing::Values(DType::fp32, DType::bf16),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
+
+TEST(EmulatedTraining, FollowsTheCpu) {
+  for (const ModelConfig& config : {ModelConfig(tiny_gpt2()), ModelConfig(tiny_llama())}) {
+    const Outcome cpu = outcome_of(config, 4, 1, options(0, DType::fp32), on_threads(1));
+    const Outcome gpu = train(config, 2, options(3, DType::fp32), {});
+    ASSERT_EQ(cpu.losses.size(), gpu.losses.size());
+    for (std::size_t i = 0; i < cpu.losses.size(); ++i) {
+      EXPECT_NEAR(gpu.losses[i] / cpu.losses[i], 1, 1e-6) << family_of(config) << ", loss " << i;
+    }
+    EXPECT_NEAR(gpu.norm / cpu.norm, 1, 1e-5) << family_of(config);
+  }
+}
+
+}  // namespace
+}  // namespace zero::testing
