@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kTileThreads)
 
 /// blockIdx.y is a key head: its query heads follow one another.
 template <int parts, class T>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, 1)
     attention_dkv(AttentionSizes s, AttentionPointers<T> o) {
   auto* const keys = shared<float>();
   float* const values = keys + kTileRows * kTileStride<parts>;

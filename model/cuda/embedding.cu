@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(128) add_positions(Backward<T> o) {
 /// A row of the table of tokens: on a row_grid of the ordered rows, of which the first of a token
 /// adds them all. Rows of a common token are many: several are read before the first is added.
 template <Access access, class T>
-__global__ void __launch_bounds__(128) add_tokens(Backward<T> o) {
+__global__ void __launch_bounds__(128, 1) add_tokens(Backward<T> o) {
   constexpr int kBatch = 8;
   const std::int64_t column = pack_of_thread() * kLanes<T>;
   const std::int64_t rows = o.batch * o.sequence;
