@@ -59,7 +59,7 @@ std::string initial_weights(Configuration& values) {
 }
 
 DeviceKind make_device(Configuration& values) {
-  if (values.text("run.device") == "auto") {
+  if (values.is_null("run.device")) {
     const DeviceChoice choice = choose_device();
     values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
   }

@@ -12,6 +12,7 @@
 #include "launch/json_text.h"
 #include "launch/mesh_table.h"
 #include "launch/plan.h"
+#include "launch/run_device.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -103,6 +104,19 @@ TEST(TrainConfig, TheMeshLaysOutTheWorldAndTheBatchCountsDataParallelRanks) {
       HasSubstr("x world 4 = 12; set train_batch_size to 12 or change "
                 "train_micro_batch_size_per_gpu or the number of ranks (world: the 8 ranks are 4 "
                 "groups of mesh.tensor 2)"));
+}
+
+TEST(TrainConfig, TheDeviceIsTheMachinesUnlessItIsGiven) {
+  const TrainConfig config = make({});
+  EXPECT_EQ(config.run.device, choose_device().kind);
+  EXPECT_EQ(config.values.at("run.device").source, choose_device().why);
+  EXPECT_EQ(make({"run.device=cpu"}).run.device, DeviceKind::cpu);
+  EXPECT_EQ(make({"run.device=cuda", "run.sums=fast"}).run.sums, nccl::Sums::fast);
+  EXPECT_THAT(refusal({"run.device=gpu"}), HasSubstr("expected one of"));
+  EXPECT_THAT(refusal({"run.device=cpu", "run.sums=fast"}),
+              HasSubstr("c.json: run.sums \"fast\" is for GPUs, and run.device is \"cpu\""));
+  EXPECT_THAT(refusal({"run.device=cuda", "run.profile=true"}),
+              HasSubstr("run.profile and run.trace time the CPU's work"));
 }
 
 TEST(TrainConfig, DeepSpeedsNamesOfTheMeshMeanTheSame) {
