@@ -73,6 +73,7 @@ std::unique_ptr<Section> collectives_section();
 std::unique_ptr<Section> optimizer_section();
 std::unique_ptr<Section> overlap_section();
 std::unique_ptr<Section> train_section();
+std::unique_ptr<Section> gpu_section();
 std::unique_ptr<Section> compare_section();
 
 /// Every section, in the order in which they run.

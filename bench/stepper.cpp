@@ -13,7 +13,7 @@ TrainConfig make_config(const StepSetup& setup) {
   const nlohmann::json tree{
       {"model", setup.model},
       {"data", {{"train", "random tokens"}, {"sequence_length", setup.sequence}}},
-      {"run", {{"threads", setup.threads}}},
+      {"run", {{"device", "cpu"}, {"threads", setup.threads}}},
       {"train_batch_size", setup.batch},
       {"train_micro_batch_size_per_gpu",
        div_exact(setup.batch * setup.tensor, std::int64_t{setup.world})},

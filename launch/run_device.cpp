@@ -23,9 +23,12 @@ bool share_a_gpu(const Communicator& host) {
 
 }  // namespace
 
-DeviceChoice choose_device() {
+DeviceChoice choose_device(int ranks) {
   const int gpus = cuda::visible_devices();
   if (gpus == 0) return {DeviceKind::cpu, "auto: no GPU that this build can use"};
+  if (gpus < ranks) {
+    return {DeviceKind::cpu, fmt::format("auto: {} GPU(s) for {} ranks of this host", gpus, ranks)};
+  }
   return {DeviceKind::cuda, fmt::format("auto: {} GPU(s)", gpus)};
 }
 

@@ -12,12 +12,13 @@
 
 namespace zero {
 
-/// What run.device "auto" stands for, and why: the GPU where this build and this machine have one.
+/// What run.device "auto" stands for, and why: a GPU where this build and this machine have one for
+/// each of `ranks` ranks.
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;
   std::string why;
 };
-DeviceChoice choose_device();
+DeviceChoice choose_device(int ranks);
 
 /// The backend whose communicator a run on `kind` has, where its ranks meet through `host`
 /// ("mpi", "local", ...): for plans.

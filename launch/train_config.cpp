@@ -58,9 +58,9 @@ std::string initial_weights(Configuration& values) {
   return values.text("run.init");
 }
 
-DeviceKind make_device(Configuration& values) {
+DeviceKind make_device(Configuration& values, int local_world) {
   if (values.is_null("run.device")) {
-    const DeviceChoice choice = choose_device();
+    const DeviceChoice choice = choose_device(local_world);
     values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
   }
   const bool cuda = values.text("run.device") == "cuda";
@@ -87,7 +87,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world) {
   }
   return {.steps = steps,
           .seed = static_cast<std::uint64_t>(values.integer("run.seed")),
-          .device = make_device(values),
+          .device = make_device(values, local_world),
           .sums = values.text("run.sums") == "fast" ? nccl::Sums::fast : nccl::Sums::exact,
           .threads = static_cast<int>(values.integer("run.threads")),
           .log = values.text("run.log"),

@@ -52,7 +52,7 @@ std::vector<Option> trainer_options() {
       {.path = "run.device",
        .type = text,
        .fallback = "\"auto\"",
-       .help = "\"cpu\" or \"cuda\"; \"auto\": a GPU where the build and the machine have one",
+       .help = "\"auto\": \"cuda\" where the build and the host have a GPU for each of its ranks",
        .choices = {"cpu", "cuda"},
        .from_machine = true},
       {.path = "run.sums",

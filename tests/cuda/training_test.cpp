@@ -62,5 +62,27 @@ TEST(EmulatedTraining, FollowsTheCpu) {
   }
 }
 
+TEST(EmulatedTraining, TakesTheMemoryThatWasPlanned) {
+  for (const int stage : {0, 1, 2, 3}) {
+    cuda::emulated::reset({});
+    local::run(2, [&](Communicator& ranks) {
+      const EngineOptions engine = options(stage, DType::bf16);
+      const auto none = planning::open(1, Memory::apart, "cuda");
+      const auto nobody = planning::communicator(ranks.rank(), ranks.size(), ranks.backend());
+      const Training plan(*nobody, *none, engine, tiny_llama(), {2, 7}, 2);
+
+      const auto device = cuda::open();
+      Training training(ranks, *device, engine, tiny_llama(), {2, 7}, 2);
+      for (int step = 0; step < 2; ++step) {
+        for (int j = 0; j < 2; ++j) training.train(Batch::random(14, 23, 1), 1.0F / 56);
+        training.engine.step({.learning_rate = 1e-2});
+      }
+      EXPECT_EQ(device->ledger().snapshot().peak, none->ledger().snapshot().peak)
+          << "stage " << stage << ", rank " << ranks.rank();
+    });
+    cuda::emulated::reset();
+  }
+}
+
 }  // namespace
 }  // namespace zero::testing

@@ -108,8 +108,8 @@ TEST(TrainConfig, TheMeshLaysOutTheWorldAndTheBatchCountsDataParallelRanks) {
 
 TEST(TrainConfig, TheDeviceIsTheMachinesUnlessItIsGiven) {
   const TrainConfig config = make({});
-  EXPECT_EQ(config.run.device, choose_device().kind);
-  EXPECT_EQ(config.values.at("run.device").source, choose_device().why);
+  EXPECT_EQ(config.run.device, choose_device(1).kind);
+  EXPECT_EQ(config.values.at("run.device").source, choose_device(1).why);
   EXPECT_EQ(make({"run.device=cpu"}).run.device, DeviceKind::cpu);
   EXPECT_EQ(make({"run.device=cuda", "run.sums=fast"}).run.sums, nccl::Sums::fast);
   EXPECT_THAT(refusal({"run.device=gpu"}), HasSubstr("expected one of"));

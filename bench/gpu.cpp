@@ -1,0 +1,254 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "bench/section.h"
+#include "bench/stepper.h"
+#include "bench/timing.h"
+#include "collectives/backends.h"
+#include "device/device.h"
+#include "model/ops.h"
+#include "optim/optimizer.h"
+
+namespace zero::bench {
+namespace {
+
+constexpr std::int64_t kElements = std::int64_t{1} << 27;  // of long arrays: beyond any cache
+constexpr std::int64_t kSide = 8192;                       // of the product that is the limit
+constexpr int kCalls = 10;                                 // of one timing
+constexpr int kRounds = 5;
+
+/// Work on the compute stream, and what it must move or compute.
+struct Case {
+  std::string name;
+  DType dtype = DType::bf16;
+  double bytes = 0;
+  double flop = 0;
+  std::function<void()> submit;
+};
+
+/// Arrays of random values on a GPU, and what is done with them.
+class Cases {
+ public:
+  explicit Cases(Device& device) : device_(device), ops_(make_ops(device)) {
+    random_ = take(kElements, DType::fp32);
+    device.kernels().generate(compute(), random_, [](std::int64_t begin, std::span<float> out) {
+      auto state = static_cast<std::uint32_t>(begin) * 2654435761U + 1;
+      for (float& value : out) {
+        state = state * 1664525U + 1013904223U;
+        value = static_cast<float>(state >> 8) * 0x1p-23F - 1.0F;
+      }
+    });
+    add_moves();
+    add_update();
+    add_layers();
+    ops_->allocate_scratch();
+    compute().synchronize();
+  }
+
+  /// Median seconds of a call of each.
+  std::vector<double> measure() {
+    std::vector<std::function<void()>> bodies;
+    for (const Case& each : cases_) {
+      bodies.emplace_back([this, &each] {
+        for (int call = 0; call < kCalls; ++call) each.submit();
+        compute().synchronize();
+      });
+    }
+    std::vector<double> seconds;
+    for (const Timing& timing : interleaved(bodies, kRounds)) {
+      seconds.push_back(timing.median / kCalls);
+    }
+    return seconds;
+  }
+  const std::vector<Case>& all() const { return cases_; }
+
+ private:
+  Stream& compute() { return device_.compute(); }
+  View take(std::int64_t count, DType dtype) {
+    buffers_.push_back(device_.allocate(count, dtype, MemoryClass::other, "bench"));
+    return buffers_.back().view();
+  }
+  View random(std::int64_t count, DType dtype) {
+    const View view = take(count, dtype);
+    for (std::int64_t begin = 0; begin < count; begin += kElements) {
+      const std::int64_t part = std::min(kElements, count - begin);
+      device_.kernels().convert(compute(), random_.slice(0, part), view.slice(begin, part));
+    }
+    return view;
+  }
+
+  void add_moves() {
+    const auto n = static_cast<double>(kElements);
+    const View copy = take(kElements, DType::fp32);
+    const View half = random(kElements, DType::bf16);
+    Kernels& kernels = device_.kernels();
+    cases_.push_back(
+        {"copy", DType::fp32, 8 * n, 0, [&, copy] { kernels.convert(compute(), random_, copy); }});
+    cases_.push_back({"convert to bf16", DType::fp32, 6 * n, 0,
+                      [&, half] { kernels.convert(compute(), random_, half); }});
+    constexpr int kInputs = 8;
+    const std::int64_t part = kElements / kInputs;
+    std::vector<View> inputs;
+    for (int i = 0; i < kInputs; ++i) inputs.push_back(half.slice(i * part, part));
+    const View sum = take(part, DType::bf16);
+    cases_.push_back(
+        {"tree_reduce of 8 with norm", DType::bf16, 2.0 * static_cast<double>(part) * (kInputs + 1),
+         0, [&, inputs, sum] {
+           kernels.tree_reduce(
+               compute(), inputs,
+               {.addends = {}, .destination = sum, .norm = std::make_shared<ExactSum>()});
+         }});
+  }
+
+  void add_update() {
+    optimizer_ = make_optimizer({}, device_);
+    UpdateArguments arguments{
+        .master = random(kElements, DType::fp32),
+        .moments = {random(kElements, DType::fp32), take(kElements, DType::fp32)},
+        .gradient = random(kElements, DType::bf16),
+        .compute = take(kElements, DType::bf16),
+        .learning_rate = 1e-6};
+    device_.kernels().zero(compute(), arguments.moments[1]);
+    cases_.push_back({"AdamW", DType::bf16, 28.0 * static_cast<double>(kElements), 0,
+                      [this, arguments] { optimizer_->update(compute(), arguments); }});
+  }
+
+  void add_product(const std::string& name, const LinearShape& shape) {
+    ops_->prepare(shape, Ops::LinearUse::forward);
+    const View x = random(shape.rows * shape.in, shape.dtype);
+    const View weight = random(shape.in * shape.out, shape.dtype);
+    const View y = take(shape.rows * shape.out, shape.dtype);
+    const double flop = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.in) *
+                        static_cast<double>(shape.out);
+    cases_.push_back({name, shape.dtype, 0, flop, [this, shape, x, weight, y] {
+                        ops_->linear_forward(shape, x, weight, View(), y);
+                      }});
+  }
+
+  void add_layers() {
+    constexpr auto kBf16 = DType::bf16;
+    add_product("product", {kSide, kSide, kSide, WeightLayout::in_out, kBf16, kBf16});
+    add_product("product of GPT-2's MLP", {32768, 768, 3072, WeightLayout::in_out, kBf16, kBf16});
+    const AttentionShape attention{
+        .batch = 32, .sequence = 1024, .heads = 12, .head_width = 64, .dtype = kBf16};
+    ops_->prepare(attention);
+    const std::int64_t rows = attention.batch * attention.sequence;
+    const std::int64_t width = attention.heads * attention.head_width;
+    const View qkv = random(rows * attention.qkv_width(), kBf16);
+    const View out = take(rows * width, kBf16);
+    const View dout = random(rows * width, kBf16);
+    const View dqkv = take(rows * attention.qkv_width(), kBf16);
+    const View log_sums = take(rows * attention.heads, DType::fp32);
+    // q k^T and its product with v, over the half that is not masked.
+    const double flop = 2.0 * static_cast<double>(rows) * static_cast<double>(width) *
+                        static_cast<double>(attention.sequence);
+    cases_.push_back({"attention forward", kBf16, 0, flop,
+                      [=, this] { ops_->attention_forward(attention, qkv, out, log_sums); }});
+    cases_.push_back({"attention backward", kBf16, 0, 2.5 * flop, [=, this] {
+                        ops_->attention_backward(attention, qkv, out, log_sums, dout, dqkv);
+                      }});
+    const View x = random(rows * width, kBf16);
+    const View y = take(rows * width, kBf16);
+    cases_.push_back({"GELU", kBf16, 4.0 * static_cast<double>(rows * width), 0,
+                      [=, this] { ops_->gelu_forward(x, y); }});
+    const View gamma = random(width, kBf16);
+    const View beta = random(width, kBf16);
+    const View statistics = take(2 * rows, DType::fp32);
+    cases_.push_back(
+        {"layer norm", kBf16, 4.0 * static_cast<double>(rows * width), 0, [=, this] {
+           ops_->layer_norm_forward(
+               {rows, width, kBf16},
+               {.x = x, .gamma = gamma, .beta = beta, .y = y, .statistics = statistics});
+         }});
+  }
+
+  Device& device_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<Buffer> buffers_;
+  View random_;
+  std::vector<Case> cases_;
+};
+
+double rate_of(const Case& each, double seconds) {
+  return (each.bytes > 0 ? each.bytes : each.flop * 1e-3) * 1e-9 / seconds;
+}
+
+/// Every case beside the copy or the product of the same run; returns the product's TFLOP/s.
+double measure_cases(Device& device, Report& report) {
+  Cases cases(device);
+  const std::vector<double> seconds = cases.measure();
+  double copy = 0;
+  double product = 0;
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    if (cases.all()[i].name == "copy") copy = rate_of(cases.all()[i], seconds[i]);
+    if (cases.all()[i].name == "product") product = rate_of(cases.all()[i], seconds[i]);
+  }
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const Case& each = cases.all()[i];
+    const double rate = rate_of(each, seconds[i]);
+    report.add({.section = "gpu",
+                .name = each.name,
+                .bytes = static_cast<std::int64_t>(each.bytes),
+                .dtype = std::string(name_of(each.dtype)),
+                .value = rate,
+                .best = rate,
+                .unit = each.bytes > 0 ? "GB/s" : "TFLOP/s",
+                .limit = each.bytes > 0 ? copy : product});
+  }
+  return product;
+}
+
+/// Whole steps of GPT-2 124M in bf16.
+void measure_steps(Device& device, double product, Report& report) {
+  constexpr int kSteps = 5;
+  const TrainConfig config =
+      make_config({.batch = 32, .sequence = 1024, .overrides = {"run.device=cuda"}});
+  local::run(1, [&](Communicator& communicator) {
+    Stepper stepper(config, communicator, device);
+    stepper.seconds(2);
+    std::vector<double> times;
+    for (int round = 0; round < kRounds; ++round) times.push_back(stepper.seconds(kSteps) / kSteps);
+    const double seconds = summary(times).median;
+    const auto tokens = static_cast<double>(config.tokens_per_step());
+    const double rate = tokens * flop_per_token(config) * 1e-12 / seconds;
+    report.add({.section = "gpu",
+                .name = "GPT-2 124M, 32 x 1024",
+                .dtype = "bf16",
+                .value = rate,
+                .best = rate,
+                .unit = "TFLOP/s",
+                .limit = product});
+    report.note(fmt::format("GPT-2 124M: {:.0f} tokens/s", tokens / seconds));
+  });
+}
+
+/// What the first GPU does, beside its own copy and product.
+class GpuSection final : public Section {
+ public:
+  std::string name() const override { return "gpu"; }
+  std::string summary() const override {
+    return "the GPU's kernels and a training step, against its copy and product rates";
+  }
+  void run(Context& context) override {
+    context.alone([&] {
+      const auto device = cuda::open();
+      const double product = measure_cases(*device, context.report());
+      measure_steps(*device, product, context.report());
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Section> gpu_section() { return std::make_unique<GpuSection>(); }
+
+}  // namespace zero::bench
