@@ -8,6 +8,7 @@
 #include <new>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(__SANITIZE_THREAD__)
@@ -79,6 +80,10 @@ Fiber::~Fiber() {
 
 void Fiber::restart(Entry entry) {
   entry_ = entry;
+#if defined(__SANITIZE_ADDRESS__)
+  // Frames that were forgotten, here or of a stack that lay here before, left their red zones.
+  __asan_unpoison_memory_region(stack_, kStack);
+#endif
   auto** const top = reinterpret_cast<void**>(stack_ + kStack - shift_);
   top[-1] = nullptr;  // where begin() would return to
   top[-2] = reinterpret_cast<void*>(&Fiber::begin);
