@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "tests/nccl/fake_operation.h"
 
@@ -53,6 +54,7 @@ struct State {
   int alive = 0;
   std::map<std::string, std::shared_ptr<Clique>> cliques;
   std::map<int, int> breaks;  // calls left
+  std::set<const void*> blocks;
   std::map<int, std::vector<std::string>> posted;
 };
 
@@ -196,6 +198,11 @@ int alive() {
   return state().alive;
 }
 
+bool allocated(const void* memory) {
+  const std::scoped_lock lock(state().mutex);
+  return state().blocks.contains(memory);
+}
+
 void reset() {
   const std::scoped_lock lock(state().mutex);
   state().posted.clear();
@@ -282,12 +289,14 @@ ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
   ++state().alive;
   *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   std::memset(*memory, 0x7f, bytes);
+  state().blocks.insert(*memory);
   return ncclSuccess;
 }
 
 ncclResult_t ncclMemFree(void* memory) {
   const std::scoped_lock lock(state().mutex);
   --state().alive;
+  state().blocks.erase(memory);
   std::free(memory);
   return ncclSuccess;
 }

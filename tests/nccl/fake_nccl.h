@@ -27,6 +27,8 @@ void break_rank(int rank, int calls);
 std::vector<std::string> posted(int rank);
 /// Communicators and blocks of memory that nobody has given back.
 int alive();
+/// Whether `memory` is a block of ncclMemAlloc that nobody has given back.
+bool allocated(const void* memory);
 /// Forgets what was posted and what is to break.
 void reset();
 
