@@ -64,6 +64,7 @@ std::vector<std::unique_ptr<Section>> all_sections() {
   sections.push_back(collectives_section());
   sections.push_back(optimizer_section());
   sections.push_back(overlap_section());
+  sections.push_back(chunks_section());
   sections.push_back(train_section());
   sections.push_back(gpu_section());
   sections.push_back(compare_section());

@@ -72,6 +72,7 @@ std::unique_ptr<Section> ops_section();
 std::unique_ptr<Section> collectives_section();
 std::unique_ptr<Section> optimizer_section();
 std::unique_ptr<Section> overlap_section();
+std::unique_ptr<Section> chunks_section();
 std::unique_ptr<Section> train_section();
 std::unique_ptr<Section> gpu_section();
 std::unique_ptr<Section> compare_section();

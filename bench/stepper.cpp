@@ -57,7 +57,7 @@ void Stepper::fill(View tokens) {
   }
 }
 
-void Stepper::step() {
+StepReport Stepper::step() {
   const auto tokens = static_cast<double>(config_.tokens_per_step());
   std::vector<double> losses;
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
@@ -68,7 +68,7 @@ void Stepper::step() {
     device_.compute().synchronize();
     losses.push_back(workbench_.loss().as<double>()[0] / tokens);
   }
-  workbench_.engine().step({.learning_rate = 1e-4, .losses = losses});
+  return workbench_.engine().step({.learning_rate = 1e-4, .losses = losses});
 }
 
 double Stepper::seconds(int count) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ namespace zero::bench {
 
 /// A training run as sections measure it; the rest is zero_train's default.
 struct StepSetup {
-  std::string model = "gpt2-124m";
+  nlohmann::json model = "gpt2-124m";  ///< as zero_train has it
   std::int64_t batch = 4;  ///< sequences of a step, over all ranks, one micro-batch a group
                            ///< of mesh.tensor ranks
   std::int64_t sequence = 512;
@@ -37,7 +38,7 @@ class Stepper {
           OpListener* listener = nullptr);
 
   /// One step; returns when this rank's part is done, gathers for the next step may still run.
-  void step();
+  StepReport step();
   /// Seconds of `count` steps, until the streams are at rest.
   double seconds(int count);
   Engine& engine() { return workbench_.engine(); }
