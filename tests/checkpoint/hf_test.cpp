@@ -119,9 +119,9 @@ TEST_P(HuggingFace, TenStepsFollowPyTorchsLossesNormsAndWeights) {
           training.engine.step({.learning_rate = reference_.number("learning_rate")});
       const double expected = reference_.expected("losses", step);
       const double norm = reference_.expected("gradient_norms", step);
-      // Of fp64: PyTorch's own fp32 norms are up to 2.8e-6 away, its losses 2e-7.
+      // Of fp64: PyTorch's own fp32 norms are up to 4e-7 away.
       EXPECT_NEAR(loss, expected, 2e-6 * expected) << "step " << step;
-      EXPECT_NEAR(report.gradient_norm, norm, 6e-6 * norm) << "step " << step;
+      EXPECT_NEAR(report.gradient_norm, norm, 2e-6 * norm) << "step " << step;
     }
     save_hf_folder(training.engine, saved, config);
   });

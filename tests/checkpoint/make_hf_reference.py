@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 BATCH, SEQUENCE, STEPS = 2, 33, 10
-LEARNING_RATE, BETAS, DECAY, CLIP = 3e-3, (0.9, 0.95), 0.1, 1.0
+# Ten steps of fp32 stay within 4e-7 of fp64's norms at this rate; at 3e-3 rounding grows to 2.8e-6, more than is to be held.
+LEARNING_RATE, BETAS, DECAY, CLIP = 1e-3, (0.9, 0.95), 0.1, 1.0
 SIZES = dict(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40, vocab_size=61,
              max_position_embeddings=64)
 
