@@ -52,12 +52,11 @@ void HostPieces::write(const View& view, const Visit& fill) {
   const std::int64_t length = kPieceBytes / size_of(view.dtype());
   for (std::int64_t begin = 0; begin < view.count(); begin += length) {
     const View values = view.slice(begin, std::min(length, view.count() - begin));
-    Piece& piece = pieces_[static_cast<std::size_t>(begin / length) % pieces_.size()];
-    const View host = piece.memory.view().reinterpret(values.dtype(), values.count());
-    piece.copied.synchronize();
-    fill(begin, host);
-    device_->kernels().convert(stream, host, values);
-    piece.copied = stream.record();
+    const std::size_t at = static_cast<std::size_t>(begin / length) % pieces_.size();
+    pieces_[at].copied.synchronize();
+    fill(begin, part(at, values));
+    device_->kernels().convert(stream, part(at, values), values);
+    pieces_[at].copied = stream.record();
   }
   stream.synchronize();
 }

@@ -2,21 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/host/communicator.h"
 
-#include <algorithm>
+#include <utility>
 
-#include "base/checked_math.h"
 #include "collectives/backends.h"
+#include "collectives/host/buffers.h"
 #include "collectives/local/communicator.h"
 #include "collectives/store_split.h"
 #include "collectives/workspace.h"
 
 namespace zero::host {
-namespace {
-
-/// Allocations from this size on are shared; smaller values travel with the call.
-constexpr std::int64_t kShared = Board::kPosted + 1;
-
-}  // namespace
 
 HostCommunicator::HostCommunicator(std::shared_ptr<Memory> memory, const std::string& reason,
                                    const StoreSeat& seat, const std::string& name)
@@ -50,32 +44,14 @@ std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {
 
 Buffer HostCommunicator::allocate(Device& device, std::int64_t count, DType dtype,
                                   MemoryClass memory_class, std::string_view label) {
-  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
-  if (bytes >= kShared && device.name() == "cpu") {
-    if (void* const data = memory_->region().allocate(bytes)) {
-      const auto free = [memory = memory_, bytes](void* place) {
-        memory->region().free(place, bytes);
-      };
-      return {
-          {data, count, dtype, &device}, memory_class, std::string(label), device.ledger(), free};
-    }
-  }
-  return device.allocate(count, dtype, memory_class, label);
+  return shared_buffer(memory_, {device, count, dtype, memory_class, label});
 }
 
 CommonBuffer HostCommunicator::allocate_common(Device& device, std::int64_t count, DType dtype,
                                                MemoryClass memory_class, std::string_view label) {
-  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
-  if (size() > 1 && bytes > 0) {
-    const std::string refusal = device.name() == "cpu" ? "" : "a rank's device is not the CPU";
-    if (const auto span = group_->allocate_common(bytes, refusal, exchange())) {
-      return {{{span->data(), count, dtype, &device},
-               memory_class,
-               std::string(label),
-               device.ledger(),
-               [user = span](void*) { static_cast<void>(user); }},
-              true};
-    }
+  if (size() > 1) {
+    auto made = common_buffer(*group_, exchange(), {device, count, dtype, memory_class, label});
+    if (made) return {std::move(*made), true};
   }
   return {allocate(device, count, dtype, memory_class, label), false};
 }

@@ -7,18 +7,14 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/checked_math.h"
 #include "collectives/backends.h"
+#include "collectives/host/buffers.h"
 #include "collectives/local/communicator.h"
 #include "collectives/mpi/check.h"
 #include "collectives/workspace.h"
 
 namespace zero::mpi {
 namespace {
-
-/// Allocations from this size on are shared with the host's ranks; smaller values travel with the
-/// call.
-constexpr std::int64_t kShared = host::Board::kPosted + 1;
 
 /// "all_gather(h.0)", cut where it is long, without a place on the heap.
 class Name {
@@ -62,34 +58,16 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
 
 Buffer MpiCommunicator::allocate(Device& device, std::int64_t count, DType dtype,
                                  MemoryClass memory_class, std::string_view label) {
-  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
-  if (ways_->memory && bytes >= kShared && device.name() == "cpu") {
-    if (void* const data = ways_->memory->region().allocate(bytes)) {
-      const auto free = [memory = ways_->memory, bytes](void* place) {
-        memory->region().free(place, bytes);
-      };
-      return {
-          {data, count, dtype, &device}, memory_class, std::string(label), device.ledger(), free};
-    }
-  }
-  return device.allocate(count, dtype, memory_class, label);
+  return host::shared_buffer(ways_->memory, {device, count, dtype, memory_class, label});
 }
 
 CommonBuffer MpiCommunicator::allocate_common(Device& device, std::int64_t count, DType dtype,
                                               MemoryClass memory_class, std::string_view label) {
-  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
-  if (ways_->host && size() > 1 && bytes > 0) {
-    const auto span = ways_->host->allocate_common(
-        bytes, device.name() == "cpu" ? "" : "a rank's device is not the CPU",
-        [this](const std::string& mine) { return ways_->exchange(mine); });
-    if (span) {
-      return {{{span->data(), count, dtype, &device},
-               memory_class,
-               std::string(label),
-               device.ledger(),
-               [user = span](void*) { static_cast<void>(user); }},
-              true};
-    }
+  if (ways_->host && size() > 1) {
+    auto made = host::common_buffer(
+        *ways_->host, [this](const std::string& mine) { return ways_->exchange(mine); },
+        {device, count, dtype, memory_class, label});
+    if (made) return {std::move(*made), true};
   }
   return {allocate(device, count, dtype, memory_class, label), false};
 }

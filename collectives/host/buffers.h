@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "collectives/communicator.h"
+#include "collectives/host/group.h"
+
+namespace zero::host {
+
+/// What Communicator::allocate was asked for.
+struct BufferRequest {
+  Device& device;
+  std::int64_t count = 0;
+  DType dtype = DType::fp32;
+  MemoryClass memory_class = MemoryClass::other;
+  std::string_view label;
+};
+
+/// A buffer that the host's other ranks can read; the device's own where it is too small to pay,
+/// `memory` is null or has no more, or the device is not the CPU.
+Buffer shared_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest& request);
+
+/// One buffer that all ranks of `group` map; nothing, the same on all of them, where there is none.
+/// Collective as Group::allocate_common.
+std::optional<Buffer> common_buffer(Group& group, const Group::Exchange& exchange,
+                                    const BufferRequest& request);
+
+}  // namespace zero::host
