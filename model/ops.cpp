@@ -112,6 +112,54 @@ void Ops::linear_backward_weight(const LinearShape& s, View x, View dy, View dwe
   do_linear_backward_weight(s, x, dy, dweight, write);
 }
 
+void Ops::linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) {
+  check_dtype("linear_gelu_forward", s.dtype);
+  check("linear_gelu_forward", {{"x", o.x, s.rows * s.in, s.dtype},
+                                {"weight", o.weight, s.in * s.out, s.dtype},
+                                {"bias", o.bias, s.out, s.dtype},
+                                {"z", o.z, s.rows * s.out, s.dtype},
+                                {"y", o.y, s.rows * s.out, s.dtype}});
+  do_linear_gelu_forward(s, o);
+}
+
+void Ops::do_linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) {
+  do_linear_forward(s, o.x, o.weight, o.bias, o.z);
+  do_gelu_forward(o.z, o.y);
+}
+
+void Ops::linear_gelu_backward(const LinearShape& s, const LinearGeluBackward& o) {
+  check_dtype("linear_gelu_backward", s.dtype);
+  const std::int64_t n = s.rows * s.in;
+  check("linear_gelu_backward", {{"dy", o.dy, s.rows * s.out, s.dtype},
+                                 {"weight", o.weight, s.in * s.out, s.dtype},
+                                 {"z", o.z, n, s.dtype},
+                                 {"dz", o.dz, n, s.dtype},
+                                 {"y", o.y, n, s.dtype},
+                                 {"dbias", o.dbias, s.in, or_fp32(o.dbias, s.dtype)}});
+  do_linear_gelu_backward(s, o);
+}
+
+void Ops::do_linear_gelu_backward(const LinearShape& s, const LinearGeluBackward& o) {
+  do_linear_backward_input(s, o.dy, o.weight, o.dz);
+  do_gelu_backward({s.rows, s.in, s.dtype}, o.z, o.dz, o.y, o.dbias);
+}
+
+void Ops::linear_backward_parameters(const LinearShape& s, View x, View dy, View dweight,
+                                     View dbias) {
+  check_dtype("linear_backward_parameters", s.dtype);
+  check("linear_backward_parameters", {{"x", x, s.rows * s.in, s.dtype},
+                                       {"dy", dy, s.rows * s.out, s.dtype},
+                                       {"dweight", dweight, s.in * s.out, s.weight_gradient},
+                                       {"dbias", dbias, s.out, or_fp32(dbias, s.dtype)}});
+  do_linear_backward_parameters(s, x, dy, dweight, dbias);
+}
+
+void Ops::do_linear_backward_parameters(const LinearShape& s, View x, View dy, View dweight,
+                                        View dbias) {
+  do_linear_backward_weight(s, x, dy, dweight, Write::overwrite);
+  do_column_sums({s.rows, s.out, s.dtype}, dy, dbias);
+}
+
 void Ops::column_sums(const MatrixShape& s, View x, View sums) {
   check_dtype("column_sums", s.dtype);
   check("column_sums",

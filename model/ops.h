@@ -35,6 +35,21 @@ struct LinearShape {
   DType weight_gradient = DType::fp32;  ///< `dtype`, or fp32
 };
 
+/// Operands of a linear layer that GELU follows: z (rows, out) = x W + bias, y = gelu(z).
+struct LinearGeluForward {
+  View x, weight, bias;
+  View z, y;  ///< of the shape's dtype; other memory each
+};
+
+/// Operands of the input gradient of a linear layer whose x was y = gelu(z).
+struct LinearGeluBackward {
+  View dy;  ///< (rows, out)
+  View weight;
+  View z;      ///< (rows, in)
+  View dz, y;  ///< (rows, in); overwritten; other memory each
+  View dbias;  ///< (in), overwritten; the shape's dtype, or fp32
+};
+
 /// Causal self-attention of `batch` sequences; C = heads * head_width.
 struct AttentionShape {
   std::int64_t batch = 0;
@@ -155,10 +170,11 @@ class Ops {
   enum class LinearUse : std::uint8_t { forward, forward_fp32, training };
 
   /// Makes the products of a shape ahead and notes their scratch. `forward`: linear_forward only;
-  /// `forward_fp32`: with y in fp32; `training`: all three.
+  /// `forward_fp32`: with y in fp32; `training`: all that begin with linear_.
   virtual void prepare(const LinearShape& shape, LinearUse use) = 0;
   virtual void prepare(const AttentionShape& shape) = 0;
-  /// For column_sums, layer_norm_backward, rms_norm_backward and gelu_backward up to this shape.
+  /// For column_sums, layer_norm_backward, rms_norm_backward and gelu_backward up to this shape,
+  /// and for the linear_ operations that give the sums of so many columns.
   virtual void prepare(const MatrixShape& shape) = 0;
   /// For embedding_backward of this shape.
   virtual void prepare(const EmbeddingShape& shape) = 0;
@@ -176,6 +192,20 @@ class Ops {
   void linear_backward_input(const LinearShape& shape, View dy, View weight, View dx);
   /// dW (=, +=) x^T dy, in the weight's layout, in the shape's weight_gradient dtype.
   void linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight, Write write);
+
+  // These give what two of the others give one after the other, with fewer passes over memory where
+  // a device has a way.
+
+  /// y = gelu(z), of z = x W + bias as it is stored or before it is rounded.
+  void linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands);
+  /// dz = (dy W^T) * gelu'(z), and y = gelu(z) again; dbias (in) = the column sums of dz before
+  /// rounding.
+  void linear_gelu_backward(const LinearShape& shape, const LinearGeluBackward& operands);
+  /// dW = x^T dy, as linear_backward_weight overwrites it, and dbias (out) = the column sums of dy,
+  /// in the shape's dtype or fp32.
+  void linear_backward_parameters(const LinearShape& shape, View x, View dy, View dweight,
+                                  View dbias);
+
   /// sums (columns) = the sum of the rows of x; the dtype of x, or fp32.
   void column_sums(const MatrixShape& shape, View x, View sums);
 
@@ -246,6 +276,14 @@ class Ops {
   /// total (one fp64) = the sum of losses, in an order that depends on their count alone: the CPU
   /// adds one after the other, a GPU stretches of them and then those.
   void sum(View losses, View total);
+
+ protected:
+  // One operation after the other: what a device has that knows no better.
+  virtual void do_linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands);
+  virtual void do_linear_gelu_backward(const LinearShape& shape,
+                                       const LinearGeluBackward& operands);
+  virtual void do_linear_backward_parameters(const LinearShape& shape, View x, View dy,
+                                             View dweight, View dbias);
 
  private:
   virtual void do_linear_forward(const LinearShape& shape, View x, View weight, View bias,

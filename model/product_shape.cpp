@@ -4,7 +4,7 @@
 
 namespace zero {
 
-ProductShape forward_product(const LinearShape& s, DType out, ProductShape::Bias bias) {
+ProductShape forward_product(const LinearShape& s, DType out, ProductShape::Epilogue epilogue) {
   return {
       .m = s.rows,
       .n = s.out,
@@ -12,7 +12,7 @@ ProductShape forward_product(const LinearShape& s, DType out, ProductShape::Bias
       .b = s.layout == WeightLayout::in_out ? MatrixPlacement::plain : MatrixPlacement::transposed,
       .in = s.dtype,
       .out = out,
-      .bias = bias};
+      .epilogue = epilogue};
 }
 
 ProductShape input_product(const LinearShape& s) {
@@ -35,6 +35,23 @@ ProductShape weight_product(const LinearShape& s, Write write) {
           .in = s.dtype,
           .out = s.weight_gradient,
           .write = write};
+}
+
+ProductShape gelu_product(const LinearShape& s) {
+  return forward_product(s, s.dtype, ProductShape::Epilogue::gelu);
+}
+
+ProductShape gelu_gradient_product(const LinearShape& s) {
+  ProductShape product = input_product(s);
+  product.epilogue = ProductShape::Epilogue::gelu_gradient;
+  return product;
+}
+
+ProductShape parameters_product(const LinearShape& s) {
+  ProductShape product = weight_product(s, Write::overwrite);
+  product.epilogue = s.layout == WeightLayout::in_out ? ProductShape::Epilogue::column_sums
+                                                      : ProductShape::Epilogue::row_sums;
+  return product;
 }
 
 }  // namespace zero

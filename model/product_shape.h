@@ -13,7 +13,7 @@ namespace zero {
 /// Whether a left or right operand lies as the product reads it, or as its transpose.
 enum class MatrixPlacement : std::uint8_t { plain, transposed };
 
-/// C (m, n) = A (m, k) * B (k, n) [+ bias (n)], or C += A * B. Leading dimensions are elements
+/// C (m, n) = A (m, k) * B (k, n), or C += A * B, with an epilogue. Leading dimensions are elements
 /// between rows as they lie in memory; 0: dense.
 struct ProductShape {
   std::int64_t m = 0;
@@ -22,9 +22,18 @@ struct ProductShape {
   MatrixPlacement a = MatrixPlacement::plain;
   MatrixPlacement b = MatrixPlacement::plain;
   DType in = DType::fp32;   ///< of A, B and bias
-  DType out = DType::fp32;  ///< of C
+  DType out = DType::fp32;  ///< of C, and of what else an epilogue reads or writes
   Write write = Write::overwrite;
-  enum class Bias : std::uint8_t { none, row } bias = Bias::none;
+  /// What a product does on the way; of those after `bias` a library may have none for a shape.
+  enum class Epilogue : std::uint8_t {
+    none,
+    bias,           ///< C += bias (n)
+    gelu,           ///< aux (m, n) = A * B + bias (n), C = gelu(aux)
+    gelu_gradient,  ///< C = A * B * gelu'(aux), bias (n) = the column sums of C
+    row_sums,       ///< bias (m) = the sums of A's rows
+    column_sums,    ///< bias (n) = the sums of B's columns
+  };
+  Epilogue epilogue = Epilogue::none;
   /// What need not be computed. Row i wants of C, or has in A what is not zero, only the columns up
   /// to i (up to i + columns - m where there are more of them than rows): lower; from i on: upper.
   /// The rest of C is then undefined; of A it must be zero.
@@ -38,8 +47,13 @@ struct ProductShape {
 };
 
 /// The products of a layer: y of dtype `out`, dx, and dW in the weight's layout.
-ProductShape forward_product(const LinearShape& shape, DType out, ProductShape::Bias bias);
+ProductShape forward_product(const LinearShape& shape, DType out, ProductShape::Epilogue epilogue);
 ProductShape input_product(const LinearShape& shape);
 ProductShape weight_product(const LinearShape& shape, Write write);
+/// The same with what Ops' operations of two steps give on the way: gelu(y), dx through GELU, the
+/// bias's gradient.
+ProductShape gelu_product(const LinearShape& shape);
+ProductShape gelu_gradient_product(const LinearShape& shape);
+ProductShape parameters_product(const LinearShape& shape);
 
 }  // namespace zero

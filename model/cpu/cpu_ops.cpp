@@ -28,8 +28,8 @@ CpuOps::CpuOps(Device& device)
 
 void CpuOps::prepare(const LinearShape& shape, LinearUse use) {
   const DType out = use == LinearUse::forward_fp32 ? DType::fp32 : shape.dtype;
-  for (const auto bias : {ProductShape::Bias::none, ProductShape::Bias::row}) {
-    products_.get(forward_product(shape, out, bias));
+  for (const auto epilogue : {ProductShape::Epilogue::none, ProductShape::Epilogue::bias}) {
+    products_.get(forward_product(shape, out, epilogue));
   }
   if (use != LinearUse::training) return;
   products_.get(input_product(shape));
@@ -74,8 +74,8 @@ void CpuOps::submit_product(std::string_view what, const ProductShape& shape,
 }
 
 void CpuOps::do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) {
-  const auto biased = bias.empty() ? ProductShape::Bias::none : ProductShape::Bias::row;
-  submit_product("linear_forward", forward_product(shape, y.dtype(), biased),
+  const auto epilogue = bias.empty() ? ProductShape::Epilogue::none : ProductShape::Epilogue::bias;
+  submit_product("linear_forward", forward_product(shape, y.dtype(), epilogue),
                  {.a = x.data(), .b = weight.data(), .bias = bias.data(), .c = y.data()});
 }
 

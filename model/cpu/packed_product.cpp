@@ -262,8 +262,8 @@ class PackedProduct final : public Product {
   // Where a square of the result can be left as tiles leave it; none where there is more to do.
   float* whole_square(const Operands& o, Range rows, Range columns) const {
     if (shape_.out != DType::fp32 || shape_.write == Write::add ||
-        shape_.bias != ProductShape::Bias::none || rows.count < kBlock || columns.count < kBlock ||
-        stride() * 4 % kAlignment != 0) {
+        shape_.epilogue != ProductShape::Epilogue::none || rows.count < kBlock ||
+        columns.count < kBlock || stride() * 4 % kAlignment != 0) {
       return nullptr;
     }
     float* first = static_cast<float*>(o.c) + rows.begin * stride() + columns.begin;
@@ -274,7 +274,7 @@ class PackedProduct final : public Product {
     using Mode = packed::Destination::Mode;
     const std::int64_t first = rows.begin * stride() + columns.begin;
     const auto* bias = static_cast<const std::byte*>(o.bias);
-    const bool biased = shape_.bias == ProductShape::Bias::row;
+    const bool biased = shape_.epilogue == ProductShape::Epilogue::bias;
     kernels_.store(result, {.data = static_cast<std::byte*>(o.c) + first * size_of(shape_.out),
                             .dtype = shape_.out,
                             .stride = stride(),

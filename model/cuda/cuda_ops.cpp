@@ -14,7 +14,7 @@
 namespace zero::cuda {
 namespace {
 
-using Bias = ProductShape::Bias;
+using Epilogue = ProductShape::Epilogue;
 
 LogitsShape whole_vocabulary(const MatrixShape& s) { return {s.rows, s.columns, 0, s.dtype}; }
 
@@ -37,12 +37,15 @@ void CudaOps::prepare_product(const ProductShape& shape) {
 
 void CudaOps::prepare(const LinearShape& shape, LinearUse use) {
   const DType out = use == LinearUse::forward_fp32 ? DType::fp32 : shape.dtype;
-  prepare_product(forward_product(shape, out, Bias::none));
-  if (out == shape.dtype) prepare_product(forward_product(shape, out, Bias::row));
+  prepare_product(forward_product(shape, out, Epilogue::none));
+  if (out == shape.dtype) prepare_product(forward_product(shape, out, Epilogue::bias));
   if (use != LinearUse::training) return;
   prepare_product(input_product(shape));
   for (const auto write : {Write::overwrite, Write::add}) {
     prepare_product(weight_product(shape, write));
+  }
+  for (const auto& fused : {gelu_product, gelu_gradient_product, parameters_product}) {
+    prepare_product(fused(shape));
   }
 }
 
@@ -91,11 +94,18 @@ void CudaOps::submit_product(std::string_view what, const ProductShape& shape,
   });
 }
 
+bool CudaOps::submit_fused(std::string_view what, const ProductShape& shape,
+                           const Products::Operands& operands) {
+  if (!products_->takes(shape, operands)) return false;
+  submit_product(what, shape, operands);
+  return true;
+}
+
 void CudaOps::do_linear_forward(const LinearShape& s, View x, View weight, View bias, View y) {
   // Libraries add a bias of the type of y only.
   const bool fused = !bias.empty() && y.dtype() == s.dtype;
   submit_product(
-      "linear_forward", forward_product(s, y.dtype(), fused ? Bias::row : Bias::none),
+      "linear_forward", forward_product(s, y.dtype(), fused ? Epilogue::bias : Epilogue::none),
       {.a = x.data(), .b = weight.data(), .bias = fused ? bias.data() : nullptr, .c = y.data()});
   if (bias.empty() || fused) return;
   submit("linear_forward: bias", [s, bias, y](cudaStream_t stream) {
@@ -114,6 +124,43 @@ void CudaOps::do_linear_backward_weight(const LinearShape& s, View x, View dy, V
   submit_product(
       "linear_backward_weight", weight_product(s, write),
       {.a = (in_first ? x : dy).data(), .b = (in_first ? dy : x).data(), .c = dweight.data()});
+}
+
+void CudaOps::do_linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) {
+  const bool fused = submit_fused("linear_gelu_forward", gelu_product(s),
+                                  {.a = o.x.data(),
+                                   .b = o.weight.data(),
+                                   .bias = o.bias.data(),
+                                   .aux = o.z.data(),
+                                   .c = o.y.data()});
+  if (!fused) Ops::do_linear_gelu_forward(s, o);
+}
+
+void CudaOps::do_linear_gelu_backward(const LinearShape& s, const LinearGeluBackward& o) {
+  const bool fused =
+      o.dbias.dtype() == s.dtype && submit_fused("linear_gelu_backward", gelu_gradient_product(s),
+                                                 {.a = o.dy.data(),
+                                                  .b = o.weight.data(),
+                                                  .bias = o.dbias.data(),
+                                                  .aux = o.z.data(),
+                                                  .c = o.dz.data()});
+  if (fused) {
+    do_gelu_forward(o.z, o.y);
+  } else {
+    Ops::do_linear_gelu_backward(s, o);
+  }
+}
+
+void CudaOps::do_linear_backward_parameters(const LinearShape& s, View x, View dy, View dweight,
+                                            View dbias) {
+  const bool in_first = s.layout == WeightLayout::in_out;
+  const bool fused = dbias.dtype() == s.weight_gradient &&
+                     submit_fused("linear_backward_parameters", parameters_product(s),
+                                  {.a = (in_first ? x : dy).data(),
+                                   .b = (in_first ? dy : x).data(),
+                                   .bias = dbias.data(),
+                                   .c = dweight.data()});
+  if (!fused) Ops::do_linear_backward_parameters(s, x, dy, dweight, dbias);
 }
 
 void CudaOps::do_column_sums(const MatrixShape& s, View x, View sums) {

@@ -34,6 +34,11 @@ class CudaOps final : public Ops {
   void do_linear_backward_input(const LinearShape& shape, View dy, View weight, View dx) override;
   void do_linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight,
                                  Write write) override;
+  void do_linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands) override;
+  void do_linear_gelu_backward(const LinearShape& shape,
+                               const LinearGeluBackward& operands) override;
+  void do_linear_backward_parameters(const LinearShape& shape, View x, View dy, View dweight,
+                                     View dbias) override;
   void do_column_sums(const MatrixShape& shape, View x, View sums) override;
   void do_layer_norm_forward(const MatrixShape& shape, const LayerNormForward& operands) override;
   void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) override;
@@ -71,6 +76,9 @@ class CudaOps final : public Ops {
   void submit(std::string_view what, std::function<void(cudaStream_t)> work);
   void submit_product(std::string_view what, const ProductShape& shape,
                       const Products::Operands& operands);
+  /// The same where there is such a product; false: nothing was submitted.
+  bool submit_fused(std::string_view what, const ProductShape& shape,
+                    const Products::Operands& operands);
   void prepare_product(const ProductShape& shape);
   /// Scratch for `bytes`; throws zero::Error where allocate_scratch() has not taken that much.
   void* scratch(std::string_view what, std::int64_t bytes) const;

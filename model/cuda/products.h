@@ -12,16 +12,17 @@
 
 namespace zero::cuda {
 
-/// Products of matrices on a CUDA stream: sums in fp32 (fp32 operands are not rounded to TF32), a
-/// bias of the type of C alone. Triangles and leading dimensions are the CPU's business. The same
-/// shape and operands give the same bits on GPUs of one type, at whatever multiples of 16 bytes the
-/// operands lie.
+/// Products of matrices on a CUDA stream: sums in fp32 (fp32 operands are not rounded to TF32),
+/// operands of epilogues of the type of C alone. Triangles and leading dimensions are the CPU's
+/// business. The same shape and operands give the same bits on GPUs of one type, at whatever
+/// multiples of 16 bytes the operands lie.
 class Products {
  public:
   struct Operands {
     const void* a = nullptr;
     const void* b = nullptr;
-    const void* bias = nullptr;
+    void* bias = nullptr;  ///< of the epilogue, as aux is
+    void* aux = nullptr;
     void* c = nullptr;
     void* scratch = nullptr;
   };
@@ -32,8 +33,11 @@ class Products {
   Products& operator=(const Products&) = delete;
 
   /// Chooses how `shape` is to be computed, once; on a planning device notes it only. Throws
-  /// zero::Error, with the shape, where there is no way.
+  /// zero::Error, with the shape, where there is no way, unless takes() may say so.
   virtual void prepare(const ProductShape& shape) = 0;
+  /// Whether there is a way, and one worth taking, for the operands of a product whose epilogue
+  /// does more than add a bias.
+  virtual bool takes(const ProductShape& shape, const Operands& operands) const = 0;
   /// Scratch that any product takes: the same on a planning device.
   virtual std::int64_t scratch_bytes() const = 0;
   /// Enqueues a product of a shape that was prepared; throws zero::Error otherwise.

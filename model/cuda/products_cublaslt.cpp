@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <cublasLt.h>
+#include <cuda_runtime_api.h>
 
-#include <array>
 #include <map>
 #include <optional>
 #include <source_location>
@@ -10,15 +10,19 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "device/cuda/check.h"
 #include "device/cuda/handles.h"
 #include "model/cuda/products.h"
 
 namespace zero::cuda {
 namespace {
 
+using Epilogue = ProductShape::Epilogue;
+
 // cuBLAS's own choice for Hopper; also what its kernels there may ask for at most.
 constexpr std::int64_t kWorkspace = 32LL << 20;
-constexpr std::uint32_t kAligned = 16;  // bytes, of the operands that the fastest kernels read
+constexpr std::uint32_t kAligned = 16;   // bytes, of the operands that the fastest kernels read
+constexpr std::int64_t kAuxColumns = 8;  // rows of an auxiliary matrix are multiples of these
 
 void check(cublasStatus_t status, std::string_view what,
            std::source_location where = std::source_location::current()) {
@@ -40,7 +44,37 @@ std::string text_of(const ProductShape& s) {
   };
   return fmt::format("a product ({} x {}){} ({} x {}){} of {} into {}{}", s.m, s.k, mark(s.a), s.k,
                      s.n, mark(s.b), name_of(s.in), name_of(s.out),
-                     s.bias == ProductShape::Bias::row ? " with bias" : "");
+                     s.epilogue == Epilogue::none   ? ""
+                     : s.epilogue == Epilogue::bias ? " with bias"
+                                                    : " with an epilogue");
+}
+
+// To cuBLAS, our B is A, our A is B, and what we call columns of C are its rows.
+cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::none:
+      break;
+    case Epilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::gelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::gelu_gradient:
+      return CUBLASLT_EPILOGUE_DGELU_BGRAD;
+    case Epilogue::row_sums:
+      return CUBLASLT_EPILOGUE_BGRADB;
+    case Epilogue::column_sums:
+      return CUBLASLT_EPILOGUE_BGRADA;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+bool has_aux(const ProductShape& s) {
+  return s.epilogue == Epilogue::gelu || s.epilogue == Epilogue::gelu_gradient;
+}
+
+// What need not be there: whoever asks for it has another way.
+bool is_optional(const ProductShape& s) {
+  return s.epilogue != Epilogue::none && s.epilogue != Epilogue::bias;
 }
 
 template <class T>
@@ -76,6 +110,9 @@ cublasOperation_t operation(MatrixPlacement placement) {
 }
 
 bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % kAligned == 0; }
+bool aligned(const Products::Operands& o) {
+  return aligned(o.a) && aligned(o.b) && aligned(o.c) && aligned(o.bias) && aligned(o.aux);
+}
 
 /// One shape: C^T = B^T A^T, and the kernels for it.
 class Plan {
@@ -88,32 +125,43 @@ class Plan {
     check(cublasLtMatmulDescCreate(product_.put(), CUBLAS_COMPUTE_32F, CUDA_R_32F), text_of(s));
     set(product_.get(), CUBLASLT_MATMUL_DESC_TRANSA, operation(s.b));
     set(product_.get(), CUBLASLT_MATMUL_DESC_TRANSB, operation(s.a));
-    if (s.bias == ProductShape::Bias::row) {
-      set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      // Kernels are chosen for a bias that is there and aligned; run() says where.
-      set(product_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-          reinterpret_cast<const void*>(std::uintptr_t{kWorkspace}));
-    }
+    set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
+    if (has_aux(s)) set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
     fast_ = choose(library, kAligned);
+    if (is_optional(s)) return;
     any_ = choose(library, static_cast<std::uint32_t>(size_of(s.in)));
     ZERO_CHECK(any_.has_value(), "cuda: cuBLASLt has no kernel for {}", text_of(s));
   }
 
+  /// Where not even these operands have a kernel, there is no way.
+  bool takes(const Products::Operands& o) const { return any_ || (fast_ && aligned(o)); }
+
   void run(cublasLtHandle_t library, cudaStream_t stream, const Products::Operands& o) {
-    const bool fast = fast_ && aligned(o.a) && aligned(o.b) && aligned(o.c) && aligned(o.bias);
-    if (shape_.bias == ProductShape::Bias::row) {
-      set(product_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
-    }
+    ZERO_CHECK(takes(o), "cuda: cuBLASLt has no kernel for {} on these operands; ask takes() first",
+               text_of(shape_));
+    point_to(o.bias, o.aux);
     const float one = 1;
     const float kept = shape_.write == Write::add ? 1.0F : 0.0F;
     check(cublasLtMatmul(library, product_.get(), &one, o.b, left_.get(), o.a, right_.get(), &kept,
-                         o.c, result_.get(), o.c, result_.get(), fast ? &*fast_ : &*any_, o.scratch,
+                         o.c, result_.get(), o.c, result_.get(),
+                         fast_ && aligned(o) ? &*fast_ : &*any_, o.scratch,
                          static_cast<std::size_t>(kWorkspace), stream),
           text_of(shape_));
   }
 
  private:
+  // The operands of the epilogue, where it has them.
+  void point_to(const void* bias, const void* aux) {
+    if (shape_.epilogue != Epilogue::none) {
+      set(product_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    }
+    if (has_aux(shape_)) set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+  }
+
   std::optional<cublasLtMatmulAlgo_t> choose(cublasLtHandle_t library, std::uint32_t alignment) {
+    // Of these, too, only the alignment counts here; run() says where they are.
+    const auto* const somewhere = reinterpret_cast<const void*>(std::uintptr_t{alignment});
+    point_to(somewhere, somewhere);
     PreferenceHandle preference;
     check(cublasLtMatmulPreferenceCreate(preference.put()), "preference");
     set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -131,7 +179,9 @@ class Plan {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         library, product_.get(), left_.get(), right_.get(), result_.get(), result_.get(),
         preference.get(), 1, &found, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0) return std::nullopt;
+    const bool unknown = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                         (status == CUBLAS_STATUS_INVALID_VALUE && is_optional(shape_));
+    if (unknown || count == 0) return std::nullopt;
     check(status, text_of(shape_));
     return found.algo;
   }
@@ -148,12 +198,22 @@ class Plan {
 class CublasLtProducts final : public Products {
  public:
   explicit CublasLtProducts(const Device& device) : planned_only_(!device.has_memory()) {
-    if (!planned_only_) check(cublasLtCreate(library_.put()), "opening cuBLASLt");
+    if (planned_only_) return;
+    check(cublasLtCreate(library_.put()), "opening cuBLASLt");
+    int index = 0;
+    cuda::check(cudaGetDevice(&index), "ask for the current device");
+    cuda::check(cudaDeviceGetAttribute(&major_, cudaDevAttrComputeCapabilityMajor, index),
+                "ask for the compute capability");
   }
 
   void prepare(const ProductShape& shape) override {
     asked_ = true;
-    if (!planned_only_) plans_.try_emplace(shape, library_.get(), shape);
+    if (planned_only_ || (is_optional(shape) && !is_worthwhile(shape))) return;
+    plans_.try_emplace(shape, library_.get(), shape);
+  }
+  bool takes(const ProductShape& shape, const Operands& operands) const override {
+    const auto plan = plans_.find(shape);
+    return plan != plans_.end() && plan->second.takes(operands);
   }
   std::int64_t scratch_bytes() const override { return asked_ ? kWorkspace : 0; }
   void run(cudaStream_t stream, const ProductShape& shape, const Operands& operands) override {
@@ -164,8 +224,17 @@ class CublasLtProducts final : public Products {
   }
 
  private:
+  // On earlier GPUs, on those for displays, and of fp32, cuBLASLt puts a pass of its own behind the
+  // product, slower than ours (llm.c's pull requests 338, 591 and 653, sglang's 28168 and 34350).
+  bool is_worthwhile(const ProductShape& shape) const {
+    const bool aux_fits = !has_aux(shape) || shape.n % kAuxColumns == 0;
+    return (major_ == 9 || major_ == 10) && shape.in == DType::bf16 && shape.out == DType::bf16 &&
+           aux_fits;
+  }
+
   bool planned_only_;
   bool asked_ = false;
+  int major_ = 0;  // of the device's compute capability
   LibraryHandle library_;
   std::map<ProductShape, Plan> plans_;
 };

@@ -3,7 +3,11 @@
 
 // What stands in for the vendor's libraries where a GPU is emulated: products as plain loops. There
 // is no cuDNN (model/cuda/attention_unavailable.cpp).
+#include <array>
+#include <cmath>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "base/half.h"
 #include "model/cuda/products.h"
@@ -12,45 +16,117 @@
 namespace zero::cuda {
 namespace {
 
+using Epilogue = ProductShape::Epilogue;
+
 float value_at(const void* data, DType dtype, std::int64_t at) {
   return dtype == DType::bf16 ? to_float(static_cast<const bfloat16*>(data)[at])
                               : static_cast<const float*>(data)[at];
 }
 
+void put(void* data, DType dtype, std::int64_t at, float value) {
+  if (dtype == DType::bf16) {
+    static_cast<bfloat16*>(data)[at] = to_bfloat16(value);
+  } else {
+    static_cast<float*>(data)[at] = value;
+  }
+}
+
+float element(const void* data, DType dtype, MatrixPlacement placement, std::int64_t row,
+              std::int64_t column, const std::array<std::int64_t, 2>& size) {
+  const bool plain = placement == MatrixPlacement::plain;
+  return value_at(data, dtype, plain ? row * size[1] + column : column * size[0] + row);
+}
+
+constexpr double kSlope = 0.7978845608028654;  // of GPT-2's gelu
+double bend(double z) { return std::tanh(kSlope * (z + 0.044715 * z * z * z)); }
+double gelu(double z) { return z / 2 * (1 + bend(z)); }
+double gelu_gradient(double z) {
+  const double t = bend(z);
+  return (1 + t) / 2 + z / 2 * (1 - t * t) * kSlope * (1 + 3 * 0.044715 * z * z);
+}
+
+// What becomes of one element of the product.
+float finish(const ProductShape& s, const Products::Operands& o, float product, std::int64_t at) {
+  const std::int64_t column = at % s.n;
+  switch (s.epilogue) {
+    case Epilogue::bias:
+      return product + value_at(o.bias, s.in, column);
+    case Epilogue::gelu: {
+      const float z = product + value_at(o.bias, s.in, column);
+      put(o.aux, s.out, at, z);
+      return static_cast<float>(gelu(z));
+    }
+    case Epilogue::gelu_gradient:
+      return product * static_cast<float>(gelu_gradient(value_at(o.aux, s.out, at)));
+    default:
+      return s.write == Write::add ? product + value_at(o.c, s.out, at) : product;
+  }
+}
+
 void multiply(const ProductShape& s, const Products::Operands& o) {
-  const auto index = [](MatrixPlacement placement, std::int64_t row, std::int64_t column,
-                        std::int64_t rows, std::int64_t columns) {
-    return placement == MatrixPlacement::plain ? row * columns + column : column * rows + row;
-  };
+  std::vector<float> columns(static_cast<std::size_t>(s.n));
   for (std::int64_t i = 0; i < s.m; ++i) {
     for (std::int64_t j = 0; j < s.n; ++j) {
       float sum = 0;
       for (std::int64_t l = 0; l < s.k; ++l) {
-        sum += value_at(o.a, s.in, index(s.a, i, l, s.m, s.k)) *
-               value_at(o.b, s.in, index(s.b, l, j, s.k, s.n));
+        sum +=
+            element(o.a, s.in, s.a, i, l, {s.m, s.k}) * element(o.b, s.in, s.b, l, j, {s.k, s.n});
       }
       const std::int64_t at = i * s.n + j;
-      if (s.bias == ProductShape::Bias::row) sum += value_at(o.bias, s.in, j);
-      if (s.write == Write::add) sum += value_at(o.c, s.out, at);
-      if (s.out == DType::bf16) {
-        static_cast<bfloat16*>(o.c)[at] = to_bfloat16(sum);
-      } else {
-        static_cast<float*>(o.c)[at] = sum;
-      }
+      const float result = finish(s, o, sum, at);
+      columns[static_cast<std::size_t>(j)] += result;
+      put(o.c, s.out, at, result);
     }
   }
+  if (s.epilogue != Epilogue::gelu_gradient) return;
+  for (std::int64_t j = 0; j < s.n; ++j) {
+    put(o.bias, s.out, j, columns[static_cast<std::size_t>(j)]);
+  }
+}
+
+// The sums of A's rows or B's columns.
+void sum_operand(const ProductShape& s, const Products::Operands& o) {
+  const bool rows = s.epilogue == Epilogue::row_sums;
+  for (std::int64_t i = 0; i < (rows ? s.m : s.n); ++i) {
+    float sum = 0;
+    for (std::int64_t l = 0; l < s.k; ++l) {
+      sum += rows ? element(o.a, s.in, s.a, i, l, {s.m, s.k})
+                  : element(o.b, s.in, s.b, l, i, {s.k, s.n});
+    }
+    put(o.bias, s.out, i, sum);
+  }
+}
+
+bool sums_operand(const ProductShape& s) {
+  return s.epilogue == Epilogue::row_sums || s.epilogue == Epilogue::column_sums;
+}
+
+std::string name_of(const ProductShape& s) {
+  return s.epilogue == Epilogue::none || s.epilogue == Epilogue::bias ? "product" : "fused product";
 }
 
 class NaiveProducts final : public Products {
  public:
   void prepare(const ProductShape& shape) override { prepared_.insert(shape); }
+  // As a library: one type, auxiliary matrices have rows of multiples of 8 elements, and all is
+  // aligned.
+  bool takes(const ProductShape& shape, const Operands& o) const override {
+    const auto aligned = [](const void* data) {
+      return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+    };
+    return prepared_.contains(shape) && shape.in == shape.out && aligned(o.a) && aligned(o.b) &&
+           aligned(o.c) && aligned(o.bias) && aligned(o.aux) &&
+           (sums_operand(shape) || shape.n % 8 == 0);
+  }
   std::int64_t scratch_bytes() const override { return 0; }
   void run(cudaStream_t stream, const ProductShape& shape, const Operands& operands) override {
     ZERO_CHECK(prepared_.contains(shape), "a product was not prepared; prepare() its shape");
-    ZERO_CHECK(shape.bias == ProductShape::Bias::none || shape.in == shape.out,
+    ZERO_CHECK(shape.epilogue == Epilogue::none || shape.in == shape.out,
                "a library adds no {} bias to {}", name_of(shape.in), name_of(shape.out));
-    const cudaError_t status =
-        emulated::enqueue(stream, "product", [shape, operands] { multiply(shape, operands); });
+    const cudaError_t status = emulated::enqueue(stream, name_of(shape), [shape, operands] {
+      multiply(shape, operands);
+      if (sums_operand(shape)) sum_operand(shape, operands);
+    });
     ZERO_CHECK(status == cudaSuccess, "the emulator refuses a product");
   }
 

@@ -148,6 +148,63 @@ TEST(CudaOps, NeitherAllocateNorWaitAfterAllocateScratch) {
   EXPECT_EQ(waits, cuda::emulated::synchronizations());
 }
 
+// What `body` gave the streams, by name.
+std::vector<std::string> given(Harness& h, const std::function<void()>& body) {
+  h.device->compute().synchronize();
+  const std::size_t before = cuda::emulated::log().size();
+  body();
+  std::vector<std::string> names;
+  const auto log = cuda::emulated::log();
+  for (std::size_t i = before; i < log.size(); ++i) names.push_back(log[i].name);
+  return names;
+}
+
+struct Fusing {
+  std::int64_t in, out;
+  Alignment alignment;
+  DType of_bias;
+  bool forward, backward, sums;  // whether the library does it with the product
+};
+
+TEST(CudaOps, GiveToProductsWhatTheLibraryTakesAndDoTheRestThemselves) {
+  using Names = std::vector<std::string>;
+  const Names fused{"fused product"};
+  for (const Fusing& c : {Fusing{16, 24, Alignment::whole, DType::bf16, true, true, true},
+                          Fusing{16, 21, Alignment::whole, DType::bf16, false, true, true},
+                          Fusing{9, 24, Alignment::whole, DType::bf16, true, false, true},
+                          Fusing{16, 24, Alignment::whole, DType::fp32, true, false, false},
+                          Fusing{16, 24, Alignment::element, DType::bf16, false, false, false}}) {
+    SCOPED_TRACE(fmt::format("{} x {}", c.in, c.out));
+    Harness h(c.alignment);
+    const LinearShape s{5, c.in, c.out, WeightLayout::in_out, DType::bf16, DType::bf16};
+    h.ops->prepare(s, Ops::LinearUse::training);
+    h.ops->prepare(MatrixShape{5, 24, DType::bf16});
+    h.ops->allocate_scratch();
+    const View x = h.tensor(random_values(5 * c.in, 1), DType::bf16);
+    const View dx = h.empty(5 * c.in, DType::bf16);
+    const View y = h.tensor(random_values(5 * c.out, 2), DType::bf16);
+    const View z = h.empty(5 * c.out, DType::bf16);
+    const View weight = h.tensor(random_values(c.in * c.out, 3), DType::bf16);
+    const View bias = h.tensor(random_values(c.out, 4), DType::bf16);
+    const View again = h.empty(5 * c.in, DType::bf16);
+    const View of_in = h.empty(c.in, c.of_bias);
+    const View of_out = h.empty(c.out, c.of_bias);
+    EXPECT_EQ(given(h,
+                    [&] {
+                      h.ops->linear_gelu_forward(s, {x, weight, bias, z, y});
+                    }),
+              c.forward ? fused : Names({"product", "gelu_forward"}));
+    EXPECT_EQ(given(h,
+                    [&] {
+                      h.ops->linear_gelu_backward(s, {y, weight, x, dx, again, of_in});
+                    }),
+              c.backward ? Names({"fused product", "gelu_forward"})
+                         : Names({"product", "gelu_backward", "fold_partials"}));
+    EXPECT_EQ(given(h, [&] { h.ops->linear_backward_parameters(s, x, y, weight, of_out); }),
+              c.sums ? fused : Names({"product", "column_sums", "fold_partials"}));
+  }
+}
+
 TEST(CudaOps, PlanTheScratchThatTheyTake) {
   const auto prepare = [](Ops& ops) {
     ops.prepare(MatrixShape{70, 64, DType::bf16});

@@ -47,10 +47,15 @@ class Linear : public ::testing::TestWithParam<LinearCase> {
   }
   void prepare() {
     h_.ops->prepare(shape_, Ops::LinearUse::training);
+    h_.ops->prepare(MatrixShape{shape_.rows, std::max(shape_.in, shape_.out), shape_.dtype});
     h_.ops->allocate_scratch();
   }
   Values expected_y() const {
     return reference::product(x_, in_out_, shape_.rows, shape_.in, shape_.out);
+  }
+  Values expected_dx() const {
+    const Values wt = reference::transposed(in_out_, shape_.in, shape_.out);
+    return reference::product(dy_, wt, shape_.rows, shape_.out, shape_.in);
   }
   // In the weight's layout.
   Values expected_dweight() const {
@@ -90,9 +95,7 @@ TEST_P(Linear, BackwardInputMultipliesByTheTransposedWeight) {
   const View dx = h_.empty(shape_.rows * shape_.in, shape_.dtype);
   h_.ops->linear_backward_input(shape_, h_.tensor(dy_, shape_.dtype),
                                 h_.tensor(weight_, shape_.dtype), dx);
-  const Values wt = reference::transposed(in_out_, shape_.in, shape_.out);
-  expect_near(h_.read(dx), reference::product(dy_, wt, shape_.rows, shape_.out, shape_.in),
-              rounding(shape_.dtype), "dx");
+  expect_near(h_.read(dx), expected_dx(), rounding(shape_.dtype), "dx");
 }
 
 TEST_P(Linear, BackwardWeightOverwritesOrAdds) {
@@ -108,6 +111,64 @@ TEST_P(Linear, BackwardWeightOverwritesOrAdds) {
     h_.ops->linear_backward_weight(shape_, x, dy, dweight, Write::add);
     for (double& value : expected) value *= 2;
     expect_near(h_.read(dweight), expected, rounding(gradient), "dW added, " + label(gradient));
+  }
+}
+
+TEST_P(Linear, GeluForwardKeepsWhatGeluIsTakenOf) {
+  prepare();
+  const DType t = shape_.dtype;
+  const View z = h_.empty(shape_.rows * shape_.out, t);
+  const View y = h_.empty(shape_.rows * shape_.out, t);
+  h_.ops->linear_gelu_forward(shape_, {.x = h_.tensor(x_, t),
+                                       .weight = h_.tensor(weight_, t),
+                                       .bias = h_.tensor(bias_, t),
+                                       .z = z,
+                                       .y = y});
+  Values expected = expected_y();
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += bias_[i % bias_.size()];
+  expect_near(h_.read(z), expected, rounding(t), "z");
+  expect_near(h_.read(y), reference::gelu(expected), rounding(t), "y");
+}
+
+TEST_P(Linear, GeluBackwardIsTheInputsGradientThroughGelu) {
+  prepare();
+  const DType t = shape_.dtype;
+  const std::int64_t n = shape_.rows * shape_.in;
+  Values z = random_values(n, 5, t);
+  for (std::size_t i = 0; i < z.size(); i += 2) z[i] *= 4;
+  const Values dx = expected_dx();
+  Values expected;
+  for (std::size_t i = 0; i < z.size(); ++i) {
+    expected.push_back(reference::differences(reference::gelu, {z[i]}, {dx[i]})[0]);
+  }
+  const Values sums = reference::column_sums(expected, shape_.rows, shape_.in);
+  for (const DType gradient : {t, DType::fp32}) {
+    const View dz = h_.empty(n, t);
+    const View y = h_.empty(n, t);
+    const View dbias = h_.empty(shape_.in, gradient);
+    h_.ops->linear_gelu_backward(shape_, {.dy = h_.tensor(dy_, t),
+                                          .weight = h_.tensor(weight_, t),
+                                          .z = h_.tensor(z, t),
+                                          .dz = dz,
+                                          .y = y,
+                                          .dbias = dbias});
+    expect_near(h_.read(dz), expected, rounding(t), "dz");
+    expect_near(h_.read(y), reference::gelu(z), rounding(t), "y");
+    expect_near(h_.read(dbias), sums, rounding(t), "dbias of " + label(gradient));
+  }
+}
+
+TEST_P(Linear, BackwardParametersAreThoseOfWeightAndBias) {
+  const DType t = shape_.dtype;
+  for (const DType gradient : {t, DType::fp32}) {
+    shape_.weight_gradient = gradient;
+    prepare();
+    const View dweight = h_.empty(shape_.in * shape_.out, gradient);
+    const View dbias = h_.empty(shape_.out, gradient);
+    h_.ops->linear_backward_parameters(shape_, h_.tensor(x_, t), h_.tensor(dy_, t), dweight, dbias);
+    expect_near(h_.read(dweight), expected_dweight(), rounding(gradient), "dW");
+    expect_near(h_.read(dbias), reference::column_sums(dy_, shape_.rows, shape_.out),
+                rounding(gradient), "dbias");
   }
 }
 
