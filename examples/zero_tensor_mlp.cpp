@@ -49,8 +49,7 @@ struct Activations {
 void forward(zero::Ops& ops, const Mlp& mlp, const zero::ParameterLease& unit, Activations& at,
              std::size_t l) {
   const zero::View x = at.x[l].view(), y = at.x[l + 1].view();
-  mlp.up.forward(ops, unit, {.x = x, .gathered = x, .y = at.up[l].view()});
-  ops.gelu_forward(at.up[l].view(), at.gelu.view());
+  mlp.up.forward(ops, unit, {.x = x, .gathered = x, .y = at.up[l].view(), .gelu = at.gelu.view()});
   mlp.down.forward(ops, unit, {.x = at.gelu.view(), .partial = y, .y = y});  // y is the sum
 }
 
@@ -58,10 +57,10 @@ void forward(zero::Ops& ops, const Mlp& mlp, const zero::ParameterLease& unit, A
 void backward(zero::Ops& ops, const Mlp& mlp, const zero::GradientLease& unit, Activations& at,
               std::size_t l) {
   const zero::View dx = at.dx.view(), dup = at.dup.view(), x = at.x[l].view();
-  mlp.down.backward_input(ops, unit, {.dy = dx, .gathered = dx, .dx = dup});
-  ops.gelu_backward(mlp.hidden, at.up[l].view(), dup, at.gelu.view(), mlp.up.bias_gradient(unit));
-  mlp.down.backward_weight(ops, unit, at.gelu.view(), dx);
-  mlp.down.backward_bias(ops, unit, dx);
+  mlp.down.backward_input(
+      ops, unit, {.dy = dx, .gathered = dx, .dx = dup},
+      {.z = at.up[l].view(), .x = at.gelu.view(), .dbias = mlp.up.bias_gradient(unit)});
+  mlp.down.backward_parameters(ops, unit, at.gelu.view(), dx);
   mlp.up.backward(ops, unit, {.x = x, .gathered = x, .dy = dup, .partial = dx, .dx = dx});
 }
 

@@ -64,8 +64,7 @@ Event ColumnParallelLinear::sum_shared(View gradient, std::int64_t width) const 
 
 void ColumnParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o) const {
   if (!tensor_->sequence_parallel()) {
-    const View bias = has_bias() ? unit.at(at_.bias) : View();
-    ops.linear_forward(shape_, o.gathered, unit.at(at_.weight), bias, o.y);
+    compute(ops, unit, o, {0, shape_.rows});
     return;
   }
   std::vector<Event> gathered;
@@ -82,10 +81,24 @@ Event ColumnParallelLinear::gather(const Forward& o, int chunk) const {
 
 void ColumnParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o,
                                    int chunk) const {
-  const Slices::Range part = tensor_->cut().chunk(chunk);
-  ops.linear_forward(rows(part.count), TensorParallel::rows_of(o.gathered, part, shape_.in),
-                     unit.at(at_.weight), has_bias() ? unit.at(at_.bias) : View(),
-                     TensorParallel::rows_of(o.y, part, shape_.out));
+  compute(ops, unit, o, tensor_->cut().chunk(chunk));
+}
+
+void ColumnParallelLinear::compute(Ops& ops, const ParameterLease& unit, const Forward& o,
+                                   const Slices::Range& range) const {
+  const View x = TensorParallel::rows_of(o.gathered, range, shape_.in);
+  const View y = TensorParallel::rows_of(o.y, range, shape_.out);
+  const View bias = has_bias() ? unit.at(at_.bias) : View();
+  if (o.gelu.empty()) {
+    ops.linear_forward(rows(range.count), x, unit.at(at_.weight), bias, y);
+    return;
+  }
+  ops.linear_gelu_forward(rows(range.count),
+                          {.x = x,
+                           .weight = unit.at(at_.weight),
+                           .bias = bias,
+                           .z = y,
+                           .y = TensorParallel::rows_of(o.gelu, range, shape_.out)});
 }
 
 void ColumnParallelLinear::backward(Ops& ops, const GradientLease& unit, const Backward& o) const {
@@ -102,15 +115,15 @@ void ColumnParallelLinear::backward(Ops& ops, const GradientLease& unit, const B
     summed = tensor_->sum(k, dx, name_);
   }
   tensor_->wait(gathered);
-  ops.linear_backward_weight(shape_, o.gathered, o.dy, unit.gradient(at_.weight), Write::overwrite);
-  tensor_->wait(sum_shared(unit.gradient(at_.weight), shape_.in));
+  const View dweight = unit.gradient(at_.weight);
+  if (o.dbias.empty()) {
+    ops.linear_backward_weight(shape_, o.gathered, o.dy, dweight, Write::overwrite);
+  } else {
+    ops.linear_backward_parameters(shape_, o.gathered, o.dy, dweight, o.dbias);
+    tensor_->wait(sum_shared(o.dbias, 1));
+  }
+  tensor_->wait(sum_shared(dweight, shape_.in));
   tensor_->wait(summed);
-}
-
-void ColumnParallelLinear::backward_bias(Ops& ops, const GradientLease& unit, View dy) const {
-  if (!has_bias()) return;
-  ops.column_sums({shape_.rows, shape_.out, shape_.dtype}, dy, unit.gradient(at_.bias));
-  tensor_->wait(sum_shared(unit.gradient(at_.bias), 1));
 }
 
 TrafficCounter ColumnParallelLinear::traffic() const {

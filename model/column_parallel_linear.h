@@ -44,8 +44,10 @@ class ColumnParallelLinear {
   /// What this rank computes.
   const LinearShape& shape() const { return shape_; }
   bool has_bias() const { return at_.bias != kAbsent; }
-  /// Where the bias's gradient goes, for an operation that gives it by the way.
-  View bias_gradient(const GradientLease& unit) const { return unit.gradient(at_.bias); }
+  /// Where the bias's gradient goes; empty: there is no bias.
+  View bias_gradient(const GradientLease& unit) const {
+    return has_bias() ? unit.gradient(at_.bias) : View();
+  }
 
   void prepare(Ops& ops) const;
   /// Bytes that this rank sends for a forward and a backward.
@@ -56,6 +58,7 @@ class ColumnParallelLinear {
   struct Forward {
     View x, gathered;
     View y;
+    View gelu{};  ///< receives gelu(y), for a layer with a bias; empty: nothing
   };
   void forward(Ops& ops, const ParameterLease& unit, const Forward& operands) const;
   /// The same by chunks of rows, for a caller who has other work in between: gather() once x has
@@ -69,14 +72,16 @@ class ColumnParallelLinear {
     View x, gathered;  ///< as forward's: x is gathered again
     View dy;
     View partial, dx;
+    View dbias{};  ///< bias_gradient(); empty: whoever made dy has written it, or there is none
   };
-  /// dx, and the weight's gradient while dx is summed.
+  /// dx, and the parameters' gradients while dx is summed.
   void backward(Ops& ops, const GradientLease& unit, const Backward& operands) const;
-  /// Writes the bias's gradient, where there is one.
-  void backward_bias(Ops& ops, const GradientLease& unit, View dy) const;
 
  private:
   LinearShape rows(std::int64_t count) const;
+  /// Rows [range) of all.
+  void compute(Ops& ops, const ParameterLease& unit, const Forward& operands,
+               const Slices::Range& range) const;
   /// Adds up what other ranks have of the gradient of shared outputs, each of `width` elements.
   Event sum_shared(View gradient, std::int64_t width) const;
 

@@ -60,16 +60,15 @@ void Decoder::Impl::forward_mlp(std::int64_t i, const ParameterLease& unit) {
                                  .sum = m.middle(i),
                                  .y = m.normed(),
                                  .statistics = m.middle_statistics(i)};
-  const ColumnParallelLinear::Forward up{
-      .x = m.normed(), .gathered = m.gathered_normed(), .y = m.hidden(i)};
-  const auto activate = [&](const Slices::Range& rows) {
-    const View x = TensorParallel::rows_of(m.hidden(i), rows, decoder.hidden_width());
-    const View y = TensorParallel::rows_of(m.activated(), rows, decoder.intermediate);
-    if (decoder.activation == DecoderShape::Activation::swiglu) {
-      ops_->swiglu_forward({rows.count, decoder.intermediate, dtype_}, x, y);
-    } else {
-      ops_->gelu_forward(x, y);
-    }
+  const bool swiglu = decoder.activation == DecoderShape::Activation::swiglu;
+  const ColumnParallelLinear::Forward up{.x = m.normed(),
+                                         .gathered = m.gathered_normed(),
+                                         .y = m.hidden(i),
+                                         .gelu = swiglu ? View() : m.activated()};
+  const auto gate = [&](const Slices::Range& rows) {
+    ops_->swiglu_forward({rows.count, decoder.intermediate, dtype_},
+                         TensorParallel::rows_of(m.hidden(i), rows, decoder.hidden_width()),
+                         TensorParallel::rows_of(m.activated(), rows, decoder.intermediate));
   };
   std::vector<Event> gathered(branch_sums_.size());
   by_chunks(
@@ -81,7 +80,7 @@ void Decoder::Impl::forward_mlp(std::int64_t i, const ParameterLease& unit) {
       [&](int k) {
         tensor_.wait(gathered[static_cast<std::size_t>(k)]);
         hidden_.forward(*ops_, unit, up, k);
-        activate(tensor_.cut().chunk(k));
+        if (swiglu) gate(tensor_.cut().chunk(k));
         branch_sum(k) = output_.forward(
             *ops_, unit, {.x = m.activated(), .partial = m.partial(), .y = m.branch()}, k);
       });
@@ -99,18 +98,17 @@ void Decoder::Impl::backward_mlp(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
   const bool swiglu = decoder.activation == DecoderShape::Activation::swiglu;
   const View dhidden = swiglu ? m.hidden(i) : m.dhidden();
-  output_.backward_input(
-      *ops_, unit,
-      {.dy = m.dx(), .gathered = m.gathered_dx(), .dx = swiglu ? m.activated() : dhidden});
+  const View dbias = hidden_.bias_gradient(unit);
+  const RowParallelLinear::BackwardInput down{
+      .dy = m.dx(), .gathered = m.gathered_dx(), .dx = swiglu ? m.activated() : dhidden};
   if (swiglu) {
+    output_.backward_input(*ops_, unit, down);
     ops_->swiglu_backward(matrix(decoder.intermediate), m.hidden(i), m.activated());
-    hidden_.backward_bias(*ops_, unit, dhidden);
   } else {
-    ops_->gelu_backward(matrix(decoder.intermediate), m.hidden(i), dhidden, m.activated(),
-                        hidden_.bias_gradient(unit));
+    output_.backward_input(*ops_, unit, down,
+                           {.z = m.hidden(i), .x = m.activated(), .dbias = dbias});
   }
-  output_.backward_weight(*ops_, unit, m.activated(), m.gathered_dx());
-  output_.backward_bias(*ops_, unit, m.gathered_dx());
+  output_.backward_parameters(*ops_, unit, m.activated(), m.gathered_dx());
   norm2_.apply(*ops_, unit,
                {.x = m.middle(i),
                 .delta = {},
@@ -122,7 +120,8 @@ void Decoder::Impl::backward_mlp(std::int64_t i, const GradientLease& unit) {
                     .gathered = m.gathered_normed(),
                     .dy = dhidden,
                     .partial = m.partial(),
-                    .dx = m.branch()});
+                    .dx = m.branch(),
+                    .dbias = swiglu ? dbias : View()});
   norm2_.backward(*ops_, unit, norm_gradient({1, m.middle(i), m.middle_statistics(i)}, norm2_));
 }
 
@@ -131,12 +130,10 @@ void Decoder::Impl::backward_attention(std::int64_t i, const GradientLease& unit
   const DecoderMemory& m = memory_;
   projection_.backward_input(*ops_, unit,
                              {.dy = m.dx(), .gathered = m.gathered_dx(), .dx = m.dattended()});
-  projection_.backward_weight(*ops_, unit, m.attended(i), m.gathered_dx());
-  projection_.backward_bias(*ops_, unit, m.gathered_dx());
+  projection_.backward_parameters(*ops_, unit, m.attended(i), m.gathered_dx());
   ops_->attention_backward(attention(), m.qkv(i), m.attended(i), m.log_sums(i), m.dattended(),
                            m.dqkv());
   if (decoder.rotary) ops_->rotary(rotary(), Turn::backward, m.dqkv(), m.cosines(), m.sines());
-  qkv_.backward_bias(*ops_, unit, m.dqkv());
   norm1_.apply(
       *ops_, unit,
       {.x = m.x(i), .delta = {}, .sum = {}, .y = m.normed(), .statistics = m.statistics(i)});
@@ -145,7 +142,8 @@ void Decoder::Impl::backward_attention(std::int64_t i, const GradientLease& unit
                  .gathered = m.gathered_normed(),
                  .dy = m.dqkv(),
                  .partial = m.partial(),
-                 .dx = m.branch()});
+                 .dx = m.branch(),
+                 .dbias = qkv_.bias_gradient(unit)});
   norm1_.backward(*ops_, unit, norm_gradient({0, m.x(i), m.statistics(i)}, norm1_));
 }
 

@@ -80,14 +80,30 @@ void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit,
   }
 }
 
-void RowParallelLinear::backward_weight(Ops& ops, const GradientLease& unit, View x,
-                                        View dy) const {
-  ops.linear_backward_weight(shape_, x, dy, unit.gradient(at_.weight), Write::overwrite);
+// Chunks of rows have parts of the sums only: these take the whole at once.
+void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& o,
+                                       const ThroughGelu& gelu) const {
+  if (tensor_->sequence_parallel()) {
+    backward_input(ops, unit, o);
+    ops.gelu_backward({shape_.rows, shape_.in, shape_.dtype}, gelu.z, o.dx, gelu.x, gelu.dbias);
+    return;
+  }
+  ops.linear_gelu_backward(shape_, {.dy = o.gathered,
+                                    .weight = unit.parameter(at_.weight),
+                                    .z = gelu.z,
+                                    .dz = o.dx,
+                                    .y = gelu.x,
+                                    .dbias = gelu.dbias});
 }
 
-void RowParallelLinear::backward_bias(Ops& ops, const GradientLease& unit, View dy) const {
-  if (at_.bias == kAbsent) return;
-  ops.column_sums({shape_.rows, shape_.out, shape_.dtype}, dy, unit.gradient(at_.bias));
+void RowParallelLinear::backward_parameters(Ops& ops, const GradientLease& unit, View x,
+                                            View dy) const {
+  const View dweight = unit.gradient(at_.weight);
+  if (at_.bias == kAbsent) {
+    ops.linear_backward_weight(shape_, x, dy, dweight, Write::overwrite);
+  } else {
+    ops.linear_backward_parameters(shape_, x, dy, dweight, unit.gradient(at_.bias));
+  }
 }
 
 TrafficCounter RowParallelLinear::traffic() const {

@@ -57,10 +57,16 @@ class RowParallelLinear {
     View dx;
   };
   void backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& operands) const;
-  /// Writes the weight's gradient; dy has all rows, as backward_input left them in `gathered`.
-  void backward_weight(Ops& ops, const GradientLease& unit, View x, View dy) const;
-  /// Writes the bias's gradient, where there is one: the same bits on all ranks.
-  void backward_bias(Ops& ops, const GradientLease& unit, View dy) const;
+  /// The same where x was gelu(z): dx becomes the gradient of z, and dbias its column sums.
+  struct ThroughGelu {
+    View z, x;  ///< x is written again
+    View dbias;
+  };
+  void backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& operands,
+                      const ThroughGelu& gelu) const;
+  /// Writes the weight's gradient and the bias's, where there is one: that is the same on all
+  /// ranks. dy has all rows, as backward_input left them in `gathered`.
+  void backward_parameters(Ops& ops, const GradientLease& unit, View x, View dy) const;
 
  private:
   LinearShape rows(std::int64_t count) const;

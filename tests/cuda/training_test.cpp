@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/model/outcome.h"
 
@@ -40,6 +42,22 @@ TEST_P(EmulatedTraining, GivesTheSameBitsAtEveryStageWorldAndOrder) {
   waiting.overlap = false;
   waiting.limits.reduce_bucket_elements = 100;
   EXPECT_EQ(train(tiny_gpt2(), 2, waiting, {}), expected) << "overlap off, small buckets";
+}
+
+// Parameters and gradients lie at multiples of 16 bytes at every stage, so that the same products
+// compute them.
+TEST_P(EmulatedTraining, GivesTheLibraryTheSameProductsAtEveryStage) {
+  const auto fused = [&](int stage, int ranks) {
+    cuda::emulated::reset({});
+    outcome_of(tiny_gpt2(), 4, ranks, options(stage, GetParam()), [] { return cuda::open(); });
+    const auto log = cuda::emulated::log();
+    cuda::emulated::reset();
+    return std::ranges::count(log, "fused product", &cuda::emulated::Item::name);
+  };
+  const auto alone = fused(0, 1);
+  EXPECT_GT(alone, 0);
+  EXPECT_EQ(fused(3, 1), alone);
+  EXPECT_EQ(fused(3, 2), alone) << "ranks share the micro-batches";
 }
 
 TEST_P(EmulatedTraining, OfLlamaGivesTheSameBitsAtStage3) {

@@ -69,9 +69,13 @@ void column(Rig& rig, WeightLayout layout) {
   const GradientLease lease = rig.engine.backward(unit);
   const View dx = rig.empty(rig.tensor.own_rows(), in);
   const View dy = rig.operand(2, out, rows, columns);
-  layer.backward_bias(*rig.h.ops, lease, dy);
   layer.backward(*rig.h.ops, lease,
-                 {.x = x, .gathered = gathered, .dy = dy, .partial = rig.all_of(dx, in), .dx = dx});
+                 {.x = x,
+                  .gathered = gathered,
+                  .dy = dy,
+                  .partial = rig.all_of(dx, in),
+                  .dx = dx,
+                  .dbias = layer.bias_gradient(lease)});
   rig.put("dx", dx, in, rig.own_rows(), up_to(in));
   rig.put_gradients(lease);
 }
@@ -110,9 +114,13 @@ TEST_P(TensorLayers, OutputsThatSeveralRanksHoldHaveOneGradient) {
       for (int o = 0; o < (alone ? 2 : 1); ++o) dy.push_back(alone ? 1.0 + o : 1.0 + rank);
     }
     const View of_outputs = rig.h.tensor(dy, rig.dtype);
-    layer.backward_bias(*rig.h.ops, lease, of_outputs);
     layer.backward(*rig.h.ops, lease,
-                   {.x = x, .gathered = x, .dy = of_outputs, .partial = dx, .dx = dx});
+                   {.x = x,
+                    .gathered = x,
+                    .dy = of_outputs,
+                    .partial = dx,
+                    .dx = dx,
+                    .dbias = layer.bias_gradient(lease)});
     rig.put_gradients(lease);
   };
   const Tensors expected = together({.dtype = dtype_}, 4, body);
@@ -147,8 +155,7 @@ void row(Rig& rig, WeightLayout layout) {
   const View gathered = rig.all_of(dy, out);
   const View dx = rig.empty(whole.rows, mine.count);
   layer.backward_input(*rig.h.ops, lease, {.dy = dy, .gathered = gathered, .dx = dx});
-  layer.backward_weight(*rig.h.ops, lease, x, gathered);
-  layer.backward_bias(*rig.h.ops, lease, gathered);
+  layer.backward_parameters(*rig.h.ops, lease, x, gathered);
   rig.put("dx", dx, in, rows, columns);
   rig.put_gradients(lease);
 }
@@ -158,6 +165,49 @@ TEST_P(TensorLayers, RowParallelLinearIsTheLinearLayerAndAddsItsBiasOnce) {
     expect_alike(13, [&](Rig& rig) { row(rig, layout); });
   }
 }
+
+// GELU between the two, which each may take into its product.
+void mlp(Rig& rig) {
+  const std::int64_t width = 6, hidden = 11;
+  const std::int64_t rows = rig.tensor.rows();
+  const LinearShape of_up{rows, width, hidden, WeightLayout::in_out, rig.dtype, rig.dtype};
+  const LinearShape of_down{rows, hidden, width, WeightLayout::in_out, rig.dtype, rig.dtype};
+  const ColumnParallelLinear up(rig.tensor, {.whole = of_up, .at = {0, 1}, .name = "up"});
+  const RowParallelLinear down(rig.tensor, {.whole = of_down, .at = {2, 3}, .name = "down"});
+  up.prepare(*rig.h.ops);
+  down.prepare(*rig.h.ops);
+  rig.h.ops->prepare(MatrixShape{rows, hidden, rig.dtype});
+  const Init normal = init::normal(0.5F);
+  const UnitId unit = rig.seal(
+      {up.weight("up.w", normal), up.bias("up.b"), down.weight("down.w", normal), down.bias("b")});
+  const std::int64_t mine = up.shape().out;
+  const View x = rig.operand(1, width, rig.own_rows(), up_to(width));
+  const View gathered = rig.all_of(x, width);
+  const View z = rig.empty(rows, mine);
+  const View y = rig.empty(rows, mine);
+  const View sum = rig.empty(rig.tensor.own_rows(), width);
+  {
+    const ParameterLease lease = rig.engine.forward(unit);
+    up.forward(*rig.h.ops, lease, {x, gathered, z, y});
+    down.forward(*rig.h.ops, lease, {.x = y, .partial = rig.all_of(sum, width), .y = sum});
+    rig.put("y", sum, width, rig.own_rows(), up_to(width));
+  }
+  const GradientLease lease = rig.engine.backward(unit);
+  const View dy = rig.operand(2, width, rig.own_rows(), up_to(width));
+  const View dx = rig.empty(rig.tensor.own_rows(), width);
+  const View all_dy = rig.all_of(dy, width);
+  const View all_dx = rig.all_of(dx, width);
+  const View dz = rig.empty(rows, mine);
+  const View again = rig.empty(rows, mine);
+  down.backward_input(*rig.h.ops, lease, {.dy = dy, .gathered = all_dy, .dx = dz},
+                      {.z = z, .x = again, .dbias = up.bias_gradient(lease)});
+  down.backward_parameters(*rig.h.ops, lease, again, all_dy);
+  up.backward(*rig.h.ops, lease, {x, gathered, dz, all_dx, dx});
+  rig.put("dx", dx, width, rig.own_rows(), up_to(width));
+  rig.put_gradients(lease);
+}
+
+TEST_P(TensorLayers, GeluBetweenTwoLayersIsThatOfOneRank) { expect_alike(13, mlp); }
 
 void embedding(Rig& rig) {
   const std::int64_t width = 5;
@@ -244,7 +294,7 @@ TEST_P(TensorLayers, VocabularyParallelHeadIsTheLossOfTheWholeVocabulary) {
 TEST_P(TensorLayers, DoNotDependOnOverlapOrOnWhenStreamsRun) {
   for (const auto& body : std::vector<std::function<void(Rig&)>>{
            [](Rig& rig) { column(rig, WeightLayout::out_in); },
-           [](Rig& rig) { row(rig, WeightLayout::in_out); }, head}) {
+           [](Rig& rig) { row(rig, WeightLayout::in_out); }, mlp, head}) {
     for (const bool own_rows : {false, true}) {
       Group group{
           .ranks = 2, .options = {.sequence_parallel = own_rows, .chunks = 3}, .dtype = dtype_};
