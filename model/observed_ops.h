@@ -31,7 +31,8 @@ class OpListener {
   virtual void unit(std::string_view name, Phase phase) = 0;
 };
 
-/// `inner` with a listener, which must outlive it: the same calls in the same order.
+/// `inner` with a listener, which must outlive it: the same calls in the same order. An operation
+/// that gives what two others give is called, and heard, as those two.
 std::unique_ptr<Ops> observe_ops(std::unique_ptr<Ops> inner, OpListener& listener);
 
 }  // namespace zero
