@@ -37,6 +37,7 @@ struct Clique {
     ncclComm_t* part = nullptr;
     ncclComm_t comm = nullptr;
   };
+  int number = 0;
   int size = 0;
   int joined = 0;
   bool dead = false;  // a rank was aborted: nothing moves any more
@@ -51,11 +52,12 @@ namespace {
 struct State {
   std::mutex mutex;
   int ids = 0;
+  int made = 0;  // cliques
   int alive = 0;
   std::map<std::string, std::shared_ptr<Clique>> cliques;
   std::map<int, int> breaks;  // calls left
   std::set<const void*> blocks;
-  std::map<int, std::vector<std::string>> posted;
+  std::map<int, std::vector<Call>> posted;
 };
 
 State& state() {
@@ -103,6 +105,7 @@ void run_split(Clique& clique) {
     std::ranges::sort(
         wishes, {}, [](const Clique::Wish& wish) { return std::pair(wish.key, wish.comm->rank); });
     auto part = std::make_shared<Clique>();
+    part->number = ++state().made;
     part->size = part->joined = static_cast<int>(wishes.size());
     int rank = 0;
     for (const Clique::Wish& wish : wishes) {
@@ -140,7 +143,7 @@ ncclResult_t state_of(ncclComm_t comm) {
 }
 
 void enqueue(ncclComm_t comm, const OperationPtr& operation) {
-  state().posted[comm->world_rank].push_back(operation->text());
+  state().posted[comm->world_rank].push_back({comm->clique->number, operation->text()});
   comm->pending.push_back(operation);
   Clique& clique = *comm->clique;
   const int peer = operation->peer;
@@ -188,9 +191,15 @@ void break_rank(int rank, int calls) {
   state().breaks[rank] = calls;
 }
 
-std::vector<std::string> posted(int rank) {
+std::vector<Call> calls(int rank) {
   const std::scoped_lock lock(state().mutex);
   return state().posted[rank];
+}
+
+std::vector<std::string> posted(int rank) {
+  std::vector<std::string> texts;
+  for (const Call& call : calls(rank)) texts.push_back(call.text);
+  return texts;
 }
 
 int alive() {
@@ -258,7 +267,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   if (config->blocking != 0) return ncclInvalidArgument;
   const std::scoped_lock lock(state().mutex);
   auto& clique = state().cliques[id.internal];
-  if (!clique) clique = std::make_shared<Clique>();
+  if (!clique) {
+    clique = std::make_shared<Clique>();
+    clique->number = ++state().made;
+  }
   clique->size = size;
   ++clique->joined;
   ++state().alive;

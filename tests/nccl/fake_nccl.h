@@ -25,6 +25,12 @@ Rank& rank();
 void break_rank(int rank, int calls);
 /// What rank `rank` posted: "AllGather 12 bytes", in order, all communicators together.
 std::vector<std::string> posted(int rank);
+/// The same, and on which communicator: a number that its ranks have in common.
+struct Call {
+  int communicator = 0;
+  std::string text;
+};
+std::vector<Call> calls(int rank);
 /// Communicators and blocks of memory that nobody has given back.
 int alive();
 /// Whether `memory` is a block of ncclMemAlloc that nobody has given back.
