@@ -12,8 +12,11 @@ namespace {
 
 using cuda::emulated::Settings;
 
+/// Parameters of any size are sharded and gathered.
 EngineOptions options(int stage, DType compute) {
-  return {.stage = stage, .compute = compute, .gradient_clipping = 1.0};
+  EngineOptions options{.stage = stage, .compute = compute, .gradient_clipping = 1.0};
+  options.limits.persistence_threshold = 0;
+  return options;
 }
 
 Outcome train(const ModelConfig& config, int ranks, const EngineOptions& engine,
@@ -99,6 +102,38 @@ TEST(EmulatedTraining, TakesTheMemoryThatWasPlanned) {
           << "stage " << stage << ", rank " << ranks.rank();
     });
     cuda::emulated::reset();
+  }
+}
+
+/// What a run of some steps asked the driver for.
+struct Calls {
+  std::int64_t allocations = 0;
+  std::int64_t synchronizations = 0;
+};
+
+Calls calls_of(int ranks, int stage, int steps) {
+  cuda::emulated::reset();
+  local::run(ranks, [&](Communicator& world) {
+    const auto device = cuda::open();
+    Training training(world, *device, options(stage, DType::bf16), tiny_gpt2(), {2, 7}, 2);
+    for (int step = 0; step < steps; ++step) {
+      for (int j = 0; j < 2; ++j) training.train(Batch::random(14, 23, 1), 1.0F / 56);
+      training.engine.step({.learning_rate = 1e-2});
+    }
+  });
+  const Calls calls{cuda::emulated::allocations(), cuda::emulated::synchronizations()};
+  cuda::emulated::reset();
+  return calls;
+}
+
+TEST(EmulatedTraining, StepsTakeNoMemoryAndStopTheHostForTheLossesAndTheNormAlone) {
+  constexpr int kRanks = 2;
+  for (const int stage : {0, 1, 2, 3}) {
+    const Calls two = calls_of(kRanks, stage, 2);
+    const Calls four = calls_of(kRanks, stage, 4);
+    EXPECT_EQ(four.allocations, two.allocations) << "stage " << stage;
+    EXPECT_EQ(four.synchronizations - two.synchronizations, 2 * kRanks * (2 + 1))
+        << "stage " << stage;
   }
 }
 
