@@ -41,6 +41,11 @@ __global__ void count(std::int32_t* counter) {
   atomicAdd(counter, ones[(threadIdx.x + 1) % blockDim.x]);
 }
 
+__global__ void every_other(std::uint16_t* elements, unsigned count) {
+  const unsigned at = 2 * threadIdx.x;
+  if (at < count) elements[at] = 1;
+}
+
 }  // namespace
 
 void block_sums(const float* from, float* to, unsigned blocks, cudaStream_t stream) {
@@ -60,6 +65,10 @@ void diverge_in_warps(cudaStream_t stream) {
 
 void count_threads(std::int32_t* counter, unsigned blocks, cudaStream_t stream) {
   launch("count_threads", count, {dim3(blocks), 64, 64 * sizeof(std::int32_t)}, stream, counter);
+}
+
+void set_every_other(std::uint16_t* elements, unsigned count, cudaStream_t stream) {
+  launch("set_every_other", every_other, {dim3(1)}, stream, elements, count);
 }
 
 }  // namespace zero::cuda

@@ -18,5 +18,7 @@ void diverge(cudaStream_t stream);
 void diverge_in_warps(cudaStream_t stream);
 /// counter += threads; also through dynamic shared memory.
 void count_threads(std::int32_t* counter, unsigned blocks, cudaStream_t stream);
+/// Every other element, of `count` from the first on.
+void set_every_other(std::uint16_t* elements, unsigned count, cudaStream_t stream);
 
 }  // namespace zero::cuda

@@ -222,14 +222,12 @@ cudaError_t cudaFree(void* data) {
 }
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
   return call("cudaMallocHost", [&] {
-    machine().count_allocation();
-    *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    *data = machine().allocate_pinned(bytes);
     return *data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
   });
 }
 cudaError_t cudaFreeHost(void* data) {
-  std::free(data);
-  return cudaSuccess;
+  return data == nullptr ? cudaSuccess : ended(machine().release_pinned(data));
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return call("cudaMemGetInfo", [&] {
@@ -244,13 +242,20 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         !machine().may_touch(from, bytes)) {
       return cudaErrorInvalidValue;
     }
-    return queue("memcpy", stream, [=] { std::memmove(to, from, bytes); });
+    return queue("memcpy", stream, [=] {
+      touch(from, bytes, Access::read);
+      touch(to, bytes, Access::write);
+      std::memmove(to, from, bytes);
+    });
   });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   return call("cudaMemsetAsync", [&] {
     if (!machine().may_touch(to, bytes)) return cudaErrorInvalidValue;
-    return queue("memset", stream, [=] { std::memset(to, value, bytes); });
+    return queue("memset", stream, [=] {
+      touch(to, bytes, Access::write);
+      std::memset(to, value, bytes);
+    });
   });
 }
 

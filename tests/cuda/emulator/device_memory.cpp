@@ -80,10 +80,7 @@ bool DeviceMemory::holds(const void* data, std::size_t bytes) const {
   return at + bytes <= next->first + next->second;
 }
 
-bool DeviceMemory::covers(const void* data) const {
-  const auto* const at = static_cast<const std::byte*>(data);
-  return at >= base_ && at < base_ + kSpace;
-}
+ByteRange DeviceMemory::addresses() const { return range_of(base_, kSpace); }
 
 void DeviceMemory::open() {
   if (key_ >= 0) {

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <map>
 
+#include "tests/cuda/emulator/access_set.h"
+
 namespace zero::cuda::emulated {
 
 /// The memory behind cudaMalloc. Host code that touches it ends with a segmentation fault: it is
@@ -25,8 +27,8 @@ class DeviceMemory {
   std::size_t allocated() const { return allocated_; }
   /// Whether [data, data + bytes) lies inside one allocation.
   bool holds(const void* data, std::size_t bytes) const;
-  /// Whether `data` is in the range that allocations come from.
-  bool covers(const void* data) const;
+  /// Where allocations come from.
+  ByteRange addresses() const;
 
   /// Lets the calling thread touch device memory until it calls close(). Do not nest.
   void open();

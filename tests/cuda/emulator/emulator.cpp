@@ -17,6 +17,8 @@ std::vector<Item> log() { return Runtime::instance().log(); }
 std::vector<std::int64_t> run_order() { return Runtime::instance().run_order(); }
 std::int64_t synchronizations() { return Runtime::instance().synchronizations(); }
 std::int64_t allocations() { return Runtime::instance().allocations(); }
+WorkGraph graph() { return Runtime::instance().graph(); }
+void name_thread(const std::string& name) { Runtime::instance().name_thread(name); }
 
 cudaError_t enqueue(cudaStream_t stream, std::string name, std::function<void()> work,
                     std::function<bool()> ready) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/cuda/emulator/work_graph.h"
+
 /// CUDA without a GPU, for tests: the functions of the CUDA runtime that the project calls, on
 /// memory that host code cannot touch, with streams that run as late or as oddly as their waits
 /// allow. One emulated machine for the process; streams of all its threads make progress when any
@@ -19,9 +21,15 @@ struct Settings {
   enum class Order {
     lazy,    ///< runs what a synchronize needs, and no more
     seeded,  ///< a legal order drawn from the seed, sometimes eager, sometimes late
+    prompt,  ///< runs everything as soon as it may run: hides what is ordered by nothing
+  };
+  enum class Recording {
+    off,
+    on,  ///< graph() tells of all that runs; an event is complete for those alone who waited for it
   };
   Order order = Order::lazy;
   std::uint64_t seed = 0;
+  Recording recording = Recording::off;
   int devices = 1;
   std::size_t memory = std::size_t{1} << 32;  ///< bytes of each device
   int driver_version = 13000;                 ///< 1000 * major + 10 * minor
@@ -52,6 +60,11 @@ std::vector<std::int64_t> run_order();
 std::int64_t synchronizations();
 /// Calls of cudaMalloc and cudaMallocHost.
 std::int64_t allocations();
+/// What has been given to streams and done by host threads since reset(), of which the machine is
+/// to record; with what each touched, where that is known (tsan_hooks.cpp).
+WorkGraph graph();
+/// What the calling thread, its streams and its memory are called in that graph: "rank 3".
+void name_thread(const std::string& name);
 
 /// For emulated libraries: queues `work` on `stream`; it runs with device memory open, once `ready`
 /// says true (asked under the emulator's lock; empty: always). `ready` must become true through

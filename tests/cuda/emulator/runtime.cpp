@@ -17,6 +17,11 @@ constexpr std::chrono::seconds kPatience{20};
 constexpr std::int64_t kPhase = 32;
 constexpr std::array<double, 5> kEagerness{0.0, 0.2, 0.5, 0.8, 1.0};
 
+WorkGraph::Kind kind_of(Item::Kind kind) {
+  if (kind == Item::Kind::work) return WorkGraph::Kind::work;
+  return kind == Item::Kind::record ? WorkGraph::Kind::record : WorkGraph::Kind::wait;
+}
+
 }  // namespace
 
 Runtime& Runtime::instance() {
@@ -26,9 +31,10 @@ Runtime& Runtime::instance() {
 
 void Runtime::reset(const Settings& settings) {
   const Lock lock(mutex_);
-  ZERO_CHECK(streams_.empty() && events_.empty() && allocated_.empty(),
+  const std::size_t allocations = allocated_.size() + pinned_.allocations();
+  ZERO_CHECK(streams_.empty() && events_.empty() && allocations == 0,
              "emulator: {} streams, {} events and {} allocations are left over", streams_.size(),
-             events_.size(), allocated_.size());
+             events_.size(), allocations);
   settings_ = settings;
   random_.seed(settings.seed);
   failing_.clear();
@@ -37,6 +43,10 @@ void Runtime::reset(const Settings& settings) {
   log_.clear();
   run_order_.clear();
   synchronizations_ = allocations_ = numbered_ = choices_ = 0;
+  recorder_ = nullptr;
+  if (settings.recording == Settings::Recording::on) {
+    recorder_ = std::make_unique<Recorder>(memory_.addresses(), pinned_.addresses());
+  }
 }
 
 Settings Runtime::settings() {
@@ -46,6 +56,11 @@ Settings Runtime::settings() {
 
 cudaError_t Runtime::enter(const char* function) {
   const Lock lock(mutex_);
+  if (recorder_) {
+    recorder_->attend();
+  } else {
+    tracker = nullptr;
+  }
   if (broken_ != cudaSuccess) return broken_;
   if (const auto found = failing_.find(function); found != failing_.end()) {
     return failing_.extract(found).mapped();
@@ -75,6 +90,7 @@ cudaStream_t Runtime::create_stream(int device, int priority) {
   queue->number = ++numbered_;
   queue->device = device;
   queue->priority = priority;
+  if (recorder_) queue->chain = recorder_->add_stream(queue->number, priority);
   const auto handle = reinterpret_cast<cudaStream_t>(queue.get());
   streams_.emplace(handle, std::move(queue));
   return handle;
@@ -110,10 +126,13 @@ Queue* Runtime::find(cudaStream_t stream) {
   return found == streams_.end() ? nullptr : found->second.get();
 }
 
-void Runtime::push(Queue& queue, const std::string& name, QueuedItem item) {
+void Runtime::push(Queue& queue, const std::string& name, QueuedItem item, std::int64_t awaited) {
   item.logged = static_cast<std::int64_t>(log_.size());
   log_.push_back(
       {item.kind, name, queue.number, item.event ? item.event->number : 0, item.version});
+  if (recorder_) {
+    item.node = queue.last = recorder_->queue(queue.chain, kind_of(item.kind), name, awaited);
+  }
   queue.items.push_back(std::move(item));
   ++queue.submitted;
   changed_.notify_all();
@@ -142,6 +161,7 @@ cudaError_t Runtime::record(cudaEvent_t event, cudaStream_t stream) {
   point.queue = streams_.at(stream);
   point.item = queue->submitted + 1;
   push(*queue, "record", std::move(item));
+  point.node = queue->last;
   choose(lock);
   return cudaSuccess;
 }
@@ -158,7 +178,7 @@ cudaError_t Runtime::wait(cudaStream_t stream, cudaEvent_t event) {
   item.version = point.recorded;
   item.awaited = point.queue;
   item.awaited_item = point.item;
-  push(*queue, "wait", std::move(item));
+  push(*queue, "wait", std::move(item), point.node);
   choose(lock);
   return cudaSuccess;
 }
@@ -170,6 +190,7 @@ cudaError_t Runtime::synchronize(cudaStream_t stream) {
   const std::shared_ptr<Queue> queue = found->second;
   ++synchronizations_;
   run_until(lock, queue, queue->submitted);
+  join(queue->last);
   return broken_;
 }
 
@@ -180,6 +201,7 @@ cudaError_t Runtime::synchronize(cudaEvent_t event) {
   const std::shared_ptr<EventRecord> point = found->second;
   ++synchronizations_;
   if (point->queue) run_until(lock, point->queue, point->item);
+  join(point->node);
   return broken_;
 }
 
@@ -188,7 +210,9 @@ cudaError_t Runtime::synchronize_device(int device) {
   ++synchronizations_;
   const auto streams = streams_;
   for (const auto& [handle, queue] : streams) {
-    if (queue->device == device) run_until(lock, queue, queue->submitted);
+    if (queue->device != device) continue;
+    run_until(lock, queue, queue->submitted);
+    join(queue->last);
   }
   return broken_;
 }
@@ -197,14 +221,15 @@ cudaError_t Runtime::query(cudaStream_t stream) {
   const Lock lock(mutex_);
   const Queue* const queue = find(stream);
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
-  return queue->done == queue->submitted ? cudaSuccess : cudaErrorNotReady;
+  return queue->done == queue->submitted && told(queue->last) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t Runtime::query(cudaEvent_t event) {
   const Lock lock(mutex_);
   const auto found = events_.find(event);
   if (found == events_.end()) return cudaErrorInvalidResourceHandle;
-  return found->second->completed == found->second->recorded ? cudaSuccess : cudaErrorNotReady;
+  const EventRecord& point = *found->second;
+  return point.completed == point.recorded && told(point.node) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t Runtime::elapsed(float* milliseconds, cudaEvent_t start, cudaEvent_t stop) {
@@ -253,6 +278,7 @@ void Runtime::run_head(Lock& lock, Queue& queue) {
   QueuedItem item = std::move(queue.items.front());
   queue.items.pop_front();
   run_order_.push_back(item.logged);
+  if (recorder_) recorder_->start(item.node);
   if (item.kind == Item::Kind::record) {
     item.event->completed = std::max(item.event->completed, item.version);
     item.event->time = std::chrono::steady_clock::now();
@@ -267,6 +293,8 @@ void Runtime::run_head(Lock& lock, Queue& queue) {
 
 void Runtime::run_work(Lock& lock, QueuedItem& item) {
   if (item.opens_memory) memory_.open();
+  Tracker own = recorder_ ? recorder_->item_tracker() : Tracker();
+  Tracker* const outer = std::exchange(tracker, recorder_ ? &own : nullptr);
   lock.unlock();
   std::string error;
   try {
@@ -277,12 +305,15 @@ void Runtime::run_work(Lock& lock, QueuedItem& item) {
   }
   lock.lock();
   if (item.opens_memory) memory_.close();
+  tracker = outer;
+  if (recorder_) recorder_->finish(item.node, own.accesses());
   if (error.empty()) return;
   broken_ = cudaErrorLaunchFailure;
   broken_text_ = error;
 }
 
 void Runtime::choose(Lock& lock) {
+  if (settings_.order == Settings::Order::prompt) return run_all(lock, {});
   if (settings_.order != Settings::Order::seeded || streams_.empty()) return;
   if (choices_++ % kPhase == 0) {
     for (auto& [handle, queue] : streams_) queue->eagerness = kEagerness[random_() % 5];
@@ -298,13 +329,14 @@ void Runtime::choose(Lock& lock) {
   }
 }
 
-void Runtime::drain(Lock& lock, int device) {
+/// What may run, of one device or of all.
+void Runtime::run_all(Lock& lock, std::optional<int> device) {
   bool ran = true;
   while (ran && broken_ == cudaSuccess) {
     ran = false;
     const auto streams = streams_;
     for (const auto& [handle, queue] : streams) {
-      if (queue->device != device || !eligible(*queue)) continue;
+      if (queue->device != device.value_or(queue->device) || !eligible(*queue)) continue;
       run_head(lock, *queue);
       ran = true;
     }
@@ -331,54 +363,14 @@ std::int64_t Runtime::allocations() {
   return allocations_;
 }
 
-void Runtime::count_allocation() {
+WorkGraph Runtime::graph() {
   const Lock lock(mutex_);
-  ++allocations_;
+  return recorder_ ? recorder_->graph() : WorkGraph{};
 }
 
-cudaError_t Runtime::allocate(int device, std::size_t bytes, void** data) {
+void Runtime::name_thread(const std::string& name) {
   const Lock lock(mutex_);
-  ++allocations_;
-  std::size_t& used = used_.at(static_cast<std::size_t>(device));
-  if (bytes > settings_.memory - used) return cudaErrorMemoryAllocation;
-  *data = memory_.allocate(bytes);
-  if (*data == nullptr) return cudaErrorMemoryAllocation;
-  used += bytes;
-  allocated_.emplace(*data, std::pair(device, bytes));
-  return cudaSuccess;
-}
-
-cudaError_t Runtime::release(void* data) {
-  Lock lock(mutex_);
-  const auto found = allocated_.find(data);
-  if (found == allocated_.end()) return cudaErrorInvalidValue;
-  const auto [device, bytes] = found->second;
-  drain(lock, device);  // as cudaFree does
-  used_.at(static_cast<std::size_t>(device)) -= bytes;
-  memory_.release(data);
-  allocated_.erase(data);
-  return cudaSuccess;
-}
-
-void Runtime::memory_info(int device, std::size_t* free, std::size_t* total) {
-  const Lock lock(mutex_);
-  *total = settings_.memory;
-  *free = settings_.memory - used_.at(static_cast<std::size_t>(device));
-}
-
-bool Runtime::may_touch(const void* data, std::size_t bytes) {
-  const Lock lock(mutex_);
-  return !memory_.covers(data) || memory_.holds(data, bytes);
-}
-
-void Runtime::open_memory() {
-  const Lock lock(mutex_);
-  memory_.open();
-}
-
-void Runtime::close_memory() {
-  const Lock lock(mutex_);
-  memory_.close();
+  if (recorder_) recorder_->name_thread(name);
 }
 
 }  // namespace zero::cuda::emulated

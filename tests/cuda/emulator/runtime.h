@@ -9,10 +9,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 
 #include "tests/cuda/emulator/device_memory.h"
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/cuda/emulator/pinned_memory.h"
+#include "tests/cuda/emulator/recorder.h"
 
 namespace zero::cuda::emulated {
 
@@ -24,6 +27,7 @@ struct EventRecord {
   std::int64_t completed = 0;    // the latest record that has run
   std::shared_ptr<Queue> queue;  // of the latest record, and its item there
   std::int64_t item = 0;
+  std::int64_t node = WorkGraph::kNone;
   std::chrono::steady_clock::time_point time;
   bool timing = false;
 };
@@ -31,6 +35,7 @@ struct EventRecord {
 struct QueuedItem {
   Item::Kind kind = Item::Kind::work;
   std::int64_t logged = 0;
+  std::int64_t node = WorkGraph::kNone;  // while it is recorded
   std::function<void()> work;
   std::function<bool()> ready;
   bool opens_memory = true;
@@ -45,6 +50,8 @@ struct Queue {
   std::int64_t number = 0;
   int device = 0;
   int priority = 0;
+  std::size_t chain = 0;  // where it is recorded
+  std::int64_t last = WorkGraph::kNone;
   std::deque<QueuedItem> items;
   std::int64_t submitted = 0;
   std::int64_t done = 0;
@@ -69,6 +76,8 @@ class Runtime {
 
   cudaError_t allocate(int device, std::size_t bytes, void** data);
   cudaError_t release(void* data);
+  void* allocate_pinned(std::size_t bytes);
+  cudaError_t release_pinned(void* data);
   void memory_info(int device, std::size_t* free, std::size_t* total);
   /// Whether a copy or fill may touch [data, data + bytes).
   bool may_touch(const void* data, std::size_t bytes);
@@ -95,26 +104,36 @@ class Runtime {
   std::vector<std::int64_t> run_order();
   std::int64_t synchronizations();
   std::int64_t allocations();
-  void count_allocation();
+  WorkGraph graph();
+  void name_thread(const std::string& name);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
   Queue* find(cudaStream_t stream);
-  void push(Queue& queue, const std::string& name, QueuedItem item);
+  /// `awaited`: the node of what a wait waits for.
+  void push(Queue& queue, const std::string& name, QueuedItem item,
+            std::int64_t awaited = WorkGraph::kNone);
+  /// Whether a thread may be told that a node has run.
+  bool told(std::int64_t node) { return !recorder_ || recorder_->has_joined(node); }
+  void join(std::int64_t node) {
+    if (recorder_) recorder_->join(node);
+  }
   /// Runs what `queue` needs to have run `item`.
   void run_until(Lock& lock, std::shared_ptr<Queue> queue, std::int64_t item);
   bool eligible(const Queue& queue) const;
   void run_head(Lock& lock, Queue& queue);
   void run_work(Lock& lock, QueuedItem& item);
   void choose(Lock& lock);
-  void drain(Lock& lock, int device);
+  void run_all(Lock& lock, std::optional<int> device);
   bool stuck(Lock& lock);
 
   std::mutex mutex_;
   std::condition_variable changed_;
   Settings settings_;
   DeviceMemory memory_;
+  PinnedMemory pinned_;
+  std::unique_ptr<Recorder> recorder_;
   std::map<void*, std::pair<int, std::size_t>> allocated_;  // device and bytes
   std::array<std::size_t, 16> used_{};                      // bytes, by device
   std::map<cudaStream_t, std::shared_ptr<Queue>> streams_;

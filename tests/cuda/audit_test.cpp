@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "tests/cuda/audited_training.h"
+#include "tests/cuda/emulator/dependences.h"
+
+// Whole steps of training on the emulated GPU. What touches a byte that something else touches, one
+// of them writing, must be ordered behind it: by what CUDA promises, not by how it happened to run.
+namespace zero::testing {
+namespace {
+
+namespace emulated = cuda::emulated;
+using emulated::Clocks;
+using emulated::Dependence;
+using emulated::Settings;
+using emulated::WorkGraph;
+using ::testing::IsEmpty;
+
+/// What nothing orders.
+std::vector<std::string> races(const WorkGraph& graph) {
+  std::vector<std::string> found;
+  const auto all = emulated::dependences(graph);
+  for (const Dependence& one : emulated::unordered(graph, Clocks(graph), all)) {
+    found.push_back(emulated::describe(graph, one));
+  }
+  return found;
+}
+
+/// Reads of what nothing has written: values that nobody computed, or writes that are not told (by
+/// sources that CMakeLists.txt does not have in its list), which would be taken for innocent.
+std::vector<std::string> reads_of_nothing(const WorkGraph& graph) {
+  std::vector<std::string> found;
+  for (const emulated::Unwritten& one : emulated::unwritten(graph)) {
+    found.push_back(emulated::describe(graph, one));
+  }
+  return found;
+}
+
+class Audit : public ::testing::TestWithParam<int> {};
+
+TEST_P(Audit, EveryAccessIsOrdered) {
+  for (const ModelConfig& model : {ModelConfig(tiny_gpt2()), ModelConfig(tiny_llama())}) {
+    for (const int ranks : {1, 2, 4}) {
+      const AuditedRun run{.model = model, .ranks = ranks, .engine = audited_options(GetParam())};
+      const WorkGraph graph = graph_of(run);
+      EXPECT_THAT(reads_of_nothing(graph), IsEmpty());
+      EXPECT_THAT(races(graph), IsEmpty()) << family_of(model) << ", " << ranks << " ranks";
+    }
+  }
+}
+
+/// A wait that is neither needed nor implied by others would be for nothing, or for something that
+/// the audit does not see. Those of the engine all have their reason in this very step. Those of a
+/// meeting of ranks hold for whatever a caller does next: Meetings, below, has them all needed.
+TEST_P(Audit, EveryWaitOfTheEngineIsNeededOrImplied) {
+  const WorkGraph graph = graph_of({.engine = audited_options(GetParam())});
+  const emulated::WaitUses uses = emulated::wait_uses(graph, emulated::dependences(graph));
+  EXPECT_GT(uses.needed.size(), 50U);
+  std::vector<std::string> idle;
+  for (const std::int64_t wait : uses.idle) {
+    const std::string& waiting = graph.chains[graph.node(wait).chain];
+    const std::string& awaited = graph.chains[graph.node(graph.node(wait).awaited).chain];
+    if (owner_of(waiting) == owner_of(awaited)) idle.push_back(waiting + " waits for " + awaited);
+  }
+  EXPECT_THAT(idle, IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, Audit, ::testing::Values(0, 1, 2, 3));
+
+TEST(Audit, EveryAccessIsOrderedHoweverStage3IsCarriedOut) {
+  const auto check = [](const char* what, const auto& change) {
+    AuditedRun run{.engine = audited_options(3)};
+    change(run);
+    EXPECT_THAT(races(graph_of(run)), IsEmpty()) << what;
+  };
+  check("fp32", [](AuditedRun& run) { run.engine.compute = DType::fp32; });
+  check("overlap off", [](AuditedRun& run) { run.engine.overlap = false; });
+  check("small buckets", [](AuditedRun& run) { run.engine.limits.reduce_bucket_elements = 100; });
+  check("no prefetch", [](AuditedRun& run) { run.engine.limits.prefetch_elements = 0; });
+  check("some prefetch", [](AuditedRun& run) { run.engine.limits.prefetch_elements = 2000; });
+  check("one unit at once", [](AuditedRun& run) { run.engine.limits.live_elements = 1; });
+  check("poisoned windows", [](AuditedRun& run) { run.engine.checked = true; });
+  check("kept units", [](AuditedRun& run) { run.engine.limits.reuse_distance = 1 << 20; });
+  check("whole parameters",
+        [](AuditedRun& run) { run.engine.limits.persistence_threshold = 1 << 20; });
+  check("state read, written and hashed",
+        [](AuditedRun& run) { run.end = AuditedRun::End::state; });
+}
+
+TEST(Audit, EveryAccessIsOrderedAlongSeveralAxes) {
+  const auto check = [](const char* what, const AuditedRun& run) {
+    EXPECT_THAT(races(graph_of(run)), IsEmpty()) << what;
+  };
+  const TensorOptions own_rows{.sequence_parallel = true, .chunks = 3};
+  AuditedRun run{.ranks = 4, .engine = audited_options(3)};
+  run.mesh = {.replicate = 1, .shard = 2, .tensor = 2};
+  check("shard x tensor", run);
+  run.tensor = own_rows;
+  check("shard x tensor, own rows", run);
+  run.model = tiny_llama();
+  check("shard x tensor, own rows, llama", run);
+  run.mesh = {.replicate = 2, .shard = 2, .tensor = 1};
+  check("replicate x shard", run);
+  run.mesh = {.replicate = 1, .shard = 4, .tensor = 1};
+  run.engine = audited_options(1);
+  run.engine.reduction = ReductionPolicy::boundary;
+  check("reduced at the boundary", run);
+}
+
+TEST(Audit, TheOrderInWhichItRanMakesNoDifference) {
+  AuditedRun run{.engine = audited_options(3)};
+  const WorkGraph expected = graph_of(run);
+  for (const auto order : {Settings::Order::seeded, Settings::Order::prompt}) {
+    run.order = order;
+    const WorkGraph graph = graph_of(run);
+    EXPECT_EQ(summary_of(graph), summary_of(expected));
+    EXPECT_THAT(races(graph), IsEmpty());
+    EXPECT_EQ(emulated::dependences(graph).size(), emulated::dependences(expected).size());
+  }
+}
+
+class LeftOutWait : public ::testing::TestWithParam<WaitSite> {};
+
+/// Everything runs as soon as it is queued, so that all values are right.
+TEST_P(LeftOutWait, IsFoundThoughNothingWentWrong) {
+  std::size_t found = 0;
+  for (const int stage : {1, 3}) {
+    AuditedRun run{.engine = audited_options(stage), .order = Settings::Order::prompt};
+    run.engine.limits.prefetch_elements = 2000;
+    run.skipped = GetParam();
+    found += races(graph_of(run)).size();
+  }
+  EXPECT_GT(found, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sites, LeftOutWait, ::testing::ValuesIn(kWaitSites),
+                         [](const auto& site) { return std::string(name_of(site.param)); });
+
+/// A rank's part of a test of meetings: buffers that are written before a collective and again
+/// behind it.
+using Meeting = std::function<void(Communicator&, Device&, View mine, View full)>;
+
+WorkGraph graph_of_meeting(int ranks, const Meeting& meeting) {
+  emulated::reset({.recording = Settings::Recording::on});
+  local::run(ranks, [&](Communicator& communicator) {
+    emulated::name_thread(fmt::format("rank {}", communicator.rank()));
+    const auto device = cuda::open();
+    const auto allocate = [&](std::int64_t count) {
+      return device->allocate(count, DType::fp32, MemoryClass::other, "values");
+    };
+    const Buffer mine = allocate(32);
+    const Buffer full = allocate(std::int64_t{32} * ranks);
+    const auto fill = [&] {
+      device->kernels().zero(device->communication(), mine.view());
+      device->kernels().zero(device->communication(), full.view());
+    };
+    fill();
+    meeting(communicator, *device, mine.view(), full.view());
+    fill();
+    device->communication().synchronize();
+  });
+  WorkGraph graph = emulated::graph();
+  emulated::reset();
+  return graph;
+}
+
+TEST(Meetings, WaitForNothingThatTheirBuffersDoNotNeed) {
+  const auto check = [](const char* what, const Meeting& meeting) {
+    for (const int ranks : {2, 3}) {
+      const WorkGraph graph = graph_of_meeting(ranks, meeting);
+      EXPECT_THAT(races(graph), IsEmpty()) << what;
+      const emulated::WaitUses uses = emulated::wait_uses(graph, emulated::dependences(graph));
+      EXPECT_GT(uses.needed.size(), 0U) << what;
+      EXPECT_THAT(uses.idle, IsEmpty()) << what << ", " << ranks << " ranks";
+    }
+  };
+  check("all_gather", [](Communicator& ranks, Device& device, View mine, View full) {
+    ranks.all_gather(mine, Slices::even(full, ranks.size()), device.communication(), {"x", {}});
+  });
+  check("reduce_scatter", [](Communicator& ranks, Device& device, View mine, View full) {
+    const ReduceEpilogue epilogue{.addends = {}, .destination = mine, .norm = nullptr};
+    ranks.reduce_scatter(Slices::even(full, ranks.size()), epilogue, {}, device.communication(),
+                         {"x", {}});
+  });
+  check("all_reduce", [](Communicator& ranks, Device& device, View, View full) {
+    ranks.all_reduce(full, ReduceOp::sum, device.communication(), {"x", {}});
+  });
+  check("all_to_all", [](Communicator& ranks, Device& device, View mine, View full) {
+    const View part = mine.slice(0, mine.count() / ranks.size() * ranks.size());
+    const View to = full.slice(0, part.count());
+    ranks.all_to_all(Slices::even(part, ranks.size()), Slices::even(to, ranks.size()),
+                     device.communication(), {"x", {}});
+  });
+}
+
+}  // namespace
+}  // namespace zero::testing

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda/audited_training.h"
+
+#include <algorithm>
+
+namespace zero::testing {
+namespace {
+
+namespace emulated = cuda::emulated;
+
+constexpr BatchShape kBatch{2, 7};
+constexpr std::int64_t kTokens = kBatch.batch * kBatch.sequence;
+constexpr int kAccumulation = 2;
+
+/// What a trainer keeps in pinned memory: a micro-batch, and its loss.
+class Staging {
+ public:
+  explicit Staging(Device& device)
+      : inputs_(device.allocate_host(kTokens, DType::i32, MemoryClass::staging, "inputs")),
+        targets_(device.allocate_host(kTokens, DType::i32, MemoryClass::staging, "targets")),
+        loss_(device.allocate_host(1, DType::fp64, MemoryClass::staging, "loss")) {}
+
+  double train(Training& training, const Batch& batch, float gradient_scale) const {
+    std::ranges::copy(batch.inputs, inputs_.view().as<std::int32_t>().begin());
+    std::ranges::copy(batch.targets, targets_.view().as<std::int32_t>().begin());
+    training.model.train(inputs_.view(), targets_.view(), gradient_scale, loss_.view());
+    training.engine.device().compute().synchronize();
+    return loss_.view().as<double>().front();
+  }
+
+ private:
+  Buffer inputs_;
+  Buffer targets_;
+  Buffer loss_;
+};
+
+void train(Communicator& world, const AuditedRun& run) {
+  emulated::name_thread(fmt::format("rank {}", world.rank()));
+  const auto device = cuda::open();
+  Mesh mesh(world, run.mesh);
+  Training training(mesh, *device, run.engine, run.model, kBatch, kAccumulation, run.tensor);
+  skip_wait(training.engine, run.skipped);
+  const Staging staging(*device);
+  const auto data = static_cast<std::uint32_t>(mesh.data().rank());
+  const float scale = 1.0F / static_cast<float>(kTokens * kAccumulation * mesh.data().size());
+  for (int step = 0; step < run.steps; ++step) {
+    for (std::uint32_t j = 0; j < kAccumulation; ++j) {
+      const Batch batch = Batch::random(kTokens, training.model.vocabulary(), 16 * j + data);
+      EXPECT_GT(staging.train(training, batch, scale), 0);
+    }
+    training.engine.step({.learning_rate = 1e-2});
+  }
+  if (run.end == AuditedRun::End::training) return;
+  training.engine.state_hash();
+  for (const auto& [name, count] : training.sizes()) training.write(name, training.read(name));
+}
+
+std::int64_t bytes_of(const std::vector<emulated::ByteRange>& ranges) {
+  std::int64_t bytes = 0;
+  for (const emulated::ByteRange& range : ranges) {
+    bytes += static_cast<std::int64_t>(range.end - range.begin);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+EngineOptions audited_options(int stage) {
+  EngineOptions options{.stage = stage, .compute = DType::bf16, .gradient_clipping = 1.0};
+  options.limits.persistence_threshold = 0;
+  return options;
+}
+
+cuda::emulated::WorkGraph graph_of(const AuditedRun& run) {
+  emulated::reset({.order = run.order, .recording = emulated::Settings::Recording::on});
+  local::run(run.ranks, [&](Communicator& world) { train(world, run); });
+  emulated::WorkGraph graph = emulated::graph();
+  emulated::reset();
+  return graph;
+}
+
+std::string owner_of(const std::string& chain) { return chain.substr(0, chain.find('\'')); }
+
+std::vector<std::string> summary_of(const cuda::emulated::WorkGraph& graph) {
+  std::vector<std::string> chains;
+  for (const std::string& name : graph.chains) {
+    const auto kind = name.find(" (priority");
+    chains.push_back(owner_of(name) + (kind == std::string::npos ? "" : name.substr(kind)));
+  }
+  const std::vector<std::string> names = chains;
+  for (const emulated::WorkGraph::Node& node : graph.nodes) {
+    std::string& chain = chains[node.chain];
+    chain += fmt::format("\n{} reads {} writes {}", node.name, bytes_of(node.reads),
+                         bytes_of(node.writes));
+    if (node.awaited == emulated::WorkGraph::kNone) continue;
+    const auto& awaited = graph.node(node.awaited);
+    chain += fmt::format(" behind {} of {}", awaited.position, names[awaited.chain]);
+  }
+  std::ranges::sort(chains);
+  return chains;
+}
+
+}  // namespace zero::testing
