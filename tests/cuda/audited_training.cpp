@@ -50,6 +50,9 @@ void train(Communicator& world, const AuditedRun& run) {
       EXPECT_GT(staging.train(training, batch, scale), 0);
     }
     training.engine.step({.learning_rate = 1e-2});
+    if (run.between == AuditedRun::Between::evaluation) {
+      training.evaluate(Batch::random(kTokens, training.model.vocabulary(), data));
+    }
   }
   if (run.end == AuditedRun::End::training) return;
   training.engine.state_hash();

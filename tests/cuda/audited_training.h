@@ -14,6 +14,7 @@ namespace zero::testing {
 
 /// Training on the emulated GPU of which everything is recorded: two micro-batches a step.
 struct AuditedRun {
+  enum class Between { nothing, evaluation };
   enum class End { training, state };  ///< state: it is then read, written and hashed
 
   ModelConfig model = tiny_gpt2();
@@ -23,6 +24,7 @@ struct AuditedRun {
   EngineOptions engine{};
   cuda::emulated::Settings::Order order = cuda::emulated::Settings::Order::lazy;
   std::optional<WaitSite> skipped{};  ///< a wait left out
+  Between between = Between::nothing;  ///< steps
   End end = End::training;
   int steps = 2;
 };

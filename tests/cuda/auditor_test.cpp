@@ -90,7 +90,7 @@ TEST_F(Auditor, FindsBytesThatTwoStreamsTouchInNoOrder) {
                            HasSubstr("\"memset\" (number 1 of the host's stream 1 (priority 0)) "
                                      "writes and \"memset\" (number 1 of the host's stream 2 "
                                      "(priority 0)) writes bytes 119 to 120 of the host's"),
-                           HasSubstr("device memory 0 of 1024 bytes; nothing orders them"))));
+                           HasSubstr("device memory of 1024 bytes; nothing orders them"))));
 }
 
 TEST_F(Auditor, TakesNeighboursForWhatTheyAre) {
@@ -160,7 +160,7 @@ TEST_F(Auditor, HostCodeIsOrderedBySynchronizing) {
   EXPECT_THAT(found(),
               ElementsAre(AllOf(HasSubstr("\"memcpy\""), HasSubstr("reads and \"host code\""),
                                 HasSubstr("of the host) writes bytes 0 to 4 of the "
-                                          "host's pinned memory 1 of 1024 bytes"))));
+                                          "host's pinned memory of 1024 bytes"))));
 }
 
 TEST_F(Auditor, SeesHostFunctionsAndCopiesOfFixedSizes) {

@@ -125,10 +125,13 @@ std::vector<Unwritten> Shadow::unwritten() const {
   return all;
 }
 
-std::string place(const WorkGraph& graph, ByteRange bytes) {
-  const auto holds = [&](const WorkGraph::Memory& one) { return one.bytes.holds(bytes.begin); };
-  const auto found = std::ranges::find_if(graph.memory, holds);
-  if (found == graph.memory.end()) return "memory of nobody";
+/// What `bytes` are called when `node` runs.
+std::string place(const WorkGraph& graph, ByteRange bytes, std::int64_t node) {
+  const auto holds = [&](const WorkGraph::Memory& one) {
+    return one.bytes.holds(bytes.begin) && one.since <= graph.node(node).order;
+  };
+  const auto found = std::find_if(graph.memory.rbegin(), graph.memory.rend(), holds);
+  if (found == graph.memory.rend()) return "memory of nobody";
   return fmt::format("bytes {} to {} of {}", bytes.begin - found->bytes.begin,
                      bytes.end - found->bytes.begin, found->name);
 }
@@ -192,7 +195,7 @@ std::vector<Unwritten> unwritten(const WorkGraph& graph) {
 
 std::string describe(const WorkGraph& graph, const Unwritten& read) {
   return fmt::format("{} {}, which nothing has written", actor(graph, read.node, Access::read),
-                     place(graph, read.bytes));
+                     place(graph, read.bytes, read.node));
 }
 
 std::vector<Dependence> unordered(const WorkGraph& graph, const Clocks& clocks,
@@ -205,9 +208,10 @@ std::vector<Dependence> unordered(const WorkGraph& graph, const Clocks& clocks,
 }
 
 std::string describe(const WorkGraph& graph, const Dependence& dependence) {
-  return fmt::format(
-      "{} and {} {}; nothing orders them", actor(graph, dependence.first, dependence.first_access),
-      actor(graph, dependence.second, dependence.second_access), place(graph, dependence.bytes));
+  return fmt::format("{} and {} {}; nothing orders them",
+                     actor(graph, dependence.first, dependence.first_access),
+                     actor(graph, dependence.second, dependence.second_access),
+                     place(graph, dependence.bytes, dependence.first));
 }
 
 WaitUses wait_uses(const WorkGraph& graph, const std::vector<Dependence>& all) {

@@ -19,6 +19,9 @@ std::int64_t synchronizations() { return Runtime::instance().synchronizations();
 std::int64_t allocations() { return Runtime::instance().allocations(); }
 WorkGraph graph() { return Runtime::instance().graph(); }
 void name_thread(const std::string& name) { Runtime::instance().name_thread(name); }
+void name_memory(const void* data, std::size_t bytes, const std::string& name) {
+  Runtime::instance().name_memory(data, bytes, name);
+}
 
 cudaError_t enqueue(cudaStream_t stream, std::string name, std::function<void()> work,
                     std::function<bool()> ready) {

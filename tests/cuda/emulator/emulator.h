@@ -65,6 +65,8 @@ std::int64_t allocations();
 WorkGraph graph();
 /// What the calling thread, its streams and its memory are called in that graph: "rank 3".
 void name_thread(const std::string& name);
+/// The same of memory that was cut out of an allocation: "gathered/h.0".
+void name_memory(const void* data, std::size_t bytes, const std::string& name);
 
 /// For emulated libraries: queues `work` on `stream`; it runs with device memory open, once `ready`
 /// says true (asked under the emulator's lock; empty: always). `ready` must become true through

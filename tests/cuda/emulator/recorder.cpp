@@ -116,10 +116,9 @@ void Recorder::finish(std::int64_t node, const AccessSet& accesses) {
   graph_.nodes[static_cast<std::size_t>(node)].writes = accesses.ranges(Access::write);
 }
 
-void Recorder::add_memory(const void* data, std::size_t bytes, const std::string& kind) {
+void Recorder::add_memory(const void* data, std::size_t bytes, const std::string& name) {
   graph_.memory.push_back(
-      {range_of(data, bytes),
-       fmt::format("{}'s {} {} of {} bytes", attended().name, kind, graph_.memory.size(), bytes)});
+      {range_of(data, bytes), fmt::format("{}'s {}", attended().name, name), ran_});
 }
 
 void Recorder::free_memory(const void* data, std::size_t bytes, const std::string& call) {

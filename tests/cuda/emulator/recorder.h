@@ -35,7 +35,8 @@ class Recorder {
   void finish(std::int64_t node, const AccessSet& accesses);
   Tracker item_tracker() const { return {device_, pinned_}; }
 
-  void add_memory(const void* data, std::size_t bytes, const std::string& kind);
+  /// From now on these bytes are called `name`.
+  void add_memory(const void* data, std::size_t bytes, const std::string& name);
   /// To give memory back is to write it: nothing may be using it.
   void free_memory(const void* data, std::size_t bytes, const std::string& call);
 

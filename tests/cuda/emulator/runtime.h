@@ -106,6 +106,7 @@ class Runtime {
   std::int64_t allocations();
   WorkGraph graph();
   void name_thread(const std::string& name);
+  void name_memory(const void* data, std::size_t bytes, const std::string& name);
 
  private:
   using Lock = std::unique_lock<std::mutex>;

@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "tests/cuda/emulator/runtime.h"
@@ -28,7 +30,8 @@ cudaError_t Runtime::allocate(int device, std::size_t bytes, void** data) {
   if (*data == nullptr) return cudaErrorMemoryAllocation;
   used += bytes;
   allocated_.emplace(*data, std::pair(device, bytes));
-  if (recorder_) recorder_->add_memory(*data, bytes, "device memory");
+  if (recorder_)
+    recorder_->add_memory(*data, bytes, fmt::format("device memory of {} bytes", bytes));
   return cudaSuccess;
 }
 
@@ -45,11 +48,17 @@ cudaError_t Runtime::release(void* data) {
   return cudaSuccess;
 }
 
+void Runtime::name_memory(const void* data, std::size_t bytes, const std::string& name) {
+  const Lock lock(mutex_);
+  if (recorder_) recorder_->add_memory(data, bytes, name);
+}
+
 void* Runtime::allocate_pinned(std::size_t bytes) {
   const Lock lock(mutex_);
   ++allocations_;
   void* const data = untracked([&] { return pinned_.allocate(bytes); });
-  if (recorder_) recorder_->add_memory(data, bytes, "pinned memory");
+  if (recorder_)
+    recorder_->add_memory(data, bytes, fmt::format("pinned memory of {} bytes", bytes));
   return data;
 }
 

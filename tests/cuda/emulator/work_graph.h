@@ -32,11 +32,12 @@ struct WorkGraph {
   struct Memory {
     ByteRange bytes;
     std::string name;
+    std::int64_t since = 0;  ///< what ran earlier knew it by another name
   };
 
   std::vector<Node> nodes;
   std::vector<std::string> chains;  ///< their names
-  std::vector<Memory> memory;       ///< every allocation, also those given back
+  std::vector<Memory> memory;       ///< every name that memory has had, the latest last
 
   const Node& node(std::int64_t number) const { return nodes[static_cast<std::size_t>(number)]; }
 };
