@@ -11,6 +11,7 @@
 #   DIR/gpu.sh                       checks what was packed: takes a GPU, its driver, and the
 #                                    libraries of CUDA, which PyTorch's wheels bring too
 #   tests/gpu.sh --self-test         checks this script, without a GPU
+#   tests/gpu.sh --small PROGRAM     counts the tests of PROGRAM that compute-sanitizer runs
 #
 # ZERO_ON_GPU holds what makes zero_train compute on the GPU.
 set -uo pipefail
@@ -18,6 +19,8 @@ set -uo pipefail
 readonly kSeconds=${ZERO_GPU_SECONDS:-460}  # for all checks together
 readonly kPackedMegabytes=60
 read -ra kOnGpu <<<"${ZERO_ON_GPU:---set run.device=cuda}"
+# What compute-sanitizer runs, some ten times slower: all but long sequences.
+readonly kSmall='-*_t130_*:*_t150_*:*_t300_*:*_t800_*'
 readonly kVendors='libcudart|libcublas|libcudnn|libnccl|libnvrtc|libcuda\.'
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -187,6 +190,23 @@ memory_is_planned() {
   grep "as planned, to the byte" "$work/plan.out"
 }
 
+# Tests of a program that kSmall chooses; none is an error.
+small_tests() {  # program
+  local count
+  count=$("$1" --gtest_list_tests --gtest_filter="$kSmall" | grep -c '^  ')
+  if ((count == 0)); then
+    echo "gpu.sh: no test of $1 matches $kSmall"
+    return 1
+  fi
+  echo "$count small tests"
+}
+
+sanitize() {  # sanitizer, tool, program
+  small_tests "$3" || return 1
+  "$1" --tool "$2" --error-exitcode 9 "$3" --gtest_brief=1 --gtest_filter="$kSmall" || return 1
+  small_tests "$3"
+}
+
 check_all() {
   local program sanitizer
   find_vendor_libraries
@@ -211,8 +231,7 @@ check_all() {
     if [ -z "$sanitizer" ]; then missing "compute-sanitizer $tool" "not on this host"; continue; fi
     for program in "${tests[@]}"; do
       case $program in */nccl_*) continue ;; esac  # NCCL's kernels are its own matter
-      check "$tool: $(basename "$program")" 90 "$sanitizer" --tool $tool --error-exitcode 9 "$program" \
-        --gtest_brief=1 --gtest_filter='*Small*:*Small/*'
+      check "$tool: $(basename "$program")" 90 sanitize "$sanitizer" $tool "$program"
     done
   done
   check "rates beside their limits" 90 "$bin/zero_bench" gpu
@@ -225,11 +244,21 @@ self_test() {
   check "fails" 5 false
   check "hangs" 1 sleep 30
   missing "absent" "why"
+  printf '#!/bin/sh\necho "Rows."\n' >"$work/none"
+  printf '#!/bin/sh\necho "Rows."\necho "  Add/bf16"\n' >"$work/one"
+  chmod +x "$work/none" "$work/one"
+  check "no test" 5 small_tests "$work/none"
+  check "one test" 5 small_tests "$work/one"
   print_table | tee "$work/table"
   grep -q '^passes .* ok .* fine' "$work/table" && grep -q '^fails .* FAILED' "$work/table" &&
-    grep -q '^hangs .* FAILED' "$work/table" && grep -q '3 of 4 failed' "$work/table"
+    grep -q '^hangs .* FAILED' "$work/table" && grep -q '^no test .* FAILED .* no test of' "$work/table" &&
+    grep -q '^one test .* ok .* 1 small tests' "$work/table" && grep -q '4 of 6 failed' "$work/table"
 }
 
+if [ "${1:-}" = --small ]; then
+  small_tests "${2:?usage: tests/gpu.sh --small PROGRAM}"
+  exit
+fi
 if [ "${1:-}" = --pack ]; then
   pack "${2:?usage: tests/gpu.sh --pack DIR [BUILD]}" "${3:-build}"
   exit
