@@ -33,7 +33,7 @@ std::optional<double> available_bytes() {
 
 double planned_bytes(const TrainConfig& config, std::string_view backend) {
   double bytes = 0;
-  for (const std::int64_t each : plan_memory(config, 0, config.world, backend)) {
+  for (const std::int64_t each : plan_memory(config, 0, config.world, backend).ledger) {
     bytes += static_cast<double>(each);
   }
   return bytes;

@@ -74,8 +74,10 @@ std::string version();
 namespace planning {
 
 /// Rank `rank` of a world of `size` that moves nothing: for the planner. Its workspace needs are
-/// those of `backend` ("local", "host", "mpi", "nccl" or "nccl fast").
-std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend);
+/// those of `backend` ("local", "host", "mpi", "nccl" or "nccl fast"). `device`, a plan's, which
+/// must outlive it, is charged with what its communicators take for themselves; null: nothing is.
+std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend,
+                                           Device* device = nullptr);
 /// Rank `rank` of a group of `size` ranks out of `whole`'s; null where `whole` is no planning
 /// communicator.
 std::unique_ptr<Communicator> part(const Communicator& whole, int rank, int size);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends.h"
 #include "collectives/in_process_store.h"
+#include "collectives/nccl/memory.h"
 #include "collectives/workspace.h"
 
 namespace zero::planning {
@@ -10,8 +11,12 @@ namespace {
 // A rank without peers behind it: calls are checked, nothing is submitted.
 class PlanningCommunicator final : public Communicator {
  public:
-  PlanningCommunicator(int rank, int size, std::string_view backend)
-      : rank_(rank), size_(size), backend_(backend) {}
+  PlanningCommunicator(int rank, int size, std::string_view backend, Device* device)
+      : rank_(rank), size_(size), backend_(backend), device_(device) {
+    ZERO_CHECK(size >= 1 && rank >= 0 && rank < size,
+               "planning: rank {} is outside a world of {} ranks", rank, size);
+    if (device != nullptr && of_nccl()) scratch_ = nccl::take_scratch(*device, size);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -28,10 +33,20 @@ class PlanningCommunicator final : public Communicator {
                "[rank {}] split: a planning communicator of {} ranks does not know the colors of "
                "its peers; make one of the group's size with planning::part",
                rank_, size_);
-    return std::make_unique<PlanningCommunicator>(rank_, size_, backend_);
+    return part(rank_, size_);
+  }
+  Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
+                  std::string_view label) override {
+    if (&device == device_ && of_nccl() && nccl::gives_memory(size_, count, dtype)) {
+      return device.adopt(nullptr, count, dtype, memory_class, label);
+    }
+    return device.allocate(count, dtype, memory_class, label);
   }
   Store& store() override { return store_; }
-  const std::string& planned_backend() const { return backend_; }
+  /// A rank of a group out of this one.
+  std::unique_ptr<Communicator> part(int rank, int size) const {
+    return std::make_unique<PlanningCommunicator>(rank, size, backend_, device_);
+  }
 
  protected:
   void do_all_gather(View, const Slices&, Stream&, const Tag&) override {}
@@ -46,24 +61,28 @@ class PlanningCommunicator final : public Communicator {
   void do_barrier(Stream&, const Tag&) override {}
 
  private:
+  bool of_nccl() const { return backend_.starts_with("nccl"); }
+
   int rank_;
   int size_;
   std::string backend_;
+  Device* device_;
+  Buffer scratch_;
   InProcessStore store_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend) {
-  ZERO_CHECK(size >= 1 && rank >= 0 && rank < size,
-             "planning: rank {} is outside a world of {} ranks", rank, size);
+std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend,
+                                           Device* device) {
   static_cast<void>(zero::reduce_scatter_workspace(backend, {}));  // refuses unknown backends
-  return std::make_unique<PlanningCommunicator>(rank, size, backend);
+  return std::make_unique<PlanningCommunicator>(rank, size, backend, device);
 }
 
 std::unique_ptr<Communicator> part(const Communicator& whole, int rank, int size) {
   const auto* const planned = dynamic_cast<const PlanningCommunicator*>(&whole);
-  return planned == nullptr ? nullptr : communicator(rank, size, planned->planned_backend());
+  if (planned == nullptr) return nullptr;
+  return planned->part(rank, size);
 }
 
 }  // namespace zero::planning

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/device.h"
 
+#include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/checked_math.h"
 
@@ -24,8 +26,8 @@ std::string describe(const MemorySnapshot& snapshot) {
 /// One of the device's two kinds of memory.
 struct Device::Source {
   std::string_view kind;
-  void* (Device::*take)(std::int64_t bytes);
-  void (Device::*give_back)(void* data, std::int64_t bytes) noexcept;
+  void* (Device::*take)(std::int64_t bytes, MemoryClass memory_class);
+  void (Device::*give_back)(void* data, std::int64_t bytes, MemoryClass memory_class) noexcept;
   Device* device;  // of the views
 };
 
@@ -45,7 +47,7 @@ Buffer Device::allocate_from(const Source& source, std::int64_t count, DType dty
                              MemoryClass memory_class, std::string_view label) {
   ZERO_CHECK(count >= 0, "device {}: cannot allocate {} elements for \"{}\"", name(), count, label);
   const std::int64_t bytes = checked_mul(count, size_of(dtype));
-  void* data = bytes == 0 ? nullptr : (this->*source.take)(bytes);
+  void* data = bytes == 0 ? nullptr : (this->*source.take)(bytes, memory_class);
   const View view(data, count, dtype, source.device);
   if (bytes == 0) return {view, memory_class, std::string(label), ledger_, nullptr};
   ZERO_CHECK(
@@ -55,9 +57,31 @@ Buffer Device::allocate_from(const Source& source, std::int64_t count, DType dty
       name(), source.kind, bytes, name_of(memory_class), label, describe(ledger_.snapshot()),
       memory_report().empty() ? "" : "; ", memory_report());
   return {view, memory_class, std::string(label), ledger_,
-          [this, bytes, give_back = source.give_back](void* memory) {
-            (this->*give_back)(memory, bytes);
+          [this, bytes, memory_class, give_back = source.give_back](void* memory) {
+            (this->*give_back)(memory, bytes, memory_class);
           }};
+}
+
+Buffer Device::adopt(std::shared_ptr<void> memory, std::int64_t count, DType dtype,
+                     MemoryClass memory_class, std::string_view label) {
+  const std::int64_t bytes = checked_mul(count, size_of(dtype));
+  ZERO_CHECK(count > 0 && (memory != nullptr || !has_memory()),
+             "device {}: no memory to adopt for {} elements of \"{}\"", name(), count, label);
+  void* const data = memory ? memory.get() : allocate_host_bytes(bytes, memory_class);
+  const std::int64_t pages = round_up(bytes, DeviceBytes::kPage);
+  adopted_ += pages;
+  most_adopted_ = std::max(most_adopted_, adopted_);
+  return {View(data, count, dtype, this), memory_class, std::string(label), ledger_,
+          [this, pages, owner = std::move(memory)](void*) mutable {
+            owner.reset();
+            adopted_ -= pages;
+          }};
+}
+
+std::int64_t DeviceBytes::in_pages() const {
+  std::int64_t bytes = adopted;
+  for (const std::int64_t arena : arenas) bytes += round_up(arena, kPage);
+  return bytes;
 }
 
 }  // namespace zero

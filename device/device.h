@@ -18,6 +18,21 @@ enum class Memory : std::uint8_t {
   apart,    ///< kernels see what allocate() gives, host code does not: CUDA
 };
 
+/// The most of its own memory that a device apart from the host had to have for its buffers so far:
+/// what was asked for, the alignment and the gaps between buffers. All zero on devices in host
+/// memory.
+struct DeviceBytes {
+  /// Memory comes from a GPU's driver in pages of this size.
+  static constexpr std::int64_t kPage = std::int64_t{2} << 20;
+
+  BytesByClass arenas{};     ///< of the block that holds a class's buffers (ArenaLayout)
+  std::int64_t adopted = 0;  ///< beside the blocks, in pages: Device::adopt()
+
+  /// All of it, each block in whole pages.
+  std::int64_t in_pages() const;
+  friend bool operator==(const DeviceBytes&, const DeviceBytes&) = default;
+};
+
 /// Where bytes live and work runs: memory with its ledger, one compute stream, one communication
 /// stream, vector kernels. Host code never reads or writes memory of allocate() itself, wherever it
 /// may lie: it copies it from or to host memory (Kernels::convert), on a stream. Used by one host
@@ -57,14 +72,27 @@ class Device {
   /// device: host code may use them, behind the streams that do. Otherwise as allocate().
   Buffer allocate_host(std::int64_t count, DType dtype, MemoryClass memory_class,
                        std::string_view label);
+  /// A buffer of memory of this device that a library gave and takes back with the last owner of
+  /// `memory` (registered windows): charged as allocate() charges. For a plan's device `memory` is
+  /// null. `count` > 0.
+  Buffer adopt(std::shared_ptr<void> memory, std::int64_t count, DType dtype,
+               MemoryClass memory_class, std::string_view label);
+  /// What its buffers have needed so far. A plan's device says what the run's will.
+  DeviceBytes device_bytes() const { return {arena_bytes(), most_adopted_}; }
 
  protected:
   /// `bytes` > 0. Returns null when there is no memory.
-  virtual void* allocate_bytes(std::int64_t bytes) = 0;
-  virtual void free_bytes(void* data, std::int64_t bytes) noexcept = 0;
+  virtual void* allocate_bytes(std::int64_t bytes, MemoryClass memory_class) = 0;
+  /// What allocate_bytes() gave for the same.
+  virtual void free_bytes(void* data, std::int64_t bytes, MemoryClass memory_class) noexcept = 0;
   /// The same for host memory; a device in host memory has but one kind.
-  virtual void* allocate_host_bytes(std::int64_t bytes) { return allocate_bytes(bytes); }
-  virtual void free_host_bytes(void* data, std::int64_t bytes) noexcept { free_bytes(data, bytes); }
+  virtual void* allocate_host_bytes(std::int64_t bytes, MemoryClass memory_class) {
+    return allocate_bytes(bytes, memory_class);
+  }
+  virtual void free_host_bytes(void* data, std::int64_t bytes, MemoryClass memory_class) noexcept {
+    free_bytes(data, bytes, memory_class);
+  }
+  virtual BytesByClass arena_bytes() const { return {}; }
   /// What the device says of its memory beside the ledger, for the message that it is out; may be
   /// empty.
   virtual std::string memory_report() const { return {}; }
@@ -75,6 +103,8 @@ class Device {
                        MemoryClass memory_class, std::string_view label);
 
   MemoryLedger ledger_;
+  std::int64_t adopted_ = 0;  // in pages
+  std::int64_t most_adopted_ = 0;
 };
 
 namespace cpu {
@@ -94,11 +124,15 @@ namespace cuda {
 struct Options {
   int index = 0;       ///< among the GPUs that the driver shows: a rank's number on its host
   std::string uuid{};  ///< "GPU-3d1c02fe-...", as nvidia-smi -L has it: chooses instead of index
+  /// What its buffers will need, of a plan: taken from the driver at once, a block for each class.
+  /// Classes of no bytes, and what a block cannot hold, grow by what is asked for.
+  BytesByClass reserve{};
 };
 
 /// A GPU, by CUDA, named "cuda:0": both streams are queues of the GPU, communication with the
 /// higher priority; its memory is closed to host code. Makes the GPU the calling thread's current
-/// one. Throws zero::Error where the build, the driver or the machine has none, and what to do.
+/// one. Throws zero::Error where the build, the driver or the machine has none, or too little
+/// memory for what is to be reserved, and what to do.
 std::unique_ptr<Device> open(const Options& options = {});
 
 /// How many GPUs open() can take; 0 where the build, the driver or the machine has none.
@@ -111,7 +145,8 @@ namespace planning {
 /// A device without memory: allocations only charge the ledger (their addresses are distinct,
 /// aligned and unmapped), streams drop work. The planner runs the same code on it as a run does, so
 /// plan and run cannot drift: with `memory` apart, on one that has what a GPU's run has. `of`: the
-/// kind of device that it stands for ("cuda"), whose operations and optimizers it then gets.
+/// kind of device that it stands for ("cuda"), whose operations and optimizers it then gets; its
+/// buffers lie as they will in that device's arenas.
 std::unique_ptr<Device> open(int threads = 1, Memory memory = Memory::of_host,
                              std::string_view of = {});
 

@@ -29,10 +29,13 @@ std::string_view name_of(MemoryClass memory_class);
 /// All classes, in declaration order.
 std::array<MemoryClass, kMemoryClasses> all_memory_classes();
 
+/// Bytes of each class, in declaration order.
+using BytesByClass = std::array<std::int64_t, kMemoryClasses>;
+
 /// Bytes per class at one moment.
 struct MemorySnapshot {
-  std::array<std::int64_t, kMemoryClasses> current{};
-  std::array<std::int64_t, kMemoryClasses> peak{};
+  BytesByClass current{};
+  BytesByClass peak{};
   std::map<std::string, std::int64_t> labels;  ///< current bytes per "class/label"
 
   std::int64_t current_of(MemoryClass c) const { return current[static_cast<std::size_t>(c)]; }

@@ -2,29 +2,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "collectives/communicator.h"
-#include "device/memory_ledger.h"
+#include "device/device.h"
 #include "launch/train_config.h"
 
 namespace zero {
 
-using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
+/// The most memory that a rank has at a time.
+struct MemoryUse {
+  BytesByClass ledger{};  ///< asked for, of the host's memory too
+  DeviceBytes device{};   ///< what its device has to have for that, where it has memory of its own
 
-/// The bytes per class that a rank of a world will use, from the same code a run executes, on a
-/// device without memory; `memory` is where the run's device has its own.
-MemoryByClass plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend,
-                          Memory memory = Memory::of_host);
+  static MemoryUse of(Device& device);
+  /// In each figure the larger.
+  MemoryUse larger(const MemoryUse& other) const;
+  friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
+};
 
-/// Planned and used bytes of the largest rank, per class.
+/// What a rank of a world will use, from the same code a run executes, on a device without memory;
+/// `memory` is where the run's device has its own.
+MemoryUse plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend,
+                      Memory memory = Memory::of_host);
+
+/// "device" in a plan and in a log: {"arenas": {class: bytes}, "adopted": bytes, "pages": bytes}.
+nlohmann::json device_json(const DeviceBytes& bytes);
+
+/// Planned and used bytes of the largest rank.
 struct MemoryReport {
-  MemoryByClass planned{};
-  MemoryByClass peak{};
-  bool exact = true;                   ///< every rank used what was planned, in every class
+  MemoryUse planned{};
+  MemoryUse used{};
+  bool exact = true;                   ///< every rank used what was planned, in every figure
   std::int64_t model_state_bytes = 0;  ///< parameters + gradients + optimizer of the largest rank
 
   /// {class: {"planned": bytes, "peak": bytes}}
@@ -34,10 +45,10 @@ struct MemoryReport {
 };
 
 /// parameters + gradients + optimizer.
-std::int64_t model_state_bytes(const MemoryByClass& bytes);
+std::int64_t model_state_bytes(const BytesByClass& bytes);
 
 /// Merges all ranks' figures. Collective; blocks the host.
-MemoryReport merge_memory(Communicator& communicator, Device& device, const MemoryByClass& planned,
-                          const MemoryByClass& peak);
+MemoryReport merge_memory(Communicator& communicator, Device& device, const MemoryUse& planned,
+                          const MemoryUse& used);
 
 }  // namespace zero

@@ -35,12 +35,12 @@ Plan make_plan(const TrainConfig& config, std::string_view backend) {
   Plan plan;
   plan.world = config.world;
   plan.stage = config.engine.stage;
-  const auto communicator = planning::communicator(0, config.world, backend);
   const auto device = plan_device(config);
+  const auto communicator = planning::communicator(0, config.world, backend, device.get());
   Mesh mesh(*communicator, config.mesh);
   Workbench workbench(config, mesh, *device);
   Engine& engine = workbench.engine();
-  plan.memory = device->ledger().snapshot().peak;
+  plan.memory = MemoryUse::of(*device);
   // Shards are equal, so ranks differ by little but for uneven slices: one of each tensor index and
   // the last one, or all of a small world, are enough.
   const auto counts = [&](int rank) {
@@ -48,9 +48,7 @@ Plan make_plan(const TrainConfig& config, std::string_view backend) {
   };
   for (int rank = 1; rank < config.world; ++rank) {
     if (!counts(rank)) continue;
-    const MemoryByClass other = plan_memory(config, rank, config.world, backend);
-    std::transform(other.begin(), other.end(), plan.memory.begin(), plan.memory.begin(),
-                   [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
+    plan.memory = plan.memory.larger(plan_memory(config, rank, config.world, backend));
   }
   plan.traffic = engine.planned_axes();
   for (std::int64_t i = 0; i < config.batch.accumulation; ++i) {
@@ -75,14 +73,15 @@ Plan make_plan(const TrainConfig& config, std::string_view backend) {
 nlohmann::json Plan::json() const {
   nlohmann::json classes;
   for (const MemoryClass c : all_memory_classes()) {
-    classes[std::string(name_of(c))] = {{"planned", memory[static_cast<std::size_t>(c)]}};
+    classes[std::string(name_of(c))] = {{"planned", memory.ledger[static_cast<std::size_t>(c)]}};
   }
   return {{"world", world},
           {"stage", stage},
           {"parameters", parameters},
           {"padding", padding},
-          {"model_state_bytes", model_state_bytes(memory)},
+          {"model_state_bytes", model_state_bytes(memory.ledger)},
           {"memory", classes},
+          {"device", device_json(memory.device)},
           {"mesh", {{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}}},
           {"communication", traffic_json(traffic.total())},
           {"communication_by_axis", axes_json(traffic, mesh)},
@@ -114,19 +113,33 @@ std::string Plan::traffic_text() const {
   return out;
 }
 
-std::string Plan::text() const {
-  std::string out = fmt::format(
-      "{} parameters ({} padding), stage {}, {} rank(s)\n\nmemory of the largest rank\n",
-      parameters, padding, stage, world);
+std::string Plan::memory_text() const {
+  std::string out = "\nmemory of the largest rank\n";
+  const auto row = [&](std::string_view name, std::int64_t bytes, std::string_view note = {}) {
+    out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name,
+                       bytes_text(static_cast<double>(bytes)), bytes, note);
+  };
   for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t bytes = memory[static_cast<std::size_t>(c)];
-    if (bytes != 0)
-      out += fmt::format("  {:<14} {:>12} {:>16} bytes\n", name_of(c),
-                         bytes_text(static_cast<double>(bytes)), bytes);
+    const std::int64_t bytes = memory.ledger[static_cast<std::size_t>(c)];
+    if (bytes != 0) row(name_of(c), bytes);
   }
-  const std::int64_t sum = std::accumulate(memory.begin(), memory.end(), std::int64_t{0});
-  out += fmt::format("  {:<14} {:>12} {:>16} bytes\n", "sum", bytes_text(static_cast<double>(sum)),
-                     sum);
+  row("sum", std::accumulate(memory.ledger.begin(), memory.ledger.end(), std::int64_t{0}));
+  const DeviceBytes& device = memory.device;
+  if (device.in_pages() == 0) return out;
+  out += "\nof the GPU: a block for each class, aligned, with gaps\n";
+  for (const MemoryClass c : all_memory_classes()) {
+    const std::int64_t bytes = device.arenas[static_cast<std::size_t>(c)];
+    if (bytes != 0) row(name_of(c), bytes);
+  }
+  if (device.adopted != 0) row("NCCL's own", device.adopted, " for registered buffers");
+  row("in pages", device.in_pages(), " that the driver gives");
+  return out;
+}
+
+std::string Plan::text() const {
+  std::string out = fmt::format("{} parameters ({} padding), stage {}, {} rank(s)\n", parameters,
+                                padding, stage, world);
+  out += memory_text();
   out += traffic_text();
   if (!ownership.empty()) out += "\n" + ownership;
   return out +

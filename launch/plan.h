@@ -15,8 +15,8 @@ namespace zero {
 struct Plan {
   int world = 1;
   int stage = 0;
-  MemoryByClass memory{};  ///< bytes of the largest rank
-  MeshTraffic traffic;     ///< bytes the first rank sends in a step, by axis
+  MemoryUse memory;     ///< of the largest rank, in each figure
+  MeshTraffic traffic;  ///< bytes the first rank sends in a step, by axis
   std::int64_t parameters = 0;
   std::int64_t padding = 0;
   std::int64_t peak_live_elements = 0;
@@ -30,6 +30,7 @@ struct Plan {
   std::string text() const;
 
  private:
+  std::string memory_text() const;
   std::string traffic_text() const;
 };
 

@@ -7,6 +7,7 @@
 #include "collectives/backends.h"
 #include "collectives/nccl/options.h"
 #include "launch/agree.h"
+#include "launch/memory_report.h"
 
 namespace zero {
 namespace {
@@ -17,8 +18,13 @@ std::unique_ptr<Device> open_cpu(const TrainConfig& config, Instruments* instrum
 }
 
 /// Threads meet in their process; NCCL is for ranks that each have a GPU.
-bool share_a_gpu(const Communicator& host) {
-  return host.backend() == "local" && cuda::visible_devices() < host.size();
+bool share_a_gpu(std::string_view host, int ranks) {
+  return host == "local" && cuda::visible_devices() < ranks;
+}
+
+BytesByClass planned_arenas(const TrainConfig& config, const Communicator& host,
+                            std::string_view backend) {
+  return plan_memory(config, host.rank(), host.size(), backend, Memory::apart).device.arenas;
 }
 
 }  // namespace
@@ -33,7 +39,7 @@ DeviceChoice choose_device(int ranks) {
 }
 
 std::string_view backend_on(DeviceKind kind, const TrainConfig& config, std::string_view host) {
-  if (kind == DeviceKind::cpu || config.world == 1 || host == "local") return host;
+  if (kind == DeviceKind::cpu || config.world == 1 || share_a_gpu(host, config.world)) return host;
   return config.run.sums == nccl::Sums::fast ? "nccl fast" : "nccl";
 }
 
@@ -48,9 +54,11 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
     device_ = open_cpu(config, instruments);
     return;
   }
-  const bool shared = share_a_gpu(host);
+  const bool shared = share_a_gpu(host.backend(), host.size());
   agree(host, *cpu::open(), "run.device", [&] {
-    device_ = cuda::open({.index = shared ? 0 : host.local_rank()});
+    const std::string_view backend = backend_on(DeviceKind::cuda, config, host.backend());
+    device_ = cuda::open({.index = shared ? 0 : host.local_rank(),
+                          .reserve = planned_arenas(config, host, backend)});
     ZERO_CHECK(host.size() == 1 || shared || nccl::available(),
                "run.device is \"cuda\", and this build has no NCCL, through which {} GPUs talk: {}",
                host.size(), nccl::version());

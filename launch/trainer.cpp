@@ -223,7 +223,7 @@ void Trainer::finish() {
   }
   // The hash takes memory of its own, which is no part of training.
   const MemoryReport memory =
-      merge_memory(communicator_, device_, planned_, device_.ledger().snapshot().peak);
+      merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
   const std::uint64_t hash = workbench_.engine().state_hash();
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
@@ -235,6 +235,9 @@ void Trainer::finish() {
         {"state_hash", fmt::format("{:016x}", hash)},
         {"validation_loss", loss ? nlohmann::ordered_json(*loss) : nlohmann::ordered_json()},
         {"memory", memory.json()},
+        {"device",
+         {{"planned", device_json(memory.planned.device)},
+          {"used", device_json(memory.used.device)}}},
         {"plan_exact", memory.exact},
         {"model_state_bytes", memory.model_state_bytes},
         {"parameters", workbench_.engine().parameter_count()},

@@ -61,7 +61,7 @@ class Trainer {
   RunLog* log_;
   bool cores_are_shared_;
   Instruments* instruments_;
-  MemoryByClass planned_;
+  MemoryUse planned_;
   Workbench workbench_;
   std::vector<double> losses_;          // of this rank's micro-batches
   std::optional<double> validation_{};  // the last one

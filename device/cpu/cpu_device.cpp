@@ -28,8 +28,12 @@ class CpuDevice final : public Device {
   std::string bits() const override { return cpu::bits(); }
 
  protected:
-  void* allocate_bytes(std::int64_t bytes) override { return allocate_memory(bytes); }
-  void free_bytes(void* data, std::int64_t bytes) noexcept override { free_memory(data, bytes); }
+  void* allocate_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
+    return allocate_memory(bytes);
+  }
+  void free_bytes(void* data, std::int64_t bytes, MemoryClass /*memory_class*/) noexcept override {
+    free_memory(data, bytes);
+  }
 
  private:
   int threads_;

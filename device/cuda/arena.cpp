@@ -5,41 +5,11 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/checked_math.h"
 #include "device/cuda/check.h"
 
 namespace zero::cuda {
-namespace {
-
-/// The first free range of `bytes`, cut from its front; null where there is none.
-std::byte* cut(std::map<std::byte*, std::int64_t>& free, std::int64_t bytes) {
-  const auto fits = [bytes](const auto& range) { return range.second >= bytes; };
-  const auto found = std::ranges::find_if(free, fits);
-  if (found == free.end()) return nullptr;
-  const auto [data, size] = *found;
-  free.erase(found);
-  if (size > bytes) free.emplace(data + bytes, size - bytes);
-  return data;
-}
-
-/// Puts a range back and joins it with its neighbours.
-void join(std::map<std::byte*, std::int64_t>& free, std::byte* data, std::int64_t bytes) {
-  auto here = free.emplace(data, bytes).first;
-  const auto next = std::next(here);
-  if (next != free.end() && here->first + here->second == next->first) {
-    here->second += next->second;
-    free.erase(next);
-  }
-  if (here == free.begin()) return;
-  const auto before = std::prev(here);
-  if (before->first + before->second != here->first) return;
-  before->second += here->second;
-  free.erase(here);
-}
-
-}  // namespace
 
 Arena::~Arena() {
   for (const Chunk& chunk : chunks_) static_cast<void>(cudaFree(chunk.data));
@@ -54,33 +24,51 @@ std::byte* Arena::from_driver(std::int64_t bytes) {
   }
   check(status, "allocate device memory");
   taken_ += round_up(bytes, kChunk);
+  most_taken_ = std::max(most_taken_, taken_);
   return static_cast<std::byte*>(data);
 }
 
+bool Arena::reserve(std::int64_t bytes) {
+  const std::int64_t whole = round_up(bytes, kChunk);
+  std::byte* const data = from_driver(whole);
+  if (data == nullptr) return false;
+  chunks_.push_back({data, whole, ArenaLayout(whole)});
+  reserved_ = true;
+  return true;
+}
+
+void* Arena::cut(Chunk& chunk, std::int64_t bytes) {
+  const auto begin = chunk.layout.take(bytes);
+  return begin ? chunk.data + *begin : nullptr;
+}
+
 void* Arena::take(std::int64_t bytes) {
-  if (bytes >= kLarge) return from_driver(bytes);
-  const std::int64_t rounded = round_up(bytes, kAlignment);
+  const bool large = bytes >= kLarge;
   for (Chunk& chunk : chunks_) {
-    if (std::byte* const data = cut(chunk.free, rounded)) return data;
+    if (large && !(reserved_ && &chunk == &chunks_.front())) break;
+    if (void* const data = cut(chunk, bytes)) return data;
   }
-  std::byte* const data = from_driver(kChunk);
-  if (data == nullptr) return nullptr;
-  chunks_.push_back({data, {{data, kChunk}}});
-  return cut(chunks_.back().free, rounded);
+  std::byte* const data = from_driver(large ? bytes : kChunk);
+  if (large || data == nullptr) return data;
+  chunks_.push_back({data, kChunk, ArenaLayout(kChunk)});
+  return cut(chunks_.back(), bytes);
 }
 
 void Arena::give_back(void* data, std::int64_t bytes) noexcept {
-  if (bytes >= kLarge) {
-    static_cast<void>(cudaFree(data));
-    taken_ -= round_up(bytes, kChunk);
-    return;
-  }
   auto* const at = static_cast<std::byte*>(data);
   const auto holds = [at](const Chunk& chunk) {
-    return at >= chunk.data && at < chunk.data + kChunk;
+    return at >= chunk.data && at < chunk.data + chunk.bytes;
   };
   const auto chunk = std::ranges::find_if(chunks_, holds);
-  join(chunk->free, at, round_up(bytes, kAlignment));
+  if (chunk != chunks_.end()) return chunk->layout.give_back(at - chunk->data, bytes);
+  static_cast<void>(cudaFree(data));
+  taken_ -= round_up(bytes, kChunk);
+}
+
+std::int64_t Arena::high_water() const {
+  if (!reserved_) return most_taken_;
+  const Chunk& block = chunks_.front();
+  return block.layout.high_water() + (most_taken_ - block.bytes);
 }
 
 }  // namespace zero::cuda

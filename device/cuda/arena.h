@@ -2,18 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <vector>
+
+#include "device/arena_layout.h"
 
 namespace zero::cuda {
 
-/// Memory of the current device for buffers: large ones from the driver, which gives 2 MiB pages;
-/// small ones cut out of chunks of one page, so that many small parameters do not take a page each.
-/// Every address is a multiple of 256. Used by one thread.
+/// Memory of the current device for the buffers of one class. With reserve(), one block holds them
+/// all. What no block was reserved for, or does not fit there, is taken as it comes: large buffers
+/// from the driver, which gives 2 MiB pages; small ones cut out of chunks of one page, so that many
+/// small parameters do not take a page each. Every address is a multiple of 256. Used by one
+/// thread.
 class Arena {
  public:
-  static constexpr std::int64_t kAlignment = 256;
   static constexpr std::int64_t kChunk = std::int64_t{2} << 20;
   static constexpr std::int64_t kLarge = std::int64_t{1}
                                          << 20;  ///< bytes from which on it is large
@@ -23,25 +26,33 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
+  /// Takes the block, of `bytes` > 0 and what fills their last page, before anything else is taken;
+  /// false when the device has no room for it.
+  bool reserve(std::int64_t bytes);
   /// `bytes` > 0; null when the device has no more.
   void* take(std::int64_t bytes);
   /// What take(bytes) gave.
   void give_back(void* data, std::int64_t bytes) noexcept;
   /// Bytes that the driver gave for all of it, in pages.
   std::int64_t taken() const { return taken_; }
+  /// What was needed at most: of the block, and of what was taken beside it.
+  std::int64_t high_water() const;
 
  private:
-  /// Free ranges of one chunk: bytes by address.
-  using FreeRanges = std::map<std::byte*, std::int64_t>;
+  /// What small buffers are cut from. The block, where there is one, is the first.
   struct Chunk {
     std::byte* data;
-    FreeRanges free;
+    std::int64_t bytes;
+    ArenaLayout layout;
   };
 
   std::byte* from_driver(std::int64_t bytes);
+  static void* cut(Chunk& chunk, std::int64_t bytes);
 
   std::vector<Chunk> chunks_;
+  bool reserved_ = false;
   std::int64_t taken_ = 0;
+  std::int64_t most_taken_ = 0;
 };
 
 }  // namespace zero::cuda

@@ -5,10 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "device/cuda/arena.h"
+#include "device/cuda/arenas.h"
 #include "device/cuda/check.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/stream.h"
+#include "device/cuda/version.h"
 #include "device/device.h"
 
 namespace zero::cuda {
@@ -16,10 +17,6 @@ namespace {
 
 constexpr int kPoints = 256;  // events made at once; a step needs some for each unit
 constexpr int kClocks = 64;
-
-std::string version_text(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
 
 /// "GPU-3d1c..." as nvidia-smi prints it.
 std::string uuid_text(const cudaUUID_t& uuid) {
@@ -38,23 +35,17 @@ cudaDeviceProp properties_of(int index) {
 }
 
 int count_devices() {
-  int driver = 0;
-  int runtime = 0;
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  check(cudaRuntimeGetVersion(&runtime), "read the runtime's version");
-  if (status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice) {
-    cudaGetLastError();
-    check(cudaDriverGetVersion(&driver), "read the driver's version");
-  }
+  cudaGetLastError();
   ZERO_CHECK(
-      status != cudaErrorInsufficientDriver || driver > 0,
+      status != cudaErrorInsufficientDriver || driver_version() != "none",
       "cuda: there is no NVIDIA driver here, and device \"cuda\" needs one; use a CPU device "
       "or a machine with a GPU");
   ZERO_CHECK(status != cudaErrorInsufficientDriver,
              "cuda: the NVIDIA driver is too old: it takes CUDA {}, this program was built with "
              "{}; install a newer driver",
-             version_text(driver), version_text(runtime));
+             driver_version(), runtime_version());
   ZERO_CHECK(status != cudaErrorNoDevice && (status != cudaSuccess || count > 0),
              "cuda: the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide them); use a CPU device "
              "or a machine with a GPU");
@@ -95,15 +86,17 @@ Priorities priorities() {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, const cudaDeviceProp& properties, const Priorities& priorities)
+  CudaDevice(int index, const cudaDeviceProp& properties, const Priorities& priorities,
+             const BytesByClass& reserve)
       : index_(index),
         name_(fmt::format("cuda:{}", index)),
         bits_(fmt::format("cuda sm_{}{}", properties.major, properties.minor)),
+        arenas_(name_, reserve),
         pools_{std::make_shared<EventPool>(cudaEventDisableTiming, kPoints),
                std::make_shared<EventPool>(cudaEventDefault, kClocks)},
         compute_(index, priorities.compute, pools_),
         communication_(index, priorities.communication, pools_),
-        kernels_({&compute_, &communication_}, properties.multiProcessorCount) {}
+        kernels_(*this, properties.multiProcessorCount) {}
 
   ~CudaDevice() override {
     compute_.drain();  // the kernels' scratch must not be in use
@@ -120,15 +113,15 @@ class CudaDevice final : public Device {
   zero::Memory memory() const override { return zero::Memory::apart; }
 
  protected:
-  void* allocate_bytes(std::int64_t bytes) override {
+  void* allocate_bytes(std::int64_t bytes, MemoryClass memory_class) override {
     activate();
-    return arena_.take(bytes);
+    return arenas_.of(memory_class).take(bytes);
   }
-  void free_bytes(void* data, std::int64_t bytes) noexcept override {
+  void free_bytes(void* data, std::int64_t bytes, MemoryClass memory_class) noexcept override {
     static_cast<void>(cudaSetDevice(index_));
-    arena_.give_back(data, bytes);
+    arenas_.of(memory_class).give_back(data, bytes);
   }
-  void* allocate_host_bytes(std::int64_t bytes) override {
+  void* allocate_host_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
     activate();
     void* data = nullptr;
     const cudaError_t status = cudaMallocHost(&data, static_cast<std::size_t>(bytes));
@@ -136,14 +129,18 @@ class CudaDevice final : public Device {
     cudaGetLastError();  // out of memory is the caller's to report, with the ledger
     return data;
   }
-  void free_host_bytes(void* data, std::int64_t /*bytes*/) noexcept override { free_host(data); }
+  void free_host_bytes(void* data, std::int64_t /*bytes*/,
+                       MemoryClass /*memory_class*/) noexcept override {
+    static_cast<void>(cudaFreeHost(data));
+  }
+  BytesByClass arena_bytes() const override { return arenas_.high_water(); }
 
   std::string memory_report() const override {
     std::size_t free = 0;
     std::size_t total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) return {};
     return fmt::format("{} bytes taken from the driver for them, {} of the GPU's {} free",
-                       arena_.taken(), free, total);
+                       arenas_.taken(), free, total);
   }
 
  private:
@@ -152,7 +149,7 @@ class CudaDevice final : public Device {
   int index_;
   std::string name_;
   std::string bits_;
-  Arena arena_;
+  Arenas arenas_;
   CudaStream::Pools pools_;
   CudaStream compute_;
   CudaStream communication_;
@@ -171,7 +168,7 @@ int visible_devices() {
 std::unique_ptr<Device> open(const Options& options) {
   const int index = find_device(options);
   check(cudaSetDevice(index), "choose the device");
-  return std::make_unique<CudaDevice>(index, properties_of(index), priorities());
+  return std::make_unique<CudaDevice>(index, properties_of(index), priorities(), options.reserve);
 }
 
 }  // namespace zero::cuda

@@ -16,8 +16,7 @@ namespace zero::cuda {
 namespace {
 
 constexpr std::size_t kNormBytes = ExactSum::kLimbs * sizeof(std::int64_t);
-constexpr int kBlocksEach = 8;                                  // of a multiprocessor
-constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;  // of generate: 4 MiB
+constexpr int kBlocksEach = 8;  // of a multiprocessor
 constexpr std::int64_t kGenerated = 1
                                     << 12;  // elements of a thread: a random value takes some 20 ns
 
@@ -32,24 +31,16 @@ std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.by
 
 }  // namespace
 
-void free_device(void* data) { static_cast<void>(cudaFree(data)); }
-void free_host(void* data) { static_cast<void>(cudaFreeHost(data)); }
+CudaKernels::CudaKernels(Device& device, int processors)
+    : streams_{&device.compute(), &device.communication()},
+      scratch_(device),
+      blocks_(processors * kBlocksEach) {}
 
-CudaKernels::CudaKernels(std::vector<const Stream*> streams, int processors)
-    : blocks_(processors * kBlocksEach) {
-  for (const Stream* stream : streams) {
-    NormMemory memory{stream, {}, {}};
-    check(cudaMalloc(memory.limbs.put(), kNormBytes), "allocate the norm's limbs");
-    check(cudaMallocHost(memory.copy.put(), kNormBytes), "allocate the norm's limbs");
-    norms_.push_back(std::move(memory));
-  }
-}
-
-const CudaKernels::NormMemory& CudaKernels::norm_of(const Stream& stream) const {
-  const auto found = std::ranges::find(norms_, &stream, &NormMemory::stream);
-  ZERO_CHECK(found != norms_.end(),
+const CudaKernels::Norm& CudaKernels::norm_of(const Stream& stream) const {
+  const auto found = std::ranges::find(streams_, &stream);
+  ZERO_CHECK(found != streams_.end(),
              "tree_reduce: a norm needs one of the streams of the kernels' own device");
-  return *found;
+  return scratch_.norms[static_cast<std::size_t>(found - streams_.begin())];
 }
 
 void CudaKernels::convert(Stream& stream, View from, View to) {
@@ -85,23 +76,19 @@ void CudaKernels::generate(Stream& stream, View to, Source source) {
   ZERO_CHECK(to.dtype() == DType::fp32, "generate: values are fp32, the destination is {}",
              name_of(to.dtype()));
   const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  for (std::int64_t begin = 0; begin < to.count(); begin += kPieceElements) {
-    Piece& piece = pieces_[static_cast<std::size_t>(begin / kPieceElements) % pieces_.size()];
-    if (piece.memory.get() == nullptr) {
-      check(cudaMallocHost(piece.memory.put(), kPieceElements * sizeof(float)),
-            "allocate pinned memory for generate");
-    }
-    piece.uploaded.synchronize();
-    const View part = to.slice(begin, std::min(kPieceElements, to.count() - begin));
-    const std::span<float> values(static_cast<float*>(piece.memory.get()),
-                                  static_cast<std::size_t>(part.count()));
+  constexpr std::int64_t kPiece = KernelScratch::kPieceElements;
+  for (std::int64_t begin = 0; begin < to.count(); begin += kPiece) {
+    const std::size_t at = static_cast<std::size_t>(begin / kPiece) % uploaded_.size();
+    uploaded_[at].synchronize();
+    const View part = to.slice(begin, std::min(kPiece, to.count() - begin));
+    const std::span<float> values = scratch_.pieces[at].slice(0, part.count()).as<float>();
     cpu::parallel_for(
         threads, part.count(), kGenerated, [&](std::int64_t first, std::int64_t last) {
           source(begin + first, values.subspan(static_cast<std::size_t>(first),
                                                static_cast<std::size_t>(last - first)));
         });
     convert(stream, View::of(values), part);
-    piece.uploaded = stream.record();
+    uploaded_[at] = stream.record();
   }
 }
 
@@ -119,14 +106,13 @@ void CudaKernels::tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEp
       cuda::tree_reduce(inputs, epilogue, nullptr, blocks_, native(stream));
     });
   }
-  const NormMemory& memory = norm_of(stream);
+  const Norm& memory = norm_of(stream);
   stream.submit("tree_reduce", [&] {
     const cudaStream_t queue = native(stream);
-    check(cudaMemsetAsync(memory.limbs.get(), 0, kNormBytes, queue), "zero the norm");
-    cuda::tree_reduce(inputs, epilogue, static_cast<std::int64_t*>(memory.limbs.get()), blocks_,
-                      queue);
-    check(cudaMemcpyAsync(memory.copy.get(), memory.limbs.get(), kNormBytes, cudaMemcpyDefault,
-                          queue),
+    void* const limbs = memory.limbs.view().data();
+    check(cudaMemsetAsync(limbs, 0, kNormBytes, queue), "zero the norm");
+    cuda::tree_reduce(inputs, epilogue, static_cast<std::int64_t*>(limbs), blocks_, queue);
+    check(cudaMemcpyAsync(memory.copy.view().data(), limbs, kNormBytes, cudaMemcpyDefault, queue),
           "copy the norm");
   });
   merge_norm(stream, memory, std::move(epilogue.norm));
@@ -142,9 +128,8 @@ void CudaKernels::combine(Stream& stream, std::vector<View> inputs, ReduceOp op,
   stream.submit("combine", [&] { cuda::combine(inputs, op, to, native(stream)); });
 }
 
-void CudaKernels::merge_norm(Stream& stream, const NormMemory& memory,
-                             std::shared_ptr<ExactSum> norm) {
-  const auto* const limbs = static_cast<const std::int64_t*>(memory.copy.get());
+void CudaKernels::merge_norm(Stream& stream, const Norm& memory, std::shared_ptr<ExactSum> norm) {
+  const auto* const limbs = static_cast<const std::int64_t*>(memory.copy.view().data());
   stream.submit_host("norm", [limbs, norm = std::move(norm)] {
     ExactSum sum;
     std::copy_n(limbs, ExactSum::kLimbs, sum.limbs().begin());

@@ -3,25 +3,21 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "device/cuda/handles.h"
+#include "device/kernel_scratch.h"
 #include "device/kernels.h"
 
 namespace zero::cuda {
 
-void free_device(void* data);
-void free_host(void* data);
-using DeviceMemory = Handle<void*, free_device>;
-using HostMemory = Handle<void*, free_host>;
-
 /// The vector primitives on a CUDA device: checks at the call, then kernels, copies and fills in
-/// the native queue. Takes its scratch when it is made, but for generate(), which is for starting.
+/// the native queue. Takes its scratch when it is made.
 class CudaKernels final : public Kernels {
  public:
-  /// For reductions on these streams; `processors` is the device's number of multiprocessors.
-  CudaKernels(std::vector<const Stream*> streams, int processors);
+  /// For a device whose streams are made, and which must outlive it; `processors` is its number of
+  /// multiprocessors.
+  CudaKernels(Device& device, int processors);
 
   void convert(Stream& stream, View from, View to) override;
   void zero(Stream& stream, View view) override;
@@ -32,23 +28,15 @@ class CudaKernels final : public Kernels {
   void combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) override;
 
  private:
+  using Norm = KernelScratch::Norm;
+
   /// Where the norm of a stream's reductions is summed; reused in the stream's order.
-  struct NormMemory {
-    const Stream* stream;
-    DeviceMemory limbs;
-    HostMemory copy;
-  };
-  /// A piece of pinned memory, and whether the upload from it is over.
-  struct Piece {
-    HostMemory memory;
-    Event uploaded;
-  };
+  const Norm& norm_of(const Stream& stream) const;
+  static void merge_norm(Stream& stream, const Norm& memory, std::shared_ptr<ExactSum> norm);
 
-  const NormMemory& norm_of(const Stream& stream) const;
-  static void merge_norm(Stream& stream, const NormMemory& memory, std::shared_ptr<ExactSum> norm);
-
-  std::vector<NormMemory> norms_;
-  std::array<Piece, 2> pieces_;
+  std::array<const Stream*, 2> streams_;
+  KernelScratch scratch_;
+  std::array<Event, 2> uploaded_;  // from each of the scratch's pieces
   int blocks_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/version.h"
 #include "device/device.h"
 
 namespace zero::cuda {
@@ -12,5 +13,11 @@ std::unique_ptr<Device> open(const Options& /*options*/) {
 }
 
 int visible_devices() { return 0; }
+
+std::string runtime_version() {
+  return "not in this build; configure with -DZERO_CUDA=ON (launch/install_cuda.sh brings CUDA)";
+}
+
+std::string driver_version() { return "none that this build could ask for"; }
 
 }  // namespace zero::cuda

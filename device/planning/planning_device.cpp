@@ -1,9 +1,14 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <optional>
+
 #include "base/checked_math.h"
+#include "device/arena_layout.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/primitives.h"
 #include "device/device.h"
+#include "device/kernel_scratch.h"
 
 namespace zero::planning {
 namespace {
@@ -24,7 +29,11 @@ class PlanningDevice final : public Device {
       : threads_(threads),
         memory_(memory),
         name_(of.empty() ? "planning" : "planning " + std::string(of)),
-        kernels_(compute_, threads) {}
+        kernels_(compute_, threads) {
+    if (of.empty()) return;
+    arenas_.emplace().fill(ArenaLayout(kArena));
+    scratch_.emplace(*this);
+  }
 
   std::string_view name() const override { return name_; }
   bool has_memory() const override { return false; }
@@ -36,20 +45,53 @@ class PlanningDevice final : public Device {
   std::string bits() const override { return cpu::bits(); }
 
  protected:
-  void* allocate_bytes(std::int64_t bytes) override {
+  void* allocate_bytes(std::int64_t bytes, MemoryClass memory_class) override {
+    if (!arenas_) return address(bytes);
+    const auto begin = arena(memory_class).take(bytes);
+    return begin ? name_of(arena_begin(memory_class) + *begin) : nullptr;
+  }
+  void free_bytes(void* data, std::int64_t bytes, MemoryClass memory_class) noexcept override {
+    if (!arenas_) return;
+    const auto at = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data));
+    arena(memory_class).give_back(at - arena_begin(memory_class), bytes);
+  }
+  void* allocate_host_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
+    return address(bytes);
+  }
+  void free_host_bytes(void* /*data*/, std::int64_t /*bytes*/,
+                       MemoryClass /*memory_class*/) noexcept override {}
+  BytesByClass arena_bytes() const override {
+    BytesByClass bytes{};
+    for (std::size_t c = 0; arenas_ && c < bytes.size(); ++c) bytes[c] = (*arenas_)[c].high_water();
+    return bytes;
+  }
+
+ private:
+  static constexpr std::int64_t kPage = 4096;
+  // Not addresses that x86-64 or AArch64 programs can have, so that any use of one faults. What is
+  // in arenas lies behind the rest.
+  static constexpr std::int64_t kBegin = std::int64_t{1} << 58;
+  static constexpr std::int64_t kEnd = std::int64_t{1} << 62;
+  static constexpr std::int64_t kArena = std::int64_t{1} << 58;
+
+  /// A name for memory that does not exist.
+  static void* name_of(std::int64_t address) {
+    return reinterpret_cast<void*>(address);  // NOLINT: never followed
+  }
+  static std::int64_t arena_begin(MemoryClass memory_class) {
+    return kEnd + static_cast<std::int64_t>(memory_class) * kArena;
+  }
+  ArenaLayout& arena(MemoryClass memory_class) {
+    return (*arenas_)[static_cast<std::size_t>(memory_class)];
+  }
+  /// An address that is no other buffer's, ever.
+  void* address(std::int64_t bytes) {
     const std::int64_t length = round_up(bytes, kPage) + kPage;
     if (length > kEnd - next_) return nullptr;
     const std::int64_t address = next_;
     next_ += length;
-    return reinterpret_cast<void*>(address);  // NOLINT: a name for memory that does not exist
+    return name_of(address);
   }
-  void free_bytes(void* /*data*/, std::int64_t /*bytes*/) noexcept override {}
-
- private:
-  static constexpr std::int64_t kPage = 4096;
-  // Not addresses that x86-64 or AArch64 programs can have, so that any use of one faults.
-  static constexpr std::int64_t kBegin = std::int64_t{1} << 58;
-  static constexpr std::int64_t kEnd = std::int64_t{1} << 62;
 
   int threads_;
   Memory memory_;
@@ -58,6 +100,8 @@ class PlanningDevice final : public Device {
   DroppingStream compute_;
   DroppingStream communication_;
   cpu::CpuKernels kernels_;
+  std::optional<std::array<ArenaLayout, kMemoryClasses>> arenas_;  // of what it stands for
+  std::optional<KernelScratch> scratch_;
 };
 
 }  // namespace

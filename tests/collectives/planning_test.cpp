@@ -70,6 +70,33 @@ TEST(PlanningCommunicator, IsARankWithoutPeers) {
             "unknown backend \"gloo\"; expected local, host, mpi, nccl or nccl fast");
 }
 
+TEST(PlanningCommunicator, OfGpusTakesWhatNcclsTake) {
+  const auto device = planning::open(1, Memory::apart, "cuda");
+  const auto held = [&](const char* label) {
+    const auto labels = device->ledger().snapshot().labels;
+    const auto found = labels.find(label);
+    return found == labels.end() ? 0 : found->second;
+  };
+  constexpr std::int64_t kMiB = 1 << 20;
+  const std::int64_t opened = device->device_bytes().arenas[5];
+  const auto world = planning::communicator(1, 4, "nccl", device.get());
+  const auto pair = planning::part(*world, 1, 2);
+  const auto alone = planning::part(*world, 0, 1);
+  EXPECT_EQ(held("communication/scratch of NCCL's ranks"), 16 * kMiB);
+  EXPECT_EQ(device->device_bytes().arenas[5], opened + 16 * kMiB);
+  const Buffer small = pair->allocate(*device, 2 * kMiB - 1, DType::u8, MemoryClass::other, "a");
+  EXPECT_EQ(device->device_bytes().adopted, 0);
+  const Buffer large = pair->allocate(*device, kMiB + 1, DType::bf16, MemoryClass::other, "b");
+  EXPECT_EQ(device->device_bytes().adopted, 4 * kMiB);
+  EXPECT_EQ(held("other/b"), 2 * kMiB + 2);
+  const Buffer own = alone->allocate(*device, 3 * kMiB, DType::u8, MemoryClass::other, "c");
+  EXPECT_EQ(device->device_bytes().adopted, 4 * kMiB);
+  const auto threads = planning::communicator(1, 4, "local", device.get());
+  const Buffer plain = threads->allocate(*device, 2 * kMiB, DType::u8, MemoryClass::other, "d");
+  EXPECT_EQ(device->device_bytes().adopted, 4 * kMiB);
+  EXPECT_EQ(device->device_bytes().arenas[7], (2 + 3 + 2) * kMiB);
+}
+
 TEST(World, OfAProcessWithoutALauncherIsOneRank) {
   if (!mpi::available()) GTEST_SKIP() << "built without MPI";
   const auto comm = mpi::world(nullptr, nullptr);

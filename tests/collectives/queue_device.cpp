@@ -79,8 +79,10 @@ class QueueDevice final : public Device {
   Memory memory() const override { return Memory::apart; }
 
  protected:
-  void* allocate_bytes(std::int64_t bytes) override { return cpu::allocate_memory(bytes); }
-  void free_bytes(void* data, std::int64_t bytes) noexcept override {
+  void* allocate_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
+    return cpu::allocate_memory(bytes);
+  }
+  void free_bytes(void* data, std::int64_t bytes, MemoryClass /*memory_class*/) noexcept override {
     cpu::free_memory(data, bytes);
   }
 

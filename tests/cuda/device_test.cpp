@@ -99,6 +99,54 @@ TEST_F(CudaDevice, CutsSmallBuffersOutOfChunksAndReusesThem) {
   EXPECT_EQ(before + 2, emulated::allocations());
 }
 
+BytesByClass bytes_of_class(MemoryClass memory_class, std::int64_t bytes) {
+  BytesByClass all{};
+  all[static_cast<std::size_t>(memory_class)] = bytes;
+  return all;
+}
+
+TEST_F(CudaDevice, TakesWhatIsReservedAtOnceAndNoMoreForIt) {
+  close();
+  emulated::reset();
+  const auto reserve = bytes_of_class(MemoryClass::optimizer, (5 << 20) + 256);
+  const auto device = open({.reserve = reserve});
+  const std::int64_t opened = emulated::device_allocations();
+  EXPECT_EQ(2, opened);  // and the kernels' scratch, which nobody had planned
+  {
+    const Buffer large =
+        device->allocate(5 << 18, DType::fp32, MemoryClass::optimizer, "master values");
+    const Buffer small = device->allocate(3, DType::fp32, MemoryClass::optimizer, "moments");
+    EXPECT_EQ(static_cast<std::byte*>(large.view().data()) + (5 << 20), small.view().data());
+    EXPECT_EQ(opened, emulated::device_allocations());
+    EXPECT_EQ(reserve[3], device->device_bytes().arenas[3]);
+  }
+  const Buffer again = device->allocate(1, DType::u8, MemoryClass::optimizer, "moments");
+  EXPECT_EQ(reserve[3], device->device_bytes().arenas[3]);
+}
+
+TEST_F(CudaDevice, WhatItsBlockCannotHoldIsTakenAndShown) {
+  close();
+  emulated::reset();
+  const auto device = open({.reserve = bytes_of_class(MemoryClass::gathered, 2 << 20)});
+  const std::int64_t opened = emulated::device_allocations();
+  const Buffer small = device->allocate(100, DType::u8, MemoryClass::gathered, "in the block");
+  const Buffer large = device->allocate(3 << 20, DType::u8, MemoryClass::gathered, "beside it");
+  EXPECT_EQ(opened + 1, emulated::device_allocations());
+  EXPECT_EQ(256 + (4 << 20), device->device_bytes().arenas[1]);
+}
+
+TEST_F(CudaDevice, SaysWhatThereIsNoRoomFor) {
+  close();
+  emulated::reset({.memory = 24 << 20});
+  auto reserve = bytes_of_class(MemoryClass::parameters, 9 << 20);
+  reserve[static_cast<std::size_t>(MemoryClass::optimizer)] = 20 << 20;
+  EXPECT_EQ(
+      "device cuda:0: out of memory before the first step: the run needs (bytes) parameters "
+      "9437184, optimizer 20971520, and there is no room for its optimizer: 14680064 of the GPU's "
+      "25165824 are free; use more ranks, a higher stage or a smaller micro-batch",
+      message_of([&] { open({.reserve = reserve}); }));
+}
+
 TEST_F(CudaDevice, OutOfMemoryShowsTheLedgerAndTheDriversView) {
   restart({.memory = 24 << 20});
   const Buffer kept =
@@ -107,7 +155,8 @@ TEST_F(CudaDevice, OutOfMemoryShowsTheLedgerAndTheDriversView) {
       [&] { device_->allocate(4 << 20, DType::fp32, MemoryClass::gathered, "window 0"); });
   EXPECT_THAT(message,
               AllOf(StartsWith("device cuda:0: out of memory: 16777216 bytes for gathered/window "
-                               "0, while its buffers hold (bytes): optimizer 12582912; 12582912 "
+                               "0, while its buffers hold (bytes): optimizer 12582912, "
+                               "communication 1088, staging 8388608; 14680064 "
                                "bytes taken from the driver for them, "),
                     HasSubstr(" of the GPU's 25165824 free; use more ranks, a higher stage")));
   emulated::fail_next("cudaMallocHost", cudaErrorMemoryAllocation);
@@ -121,7 +170,7 @@ TEST_F(CudaDevice, PinnedMemoryIsTheHosts) {
   const Buffer buffer = device_->allocate_host(8, DType::fp32, MemoryClass::staging, "batch");
   EXPECT_EQ(nullptr, buffer.view().device());
   buffer.view().as<float>()[7] = 3.0F;
-  EXPECT_EQ(32, device_->ledger().snapshot().current_of(MemoryClass::staging));
+  EXPECT_EQ(32, device_->ledger().snapshot().labels.at("staging/batch"));
 }
 
 TEST_F(CudaDevice, CopiesBothWaysBehindTheStreamsWork) {

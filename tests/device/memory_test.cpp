@@ -3,11 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
 #include <set>
 #include <utility>
+#include <vector>
 
+#include "device/arena_layout.h"
 #include "device/device.h"
 #include "tests/errors.h"
 
@@ -146,6 +152,111 @@ TEST(PlanningMemory, IsChargedDistinctAndAligned) {
   EXPECT_GE(static_cast<std::byte*>(c.view().data()) - static_cast<std::byte*>(b.view().data()),
             b.view().bytes());
   EXPECT_EQ((std::int64_t{8} << 40) + 2, device->ledger().snapshot().total_current());
+}
+
+TEST(PlanningMemory, OfAGpuLiesAsInItsArenas) {
+  const auto device = planning::open(1, Memory::apart, "cuda");
+  const DeviceBytes opened = device->device_bytes();
+  EXPECT_EQ(2 * 512, opened.arenas[5]);  // the norms' limbs: 272 bytes each, at multiples of 256
+  {
+    const Buffer a = device->allocate(1, DType::u8, MemoryClass::optimizer, "a");
+    const Buffer b = device->allocate(257, DType::u8, MemoryClass::optimizer, "b");
+    const Buffer host = device->allocate_host(99, DType::u8, MemoryClass::optimizer, "of the host");
+    EXPECT_EQ(static_cast<std::byte*>(a.view().data()) + 256, b.view().data());
+    EXPECT_EQ(256 + 512, device->device_bytes().arenas[3]);
+  }
+  const Buffer large = device->allocate(3 << 20, DType::u8, MemoryClass::gathered, "windows");
+  const Buffer adopted = device->adopt(nullptr, 5, DType::fp32, MemoryClass::gathered, "window");
+  const DeviceBytes bytes = device->device_bytes();
+  EXPECT_EQ(256 + 512, bytes.arenas[3]);
+  EXPECT_EQ(3 << 20, bytes.arenas[1]);
+  EXPECT_EQ(DeviceBytes::kPage, bytes.adopted);
+  EXPECT_EQ((2 + 1 + 1 + 1) * DeviceBytes::kPage, bytes.in_pages());
+  EXPECT_EQ(20, device->ledger().snapshot().labels.at("gathered/window"));
+}
+
+TEST(Buffers, OfALibrarysMemoryGoBackToIt) {
+  const auto device = cpu::open();
+  auto memory = std::make_shared<int>(7);
+  const std::weak_ptr<int> alive = memory;
+  {
+    const Buffer buffer =
+        device->adopt(std::move(memory), 1, DType::i32, MemoryClass::gathered, "window");
+    EXPECT_EQ(7, buffer.view().as<std::int32_t>()[0]);
+    EXPECT_EQ(4, device->ledger().snapshot().current_of(MemoryClass::gathered));
+  }
+  EXPECT_TRUE(alive.expired());
+  EXPECT_EQ(0, device->ledger().snapshot().total_current());
+  EXPECT_EQ("device cpu: no memory to adopt for 1 elements of \"window\"", message_of([&] {
+              device->adopt(nullptr, 1, DType::i32, MemoryClass::gathered, "window");
+            }));
+}
+
+/// The arena's rule, written down byte for byte: each 256 bytes have an owner, 0 is nobody.
+class NaiveLayout {
+ public:
+  explicit NaiveLayout(std::size_t pieces) : owners_(pieces, 0) {}
+
+  std::optional<std::int64_t> take(std::int64_t bytes, int owner) {
+    const auto count = static_cast<std::size_t>((bytes + 255) / 256);
+    for (std::size_t begin = 0; begin + count <= owners_.size(); ++begin) {
+      const auto first = owners_.begin() + static_cast<std::ptrdiff_t>(begin);
+      if (!std::all_of(first, first + static_cast<std::ptrdiff_t>(count),
+                       [](int held) { return held == 0; }))
+        continue;
+      std::fill_n(first, count, owner);
+      high_ = std::max(high_, begin + count);
+      return static_cast<std::int64_t>(256 * begin);
+    }
+    return std::nullopt;
+  }
+  void give_back(int owner) { std::replace(owners_.begin(), owners_.end(), owner, 0); }
+  std::int64_t high_water() const { return static_cast<std::int64_t>(256 * high_); }
+
+ private:
+  std::vector<int> owners_;
+  std::size_t high_ = 0;
+};
+
+TEST(ArenaLayouts, FollowTheNaiveRuleInAnyOrder) {
+  struct Taken {
+    int owner;
+    std::int64_t begin;
+    std::int64_t bytes;
+  };
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const std::int64_t capacity = 256 * (20 + static_cast<std::int64_t>(random() % 200)) + 17;
+    ArenaLayout layout(capacity);
+    NaiveLayout naive(static_cast<std::size_t>(capacity / 256));
+    std::vector<Taken> taken;
+    for (int owner = 1; owner <= 150; ++owner) {
+      if (!taken.empty() && random() % 5 < 2) {
+        std::swap(taken[random() % taken.size()], taken.back());
+        layout.give_back(taken.back().begin, taken.back().bytes);
+        naive.give_back(taken.back().owner);
+        taken.pop_back();
+        continue;
+      }
+      const auto bytes = static_cast<std::int64_t>(1 + random() % 5000);
+      const auto begin = layout.take(bytes);
+      ASSERT_EQ(naive.take(bytes, owner), begin) << "seed " << seed;
+      if (begin) taken.push_back({owner, *begin, bytes});
+    }
+    EXPECT_EQ(naive.high_water(), layout.high_water()) << "seed " << seed;
+    for (const Taken& each : taken) layout.give_back(each.begin, each.bytes);
+    EXPECT_EQ(1, layout.gaps()) << "seed " << seed;
+    EXPECT_EQ(0, layout.take(capacity / 256 * 256)) << "seed " << seed;
+    EXPECT_EQ(std::nullopt, layout.take(1)) << "seed " << seed;
+  }
+}
+
+TEST(ArenaLayouts, HaveAnEnd) {
+  ArenaLayout unlimited;
+  EXPECT_EQ(0, unlimited.take(1));
+  EXPECT_EQ(std::nullopt, unlimited.take(ArenaLayout::kUnlimited));
+  EXPECT_EQ(std::nullopt, ArenaLayout(255).take(1));
+  EXPECT_EQ(0, ArenaLayout(255).gaps());
 }
 
 TEST(PlanningMemory, EndsToo) {

@@ -66,10 +66,13 @@ class LoggedDevice final : public Device {
   Log log;
 
  protected:
-  void* allocate_bytes(std::int64_t bytes) override {
+  void* allocate_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
     return std::aligned_alloc(64, static_cast<std::size_t>((bytes + 63) / 64 * 64));
   }
-  void free_bytes(void* data, std::int64_t /*bytes*/) noexcept override { std::free(data); }
+  void free_bytes(void* data, std::int64_t /*bytes*/,
+                  MemoryClass /*memory_class*/) noexcept override {
+    std::free(data);
+  }
 
  private:
   LoggedStream compute_;

@@ -60,6 +60,8 @@ std::vector<std::int64_t> run_order();
 std::int64_t synchronizations();
 /// Calls of cudaMalloc and cudaMallocHost.
 std::int64_t allocations();
+/// Calls of cudaMalloc alone.
+std::int64_t device_allocations();
 /// What has been given to streams and done by host threads since reset(), of which the machine is
 /// to record; with what each touched, where that is known (tsan_hooks.cpp).
 WorkGraph graph();

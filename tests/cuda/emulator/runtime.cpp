@@ -42,7 +42,7 @@ void Runtime::reset(const Settings& settings) {
   broken_text_.clear();
   log_.clear();
   run_order_.clear();
-  synchronizations_ = allocations_ = numbered_ = choices_ = 0;
+  synchronizations_ = allocations_ = device_allocations_ = numbered_ = choices_ = 0;
   recorder_ = nullptr;
   if (settings.recording == Settings::Recording::on) {
     recorder_ = std::make_unique<Recorder>(memory_.addresses(), pinned_.addresses());
@@ -361,6 +361,11 @@ std::int64_t Runtime::synchronizations() {
 std::int64_t Runtime::allocations() {
   const Lock lock(mutex_);
   return allocations_;
+}
+
+std::int64_t Runtime::device_allocations() {
+  const Lock lock(mutex_);
+  return device_allocations_;
 }
 
 WorkGraph Runtime::graph() {
