@@ -8,6 +8,8 @@
 namespace zero::nccl {
 namespace {
 
+constexpr int kWindows = NCCL_VERSION(2, 27, 0);  // the first library with symmetric windows
+
 ncclConfig_t config() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // so that the watch can abort what waits
@@ -62,7 +64,32 @@ std::shared_ptr<void> Comm::allocate(std::int64_t bytes) {
 std::shared_ptr<void> Comm::allocate_registered(const std::shared_ptr<Comm>& comm,
                                                 std::int64_t bytes) {
   auto memory = allocate(bytes);
-  if (!memory) return nullptr;
+  return memory ? registered(comm, std::move(memory), bytes) : nullptr;
+}
+
+std::shared_ptr<void> Comm::allocate_window(const std::shared_ptr<Comm>& comm, std::int64_t bytes) {
+  auto memory = allocate(bytes);
+  int version = 0;
+  check(ncclGetVersion(&version), "NCCL's version");
+  if (!memory || version < kWindows) return memory ? registered(comm, memory, bytes) : nullptr;
+  ncclWindow_t window = nullptr;
+  const std::string who = "a window of NCCL's ranks";
+  comm->session_->run(who, &comm->handle_, [&] {
+    check(ncclCommWindowRegister(comm->handle_, memory.get(), static_cast<std::size_t>(bytes),
+                                 &window, NCCL_WIN_COLL_SYMMETRIC),
+          who, comm->handle_);
+  });
+  if (window == nullptr) return registered(comm, memory, bytes);  // the GPUs have no such thing
+  void* const data = memory.get();
+  return {data, [comm, memory, window](void*) {
+            comm->session_->use(comm->handle_, [&](ncclComm_t handle) {
+              static_cast<void>(ncclCommWindowDeregister(handle, window));
+            });
+          }};
+}
+
+std::shared_ptr<void> Comm::registered(const std::shared_ptr<Comm>& comm,
+                                       std::shared_ptr<void> memory, std::int64_t bytes) {
   void* handle = nullptr;
   const auto enrol = [&] {
     check(ncclCommRegister(comm->handle_, memory.get(), static_cast<std::size_t>(bytes), &handle),
@@ -70,8 +97,11 @@ std::shared_ptr<void> Comm::allocate_registered(const std::shared_ptr<Comm>& com
   };
   comm->session_->run("registering memory with NCCL", &comm->handle_, enrol);
   void* const data = memory.get();
-  return {data,
-          [comm, memory, handle](void*) { comm->session_->deregister(comm->handle_, handle); }};
+  return {data, [comm, memory, handle](void*) {
+            comm->session_->use(comm->handle_, [&](ncclComm_t own) {
+              static_cast<void>(ncclCommDeregister(own, handle));
+            });
+          }};
 }
 
 }  // namespace zero::nccl

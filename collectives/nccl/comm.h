@@ -66,8 +66,16 @@ class Comm {
   /// The same, which this communicator knows.
   static std::shared_ptr<void> allocate_registered(const std::shared_ptr<Comm>& comm,
                                                    std::int64_t bytes);
+  /// The same, in a window of all ranks' where the library that is loaded has them (2.27): each
+  /// knows where the others' memory is, and calls use it at one offset on all. Collective, with as
+  /// many bytes on every rank.
+  static std::shared_ptr<void> allocate_window(const std::shared_ptr<Comm>& comm,
+                                               std::int64_t bytes);
 
  private:
+  static std::shared_ptr<void> registered(const std::shared_ptr<Comm>& comm,
+                                          std::shared_ptr<void> memory, std::int64_t bytes);
+
   std::shared_ptr<Session> session_;
   ncclComm_t handle_;
 };

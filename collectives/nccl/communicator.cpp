@@ -12,9 +12,6 @@
 namespace zero::nccl {
 namespace {
 
-/// Buffers from this size on are NCCL's own: it gives whole pages of 2 MiB.
-constexpr std::int64_t kRegistered = std::int64_t{2} << 20;
-
 bool on_host(View view) { return view.device() == nullptr && !view.empty(); }
 
 }  // namespace
@@ -23,11 +20,7 @@ NcclCommunicator::NcclCommunicator(Parts parts)
     : parts_(std::move(parts)),
       store_(parts_.seat.store, parts_.name + "/user"),
       exceptions_(std::uncaught_exceptions()),
-      scratch_(Comm::allocate(kScratch)) {
-  ZERO_CHECK(scratch_ != nullptr,
-             "[rank {}] NCCL: no room on {} for {} bytes that a communicator needs", rank(),
-             parts_.device.name(), kScratch);
-}
+      scratch_(take_scratch(parts_.device, parts_.seat.size)) {}
 
 NcclCommunicator::~NcclCommunicator() {
   if (std::uncaught_exceptions() > exceptions_) {
@@ -73,19 +66,36 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
 
 Buffer NcclCommunicator::allocate(Device& device, std::int64_t count, DType dtype,
                                   MemoryClass memory_class, std::string_view label) {
-  const std::int64_t bytes = checked_mul(std::max<std::int64_t>(count, 0), size_of(dtype));
-  if (&device == &parts_.device && bytes >= kRegistered) {
+  if (&device == &parts_.device && gives_memory(size(), count, dtype)) {
+    const std::int64_t bytes = checked_mul(count, size_of(dtype));
     if (auto memory = Comm::allocate_registered(parts_.comm, bytes)) {
-      void* const data = memory.get();
-      auto free = [owner = std::move(memory)](void*) mutable { owner.reset(); };
-      return {{data, count, dtype, &device},
-              memory_class,
-              std::string(label),
-              device.ledger(),
-              std::move(free)};
+      return device.adopt(std::move(memory), count, dtype, memory_class, label);
     }
   }
   return device.allocate(count, dtype, memory_class, label);
+}
+
+CommonBuffer NcclCommunicator::allocate_common(Device& device, std::int64_t count, DType dtype,
+                                               MemoryClass memory_class, std::string_view label) {
+  if (&device != &parts_.device || size() == 1) {
+    return {allocate(device, count, dtype, memory_class, label), false};
+  }
+  const std::string mine = fmt::format("{} x {}", count, name_of(dtype));
+  const std::string key = fmt::format("{}/common/{}", parts_.name, commons_++);
+  const std::vector<std::string> all = exchange(parts_.seat, key, mine);
+  const auto other = std::ranges::find_if(all, [&](const auto& each) { return each != mine; });
+  ZERO_CHECK(other == all.end(),
+             "[rank {}] memory in common for \"{}\": {} here, {} on rank {}; ask for the same on "
+             "every rank",
+             rank(), label, mine, *other, other - all.begin());
+  if (gives_memory(size(), count, dtype)) {
+    const std::int64_t bytes = checked_mul(count, size_of(dtype));
+    auto memory = Comm::allocate_window(parts_.comm, bytes);
+    ZERO_CHECK(memory != nullptr, "[rank {}] NCCL: no room on {} for {} bytes of {}/{}", rank(),
+               device.name(), bytes, name_of(memory_class), label);
+    return {device.adopt(std::move(memory), count, dtype, memory_class, label), false};
+  }
+  return {device.allocate(count, dtype, memory_class, label), false};
 }
 
 NcclCommunicator::Job NcclCommunicator::job(Stream& stream, Operation operation,
@@ -112,7 +122,7 @@ void NcclCommunicator::copy(const Job& job, View from, View to) {
 }
 
 View NcclCommunicator::scratch(std::int64_t count, DType dtype) const {
-  return View(scratch_.get(), kScratch, DType::u8, &parts_.device).reinterpret(dtype, count);
+  return scratch_.view().reinterpret(dtype, count);
 }
 
 void NcclCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream,

@@ -5,6 +5,7 @@
 #include "collectives/communicator.h"
 #include "collectives/nccl/bootstrap.h"
 #include "collectives/nccl/comm.h"
+#include "collectives/nccl/memory.h"
 #include "collectives/nccl/plan.h"
 #include "collectives/prefix_store.h"
 
@@ -13,8 +14,8 @@ namespace zero::nccl {
 /// A group of GPUs. Collectives fill the stream they are given and return when NCCL has put its
 /// work there. Exact sums are made by the tree over ranks from what NCCL only moves.
 ///
-/// Values in host memory, and what peers send to an all-reduce, go part by part through memory of
-/// the communicator's own, which, like NCCL's own, is in no ledger.
+/// Values in host memory, and what peers send to an all-reduce, go part by part through scratch of
+/// the communicator (communication); NCCL's own memory is in no ledger.
 class NcclCommunicator final : public Communicator {
  public:
   /// What makes a rank of a group.
@@ -41,6 +42,9 @@ class NcclCommunicator final : public Communicator {
   /// On the communicator's device, large buffers are NCCL's own, registered.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                   std::string_view label) override;
+  /// Memory of each rank's own all the same; large buffers are in a window of the ranks'.
+  CommonBuffer allocate_common(Device& device, std::int64_t count, DType dtype,
+                               MemoryClass memory_class, std::string_view label) override;
   Store& store() override { return store_; }
 
  protected:
@@ -55,9 +59,6 @@ class NcclCommunicator final : public Communicator {
   void do_barrier(Stream& stream, const Tag& tag) override;
 
  private:
-  /// Bytes of scratch on the GPU.
-  static constexpr std::int64_t kScratch = std::int64_t{8} << 20;
-
   /// One call of a user's.
   struct Job {
     Stream& stream;
@@ -86,7 +87,8 @@ class NcclCommunicator final : public Communicator {
   PrefixStore store_;
   int exceptions_;  // in flight when this was made
   int splits_ = 0;
-  std::shared_ptr<void> scratch_;
+  int commons_ = 0;
+  Buffer scratch_;
 };
 
 }  // namespace zero::nccl

@@ -109,9 +109,9 @@ void Session::leave(ncclComm_t comm) noexcept {
   }
 }
 
-void Session::deregister(ncclComm_t comm, void* registration) noexcept {
+void Session::use(ncclComm_t comm, const std::function<void(ncclComm_t)>& call) noexcept {
   const std::scoped_lock lock(mutex_);
-  if (std::ranges::find(comms_, comm) != comms_.end()) ncclCommDeregister(comm, registration);
+  if (std::ranges::find(comms_, comm) != comms_.end()) call(comm);
 }
 
 void Session::fail(const std::string& reason) noexcept {

@@ -40,8 +40,9 @@ class Session {
   /// Ends `comm`: in good order, or at once where the session has failed.
   void leave(ncclComm_t comm) noexcept;
 
-  /// Takes back what `comm` knows of memory, unless it has been aborted.
-  void deregister(ncclComm_t comm, void* registration) noexcept;
+  /// Runs call(comm), which waits for nobody, unless `comm` has been aborted: to take back what it
+  /// knows of memory.
+  void use(ncclComm_t comm, const std::function<void(ncclComm_t)>& call) noexcept;
 
   /// Ends the session for `reason`, on all ranks. The first reason is kept.
   void fail(const std::string& reason) noexcept;

@@ -171,6 +171,14 @@ ncclResult_t flush() {
   return empty ? ncclSuccess : ncclInProgress;
 }
 
+/// A call about memory, which must be there.
+ncclResult_t note(ncclComm_t comm, const std::string& text, const void* memory) {
+  const std::scoped_lock lock(state().mutex);
+  state().posted[comm->world_rank].push_back(
+      state().blocks.contains(memory) ? text : text + " of memory that is gone");
+  return ncclSuccess;
+}
+
 ncclResult_t leave(ncclComm_t comm, bool abort) {
   const std::scoped_lock lock(state().mutex);
   if (abort) comm->clique->dead = true;
@@ -313,12 +321,18 @@ ncclResult_t ncclMemFree(void* memory) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommRegister(const ncclComm_t, void* memory, size_t, void** handle) {
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
   *handle = memory;
-  return ncclSuccess;
+  return note(comm, fmt::format("Register {}", bytes), memory);
 }
 
-ncclResult_t ncclCommDeregister(const ncclComm_t, void*) { return ncclSuccess; }
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  return note(comm, "Deregister", handle);
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  return note(comm, "WindowDeregister", window);
+}
 
 ncclResult_t ncclGroupStart() {
   ++depth;

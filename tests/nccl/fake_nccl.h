@@ -17,6 +17,7 @@ struct Rank {
   int version = 22803;
   std::string gpu = "Fake GPU";
   std::string gpu_id{};  ///< empty: one of its own
+  bool has_windows = true;
 };
 Rank& rank();
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "tests/nccl/fake_nccl.h"
 
 namespace zero::test::fake_nccl {
 namespace {
@@ -121,7 +122,7 @@ void gather(const std::vector<OperationPtr>& ranks) {
 
 std::string Operation::text() const {
   constexpr std::array kNames{"Send",      "Recv",          "AllGather", "Broadcast",
-                              "AllReduce", "ReduceScatter", "Reduce"};
+                              "AllReduce", "ReduceScatter", "Reduce",    "Window"};
   return fmt::format("{} {} of type {}{}", kNames.at(static_cast<std::size_t>(kind)), count,
                      static_cast<int>(type),
                      kind == Kind::all_gather ? "" : fmt::format(", {}", peer));
@@ -142,6 +143,7 @@ void run(const std::vector<OperationPtr>& ranks) {
   }
   if (!agree) return;
   const Operation& first = *ranks.front();
+  if (first.kind == Kind::window) return;
   if (first.kind == Kind::all_gather) return gather(ranks);
   if (first.kind != Kind::broadcast) return reduce(ranks);
   const Operation& root = *ranks[static_cast<std::size_t>(first.peer)];
@@ -172,6 +174,19 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncc
                       cudaStream_t) {
   return post(comm,
               {.kind = Kind::receive, .to = bytes(to), .count = count, .type = type, .peer = peer});
+}
+
+// A window opens once all ranks have come, with as many bytes each.
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes_of_each,
+                                    ncclWindow_t* window, int flags) {
+  if (flags != NCCL_WIN_COLL_SYMMETRIC || !zero::test::fake_nccl::allocated(memory) ||
+      reinterpret_cast<std::uintptr_t>(memory) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
+    return ncclInvalidArgument;
+  }
+  if (zero::test::fake_nccl::rank().has_windows) {
+    *window = static_cast<ncclWindow_t>(memory);
+  }
+  return post(comm, {.kind = Kind::window, .count = bytes_of_each});
 }
 
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,

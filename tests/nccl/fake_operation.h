@@ -11,7 +11,16 @@
 
 namespace zero::test::fake_nccl {
 
-enum class Kind { send, receive, all_gather, broadcast, all_reduce, reduce_scatter, reduce };
+enum class Kind {
+  send,
+  receive,
+  all_gather,
+  broadcast,
+  all_reduce,
+  reduce_scatter,
+  reduce,
+  window
+};
 
 /// What one rank has posted.
 struct Operation {

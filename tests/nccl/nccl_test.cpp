@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "collectives/nccl/memory.h"
 #include "tests/collectives/body.h"
 #include "tests/collectives/messages.h"
 #include "tests/nccl/ranks.h"
@@ -14,9 +15,12 @@
 namespace zero::test {
 namespace {
 
+using nccl::kScratch;
 using nccl::Sums;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class NcclCollectives : public ::testing::TestWithParam<int> {};
 
@@ -189,9 +193,72 @@ TEST(Nccl, LargeBuffersAreTheLibrarysAndCharged) {
                            EXPECT_EQ(device.ledger().snapshot().current_of(MemoryClass::gathered),
                                      std::int64_t{4} << 20);
                            buffer = Buffer();
-                           EXPECT_EQ(device.ledger().snapshot().total_current(), 0);
+                           EXPECT_EQ(device.ledger().snapshot().total_current(), kScratch);
+                           EXPECT_EQ(device.device_bytes().adopted, std::int64_t{4} << 20);
                          }),
               Each("no error"));
+  EXPECT_THAT(fake_nccl::posted(1), ElementsAre("Register 4194304", "Deregister"));
+}
+
+TEST(Nccl, AScratchIsChargedForGroupsOfSeveral) {
+  EXPECT_THAT(
+      nccl_ranks(3,
+                 [](Communicator& communicator, Device& device) {
+                   const auto held = [&] { return device.ledger().snapshot().total_current(); };
+                   EXPECT_EQ(held(), kScratch);
+                   const auto part = communicator.split(communicator.rank() / 2, 0);
+                   EXPECT_EQ(held(), (communicator.rank() < 2 ? 2 : 1) * kScratch);
+                   const Buffer own =
+                       part->allocate(device, 3 << 20, DType::u8, MemoryClass::gathered, "window");
+                   EXPECT_EQ(fake_nccl::allocated(own.view().data()), communicator.rank() < 2);
+                 }),
+      Each("no error"));
+}
+
+/// What the ranks post for memory in common, which the first rank asks `count` more values of.
+std::vector<std::string> common_memory(const fake_nccl::Rank& setup, std::int64_t count = 0) {
+  return store_ranks(3, [&](const StoreSeat& seat) {
+    fake_nccl::rank() = setup;
+    const auto device = cpu::open();
+    const auto communicator = nccl::world(seat, *device, {});
+    const auto allocate = [&](std::int64_t values) {
+      return communicator->allocate_common(*device, values, DType::fp32, MemoryClass::gathered,
+                                           "windows");
+    };
+    CommonBuffer small = allocate(100);
+    EXPECT_FALSE(fake_nccl::allocated(small.buffer.view().data()));
+    CommonBuffer large = allocate((1 << 20) + (seat.rank == 0 ? count : 0));
+    EXPECT_TRUE(fake_nccl::allocated(large.buffer.view().data()));
+    EXPECT_FALSE(large.common);
+    // Half of it, at one offset on all ranks.
+    const Slices full = Slices::even(large.buffer.slice(1 << 18, 3 << 16), 3);
+    device->kernels().zero(device->communication(), full.buffer);
+    communicator->all_gather(full.of(seat.rank), full, device->communication(), {"h.0"});
+    device->communication().synchronize();
+  });
+}
+
+TEST(Nccl, MemoryInCommonIsInAWindowOfAllRanks) {
+  EXPECT_THAT(common_memory({}), Each("no error"));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(fake_nccl::posted(rank), ElementsAre(StartsWith("Window 4194304 "),
+                                                     StartsWith("AllGather"), "WindowDeregister"));
+  }
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+TEST(Nccl, WithoutWindowsMemoryInCommonIsRegistered) {
+  const auto registered = ElementsAre("Register 4194304", StartsWith("AllGather"), "Deregister");
+  EXPECT_THAT(common_memory({.version = 22605}), Each("no error"));
+  EXPECT_THAT(fake_nccl::posted(2), registered);
+  EXPECT_THAT(common_memory({.has_windows = false}), Each("no error"));
+  EXPECT_THAT(fake_nccl::posted(2), ElementsAre(StartsWith("Window 4194304 "), "Register 4194304",
+                                                StartsWith("AllGather"), "Deregister"));
+}
+
+TEST(Nccl, MemoryInCommonIsAsMuchOnAllRanks) {
+  EXPECT_THAT(common_memory({}, 3), Each(HasSubstr("memory in common for \"windows\": 104857")));
+  EXPECT_EQ(fake_nccl::alive(), 0);
 }
 
 TEST(Nccl, HostMemoryIsRefusedWhereItCannotTravel) {
