@@ -102,7 +102,7 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   agree_on_threads(communicator, *device, *prepared.config);
   const TrainConfig& config = *prepared.config;
   std::map<std::string, std::string> same = config.values.effective();
-  same["version"] = version_text();
+  same["version"] = libraries_text();
   std::replace(same["version"].begin(), same["version"].end(), '\n', ';');
   require_same(communicator, *device, same);
   agree(communicator, *device, "data", [&] {

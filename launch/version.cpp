@@ -1,20 +1,28 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/version.h"
+
 #include <dnnl.h>
 #include <fmt/format.h>
 
 #include "collectives/backends.h"
 #include "device/cpu/primitives.h"
 #include "launch/process.h"
-#include "model/ops.h"
+#include "model/cuda/libraries.h"
 
 namespace zero {
 
-std::string version_text() {
+std::string libraries_text() {
   const dnnl_version_t* const onednn = dnnl_version();
-  return fmt::format("zero {}\nMPI: {}\nNCCL: {}\noneDNN: {}.{}.{}\nvector instructions: {}",
-                     ZERO_VERSION, mpi::version(), nccl::version(), onednn->major, onednn->minor,
-                     onednn->patch, cpu::simd_target());
+  return fmt::format(
+      "zero {}\nMPI: {}\noneDNN: {}.{}.{}\nvector instructions: {}\nCUDA: {}\ncuBLASLt: {}\n"
+      "cuDNN: {}\nNCCL: {}",
+      ZERO_VERSION, mpi::version(), onednn->major, onednn->minor, onednn->patch, cpu::simd_target(),
+      cuda::runtime_version(), cuda::cublaslt_version(), cuda::cudnn_version(), nccl::version());
+}
+
+std::string version_text() {
+  return fmt::format("{}\nCUDA of the driver: {}", libraries_text(), cuda::driver_version());
 }
 
 }  // namespace zero

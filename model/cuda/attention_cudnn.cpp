@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "device/cuda/handles.h"
 #include "model/cuda/attention.h"
+#include "model/cuda/libraries.h"
 
 namespace zero::cuda {
 namespace {
@@ -254,6 +255,11 @@ class CudnnAttention final : public Attention {
 };
 
 }  // namespace
+
+std::string cudnn_version() {
+  const std::size_t number = cudnnGetVersion();
+  return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
 
 std::unique_ptr<Attention> make_cudnn_attention(Device& device) {
   return std::make_unique<CudnnAttention>(device);

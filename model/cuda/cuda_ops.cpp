@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/cuda/stream.h"
+#include "model/cuda/libraries.h"
 #include "model/cuda/make_ops.h"
 #include "model/cuda/row_kernels.h"
 
@@ -62,6 +63,11 @@ void CudaOps::prepare(const MatrixShape& shape) {
 }
 
 void CudaOps::prepare(const EmbeddingShape& shape) { need(embedding_bytes(shape)); }
+
+std::string CudaOps::bits(DType dtype) const {
+  return fmt::format("{} products by cuBLASLt {}, attention by cuDNN {}", name_of(dtype),
+                     cublaslt_version(), cudnn_version());
+}
 
 void CudaOps::allocate_scratch() {
   scratch_ = Buffer();

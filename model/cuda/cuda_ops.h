@@ -26,6 +26,8 @@ class CudaOps final : public Ops {
   void prepare(const AttentionShape& shape) override;
   void prepare(const MatrixShape& shape) override;
   void prepare(const EmbeddingShape& shape) override;
+  /// The versions of the libraries.
+  std::string bits(DType dtype) const override;
   std::int64_t scratch_bytes() const override { return scratch_bytes_; }
   void allocate_scratch() override;
 

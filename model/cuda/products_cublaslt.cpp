@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "device/cuda/check.h"
 #include "device/cuda/handles.h"
+#include "model/cuda/libraries.h"
 #include "model/cuda/products.h"
 
 namespace zero::cuda {
@@ -240,6 +241,11 @@ class CublasLtProducts final : public Products {
 };
 
 }  // namespace
+
+std::string cublaslt_version() {
+  const std::size_t number = cublasLtGetVersion();
+  return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
 
 std::unique_ptr<Products> make_products(Device& device) {
   return std::make_unique<CublasLtProducts>(device);

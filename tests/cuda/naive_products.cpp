@@ -3,6 +3,8 @@
 
 // What stands in for the vendor's libraries where a GPU is emulated: products as plain loops. There
 // is no cuDNN (model/cuda/attention_unavailable.cpp).
+#include "tests/cuda/naive_products.h"
+
 #include <array>
 #include <cmath>
 #include <set>
@@ -10,10 +12,16 @@
 #include <vector>
 
 #include "base/half.h"
+#include "model/cuda/libraries.h"
 #include "model/cuda/products.h"
 #include "tests/cuda/emulator/emulator.h"
 
 namespace zero::cuda {
+
+std::string& naive::version() {
+  thread_local std::string one = "1.0.0, of naive loops";
+  return one;
+}
 namespace {
 
 using Epilogue = ProductShape::Epilogue;
@@ -135,6 +143,8 @@ class NaiveProducts final : public Products {
 };
 
 }  // namespace
+
+std::string cublaslt_version() { return naive::version(); }
 
 std::unique_ptr<Products> make_products(Device& /*device*/) {
   return std::make_unique<NaiveProducts>();

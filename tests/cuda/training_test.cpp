@@ -1,8 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
 #include <algorithm>
 
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/cuda/naive_products.h"
+#include "tests/errors.h"
 #include "tests/model/outcome.h"
 
 // Whole steps of training on the emulated GPU: ranks are threads that share it, and the engine, its
@@ -11,6 +15,8 @@ namespace zero::testing {
 namespace {
 
 using cuda::emulated::Settings;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 /// Parameters of any size are sharded and gathered.
 EngineOptions options(int stage, DType compute) {
@@ -81,6 +87,23 @@ TEST(EmulatedTraining, FollowsTheCpu) {
     }
     EXPECT_NEAR(gpu.norm / cpu.norm, 1, 1e-5) << family_of(config);
   }
+}
+
+TEST(EmulatedTraining, WantsOneVersionOfTheLibrariesOnAllRanks) {
+  cuda::emulated::reset({});
+  local::run(2, [](Communicator& ranks) {
+    if (ranks.rank() == 1) cuda::naive::version() = "2.0.0";
+    const auto device = cuda::open();
+    EXPECT_THAT(message_of([&] {
+                  Training(ranks, *device, options(3, DType::bf16), tiny_llama(), {2, 7}, 2);
+                }),
+                AllOf(HasSubstr("seal: rank 1 has \"layers' kernels"),
+                      HasSubstr("bf16 products by cuBLASLt 2.0.0, attention by cuDNN"),
+                      HasSubstr("rank 0 has \"layers' kernels"),
+                      HasSubstr("bf16 products by cuBLASLt 1.0.0, of naive loops"),
+                      HasSubstr("all ranks must be started alike")));
+  });
+  cuda::emulated::reset();
 }
 
 TEST(EmulatedTraining, TakesTheMemoryThatWasPlanned) {

@@ -13,7 +13,9 @@ using ::testing::HasSubstr;
 TEST(Process, VersionsAreNamed) {
   EXPECT_THAT(version_text(),
               ::testing::AllOf(HasSubstr("zero "), HasSubstr("oneDNN: "), HasSubstr("MPI: "),
-                               HasSubstr("NCCL: "), HasSubstr("vector instructions: ")));
+                               HasSubstr("NCCL: "), HasSubstr("vector instructions: "),
+                               HasSubstr("CUDA: "), HasSubstr("cuBLASLt: "), HasSubstr("cuDNN: "),
+                               HasSubstr("CUDA of the driver: ")));
 }
 
 }  // namespace
