@@ -80,6 +80,9 @@ TEST(Audit, EveryAccessIsOrderedHoweverStage3IsCarriedOut) {
     EXPECT_THAT(races(graph_of(run)), IsEmpty()) << what;
   };
   check("fp32", [](AuditedRun& run) { run.engine.compute = DType::fp32; });
+  check("five micro-batches", [](AuditedRun& run) { run.accumulation = 5; });
+  check("three ranks", [](AuditedRun& run) { run.ranks = 3; });
+  check("fp32 gradients", [](AuditedRun& run) { run.engine.gradient = DType::fp32; });
   check("overlap off", [](AuditedRun& run) { run.engine.overlap = false; });
   check("small buckets", [](AuditedRun& run) { run.engine.limits.reduce_bucket_elements = 100; });
   check("no prefetch", [](AuditedRun& run) { run.engine.limits.prefetch_elements = 0; });
@@ -108,6 +111,9 @@ TEST(Audit, EveryAccessIsOrderedAlongSeveralAxes) {
   check("shard x tensor, own rows", run);
   run.model = tiny_llama();
   check("shard x tensor, own rows, llama", run);
+  run.engine.stage = 2;
+  check("shard x tensor, own rows, llama, stage 2", run);
+  run.engine.stage = 3;
   run.mesh = {.replicate = 2, .shard = 2, .tensor = 1};
   run.engine.replica_check_every = 1;
   check("replicate x shard, compared", run);

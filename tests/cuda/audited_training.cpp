@@ -11,7 +11,6 @@ namespace emulated = cuda::emulated;
 
 constexpr BatchShape kBatch{2, 7};
 constexpr std::int64_t kTokens = kBatch.batch * kBatch.sequence;
-constexpr int kAccumulation = 2;
 
 /// What a trainer keeps in pinned memory: a micro-batch, and its loss.
 class Staging {
@@ -39,14 +38,15 @@ void train(Communicator& world, const AuditedRun& run) {
   emulated::name_thread(fmt::format("rank {}", world.rank()));
   const auto device = cuda::open();
   Mesh mesh(world, run.mesh);
-  Training training(mesh, *device, run.engine, run.model, kBatch, kAccumulation, run.tensor);
+  Training training(mesh, *device, run.engine, run.model, kBatch, run.accumulation, run.tensor);
   skip_wait(training.engine, run.skipped);
   const Staging staging(*device);
   const auto data = static_cast<std::uint32_t>(mesh.data().rank());
-  const float scale = 1.0F / static_cast<float>(kTokens * kAccumulation * mesh.data().size());
+  const float scale = 1.0F / static_cast<float>(kTokens * run.accumulation * mesh.data().size());
   for (int step = 0; step < run.steps; ++step) {
-    for (std::uint32_t j = 0; j < kAccumulation; ++j) {
-      const Batch batch = Batch::random(kTokens, training.model.vocabulary(), 16 * j + data);
+    for (int j = 0; j < run.accumulation; ++j) {
+      const std::uint32_t seed = 16 * static_cast<std::uint32_t>(j) + data;
+      const Batch batch = Batch::random(kTokens, training.model.vocabulary(), seed);
       EXPECT_GT(staging.train(training, batch, scale), 0);
     }
     training.engine.step({.learning_rate = 1e-2});

@@ -12,7 +12,7 @@
 
 namespace zero::testing {
 
-/// Training on the emulated GPU of which everything is recorded: two micro-batches a step.
+/// Training on the emulated GPU of which everything is recorded.
 struct AuditedRun {
   enum class Between { nothing, evaluation };
   enum class End { training, state };  ///< state: it is then read, written and hashed
@@ -23,9 +23,10 @@ struct AuditedRun {
   TensorOptions tensor{};
   EngineOptions engine{};
   cuda::emulated::Settings::Order order = cuda::emulated::Settings::Order::lazy;
-  std::optional<WaitSite> skipped{};  ///< a wait left out
+  std::optional<WaitSite> skipped{};   ///< a wait left out
   Between between = Between::nothing;  ///< steps
   End end = End::training;
+  int accumulation = 2;  ///< micro-batches of a step
   int steps = 2;
 };
 
