@@ -175,7 +175,8 @@ ncclResult_t flush() {
 ncclResult_t note(ncclComm_t comm, const std::string& text, const void* memory) {
   const std::scoped_lock lock(state().mutex);
   state().posted[comm->world_rank].push_back(
-      state().blocks.contains(memory) ? text : text + " of memory that is gone");
+      {comm->clique->number,
+       state().blocks.contains(memory) ? text : text + " of memory that is gone"});
   return ncclSuccess;
 }
 
