@@ -6,10 +6,21 @@
 
 namespace zero {
 
-// Under sequence parallelism a chunk is ready when the gather of its rows has been issued; it
-// travels while the chunk before is computed.
-template <typename Ready, typename Compute>
-void Decoder::Impl::by_chunks(const Ready& ready, const Compute& compute) const {
+// Under sequence parallelism the gather of a chunk's rows travels while the chunk before is
+// computed.
+template <typename Then>
+void Decoder::Impl::by_chunks(const ParameterLease& unit, const NormedColumn& o, const Then& then) {
+  std::vector<Event> gathered(branch_sums_.size());
+  const auto ready = [&](int k) {
+    tensor_.wait(branch_sum(k));
+    o.norm.forward(*ops_, unit, o.normed, tensor_.own_rows(k));
+    gathered[static_cast<std::size_t>(k)] = o.column.gather(o.columns, k);
+  };
+  const auto compute = [&](int k) {
+    tensor_.wait(gathered[static_cast<std::size_t>(k)]);
+    o.column.forward(*ops_, unit, o.columns, k);
+    then(k);
+  };
   const int chunks = tensor_.chunks();
   const int lag = tensor_.sequence_parallel() ? 1 : 0;
   for (int k = 0; k < chunks + lag; ++k) {
@@ -31,17 +42,7 @@ void Decoder::Impl::forward_block(std::int64_t i) {
                                  .statistics = m.statistics(i)};
   const ColumnParallelLinear::Forward qkv{
       .x = m.normed(), .gathered = m.gathered_normed(), .y = m.qkv(i)};
-  std::vector<Event> gathered(branch_sums_.size());
-  by_chunks(
-      [&](int k) {
-        tensor_.wait(branch_sum(k));
-        norm1_.forward(*ops_, unit, norm, tensor_.own_rows(k));
-        gathered[static_cast<std::size_t>(k)] = qkv_.gather(qkv, k);
-      },
-      [&](int k) {
-        tensor_.wait(gathered[static_cast<std::size_t>(k)]);
-        qkv_.forward(*ops_, unit, qkv, k);
-      });
+  by_chunks(unit, {norm1_, norm, qkv_, qkv}, [](int) {});
   if (decoder.rotary) {
     ops_->rotary(rotary(), Turn::forward, m.qkv(i), m.cosines(), m.sines());
   }
@@ -70,20 +71,11 @@ void Decoder::Impl::forward_mlp(std::int64_t i, const ParameterLease& unit) {
                          TensorParallel::rows_of(m.hidden(i), rows, decoder.hidden_width()),
                          TensorParallel::rows_of(m.activated(), rows, decoder.intermediate));
   };
-  std::vector<Event> gathered(branch_sums_.size());
-  by_chunks(
-      [&](int k) {
-        tensor_.wait(branch_sum(k));
-        norm2_.forward(*ops_, unit, norm, tensor_.own_rows(k));
-        gathered[static_cast<std::size_t>(k)] = hidden_.gather(up, k);
-      },
-      [&](int k) {
-        tensor_.wait(gathered[static_cast<std::size_t>(k)]);
-        hidden_.forward(*ops_, unit, up, k);
-        if (swiglu) gate(tensor_.cut().chunk(k));
-        branch_sum(k) = output_.forward(
-            *ops_, unit, {.x = m.activated(), .partial = m.partial(), .y = m.branch()}, k);
-      });
+  by_chunks(unit, {norm2_, norm, hidden_, up}, [&](int k) {
+    if (swiglu) gate(tensor_.cut().chunk(k));
+    branch_sum(k) = output_.forward(
+        *ops_, unit, {.x = m.activated(), .partial = m.partial(), .y = m.branch()}, k);
+  });
 }
 
 void Decoder::Impl::backward_block(std::int64_t i) {

@@ -52,9 +52,16 @@ class Decoder::Impl {
   /// Embedding and blocks: what the last norm takes is left in memory_.
   void forward(View inputs);
   void forward_block(std::int64_t i);
-  /// ready(k), then compute(k), of each chunk of rows.
-  template <typename Ready, typename Compute>
-  void by_chunks(const Ready& ready, const Compute& compute) const;
+  /// A norm and the column-parallel layer that takes what it makes.
+  struct NormedColumn {
+    const NormLayer& norm;
+    NormLayer::Operands normed;
+    const ColumnParallelLinear& column;
+    ColumnParallelLinear::Forward columns;
+  };
+  /// Each chunk of rows once its branch's sum is there: both forward, then then(k).
+  template <typename Then>
+  void by_chunks(const ParameterLease& unit, const NormedColumn& operands, const Then& then);
   void forward_mlp(std::int64_t i, const ParameterLease& unit);
   /// The last norm, behind the sums of the last branch.
   template <typename Lease>
