@@ -41,8 +41,7 @@ where=""
 find_home() {
   where=""
   case "$2" in
-    nccl.h) [[ $1 == collectives/nccl/* || $1 == tests/nccl/fake_* ]] ||
-      where="only collectives/nccl/ and the fake library of its tests include it" ;;
+    nccl.h) [[ $1 == collectives/nccl/* ]] || where="only collectives/nccl/ includes it" ;;
     mpi.h) [[ $1 == collectives/mpi/* ]] || where="only collectives/mpi/ includes it" ;;
     boost/asio* | boost/beast*) [[ $1 == launch/* ]] || where="only launch/ includes it" ;;
     cuda*) [[ $1 == */cuda/* || $1 == collectives/nccl/* ]] ||

@@ -3,7 +3,6 @@
 #include "tests/nccl/fake_nccl.h"
 
 #include <fmt/format.h>
-#include <nccl.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include <mutex>
 #include <set>
 
+#include "collectives/nccl/check.h"
 #include "tests/nccl/fake_operation.h"
 
 // The type that nccl.h leaves open: one rank of a clique.

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <nccl.h>
-
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "collectives/nccl/check.h"
 
 namespace zero::test::fake_nccl {
 
