@@ -4,18 +4,23 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace zero {
 
 int held_partials(int steps) { return std::bit_width(static_cast<unsigned>(steps)) - 1; }
 
-View Sharding::allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
-                        const std::string& label) {
-  segment.buffers.push_back(
-      resources_.communicator.allocate(resources_.device, count, dtype, memory_class, label));
-  const View view = segment.buffers.back().view();
+View Sharding::keep(Segment& segment, Buffer buffer) {
+  const View view = buffer.view();
+  segment.buffers.push_back(std::move(buffer));
   resources_.device.kernels().zero(resources_.device.compute(), view);
   return view;
+}
+
+View Sharding::allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
+                        const std::string& label) {
+  return keep(segment, resources_.communicator.allocate(resources_.device, count, dtype,
+                                                        memory_class, label));
 }
 
 void Sharding::allocate(Segment& segment, const std::string& unit) {
@@ -36,16 +41,15 @@ bool Sharding::direct_gradients(bool shared) const {
          resources_.gradient != DType::fp32;
 }
 
-/// Master and moments; an fp32 compute copy is its own master.
+/// Master and moments, which no collective touches; an fp32 compute copy is its own master.
 void Sharding::place_states(Segment& segment, const std::string& unit) {
-  const std::int64_t count = segment.own.count();
-  segment.master =
-      segment.own.dtype() == DType::fp32
-          ? segment.own
-          : allocate(segment, count, DType::fp32, MemoryClass::optimizer, unit + ".master");
+  const auto state = [&](const char* what) {
+    return keep(segment, resources_.device.allocate(segment.own.count(), DType::fp32,
+                                                    MemoryClass::optimizer, unit + what));
+  };
+  segment.master = segment.own.dtype() == DType::fp32 ? segment.own : state(".master");
   for (int i = 0; i < resources_.moments; ++i) {
-    segment.moments[static_cast<std::size_t>(i)] =
-        allocate(segment, count, DType::fp32, MemoryClass::optimizer, unit + ".moment");
+    segment.moments[static_cast<std::size_t>(i)] = state(".moment");
   }
 }
 

@@ -74,8 +74,10 @@ class Sharding {
   virtual void place_parameters(Segment& segment, const std::string& unit) = 0;
   virtual void place_gradients(Segment& segment, const std::string& unit) = 0;
 
+  /// Memory of the segment's, zero: what collectives work on from the communicator.
   View allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
                 const std::string& label);
+  View keep(Segment& segment, Buffer buffer);
   void place_states(Segment& segment, const std::string& unit);
   void place_partials(Segment& segment, const std::string& unit);
   Stream& communication() { return resources_.device.communication(); }
