@@ -3,26 +3,12 @@
 #include "device/device.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/checked_math.h"
+#include "device/listed_bytes.h"
 
 namespace zero {
-namespace {
-
-std::string describe(const MemorySnapshot& snapshot) {
-  std::string text;
-  for (const MemoryClass c : all_memory_classes()) {
-    if (snapshot.current_of(c) == 0) continue;
-    fmt::format_to(std::back_inserter(text), "{}{} {}", text.empty() ? "" : ", ", name_of(c),
-                   snapshot.current_of(c));
-  }
-  return text.empty() ? "nothing" : text;
-}
-
-}  // namespace
-
 /// One of the device's two kinds of memory.
 struct Device::Source {
   std::string_view kind;
@@ -54,7 +40,7 @@ Buffer Device::allocate_from(const Source& source, std::int64_t count, DType dty
       data != nullptr,
       "device {}: out of {}memory: {} bytes for {}/{}, while its buffers hold (bytes): {}{}{}; use "
       "more ranks, a higher stage or a smaller micro-batch",
-      name(), source.kind, bytes, name_of(memory_class), label, describe(ledger_.snapshot()),
+      name(), source.kind, bytes, name_of(memory_class), label, listed(ledger_.snapshot().current),
       memory_report().empty() ? "" : "; ", memory_report());
   return {view, memory_class, std::string(label), ledger_,
           [this, bytes, memory_class, give_back = source.give_back](void* memory) {

@@ -4,22 +4,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include <string>
-
 #include "base/error.h"
 #include "device/cuda/check.h"
+#include "device/listed_bytes.h"
 
 namespace zero::cuda {
 namespace {
-
-std::string listed(const BytesByClass& bytes) {
-  std::string text;
-  for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t own = bytes[static_cast<std::size_t>(c)];
-    if (own > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(c), own);
-  }
-  return text;
-}
 
 [[noreturn]] void fail_for(std::string_view device, MemoryClass missing,
                            const BytesByClass& reserve) {

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "device/memory_ledger.h"
+
+namespace zero {
+
+/// "parameters 512, optimizer 1024": the classes that have any, or "nothing"; for messages.
+std::string listed(const BytesByClass& bytes);
+
+}  // namespace zero
