@@ -22,6 +22,36 @@ void touch_both(volatile T* at) {
 }
 
 template <class T>
+T load(const volatile T* at) {
+  touch(const_cast<const T*>(at), sizeof(T), Access::read);
+  return __atomic_load_n(at, __ATOMIC_SEQ_CST);
+}
+
+template <class T>
+void store(volatile T* at, T value) {
+  touch(const_cast<T*>(at), sizeof(T), Access::write);
+  __atomic_store_n(at, value, __ATOMIC_SEQ_CST);
+}
+
+template <class T>
+T exchange(volatile T* at, T value) {
+  touch_both(at);
+  return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);
+}
+
+template <class T>
+T fetch_add(volatile T* at, T value) {
+  touch_both(at);
+  return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
+}
+
+template <class T>
+T fetch_sub(volatile T* at, T value) {
+  touch_both(at);
+  return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);
+}
+
+template <class T>
 bool exchange_if(volatile T* at, T* expected, T wanted) {
   touch_both(at);
   return __atomic_compare_exchange_n(at, expected, wanted, false, __ATOMIC_SEQ_CST,
@@ -59,26 +89,11 @@ void __tsan_unaligned_write8(void* at) { touch(at, 8, Access::write); }
 void __tsan_unaligned_write16(void* at) { touch(at, 16, Access::write); }
 void __tsan_write_range(void* at, std::size_t bytes) { touch(at, bytes, Access::write); }
 
-char __tsan_atomic8_load(const volatile char* at, int) {
-  touch(const_cast<const char*>(at), sizeof *at, Access::read);
-  return __atomic_load_n(at, __ATOMIC_SEQ_CST);
-}
-void __tsan_atomic8_store(volatile char* at, char value, int) {
-  touch(const_cast<char*>(at), sizeof *at, Access::write);
-  __atomic_store_n(at, value, __ATOMIC_SEQ_CST);
-}
-char __tsan_atomic8_exchange(volatile char* at, char value, int) {
-  touch_both(at);
-  return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);
-}
-char __tsan_atomic8_fetch_add(volatile char* at, char value, int) {
-  touch_both(at);
-  return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
-}
-char __tsan_atomic8_fetch_sub(volatile char* at, char value, int) {
-  touch_both(at);
-  return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);
-}
+char __tsan_atomic8_load(const volatile char* at, int) { return load(at); }
+void __tsan_atomic8_store(volatile char* at, char value, int) { store(at, value); }
+char __tsan_atomic8_exchange(volatile char* at, char value, int) { return exchange(at, value); }
+char __tsan_atomic8_fetch_add(volatile char* at, char value, int) { return fetch_add(at, value); }
+char __tsan_atomic8_fetch_sub(volatile char* at, char value, int) { return fetch_sub(at, value); }
 bool __tsan_atomic8_compare_exchange_strong(volatile char* at, char* expected, char wanted, int,
                                             int) {
   return exchange_if(at, expected, wanted);
@@ -87,26 +102,11 @@ bool __tsan_atomic8_compare_exchange_weak(volatile char* at, char* expected, cha
                                           int) {
   return exchange_if(at, expected, wanted);
 }
-int __tsan_atomic32_load(const volatile int* at, int) {
-  touch(const_cast<const int*>(at), sizeof *at, Access::read);
-  return __atomic_load_n(at, __ATOMIC_SEQ_CST);
-}
-void __tsan_atomic32_store(volatile int* at, int value, int) {
-  touch(const_cast<int*>(at), sizeof *at, Access::write);
-  __atomic_store_n(at, value, __ATOMIC_SEQ_CST);
-}
-int __tsan_atomic32_exchange(volatile int* at, int value, int) {
-  touch_both(at);
-  return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);
-}
-int __tsan_atomic32_fetch_add(volatile int* at, int value, int) {
-  touch_both(at);
-  return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
-}
-int __tsan_atomic32_fetch_sub(volatile int* at, int value, int) {
-  touch_both(at);
-  return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);
-}
+int __tsan_atomic32_load(const volatile int* at, int) { return load(at); }
+void __tsan_atomic32_store(volatile int* at, int value, int) { store(at, value); }
+int __tsan_atomic32_exchange(volatile int* at, int value, int) { return exchange(at, value); }
+int __tsan_atomic32_fetch_add(volatile int* at, int value, int) { return fetch_add(at, value); }
+int __tsan_atomic32_fetch_sub(volatile int* at, int value, int) { return fetch_sub(at, value); }
 bool __tsan_atomic32_compare_exchange_strong(volatile int* at, int* expected, int wanted, int,
                                              int) {
   return exchange_if(at, expected, wanted);
@@ -114,26 +114,11 @@ bool __tsan_atomic32_compare_exchange_strong(volatile int* at, int* expected, in
 bool __tsan_atomic32_compare_exchange_weak(volatile int* at, int* expected, int wanted, int, int) {
   return exchange_if(at, expected, wanted);
 }
-long __tsan_atomic64_load(const volatile long* at, int) {
-  touch(const_cast<const long*>(at), sizeof *at, Access::read);
-  return __atomic_load_n(at, __ATOMIC_SEQ_CST);
-}
-void __tsan_atomic64_store(volatile long* at, long value, int) {
-  touch(const_cast<long*>(at), sizeof *at, Access::write);
-  __atomic_store_n(at, value, __ATOMIC_SEQ_CST);
-}
-long __tsan_atomic64_exchange(volatile long* at, long value, int) {
-  touch_both(at);
-  return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);
-}
-long __tsan_atomic64_fetch_add(volatile long* at, long value, int) {
-  touch_both(at);
-  return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
-}
-long __tsan_atomic64_fetch_sub(volatile long* at, long value, int) {
-  touch_both(at);
-  return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);
-}
+long __tsan_atomic64_load(const volatile long* at, int) { return load(at); }
+void __tsan_atomic64_store(volatile long* at, long value, int) { store(at, value); }
+long __tsan_atomic64_exchange(volatile long* at, long value, int) { return exchange(at, value); }
+long __tsan_atomic64_fetch_add(volatile long* at, long value, int) { return fetch_add(at, value); }
+long __tsan_atomic64_fetch_sub(volatile long* at, long value, int) { return fetch_sub(at, value); }
 bool __tsan_atomic64_compare_exchange_strong(volatile long* at, long* expected, long wanted, int,
                                              int) {
   return exchange_if(at, expected, wanted);
