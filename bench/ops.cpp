@@ -47,7 +47,7 @@ void measure_step(DType dtype, int threads, Report& report) {
     for (int step = 1; step <= kSteps + 1; ++step) {
       products.sample(2);
       memory.pass();
-      instruments.begin_step(step);
+      instruments.begin_step(step, device->compute());
       stepper.step();
       instruments.end_step(step);
       device->communication().synchronize();

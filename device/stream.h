@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -36,6 +37,32 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
+/// A point in the work of one stream that tells afterwards when the stream came to it, by the
+/// device's own clock. A value; copies share the point. Backends derive State.
+class Mark {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    /// See Mark::seconds_since().
+    virtual std::optional<double> seconds_since(const State& earlier) const = 0;
+  };
+
+  Mark() = default;  ///< of no stream, which none comes to
+  explicit Mark(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  /// Seconds from `earlier`, of any stream of the same device, to this point; nothing as long as
+  /// one of the two is ahead. Never blocks. Throws zero::Error where the two have no clock in
+  /// common.
+  std::optional<double> seconds_since(const Mark& earlier) const {
+    if (!state_ || !earlier.state_) return std::nullopt;
+    return state_->seconds_since(*earlier.state_);
+  }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
 /// An ordered queue of work on a device, as in CUDA: work of one stream runs in submission order;
 /// between streams only events order it. Used by one host thread at a time. Work that throws fails
 /// its stream: later work is dropped and the first error is rethrown by submit, wait, synchronize
@@ -62,6 +89,8 @@ class Stream {
   virtual bool enqueues() const { return false; }
   /// The point after all work submitted so far.
   virtual Event record() = 0;
+  /// The same point, with the time at which the stream comes to it: for instruments.
+  virtual Mark mark();
   /// Later work of this stream runs only after `event`. Does not block the host, except on the
   /// inline CPU stream, where the caller is the stream.
   virtual void wait(const Event& event) = 0;
@@ -70,6 +99,8 @@ class Stream {
   /// Seconds this stream has spent in wait() for events of other streams since it was made: on the
   /// compute stream this is the exposed communication.
   virtual double waited_seconds() const = 0;
+  /// The stream that runs the work: another one where this passes all on to it (ObservedStream).
+  virtual Stream& undecorated() { return *this; }
 };
 
 }  // namespace zero

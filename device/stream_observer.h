@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string_view>
 
@@ -10,24 +9,26 @@
 
 namespace zero {
 
-/// Hears what a compute stream did. Called by the thread that is the stream, after the fact; must
-/// not throw.
+/// Hears what is submitted to a compute stream, on the host thread that submits it; must not throw.
+/// When it ran, the marks tell later.
 class StreamObserver {
  public:
-  using Time = std::chrono::steady_clock::time_point;
   virtual ~StreamObserver() = default;
-  /// The work submitted as `what` has run.
-  virtual void ran(std::string_view what, Time begin, Time end) noexcept = 0;
-  /// The stream has waited for another stream's event.
-  virtual void waited(Time begin, Time end) noexcept = 0;
+  /// The work submitted as `what` runs between two marks.
+  virtual void ran(std::string_view what, Mark begin, Mark end) noexcept = 0;
+  /// The stream waits for another stream's event.
+  virtual void waited(Mark begin, Mark end) noexcept = 0;
 };
 
+// As open(), with an observer of the compute stream, which must outlive the device. Streams of
+// devices without one are not slowed down.
+
 namespace cpu {
-
-/// As open(), with an observer of the compute stream, which must outlive the device. Streams of
-/// devices without one are not slowed down.
 std::unique_ptr<Device> open(const Options& options, StreamObserver& observer);
-
 }  // namespace cpu
+
+namespace cuda {
+std::unique_ptr<Device> open(const Options& options, StreamObserver& observer);
+}  // namespace cuda
 
 }  // namespace zero

@@ -4,114 +4,151 @@
 
 #include <fmt/format.h>
 
-#include <new>
+#include <algorithm>
+#include <exception>
 
 namespace zero {
 namespace {
 
-double seconds(StreamObserver::Time begin, StreamObserver::Time end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
-constexpr unsigned kProfile = 1;
-constexpr unsigned kTrace = 2;
 constexpr std::string_view kWaiting = "waiting for communication";
+/// Spans whose marks are kept before those that have run are read: marks are events of a GPU.
+constexpr std::size_t kUnread = 128;
 
 }  // namespace
 
 template <typename Body>
-void Instruments::keep(const Body& body) noexcept {
+void Instruments::try_to(const Body& body) noexcept {
   try {
     body();
-  } catch (const std::bad_alloc&) {
-    profiling_ = false;
-    tracing_ = false;
+  } catch (const std::exception&) {  // an error of the device's is met by the next call, too
+    step_ = nullptr;
   }
 }
 
 Instruments::Instruments(const InstrumentOptions& options)
     : options_(options), trace_(options.trace ? options.trace_events : 1) {}
 
-void Instruments::begin_step(std::int64_t step) {
-  step_began_ = std::chrono::steady_clock::now();
-  profiling_ = options_.profile && step > 1;
-  tracing_ = options_.trace && step >= options_.trace_from &&
-             step < options_.trace_from + options_.trace_steps;
-  if (tracing_ && origin_ == Time()) origin_ = step_began_;
+void Instruments::begin_step(std::int64_t step, Stream& compute) {
+  const bool profiled = options_.profile && step > 1;
+  const bool traced = options_.trace && step >= options_.trace_from &&
+                      step < options_.trace_from + options_.trace_steps;
+  if (!profiled && !traced) return;
+  compute_ = &compute;
+  step_ = std::make_shared<Step>(Step{HostClock(compute), profiled, traced});
 }
 
 void Instruments::end_step(std::int64_t step) {
+  if (!step_) return;
   leave_unit();
-  const auto now = std::chrono::steady_clock::now();
-  if (profiling_) profile_.add_step(seconds(step_began_, now));
-  if (tracing_) trace_.steps.add(fmt::format("step {}", step), step_began_, now);
+  HostClock& clock = step_->clock;
+  clock.stop(*compute_);
+  step_->over = true;
+  if (step_->profiled) profile_.add_step(clock.seconds());
+  if (step_->traced) {
+    const Time began = clock.at(0);
+    if (origin_ == Time()) origin_ = began;
+    trace_.steps.add(fmt::format("step {}", step), began, clock.at(clock.seconds()));
+    trace_.clock_error = std::max(trace_.clock_error, clock.error_seconds());
+  }
   // Gathers for the next step may still run: they belong to this one, which issued them.
+  settle_all();
+  step_ = nullptr;
 }
 
 void Instruments::stop() {
-  profiling_ = false;
-  tracing_ = false;
+  settle_all();
+  step_ = nullptr;
 }
 
-void Instruments::ran(std::string_view what, Time begin, Time end) noexcept {
-  if (what == "mark") return;
-  keep([&] {
+void Instruments::ran(std::string_view what, Mark begin, Mark end) noexcept {
+  try_to([&] {
     const std::string_view name = operation_ ? std::string_view(operation_->name) : what;
-    if (tracing_) trace_.compute.add(name, begin, end);
-    if (!profiling_) return;
-    if (operation_) {
-      operation_seconds_ += seconds(begin, end);
-    } else {
-      profile_.add(name, seconds(begin, end), 0, 0);
-    }
+    add(work_, {.name = std::string(name),
+                .begin = std::move(begin),
+                .end = std::move(end),
+                .of_operation = operation_.has_value()});
   });
 }
 
-void Instruments::waited(Time begin, Time end) noexcept {
-  keep([&] {
-    if (tracing_) trace_.compute.add(kWaiting, begin, end);
-    if (profiling_) profile_.add(kWaiting, seconds(begin, end), 0, 0);
+void Instruments::waited(Mark begin, Mark end) noexcept {
+  try_to([&] {
+    add(work_, {.name = std::string(kWaiting), .begin = std::move(begin), .end = std::move(end)});
   });
 }
 
-void Instruments::begin(const OpCost& cost) {
-  operation_ = cost;
-  operation_seconds_ = 0;
-}
+void Instruments::begin(const OpCost& cost) { operation_ = cost; }
 
 void Instruments::end() noexcept {
-  keep([&] {
-    if (profiling_ && operation_)
-      profile_.add(operation_->name, operation_seconds_, operation_->flop, operation_->bytes);
+  try_to([&] {
+    if (step_ && step_->profiled && operation_)
+      profile_.add(operation_->name, 0, operation_->flop, operation_->bytes);
     operation_.reset();
   });
 }
 
 void Instruments::leave_unit() {
-  if (!unit_.empty() && tracing_) {
-    trace_.units.add(unit_, unit_began_, std::chrono::steady_clock::now());
-  }
+  if (!unit_.empty()) add(units_, {.name = unit_, .begin = unit_began_, .end = compute_->mark()});
   unit_.clear();
 }
 
 void Instruments::unit(std::string_view name, Phase phase) {
+  if (!step_ || !step_->traced) return;
   leave_unit();
-  if (!tracing_) return;
   unit_ = fmt::format("{} {}", name, phase == Phase::forward ? "forward" : "backward");
-  unit_began_ = std::chrono::steady_clock::now();
+  unit_began_ = compute_->mark();
 }
 
-unsigned Instruments::keeps() const noexcept {
-  return (profiling_ ? kProfile : 0U) | (tracing_ ? kTrace : 0U);
-}
-
-void Instruments::collective(const CollectiveRun& run) noexcept {
-  keep([&] {
-    if ((run.kept & kTrace) != 0) trace_.communication.add(run.name, run.begin, run.end, run.bytes);
-    if ((run.kept & kProfile) != 0)
-      collectives_.add(run.name.substr(0, run.name.find('(')), seconds(run.begin, run.end), 0,
-                       static_cast<double>(run.bytes));
+void Instruments::collective(CollectiveRun run) noexcept {
+  try_to([&] {
+    std::string kind = run.name.substr(0, run.name.find('('));
+    add(communication_, {.name = std::move(run.name),
+                         .kind = std::move(kind),
+                         .begin = std::move(run.begin),
+                         .end = std::move(run.end),
+                         .bytes = run.bytes});
   });
+}
+
+void Instruments::add(Lane& lane, Span span) {
+  if (!step_) return;
+  span.step = step_;
+  lane.spans.push_back(std::move(span));
+  if (lane.spans.size() - lane.read > kUnread) read(lane);
+}
+
+void Instruments::read(Lane& lane) {
+  for (; lane.read < lane.spans.size(); ++lane.read) {
+    Span& span = lane.spans[lane.read];
+    const std::optional<double> begin = span.step->clock.seconds_to(span.begin);
+    const std::optional<double> end = span.step->clock.seconds_to(span.end);
+    if (!begin || !end) return;
+    span.seconds = {*begin, *end};
+    span.begin = span.end = Mark();
+  }
+}
+
+void Instruments::settle(Lane& lane) {
+  read(lane);
+  for (; lane.read > 0 && lane.spans.front().step->over; --lane.read) {
+    keep(lane.spans.front(), lane);
+    lane.spans.pop_front();
+  }
+}
+
+void Instruments::keep(const Span& span, Lane& lane) {
+  const auto [begin, end] = *span.seconds;
+  const Step& step = *span.step;
+  if (step.traced) {
+    lane.track.add(span.name, step.clock.at(begin), step.clock.at(end), span.bytes);
+  }
+  if (!step.profiled || lane.profile == nullptr) return;
+  if (span.of_operation) return lane.profile->add_seconds(span.name, end - begin);
+  lane.profile->add(span.kind.empty() ? span.name : span.kind, end - begin, 0,
+                    static_cast<double>(span.bytes));
+}
+
+void Instruments::settle_all() {
+  for (Lane* lane : {&work_, &units_, &communication_}) settle(*lane);
 }
 
 }  // namespace zero

@@ -55,6 +55,8 @@ void Profile::add(std::string_view name, double seconds, double flop, double byt
   to.bytes += bytes;
 }
 
+void Profile::add_seconds(std::string_view name, double seconds) { entry(name).seconds += seconds; }
+
 void Profile::add_bytes(std::string_view name, double bytes) { entry(name).bytes += bytes; }
 
 void Profile::add_step(double seconds) {

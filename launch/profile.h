@@ -11,16 +11,21 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "device/device.h"
 
 namespace zero {
 
 /// What a rank can do at most.
 struct MachineLimits {
-  double products = 0;  ///< FLOP/s of oneDNN's best product in the dtype that computes
+  double products = 0;  ///< FLOP/s of the best product in the dtype that computes
   double memory = 0;    ///< bytes/s
 };
-/// Measures both with `threads` threads, in a few seconds and up to an eighth of the memory.
+/// Of this machine's cores: oneDNN's products and the best of several passes over memory, with
+/// `threads` threads, in a few seconds and up to an eighth of the memory.
 MachineLimits measure_limits(DType dtype, int threads);
+/// Of a device, by its own products and copies on its compute stream, in a moment: larger ones
+/// until they last, or its memory ends. 0 where there is no room for any.
+MachineLimits measure_limits(DType dtype, Device& device);
 
 /// The time of one kind of work in a profile.
 struct ProfileEntry {
@@ -42,6 +47,8 @@ class Profile {
  public:
   /// Adds one call.
   void add(std::string_view name, double seconds, double flop, double bytes);
+  /// Time of calls that are added with none.
+  void add_seconds(std::string_view name, double seconds);
   /// Bytes of work that is timed without knowing them.
   void add_bytes(std::string_view name, double bytes);
   void add_step(double seconds);

@@ -48,6 +48,13 @@ std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory) {
   return planning::open(1, Memory::apart, "cuda");
 }
 
+MachineLimits limits_of(const TrainConfig& config, Device& device) {
+  if (config.run.device == DeviceKind::cpu) {
+    return measure_limits(config.engine.compute, config.run.threads);
+  }
+  return measure_limits(config.engine.compute, device);
+}
+
 RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments* instruments)
     : host_(host) {
   if (config.run.device == DeviceKind::cpu) {
@@ -57,8 +64,9 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   const bool shared = share_a_gpu(host.backend(), host.size());
   agree(host, *cpu::open(), "run.device", [&] {
     const std::string_view backend = backend_on(DeviceKind::cuda, config, host.backend());
-    device_ = cuda::open({.index = shared ? 0 : host.local_rank(),
-                          .reserve = planned_arenas(config, host, backend)});
+    const cuda::Options gpu{.index = shared ? 0 : host.local_rank(),
+                            .reserve = planned_arenas(config, host, backend)};
+    device_ = instruments != nullptr ? cuda::open(gpu, *instruments) : cuda::open(gpu);
     ZERO_CHECK(host.size() == 1 || shared || nccl::available(),
                "run.device is \"cuda\", and this build has no NCCL, through which {} GPUs talk: {}",
                host.size(), nccl::version());

@@ -27,6 +27,10 @@ std::string_view backend_on(DeviceKind kind, const TrainConfig& config, std::str
 /// A device without memory that stands for the run's, whose memory is `memory` if it is a CPU's.
 std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory = Memory::of_host);
 
+/// What a profile of the run holds its work against: measured on `device`, the run's, now, with its
+/// streams at rest.
+MachineLimits limits_of(const TrainConfig& config, Device& device);
+
 /// What one rank of a run computes on, and the communicator whose collectives reach its memory.
 class RunDevice {
  public:

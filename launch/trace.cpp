@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -129,11 +130,14 @@ std::vector<std::int64_t> clock_shifts(Communicator& communicator, Device& devic
   return shifts;
 }
 
-void write_trace(Communicator& communicator, Device& device, const RankTrace& trace,
-                 const std::string& path, TraceTrack::Time origin) {
+double write_trace(Communicator& communicator, Device& device, const RankTrace& trace,
+                   const std::string& path, TraceTrack::Time origin) {
   const int rank = communicator.rank();
   const std::vector<std::int64_t> shifts = clock_shifts(communicator, device);
   const std::int64_t begin = gather(communicator, device, nanoseconds(origin))[0];
+  const auto own_error = static_cast<std::int64_t>(std::ceil(trace.clock_error * 1e9));
+  const double error =
+      static_cast<double>(std::ranges::max(gather(communicator, device, own_error))) * 1e-9;
   std::string mine = trace_events(trace, rank, shifts[static_cast<std::size_t>(rank)] - begin);
   const std::vector<std::int64_t> sizes =
       gather(communicator, device, static_cast<std::int64_t>(mine.size()));
@@ -156,12 +160,13 @@ void write_trace(Communicator& communicator, Device& device, const RankTrace& tr
   }
   agree(communicator, device, "run.trace", [&] {
     if (rank != 0) return;
-    file << "\n]}\n";
+    file << fmt::format("\n],\"otherData\":{{\"device_clock_error_us\":{:.3f}}}}}\n", error * 1e6);
     file.close();
     ZERO_CHECK(file.good(),
                "run.trace: cannot write {}: {}; give the path of a file you may write to", path,
                std::strerror(errno));
   });
+  return error;
 }
 
 }  // namespace zero

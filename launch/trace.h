@@ -48,6 +48,8 @@ struct RankTrace {
   explicit RankTrace(std::int64_t capacity)
       : steps(capacity), units(capacity), compute(capacity), communication(capacity) {}
   TraceTrack steps, units, compute, communication;
+  /// Seconds by which times of the device may be off on the host's clock.
+  double clock_error = 0;
 };
 
 /// One rank's events in Chrome's trace format, a comma before each, times moved by `shift`
@@ -59,9 +61,9 @@ std::string trace_events(const RankTrace& trace, int rank, std::int64_t shift);
 std::vector<std::int64_t> clock_shifts(Communicator& communicator, Device& device);
 
 /// The first rank writes all ranks' events to `path` as one JSON document, times counted from
-/// `origin` of the first rank. Throws AgreedError where it cannot. Collective; between steps, with
-/// the streams at rest.
-void write_trace(Communicator& communicator, Device& device, const RankTrace& trace,
-                 const std::string& path, TraceTrack::Time origin);
+/// `origin` of the first rank. Gives the largest clock_error of all ranks, which the document has
+/// too. Throws AgreedError where it cannot. Collective; between steps, with the streams at rest.
+double write_trace(Communicator& communicator, Device& device, const RankTrace& trace,
+                   const std::string& path, TraceTrack::Time origin);
 
 }  // namespace zero

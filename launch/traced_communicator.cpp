@@ -8,18 +8,13 @@ namespace zero {
 
 template <typename Body>
 void TracedCommunicator::timed(const Call& call, const Body& body) {
-  const unsigned kept = listener_.keeps();
-  if (kept == 0 || size() == 1) return body();
-  using Clock = std::chrono::steady_clock;
-  const auto begin = std::make_shared<CollectiveRun::Time>();
-  call.stream.submit_host("mark", [begin] { *begin = Clock::now(); });
+  if (!listener_.listens() || size() == 1) return body();
+  const Mark begin = call.stream.mark();
   body();
-  call.stream.submit_host(
-      "mark", [begin, kept, bytes = call.bytes, &listener = listener_,
-               name = fmt::format("{}({})", name_of(call.operation), call.tag.unit)] {
-        listener.collective(
-            {.name = name, .bytes = bytes, .begin = *begin, .end = Clock::now(), .kept = kept});
-      });
+  listener_.collective({.name = fmt::format("{}({})", name_of(call.operation), call.tag.unit),
+                        .bytes = call.bytes,
+                        .begin = begin,
+                        .end = call.stream.mark()});
 }
 
 void TracedCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream,

@@ -2,33 +2,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
-#include <memory>
 #include <string>
-#include <string_view>
 
 #include "collectives/decorator.h"
 
 namespace zero {
 
-/// One collective that has run.
+/// One collective between two marks of its stream.
 struct CollectiveRun {
-  using Time = std::chrono::steady_clock::time_point;
-  std::string_view name;   ///< "all_gather(h.3)"
+  std::string name;        ///< "all_gather(h.3)"
   std::int64_t bytes = 0;  ///< payload over all slices
-  Time begin;
-  Time end;
-  unsigned kept = 0;  ///< what keeps() said when it was issued
+  Mark begin;
+  Mark end;
 };
 
-/// Hears of collectives.
+/// Hears of collectives, on the host thread that issues them.
 class CollectiveListener {
  public:
   virtual ~CollectiveListener() = default;
-  /// Asked where a collective is issued, on the host thread; 0: it is not timed.
-  virtual unsigned keeps() const noexcept = 0;
-  /// After the fact, on the thread that ran it.
-  virtual void collective(const CollectiveRun& run) noexcept = 0;
+  /// Asked before each: whether it is to be timed.
+  virtual bool listens() const noexcept = 0;
+  /// It is submitted; when it ran, the marks tell later.
+  virtual void collective(CollectiveRun run) noexcept = 0;
 };
 
 /// A decorator: passes every call on to `inner` and times it on its stream. At world 1, where

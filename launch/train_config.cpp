@@ -69,10 +69,6 @@ DeviceKind make_device(Configuration& values, int local_world) {
       "{}: run.sums \"fast\" is for GPUs, and run.device is \"cpu\", whose sums are exact at "
       "full speed; leave it out",
       values.source());
-  ZERO_CHECK(!cuda || (!values.boolean("run.profile") && values.text("run.trace").empty()),
-             "{}: run.profile and run.trace time the CPU's work, and run.device is \"cuda\"; set "
-             "run.device to \"cpu\", or take the vendor's profiler",
-             values.source());
   return cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 

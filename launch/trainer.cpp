@@ -15,6 +15,7 @@
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/profile_report.h"
+#include "launch/run_device.h"
 
 namespace zero {
 namespace {
@@ -85,7 +86,7 @@ void Trainer::save() {
 }
 
 void Trainer::train_step(std::int64_t step) {
-  if (instruments_ != nullptr) instruments_->begin_step(step);
+  if (instruments_ != nullptr) instruments_->begin_step(step, device_.compute());
   const auto start = std::chrono::steady_clock::now();
   const auto tokens = static_cast<double>(config_.tokens_per_step());
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
@@ -186,12 +187,14 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
 
 void Trainer::write_trace_file() {
   if (instruments_ == nullptr || config_.run.trace.empty()) return;
-  write_trace(communicator_, device_, instruments_->trace(), config_.run.trace,
-              instruments_->origin());
+  const double error = write_trace(communicator_, device_, instruments_->trace(), config_.run.trace,
+                                   instruments_->origin());
   console_.end_progress();
-  console_.line(fmt::format("trace of steps {} to {}: {}", config_.run.trace_from,
-                            config_.run.trace_from + config_.run.trace_steps - 1,
-                            config_.run.trace));
+  console_.line(
+      fmt::format("trace of steps {} to {}: {}; the devices' times are within {:.1f} us "
+                  "of their hosts' clocks",
+                  config_.run.trace_from, config_.run.trace_from + config_.run.trace_steps - 1,
+                  config_.run.trace, error * 1e6));
 }
 
 nlohmann::ordered_json Trainer::finish_profile() {
@@ -202,7 +205,7 @@ nlohmann::ordered_json Trainer::finish_profile() {
     if (communicator_.rank() != 0) return;
     Profile& profile = instruments_->profile();
     add_update_bytes(profile, workbench_.engine());
-    const MachineLimits limits = measure_limits(config_.engine.compute, config_.run.threads);
+    const MachineLimits limits = limits_of(config_, device_);
     console_.line(fmt::format("\n{}", profile.table(limits)));
     const std::string beside = collectives_table(instruments_->collectives(), profile.steps());
     if (!beside.empty()) console_.line(beside);

@@ -70,8 +70,8 @@ std::vector<Option> trainer_options() {
        .type = boolean,
        .fallback = "false",
        .help =
-           "time each kind of work of the first rank after step 1, beside the machine's limits; "
-           "--profile is short for it"},
+           "time each kind of work of the first rank after step 1, by its device's clock, beside the "
+           "device's limits; --profile is short for it"},
       {.path = "run.trace",
        .type = text,
        .fallback = "null",

@@ -44,6 +44,15 @@ class ObservedOps final : public Ops {
   std::string bits(DType dtype) const override { return inner_->bits(dtype); }
   std::int64_t scratch_bytes() const override { return inner_->scratch_bytes(); }
   void allocate_scratch() override { inner_->allocate_scratch(); }
+  bool joins(const LinearShape& s, const LinearGeluForward& o) const override {
+    return inner_->joins(s, o);
+  }
+  bool joins(const LinearShape& s, const LinearGeluBackward& o) const override {
+    return inner_->joins(s, o);
+  }
+  bool joins(const LinearShape& s, View x, View dy, View dweight, View dbias) const override {
+    return inner_->joins(s, x, dy, dweight, dbias);
+  }
 
  private:
   /// Runs `call` between begin and end, also where it throws.
@@ -74,6 +83,25 @@ class ObservedOps final : public Ops {
     const double again = write == Write::add ? as_double(dweight) : 0;
     observe(linear_cost("linear_backward_weight", s, bytes_of({x, dy, dweight}) + again),
             [&] { inner_->linear_backward_weight(s, x, dy, dweight, write); });
+  }
+  void do_linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) override {
+    if (!joins(s, o)) return Ops::do_linear_gelu_forward(s, o);
+    observe(linear_cost("linear_gelu_forward", s, bytes_of({o.x, o.weight, o.bias, o.z, o.y})),
+            [&] { inner_->linear_gelu_forward(s, o); });
+  }
+  void do_linear_gelu_backward(const LinearShape& s, const LinearGeluBackward& o) override {
+    if (!joins(s, o)) return Ops::do_linear_gelu_backward(s, o);
+    observe(
+        linear_cost("linear_gelu_backward", s, bytes_of({o.dy, o.weight, o.z, o.dz, o.y, o.dbias})),
+        [&] { inner_->linear_gelu_backward(s, o); });
+  }
+  void do_linear_backward_parameters(const LinearShape& s, View x, View dy, View dweight,
+                                     View dbias) override {
+    if (!joins(s, x, dy, dweight, dbias)) {
+      return Ops::do_linear_backward_parameters(s, x, dy, dweight, dbias);
+    }
+    observe(linear_cost("linear_backward_parameters", s, bytes_of({x, dy, dweight, dbias})),
+            [&] { inner_->linear_backward_parameters(s, x, dy, dweight, dbias); });
   }
   void do_column_sums(const MatrixShape& s, View x, View sums) override {
     observe({.name = "column_sums", .bytes = bytes_of({x, sums})},

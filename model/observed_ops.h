@@ -32,7 +32,7 @@ class OpListener {
 };
 
 /// `inner` with a listener, which must outlive it: the same calls in the same order. An operation
-/// that gives what two others give is called, and heard, as those two.
+/// that gives what two others give is heard as one where the device joins them, else as those two.
 std::unique_ptr<Ops> observe_ops(std::unique_ptr<Ops> inner, OpListener& listener);
 
 }  // namespace zero

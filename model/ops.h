@@ -194,7 +194,18 @@ class Ops {
   void linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight, Write write);
 
   // These give what two of the others give one after the other, with fewer passes over memory where
-  // a device has a way.
+  // a device has a way for the operands: joins() then says so.
+
+  virtual bool joins(const LinearShape& /*shape*/, const LinearGeluForward& /*operands*/) const {
+    return false;
+  }
+  virtual bool joins(const LinearShape& /*shape*/, const LinearGeluBackward& /*operands*/) const {
+    return false;
+  }
+  virtual bool joins(const LinearShape& /*shape*/, View /*x*/, View /*dy*/, View /*dweight*/,
+                     View /*dbias*/) const {
+    return false;
+  }
 
   /// y = gelu(z), of z = x W + bias as it is stored or before it is rounded.
   void linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands);

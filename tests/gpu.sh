@@ -190,6 +190,24 @@ memory_is_planned() {
   grep "as planned, to the byte" "$work/plan.out"
 }
 
+# The operations that take longest in a step of GPT-2 124M.
+a_step_is_profiled() {
+  train gpt2 profile.log "${kOnGpu[@]}" --set run.steps=4 --profile || return 1
+  python3 - "$work/profile.log" >"$work/profile.txt" <<'PYTHON' || return 1
+import json, sys
+profile = json.loads(open(sys.argv[1]).readlines()[-1])["profile"]
+steps, work = profile["steps"], profile["work"]
+print(f"{1e3 * profile['seconds'] / steps:.2f} ms a step; products {profile['product_flop_per_second'] * 1e-12:.0f} TFLOP/s, "
+      f"copies {profile['memory_bytes_per_second'] * 1e-9:.0f} GB/s")
+for entry in work[:15]:
+    print(f"{entry['name']:<40} {entry['calls'] / steps:6.0f} calls {1e3 * entry['seconds'] / steps:8.3f} ms "
+          f"{100 * entry['seconds'] / profile['seconds']:5.1f} % of the step {100 * entry['share_of_limit']:6.1f} % of the limit")
+covered = sum(entry["seconds"] for entry in work)
+sys.exit(not 0 < covered <= 1.001 * profile["seconds"])
+PYTHON
+  head -n 1 "$work/profile.txt"
+}
+
 # Tests of a program that kSmall chooses; none is an error.
 small_tests() {  # program
   local count
@@ -224,6 +242,7 @@ check_all() {
   write_config gpt2 '"gpt2-124m"' 256 4 4 false
   write_config small '{"family": "gpt2", "layers": 4, "width": 256, "heads": 4, "context": 128, "vocabulary": 50304}' 128 2 16 true
   check "10 steps of GPT-2 124M: the CPU's losses" 150 losses_are_the_cpus
+  check "profile of a step of GPT-2 124M" 60 a_step_is_profiled
   check "stages 0 to 3 give the same bits" 60 stages_are_equal
   check "memory as planned" 30 memory_is_planned
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
@@ -236,6 +255,7 @@ check_all() {
   done
   check "rates beside their limits" 90 "$bin/zero_bench" gpu
   print_table
+  cat "$work/profile.txt" 2>/dev/null
   ((failures == 0))
 }
 

@@ -1,28 +1,33 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
-#include <utility>
+#include <optional>
 
 #include "device/cpu/inline_stream.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
-#include "device/cpu/observed_stream.h"
 #include "device/cpu/primitives.h"
 #include "device/cpu/worker_stream.h"
 #include "device/device.h"
+#include "device/observed_stream.h"
 
 namespace zero::cpu {
 namespace {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int threads, std::unique_ptr<Stream> compute)
-      : threads_(threads), compute_(std::move(compute)), kernels_(*compute_, threads) {}
+  CpuDevice(const Options& options, StreamObserver* observer)
+      : threads_(options.threads), kernels_(compute_, threads_) {
+    if (observer != nullptr) observed_.emplace(compute_, *observer);
+  }
 
   std::string_view name() const override { return "cpu"; }
   bool has_memory() const override { return true; }
   int threads() const override { return threads_; }
-  Stream& compute() override { return *compute_; }
+  Stream& compute() override {
+    if (observed_) return *observed_;
+    return compute_;
+  }
   Stream& communication() override { return communication_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return cpu::bits(); }
@@ -37,25 +42,24 @@ class CpuDevice final : public Device {
 
  private:
   int threads_;
-  std::unique_ptr<Stream> compute_;
+  InlineStream compute_;
+  std::optional<ObservedStream> observed_;
   WorkerStream communication_;
   CpuKernels kernels_;
 };
 
-std::unique_ptr<Device> open_with(const Options& options, std::unique_ptr<Stream> compute) {
+std::unique_ptr<Device> open_with(const Options& options, StreamObserver* observer) {
   ZERO_CHECK(options.threads > 0, "cpu device: threads is {}, expected at least 1",
              options.threads);
-  return std::make_unique<CpuDevice>(options.threads, std::move(compute));
+  return std::make_unique<CpuDevice>(options, observer);
 }
 
 }  // namespace
 
-std::unique_ptr<Device> open(const Options& options) {
-  return open_with(options, std::make_unique<InlineStream>());
-}
+std::unique_ptr<Device> open(const Options& options) { return open_with(options, nullptr); }
 
 std::unique_ptr<Device> open(const Options& options, StreamObserver& observer) {
-  return open_with(options, std::make_unique<ObservedStream>(observer));
+  return open_with(options, &observer);
 }
 
 }  // namespace zero::cpu

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "device/cuda/arenas.h"
@@ -10,7 +11,7 @@
 #include "device/cuda/kernels.h"
 #include "device/cuda/stream.h"
 #include "device/cuda/version.h"
-#include "device/device.h"
+#include "device/observed_stream.h"
 
 namespace zero::cuda {
 namespace {
@@ -86,17 +87,19 @@ Priorities priorities() {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, const cudaDeviceProp& properties, const Priorities& priorities,
-             const BytesByClass& reserve)
+  CudaDevice(int index, const cudaDeviceProp& properties, const BytesByClass& reserve,
+             StreamObserver* observer)
       : index_(index),
         name_(fmt::format("cuda:{}", index)),
         bits_(fmt::format("cuda sm_{}{}", properties.major, properties.minor)),
         arenas_(name_, reserve),
         pools_{std::make_shared<EventPool>(cudaEventDisableTiming, kPoints),
                std::make_shared<EventPool>(cudaEventDefault, kClocks)},
-        compute_(index, priorities.compute, pools_),
-        communication_(index, priorities.communication, pools_),
-        kernels_(*this, properties.multiProcessorCount) {}
+        compute_(index, priorities().compute, pools_),
+        communication_(index, priorities().communication, pools_),
+        kernels_(*this, properties.multiProcessorCount) {
+    if (observer != nullptr) observed_.emplace(compute_, *observer);
+  }
 
   ~CudaDevice() override {
     compute_.drain();  // the kernels' scratch must not be in use
@@ -106,7 +109,10 @@ class CudaDevice final : public Device {
   std::string_view name() const override { return name_; }
   bool has_memory() const override { return true; }
   int threads() const override { return 1; }
-  Stream& compute() override { return compute_; }
+  Stream& compute() override {
+    if (observed_) return *observed_;
+    return compute_;
+  }
   Stream& communication() override { return communication_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return bits_; }
@@ -152,9 +158,16 @@ class CudaDevice final : public Device {
   Arenas arenas_;
   CudaStream::Pools pools_;
   CudaStream compute_;
+  std::optional<ObservedStream> observed_;
   CudaStream communication_;
   CudaKernels kernels_;
 };
+
+std::unique_ptr<Device> open_with(const Options& options, StreamObserver* observer) {
+  const int index = find_device(options);
+  check(cudaSetDevice(index), "choose the device");
+  return std::make_unique<CudaDevice>(index, properties_of(index), options.reserve, observer);
+}
 
 }  // namespace
 
@@ -165,10 +178,10 @@ int visible_devices() {
   return 0;
 }
 
-std::unique_ptr<Device> open(const Options& options) {
-  const int index = find_device(options);
-  check(cudaSetDevice(index), "choose the device");
-  return std::make_unique<CudaDevice>(index, properties_of(index), priorities(), options.reserve);
+std::unique_ptr<Device> open(const Options& options) { return open_with(options, nullptr); }
+
+std::unique_ptr<Device> open(const Options& options, StreamObserver& observer) {
+  return open_with(options, &observer);
 }
 
 }  // namespace zero::cuda

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -74,6 +75,34 @@ class Point final : public Event::State {
   std::shared_ptr<EventPool> pool_;
   std::shared_ptr<Failure> failure_;
   std::int64_t item_;
+};
+
+/// A point that knows when it was passed.
+class ClockedPoint final : public Mark::State {
+ public:
+  ClockedPoint(EventHandle event, std::shared_ptr<EventPool> pool)
+      : event_(std::move(event)), pool_(std::move(pool)) {}
+  ~ClockedPoint() override { pool_->give_back(std::move(event_)); }
+
+  std::optional<double> seconds_since(const State& earlier) const override {
+    const auto* const other = dynamic_cast<const ClockedPoint*>(&earlier);
+    ZERO_CHECK(other != nullptr, "cuda: marks of two devices have no clock in common");
+    if (!passed() || !other->passed()) return std::nullopt;
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, other->event_.get(), event_.get()), "read a clock");
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+
+ private:
+  bool passed() const {
+    const cudaError_t status = cudaEventQuery(event_.get());
+    if (status == cudaErrorNotReady) return false;
+    check(status, "ask for a clock");
+    return true;
+  }
+
+  EventHandle event_;
+  std::shared_ptr<EventPool> pool_;
 };
 
 /// Host code on its way through a stream.
@@ -166,19 +195,19 @@ void CudaStream::wait(const Event& event) {
   }
   remember(point->failure(), point->item());
   if (point->complete()) return rethrow();
-  activate();
-  Span span{clock(), {}};
+  Span span{mark(), {}};
   check(cudaStreamWaitEvent(stream_.get(), point->event(), 0), "wait for an event");
-  span.end = clock();
+  span.end = mark();
   waits_.push_back(std::move(span));
   behind_ = false;
   if (waits_.size() > kWaitsKept) fold();
 }
 
-EventHandle CudaStream::clock() {
+Mark CudaStream::mark() {
+  activate();
   EventHandle event = pools_.clocks->take();
   check(cudaEventRecord(event.get(), stream_.get()), "record a clock");
-  return event;
+  return Mark(std::make_shared<ClockedPoint>(std::move(event), pools_.clocks));
 }
 
 void CudaStream::remember(const std::shared_ptr<Failure>& failure, std::int64_t item) {
@@ -197,13 +226,10 @@ void CudaStream::synchronize() {
 }
 
 void CudaStream::fold() const {
-  while (!waits_.empty() && cudaEventQuery(waits_.front().end.get()) == cudaSuccess) {
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, waits_.front().begin.get(), waits_.front().end.get()),
-          "read a clock");
-    waited_seconds_ += static_cast<double>(milliseconds) * 1e-3;
-    pools_.clocks->give_back(std::move(waits_.front().begin));
-    pools_.clocks->give_back(std::move(waits_.front().end));
+  while (!waits_.empty()) {
+    const std::optional<double> spent = waits_.front().end.seconds_since(waits_.front().begin);
+    if (!spent) return;
+    waited_seconds_ += *spent;
     waits_.pop_front();
   }
 }
@@ -214,7 +240,7 @@ double CudaStream::waited_seconds() const {
 }
 
 cudaStream_t native(Stream& stream) {
-  auto* const own = dynamic_cast<CudaStream*>(&stream);
+  auto* const own = dynamic_cast<CudaStream*>(&stream.undecorated());
   ZERO_CHECK(own != nullptr,
              "cuda: work was submitted to a stream of another device; use the CUDA device's own");
   own->activate();

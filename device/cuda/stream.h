@@ -42,6 +42,8 @@ class CudaStream final : public Stream {
   void submit_host(std::string_view what, Work work) override;
   bool enqueues() const override { return true; }
   Event record() override;
+  /// By the GPU's clock, of about half a microsecond, in single precision.
+  Mark mark() override;
   void wait(const Event& event) override;
   void synchronize() override;
   /// Of what has run so far: the time between two events around each wait whose event was not
@@ -54,13 +56,12 @@ class CudaStream final : public Stream {
   friend cudaStream_t native(Stream& stream);
 
   struct Span {
-    EventHandle begin;
-    EventHandle end;
+    Mark begin;
+    Mark end;
   };
 
   void activate() const;
   void rethrow();
-  EventHandle clock();
   void fold() const;
   void remember(const std::shared_ptr<Failure>& failure, std::int64_t item);
 

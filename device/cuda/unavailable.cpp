@@ -1,15 +1,22 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/version.h"
-#include "device/device.h"
+#include "device/stream_observer.h"
 
 namespace zero::cuda {
 
-std::unique_ptr<Device> open(const Options& /*options*/) {
-  fail(
-      "this build has no CUDA backend; configure with -DZERO_CUDA=ON (launch/install_cuda.sh "
-      "brings "
-      "CUDA), or use a CPU device");
+namespace {
+
+constexpr std::string_view kNone =
+    "this build has no CUDA backend; configure with -DZERO_CUDA=ON (launch/install_cuda.sh brings "
+    "CUDA), or use a CPU device";
+
+}  // namespace
+
+std::unique_ptr<Device> open(const Options& /*options*/) { fail("{}", kNone); }
+
+std::unique_ptr<Device> open(const Options& /*options*/, StreamObserver& /*observer*/) {
+  fail("{}", kNone);
 }
 
 int visible_devices() { return 0; }

@@ -17,6 +17,31 @@ namespace {
 
 using Epilogue = ProductShape::Epilogue;
 
+Products::Operands operands_of(const LinearGeluForward& o) {
+  return {.a = o.x.data(),
+          .b = o.weight.data(),
+          .bias = o.bias.data(),
+          .aux = o.z.data(),
+          .c = o.y.data()};
+}
+
+Products::Operands operands_of(const LinearGeluBackward& o) {
+  return {.a = o.dy.data(),
+          .b = o.weight.data(),
+          .bias = o.dbias.data(),
+          .aux = o.z.data(),
+          .c = o.dz.data()};
+}
+
+/// Of a weight's gradient, and a bias's where there is one.
+Products::Operands operands_of(const LinearShape& s, View x, View dy, View dweight, View dbias) {
+  const bool in_first = s.layout == WeightLayout::in_out;
+  return {.a = (in_first ? x : dy).data(),
+          .b = (in_first ? dy : x).data(),
+          .bias = dbias.empty() ? nullptr : dbias.data(),
+          .c = dweight.data()};
+}
+
 LogitsShape whole_vocabulary(const MatrixShape& s) { return {s.rows, s.columns, 0, s.dtype}; }
 
 }  // namespace
@@ -100,13 +125,6 @@ void CudaOps::submit_product(std::string_view what, const ProductShape& shape,
   });
 }
 
-bool CudaOps::submit_fused(std::string_view what, const ProductShape& shape,
-                           const Products::Operands& operands) {
-  if (!products_->takes(shape, operands)) return false;
-  submit_product(what, shape, operands);
-  return true;
-}
-
 void CudaOps::do_linear_forward(const LinearShape& s, View x, View weight, View bias, View y) {
   // Libraries add a bias of the type of y only.
   const bool fused = !bias.empty() && y.dtype() == s.dtype;
@@ -126,47 +144,41 @@ void CudaOps::do_linear_backward_input(const LinearShape& s, View dy, View weigh
 
 void CudaOps::do_linear_backward_weight(const LinearShape& s, View x, View dy, View dweight,
                                         Write write) {
-  const bool in_first = s.layout == WeightLayout::in_out;
-  submit_product(
-      "linear_backward_weight", weight_product(s, write),
-      {.a = (in_first ? x : dy).data(), .b = (in_first ? dy : x).data(), .c = dweight.data()});
+  submit_product("linear_backward_weight", weight_product(s, write),
+                 operands_of(s, x, dy, dweight, View()));
+}
+
+bool CudaOps::joins(const LinearShape& s, const LinearGeluForward& o) const {
+  return products_->takes(gelu_product(s), operands_of(o));
 }
 
 void CudaOps::do_linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) {
-  const bool fused = submit_fused("linear_gelu_forward", gelu_product(s),
-                                  {.a = o.x.data(),
-                                   .b = o.weight.data(),
-                                   .bias = o.bias.data(),
-                                   .aux = o.z.data(),
-                                   .c = o.y.data()});
-  if (!fused) Ops::do_linear_gelu_forward(s, o);
+  if (!joins(s, o)) return Ops::do_linear_gelu_forward(s, o);
+  submit_product("linear_gelu_forward", gelu_product(s), operands_of(o));
+}
+
+bool CudaOps::joins(const LinearShape& s, const LinearGeluBackward& o) const {
+  return o.dbias.dtype() == s.dtype && products_->takes(gelu_gradient_product(s), operands_of(o));
 }
 
 void CudaOps::do_linear_gelu_backward(const LinearShape& s, const LinearGeluBackward& o) {
-  const bool fused =
-      o.dbias.dtype() == s.dtype && submit_fused("linear_gelu_backward", gelu_gradient_product(s),
-                                                 {.a = o.dy.data(),
-                                                  .b = o.weight.data(),
-                                                  .bias = o.dbias.data(),
-                                                  .aux = o.z.data(),
-                                                  .c = o.dz.data()});
-  if (fused) {
-    do_gelu_forward(o.z, o.y);
-  } else {
-    Ops::do_linear_gelu_backward(s, o);
-  }
+  if (!joins(s, o)) return Ops::do_linear_gelu_backward(s, o);
+  submit_product("linear_gelu_backward", gelu_gradient_product(s), operands_of(o));
+  do_gelu_forward(o.z, o.y);
+}
+
+bool CudaOps::joins(const LinearShape& s, View x, View dy, View dweight, View dbias) const {
+  return dbias.dtype() == s.weight_gradient &&
+         products_->takes(parameters_product(s), operands_of(s, x, dy, dweight, dbias));
 }
 
 void CudaOps::do_linear_backward_parameters(const LinearShape& s, View x, View dy, View dweight,
                                             View dbias) {
-  const bool in_first = s.layout == WeightLayout::in_out;
-  const bool fused = dbias.dtype() == s.weight_gradient &&
-                     submit_fused("linear_backward_parameters", parameters_product(s),
-                                  {.a = (in_first ? x : dy).data(),
-                                   .b = (in_first ? dy : x).data(),
-                                   .bias = dbias.data(),
-                                   .c = dweight.data()});
-  if (!fused) Ops::do_linear_backward_parameters(s, x, dy, dweight, dbias);
+  if (!joins(s, x, dy, dweight, dbias)) {
+    return Ops::do_linear_backward_parameters(s, x, dy, dweight, dbias);
+  }
+  submit_product("linear_backward_parameters", parameters_product(s),
+                 operands_of(s, x, dy, dweight, dbias));
 }
 
 void CudaOps::do_column_sums(const MatrixShape& s, View x, View sums) {

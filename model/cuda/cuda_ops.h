@@ -30,6 +30,9 @@ class CudaOps final : public Ops {
   std::string bits(DType dtype) const override;
   std::int64_t scratch_bytes() const override { return scratch_bytes_; }
   void allocate_scratch() override;
+  bool joins(const LinearShape& shape, const LinearGeluForward& operands) const override;
+  bool joins(const LinearShape& shape, const LinearGeluBackward& operands) const override;
+  bool joins(const LinearShape& shape, View x, View dy, View dweight, View dbias) const override;
 
  private:
   void do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) override;
@@ -78,9 +81,6 @@ class CudaOps final : public Ops {
   void submit(std::string_view what, std::function<void(cudaStream_t)> work);
   void submit_product(std::string_view what, const ProductShape& shape,
                       const Products::Operands& operands);
-  /// The same where there is such a product; false: nothing was submitted.
-  bool submit_fused(std::string_view what, const ProductShape& shape,
-                    const Products::Operands& operands);
   void prepare_product(const ProductShape& shape);
   /// Scratch for `bytes`; throws zero::Error where allocate_scratch() has not taken that much.
   void* scratch(std::string_view what, std::int64_t bytes) const;

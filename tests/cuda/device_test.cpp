@@ -212,6 +212,25 @@ TEST_F(CudaDevice, CountsTheTimeOfWaitsThatHadToWait) {
   EXPECT_EQ(waited, device_->compute().waited_seconds());
 }
 
+TEST_F(CudaDevice, MarksNeitherRunAnythingNorStopTheHost) {
+  Stream& stream = device_->compute();
+  const std::int64_t synchronizations = emulated::synchronizations();
+  const Mark begin = stream.mark();
+  device_->kernels().zero(stream, allocate(1000, DType::fp32));
+  const Event zeroed = stream.record();
+  const Mark end = stream.mark();
+  EXPECT_FALSE(end.seconds_since(begin));
+  EXPECT_EQ(synchronizations, emulated::synchronizations());
+  EXPECT_FALSE(zeroed.complete());
+  stream.synchronize();
+  EXPECT_GT(end.seconds_since(begin).value(), 0);
+  const Mark host = cpu::open()->compute().mark();
+  EXPECT_THAT(message_of([&] { static_cast<void>(end.seconds_since(host)); }),
+              HasSubstr("cuda: marks of two devices have no clock in common"));
+  EXPECT_THAT(message_of([&] { static_cast<void>(host.seconds_since(end)); }),
+              HasSubstr("marks of streams of two devices have no clock in common"));
+}
+
 TEST_F(CudaDevice, AStepTakesNoMemoryOnceItHasRun) {
   const View view = allocate(1000, DType::fp32);
   const auto step = [&] {

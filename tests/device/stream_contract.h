@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -68,6 +69,25 @@ TEST_P(Streams, RunTheirWorkInOrder) {
     stream->synchronize();
     for (int i = 0; i < 50; ++i) EXPECT_EQ(i, order.at(static_cast<std::size_t>(i)));
   }
+}
+
+TEST_P(Streams, MarksTellWhatLiesBetweenThem) {
+  using Clock = std::chrono::steady_clock;
+  const Mark begin = communication_.mark();
+  communication_.submit_host("work", [] {
+    for (const auto start = Clock::now(); Clock::now() - start < std::chrono::microseconds(20);) {
+    }
+  });
+  const Mark end = communication_.mark();
+  compute_.wait(communication_.record());
+  const Mark behind = compute_.mark();
+  compute_.synchronize();
+  communication_.synchronize();
+  EXPECT_GT(end.seconds_since(begin).value(), 1e-5);
+  EXPECT_GE(behind.seconds_since(end).value(), 0);
+  EXPECT_GE(behind.seconds_since(begin).value(), end.seconds_since(begin).value());
+  EXPECT_FALSE(behind.seconds_since(Mark()));
+  EXPECT_FALSE(Mark().seconds_since(begin));
 }
 
 TEST_P(Streams, AWaitOrdersTwoStreams) {

@@ -55,6 +55,23 @@ TEST(CpuStreams, CommunicationRunsElsewhereAndTheHostGoesOn) {
   EXPECT_NE(std::thread::id(), where);
 }
 
+TEST(CpuStreams, AMarkAheadIsNotYetKnown) {
+  const auto device = cpu::open();
+  const auto gate = std::make_shared<Gate>();
+  const Mark begin = device->compute().mark();
+  device->communication().wait(Event(gate));
+  const Mark end = device->communication().mark();
+  EXPECT_FALSE(end.seconds_since(begin));
+  EXPECT_FALSE(begin.seconds_since(end));
+  gate->open();
+  device->communication().synchronize();
+  EXPECT_GT(end.seconds_since(begin).value(), 0);
+  const auto plan = planning::open();
+  const Mark never = plan->compute().mark();
+  plan->compute().synchronize();
+  EXPECT_FALSE(never.seconds_since(begin));
+}
+
 TEST(CpuStreams, CountOnlyRealWaits) {
   const auto device = cpu::open();
   Stream& communication = device->communication();

@@ -125,11 +125,11 @@ TEST(Observers, HearOfWorkAndOfWaits) {
     device->compute().submit("another part", [] {});
     instruments.end();
   };
-  instruments.begin_step(1);  // warms up
+  instruments.begin_step(1, device->compute());  // warms up
   work();
   instruments.end_step(1);
   EXPECT_EQ(instruments.profile().entries().size(), 0U);
-  instruments.begin_step(2);
+  instruments.begin_step(2, device->compute());
   work();
   instruments.end_step(2);
   instruments.stop();
@@ -184,7 +184,9 @@ TEST(Instruments, ATraceHoldsAllRanksStreamsAndChangesNothing) {
       train_observed(run, 2, {"run.trace=" + file, "run.trace_from=2", "run.trace_steps=1"});
   EXPECT_EQ(traced.back()["state_hash"], plain.back()["state_hash"]);
   EXPECT_EQ(traced.back()["plan_exact"], true);
-  const Json events = Json::parse(run.folder().read("trace.json"))["traceEvents"];
+  const Json document = Json::parse(run.folder().read("trace.json"));
+  EXPECT_LT(document["otherData"]["device_clock_error_us"], 1e6);
+  const Json& events = document["traceEvents"];
   for (const int rank : {0, 1}) {
     std::set<std::string> names;
     double last = 0;
