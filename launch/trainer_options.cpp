@@ -69,9 +69,9 @@ std::vector<Option> trainer_options() {
       {.path = "run.profile",
        .type = boolean,
        .fallback = "false",
-       .help =
-           "time each kind of work of the first rank after step 1, by its device's clock, beside the "
-           "device's limits; --profile is short for it"},
+       .help = "time each kind of work of the first rank after step 1, by its device's clock, "
+               "beside the "
+               "device's limits; --profile is short for it"},
       {.path = "run.trace",
        .type = text,
        .fallback = "null",
