@@ -43,7 +43,7 @@ void Session::check_locked(const std::string& who) const {
 }
 
 void Session::check(const std::string& who) const {
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(telling_);
   check_locked(who);
 }
 
@@ -127,7 +127,10 @@ void Session::fail(const std::string& reason) noexcept {
 void Session::abort_all(const std::string& reason) noexcept {
   const std::scoped_lock lock(mutex_);
   if (failure_) return;
-  failure_ = reason;
+  {
+    const std::scoped_lock telling(telling_);
+    failure_ = reason;
+  }
   for (ncclComm_t comm : comms_ | std::views::reverse) ncclCommAbort(comm);
   comms_.clear();
 }

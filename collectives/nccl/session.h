@@ -46,7 +46,8 @@ class Session {
 
   /// Ends the session for `reason`, on all ranks. The first reason is kept.
   void fail(const std::string& reason) noexcept;
-  /// Throws zero::Error where the session has failed.
+  /// Throws zero::Error where the session has failed. Never waits for calls of the library: host
+  /// code in a stream's order may ask, and a call may wait for the stream.
   void check(const std::string& who) const;
 
  private:
@@ -66,6 +67,7 @@ class Session {
   mutable std::mutex mutex_;  // of all calls of the library
   std::condition_variable ends_;
   bool ended_ = false;
+  mutable std::mutex telling_;  // besides, of changes of failure_
   std::optional<std::string> failure_;
   std::vector<ncclComm_t> comms_;  // parts behind what they are parts of
   std::string last_ = "nothing yet";
