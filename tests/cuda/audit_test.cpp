@@ -13,24 +13,12 @@ namespace zero::testing {
 namespace {
 
 namespace emulated = cuda::emulated;
-using emulated::Clocks;
-using emulated::Dependence;
 using emulated::Settings;
 using emulated::WorkGraph;
 using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-/// What nothing orders.
-std::vector<std::string> races(const WorkGraph& graph) {
-  std::vector<std::string> found;
-  const auto all = emulated::dependences(graph);
-  for (const Dependence& one : emulated::unordered(graph, Clocks(graph), all)) {
-    found.push_back(emulated::describe(graph, one));
-  }
-  return found;
-}
 
 /// Reads of what nothing has written: values that nobody computed, or writes that are not told (by
 /// sources that CMakeLists.txt does not have in its list), which would be taken for innocent.

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "collectives/backends.h"
+#include "tests/cuda/emulator/dependences.h"
+
 namespace zero::testing {
 namespace {
 
@@ -34,10 +37,12 @@ class Staging {
   Buffer loss_;
 };
 
-void train(Communicator& world, const AuditedRun& run) {
-  emulated::name_thread(fmt::format("rank {}", world.rank()));
-  const auto device = cuda::open();
-  Mesh mesh(world, run.mesh);
+void train(Communicator& host, const AuditedRun& run) {
+  emulated::name_thread(fmt::format("rank {}", host.rank()));
+  const auto device = cuda::open({.index = run.nccl ? host.rank() : 0});
+  const StoreSeat seat{host.store(), host.rank(), host.size()};
+  const auto gpus = run.nccl ? nccl::world(seat, *device, *run.nccl) : nullptr;
+  Mesh mesh(gpus ? *gpus : host, run.mesh);
   Training training(mesh, *device, run.engine, run.model, kBatch, run.accumulation, run.tensor);
   skip_wait(training.engine, run.skipped);
   const Staging staging(*device);
@@ -76,11 +81,22 @@ EngineOptions audited_options(int stage) {
 }
 
 cuda::emulated::WorkGraph graph_of(const AuditedRun& run) {
-  emulated::reset({.order = run.order, .recording = emulated::Settings::Recording::on});
+  emulated::reset({.order = run.order,
+                   .recording = emulated::Settings::Recording::on,
+                   .devices = run.nccl ? run.ranks : 1});
   local::run(run.ranks, [&](Communicator& world) { train(world, run); });
   emulated::WorkGraph graph = emulated::graph();
   emulated::reset();
   return graph;
+}
+
+std::vector<std::string> races(const cuda::emulated::WorkGraph& graph) {
+  std::vector<std::string> found;
+  const auto all = emulated::dependences(graph);
+  for (const auto& one : emulated::unordered(graph, emulated::Clocks(graph), all)) {
+    found.push_back(emulated::describe(graph, one));
+  }
+  return found;
 }
 
 std::string owner_of(const std::string& chain) { return chain.substr(0, chain.find('\'')); }

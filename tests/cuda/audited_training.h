@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/nccl/options.h"
 #include "engine/waits.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/model/training_harness.h"
@@ -23,6 +24,8 @@ struct AuditedRun {
   TensorOptions tensor{};
   EngineOptions engine{};
   cuda::emulated::Settings::Order order = cuda::emulated::Settings::Order::lazy;
+  /// Each rank has a GPU of its own, and they talk through NCCL's fake; else they share one.
+  std::optional<nccl::Options> nccl{};
   std::optional<WaitSite> skipped{};   ///< a wait left out
   Between between = Between::nothing;  ///< steps
   End end = End::training;
@@ -35,6 +38,9 @@ EngineOptions audited_options(int stage);
 
 /// Trains, and tells what streams and host threads did.
 cuda::emulated::WorkGraph graph_of(const AuditedRun& run);
+
+/// What nothing orders, in words.
+std::vector<std::string> races(const cuda::emulated::WorkGraph& graph);
 
 /// "rank 1", of "rank 1's stream 2 (priority 0)".
 std::string owner_of(const std::string& chain);

@@ -110,14 +110,14 @@ TEST_F(CudaDevice, TakesWhatIsReservedAtOnceAndNoMoreForIt) {
   emulated::reset();
   const auto reserve = bytes_of_class(MemoryClass::optimizer, (5 << 20) + 256);
   const auto device = open({.reserve = reserve});
-  const std::int64_t opened = emulated::device_allocations();
-  EXPECT_EQ(2, opened);  // and the kernels' scratch, which nobody had planned
+  const std::size_t opened = emulated::requests().size();
+  EXPECT_EQ(2U, opened);  // and the kernels' scratch, which nobody had planned
   {
     const Buffer large =
         device->allocate(5 << 18, DType::fp32, MemoryClass::optimizer, "master values");
     const Buffer small = device->allocate(3, DType::fp32, MemoryClass::optimizer, "moments");
     EXPECT_EQ(static_cast<std::byte*>(large.view().data()) + (5 << 20), small.view().data());
-    EXPECT_EQ(opened, emulated::device_allocations());
+    EXPECT_EQ(opened, emulated::requests().size());
     EXPECT_EQ(reserve[3], device->device_bytes().arenas[3]);
   }
   const Buffer again = device->allocate(1, DType::u8, MemoryClass::optimizer, "moments");
@@ -128,10 +128,10 @@ TEST_F(CudaDevice, WhatItsBlockCannotHoldIsTakenAndShown) {
   close();
   emulated::reset();
   const auto device = open({.reserve = bytes_of_class(MemoryClass::gathered, 2 << 20)});
-  const std::int64_t opened = emulated::device_allocations();
+  const std::size_t opened = emulated::requests().size();
   const Buffer small = device->allocate(100, DType::u8, MemoryClass::gathered, "in the block");
   const Buffer large = device->allocate(3 << 20, DType::u8, MemoryClass::gathered, "beside it");
-  EXPECT_EQ(opened + 1, emulated::device_allocations());
+  EXPECT_EQ(opened + 1, emulated::requests().size());
   EXPECT_EQ(256 + (4 << 20), device->device_bytes().arenas[1]);
 }
 

@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
+#include <utility>
 
 #include "collectives/nccl/check.h"
 #include "tests/nccl/fake_operation.h"
@@ -72,7 +73,7 @@ void move_pairs(Clique& clique) {
   for (auto& [pair, sends] : clique.sends) {
     auto& receives = clique.receives[pair];
     while (!sends.empty() && !receives.empty()) {
-      move(*sends.front(), *receives.front());
+      meet({sends.front(), receives.front()});
       sends.pop_front();
       receives.pop_front();
     }
@@ -93,7 +94,7 @@ void run_collectives(Clique& clique) {
       ranks.push_back(queue.front());
       queue.pop_front();
     }
-    run(ranks);
+    meet(std::move(ranks));
   }
 }
 
@@ -130,12 +131,30 @@ void progress(Clique& clique) {
   run_split(clique);
 }
 
+// What has met goes to the streams of the thread that posted it: all that is read, then all that is
+// written.
+void put_on_streams(const ncclComm& comm) {
+  if (comm.clique->dead) return;
+  for (const auto& step : {give, take}) {
+    for (const OperationPtr& operation : comm.pending) {
+      const bool own = operation->thread == std::this_thread::get_id();
+      if (own && !operation->done) step(operation);
+    }
+  }
+}
+
+void forget_first(ncclComm& comm) {
+  comm.pending.front()->meeting = nullptr;  // which holds the operation
+  comm.pending.pop_front();
+}
+
 ncclResult_t state_of(ncclComm_t comm) {
   if (comm->error != ncclSuccess) return comm->error;
   progress(*comm->clique);
+  put_on_streams(*comm);
   while (!comm->pending.empty() && comm->pending.front()->done) {
     if (comm->pending.front()->wrong) comm->error = ncclInternalError;
-    comm->pending.pop_front();
+    forget_first(*comm);
   }
   if (comm->error != ncclSuccess) return comm->error;
   const bool all_came = comm->clique->joined == comm->clique->size;
@@ -183,6 +202,7 @@ ncclResult_t note(ncclComm_t comm, const std::string& text, const void* memory) 
 ncclResult_t leave(ncclComm_t comm, bool abort) {
   const std::scoped_lock lock(state().mutex);
   if (abort) comm->clique->dead = true;
+  while (!comm->pending.empty()) forget_first(*comm);
   --state().alive;
   delete comm;
   return ncclSuccess;
@@ -234,6 +254,7 @@ ncclResult_t post(ncclComm_t comm, Operation operation) {
     if (state_of(comm) != ncclSuccess && comm->error == ncclSuccess) return ncclInvalidUsage;
   }
   operation.rank = comm->rank;
+  operation.thread = std::this_thread::get_id();
   group.emplace_back(comm, std::make_shared<Operation>(operation));
   return depth > 0 ? ncclSuccess : flush();
 }
@@ -308,8 +329,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) { return leave(comm, true); }
 ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
   const std::scoped_lock lock(state().mutex);
   ++state().alive;
-  *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  std::memset(*memory, 0x7f, bytes);
+  *memory = allocate(bytes);
   state().blocks.insert(*memory);
   return ncclSuccess;
 }
@@ -318,7 +338,7 @@ ncclResult_t ncclMemFree(void* memory) {
   const std::scoped_lock lock(state().mutex);
   --state().alive;
   state().blocks.erase(memory);
-  std::free(memory);
+  release(memory);
   return ncclSuccess;
 }
 

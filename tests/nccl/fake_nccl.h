@@ -7,9 +7,9 @@
 #include <vector>
 
 /// NCCL without GPUs, in place of its library: communicators between threads of this process, whose
-/// memory is the host's. As NCCL's non-blocking communicators do, calls return at once and go on
-/// while they are asked whether they are through. Sums are made in the order of ranks, one by one:
-/// not by the tree.
+/// memory and streams are what fake_stream.h is linked with. As NCCL's non-blocking communicators
+/// do, calls return at once and go on while they are asked whether they are through. Sums are made
+/// in the order of ranks, one by one: not by the tree.
 namespace zero::test::fake_nccl {
 
 /// Of the calling thread, which is a rank, from now on.

@@ -83,72 +83,130 @@ void copy_bytes(const std::byte* from, std::byte* to, std::size_t bytes) {
   if (bytes > 0) std::memmove(to, from, bytes);
 }
 
+using Values = std::vector<std::shared_ptr<std::vector<std::byte>>>;
+
 // Every rank's `count` elements from `offset` bytes on, summed rank after rank.
-std::vector<std::byte> sum(const std::vector<OperationPtr>& ranks, std::size_t offset,
-                           std::size_t count) {
-  const Operation& first = *ranks.front();
-  std::vector<std::byte> sums(first.from + offset,
-                              first.from + offset + count * size_of(first.type));
-  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
-    add(first, sums.data(), ranks[rank]->from + offset, count);
+std::vector<std::byte> sum(const Operation& kind, const Values& given, std::size_t offset) {
+  const std::byte* const first = given.front()->data() + offset;
+  std::vector<std::byte> sums(first, first + kind.bytes());
+  for (std::size_t rank = 1; rank < given.size(); ++rank) {
+    add(kind, sums.data(), given[rank]->data() + offset, kind.count);
   }
   return sums;
 }
 
-void reduce(const std::vector<OperationPtr>& ranks) {
-  const Operation& first = *ranks.front();
-  const bool scattered = first.kind == Kind::reduce_scatter;
-  const std::size_t bytes = first.count * size_of(first.type);
-  std::vector<std::vector<std::byte>> results;  // all are read before one is written
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    results.push_back(sum(ranks, scattered ? rank * bytes : 0, first.count));
-  }
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const bool wanted = first.kind != Kind::reduce || static_cast<int>(rank) == first.peer;
-    if (wanted) copy_bytes(results[rank].data(), ranks[rank]->to, bytes);
+// What rank `self` of a meeting gets.
+std::vector<std::byte> result(const Operation& kind, const Values& given, std::size_t self) {
+  switch (kind.kind) {
+    case Kind::receive:
+      return *given.front();  // the sender's
+    case Kind::broadcast:
+      return *given[static_cast<std::size_t>(kind.peer)];
+    case Kind::all_gather: {
+      std::vector<std::byte> all;
+      for (const auto& each : given) all.insert(all.end(), each->begin(), each->end());
+      return all;
+    }
+    case Kind::reduce_scatter:
+      return sum(kind, given, self * kind.bytes());
+    default:
+      return sum(kind, given, 0);
   }
 }
 
-void gather(const std::vector<OperationPtr>& ranks) {
-  const std::size_t bytes = ranks.front()->count * size_of(ranks.front()->type);
-  for (const OperationPtr& to : ranks) {
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      copy_bytes(ranks[rank]->from, to->to + rank * bytes, bytes);
-    }
+std::size_t bytes_given(const Operation& operation, std::size_t self) {
+  switch (operation.kind) {
+    case Kind::receive:
+    case Kind::window:
+      return 0;
+    case Kind::broadcast:
+      return static_cast<int>(self) == operation.peer ? operation.bytes() : 0;
+    case Kind::reduce_scatter:
+      return operation.bytes() * operation.meeting->ranks.size();
+    default:
+      return operation.bytes();
   }
 }
+
+std::size_t bytes_taken(const Operation& operation, std::size_t self) {
+  switch (operation.kind) {
+    case Kind::send:
+    case Kind::window:
+      return 0;
+    case Kind::reduce:
+      return static_cast<int>(self) == operation.peer ? operation.bytes() : 0;
+    case Kind::all_gather:
+      return operation.bytes() * operation.meeting->ranks.size();
+    default:
+      return operation.bytes();
+  }
+}
+
+std::size_t place_of(const OperationPtr& operation) {
+  const auto& ranks = operation->meeting->ranks;
+  return static_cast<std::size_t>(std::ranges::find(ranks, operation) - ranks.begin());
+}
+
+constexpr std::array kNames{"Send",      "Recv",          "AllGather", "Broadcast",
+                            "AllReduce", "ReduceScatter", "Reduce",    "Window"};
+const char* name_of(Kind kind) { return kNames.at(static_cast<std::size_t>(kind)); }
 
 }  // namespace
 
 std::string Operation::text() const {
-  constexpr std::array kNames{"Send",      "Recv",          "AllGather", "Broadcast",
-                              "AllReduce", "ReduceScatter", "Reduce",    "Window"};
-  return fmt::format("{} {} of type {}{}", kNames.at(static_cast<std::size_t>(kind)), count,
-                     static_cast<int>(type),
+  return fmt::format("{} {} of type {}{}", name_of(kind), count, static_cast<int>(type),
                      kind == Kind::all_gather ? "" : fmt::format(", {}", peer));
 }
 
-void move(Operation& send, Operation& receive) {
-  send.wrong = receive.wrong = send.count != receive.count;
-  if (!send.wrong) copy_bytes(send.from, receive.to, send.count * size_of(send.type));
-  send.done = receive.done = true;
+std::size_t Operation::bytes() const { return count * size_of(type); }
+
+void meet(std::vector<OperationPtr> ranks) {
+  const Operation& first = *ranks.front();
+  const bool agree = std::ranges::all_of(ranks, [&](const OperationPtr& rank) {
+    return first.kind == Kind::send ? rank->count == first.count : rank->text() == first.text();
+  });
+  auto meeting = std::make_shared<Meeting>(Meeting{.ranks = std::move(ranks)});
+  meeting->given.resize(meeting->ranks.size());
+  for (const OperationPtr& rank : meeting->ranks) {
+    rank->done = rank->wrong = !agree;
+    if (agree) rank->meeting = meeting;
+  }
 }
 
-void run(const std::vector<OperationPtr>& ranks) {
-  const bool agree = std::ranges::all_of(
-      ranks, [&](const OperationPtr& rank) { return rank->text() == ranks.front()->text(); });
-  for (const OperationPtr& rank : ranks) {
-    rank->done = true;
-    rank->wrong = !agree;
-  }
-  if (!agree) return;
-  const Operation& first = *ranks.front();
-  if (first.kind == Kind::window) return;
-  if (first.kind == Kind::all_gather) return gather(ranks);
-  if (first.kind != Kind::broadcast) return reduce(ranks);
-  const Operation& root = *ranks[static_cast<std::size_t>(first.peer)];
-  for (const OperationPtr& rank : ranks) {
-    copy_bytes(root.from, rank->to, root.count * size_of(root.type));
+void give(const OperationPtr& operation) {
+  if (!operation->meeting) return;
+  const std::size_t self = place_of(operation);
+  Meeting::Given& given = operation->meeting->given[self];
+  if (given.is_queued) return;
+  given.is_queued = true;
+  given.values = std::make_shared<std::vector<std::byte>>(bytes_given(*operation, self));
+  if (given.values->empty()) return;
+  const std::byte* const from = operation->from;
+  put(operation->stream, fmt::format("{} reads", name_of(operation->kind)),
+      {from, given.values->size(), Touched::How::read},
+      [values = given.values, from] { std::memcpy(values->data(), from, values->size()); });
+  given.behind = record(operation->stream);
+}
+
+void take(const OperationPtr& operation) {
+  if (!operation->meeting) return;
+  const std::vector<Meeting::Given>& given = operation->meeting->given;
+  if (!std::ranges::all_of(given, &Meeting::Given::is_queued)) return;
+  const std::size_t self = place_of(operation);
+  const std::size_t bytes = bytes_taken(*operation, self);
+  operation->done = true;
+  if (bytes > 0) {
+    Values values;
+    for (const Meeting::Given& each : given) {
+      values.push_back(each.values);
+      if (each.behind && &each != &given[self]) wait(operation->stream, each.behind);
+    }
+    Operation kind = *operation;
+    kind.meeting = nullptr;
+    put(operation->stream, fmt::format("{} writes", name_of(kind.kind)),
+        {kind.to, bytes, Touched::How::written}, [kind, values = std::move(values), self, bytes] {
+          copy_bytes(result(kind, values, self).data(), kind.to, bytes);
+        });
   }
 }
 
@@ -165,15 +223,23 @@ std::byte* bytes(void* memory) { return static_cast<std::byte*>(memory); }
 }  // namespace
 
 ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t) {
-  return post(
-      comm, {.kind = Kind::send, .from = bytes(from), .count = count, .type = type, .peer = peer});
+                      ncclComm_t comm, cudaStream_t stream) {
+  return post(comm, {.kind = Kind::send,
+                     .from = bytes(from),
+                     .count = count,
+                     .type = type,
+                     .peer = peer,
+                     .stream = stream});
 }
 
 ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t) {
-  return post(comm,
-              {.kind = Kind::receive, .to = bytes(to), .count = count, .type = type, .peer = peer});
+                      cudaStream_t stream) {
+  return post(comm, {.kind = Kind::receive,
+                     .to = bytes(to),
+                     .count = count,
+                     .type = type,
+                     .peer = peer,
+                     .stream = stream});
 }
 
 // A window opens once all ranks have come, with as many bytes each.
@@ -190,51 +256,56 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes_
 }
 
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t) {
+                           ncclComm_t comm, cudaStream_t stream) {
   return post(comm, {.kind = Kind::broadcast,
                      .from = bytes(from),
                      .to = bytes(to),
                      .count = count,
                      .type = type,
-                     .peer = root});
+                     .peer = root,
+                     .stream = stream});
 }
 
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t) {
+                           ncclComm_t comm, cudaStream_t stream) {
   return post(comm, {.kind = Kind::all_gather,
                      .from = bytes(from),
                      .to = bytes(to),
                      .count = count,
-                     .type = type});
+                     .type = type,
+                     .stream = stream});
 }
 
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return post(comm, {.kind = Kind::all_reduce,
                      .from = bytes(from),
                      .to = bytes(to),
                      .count = count,
                      .type = type,
-                     .op = op});
+                     .op = op,
+                     .stream = stream});
 }
 
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return post(comm, {.kind = Kind::reduce_scatter,
                      .from = bytes(from),
                      .to = bytes(to),
                      .count = count,
                      .type = type,
-                     .op = op});
+                     .op = op,
+                     .stream = stream});
 }
 
 ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type,
-                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t) {
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
   return post(comm, {.kind = Kind::reduce,
                      .from = bytes(from),
                      .to = bytes(to),
                      .count = count,
                      .type = type,
                      .op = op,
-                     .peer = root});
+                     .peer = root,
+                     .stream = stream});
 }

@@ -17,7 +17,7 @@ std::vector<Item> log() { return Runtime::instance().log(); }
 std::vector<std::int64_t> run_order() { return Runtime::instance().run_order(); }
 std::int64_t synchronizations() { return Runtime::instance().synchronizations(); }
 std::int64_t allocations() { return Runtime::instance().allocations(); }
-std::int64_t device_allocations() { return Runtime::instance().device_allocations(); }
+std::vector<Request> requests() { return Runtime::instance().requests(); }
 WorkGraph graph() { return Runtime::instance().graph(); }
 void name_thread(const std::string& name) { Runtime::instance().name_thread(name); }
 void name_memory(const void* data, std::size_t bytes, const std::string& name) {

@@ -60,8 +60,12 @@ std::vector<std::int64_t> run_order();
 std::int64_t synchronizations();
 /// Calls of cudaMalloc and cudaMallocHost.
 std::int64_t allocations();
-/// Calls of cudaMalloc alone.
-std::int64_t device_allocations();
+/// What cudaMalloc was asked for, in order; also what it did not give.
+struct Request {
+  int device = 0;
+  std::size_t bytes = 0;
+};
+std::vector<Request> requests();
 /// What has been given to streams and done by host threads since reset(), of which the machine is
 /// to record; with what each touched, where that is known (tsan_hooks.cpp).
 WorkGraph graph();

@@ -42,7 +42,8 @@ void Runtime::reset(const Settings& settings) {
   broken_text_.clear();
   log_.clear();
   run_order_.clear();
-  synchronizations_ = allocations_ = device_allocations_ = numbered_ = choices_ = 0;
+  requests_.clear();
+  synchronizations_ = allocations_ = numbered_ = choices_ = 0;
   recorder_ = nullptr;
   if (settings.recording == Settings::Recording::on) {
     recorder_ = std::make_unique<Recorder>(memory_.addresses(), pinned_.addresses());
@@ -363,9 +364,9 @@ std::int64_t Runtime::allocations() {
   return allocations_;
 }
 
-std::int64_t Runtime::device_allocations() {
+std::vector<Request> Runtime::requests() {
   const Lock lock(mutex_);
-  return device_allocations_;
+  return requests_;
 }
 
 WorkGraph Runtime::graph() {

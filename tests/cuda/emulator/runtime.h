@@ -104,7 +104,7 @@ class Runtime {
   std::vector<std::int64_t> run_order();
   std::int64_t synchronizations();
   std::int64_t allocations();
-  std::int64_t device_allocations();
+  std::vector<Request> requests();
   WorkGraph graph();
   void name_thread(const std::string& name);
   void name_memory(const void* data, std::size_t bytes, const std::string& name);
@@ -147,7 +147,7 @@ class Runtime {
   std::vector<std::int64_t> run_order_;
   std::int64_t synchronizations_ = 0;
   std::int64_t allocations_ = 0;
-  std::int64_t device_allocations_ = 0;
+  std::vector<Request> requests_;
   std::int64_t numbered_ = 0;
   std::mt19937_64 random_;
   std::int64_t choices_ = 0;

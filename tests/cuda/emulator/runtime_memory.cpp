@@ -24,7 +24,7 @@ auto untracked(const Body& body) {
 cudaError_t Runtime::allocate(int device, std::size_t bytes, void** data) {
   const Lock lock(mutex_);
   ++allocations_;
-  ++device_allocations_;
+  requests_.push_back({device, bytes});
   std::size_t& used = used_.at(static_cast<std::size_t>(device));
   if (bytes > settings_.memory - used) return cudaErrorMemoryAllocation;
   *data = untracked([&] { return memory_.allocate(bytes); });
