@@ -201,7 +201,8 @@ print(f"{1e3 * profile['seconds'] / steps:.2f} ms a step; products {profile['pro
       f"copies {profile['memory_bytes_per_second'] * 1e-9:.0f} GB/s")
 for entry in work[:15]:
     print(f"{entry['name']:<40} {entry['calls'] / steps:6.0f} calls {1e3 * entry['seconds'] / steps:8.3f} ms "
-          f"{100 * entry['seconds'] / profile['seconds']:5.1f} % of the step {100 * entry['share_of_limit']:6.1f} % of the limit")
+          f"{100 * entry['seconds'] / profile['seconds']:5.1f} % of the step"
+          + (f" {100 * entry['share_of_limit']:6.1f} % of the limit" if entry["share_of_limit"] > 0 else ""))
 covered = sum(entry["seconds"] for entry in work)
 sys.exit(not 0 < covered <= 1.001 * profile["seconds"])
 PYTHON
