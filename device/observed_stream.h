@@ -8,18 +8,20 @@
 
 namespace zero {
 
-/// Passes all work on to `stream` and tells an observer between which marks of it each piece runs,
-/// and each wait. Both must outlive this.
+/// Passes all work on to `stream` and tells an observer, while it listens, between which marks of
+/// it each piece runs, and each wait. Both must outlive this.
 class ObservedStream final : public Stream {
  public:
   ObservedStream(Stream& stream, StreamObserver& observer) : stream_(stream), observer_(observer) {}
 
   void submit(std::string_view what, Work work) override {
+    if (!observer_.listens()) return stream_.submit(what, std::move(work));
     const Mark begin = mark();
     stream_.submit(what, std::move(work));
     observer_.ran(what, begin, mark());
   }
   void submit_host(std::string_view what, Work work) override {
+    if (!observer_.listens()) return stream_.submit_host(what, std::move(work));
     const Mark begin = mark();
     stream_.submit_host(what, std::move(work));
     observer_.ran(what, begin, mark());
@@ -28,7 +30,7 @@ class ObservedStream final : public Stream {
   Event record() override { return stream_.record(); }
   Mark mark() override { return stream_.mark(); }
   void wait(const Event& event) override {
-    if (event.complete()) return stream_.wait(event);
+    if (!observer_.listens() || event.complete()) return stream_.wait(event);
     const Mark begin = mark();
     stream_.wait(event);
     observer_.waited(begin, mark());

@@ -14,6 +14,8 @@ namespace zero {
 class StreamObserver {
  public:
   virtual ~StreamObserver() = default;
+  /// Asked before each piece of work and each wait: whether it is to be marked.
+  virtual bool listens() const noexcept = 0;
   /// The work submitted as `what` runs between two marks.
   virtual void ran(std::string_view what, Mark begin, Mark end) noexcept = 0;
   /// The stream waits for another stream's event.

@@ -144,6 +144,26 @@ TEST(Observers, HearOfWorkAndOfWaits) {
   EXPECT_EQ(instruments.profile().steps(), 1);
 }
 
+TEST(Observers, AreToldWhileTheyListen) {
+  struct Counter final : StreamObserver {
+    bool listens() const noexcept override { return open; }
+    void ran(std::string_view, Mark, Mark) noexcept override { ++calls; }
+    void waited(Mark, Mark) noexcept override { ++calls; }
+    bool open = false;
+    int calls = 0;
+  };
+  Counter counter;
+  const auto device = cpu::open({}, counter);
+  for (const bool open : {false, true, false}) {
+    counter.open = open;
+    device->compute().submit("work", [] {});
+    device->compute().submit_host("host code", [] {});
+    EXPECT_EQ(counter.calls, open || counter.calls > 0 ? 2 : 0);
+  }
+  EXPECT_FALSE(device->compute().enqueues());
+  EXPECT_EQ(&device->compute().undecorated(), &device->compute().undecorated().undecorated());
+}
+
 /// Trains the tiny run on `world` ranks with instruments; gives the lines of the log.
 std::vector<Json> train_observed(const TinyRun& run, int world,
                                  const std::vector<std::string>& overrides) {
