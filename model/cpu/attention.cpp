@@ -25,6 +25,19 @@ using Triangle = ProductShape::Triangle;
 // Elements between rows of scores.
 std::int64_t score_stride(std::int64_t columns) { return round_up(columns, kGap) + kGap; }
 
+// The sequence of one of a head's tensors, as right operands: its transpose, (head_width,
+// sequence), or as it is.
+ProductShape across_shape(const AttentionShape& s, std::int64_t stride) {
+  return {.n = s.sequence,
+          .k = s.head_width,
+          .b = MatrixPlacement::transposed,
+          .in = s.dtype,
+          .ldb = stride};
+}
+ProductShape down_shape(const AttentionShape& s, std::int64_t stride) {
+  return {.n = s.head_width, .k = s.sequence, .in = s.dtype, .ldb = stride};
+}
+
 // The scratch of one thread.
 struct Workplace {
   float *scores, *dprobabilities;       // (kBlock, score_stride(sequence))
@@ -33,6 +46,7 @@ struct Workplace {
   float* dq;                            // (sequence, head_width)
   float *dk, *dv;                       // the same, where heads share keys and values: their sums
   float *log2_sums, *deltas, *inverse;  // (sequence), (sequence), (kBlock)
+  std::byte *across[2], *down[2];       // packed: k and v forward; q and dout backward
   std::byte* products;
 };
 
@@ -64,6 +78,8 @@ std::int64_t lay_out(const AttentionShape& s, std::byte* base, Workplace& place)
   place.log2_sums = floats(s.sequence);
   place.deltas = floats(s.sequence);
   place.inverse = floats(block);
+  for (std::byte*& each : place.across) each = take(packed_right_bytes(across_shape(s, 0)));
+  for (std::byte*& each : place.down) each = take(packed_right_bytes(down_shape(s, 0)));
   place.products = take(0);
   return at;
 }
@@ -72,46 +88,35 @@ std::int64_t lay_out(const AttentionShape& s, std::byte* base, Workplace& place)
 std::int64_t qkv_stride(const AttentionShape& s) { return s.qkv_width(); }
 std::int64_t out_stride(const AttentionShape& s) { return s.heads * s.head_width; }
 
-// (rows, head_width) times the transpose of (columns, head_width): q by k (the lower triangle
-// matters), k by q (the upper one).
+// (rows, head_width) times the packed transpose of (columns, head_width): q by k (the lower
+// triangle matters), k by q and v by dout (the upper one).
 ProductShape scores_shape(const AttentionShape& s, std::int64_t rows, std::int64_t columns,
                           Triangle triangle) {
   return {.m = rows,
           .n = columns,
           .k = s.head_width,
-          .b = MatrixPlacement::transposed,
           .in = s.dtype,
           .triangle = triangle,
           .lda = qkv_stride(s),
-          .ldb = qkv_stride(s),
+          .ldb = s.head_width,
           .ldc = score_stride(columns)};
 }
 
-// The same, v by dout.
-ProductShape dprobabilities_shape(const AttentionShape& s, std::int64_t rows,
-                                  std::int64_t columns) {
-  ProductShape shape = scores_shape(s, rows, columns, Triangle::c_upper);
-  shape.ldb = out_stride(s);
-  return shape;
-}
-
-// (rows, inner) times (inner, head_width), whose rows are `stride` apart, in fp32.
-ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner,
-                       std::int64_t stride) {
+// (rows, inner) times packed (inner, head_width), in fp32.
+ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner) {
   return {.m = rows,
           .n = s.head_width,
           .k = inner,
           .in = s.dtype,
           .triangle = Triangle::a_lower,
           .lda = score_stride(inner),
-          .ldb = stride};
+          .ldb = s.sequence};
 }
 
 // The same where it ends up, in dqkv; where heads share keys and values added in fp32 to what
 // earlier heads of the group left.
-ProductShape gradient_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner,
-                            std::int64_t stride) {
-  ProductShape shape = mix_shape(s, rows, inner, stride);
+ProductShape gradient_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner) {
+  ProductShape shape = mix_shape(s, rows, inner);
   shape.triangle = Triangle::a_upper;
   if (s.key_heads() != s.heads) {
     shape.write = Write::add;
@@ -170,15 +175,24 @@ struct Head {
   }
 };
 
+// Heads of a group find keys and values as the first of them packed them.
+void pack_keys(const Head& head, const View& qkv, const Workplace& place) {
+  if (!head.opens_group()) return;
+  const AttentionShape& s = head.shape;
+  pack_right(across_shape(s, qkv_stride(s)), head.of_qkv(qkv, 1, 0).data, place.across[0]);
+  pack_right(down_shape(s, qkv_stride(s)), head.of_qkv(qkv, 2, 0).data, place.down[0]);
+}
+
 void forward_head(const Head& head, const Attention::Operands& o, Products& products,
                   const Workplace& place) {
   const AttentionShape& s = head.shape;
+  pack_keys(head, o.qkv, place);
   for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
     const std::int64_t rows = std::min(kBlock, s.sequence - first);
     const std::int64_t keys = first + rows;
-    products.get(scores_shape(s, rows, keys, Triangle::c_lower))
+    products.get(scores_shape(s, rows, keys, Triangle::c_lower), Right::packed)
         .run({.a = head.of_qkv(o.qkv, 0, first).data,
-              .b = head.of_qkv(o.qkv, 1, 0).data,
+              .b = place.across[0],
               .c = place.scores,
               .scratch = place.products});
     softmax_block({.first = first,
@@ -191,29 +205,45 @@ void forward_head(const Head& head, const Attention::Operands& o, Products& prod
                    .dtype = s.dtype,
                    .log_sums = head.of_log_sums(o.log_sums) + first,
                    .inverse_sums = place.inverse});
-    products.get(mix_shape(s, rows, keys, qkv_stride(s)))
+    products.get(mix_shape(s, rows, keys), Right::packed)
         .run({.a = place.probabilities,
-              .b = head.of_qkv(o.qkv, 2, 0).data,
+              .b = place.down[0],
               .c = place.result,
               .scratch = place.products});
     store_rows(place.result, rows, s.head_width, place.inverse, head.of_out(o.out, first));
   }
 }
 
+// What every block of keys is multiplied by.
+struct Queries {
+  PackedRight q_across, dout_across, q_down, dout_down;
+
+  Queries(const Head& head, const Attention::Operands& o, const Workplace& place) {
+    const AttentionShape& s = head.shape;
+    const void* const q = head.of_qkv(o.qkv, 0, 0).data;
+    const void* const dout = head.of_out(o.dout, 0).data;
+    q_across = pack_right(across_shape(s, qkv_stride(s)), q, place.across[0]);
+    dout_across = pack_right(across_shape(s, out_stride(s)), dout, place.across[1]);
+    q_down = pack_right(down_shape(s, qkv_stride(s)), q, place.down[0]);
+    dout_down = pack_right(down_shape(s, out_stride(s)), dout, place.down[1]);
+  }
+};
+
 // Everything of the keys [first, first + rows): dk and dv complete, their part of dq added.
-void backward_block(const Head& head, const Attention::Operands& o, Products& products,
-                    const Workplace& place, std::int64_t first) {
+void backward_block(const Head& head, const Attention::Operands& o, const Queries& from,
+                    Products& products, const Workplace& place, std::int64_t first) {
   const AttentionShape& s = head.shape;
   const std::int64_t rows = std::min(kBlock, s.sequence - first);
   const std::int64_t queries = s.sequence - first;
-  const void* const q = head.of_qkv(o.qkv, 0, first).data;
   const void* const k = head.of_qkv(o.qkv, 1, first).data;
   const void* const v = head.of_qkv(o.qkv, 2, first).data;
-  const void* const dout = head.of_out(o.dout, first).data;
-  products.get(scores_shape(s, rows, queries, Triangle::c_upper))
-      .run({.a = k, .b = q, .c = place.scores, .scratch = place.products});
-  products.get(dprobabilities_shape(s, rows, queries))
-      .run({.a = v, .b = dout, .c = place.dprobabilities, .scratch = place.products});
+  Product& scores = products.get(scores_shape(s, rows, queries, Triangle::c_upper), Right::packed);
+  scores.run(
+      {.a = k, .b = from.q_across.from(0, first), .c = place.scores, .scratch = place.products});
+  scores.run({.a = v,
+              .b = from.dout_across.from(0, first),
+              .c = place.dprobabilities,
+              .scratch = place.products});
   gradient_block({.first = first,
                   .rows = rows,
                   .queries = queries,
@@ -228,16 +258,17 @@ void backward_block(const Head& head, const Attention::Operands& o, Products& pr
                   .dtype = s.dtype});
   const bool shared = head.group() > 1;
   const std::int64_t at = first * s.head_width;
-  products.get(gradient_shape(s, rows, queries, out_stride(s)))
-      .run({.a = place.probabilities,
-            .b = dout,
-            .c = shared ? static_cast<void*>(place.dv + at) : head.of_qkv(o.dqkv, 2, first).data,
-            .scratch = place.products});
-  products.get(gradient_shape(s, rows, queries, qkv_stride(s)))
-      .run({.a = place.dscores,
-            .b = q,
-            .c = shared ? static_cast<void*>(place.dk + at) : head.of_qkv(o.dqkv, 1, first).data,
-            .scratch = place.products});
+  Product& gradient = products.get(gradient_shape(s, rows, queries), Right::packed);
+  gradient.run(
+      {.a = place.probabilities,
+       .b = from.dout_down.from(first, 0),
+       .c = shared ? static_cast<void*>(place.dv + at) : head.of_qkv(o.dqkv, 2, first).data,
+       .scratch = place.products});
+  gradient.run(
+      {.a = place.dscores,
+       .b = from.q_down.from(first, 0),
+       .c = shared ? static_cast<void*>(place.dk + at) : head.of_qkv(o.dqkv, 1, first).data,
+       .scratch = place.products});
   products.get(dq_shape(s, rows, queries))
       .run({.a = place.dscores, .b = k, .c = place.dq + at, .scratch = place.products});
 }
@@ -257,8 +288,9 @@ void backward_head(const Head& head, const Attention::Operands& o, Products& pro
     std::fill(place.dk, place.dk + all, 0.0F);
     std::fill(place.dv, place.dv + all, 0.0F);
   }
+  const Queries queries(head, o, place);
   for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
-    backward_block(head, o, products, place, first);
+    backward_block(head, o, queries, products, place, first);
   }
   store_rows(place.dq, s.sequence, s.head_width, nullptr, head.of_qkv(o.dqkv, 0, 0));
   if (shared && head.closes_group()) {
@@ -280,12 +312,10 @@ void Attention::prepare(const AttentionShape& s) {
     for (std::int64_t first = 0; first < s.sequence; first += kBlock) {
       const std::int64_t rows = std::min(kBlock, s.sequence - first);
       const std::int64_t queries = s.sequence - first;
-      products->get(scores_shape(s, rows, first + rows, Triangle::c_lower));
-      products->get(mix_shape(s, rows, first + rows, qkv_stride(s)));
-      products->get(scores_shape(s, rows, queries, Triangle::c_upper));
-      products->get(dprobabilities_shape(s, rows, queries));
-      products->get(gradient_shape(s, rows, queries, out_stride(s)));
-      products->get(gradient_shape(s, rows, queries, qkv_stride(s)));
+      products->get(scores_shape(s, rows, first + rows, Triangle::c_lower), Right::packed);
+      products->get(mix_shape(s, rows, first + rows), Right::packed);
+      products->get(scores_shape(s, rows, queries, Triangle::c_upper), Right::packed);
+      products->get(gradient_shape(s, rows, queries), Right::packed);
       products->get(dq_shape(s, rows, queries));
     }
   }

@@ -120,14 +120,20 @@ void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
   });
 }
 
-// What lies between neighbours of the left operand, in floats.
-template <std::int64_t row, std::int64_t depth>
-struct LeftSteps {
-  static constexpr std::int64_t kRow = row;
-  static constexpr std::int64_t kDepth = depth;
+// What lies between neighbours of the left operand, in floats: packed, and as it lies in memory
+// with rows along the depth or depth along the rows.
+struct Packed {
+  std::int64_t row(const LeftStrip&) const { return kBlock; }
+  std::int64_t depth(const LeftStrip&) const { return 1; }
 };
-using Plain = LeftSteps<kBlock, 1>;
-using Transposed = LeftSteps<1, kBlock>;
+struct AlongDepth {
+  std::int64_t row(const LeftStrip& left) const { return left.row_bytes / 4; }
+  std::int64_t depth(const LeftStrip&) const { return 1; }
+};
+struct AlongRows {
+  std::int64_t row(const LeftStrip&) const { return 1; }
+  std::int64_t depth(const LeftStrip& left) const { return left.step_bytes / (kBlock * 4); }
+};
 
 #if HWY_HAVE_SCALABLE
 
@@ -135,12 +141,12 @@ using Transposed = LeftSteps<1, kBlock>;
 template <class Steps>
 void multiply_square(const StripProduct& p) {
   const auto* left = reinterpret_cast<const float*>(p.left.upper);
-  for (std::int64_t row = 0; row < p.rows; ++row, left += Steps::kRow) {
+  for (std::int64_t row = 0; row < p.rows; ++row, left += Steps().row(p.left)) {
     float* const result = p.result + row * p.result_stride;
     if (p.start == StripProduct::Start::zero) std::fill(result, result + kBlock, 0.0F);
     for (std::int64_t depth = 0; depth < p.steps * kBlock; ++depth) {
       const float value =
-          left[depth / kBlock * p.left.step_bytes / 4 + depth % kBlock * Steps::kDepth];
+          left[depth / kBlock * p.left.step_bytes / 4 + depth % kBlock * Steps().depth(p.left)];
       const float* right = reinterpret_cast<const float*>(p.right) + depth * kBlock;
       for (std::int64_t i = 0; i < kBlock; ++i) result[i] += value * right[i];
     }
@@ -164,6 +170,10 @@ HWY_INLINE void multiply_registers(const StripProduct& p, const float* left, con
     }
   }
   const std::int64_t step_floats = p.left.step_bytes / 4;
+  const std::int64_t depth_floats = Steps().depth(p.left);
+  const float* rows[kRows];
+#pragma GCC unroll 8
+  for (std::int64_t i = 0; i < kRows; ++i) rows[i] = left + i * Steps().row(p.left);
   for (std::int64_t step = 0; step < p.steps; ++step) {
 #pragma GCC unroll 4
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
@@ -171,12 +181,13 @@ HWY_INLINE void multiply_registers(const StripProduct& p, const float* left, con
       const auto second = hn::Load(d, right + depth * kBlock + kLanes);
 #pragma GCC unroll 8
       for (std::int64_t i = 0; i < kRows; ++i) {
-        const auto value = hn::Set(d, left[i * Steps::kRow + depth * Steps::kDepth]);
+        const auto value = hn::Set(d, rows[i][depth * depth_floats]);
         sums[i][0] = hn::MulAdd(value, first, sums[i][0]);
         sums[i][1] = hn::MulAdd(value, second, sums[i][1]);
       }
     }
-    left += step_floats;
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kRows; ++i) rows[i] += step_floats;
     right += kResultFloats;
   }
 #pragma GCC unroll 8
@@ -194,7 +205,7 @@ void multiply_square(const StripProduct& p) {
   const auto* right = reinterpret_cast<const float*>(p.right);
   for (std::int64_t column = 0; column < kBlock; column += kVectors * kLanes) {
     for (std::int64_t row = 0; row < p.rows; row += kRows) {
-      multiply_registers<Steps>(p, left + row * Steps::kRow, right + column,
+      multiply_registers<Steps>(p, left + row * Steps().row(p.left), right + column,
                                 p.result + row * p.result_stride + column);
     }
   }
@@ -203,10 +214,12 @@ void multiply_square(const StripProduct& p) {
 #endif
 
 void multiply_any(const StripProduct& p) {
-  if (p.left.row_bytes == kRowBytes) {
-    multiply_square<Plain>(p);
+  if (p.left.row_bytes == 4) {
+    multiply_square<AlongRows>(p);
+  } else if (p.left.row_bytes == kRowBytes) {
+    multiply_square<Packed>(p);
   } else {
-    multiply_square<Transposed>(p);
+    multiply_square<AlongDepth>(p);
   }
 }
 
@@ -259,7 +272,7 @@ const Kernels& float_kernels() {
   static constexpr Kernels kernels{.square_bytes = kResultFloats * 4,
                                    .left_bytes = kBlock * 4,
                                    .left_transposed_bytes = 4,
-                                   .left_in_place = Kernels::InPlace::never,
+                                   .left_in_place = Kernels::InPlace::narrow,
                                    .begin = nothing,
                                    .end = nothing,
                                    .pack = pack,

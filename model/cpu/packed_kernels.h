@@ -70,9 +70,9 @@ struct Kernels {
   std::int64_t left_bytes;             ///< between the rows of one packed from Form::left,
   std::int64_t left_transposed_bytes;  ///< and from Form::left_transposed
   enum class InPlace : std::uint8_t {
-    never,
-    whole_lines,    ///< where rows of a strip are whole and aligned to 64 bytes
-  } left_in_place;  ///< whether a Form::left strip can do without packing
+    whole_lines,    ///< a Form::left strip whose rows are whole and aligned to 64 bytes
+    narrow,         ///< of either form, where a result of few columns would not repay packing
+  } left_in_place;  ///< which strips of the left operand do without packing
   void (*begin)();  ///< around multiply() calls of a thread
   void (*end)();
   /// Lays squares out, aligned to 64, the second `step` bytes after the first.

@@ -25,6 +25,7 @@ constexpr std::int64_t kMaxColumns = 512;
 constexpr std::int64_t kMaxDepth = 768;
 constexpr std::int64_t kMaxPackedColumns = 768;  // where the left operand is packed for each piece
 constexpr std::int64_t kMaxPackedDepth = 256;    // where the left operand is packed
+constexpr std::int64_t kNarrow = 128;            // columns that do not repay packing
 constexpr std::int64_t kPiecesPerThread = 2;     // at least, for a thread that is held up
 constexpr std::int64_t kAlignment = 64;          // bytes
 
@@ -104,9 +105,10 @@ void fill(const Kernels& kernels, const Source& source, const void* data, Range 
 
 class PackedProduct final : public Product {
  public:
-  PackedProduct(const ProductShape& shape, int threads, const Kernels& kernels)
+  PackedProduct(const ProductShape& shape, int threads, const Kernels& kernels, Right right)
       : shape_(shape),
         kernels_(kernels),
+        packed_(right == Right::packed),
         threads_(threads),
         left_(left_source(shape)),
         right_(right_source(shape)),
@@ -121,7 +123,7 @@ class PackedProduct final : public Product {
       longer = Cut::even(longer.count, longer.part / 2);
     }
     const std::int64_t steps = blocks(depth_.part);
-    slab_bytes_ = blocks(columns_.part) * steps * kernels_.square_bytes;
+    slab_bytes_ = packed_ ? 0 : blocks(columns_.part) * steps * kernels_.square_bytes;
     panel_bytes_ = (has_panel() ? blocks(rows_.part) : 1) * steps * kernels_.square_bytes;
     const std::int64_t squares =
         depth_.parts() == 1 ? 1 : blocks(rows_.part) * blocks(columns_.part);
@@ -148,7 +150,7 @@ class PackedProduct final : public Product {
 
  private:
   struct Workplace {
-    std::byte* slab;   ///< of the right operand
+    std::byte* slab;   ///< of the right operand, where it is not packed
     std::byte* panel;  ///< of the left operand; of 32 rows where it is read along the depth
     float* result;     ///< squares by row, then by column; one alone if the depth is not cut
   };
@@ -157,10 +159,25 @@ class PackedProduct final : public Product {
     Range columns;
     std::int64_t part;  ///< of the depth
   };
+  /// The right operand of a piece, squares by column, then by depth.
+  struct Slab {
+    const std::byte* data;
+    std::int64_t across;  ///< bytes between columns of squares
+  };
 
-  bool has_panel() const { return left_.along == Source::Along::lanes; }
-  bool packs_left() const { return kernels_.left_in_place == Kernels::InPlace::never; }
-  bool may_be_in_place() const { return !has_panel() && !packs_left(); }
+  bool narrow_in_place() const {
+    return kernels_.left_in_place == Kernels::InPlace::narrow && shape_.in == DType::fp32 &&
+           shape_.n <= kNarrow;
+  }
+  bool along_depth() const { return left_.along == Source::Along::depth; }
+  bool packs_left() const {
+    return kernels_.left_in_place == Kernels::InPlace::narrow && !narrow_in_place();
+  }
+  bool has_panel() const { return !along_depth() && !may_be_in_place(); }
+  bool may_be_in_place() const {
+    return narrow_in_place() ||
+           (kernels_.left_in_place == Kernels::InPlace::whole_lines && along_depth());
+  }
   std::int64_t thread_bytes() const { return slab_bytes_ + panel_bytes_ + result_bytes_; }
 
   Workplace workplace(void* scratch, std::int64_t thread) const {
@@ -172,22 +189,33 @@ class PackedProduct final : public Product {
 
   void multiply(const Operands& o, const Workplace& place, const Piece& piece) const {
     const Range depth = depth_.at(piece.part);
-    fill(kernels_, right_, o.b, piece.columns, depth, place.slab);
+    const Slab slab = slab_of(o, place, piece);
     if (has_panel()) fill(kernels_, left_, o.a, piece.rows, depth, place.panel);
     for (std::int64_t i = 0; i < blocks(piece.rows.count); ++i) {
       const packed::LeftStrip left = has_panel() ? panel_strip(place, i * blocks(depth.count))
                                                  : strip(o, place, piece.rows.block(i), depth);
-      multiply_strip(o, place, piece, i, left);
+      multiply_strip(o, place, slab, piece, i, left);
     }
   }
 
+  Slab slab_of(const Operands& o, const Workplace& place, const Piece& piece) const {
+    const Range depth = depth_.at(piece.part);
+    if (packed_) {
+      const PackedRight all{static_cast<const std::byte*>(o.b), kernels_.square_bytes,
+                            blocks(shape_.ldb) * kernels_.square_bytes};
+      return {static_cast<const std::byte*>(all.from(depth.begin, piece.columns.begin)),
+              all.across};
+    }
+    fill(kernels_, right_, o.b, piece.columns, depth, place.slab);
+    return {place.slab, blocks(depth.count) * kernels_.square_bytes};
+  }
+
   // The rows of block `i` of the piece times the slab.
-  void multiply_strip(const Operands& o, const Workplace& place, const Piece& piece, std::int64_t i,
-                      const packed::LeftStrip& left) const {
+  void multiply_strip(const Operands& o, const Workplace& place, const Slab& slab,
+                      const Piece& piece, std::int64_t i, const packed::LeftStrip& left) const {
     using Start = packed::StripProduct::Start;
     const bool first = piece.part == 0;
     const bool last = piece.part + 1 == depth_.parts();
-    const std::int64_t steps = blocks(depth_.at(piece.part).count);
     const std::int64_t across = blocks(piece.columns.count);
     const Range rows = piece.rows.block(i);
     const Squares wanted = wanted_columns(rows.begin, piece.columns);
@@ -196,13 +224,14 @@ class PackedProduct final : public Product {
       const Range columns = piece.columns.block(j);
       float* in_place = first && last ? whole_square(o, rows, columns) : nullptr;
       float* aside = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
-      kernels_.multiply({.left = from_step(left, filled.begin),
-                         .right = place.slab + (j * steps + filled.begin) * kernels_.square_bytes,
-                         .steps = filled.end - filled.begin,
-                         .rows = rows.count,
-                         .result = in_place != nullptr ? in_place : aside,
-                         .result_stride = in_place != nullptr ? stride() : kBlock,
-                         .start = first ? Start::zero : Start::result});
+      kernels_.multiply(
+          {.left = from_step(left, filled.begin),
+           .right = slab.data + j * slab.across + filled.begin * kernels_.square_bytes,
+           .steps = filled.end - filled.begin,
+           .rows = rows.count,
+           .result = in_place != nullptr ? in_place : aside,
+           .result_stride = in_place != nullptr ? stride() : kBlock,
+           .start = first ? Start::zero : Start::result});
       if (last && in_place == nullptr) store(o, aside, rows, columns);
     }
   }
@@ -238,20 +267,22 @@ class PackedProduct final : public Product {
   packed::LeftStrip panel_strip(const Workplace& place, std::int64_t squares) const {
     const std::byte* packed = place.panel + squares * kernels_.square_bytes;
     const std::int64_t row_bytes =
-        has_panel() ? kernels_.left_transposed_bytes : kernels_.left_bytes;
+        along_depth() ? kernels_.left_bytes : kernels_.left_transposed_bytes;
     return {packed, packed + kBlock / 2 * row_bytes, row_bytes, kernels_.square_bytes};
   }
 
-  // Rows that lie along the depth: in place, where whole tiles can be read in whole lines.
+  // Rows of the left operand: in place, where whole squares can be read in whole lines.
   packed::LeftStrip strip(const Operands& o, const Workplace& place, Range rows,
                           Range depth) const {
     const std::int64_t element = size_of(shape_.in);
     const std::int64_t row_bytes = left_.stride * element;
+    const std::int64_t down = along_depth() ? row_bytes : element;    // from row to row
+    const std::int64_t across = along_depth() ? element : row_bytes;  // from depth to depth
     const auto* first =
-        static_cast<const std::byte*>(o.a) + rows.begin * row_bytes + depth.begin * element;
+        static_cast<const std::byte*>(o.a) + rows.begin * down + depth.begin * across;
     if (may_be_in_place() && rows.count == kBlock && depth.count % kBlock == 0 &&
         row_bytes % kAlignment == 0 && reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0) {
-      return {first, first + kBlock / 2 * row_bytes, row_bytes, kBlock * element};
+      return {first, first + kBlock / 2 * down, down, kBlock * across};
     }
     fill(kernels_, left_, o.a, rows, depth, place.panel);
     return panel_strip(place, 0);
@@ -287,6 +318,7 @@ class PackedProduct final : public Product {
 
   const ProductShape shape_;
   const Kernels& kernels_;
+  const bool packed_;  // the right operand
   const int threads_;
   const Source left_, right_;
   Cut rows_, columns_, depth_;
@@ -298,8 +330,22 @@ class PackedProduct final : public Product {
 }  // namespace
 
 std::unique_ptr<Product> make_packed_product(const ProductShape& shape, int threads,
-                                             const packed::Kernels& kernels) {
-  return std::make_unique<PackedProduct>(shape, threads, kernels);
+                                             const packed::Kernels& kernels, Right right) {
+  return std::make_unique<PackedProduct>(shape, threads, kernels, right);
+}
+
+const void* PackedRight::from(std::int64_t row, std::int64_t column) const {
+  return data + row / kBlock * down + column / kBlock * across;
+}
+
+std::int64_t packed_right_bytes(const ProductShape& shape, const Kernels& kernels) {
+  return blocks(shape.n) * blocks(shape.k) * kernels.square_bytes;
+}
+
+PackedRight pack_right(const ProductShape& shape, const Kernels& kernels, const void* b, void* to) {
+  auto* const data = static_cast<std::byte*>(to);
+  fill(kernels, right_source(shape), b, {0, shape.n}, {0, shape.k}, data);
+  return {data, kernels.square_bytes, blocks(shape.k) * kernels.square_bytes};
 }
 
 }  // namespace zero::cpu

@@ -14,6 +14,12 @@ namespace zero::cpu {
 /// threads nor on how the work is cut. Operands are packed into the caches piece by piece,
 /// transposed on the way, so weights' gradients run at the rate of the other products.
 std::unique_ptr<Product> make_packed_product(const ProductShape& shape, int threads,
-                                             const packed::Kernels& kernels);
+                                             const packed::Kernels& kernels,
+                                             Right right = Right::in_memory);
+
+/// As the functions of products.h.
+std::int64_t packed_right_bytes(const ProductShape& shape, const packed::Kernels& kernels);
+PackedRight pack_right(const ProductShape& shape, const packed::Kernels& kernels, const void* b,
+                       void* to);
 
 }  // namespace zero::cpu

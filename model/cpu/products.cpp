@@ -35,10 +35,18 @@ std::string_view name_of_kernels(DType dtype) {
   return kernels == packed::pair_kernels() ? "pairs" : "floats";
 }
 
-Product& Products::get(const ProductShape& shape) {
-  auto& slot = made_[shape];
+std::int64_t packed_right_bytes(const ProductShape& shape) {
+  return packed_right_bytes(shape, kernels_for(shape.in));
+}
+
+PackedRight pack_right(const ProductShape& shape, const void* b, void* to) {
+  return pack_right(shape, kernels_for(shape.in), b, to);
+}
+
+Product& Products::get(const ProductShape& shape, Right right) {
+  auto& slot = made_[{shape, right}];
   if (!slot) {
-    slot = make_packed_product(shape, threads_, kernels_for(shape.in));
+    slot = make_packed_product(shape, threads_, kernels_for(shape.in), right);
     scratch_bytes_ = std::max(scratch_bytes_, slot->scratch_bytes());
   }
   return *slot;

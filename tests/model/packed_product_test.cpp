@@ -19,14 +19,18 @@ struct KernelCase {
   DType in;
 };
 
+bool on_this_processor(const KernelCase& tested) {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto needs = static_cast<unsigned>(tested.needs);
+  return tested.kernels != nullptr && (isa & needs) == needs;
+}
+
 class PackedProduct : public ::testing::TestWithParam<KernelCase> {};
 
 TEST_P(PackedProduct, IsTheProductInEveryPlacement) {
   const KernelCase& tested = GetParam();
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto needs = static_cast<unsigned>(tested.needs);
-  if (tested.kernels == nullptr || (isa & needs) != needs) GTEST_SKIP() << "not on this processor";
-  constexpr std::int64_t m = 70, n = 97, k = 300;
+  if (!on_this_processor(tested)) GTEST_SKIP() << "not on this processor";
+  constexpr std::int64_t m = 70, n = 197, k = 300;
   Harness h;
   const Values a = random_values(m * k, 1, tested.in);
   const Values b = random_values(k * n, 2, tested.in);
@@ -47,6 +51,50 @@ TEST_P(PackedProduct, IsTheProductInEveryPlacement) {
            .scratch = h.empty(product->scratch_bytes(), DType::u8).data()});
       expect_near(h.read(c), expected, rounding(DType::fp32), tested.name);
     }
+  }
+}
+
+// Few columns, whose left operand is read in place where its rows are whole, and a right operand
+// that was packed once: the bits are those of the plain product.
+TEST_P(PackedProduct, PartsOfAPackedRightOperandAndNarrowResultsHaveTheSameBits) {
+  const KernelCase& tested = GetParam();
+  if (!on_this_processor(tested)) GTEST_SKIP() << "not on this processor";
+  constexpr std::int64_t m = 80, n = 96, k = 256, row = 64, column = 32;
+  Harness h;
+  const Values all = random_values((row + k) * (column + n), 3, tested.in);
+  const Values left = random_values(m * k, 4, tested.in);
+  const std::int64_t stride = column + n;
+  for (const MatrixPlacement a : {MatrixPlacement::plain, MatrixPlacement::transposed}) {
+    const bool plain = a == MatrixPlacement::plain;
+    ProductShape shape{.m = m, .n = n, .k = k, .a = a, .in = tested.in, .ldb = stride};
+    ProductShape whole = shape;
+    whole.n = stride;
+    whole.k = row + k;
+    const View b = h.tensor(all, tested.in);
+    const View there = h.empty(cpu::packed_right_bytes(whole, *tested.kernels), DType::u8);
+    const cpu::PackedRight packed = cpu::pack_right(whole, *tested.kernels, b.data(), there.data());
+    const auto run = [&](cpu::Right right, const void* operand) {
+      shape.ldb = right == cpu::Right::packed ? whole.k : stride;
+      const auto product = cpu::make_packed_product(shape, 2, *tested.kernels, right);
+      const View c = h.empty(m * n, DType::fp32);
+      product->run(
+          {.a = h.tensor(plain ? left : reference::transposed(left, m, k), tested.in).data(),
+           .b = operand,
+           .bias = nullptr,
+           .c = c.data(),
+           .scratch = h.empty(product->scratch_bytes(), DType::u8).data()});
+      return h.read(c);
+    };
+    const View part = b.slice(row * stride + column, 1);
+    const Values in_memory = run(cpu::Right::in_memory, part.data());
+    EXPECT_EQ(run(cpu::Right::packed, packed.from(row, column)), in_memory);
+    Values cut(static_cast<std::size_t>(k * n));
+    for (std::int64_t i = 0; i < k * n; ++i) {
+      cut[static_cast<std::size_t>(i)] =
+          all[static_cast<std::size_t>((row + i / n) * stride + column + i % n)];
+    }
+    expect_near(in_memory, reference::product(left, cut, m, k, n), rounding(DType::fp32),
+                tested.name);
   }
 }
 
