@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace zero::bench {
 
@@ -11,6 +12,16 @@ Timing summary(std::vector<double> seconds) {
   std::sort(seconds.begin(), seconds.end());
   return {seconds.front(), seconds[seconds.size() / 2]};
 }
+
+double Turns::share() const {
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    shares.push_back(2 * values[i] / (limits[i] + limits[i + 1]));
+  }
+  return summary(std::move(shares)).median;
+}
+
+double Turns::best_share() const { return std::ranges::max(values) / std::ranges::max(limits); }
 
 double seconds_of(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();

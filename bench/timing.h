@@ -17,6 +17,19 @@ struct Timing {
 /// Best and median of some seconds; at least one.
 Timing summary(std::vector<double> seconds);
 
+/// Rates in turn with those of their limit, which come before, between and after: limits has one
+/// more.
+struct Turns {
+  std::vector<double> values;
+  std::vector<double> limits;
+
+  /// The median of each value over the mean of the limits beside it: a machine that changes its
+  /// pace from turn to turn changes both.
+  double share() const;
+  /// The best value over the best limit.
+  double best_share() const;
+};
+
 /// Seconds that `body` takes.
 double seconds_of(const std::function<void()>& body);
 

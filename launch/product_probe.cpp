@@ -116,8 +116,9 @@ ProductRate::ProductRate(DType dtype, int threads, const std::vector<ProbeShape>
   }
 }
 
-void ProductRate::sample(int repeats) {
+double ProductRate::sample(int repeats) {
   using Clock = std::chrono::steady_clock;
+  double best = 0;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
     probes_[i]->run();
     for (int repeat = 0; repeat < repeats; ++repeat) {
@@ -125,7 +126,10 @@ void ProductRate::sample(int repeats) {
       probes_[i]->run();
       seconds_[i].push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
+    const std::vector<double> now(seconds_[i].end() - repeats, seconds_[i].end());
+    best = std::max(best, probes_[i]->shape().flop() / median_of(now));
   }
+  return best;
 }
 
 double ProductRate::rate() const {

@@ -52,8 +52,8 @@ class ProductRate {
  public:
   ProductRate(DType dtype, int threads,
               const std::vector<ProbeShape>& shapes = gpt2_probe_shapes());
-  /// Runs every shape once to warm up, then `repeats` times.
-  void sample(int repeats);
+  /// Runs every shape once to warm up, then `repeats` times. Returns the rate() of these alone.
+  double sample(int repeats);
   /// FLOP/s of the best shape: the median of its samples; 0 before the first sample.
   double rate() const;
 

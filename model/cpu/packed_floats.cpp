@@ -110,7 +110,7 @@ void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
     using T = typename decltype(type)::type;
     Patch square = patch;
     for (; square.columns > 0; square.columns -= kBlock, to += step) {
-      if (form == Form::right_transposed) {
+      if (form == Form::right_transposed || form == Form::left_transposed) {
         pack_transposed<T>(square, reinterpret_cast<float*>(to));
       } else {
         copy_square<T>(square, reinterpret_cast<float*>(to));
@@ -120,19 +120,12 @@ void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
   });
 }
 
-// What lies between neighbours of the left operand, in floats: packed, and as it lies in memory
-// with rows along the depth or depth along the rows.
+// Floats between rows of the left operand: packed, where compilers know, and as it lies in memory.
 struct Packed {
-  std::int64_t row(const LeftStrip&) const { return kBlock; }
-  std::int64_t depth(const LeftStrip&) const { return 1; }
+  static std::int64_t row(const LeftStrip&) { return kBlock; }
 };
-struct AlongDepth {
-  std::int64_t row(const LeftStrip& left) const { return left.row_bytes / 4; }
-  std::int64_t depth(const LeftStrip&) const { return 1; }
-};
-struct AlongRows {
-  std::int64_t row(const LeftStrip&) const { return 1; }
-  std::int64_t depth(const LeftStrip& left) const { return left.step_bytes / (kBlock * 4); }
+struct InPlace {
+  static std::int64_t row(const LeftStrip& left) { return left.row_bytes / 4; }
 };
 
 #if HWY_HAVE_SCALABLE
@@ -141,12 +134,11 @@ struct AlongRows {
 template <class Steps>
 void multiply_square(const StripProduct& p) {
   const auto* left = reinterpret_cast<const float*>(p.left.upper);
-  for (std::int64_t row = 0; row < p.rows; ++row, left += Steps().row(p.left)) {
+  for (std::int64_t row = 0; row < p.rows; ++row, left += Steps::row(p.left)) {
     float* const result = p.result + row * p.result_stride;
     if (p.start == StripProduct::Start::zero) std::fill(result, result + kBlock, 0.0F);
     for (std::int64_t depth = 0; depth < p.steps * kBlock; ++depth) {
-      const float value =
-          left[depth / kBlock * p.left.step_bytes / 4 + depth % kBlock * Steps().depth(p.left)];
+      const float value = left[depth / kBlock * p.left.step_bytes / 4 + depth % kBlock];
       const float* right = reinterpret_cast<const float*>(p.right) + depth * kBlock;
       for (std::int64_t i = 0; i < kBlock; ++i) result[i] += value * right[i];
     }
@@ -170,10 +162,9 @@ HWY_INLINE void multiply_registers(const StripProduct& p, const float* left, con
     }
   }
   const std::int64_t step_floats = p.left.step_bytes / 4;
-  const std::int64_t depth_floats = Steps().depth(p.left);
   const float* rows[kRows];
 #pragma GCC unroll 8
-  for (std::int64_t i = 0; i < kRows; ++i) rows[i] = left + i * Steps().row(p.left);
+  for (std::int64_t i = 0; i < kRows; ++i) rows[i] = left + i * Steps::row(p.left);
   for (std::int64_t step = 0; step < p.steps; ++step) {
 #pragma GCC unroll 4
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
@@ -181,7 +172,7 @@ HWY_INLINE void multiply_registers(const StripProduct& p, const float* left, con
       const auto second = hn::Load(d, right + depth * kBlock + kLanes);
 #pragma GCC unroll 8
       for (std::int64_t i = 0; i < kRows; ++i) {
-        const auto value = hn::Set(d, rows[i][depth * depth_floats]);
+        const auto value = hn::Set(d, rows[i][depth]);
         sums[i][0] = hn::MulAdd(value, first, sums[i][0]);
         sums[i][1] = hn::MulAdd(value, second, sums[i][1]);
       }
@@ -205,7 +196,7 @@ void multiply_square(const StripProduct& p) {
   const auto* right = reinterpret_cast<const float*>(p.right);
   for (std::int64_t column = 0; column < kBlock; column += kVectors * kLanes) {
     for (std::int64_t row = 0; row < p.rows; row += kRows) {
-      multiply_registers<Steps>(p, left + row * Steps().row(p.left), right + column,
+      multiply_registers<Steps>(p, left + row * Steps::row(p.left), right + column,
                                 p.result + row * p.result_stride + column);
     }
   }
@@ -214,12 +205,10 @@ void multiply_square(const StripProduct& p) {
 #endif
 
 void multiply_any(const StripProduct& p) {
-  if (p.left.row_bytes == 4) {
-    multiply_square<AlongRows>(p);
-  } else if (p.left.row_bytes == kRowBytes) {
+  if (p.left.row_bytes == kRowBytes) {
     multiply_square<Packed>(p);
   } else {
-    multiply_square<AlongDepth>(p);
+    multiply_square<InPlace>(p);
   }
 }
 
@@ -271,7 +260,6 @@ void store(const float* result, const Destination& to) {
 const Kernels& float_kernels() {
   static constexpr Kernels kernels{.square_bytes = kResultFloats * 4,
                                    .left_bytes = kBlock * 4,
-                                   .left_transposed_bytes = 4,
                                    .left_in_place = Kernels::InPlace::narrow,
                                    .begin = nothing,
                                    .end = nothing,

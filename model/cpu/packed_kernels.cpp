@@ -320,7 +320,6 @@ void store(const float* result, const Destination& to) {
 
 constexpr Kernels kPairs{.square_bytes = kBlockBytes,
                          .left_bytes = kTileStride,
-                         .left_transposed_bytes = kTileStride,
                          .left_in_place = Kernels::InPlace::whole_lines,
                          .begin = nothing,
                          .end = nothing,
@@ -329,7 +328,6 @@ constexpr Kernels kPairs{.square_bytes = kBlockBytes,
                          .store = store};
 constexpr Kernels kTiles{.square_bytes = kBlockBytes,
                          .left_bytes = kTileStride,
-                         .left_transposed_bytes = kTileStride,
                          .left_in_place = Kernels::InPlace::whole_lines,
                          .begin = configure_tiles,
                          .end = release_tiles,

@@ -66,13 +66,12 @@ struct Destination {
 /// One way to multiply packed squares. Every element of a result is one fp32 sum in the order of
 /// depth.
 struct Kernels {
-  std::int64_t square_bytes;           ///< of a packed square
-  std::int64_t left_bytes;             ///< between the rows of one packed from Form::left,
-  std::int64_t left_transposed_bytes;  ///< and from Form::left_transposed
+  std::int64_t square_bytes;  ///< of a packed square
+  std::int64_t left_bytes;    ///< between the rows of one of the left operand
   enum class InPlace : std::uint8_t {
-    whole_lines,    ///< a Form::left strip whose rows are whole and aligned to 64 bytes
-    narrow,         ///< of either form, where a result of few columns would not repay packing
-  } left_in_place;  ///< which strips of the left operand do without packing
+    whole_lines,    ///< where rows are whole and aligned to 64 bytes
+    narrow,         ///< the same, and a result of few columns would not repay packing
+  } left_in_place;  ///< which Form::left strips do without packing
   void (*begin)();  ///< around multiply() calls of a thread
   void (*end)();
   /// Lays squares out, aligned to 64, the second `step` bytes after the first.

@@ -165,19 +165,15 @@ class PackedProduct final : public Product {
     std::int64_t across;  ///< bytes between columns of squares
   };
 
+  bool has_panel() const { return left_.along == Source::Along::lanes; }
   bool narrow_in_place() const {
     return kernels_.left_in_place == Kernels::InPlace::narrow && shape_.in == DType::fp32 &&
            shape_.n <= kNarrow;
   }
-  bool along_depth() const { return left_.along == Source::Along::depth; }
   bool packs_left() const {
     return kernels_.left_in_place == Kernels::InPlace::narrow && !narrow_in_place();
   }
-  bool has_panel() const { return !along_depth() && !may_be_in_place(); }
-  bool may_be_in_place() const {
-    return narrow_in_place() ||
-           (kernels_.left_in_place == Kernels::InPlace::whole_lines && along_depth());
-  }
+  bool may_be_in_place() const { return !has_panel() && !packs_left(); }
   std::int64_t thread_bytes() const { return slab_bytes_ + panel_bytes_ + result_bytes_; }
 
   Workplace workplace(void* scratch, std::int64_t thread) const {
@@ -266,23 +262,20 @@ class PackedProduct final : public Product {
   }
   packed::LeftStrip panel_strip(const Workplace& place, std::int64_t squares) const {
     const std::byte* packed = place.panel + squares * kernels_.square_bytes;
-    const std::int64_t row_bytes =
-        along_depth() ? kernels_.left_bytes : kernels_.left_transposed_bytes;
+    const std::int64_t row_bytes = kernels_.left_bytes;
     return {packed, packed + kBlock / 2 * row_bytes, row_bytes, kernels_.square_bytes};
   }
 
-  // Rows of the left operand: in place, where whole squares can be read in whole lines.
+  // Rows that lie along the depth: in place, where whole squares can be read in whole lines.
   packed::LeftStrip strip(const Operands& o, const Workplace& place, Range rows,
                           Range depth) const {
     const std::int64_t element = size_of(shape_.in);
     const std::int64_t row_bytes = left_.stride * element;
-    const std::int64_t down = along_depth() ? row_bytes : element;    // from row to row
-    const std::int64_t across = along_depth() ? element : row_bytes;  // from depth to depth
     const auto* first =
-        static_cast<const std::byte*>(o.a) + rows.begin * down + depth.begin * across;
+        static_cast<const std::byte*>(o.a) + rows.begin * row_bytes + depth.begin * element;
     if (may_be_in_place() && rows.count == kBlock && depth.count % kBlock == 0 &&
         row_bytes % kAlignment == 0 && reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0) {
-      return {first, first + kBlock / 2 * down, down, kBlock * across};
+      return {first, first + kBlock / 2 * row_bytes, row_bytes, kBlock * element};
     }
     fill(kernels_, left_, o.a, rows, depth, place.panel);
     return panel_strip(place, 0);

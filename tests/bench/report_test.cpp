@@ -98,6 +98,12 @@ TEST(Timings, BestAndMedianOfTheSamples) {
   EXPECT_EQ(2.0, timing.median);
 }
 
+TEST(Turns, SharesAreOfTheLimitsBesideThem) {
+  const Turns turns{{4.5, 8.0, 9.0}, {5.0, 5.0, 10.0, 10.0}};
+  EXPECT_DOUBLE_EQ(0.9, turns.share());  // 0.9, 16/15 and 0.9
+  EXPECT_DOUBLE_EQ(0.9, turns.best_share());
+}
+
 TEST(Timings, InterleavedCasesRunInTurnAfterAWarmUp) {
   std::string order;
   const std::array<std::function<void()>, 2> cases{[&] { order += 'a'; }, [&] { order += 'b'; }};
