@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -63,6 +65,24 @@ class Mark {
   std::shared_ptr<State> state_;
 };
 
+/// Work of a stream that its device keeps, to submit all of it again at once (Stream::repeat).
+/// Backends derive it. It may end while its work runs.
+class Repeat {
+ public:
+  /// When the work is made anew to be compared with what is kept.
+  enum class Check : std::uint8_t { at_first, always };
+
+  virtual ~Repeat() = default;
+  Repeat() = default;
+  Repeat(const Repeat&) = delete;
+  Repeat& operator=(const Repeat&) = delete;
+
+  /// How many pieces of work are kept; 0: none yet, or none for good.
+  virtual std::int64_t pieces() const = 0;
+  /// Why they are submitted one by one for good; empty where they are not.
+  virtual std::string_view refusal() const = 0;
+};
+
 /// An ordered queue of work on a device, as in CUDA: work of one stream runs in submission order;
 /// between streams only events order it. Used by one host thread at a time. Work that throws fails
 /// its stream: later work is dropped and the first error is rethrown by submit, wait, synchronize
@@ -87,6 +107,16 @@ class Stream {
   /// Whether the device has a queue of its own that submitted work fills (CUDA); otherwise the work
   /// itself is what the stream runs.
   virtual bool enqueues() const { return false; }
+  /// Submits what `body` does: to this stream alone, every time the same work on the same memory,
+  /// without events and host code. Where the device can keep that (CUDA: as a graph) it does so in
+  /// `kept`, null before the first call, and from the third call on leaves `body` out; at the
+  /// second it may call it twice. `check` has it called every time, and throws zero::Error where
+  /// the work is another (its names and number are compared). Other devices call `body` and leave
+  /// `kept` null.
+  virtual void repeat(std::unique_ptr<Repeat>& /*kept*/, std::string_view /*what*/,
+                      Repeat::Check /*check*/, const Work& body) {
+    body();
+  }
   /// The point after all work submitted so far.
   virtual Event record() = 0;
   /// The same point, with the time at which the stream comes to it: for instruments.

@@ -28,6 +28,9 @@ StepReport Engine::step(const StepOptions& options) { return core_->step(options
 void Engine::begin_evaluation() { core_->set_evaluation(true); }
 void Engine::end_evaluation() { core_->set_evaluation(false); }
 
+KeptPasses Engine::kept_passes() const { return core_->kept_passes(); }
+void Engine::forget_passes() { core_->forget_passes(); }
+
 int Engine::stage() const { return core_->options().stage; }
 const EngineOptions& Engine::options() const { return core_->options(); }
 Communicator& Engine::communicator() { return core_->mesh().world(); }

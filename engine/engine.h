@@ -83,6 +83,14 @@ struct StepReport {
   MeshTraffic axes{};        ///< the same bytes by the axis of the mesh they went along
 };
 
+/// What a device keeps of the passes that leases repeat.
+struct KeptPasses {
+  int passes = 0;           ///< kept, of training and evaluation
+  std::int64_t pieces = 0;  ///< of work in them
+  int refused = 0;          ///< that are submitted piece by piece for good
+  std::string refusal{};    ///< why, of the first
+};
+
 /// A logical tensor of the training state, and where its elements are.
 enum class StateKind : std::uint8_t { parameter, moment0, moment1, gradient };
 
@@ -143,6 +151,12 @@ class Engine {
   /// taken with forward(). Only between optimizer steps.
   void begin_evaluation();
   void end_evaluation();
+
+  /// All zero where the device keeps none, or EngineOptions::graphs is false.
+  KeptPasses kept_passes() const;
+  /// Has leases repeat anew: after memory that their bodies work on has moved. The engine's own
+  /// stays where it is from seal() to its end, loads and evaluations included. Only between leases.
+  void forget_passes();
 
   int stage() const;
   const EngineOptions& options() const;

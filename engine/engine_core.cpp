@@ -245,6 +245,9 @@ void EngineCore::make_schedules(const std::vector<UnitUse>& uses) {
   evaluation_.schedule = make_schedule(schedule_input(forward_uses));
   exposed_.assign(uses.size(), 0.0);
   rewritable_.resize(units_.size());
+  for (Drive* drive : {&training_, &evaluation_}) {
+    drive->passes.resize(drive->schedule.steps.size());
+  }
 }
 
 /// Neighbours in the layout with equal settings are updated in one call; padding between them stays

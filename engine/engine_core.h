@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -24,8 +25,8 @@ namespace zero {
 
 /// What Engine hides: the units and their storage, the schedules and where in them the run is, and
 /// the parts that do the work. engine_core.cpp builds and seals, engine_agreement.cpp
-/// compares ranks, engine_lease.cpp drives the schedule, engine_step.cpp ends a step,
-/// engine_state.cpp enumerates, engine_hash.cpp hashes.
+/// compares ranks, engine_lease.cpp drives the schedule, engine_passes.cpp repeats what
+/// leases submit, engine_step.cpp ends a step, engine_state.cpp enumerates, engine_hash.cpp hashes.
 class EngineCore {
  public:
   EngineCore(std::unique_ptr<RecordedMesh> mesh, Device& device, EngineOptions options);
@@ -44,6 +45,11 @@ class EngineCore {
   bool accumulates(int step) const;
   void end_lease(int step, bool unwinding, bool gradients) noexcept;
   void set_evaluation(bool on);
+
+  // Passes that are kept (engine_passes.cpp).
+  void repeat(int step, std::size_t nth, const Stream::Work& body);
+  KeptPasses kept_passes() const;
+  void forget_passes();
 
   // The end of a step (engine_step.cpp).
   StepReport step(const StepOptions& options);
@@ -80,10 +86,18 @@ class EngineCore {
     std::vector<int> units;
     std::size_t issued = 0;
   };
-  /// A schedule and the guards of its windows.
+  /// What a device keeps of what a lease submits, and which gradients that asks for.
+  struct Pass {
+    std::string name;
+    std::unique_ptr<Repeat> kept;
+    std::vector<char> before;  ///< the unit's asked_ when the work was first made
+    std::vector<char> after;
+  };
+  /// A schedule, the guards of its windows, and the passes of each of its steps.
   struct Drive {
     Schedule schedule;
     std::unique_ptr<WindowArena> arena;
+    std::vector<std::deque<Pass>> passes;
   };
 
   void check_options() const;

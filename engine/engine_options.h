@@ -34,6 +34,7 @@ struct EngineOptions {
   double gradient_clipping = 0.0;  ///< largest global norm; 0: none
   ScheduleLimits limits{};  ///< prefetch, live elements, persistence, reuse, bucket; in elements
   bool overlap = true;      ///< false: every collective is waited for where it is issued
+  bool graphs = true;       ///< passes that leases repeat are kept where the device can (CUDA)
   std::uint64_t seed = 0;
   int replica_check_every = 0;  ///< steps between two Engine::check_replicas by step(); 0: never
   bool checked =

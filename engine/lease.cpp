@@ -15,7 +15,8 @@ ParameterLease::ParameterLease(EngineCore& core, int step)
 ParameterLease::ParameterLease(ParameterLease&& other) noexcept
     : core_(std::exchange(other.core_, nullptr)),
       step_(other.step_),
-      unwinding_(other.unwinding_) {}
+      unwinding_(other.unwinding_),
+      repeated_(other.repeated_) {}
 
 ParameterLease::~ParameterLease() {
   if (core_ != nullptr) core_->end_lease(step_, std::uncaught_exceptions() > unwinding_, false);
@@ -25,6 +26,9 @@ View ParameterLease::operator[](std::string_view parameter) const {
   return core_->parameter(step_, core_->unit_of(step_).find(parameter));
 }
 View ParameterLease::at(int index) const { return core_->parameter(step_, index); }
+void ParameterLease::repeat(const std::function<void()>& body) {
+  core_->repeat(step_, repeated_++, body);
+}
 
 GradientLease::GradientLease(EngineCore& core, int step)
     : core_(&core), step_(step), unwinding_(std::uncaught_exceptions()) {}
@@ -32,7 +36,8 @@ GradientLease::GradientLease(EngineCore& core, int step)
 GradientLease::GradientLease(GradientLease&& other) noexcept
     : core_(std::exchange(other.core_, nullptr)),
       step_(other.step_),
-      unwinding_(other.unwinding_) {}
+      unwinding_(other.unwinding_),
+      repeated_(other.repeated_) {}
 
 GradientLease::~GradientLease() {
   if (core_ != nullptr) core_->end_lease(step_, std::uncaught_exceptions() > unwinding_, true);
@@ -47,5 +52,8 @@ View GradientLease::gradient(std::string_view name) const {
 }
 View GradientLease::gradient(int index) const { return core_->gradient(step_, index); }
 bool GradientLease::accumulates() const { return core_->accumulates(step_); }
+void GradientLease::repeat(const std::function<void()>& body) {
+  core_->repeat(step_, repeated_++, body);
+}
 
 }  // namespace zero

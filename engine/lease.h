@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string_view>
 
 #include "device/view.h"
@@ -25,13 +27,21 @@ class ParameterLease {
   View operator[](std::string_view parameter) const;
   /// By position in the unit's list.
   View at(int index) const;
+  /// Calls `body`, which submits to the compute stream what is the same in every micro-batch: the
+  /// same work on the same memory, no event, nothing of another stream; what else it does must not
+  /// matter when it is left out. A device that can keeps the work for this place in the order (the
+  /// first, second, ... repeat of the lease) and submits it without `body` from the third time on
+  /// (Stream::repeat, EngineOptions::graphs); in checked mode it calls `body` all the same and
+  /// compares. After memory of the caller's has moved: Engine::forget_passes().
+  void repeat(const std::function<void()>& body);
 
  private:
   friend class EngineCore;
   ParameterLease(EngineCore& core, int step);
   EngineCore* core_;
-  int step_;       ///< compute step in the schedule
-  int unwinding_;  ///< std::uncaught_exceptions() when taken
+  int step_;                  ///< compute step in the schedule
+  int unwinding_;             ///< std::uncaught_exceptions() when taken
+  std::size_t repeated_ = 0;  ///< calls of repeat()
 };
 
 /// As ParameterLease, with gradients to write. The end of a unit's last GradientLease in a
@@ -52,6 +62,9 @@ class GradientLease {
   /// True when gradient(...) already holds an earlier use's part and must be added to; false when
   /// it must be overwritten.
   bool accumulates() const;
+  /// As ParameterLease::repeat(). Gradients that `body` asked for count as asked for when it is
+  /// left out, too.
+  void repeat(const std::function<void()>& body);
 
  private:
   friend class EngineCore;
@@ -59,6 +72,7 @@ class GradientLease {
   EngineCore* core_;
   int step_;
   int unwinding_;
+  std::size_t repeated_ = 0;
 };
 
 }  // namespace zero

@@ -6,6 +6,17 @@
 
 namespace zero {
 
+// A block's pass is the same in every micro-batch. Not where events of the communication stream lie
+// between its parts, which are over a tensor group, nor where somebody wants to hear of each part.
+template <typename Lease, typename Body>
+void Decoder::Impl::repeat(Lease& unit, const Body& body) {
+  if (tensor_.ranks() > 1 || listener_ != nullptr) {
+    body();
+  } else {
+    unit.repeat(std::cref(body));
+  }
+}
+
 // Under sequence parallelism the gather of a chunk's rows travels while the chunk before is
 // computed.
 template <typename Then>
@@ -32,7 +43,14 @@ void Decoder::Impl::by_chunks(const ParameterLease& unit, const NormedColumn& o,
 // From one attention to the next every operation works on single rows: while the sum of one chunk
 // travels, the others are computed, across layers.
 void Decoder::Impl::forward_block(std::int64_t i) {
-  const ParameterLease unit = enter(block(i));
+  ParameterLease unit = enter(block(i));
+  repeat(unit, [&] {
+    forward_attention(i, unit);
+    forward_mlp(i, unit);
+  });
+}
+
+void Decoder::Impl::forward_attention(std::int64_t i, const ParameterLease& unit) {
   const DecoderMemory& m = memory_;
   // x(i) is the layer below's middle plus what its MLP left in branch; the first is ready.
   const NormLayer::Operands norm{.x = i == 0 ? m.x(0) : m.middle(i - 1),
@@ -51,7 +69,6 @@ void Decoder::Impl::forward_block(std::int64_t i) {
     branch_sum(k) = projection_.forward(
         *ops_, unit, {.x = m.attended(i), .partial = m.partial(), .y = m.branch()}, k);
   }
-  forward_mlp(i, unit);
 }
 
 void Decoder::Impl::forward_mlp(std::int64_t i, const ParameterLease& unit) {
@@ -79,10 +96,12 @@ void Decoder::Impl::forward_mlp(std::int64_t i, const ParameterLease& unit) {
 }
 
 void Decoder::Impl::backward_block(std::int64_t i) {
-  const GradientLease unit = enter_backward(block(i));
-  backward_mlp(i, unit);
-  backward_attention(i, unit);
-  finish_norms(unit, {norm1_, norm2_});
+  GradientLease unit = enter_backward(block(i));
+  repeat(unit, [&] {
+    backward_mlp(i, unit);
+    backward_attention(i, unit);
+    finish_norms(unit, {norm1_, norm2_});
+  });
 }
 
 // dx: the gradient of the block's output becomes that of its middle.

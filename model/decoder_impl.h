@@ -52,6 +52,10 @@ class Decoder::Impl {
   /// Embedding and blocks: what the last norm takes is left in memory_.
   void forward(View inputs);
   void forward_block(std::int64_t i);
+  /// Calls body(), or has the device submit again what it submitted.
+  template <typename Lease, typename Body>
+  void repeat(Lease& unit, const Body& body);
+  void forward_attention(std::int64_t i, const ParameterLease& unit);
   /// A norm and the column-parallel layer that takes what it makes.
   struct NormedColumn {
     const NormLayer& norm;
