@@ -148,19 +148,30 @@ void CudaStream::rethrow() {
   if (const auto error = failure_->error(submitted_)) std::rethrow_exception(error);
 }
 
+/// Of work: the stream fails. What is captured may only be refused, which its end tells.
+void CudaStream::take_error(std::exception_ptr error) {
+  if (repeating_ == nullptr || !repeating_->captures) {
+    return failure_->set(std::move(error), submitted_);
+  }
+  repeating_->of_work = error;
+  std::rethrow_exception(error);
+}
+
 void CudaStream::submit(std::string_view what, Work work) {
   rethrow();
   activate();
   ++submitted_;
+  if (repeating_ != nullptr) repeating_->submissions.add(what);
   try {
     work();
   } catch (...) {
-    failure_->set(cpu::current_error(what), submitted_);
+    take_error(cpu::current_error(what));
   }
   rethrow();
 }
 
 void CudaStream::submit_host(std::string_view what, Work work) {
+  refuse_in_repeat("submit_host");
   rethrow();
   activate();
   ++submitted_;
@@ -172,6 +183,7 @@ void CudaStream::submit_host(std::string_view what, Work work) {
 }
 
 Event CudaStream::record() {
+  refuse_in_repeat("record");
   if (behind_) return latest_;
   activate();
   EventHandle event = pools_.points->take();
@@ -184,6 +196,7 @@ Event CudaStream::record() {
 void CudaStream::wait(const Event& event) {
   rethrow();
   if (event.state() == nullptr) return;
+  refuse_in_repeat("wait");
   auto* const point = dynamic_cast<Point*>(event.state());
   if (point == nullptr) {  // of a device that this one's queue cannot wait for
     try {
@@ -221,6 +234,7 @@ void CudaStream::remember(const std::shared_ptr<Failure>& failure, std::int64_t 
 }
 
 void CudaStream::synchronize() {
+  refuse_in_repeat("synchronize");
   check(cudaStreamSynchronize(stream_.get()), "wait for a stream");
   rethrow();
 }

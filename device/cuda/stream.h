@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "device/cuda/events.h"
+#include "device/cuda/kept_work.h"
 #include "device/stream.h"
 
 namespace zero::cuda {
@@ -41,6 +44,9 @@ class CudaStream final : public Stream {
   void submit(std::string_view what, Work work) override;
   void submit_host(std::string_view what, Work work) override;
   bool enqueues() const override { return true; }
+  /// As graphs (KeptWork).
+  void repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
+              const Work& body) override;
   Event record() override;
   /// By the GPU's clock, of about half a microsecond, in single precision.
   Mark mark() override;
@@ -60,6 +66,27 @@ class CudaStream final : public Stream {
     Mark end;
   };
 
+  /// The body of a repeat that is being called.
+  struct Repeating {
+    std::string_view what;
+    bool captures = false;
+    Submissions submissions{};
+    std::exception_ptr of_work{};  // an error of captured work
+    std::exception_ptr error{};    // with which the body ended
+  };
+  struct Captured {
+    GraphHandle graph;
+    Submissions submissions;
+    std::string refusal{};  // why there is no graph
+  };
+
+  void refuse_in_repeat(std::string_view call) const;
+  void call_body(Repeating& now, const Work& body);
+  Submissions submit_body(std::string_view what, const Work& body);
+  Captured capture(std::string_view what, const Work& body);
+  void keep(KeptWork& work, std::string_view what, const Work& body);
+  void take_error(std::exception_ptr error);
+
   void activate() const;
   void rethrow();
   void fold() const;
@@ -71,6 +98,7 @@ class CudaStream final : public Stream {
   std::shared_ptr<Failure> failure_;
   std::int64_t submitted_ = 0;
   std::vector<Upstream> upstream_;
+  Repeating* repeating_ = nullptr;
   Event latest_;                    // the point that record() gave last
   bool behind_ = true;              // nothing was queued after latest_
   mutable std::deque<Span> waits_;  // that have not been added up

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/check.h"
@@ -17,6 +19,7 @@
 namespace zero::cuda {
 namespace {
 
+using emulated::Item;
 using ::testing::HasSubstr;
 
 void free_memory(void* data) { cudaFree(data); }
@@ -189,6 +192,80 @@ TEST_F(Emulator, WorkMayWaitForWorkOfAnotherThread) {
   EXPECT_EQ(2, arrived);
 }
 
+cudaGraphExec_t instantiate(cudaGraph_t graph) {
+  cudaGraphExec_t executable = nullptr;
+  check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  return executable;
+}
+
+TEST_F(Emulator, CapturedWorkRunsWhenItsGraphIsLaunched) {
+  const cudaStream_t s = stream();
+  auto* const counter = allocate<std::int32_t>(1);
+  check(cudaMemsetAsync(counter, 0, sizeof *counter, s), "zero");
+  check(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "begin");
+  count_threads(counter, 7, s);
+  count_threads(counter, 1, s);
+  GraphHandle graph;
+  check(cudaStreamEndCapture(s, graph.put()), "end");
+  EXPECT_EQ(0, fetch(counter, 1, s).front());
+  std::size_t nodes = 0;
+  check(cudaGraphGetNodes(graph.get(), nullptr, &nodes), "nodes");
+  EXPECT_EQ(2U, nodes);
+  {
+    const GraphExecHandle executable(instantiate(graph.get()));
+    graph = {};
+    check(cudaGraphUpload(executable.get(), s), "upload");
+    for (int i = 0; i < 3; ++i) check(cudaGraphLaunch(executable.get(), s), "launch");
+  }
+  EXPECT_EQ(3 * 8 * 64, fetch(counter, 1, s).front());  // queued before the graph was destroyed
+  EXPECT_EQ(7U, std::ranges::count(emulated::log(), Item::Kind::work, &Item::kind) - 2);
+  EXPECT_EQ(3, emulated::calls("cudaGraphLaunch"));
+  EXPECT_EQ(2, emulated::calls("cudaLaunchKernel"));
+}
+
+// As CUDA; of records it lets a capture have some, which the project does not use.
+TEST_F(Emulator, ACaptureEndsInvalidByWhatCudaDoesNotCapture) {
+  const cudaStream_t s = stream();
+  const cudaStream_t other = stream();
+  const cudaEvent_t point = event();
+  check(cudaEventRecord(point, other), "record");
+  auto* const memory = allocate<float>(1);
+  void* data = nullptr;
+  const std::vector<std::pair<const char*, std::function<cudaError_t()>>> calls{
+      {"synchronize", [&] { return cudaStreamSynchronize(s); }},
+      {"query", [&] { return cudaStreamQuery(s); }},
+      {"record", [&] { return cudaEventRecord(point, s); }},
+      {"wait", [&] { return cudaStreamWaitEvent(s, point, 0); }},
+      {"event query", [&] { return cudaEventQuery(point); }},
+      {"allocate", [&] { return cudaMalloc(&data, 4); }},
+      {"release", [&] { return cudaFree(memory); }},
+      {"synchronize the device", [&] { return cudaDeviceSynchronize(); }},
+      {"meet",
+       [&] {
+         return emulated::enqueue(
+             s, "x", [] {}, [] { return true; });
+       }},
+  };
+  for (const auto& [what, call] : calls) {
+    check(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "begin");
+    const cudaError_t status = call();
+    EXPECT_TRUE(status == cudaErrorStreamCaptureUnsupported ||
+                status == cudaErrorStreamCaptureIsolation)
+        << what << ": " << status;
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &graph)) << what;
+    EXPECT_EQ(nullptr, graph);
+  }
+  EXPECT_EQ(cudaErrorInvalidValue, cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+  check(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "begin");
+  // Another thread's calls, and other streams, are no matter of the capture's.
+  std::thread([&] { EXPECT_EQ(cudaErrorNotReady, cudaEventQuery(point)); }).join();
+  check(cudaStreamSynchronize(other), "synchronize");
+  GraphHandle graph;
+  check(cudaStreamEndCapture(s, graph.put()), "end");
+  EXPECT_EQ(cudaErrorIllegalState, cudaStreamEndCapture(s, GraphHandle().put()));
+}
+
 TEST_F(Emulator, FailsOnDemandAndChecksCopies) {
   emulated::fail_next("cudaMalloc", cudaErrorMemoryAllocation);
   void* data = nullptr;
@@ -200,7 +277,7 @@ TEST_F(Emulator, FailsOnDemandAndChecksCopies) {
   EXPECT_EQ(cudaErrorInvalidValue, cudaMemsetAsync(memory + 1, 0, 16, s));
   EXPECT_EQ(cudaErrorInvalidResourceHandle, cudaMemsetAsync(memory, 0, 16, nullptr));
   EXPECT_THAT(message_of([] { emulated::reset(); }),
-              HasSubstr("1 streams, 0 events and 1 allocations are left over"));
+              HasSubstr("1 streams, 0 events, 1 allocations and 0 graphs are left over"));
 }
 
 }  // namespace

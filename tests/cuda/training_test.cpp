@@ -33,11 +33,51 @@ Outcome train(const ModelConfig& config, int ranks, const EngineOptions& engine,
   return outcome;
 }
 
+/// Three steps of four micro-batches over all ranks, with an evaluation behind each.
+struct Course {
+  std::vector<double> evaluations;
+  std::uint64_t state = 0;
+  KeptPasses kept;
+  bool same_bits(const Course& other) const {
+    return evaluations == other.evaluations && state == other.state;
+  }
+};
+
+Course course_of(const ModelConfig& config, int ranks, const EngineOptions& engine,
+                 const Settings& settings = {}) {
+  cuda::emulated::reset(settings);
+  Course course;
+  local::run(ranks, [&](Communicator& communicator) {
+    const auto device = cuda::open();
+    const int accumulation = 4 / ranks;
+    Training training(communicator, *device, engine, config, {2, 7}, accumulation);
+    Course own;
+    for (int step = 0; step < 3; ++step) {
+      for (int j = 0; j < accumulation; ++j) {
+        const int number = 4 * step + j * ranks + communicator.rank();
+        training.train(Batch::random(14, 23, static_cast<std::uint32_t>(number)), 1.0F / 56);
+      }
+      training.engine.step({.learning_rate = 1e-2});
+      own.evaluations.push_back(training.evaluate(Batch::random(14, 23, 99)));
+    }
+    own.state = training.engine.state_hash();
+    own.kept = training.engine.kept_passes();
+    if (communicator.rank() == 0) course = own;
+  });
+  cuda::emulated::reset();
+  return course;
+}
+
+EngineOptions without_graphs(EngineOptions options) {
+  options.graphs = false;
+  return options;
+}
+
 class EmulatedTraining : public ::testing::TestWithParam<DType> {};
 
 TEST_P(EmulatedTraining, GivesTheSameBitsAtEveryStageWorldAndOrder) {
   const DType dtype = GetParam();
-  const Outcome expected = train(tiny_gpt2(), 1, options(0, dtype), {});
+  const Outcome expected = train(tiny_gpt2(), 1, without_graphs(options(0, dtype)), {});
   for (const int stage : {0, 1, 2, 3}) {
     for (const int ranks : {1, 2, 4}) {
       const Settings settings{
@@ -72,6 +112,25 @@ TEST_P(EmulatedTraining, GivesTheLibraryTheSameProductsAtEveryStage) {
 TEST_P(EmulatedTraining, OfLlamaGivesTheSameBitsAtStage3) {
   const Outcome expected = train(tiny_llama(), 1, options(0, GetParam()), {});
   EXPECT_EQ(train(tiny_llama(), 2, options(3, GetParam()), {}), expected);
+}
+
+TEST_P(EmulatedTraining, GivesTheSameBitsWithGraphsAndWithout) {
+  const DType dtype = GetParam();
+  const ModelConfig config =  // a tied head and a separate one
+      dtype == DType::fp32 ? ModelConfig(tiny_gpt2()) : ModelConfig(tiny_llama());
+  const Course expected = course_of(config, 1, without_graphs(options(0, dtype)));
+  EXPECT_EQ(expected.kept.passes, 0);
+  const Course kept =
+      course_of(config, 4, options(3, dtype), {.order = Settings::Order::seeded, .seed = 3});
+  EXPECT_TRUE(kept.same_bits(expected));
+  EXPECT_EQ(kept.kept.passes, 2 * 3);  // of two blocks: forward, backward, evaluation
+  EXPECT_GT(kept.kept.pieces, 2 * (6 + 12 + 6));
+  EXPECT_EQ(kept.kept.refusal, "");
+  EngineOptions checked = options(1, dtype);
+  checked.checked = true;
+  const Course compared = course_of(config, 2, checked);
+  EXPECT_TRUE(compared.same_bits(expected)) << "checked";
+  EXPECT_EQ(compared.kept.passes, 2 * 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedTraining, ::testing::Values(DType::fp32, DType::bf16),
@@ -157,6 +216,60 @@ TEST(EmulatedTraining, StepsTakeNoMemoryAndStopTheHostForTheLossesAndTheNormAlon
     EXPECT_EQ(four.allocations, two.allocations) << "stage " << stage;
     EXPECT_EQ(four.synchronizations - two.synchronizations, 2 * kRanks * (2 + 1))
         << "stage " << stage;
+  }
+}
+
+/// Calls of the runtime, and of libraries, by a micro-batch of a model of so many blocks, when
+/// everything is kept that will be.
+struct Submitted {
+  std::int64_t calls = 0;     ///< all
+  std::int64_t launches = 0;  ///< of kernels, fills, copies and products
+  std::int64_t graphs = 0;    ///< launches of graphs
+};
+
+Submitted submitted_by(const EngineOptions& engine, std::int64_t blocks) {
+  using cuda::emulated::calls;
+  const auto count = [] {
+    return Submitted{calls(),
+                     calls("cudaLaunchKernel") + calls("cudaMemsetAsync") +
+                         calls("cudaMemcpyAsync") + calls("library"),
+                     calls("cudaGraphLaunch")};
+  };
+  cuda::emulated::reset();
+  Submitted one;
+  local::run(1, [&](Communicator& alone) {
+    const auto device = cuda::open();
+    Gpt2Config model = tiny_gpt2();
+    model.layers = blocks;
+    model.width = 64;  // as in models of use, nothing lies between parameters
+    model.heads = 4;
+    Training training(alone, *device, engine, model, {1, 3}, 3);
+    Submitted before;
+    for (int i = 0; i < 3; ++i) {
+      before = count();
+      training.train(Batch::random(3, 23, 1), 1.0F / 9);
+    }
+    const Submitted after = count();
+    one = {after.calls - before.calls, after.launches - before.launches,
+           after.graphs - before.graphs};
+  });
+  cuda::emulated::reset();
+  return one;
+}
+
+// docs/performance.md has these figures, of as many blocks as GPT-2 124M has.
+TEST(EmulatedTraining, SubmitsAPassOfABlockAtOnce) {
+  const EngineOptions engine = options(0, DType::bf16);
+  for (const std::int64_t blocks : {1, 12}) {
+    const Submitted one_by_one = submitted_by(without_graphs(engine), blocks);
+    const Submitted kept = submitted_by(engine, blocks);
+    EXPECT_EQ(one_by_one.graphs, 0);
+    EXPECT_EQ(kept.graphs, 2 * blocks);
+    EXPECT_GT(one_by_one.launches - kept.launches, blocks * (6 + 12));
+    const std::string name = std::to_string(blocks) + "_blocks";
+    RecordProperty(
+        name, fmt::format("{} calls with {} launches, {} with {} and {} graphs", one_by_one.calls,
+                          one_by_one.launches, kept.calls, kept.launches, kept.graphs));
   }
 }
 

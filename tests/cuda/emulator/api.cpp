@@ -98,6 +98,14 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
+    case cudaErrorIllegalState:
+      return "cudaErrorIllegalState";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureIsolation:
+      return "cudaErrorStreamCaptureIsolation";
     default:
       return "cudaError";
   }
@@ -218,6 +226,9 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
 }
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
+  if (const cudaError_t status = machine().refuse_unsafe("cudaFree"); status != cudaSuccess) {
+    return ended(status);
+  }
   return ended(machine().release(data));  // also with a broken context: tests look for leaks
 }
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
@@ -284,6 +295,37 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
         "host function", stream, [=] { function(data); }, false);
   });
 }
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return call("cudaStreamBeginCapture", [&] {
+    // The others have threads of the process disturb each other.
+    if (mode != cudaStreamCaptureModeThreadLocal) return cudaErrorInvalidValue;
+    return machine().begin_capture(stream);
+  });
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  return call("cudaStreamEndCapture", [&] { return machine().end_capture(stream, graph); });
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
+  return call("cudaGraphGetNodes", [&] {
+    if (nodes != nullptr) return cudaErrorInvalidValue;
+    return machine().graph_nodes(graph, count);
+  });
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long /*flags*/) {
+  return call("cudaGraphInstantiate", [&] { return machine().instantiate(graph, executable); });
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream) {
+  return call("cudaGraphUpload", [&] { return machine().upload(executable, stream); });
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  return call("cudaGraphLaunch", [&] { return machine().launch(executable, stream); });
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  return ended(machine().destroy_executable(executable));
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return ended(machine().destroy_graph(graph)); }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return call("cudaEventCreateWithFlags", [&] {

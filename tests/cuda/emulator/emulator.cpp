@@ -18,6 +18,7 @@ std::vector<std::int64_t> run_order() { return Runtime::instance().run_order(); 
 std::int64_t synchronizations() { return Runtime::instance().synchronizations(); }
 std::int64_t allocations() { return Runtime::instance().allocations(); }
 std::vector<Request> requests() { return Runtime::instance().requests(); }
+std::int64_t calls(const std::string& function) { return Runtime::instance().calls(function); }
 WorkGraph graph() { return Runtime::instance().graph(); }
 void name_thread(const std::string& name) { Runtime::instance().name_thread(name); }
 void name_memory(const void* data, std::size_t bytes, const std::string& name) {
@@ -26,6 +27,7 @@ void name_memory(const void* data, std::size_t bytes, const std::string& name) {
 
 cudaError_t enqueue(cudaStream_t stream, std::string name, std::function<void()> work,
                     std::function<bool()> ready) {
+  Runtime::instance().count_call("library");
   QueuedItem item;
   item.work = std::move(work);
   item.ready = std::move(ready);

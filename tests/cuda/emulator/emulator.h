@@ -66,6 +66,9 @@ struct Request {
   std::size_t bytes = 0;
 };
 std::vector<Request> requests();
+/// Calls of a function of the runtime, "cudaLaunchKernel", but for those that destroy and free; of
+/// a library's products: "library". Empty: all of them.
+std::int64_t calls(const std::string& function = {});
 /// What has been given to streams and done by host threads since reset(), of which the machine is
 /// to record; with what each touched, where that is known (tsan_hooks.cpp).
 WorkGraph graph();

@@ -32,12 +32,14 @@ Runtime& Runtime::instance() {
 void Runtime::reset(const Settings& settings) {
   const Lock lock(mutex_);
   const std::size_t allocations = allocated_.size() + pinned_.allocations();
-  ZERO_CHECK(streams_.empty() && events_.empty() && allocations == 0,
-             "emulator: {} streams, {} events and {} allocations are left over", streams_.size(),
-             events_.size(), allocations);
+  const std::size_t graphs = graphs_.size() + executables_.size();
+  ZERO_CHECK(streams_.empty() && events_.empty() && allocations == 0 && graphs == 0,
+             "emulator: {} streams, {} events, {} allocations and {} graphs are left over",
+             streams_.size(), events_.size(), allocations, graphs);
   settings_ = settings;
   random_.seed(settings.seed);
   failing_.clear();
+  calls_.clear();
   broken_ = cudaSuccess;
   broken_text_.clear();
   log_.clear();
@@ -62,7 +64,9 @@ cudaError_t Runtime::enter(const char* function) {
   } else {
     tracker = nullptr;
   }
+  count(function);
   if (broken_ != cudaSuccess) return broken_;
+  if (const cudaError_t refused = refused_here(function); refused != cudaSuccess) return refused;
   if (const auto found = failing_.find(function); found != failing_.end()) {
     return failing_.extract(found).mapped();
   }
@@ -144,6 +148,7 @@ cudaError_t Runtime::enqueue(cudaStream_t stream, const std::string& name, Queue
   Queue* const queue = find(stream);
   // The default stream would order everything; the project has none.
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue->capture != nullptr) return add_to_capture(*queue, name, std::move(item));
   push(*queue, name, std::move(item));
   choose(lock);
   return cudaSuccess;
@@ -154,6 +159,7 @@ cudaError_t Runtime::record(cudaEvent_t event, cudaStream_t stream) {
   Queue* const queue = find(stream);
   const auto found = events_.find(event);
   if (queue == nullptr || found == events_.end()) return cudaErrorInvalidResourceHandle;
+  if (queue->capture != nullptr) return invalidate(*queue, cudaErrorStreamCaptureUnsupported);
   EventRecord& point = *found->second;
   QueuedItem item;
   item.kind = Item::Kind::record;
@@ -172,6 +178,7 @@ cudaError_t Runtime::wait(cudaStream_t stream, cudaEvent_t event) {
   Queue* const queue = find(stream);
   const auto found = events_.find(event);
   if (queue == nullptr || found == events_.end()) return cudaErrorInvalidResourceHandle;
+  if (queue->capture != nullptr) return invalidate(*queue, cudaErrorStreamCaptureIsolation);
   const EventRecord& point = *found->second;
   QueuedItem item;
   item.kind = Item::Kind::wait;
@@ -189,6 +196,7 @@ cudaError_t Runtime::synchronize(cudaStream_t stream) {
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return cudaErrorInvalidResourceHandle;
   const std::shared_ptr<Queue> queue = found->second;
+  if (queue->capture != nullptr) return invalidate(*queue, cudaErrorStreamCaptureUnsupported);
   ++synchronizations_;
   run_until(lock, queue, queue->submitted);
   join(queue->last);
@@ -220,8 +228,9 @@ cudaError_t Runtime::synchronize_device(int device) {
 
 cudaError_t Runtime::query(cudaStream_t stream) {
   const Lock lock(mutex_);
-  const Queue* const queue = find(stream);
+  Queue* const queue = find(stream);
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue->capture != nullptr) return invalidate(*queue, cudaErrorStreamCaptureUnsupported);
   return queue->done == queue->submitted && told(queue->last) ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -342,41 +351,6 @@ void Runtime::run_all(Lock& lock, std::optional<int> device) {
       ran = true;
     }
   }
-}
-
-std::vector<Item> Runtime::log() {
-  const Lock lock(mutex_);
-  return log_;
-}
-
-std::vector<std::int64_t> Runtime::run_order() {
-  const Lock lock(mutex_);
-  return run_order_;
-}
-
-std::int64_t Runtime::synchronizations() {
-  const Lock lock(mutex_);
-  return synchronizations_;
-}
-
-std::int64_t Runtime::allocations() {
-  const Lock lock(mutex_);
-  return allocations_;
-}
-
-std::vector<Request> Runtime::requests() {
-  const Lock lock(mutex_);
-  return requests_;
-}
-
-WorkGraph Runtime::graph() {
-  const Lock lock(mutex_);
-  return recorder_ ? recorder_->graph() : WorkGraph{};
-}
-
-void Runtime::name_thread(const std::string& name) {
-  const Lock lock(mutex_);
-  if (recorder_) recorder_->name_thread(name);
 }
 
 }  // namespace zero::cuda::emulated

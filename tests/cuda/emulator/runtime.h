@@ -11,6 +11,10 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/cuda/emulator/device_memory.h"
 #include "tests/cuda/emulator/emulator.h"
@@ -45,6 +49,16 @@ struct QueuedItem {
   std::int64_t awaited_item = 0;
 };
 
+/// Work that was captured from one stream, by name.
+using Graph = std::vector<std::pair<std::string, QueuedItem>>;
+
+/// What a stream has been given since it captures, by the thread that has it do so.
+struct Capture {
+  std::thread::id thread = std::this_thread::get_id();
+  bool valid = true;
+  Graph graph;
+};
+
 /// One stream. Items are numbered from 1; `done` of them have run.
 struct Queue {
   std::int64_t number = 0;
@@ -57,6 +71,7 @@ struct Queue {
   std::int64_t done = 0;
   bool running = false;  // some thread runs its head
   double eagerness = 0;
+  std::unique_ptr<Capture> capture;  // null: what it is given is to run
 };
 
 /// The machine. Every public function takes the lock itself. Items run with the lock given up, so
@@ -70,6 +85,8 @@ class Runtime {
 
   /// What a call of `function` has to return before it does anything, if not cudaSuccess.
   cudaError_t enter(const char* function);
+  /// What an unsafe call of a thread that captures returns, else cudaSuccess; part of enter().
+  cudaError_t refuse_unsafe(std::string_view function);
   void fail_next(const std::string& function, cudaError_t error);
   void break_context(cudaError_t error, const std::string& text = {});
   std::string broken_text();
@@ -97,6 +114,16 @@ class Runtime {
   cudaError_t query(cudaEvent_t event);
   cudaError_t elapsed(float* milliseconds, cudaEvent_t start, cudaEvent_t stop);
 
+  // runtime_graphs.cpp
+  cudaError_t begin_capture(cudaStream_t stream);
+  cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph);
+  cudaError_t graph_nodes(cudaGraph_t graph, std::size_t* count);
+  cudaError_t instantiate(cudaGraph_t graph, cudaGraphExec_t* executable);
+  cudaError_t destroy_graph(cudaGraph_t graph);
+  cudaError_t destroy_executable(cudaGraphExec_t executable);
+  cudaError_t upload(cudaGraphExec_t executable, cudaStream_t stream);
+  cudaError_t launch(cudaGraphExec_t executable, cudaStream_t stream);
+
   void open_memory();
   void close_memory();
 
@@ -105,6 +132,8 @@ class Runtime {
   std::int64_t synchronizations();
   std::int64_t allocations();
   std::vector<Request> requests();
+  std::int64_t calls(std::string_view function);
+  void count_call(std::string_view function);
   WorkGraph graph();
   void name_thread(const std::string& name);
   void name_memory(const void* data, std::size_t bytes, const std::string& name);
@@ -112,7 +141,11 @@ class Runtime {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  void count(std::string_view function);
   Queue* find(cudaStream_t stream);
+  cudaError_t refused_here(std::string_view function);
+  static cudaError_t invalidate(Queue& queue, cudaError_t error);
+  static cudaError_t add_to_capture(Queue& queue, const std::string& name, QueuedItem item);
   /// `awaited`: the node of what a wait waits for.
   void push(Queue& queue, const std::string& name, QueuedItem item,
             std::int64_t awaited = WorkGraph::kNone);
@@ -140,6 +173,10 @@ class Runtime {
   std::array<std::size_t, 16> used_{};                      // bytes, by device
   std::map<cudaStream_t, std::shared_ptr<Queue>> streams_;
   std::map<cudaEvent_t, std::shared_ptr<EventRecord>> events_;
+  std::map<cudaGraph_t, std::shared_ptr<const Graph>> graphs_;
+  std::map<cudaGraphExec_t, std::shared_ptr<const Graph>> executables_;
+  int captures_ = 0;  // that go on
+  std::map<std::string, std::int64_t, std::less<>> calls_;
   std::map<std::string, cudaError_t> failing_;
   cudaError_t broken_ = cudaSuccess;
   std::string broken_text_;

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "device/cuda/handles.h"
+#include "device/stream.h"
+
+namespace zero::cuda {
+
+/// How many pieces of work a body submitted, and their names, as one number.
+struct Submissions {
+  std::int64_t count = 0;
+  std::size_t names = 0;
+
+  void add(std::string_view name) {
+    ++count;
+    names = names * 31 + std::hash<std::string_view>{}(name);
+  }
+  friend bool operator==(const Submissions&, const Submissions&) = default;
+};
+
+/// What a stream makes of a repeated body. The first call runs it as it is: libraries choose their
+/// kernels, modules are loaded. The second captures what it submits as a graph, which that call and
+/// all later ones launch. Where CUDA does not let it be captured, the body is called for good.
+class KeptWork final : public Repeat {
+ public:
+  enum class State : std::uint8_t { fresh, seen, kept, refused };
+
+  /// The one in `kept`, which is made where there is none. Throws zero::Error where it is another
+  /// device's.
+  static KeptWork& of(std::unique_ptr<Repeat>& kept);
+
+  std::int64_t pieces() const override { return pieces_; }
+  std::string_view refusal() const override { return refusal_; }
+
+  State state() const { return state_; }
+  cudaGraphExec_t graph() const { return executable_.get(); }
+  void see(const Submissions& submissions) {
+    submissions_ = submissions;
+    state_ = State::seen;
+  }
+  /// Throws zero::Error where a later call of `what` submitted other work than the first.
+  void compare(std::string_view what, const Submissions& now) const;
+  /// Makes `graph` ready to be launched on `stream`; refuses where the driver has no memory for it.
+  void keep(std::string_view what, cudaGraph_t graph, cudaStream_t stream);
+  void refuse(std::string reason) {
+    refusal_ = std::move(reason);
+    state_ = State::refused;
+  }
+
+ private:
+  State state_ = State::fresh;
+  Submissions submissions_;
+  GraphExecHandle executable_;
+  std::int64_t pieces_ = 0;
+  std::string refusal_;
+};
+
+/// Whether a status says that something cannot be captured, rather than that it went wrong.
+bool refuses_capture(cudaError_t status);
+
+}  // namespace zero::cuda

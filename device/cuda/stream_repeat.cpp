@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Work of a CUDA stream that is kept as a graph, and submitted again as one.
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "device/cuda/check.h"
+#include "device/cuda/kept_work.h"
+#include "device/cuda/stream.h"
+
+namespace zero::cuda {
+namespace {
+
+/// Why CUDA ended a capture: what the body met, or what the end says.
+std::string reason_of(cudaError_t status, const std::exception_ptr& error) {
+  if (error == nullptr) {
+    return fmt::format("CUDA cannot capture it: {} ({})", cudaGetErrorName(status),
+                       cudaGetErrorString(status));
+  }
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an error without a text";
+  }
+}
+
+}  // namespace
+
+void CudaStream::refuse_in_repeat(std::string_view call) const {
+  ZERO_CHECK(repeating_ == nullptr,
+             "cuda: {} inside \"{}\", which is repeated: that is work of one stream, without "
+             "events and host code; call it before or behind",
+             call, repeating_->what);
+}
+
+/// Calls a body, and notes what it submits; an error is kept in `now`.
+void CudaStream::call_body(Repeating& now, const Work& body) {
+  repeating_ = &now;
+  try {
+    body();
+  } catch (...) {
+    now.error = std::current_exception();
+  }
+  repeating_ = nullptr;
+}
+
+/// Submits what a body does; what that is, by its names.
+Submissions CudaStream::submit_body(std::string_view what, const Work& body) {
+  Repeating now{what};
+  call_body(now, body);
+  if (now.error) std::rethrow_exception(now.error);
+  return now.submissions;
+}
+
+/// What a body submits, which does not run.
+CudaStream::Captured CudaStream::capture(std::string_view what, const Work& body) {
+  Captured captured;
+  Repeating now{.what = what, .captures = true};
+  cudaError_t status = cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal);
+  if (status == cudaSuccess) {
+    call_body(now, body);
+    status = cudaStreamEndCapture(stream_.get(), captured.graph.put());
+  }
+  if (refuses_capture(status)) {
+    cudaGetLastError();
+    captured.refusal = reason_of(status, now.error);
+    return captured;
+  }
+  // Work that went wrong fails the stream, as it would have without a capture.
+  if (now.of_work) take_error(now.of_work);
+  rethrow();
+  if (now.error) std::rethrow_exception(now.error);
+  check(status, what);
+  captured.submissions = now.submissions;
+  return captured;
+}
+
+void CudaStream::keep(KeptWork& work, std::string_view what, const Work& body) {
+  Captured captured = capture(what, body);
+  if (!captured.refusal.empty()) return work.refuse(std::move(captured.refusal));
+  work.compare(what, captured.submissions);
+  work.keep(what, captured.graph.get(), stream_.get());
+}
+
+void CudaStream::repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check again,
+                        const Work& body) {
+  refuse_in_repeat("repeat");
+  rethrow();
+  activate();
+  KeptWork& work = KeptWork::of(kept);
+  if (work.state() == KeptWork::State::fresh) return work.see(submit_body(what, body));
+  if (work.state() == KeptWork::State::seen) {
+    keep(work, what, body);
+  } else if (work.state() == KeptWork::State::kept && again == Repeat::Check::always) {
+    const Captured captured = capture(what, body);
+    ZERO_CHECK(captured.refusal.empty(), "cuda: \"{}\" is repeated, but submits what cannot be: {}",
+               what, captured.refusal);
+    work.compare(what, captured.submissions);
+  }
+  if (work.state() == KeptWork::State::refused) {
+    submit_body(what, body);
+    return;
+  }
+  submit(what, [&] { check(cudaGraphLaunch(work.graph(), native(*this)), what); });
+}
+
+}  // namespace zero::cuda
