@@ -176,6 +176,7 @@ EngineOptions make_engine_options(Configuration& values) {
                     .reuse_distance = size("stage3_max_reuse_distance"),
                     .reduce_bucket_elements = size("reduce_bucket_size")};
   options.overlap = values.boolean("zero_optimization.overlap_comm");
+  options.graphs = values.boolean("run.graphs");
   options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
   return options;
 }

@@ -11,6 +11,7 @@
 #include "checkpoint/weights.h"
 #include "launch/agree.h"
 #include "launch/evaluation.h"
+#include "launch/graphs_report.h"
 #include "launch/mesh_table.h"
 #include "launch/plan.h"
 #include "launch/process.h"
@@ -89,11 +90,14 @@ void Trainer::train_step(std::int64_t step) {
   if (instruments_ != nullptr) instruments_->begin_step(step, device_.compute());
   const auto start = std::chrono::steady_clock::now();
   const auto tokens = static_cast<double>(config_.tokens_per_step());
+  submit_seconds_ = 0;
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
     const std::int64_t micro_batch = j * mesh_.data().size() + mesh_.data().rank();
     batches_.train(step - 1, micro_batch, workbench_.inputs(), workbench_.targets());
+    const auto submitting = std::chrono::steady_clock::now();
     workbench_.model().train(workbench_.inputs(), workbench_.targets(),
                              static_cast<float>(1.0 / tokens), workbench_.loss());
+    submit_seconds_ += seconds_since(submitting);
     // The next micro-batch overwrites the ids and the loss.
     device_.compute().synchronize();
     losses_[static_cast<std::size_t>(j)] = workbench_.loss().as<double>()[0] / tokens;
@@ -154,6 +158,7 @@ void Trainer::log_step(const StepReport& report, double learning_rate, double se
       {"tokens_per_second", static_cast<double>(config_.tokens_per_step()) / seconds},
       {"exposed_communication_seconds", report.exposed_seconds},
       {"communication", traffic_json(report.traffic)}};
+  if (of_gpu()) line["submit_seconds"] = submit_seconds_;
   if (mesh_.size(Axis::replicate) > 1 || mesh_.size(Axis::tensor) > 1) {
     line["communication_by_axis"] = axes_json(report.axes, mesh_.shape());
   }
@@ -246,8 +251,12 @@ void Trainer::finish() {
         {"parameters", workbench_.engine().parameter_count()},
         {"threads", config_.run.threads},
         {"threads_from", config_.values.at("run.threads").source}};
+    if (of_gpu()) last["graphs"] = graphs_json(workbench_.engine().kept_passes(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);
     log_->write(last);
+  }
+  if (of_gpu()) {
+    console_.line(graphs_text(workbench_.engine().kept_passes(), config_));
   }
   const std::string exposed = exposed_units_.summary();
   if (!exposed.empty()) console_.line(exposed);

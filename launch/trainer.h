@@ -38,6 +38,7 @@ class Trainer {
   void run();
 
  private:
+  bool of_gpu() const { return config_.run.device == DeviceKind::cuda; }
   void show_mesh();
   void load();
   void save();
@@ -68,6 +69,7 @@ class Trainer {
   std::int64_t validated_at_ = -1;      // the step it is of
   double trained_seconds_ = 0;          // of the steps after the first
   double exposed_seconds_ = 0;
+  double submit_seconds_ = 0;   // that the host took for the step's forward and backward passes
   ExposedUnits exposed_units_;  // of all steps
 };
 

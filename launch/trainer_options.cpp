@@ -62,6 +62,11 @@ std::vector<Option> trainer_options() {
            "how GPUs of several processes sum gradients: \"exact\", by the fixed tree in fp32, or "
            "\"fast\", as NCCL does, in the gradients' type",
        .choices = {"exact", "fast"}},
+      {.path = "run.graphs",
+       .type = boolean,
+       .fallback = "true",
+       .help = "GPUs keep the passes of blocks as graphs and submit each as one; false: every "
+               "kernel by itself. A CPU has nothing to keep"},
       {.path = "run.log",
        .type = text,
        .fallback = "\"run.log\"",

@@ -87,7 +87,7 @@ check() {  # name, most seconds, command...
   wait_for $! $((most < left ? most : left))
   status=$?
   [ $status = 0 ] || result=FAILED
-  row "$name" $result $((SECONDS - begin)) "$(tail -n 1 "$log" | cut -c1-100)"
+  row "$name" $result $((SECONDS - begin)) "$(tail -n 1 "$log" | cut -c1-140)"
   [ $status = 0 ] || { echo "---- $name (status $status)"; tail -n 25 "$log"; }
 }
 
@@ -190,6 +190,45 @@ memory_is_planned() {
   grep "as planned, to the byte" "$work/plan.out"
 }
 
+# Writes what is used of the GPU, in MiB, some times a second, for a minute at most.
+watch_memory() {  # file
+  local i
+  for ((i = 0; i < 300; ++i)); do
+    nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | sort -n | tail -n 1
+    sleep 0.2
+  done >"$1"
+}
+
+# Steps of GPT-2 124M whose passes are launched as graphs, beside steps of every kernel by itself.
+graphs_change_no_bit() {
+  local graphs watcher status
+  for graphs in true false; do
+    watch_memory "$work/graphs_$graphs.mib" &
+    watcher=$!
+    train graphs "graphs_$graphs.log" "${kOnGpu[@]}" --set run.graphs=$graphs
+    status=$?
+    kill $watcher
+    [ $status = 0 ] || return 1
+  done
+  python3 - "$work/graphs_true" "$work/graphs_false" <<'PYTHON'
+import json, statistics, sys
+def read(name):
+    *steps, last = [json.loads(line) for line in open(name + ".log")]
+    late = steps[3:]
+    most = max((int(line) for line in open(name + ".mib") if line.strip().isdigit()), default=0)
+    return last, [step["loss"] for step in steps], (
+        f"{statistics.median(step['tokens_per_second'] for step in late):.0f} tokens/s, "
+        f"{1e3 * statistics.median(step['submit_seconds'] for step in late):.2f} ms of the host, {most} MiB")
+(kept, losses, with_graphs), (other, same, without) = read(sys.argv[1]), read(sys.argv[2])
+print(kept["graphs"]["text"])
+if kept["state_hash"] != other["state_hash"] or losses != same:
+    sys.exit(f"graphs change bits: {kept['state_hash']} and {other['state_hash']}")
+if kept["graphs"]["passes"] != 24 or other["graphs"]["passes"] != 0:
+    sys.exit(f"expected 24 passes in graphs and none without, found {kept['graphs']} and {other['graphs']}")
+print(f"a step {with_graphs}; without {without}")
+PYTHON
+}
+
 # The operations that take longest in a step of GPT-2 124M.
 a_step_is_profiled() {
   train gpt2 profile.log "${kOnGpu[@]}" --set run.steps=4 --profile || return 1
@@ -243,6 +282,8 @@ check_all() {
   write_config gpt2 '"gpt2-124m"' 256 4 4 false
   write_config small '{"family": "gpt2", "layers": 4, "width": 256, "heads": 4, "context": 128, "vocabulary": 50304}' 128 2 16 true
   check "10 steps of GPT-2 124M: the CPU's losses" 150 losses_are_the_cpus
+  write_config graphs '"gpt2-124m"' 256 4 8 true
+  check "graphs on and off: bits, rates" 90 graphs_change_no_bit
   check "profile of a step of GPT-2 124M" 60 a_step_is_profiled
   check "stages 0 to 3 give the same bits" 60 stages_are_equal
   check "memory as planned" 30 memory_is_planned

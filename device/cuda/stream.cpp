@@ -217,6 +217,7 @@ void CudaStream::wait(const Event& event) {
 }
 
 Mark CudaStream::mark() {
+  refuse_in_repeat("mark");
   activate();
   EventHandle event = pools_.clocks->take();
   check(cudaEventRecord(event.get(), stream_.get()), "record a clock");

@@ -122,6 +122,7 @@ TEST_F(Repeats, HaveNoEventsHostCodeOrRepeats) {
   };
   for (int calls = 0; calls < 2; ++calls) {  // the second is captured
     refused("record", [&] { compute().record(); });
+    refused("mark", [&] { compute().mark(); });
     refused("submit_host", [&] { compute().submit_host("x", [] {}); });
     refused("synchronize", [&] { compute().synchronize(); });
     device_->kernels().zero(device_->communication(), one_);
@@ -133,7 +134,7 @@ TEST_F(Repeats, HaveNoEventsHostCodeOrRepeats) {
     repeat([&] { compute().wait(Event()); });  // for nothing
   }
   repeat();
-  EXPECT_EQ(3 + 5, sum());  // what the first bodies had submitted before ran
+  EXPECT_EQ(3 + 6, sum());  // what the first bodies had submitted before ran
 }
 
 TEST_F(Repeats, ThatSubmitOtherWorkAreFound) {

@@ -7,6 +7,7 @@
 
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
+#include "launch/graphs_report.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/run_device.h"
@@ -99,6 +100,35 @@ TEST(EmulatedRun, TakesABlockForEachClassAsPlannedAndNoMore) {
     }
     cuda::emulated::reset();
   }
+}
+
+TEST(EmulatedRun, SaysWhatWasKeptAsGraphsOrWhyNot) {
+  const TinyRun run;
+  const auto last = [&](int world, std::vector<std::string> overrides) {
+    cuda::emulated::reset({});
+    overrides.emplace_back("run.steps=1");
+    train(run, world, overrides);
+    cuda::emulated::reset();
+    EXPECT_GT(run.log().front()["submit_seconds"], 0);
+    return run.log().back();
+  };
+  const Json kept = last(1, {"train_batch_size=4"});
+  EXPECT_EQ(kept["graphs"]["passes"], 2 * 3);  // of two blocks: forward, backward, validation
+  EXPECT_GT(kept["graphs"]["pieces"], 2 * (6 + 12 + 6));
+  EXPECT_THAT(std::string(kept["graphs"]["text"]),
+              AllOf(HasSubstr("graphs: 6 passes of units"), HasSubstr("were kept")));
+  const Json off = last(1, {"train_batch_size=4", "run.graphs=false"});
+  EXPECT_EQ(off["graphs"]["text"], "graphs: none, run.graphs is false");
+  EXPECT_EQ(off["state_hash"], kept["state_hash"]);
+  EXPECT_EQ(off["validation_loss"], kept["validation_loss"]);
+  EXPECT_EQ(last(1, {"train_batch_size=2", "data.validation=null"})["graphs"]["text"],
+            "graphs: none, no pass came a second time");
+  EXPECT_EQ(last(2, {"train_batch_size=4", "mesh.tensor=2"})["graphs"]["text"],
+            "graphs: none, collectives of the tensor group lie inside the passes");
+  EXPECT_EQ(graphs_text({}, config_of(run, 1, {"run.profile=true"})),
+            "graphs: none, every operation was timed");
+  EXPECT_EQ(graphs_text({2, 9, 1, "no memory"}, config_of(run, 1, {})),
+            "graphs: 2 pass(es) of units kept, 1 submitted piece by piece: no memory");
 }
 
 TEST(EmulatedRun, TakesNoMoreForWeightsThatComeAndGo) {

@@ -136,6 +136,29 @@ TEST_P(EmulatedTraining, GivesTheSameBitsWithGraphsAndWithout) {
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedTraining, ::testing::Values(DType::fp32, DType::bf16),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
 
+TEST(EmulatedTraining, GraphsDoNotOutliveTheMemoryTheyWorkOn) {
+  const auto state_of = [](const EngineOptions& engine, bool moves) {
+    cuda::emulated::reset({});
+    std::uint64_t state = 0;
+    local::run(1, [&](Communicator& alone) {
+      const auto device = cuda::open();
+      Training training(alone, *device, engine, tiny_gpt2(), {2, 7}, 2);
+      for (int step = 0; step < 3; ++step) {
+        for (int j = 0; j < 2; ++j) training.train(Batch::random(14, 23, 1), 1.0F / 56);
+        training.engine.step({.learning_rate = 1e-2});
+        if (moves && step == 1) training.model.allocate();
+      }
+      state = training.engine.state_hash();
+    });
+    cuda::emulated::reset();
+    return state;
+  };
+  const EngineOptions engine = options(3, DType::fp32);
+  const std::uint64_t expected = state_of(without_graphs(engine), false);
+  EXPECT_EQ(state_of(engine, false), expected);
+  EXPECT_EQ(state_of(engine, true), expected);
+}
+
 TEST(EmulatedTraining, FollowsTheCpu) {
   for (const ModelConfig& config : {ModelConfig(tiny_gpt2()), ModelConfig(tiny_llama())}) {
     const Outcome cpu = outcome_of(config, 4, 1, options(0, DType::fp32), on_threads(1));

@@ -116,6 +116,8 @@ TEST(TrainConfig, TheDeviceIsTheMachinesUnlessItIsGiven) {
   EXPECT_THAT(refusal({"run.device=cpu", "run.sums=fast"}),
               HasSubstr("c.json: run.sums \"fast\" is for GPUs, and run.device is \"cpu\""));
   EXPECT_TRUE(make({"run.device=cuda", "run.profile=true"}).run.profile);
+  EXPECT_TRUE(make({}).engine.graphs);
+  EXPECT_FALSE(make({"run.graphs=false"}).engine.graphs);
 }
 
 TEST(TrainConfig, DeepSpeedsNamesOfTheMeshMeanTheSame) {
