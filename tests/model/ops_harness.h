@@ -47,7 +47,7 @@ inline std::vector<std::int32_t> random_tokens(std::int64_t count, std::int32_t 
 }
 
 /// The device that a test program is about: model_ops_tests the CPU, emulated_ops_tests an emulated
-/// GPU, gpu_ops_tests a real one.
+/// GPU, gpu_tests a real one.
 std::unique_ptr<Device> open_tested_device();
 
 /// Where views begin: at the multiples of 64 bytes that devices give, or one element further.
