@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "device/cpu/kernels.h"
+#include "tests/engine/host_device.h"
 #include "tests/engine/plain.h"
 
 namespace zero {
@@ -52,33 +51,7 @@ class LoggedStream final : public Stream {
   std::string last_;
 };
 
-class LoggedDevice final : public Device {
- public:
-  LoggedDevice() : compute_(log), communication_(log), kernels_(compute_, 1) {}
-  std::string_view name() const override { return "cpu"; }
-  bool has_memory() const override { return true; }
-  int threads() const override { return 1; }
-  Stream& compute() override { return compute_; }
-  Stream& communication() override { return communication_; }
-  Kernels& kernels() override { return kernels_; }
-  std::string bits() const override { return "logged"; }
-
-  Log log;
-
- protected:
-  void* allocate_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
-    return std::aligned_alloc(64, static_cast<std::size_t>((bytes + 63) / 64 * 64));
-  }
-  void free_bytes(void* data, std::int64_t /*bytes*/,
-                  MemoryClass /*memory_class*/) noexcept override {
-    std::free(data);
-  }
-
- private:
-  LoggedStream compute_;
-  LoggedStream communication_;
-  cpu::CpuKernels kernels_;
-};
+using LoggedDevice = testing::HostDevice<LoggedStream>;
 
 /// What of a log is about updates, gathers and waits for them.
 Log gathers_and_updates(const Log& log) {
@@ -95,16 +68,17 @@ Log gathers_and_updates(const Log& log) {
 /// last backward.
 void after_a_step(int stage, const std::function<void(plain::Trainer&, Log&)>& body) {
   local::run(2, [&](Communicator& communicator) {
-    LoggedDevice device;
+    Log log;
+    LoggedDevice device(log);
     plain::Trainer trainer(communicator, device,
                            {plain::options(stage), plain::equal_units(3, 128), 1});
     trainer.forward();
     trainer.backward(communicator.rank());
-    device.log.clear();
+    log.clear();
     StepOptions options;
     options.learning_rate = 0.01;
     static_cast<void>(trainer.engine().step(options));
-    body(trainer, device.log);
+    body(trainer, log);
   });
 }
 

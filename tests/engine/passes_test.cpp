@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "device/cpu/kernels.h"
+#include "tests/engine/host_device.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
 
@@ -73,31 +72,7 @@ class KeepingStream final : public Stream {
   std::vector<Work>* works_ = nullptr;  // that are kept and not run
 };
 
-class KeepingDevice final : public Device {
- public:
-  KeepingDevice() : kernels_(compute_, 1) {}
-  std::string_view name() const override { return "cpu"; }
-  bool has_memory() const override { return true; }
-  int threads() const override { return 1; }
-  KeepingStream& compute() override { return compute_; }
-  Stream& communication() override { return communication_; }
-  Kernels& kernels() override { return kernels_; }
-  std::string bits() const override { return "keeping"; }
-
- protected:
-  void* allocate_bytes(std::int64_t bytes, MemoryClass /*memory_class*/) override {
-    return std::aligned_alloc(64, static_cast<std::size_t>((bytes + 63) / 64 * 64));
-  }
-  void free_bytes(void* data, std::int64_t /*bytes*/,
-                  MemoryClass /*memory_class*/) noexcept override {
-    std::free(data);
-  }
-
- private:
-  KeepingStream compute_;
-  KeepingStream communication_;
-  cpu::CpuKernels kernels_;
-};
+using KeepingDevice = testing::HostDevice<KeepingStream>;
 
 /// Which gradients of a unit its backward asks for, given how many there are, the use among the
 /// unit's (0, 1) and the micro-batch.
