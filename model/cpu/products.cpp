@@ -16,15 +16,20 @@ bool processor_has(dnnl::cpu_isa wanted) {
   return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
 }
 
-const packed::Kernels& kernels_for(DType dtype) {
+const packed::Kernels& choose_bf16_kernels() {
   const packed::Kernels* kernels = nullptr;
-  if (dtype == DType::bf16 && processor_has(dnnl::cpu_isa::avx512_core_amx)) {
+  if (processor_has(dnnl::cpu_isa::avx512_core_amx)) {
     kernels = packed::tile_kernels();
-  } else if (dtype == DType::bf16 && processor_has(dnnl::cpu_isa::avx512_core_bf16) &&
-             packed::pairs_are_fast()) {
+  } else if (processor_has(dnnl::cpu_isa::avx512_core_bf16) && packed::pairs_are_fast()) {
     kernels = packed::pair_kernels();
   }
   return kernels != nullptr ? *kernels : packed::float_kernels();
+}
+
+// Asked for each operand that is packed: the processor is asked once.
+const packed::Kernels& kernels_for(DType dtype) {
+  static const packed::Kernels& of_bf16 = choose_bf16_kernels();
+  return dtype == DType::bf16 ? of_bf16 : packed::float_kernels();
 }
 
 }  // namespace
