@@ -13,12 +13,17 @@ Timing summary(std::vector<double> seconds) {
   return {seconds.front(), seconds[seconds.size() / 2]};
 }
 
+double median_rate(std::vector<double> rates) {
+  std::ranges::sort(rates);
+  return rates[(rates.size() - 1) / 2];
+}
+
 double Turns::share() const {
   std::vector<double> shares;
   for (std::size_t i = 0; i < values.size(); ++i) {
     shares.push_back(2 * values[i] / (limits[i] + limits[i + 1]));
   }
-  return summary(std::move(shares)).median;
+  return median_rate(std::move(shares));
 }
 
 double Turns::best_share() const { return std::ranges::max(values) / std::ranges::max(limits); }

@@ -17,6 +17,9 @@ struct Timing {
 /// Best and median of some seconds; at least one.
 Timing summary(std::vector<double> seconds);
 
+/// Of rates; of an even number the slower of the two in the middle, as of summary()'s seconds.
+double median_rate(std::vector<double> rates);
+
 /// Rates in turn with those of their limit, which come before, between and after: limits has one
 /// more.
 struct Turns {

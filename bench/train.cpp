@@ -119,21 +119,18 @@ class Train final : public Section {
     stepper.step();
     const auto tokens = static_cast<double>(config.tokens_per_step());
     const double per_token = flop_per_token(config);
-    std::vector<double> seconds;
     Turns turns{{}, {products.sample(kProductsPerTurn) / per_token}};
     for (int round = 0; round < rounds(); ++round) {
-      seconds.push_back(stepper.seconds(1));
-      turns.values.push_back(tokens / seconds.back());
+      turns.values.push_back(tokens / stepper.seconds(1));
       turns.limits.push_back(products.sample(kProductsPerTurn) / per_token);
     }
-    const Timing timing = bench::summary(std::move(seconds));
     const std::string what = fmt::format("{} {} x {}, {} thread(s)", model_, config.batch.train,
                                          config.data.sequence_length, context.threads());
     Row row{.section = name(),
             .name = what,
             .dtype = std::string(name_of(dtype)),
-            .value = tokens / timing.median,
-            .best = tokens / timing.best,
+            .value = median_rate(turns.values),
+            .best = std::ranges::max(turns.values),
             .unit = "tokens/s",
             .limit = products.rate() / per_token};
     context.report().add(row);
@@ -219,10 +216,10 @@ class Train final : public Section {
         .ranks = config.world,
         .bytes = 0,
         .dtype = std::string(name_of(config.engine.compute)),
-        .value = bench::summary(turns.values).median,
+        .value = median_rate(turns.values),
         .best = std::ranges::max(turns.values),
         .unit = "tokens/s",
-        .limit = bench::summary(turns.limits).median};
+        .limit = median_rate(turns.limits)};
     context.report().add(row);
     add_turns(context, row, turns);
   }

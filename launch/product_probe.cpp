@@ -118,7 +118,6 @@ ProductRate::ProductRate(DType dtype, int threads, const std::vector<ProbeShape>
 
 double ProductRate::sample(int repeats) {
   using Clock = std::chrono::steady_clock;
-  double best = 0;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
     probes_[i]->run();
     for (int repeat = 0; repeat < repeats; ++repeat) {
@@ -126,17 +125,20 @@ double ProductRate::sample(int repeats) {
       probes_[i]->run();
       seconds_[i].push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
-    const std::vector<double> now(seconds_[i].end() - repeats, seconds_[i].end());
-    best = std::max(best, probes_[i]->shape().flop() / median_of(now));
   }
-  return best;
+  return rate_of_newest(static_cast<std::size_t>(repeats));
 }
 
 double ProductRate::rate() const {
+  return seconds_.empty() || seconds_.front().empty() ? 0 : rate_of_newest(seconds_.front().size());
+}
+
+double ProductRate::rate_of_newest(std::size_t samples) const {
   double best = 0;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
-    if (seconds_[i].empty()) continue;
-    best = std::max(best, probes_[i]->shape().flop() / median_of(seconds_[i]));
+    const auto end = seconds_[i].end();
+    const std::vector<double> newest(end - static_cast<std::ptrdiff_t>(samples), end);
+    best = std::max(best, probes_[i]->shape().flop() / median_of(newest));
   }
   return best;
 }

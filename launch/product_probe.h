@@ -58,6 +58,9 @@ class ProductRate {
   double rate() const;
 
  private:
+  /// The same of the newest samples of each shape; there are at least so many.
+  double rate_of_newest(std::size_t samples) const;
+
   std::vector<std::unique_ptr<ProductProbe>> probes_;
   std::vector<std::vector<double>> seconds_;
 };

@@ -96,6 +96,7 @@ TEST(Timings, BestAndMedianOfTheSamples) {
   const Timing timing = summary({3.0, 1.0, 2.0});
   EXPECT_EQ(1.0, timing.best);
   EXPECT_EQ(2.0, timing.median);
+  EXPECT_EQ(4.0, median_rate({1.0, 8.0, 4.0, 6.0}));
 }
 
 TEST(Turns, SharesAreOfTheLimitsBesideThem) {
