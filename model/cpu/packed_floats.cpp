@@ -20,11 +20,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::ScalableTag<float>;
 inline constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(Floats()));
-// A kernel's sums, two vectors a row, and what is multiplied must fit the registers: there are 32
-// with AVX-512 and NEON, 16 elsewhere.
+// A kernel's sums, up to three vectors a row, and what is multiplied must fit the registers: there
+// are 32 with AVX-512 and NEON, 16 elsewhere. Fewer vectors a row would load more often than they
+// multiply, which costs most where another thread has its turns on the same core.
 inline constexpr std::int64_t kRows = HWY_ARCH_ARM || kLanes == 16 ? 8 : 4;
-inline constexpr std::int64_t kVectors = 2;
-inline constexpr std::int64_t kRowBytes = kBlock * 4;
+inline constexpr std::int64_t kVectors = 3;
+
+// A packed square of the left operand is its rows by groups of kRows: of each group the values at
+// one depth, then those at the next.
+inline constexpr std::int64_t kGroupFloats = kRows * kBlock;
 
 // One square of several that lie side by side.
 template <typename T>
@@ -51,6 +55,26 @@ void transpose_square(const float* from, std::int64_t stride, float* to) {
   }
 }
 
+float* place_in_groups(float* to, std::int64_t row, std::int64_t depth) {
+  return to + row / kRows * kGroupFloats + depth * kRows + row % kRows;
+}
+
+void group_rows(const float* from, std::int64_t stride, float* to) {
+  for (std::int64_t row = 0; row < kBlock; ++row) {
+    for (std::int64_t depth = 0; depth < kBlock; ++depth) {
+      *place_in_groups(to, row, depth) = from[row * stride + depth];
+    }
+  }
+}
+
+void group_columns(const float* from, std::int64_t stride, float* to) {
+  for (std::int64_t depth = 0; depth < kBlock; ++depth) {
+    for (std::int64_t row = 0; row < kBlock; ++row) {
+      *place_in_groups(to, row, depth) = from[depth * stride + row];
+    }
+  }
+}
+
 #else
 
 // Four neighbours of each of Lanes(d) rows: those of rows i, 4 + i, 8 + i... side by side.
@@ -66,8 +90,9 @@ HWY_INLINE hn::Vec<D> load_fours(D d, const float* from, std::int64_t stride) {
   }
 }
 
-// Four columns of Lanes(d) rows become rows.
-HWY_INLINE void transpose_fours(const float* from, std::int64_t stride, float* to) {
+// Four columns of Lanes(d) rows become rows: write(i, row) takes them.
+template <class Write>
+HWY_INLINE void transpose_fours(const float* from, std::int64_t stride, const Write& write) {
   const Floats d;
   const hn::RepartitionToWide<hn::RebindToUnsigned<Floats> > pairs;
   const auto r0 = load_fours(d, from, stride);
@@ -78,31 +103,85 @@ HWY_INLINE void transpose_fours(const float* from, std::int64_t stride, float* t
   const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
   const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
   const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-  hn::Store(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, to);
-  hn::Store(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, to + kBlock);
-  hn::Store(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, to + 2 * kBlock);
-  hn::Store(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, to + 3 * kBlock);
+  write(0, hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)));
+  write(1, hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)));
+  write(2, hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)));
+  write(3, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)));
 }
 
 void transpose_square(const float* from, std::int64_t stride, float* to) {
+  const Floats d;
   for (std::int64_t row = 0; row < kBlock; row += kLanes) {
     for (std::int64_t column = 0; column < kBlock; column += 4) {
-      transpose_fours(from + row * stride + column, stride, to + column * kBlock + row);
+      transpose_fours(from + row * stride + column, stride,
+                      [&](std::int64_t i, auto values)
+                          HWY_ATTR { hn::Store(values, d, to + (column + i) * kBlock + row); });
+    }
+  }
+}
+
+// Values of rows from `row` on at one depth, to their groups.
+template <class V>
+HWY_INLINE void store_in_groups(V values, float* to, std::int64_t row, std::int64_t depth) {
+  const hn::DFromV<V> d;
+  constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(d));
+  if constexpr (lanes > kRows) {
+    const hn::Half<hn::DFromV<V> > half;
+    store_in_groups(hn::LowerHalf(half, values), to, row, depth);
+    store_in_groups(hn::UpperHalf(half, values), to, row + lanes / 2, depth);
+  } else {
+    hn::Store(values, d, to + row / kRows * kGroupFloats + depth * kRows + row % kRows);
+  }
+}
+
+// A square whose rows are those of the left operand.
+void group_rows(const float* from, std::int64_t stride, float* to) {
+  for (std::int64_t row = 0; row < kBlock; row += kLanes) {
+    for (std::int64_t depth = 0; depth < kBlock; depth += 4) {
+      transpose_fours(from + row * stride + depth, stride,
+                      [&](std::int64_t i, auto values)
+                          HWY_ATTR { store_in_groups(values, to, row, depth + i); });
+    }
+  }
+}
+
+// One whose columns are.
+void group_columns(const float* from, std::int64_t stride, float* to) {
+  const Floats d;
+  for (std::int64_t depth = 0; depth < kBlock; ++depth, from += stride) {
+    for (std::int64_t row = 0; row < kBlock; row += kLanes) {
+      store_in_groups(hn::LoadU(d, from + row), to, row, depth);
     }
   }
 }
 
 #endif
 
+using Reorder = void (*)(const float* from, std::int64_t stride, float* to);
+
 template <typename T>
-void pack_transposed(const Patch& square, float* to) {
+void reorder_square(const Patch& square, Reorder reorder, float* to) {
   const bool whole = square.rows >= kBlock && square.columns >= kBlock;
   if constexpr (std::is_same_v<T, float>) {
-    if (whole) return transpose_square(static_cast<const T*>(square.data), square.stride, to);
+    if (whole) return reorder(static_cast<const T*>(square.data), square.stride, to);
   }
   HWY_ALIGN float aside[kResultFloats];
   copy_square<T>(square, aside);
-  transpose_square(aside, kBlock, to);
+  reorder(aside, kBlock, to);
+}
+
+template <typename T>
+void pack_square(Form form, const Patch& square, float* to) {
+  switch (form) {
+    case Form::left:
+      return reorder_square<T>(square, group_rows, to);
+    case Form::left_transposed:
+      return reorder_square<T>(square, group_columns, to);
+    case Form::right:
+      return copy_square<T>(square, to);
+    case Form::right_transposed:
+      return reorder_square<T>(square, transpose_square, to);
+  }
 }
 
 void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
@@ -110,105 +189,153 @@ void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
     using T = typename decltype(type)::type;
     Patch square = patch;
     for (; square.columns > 0; square.columns -= kBlock, to += step) {
-      if (form == Form::right_transposed || form == Form::left_transposed) {
-        pack_transposed<T>(square, reinterpret_cast<float*>(to));
-      } else {
-        copy_square<T>(square, reinterpret_cast<float*>(to));
-      }
+      pack_square<T>(form, square, reinterpret_cast<float*>(to));
       square.data = static_cast<const T*>(square.data) + kBlock;
     }
   });
 }
 
-// Floats between rows of the left operand: packed, where compilers know, and as it lies in memory.
-struct Packed {
-  static std::int64_t row(const LeftStrip&) { return kBlock; }
+// kRows rows of the left operand, packed or as they lie in memory: their values at a depth of one
+// square, then of the next.
+class Packed {
+ public:
+  Packed(const LeftStrip& left, std::int64_t row)
+      : group_(reinterpret_cast<const float*>(left.upper) + row * kBlock) {}
+  float value(std::int64_t row, std::int64_t depth) const { return group_[depth * kRows + row]; }
+  void next(std::int64_t step_floats) { group_ += step_floats; }
+
+ private:
+  const float* group_;
 };
-struct InPlace {
-  static std::int64_t row(const LeftStrip& left) { return left.row_bytes / 4; }
+class InPlace {
+ public:
+  InPlace(const LeftStrip& left, std::int64_t row) {
+    const auto* first = reinterpret_cast<const float*>(left.upper);
+    for (std::int64_t i = 0; i < kRows; ++i) rows_[i] = first + (row + i) * (left.row_bytes / 4);
+  }
+  float value(std::int64_t row, std::int64_t depth) const { return rows_[row][depth]; }
+  void next(std::int64_t step_floats) {
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kRows; ++i) rows_[i] += step_floats;
+  }
+
+ private:
+  const float* rows_[kRows];
 };
 
 #if HWY_HAVE_SCALABLE
 
 // Vectors of a length that the compiler does not know cannot be in arrays: it finds its own.
-template <class Steps>
-void multiply_square(const StripProduct& p) {
-  const auto* left = reinterpret_cast<const float*>(p.left.upper);
-  for (std::int64_t row = 0; row < p.rows; ++row, left += Steps::row(p.left)) {
-    float* const result = p.result + row * p.result_stride;
-    if (p.start == StripProduct::Start::zero) std::fill(result, result + kBlock, 0.0F);
-    for (std::int64_t depth = 0; depth < p.steps * kBlock; ++depth) {
-      const float value = left[depth / kBlock * p.left.step_bytes / 4 + depth % kBlock];
-      const float* right = reinterpret_cast<const float*>(p.right) + depth * kBlock;
-      for (std::int64_t i = 0; i < kBlock; ++i) result[i] += value * right[i];
+template <class Left>
+void multiply_squares(const StripProduct& p) {
+  for (std::int64_t row = 0; row < p.rows; ++row) {
+    for (std::int64_t square = 0; square < p.squares; ++square) {
+      float* const result = p.result + square * p.result_across + row * p.result_stride;
+      const auto* right = reinterpret_cast<const float*>(p.right + square * p.right_across);
+      if (p.start == StripProduct::Start::zero) std::fill(result, result + kBlock, 0.0F);
+      Left left(p.left, row / kRows * kRows);
+      for (std::int64_t step = 0; step < p.steps; ++step) {
+        for (std::int64_t depth = 0; depth < kBlock; ++depth, right += kBlock) {
+          const float value = left.value(row % kRows, depth);
+          for (std::int64_t i = 0; i < kBlock; ++i) result[i] += value * right[i];
+        }
+        left.next(p.left.step_bytes / 4);
+      }
     }
   }
 }
 
 #else
 
-// kRows rows and kVectors vectors of columns from `result` on.
-template <class Steps>
-HWY_INLINE void multiply_registers(const StripProduct& p, const float* left, const float* right,
-                                   float* result) {
-  const Floats d;
-  hn::Vec<Floats> sums[kRows][kVectors];
-  const bool zero = p.start == StripProduct::Start::zero;
-#pragma GCC unroll 8
-  for (std::int64_t i = 0; i < kRows; ++i) {
-#pragma GCC unroll 2
-    for (std::int64_t j = 0; j < kVectors; ++j) {
-      sums[i][j] = zero ? hn::Zero(d) : hn::LoadU(d, result + i * p.result_stride + j * kLanes);
+// `count` vectors of columns side by side, which may lie in neighbouring squares.
+template <std::int64_t count>
+struct Columns {
+  const float* right[count];
+  float* result[count];  ///< in the first row of the square
+
+  Columns(const StripProduct& p, std::int64_t vector) {
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t square = (vector + j) * kLanes / kBlock;
+      const std::int64_t within = (vector + j) * kLanes % kBlock;
+      right[j] = reinterpret_cast<const float*>(p.right + square * p.right_across) + within;
+      result[j] = p.result + square * p.result_across + within;
     }
   }
-  const std::int64_t step_floats = p.left.step_bytes / 4;
-  const float* rows[kRows];
+};
+
+// kRows rows from `row` on and `count` vectors of columns.
+template <class Left, std::int64_t count>
+HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns,
+                                   std::int64_t row) {
+  const Floats d;
+  hn::Vec<Floats> sums[kRows][count];
+  const bool zero = p.start == StripProduct::Start::zero;
+  const std::int64_t first = row * p.result_stride;
 #pragma GCC unroll 8
-  for (std::int64_t i = 0; i < kRows; ++i) rows[i] = left + i * Steps::row(p.left);
+  for (std::int64_t i = 0; i < kRows; ++i) {
+#pragma GCC unroll 3
+    for (std::int64_t j = 0; j < count; ++j) {
+      const float* from = columns.result[j] + first + i * p.result_stride;
+      sums[i][j] = zero ? hn::Zero(d) : hn::LoadU(d, from);
+    }
+  }
+  Left left(p.left, row);
   for (std::int64_t step = 0; step < p.steps; ++step) {
 #pragma GCC unroll 4
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
-      const auto first = hn::Load(d, right + depth * kBlock);
-      const auto second = hn::Load(d, right + depth * kBlock + kLanes);
+      hn::Vec<Floats> right[count];
+#pragma GCC unroll 3
+      for (std::int64_t j = 0; j < count; ++j) {
+        right[j] = hn::Load(d, columns.right[j] + depth * kBlock);
+      }
 #pragma GCC unroll 8
       for (std::int64_t i = 0; i < kRows; ++i) {
-        const auto value = hn::Set(d, rows[i][depth]);
-        sums[i][0] = hn::MulAdd(value, first, sums[i][0]);
-        sums[i][1] = hn::MulAdd(value, second, sums[i][1]);
+        const auto value = hn::Set(d, left.value(i, depth));
+#pragma GCC unroll 3
+        for (std::int64_t j = 0; j < count; ++j) {
+          sums[i][j] = hn::MulAdd(value, right[j], sums[i][j]);
+        }
       }
     }
-#pragma GCC unroll 8
-    for (std::int64_t i = 0; i < kRows; ++i) rows[i] += step_floats;
-    right += kResultFloats;
+    left.next(p.left.step_bytes / 4);
+#pragma GCC unroll 3
+    for (std::int64_t j = 0; j < count; ++j) columns.right[j] += kResultFloats;
   }
 #pragma GCC unroll 8
   for (std::int64_t i = 0; i < kRows; ++i) {
-#pragma GCC unroll 2
-    for (std::int64_t j = 0; j < kVectors; ++j) {
-      hn::StoreU(sums[i][j], d, result + i * p.result_stride + j * kLanes);
+#pragma GCC unroll 3
+    for (std::int64_t j = 0; j < count; ++j) {
+      hn::StoreU(sums[i][j], d, columns.result[j] + first + i * p.result_stride);
     }
   }
 }
 
-template <class Steps>
-void multiply_square(const StripProduct& p) {
-  const auto* left = reinterpret_cast<const float*>(p.left.upper);
-  const auto* right = reinterpret_cast<const float*>(p.right);
-  for (std::int64_t column = 0; column < kBlock; column += kVectors * kLanes) {
-    for (std::int64_t row = 0; row < p.rows; row += kRows) {
-      multiply_registers<Steps>(p, left + row * Steps::row(p.left), right + column,
-                                p.result + row * p.result_stride + column);
-    }
+template <class Left, std::int64_t count>
+void multiply_columns(const StripProduct& p, std::int64_t vector) {
+  const Columns<count> columns(p, vector);
+  for (std::int64_t row = 0; row < p.rows; row += kRows) {
+    multiply_registers<Left, count>(p, columns, row);
+  }
+}
+
+template <class Left>
+void multiply_squares(const StripProduct& p) {
+  const std::int64_t vectors = p.squares * (kBlock / kLanes);
+  for (std::int64_t vector = 0; vector < vectors;) {
+    const std::int64_t rest = vectors - vector;
+    const bool two = rest == 2 || rest == 4;  // no vector is left alone
+    two ? multiply_columns<Left, 2>(p, vector) : multiply_columns<Left, kVectors>(p, vector);
+    vector += two ? 2 : kVectors;
   }
 }
 
 #endif
 
 void multiply_any(const StripProduct& p) {
-  if (p.left.row_bytes == kRowBytes) {
-    multiply_square<Packed>(p);
+  if (p.left.row_bytes == 0) {
+    multiply_squares<Packed>(p);
   } else {
-    multiply_square<InPlace>(p);
+    multiply_squares<InPlace>(p);
   }
 }
 
@@ -259,7 +386,8 @@ void store(const float* result, const Destination& to) {
 
 const Kernels& float_kernels() {
   static constexpr Kernels kernels{.square_bytes = kResultFloats * 4,
-                                   .left_bytes = kBlock * 4,
+                                   .left_bytes = 0,
+                                   .squares = 3,  // whole threes of vectors, however long
                                    .left_in_place = Kernels::InPlace::narrow,
                                    .begin = nothing,
                                    .end = nothing,

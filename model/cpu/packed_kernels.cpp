@@ -320,6 +320,7 @@ void store(const float* result, const Destination& to) {
 
 constexpr Kernels kPairs{.square_bytes = kBlockBytes,
                          .left_bytes = kTileStride,
+                         .squares = 1,
                          .left_in_place = Kernels::InPlace::whole_lines,
                          .begin = nothing,
                          .end = nothing,
@@ -328,6 +329,7 @@ constexpr Kernels kPairs{.square_bytes = kBlockBytes,
                          .store = store};
 constexpr Kernels kTiles{.square_bytes = kBlockBytes,
                          .left_bytes = kTileStride,
+                         .squares = 1,
                          .left_in_place = Kernels::InPlace::whole_lines,
                          .begin = configure_tiles,
                          .end = release_tiles,

@@ -35,18 +35,21 @@ struct Patch {
 struct LeftStrip {
   const std::byte* upper = nullptr;  ///< rows 0 to 15 of the first square
   const std::byte* lower = nullptr;  ///< rows 16 to 31
-  std::int64_t row_bytes = 0;        ///< between rows
+  std::int64_t row_bytes = 0;        ///< between rows; Kernels::left_bytes if packed
   std::int64_t step_bytes = 0;       ///< between squares
 };
 
 struct StripProduct {
   enum class Start : std::uint8_t { zero, result };
   LeftStrip left;
-  const std::byte* right = nullptr;     ///< packed squares, one after another
+  const std::byte* right = nullptr;     ///< packed squares, one after another in depth
+  std::int64_t right_across = 0;        ///< bytes between those of neighbouring columns
   std::int64_t steps = 0;               ///< squares of depth
+  std::int64_t squares = 1;             ///< of columns; at most Kernels::squares
   std::int64_t rows = kBlock;           ///< that matter; others may be left as they are
   float* result = nullptr;              ///< of 32 x 32, aligned to 64
-  std::int64_t result_stride = kBlock;  ///< elements between its rows
+  std::int64_t result_across = 0;       ///< elements between neighbouring ones
+  std::int64_t result_stride = kBlock;  ///< elements between the rows of one
   Start start = Start::zero;            ///< what the sums are added to
 };
 
@@ -67,7 +70,8 @@ struct Destination {
 /// depth.
 struct Kernels {
   std::int64_t square_bytes;  ///< of a packed square
-  std::int64_t left_bytes;    ///< between the rows of one of the left operand
+  std::int64_t left_bytes;    ///< between the rows of one of the left operand; 0: not in rows
+  std::int64_t squares;       ///< that multiply() takes side by side
   enum class InPlace : std::uint8_t {
     whole_lines,    ///< where rows are whole and aligned to 64 bytes
     narrow,         ///< the same, and a result of few columns would not repay packing

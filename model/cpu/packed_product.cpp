@@ -24,7 +24,7 @@ constexpr std::int64_t kMaxRows = 512;
 constexpr std::int64_t kMaxColumns = 512;
 constexpr std::int64_t kMaxDepth = 768;
 constexpr std::int64_t kMaxPackedColumns = 768;  // where the left operand is packed for each piece
-constexpr std::int64_t kMaxPackedDepth = 256;    // where the left operand is packed
+constexpr std::int64_t kMaxPackedDepth = 192;    // where the left operand is packed
 constexpr std::int64_t kNarrow = 128;            // columns that do not repay packing
 constexpr std::int64_t kPiecesPerThread = 2;     // at least, for a thread that is held up
 constexpr std::int64_t kAlignment = 64;          // bytes
@@ -35,8 +35,9 @@ struct Range {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 
-  Range block(std::int64_t i) const {
-    return {begin + i * kBlock, std::min(kBlock, count - i * kBlock)};
+  Range block(std::int64_t i) const { return blocks(i, 1); }
+  Range blocks(std::int64_t i, std::int64_t number) const {
+    return {begin + i * kBlock, std::min(number * kBlock, count - i * kBlock)};
   }
 };
 
@@ -126,7 +127,7 @@ class PackedProduct final : public Product {
     slab_bytes_ = packed_ ? 0 : blocks(columns_.part) * steps * kernels_.square_bytes;
     panel_bytes_ = (has_panel() ? blocks(rows_.part) : 1) * steps * kernels_.square_bytes;
     const std::int64_t squares =
-        depth_.parts() == 1 ? 1 : blocks(rows_.part) * blocks(columns_.part);
+        depth_.parts() == 1 ? kernels_.squares : blocks(rows_.part) * blocks(columns_.part);
     result_bytes_ = squares * kResultFloats * static_cast<std::int64_t>(sizeof(float));
   }
 
@@ -152,7 +153,7 @@ class PackedProduct final : public Product {
   struct Workplace {
     std::byte* slab;   ///< of the right operand, where it is not packed
     std::byte* panel;  ///< of the left operand; of 32 rows where it is read along the depth
-    float* result;     ///< squares by row, then by column; one alone if the depth is not cut
+    float* result;  ///< squares by row, then by column; those of one call if the depth is not cut
   };
   struct Piece {
     Range rows;
@@ -216,19 +217,26 @@ class PackedProduct final : public Product {
     const Range rows = piece.rows.block(i);
     const Squares wanted = wanted_columns(rows.begin, piece.columns);
     const Squares filled = filled_depth(rows.begin, depth_.at(piece.part));
-    for (std::int64_t j = wanted.begin; j < wanted.end; ++j) {
-      const Range columns = piece.columns.block(j);
-      float* in_place = first && last ? whole_square(o, rows, columns) : nullptr;
+    for (std::int64_t j = wanted.begin; j < wanted.end; j += kernels_.squares) {
+      const std::int64_t squares = std::min(kernels_.squares, wanted.end - j);
+      const Range columns = piece.columns.blocks(j, squares);
+      float* in_place = first && last ? whole_squares(o, rows, columns) : nullptr;
       float* aside = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
       kernels_.multiply(
           {.left = from_step(left, filled.begin),
            .right = slab.data + j * slab.across + filled.begin * kernels_.square_bytes,
+           .right_across = slab.across,
            .steps = filled.end - filled.begin,
+           .squares = squares,
            .rows = rows.count,
            .result = in_place != nullptr ? in_place : aside,
+           .result_across = in_place != nullptr ? kBlock : kResultFloats,
            .result_stride = in_place != nullptr ? stride() : kBlock,
            .start = first ? Start::zero : Start::result});
-      if (last && in_place == nullptr) store(o, aside, rows, columns);
+      if (!last || in_place != nullptr) continue;
+      for (std::int64_t square = 0; square < squares; ++square) {
+        store(o, aside + square * kResultFloats, rows, columns.block(square));
+      }
     }
   }
 
@@ -283,11 +291,11 @@ class PackedProduct final : public Product {
 
   std::int64_t stride() const { return shape_.ldc == 0 ? shape_.n : shape_.ldc; }
 
-  // Where a square of the result can be left as tiles leave it; none where there is more to do.
-  float* whole_square(const Operands& o, Range rows, Range columns) const {
+  // Where squares of the result can be left as kernels leave them; none where there is more to do.
+  float* whole_squares(const Operands& o, Range rows, Range columns) const {
     if (shape_.out != DType::fp32 || shape_.write == Write::add ||
         shape_.epilogue != ProductShape::Epilogue::none || rows.count < kBlock ||
-        columns.count < kBlock || stride() * 4 % kAlignment != 0) {
+        columns.count % kBlock != 0 || stride() * 4 % kAlignment != 0) {
       return nullptr;
     }
     float* first = static_cast<float*>(o.c) + rows.begin * stride() + columns.begin;
