@@ -9,14 +9,22 @@
 
 #include "base/checked_math.h"
 #include "device/cpu/parallel.h"
+#include "model/cpu/cut.h"
 #include "model/cpu/packed_kernels.h"
+#include "model/cpu/packed_operand.h"
 
 namespace zero::cpu {
 namespace {
 
+using packed::blocks;
+using packed::Cut;
+using packed::fill;
 using packed::kBlock;
 using packed::Kernels;
 using packed::kResultFloats;
+using packed::Range;
+using packed::Source;
+using packed::Squares;
 
 // A piece of the result is computed whole by one thread, out of its second cache: the piece in
 // fp32, the right operand's slab and the left one's panel of a stretch of depth.
@@ -25,84 +33,10 @@ constexpr std::int64_t kMaxColumns = 512;
 constexpr std::int64_t kMaxDepth = 768;
 constexpr std::int64_t kMaxPackedColumns = 768;  // where the left operand is packed for each piece
 constexpr std::int64_t kMaxPackedDepth = 192;    // where the left operand is packed
+constexpr std::int64_t kMaxHeld = 4 << 20;       // bytes of a right operand that pieces share
 constexpr std::int64_t kNarrow = 128;            // columns that do not repay packing
 constexpr std::int64_t kPiecesPerThread = 2;     // at least, for a thread that is held up
 constexpr std::int64_t kAlignment = 64;          // bytes
-
-std::int64_t blocks(std::int64_t count) { return div_ceil(count, kBlock); }
-
-struct Range {
-  std::int64_t begin = 0;
-  std::int64_t count = 0;
-
-  Range block(std::int64_t i) const { return blocks(i, 1); }
-  Range blocks(std::int64_t i, std::int64_t number) const {
-    return {begin + i * kBlock, std::min(number * kBlock, count - i * kBlock)};
-  }
-};
-
-/// Neighbouring squares, counted from where a piece begins.
-struct Squares {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
-
-/// [0, count) in even parts of whole blocks.
-struct Cut {
-  std::int64_t count = 0;
-  std::int64_t part = 0;
-
-  static Cut even(std::int64_t count, std::int64_t most) {
-    const std::int64_t parts = div_ceil(count, most);
-    return {count, round_up(div_ceil(count, parts), kBlock)};
-  }
-  std::int64_t parts() const { return div_ceil(count, part); }
-  Range at(std::int64_t i) const { return {i * part, std::min(part, count - i * part)}; }
-};
-
-/// An operand in memory. Its lanes are rows of the result if it is the left one, columns if right.
-struct Source {
-  enum class Along : std::uint8_t { depth, lanes } along;  ///< what lies side by side
-  packed::Form form;
-  DType dtype;
-  std::int64_t stride;  ///< elements between rows of memory
-};
-
-Source left_source(const ProductShape& s) {
-  const bool plain = s.a == MatrixPlacement::plain;
-  const std::int64_t dense = plain ? s.k : s.m;
-  return {plain ? Source::Along::depth : Source::Along::lanes,
-          plain ? packed::Form::left : packed::Form::left_transposed, s.in,
-          s.lda == 0 ? dense : s.lda};
-}
-
-Source right_source(const ProductShape& s) {
-  const bool plain = s.b == MatrixPlacement::plain;
-  const std::int64_t dense = plain ? s.n : s.k;
-  return {plain ? Source::Along::lanes : Source::Along::depth,
-          plain ? packed::Form::right : packed::Form::right_transposed, s.in,
-          s.ldb == 0 ? dense : s.ldb};
-}
-
-// Packs lanes x depth, squares by lane, then by depth. Reads memory's rows as far as they go: where
-// caches miss, line by line would be three times slower.
-void fill(const Kernels& kernels, const Source& source, const void* data, Range lanes, Range depth,
-          std::byte* to) {
-  const bool along_depth = source.along == Source::Along::depth;
-  const Range& outer = along_depth ? lanes : depth;
-  const Range& inner = along_depth ? depth : lanes;
-  const std::int64_t steps = blocks(depth.count);
-  const std::int64_t down = (along_depth ? steps : 1) * kernels.square_bytes;
-  const std::int64_t across = (along_depth ? 1 : steps) * kernels.square_bytes;
-  for (std::int64_t y = 0; y < blocks(outer.count); ++y) {
-    const Range rows = outer.block(y);
-    const std::int64_t first = rows.begin * source.stride + inner.begin;
-    kernels.pack(source.form,
-                 {static_cast<const std::byte*>(data) + first * size_of(source.dtype), source.dtype,
-                  source.stride, rows.count, inner.count},
-                 to + y * down, across);
-  }
-}
 
 class PackedProduct final : public Product {
  public:
@@ -111,8 +45,8 @@ class PackedProduct final : public Product {
         kernels_(kernels),
         packed_(right == Right::packed),
         threads_(threads),
-        left_(left_source(shape)),
-        right_(right_source(shape)),
+        left_(packed::left_source(shape)),
+        right_(packed::right_source(shape)),
         rows_(Cut::even(shape.m, kMaxRows)),
         columns_(Cut::even(shape.n, packs_left() ? kMaxPackedColumns : kMaxColumns)),
         depth_(Cut::even(shape.k, may_be_in_place() ? kMaxDepth : kMaxPackedDepth)) {
@@ -124,7 +58,10 @@ class PackedProduct final : public Product {
       longer = Cut::even(longer.count, longer.part / 2);
     }
     const std::int64_t steps = blocks(depth_.part);
-    slab_bytes_ = packed_ ? 0 : blocks(columns_.part) * steps * kernels_.square_bytes;
+    part_bytes_ = blocks(columns_.part) * steps * kernels_.square_bytes;
+    const std::int64_t whole = part_bytes_ * depth_.parts();
+    holds_ = !packed_ && may_be_in_place() && rows_.parts() > threads && whole <= kMaxHeld;
+    slab_bytes_ = packed_ ? 0 : holds_ ? whole : part_bytes_;
     panel_bytes_ = (has_panel() ? blocks(rows_.part) : 1) * steps * kernels_.square_bytes;
     const std::int64_t squares =
         depth_.parts() == 1 ? kernels_.squares : blocks(rows_.part) * blocks(columns_.part);
@@ -138,8 +75,12 @@ class PackedProduct final : public Product {
       kernels_.begin();
       for (std::int64_t thread = begin; thread < end; ++thread) {
         const Workplace place = workplace(operands.scratch, thread);
+        std::int64_t held = -1;  // whose columns are in the slab
         for (std::int64_t i = next.fetch_add(1); i < pieces; i = next.fetch_add(1)) {
-          Piece piece{rows_.at(i % rows_.parts()), columns_.at(i / rows_.parts()), 0};
+          const std::int64_t column = i / rows_.parts();
+          Piece piece{rows_.at(i % rows_.parts()), columns_.at(column), 0,
+                      holds_ && held == column};
+          held = column;
           for (; piece.part < depth_.parts(); ++piece.part) multiply(operands, place, piece);
         }
       }
@@ -151,7 +92,7 @@ class PackedProduct final : public Product {
 
  private:
   struct Workplace {
-    std::byte* slab;   ///< of the right operand, where it is not packed
+    std::byte* slab;   ///< of the right operand, where it is not packed; held: of its whole depth
     std::byte* panel;  ///< of the left operand; of 32 rows where it is read along the depth
     float* result;  ///< squares by row, then by column; those of one call if the depth is not cut
   };
@@ -159,6 +100,7 @@ class PackedProduct final : public Product {
     Range rows;
     Range columns;
     std::int64_t part;  ///< of the depth
+    bool held;          ///< the right operand is where the last piece had it
   };
   /// The right operand of a piece, squares by column, then by depth.
   struct Slab {
@@ -203,8 +145,9 @@ class PackedProduct final : public Product {
       return {static_cast<const std::byte*>(all.from(depth.begin, piece.columns.begin)),
               all.across};
     }
-    fill(kernels_, right_, o.b, piece.columns, depth, place.slab);
-    return {place.slab, blocks(depth.count) * kernels_.square_bytes};
+    std::byte* const slab = place.slab + (holds_ ? piece.part * part_bytes_ : 0);
+    if (!piece.held) fill(kernels_, right_, o.b, piece.columns, depth, slab);
+    return {slab, blocks(depth.count) * kernels_.square_bytes};
   }
 
   // The rows of block `i` of the piece times the slab.
@@ -323,6 +266,8 @@ class PackedProduct final : public Product {
   const int threads_;
   const Source left_, right_;
   Cut rows_, columns_, depth_;
+  bool holds_ = false;           // the right operand's columns, from piece to piece
+  std::int64_t part_bytes_ = 0;  // of a right operand's part of the depth
   std::int64_t slab_bytes_ = 0;
   std::int64_t panel_bytes_ = 0;
   std::int64_t result_bytes_ = 0;
@@ -340,13 +285,13 @@ const void* PackedRight::from(std::int64_t row, std::int64_t column) const {
 }
 
 std::int64_t packed_right_bytes(const ProductShape& shape, const Kernels& kernels) {
-  return blocks(shape.n) * blocks(shape.k) * kernels.square_bytes;
+  return packed::blocks(shape.n) * packed::blocks(shape.k) * kernels.square_bytes;
 }
 
 PackedRight pack_right(const ProductShape& shape, const Kernels& kernels, const void* b, void* to) {
   auto* const data = static_cast<std::byte*>(to);
-  fill(kernels, right_source(shape), b, {0, shape.n}, {0, shape.k}, data);
-  return {data, kernels.square_bytes, blocks(shape.k) * kernels.square_bytes};
+  packed::fill(kernels, packed::right_source(shape), b, {0, shape.n}, {0, shape.k}, data);
+  return {data, kernels.square_bytes, packed::blocks(shape.k) * kernels.square_bytes};
 }
 
 }  // namespace zero::cpu

@@ -98,6 +98,35 @@ TEST_P(PackedProduct, PartsOfAPackedRightOperandAndNarrowResultsHaveTheSameBits)
   }
 }
 
+// So many rows that a thread has several pieces of the same columns, in two stretches of depth.
+TEST_P(PackedProduct, RowsHaveTheSameBitsTogetherAndAlone) {
+  const KernelCase& tested = GetParam();
+  if (!on_this_processor(tested)) GTEST_SKIP() << "not on this processor";
+  constexpr std::int64_t m = 1100, n = 550, k = 850, alone = 50;
+  Harness h;
+  const View a = h.tensor(random_values(m * k, 5, tested.in), tested.in);
+  const View b = h.tensor(random_values(k * n, 6, tested.in), tested.in);
+  const auto rows = [&](std::int64_t begin, std::int64_t count, int threads) {
+    const auto product =
+        cpu::make_packed_product({.m = count, .n = n, .k = k, .in = tested.in, .out = DType::fp32},
+                                 threads, *tested.kernels);
+    const View c = h.empty(count * n, DType::fp32);
+    product->run({.a = a.slice(begin * k, count * k).data(),
+                  .b = b.data(),
+                  .bias = nullptr,
+                  .c = c.data(),
+                  .scratch = h.empty(product->scratch_bytes(), DType::u8).data()});
+    return h.read(c);
+  };
+  Values apart;
+  for (std::int64_t begin = 0; begin < m; begin += alone) {
+    const Values some = rows(begin, alone, 1);
+    apart.insert(apart.end(), some.begin(), some.end());
+  }
+  EXPECT_EQ(rows(0, m, 1), apart);
+  EXPECT_EQ(rows(0, m, 2), apart);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, PackedProduct,
                          ::testing::Values(KernelCase{"Pairs", cpu::packed::pair_kernels(),
                                                       dnnl::cpu_isa::avx512_core_bf16, DType::bf16},
