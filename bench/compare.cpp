@@ -155,7 +155,9 @@ class Compare final : public Section {
     for (int turn = 0; turn < turns_; ++turn) {
       for (Contender& each : contenders) {
         products.sample(2);
-        if (each.missing.empty()) measure(each);
+        if (!each.missing.empty()) continue;
+        fmt::print(stderr, "compare: turn {} of {}: {}\n", turn + 1, turns_, each.name);
+        measure(each);
       }
     }
     products.sample(2);

@@ -5,7 +5,7 @@
 # A table of how training scales, in markdown: ranks 1 to 8, stages 0 to 3, on this host and, as root, on two namespaces
 # that stand for hosts.
 #
-#   bench/scaling.sh [--model NAME] [--sequence T] [--ranks LIST] [--stages LIST] [--rounds N] [--rate RATE]
+#   bench/scaling.sh [--model NAME] [--sequence T] [--ranks LIST] [--stages LIST] [--rounds N] [--rate RATE] [--program FILE]
 #
 #   --model NAME      gpt2-124m
 #   --sequence T      tokens of a sequence (256)
@@ -13,20 +13,21 @@
 #   --stages LIST     0,1,2,3
 #   --rounds N        turns of each setting with one process (2)
 #   --rate RATE       of the link between the two hosts, as tc has it (1gbit); none: this host alone
+#   --program FILE    build/bin/zero_bench
 #
 # Strong: 8 sequences a step, whatever the ranks. Weak: one sequence a rank. Each figure is tokens per second over those of
-# one process with all cores and the same batch, measured in turns in the same job: 1.00 means that sharding costs nothing.
-# Ranks compute with one thread each. The program is build/bin/zero_bench.
+# one process with all cores and the same batch: the median share of the turns just before and after, in the same job. 1.00
+# means that sharding costs nothing. Ranks compute with one thread each.
 set -euo pipefail
 
 fail() { echo "scaling: $1" >&2; exit 1; }
 
-bench=$(dirname "$0")/../build/bin/zero_bench
+program=$(dirname "$0")/../build/bin/zero_bench
 model=gpt2-124m sequence=256 ranks=1,2,4,8 stages=0,1,2,3 rounds=2 rate=1gbit
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '5,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    --model | --sequence | --ranks | --stages | --rounds | --rate)
+    -h | --help) sed -n '5,21s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --model | --sequence | --ranks | --stages | --rounds | --rate | --program)
       [ $# -ge 2 ] || fail "$1 takes a value; see bench/scaling.sh --help"
       declare "${1#--}=$2"
       shift 2
@@ -34,7 +35,7 @@ while [ $# -gt 0 ]; do
     *) fail "unknown option '$1'; see bench/scaling.sh --help" ;;
   esac
 done
-[ -x "$bench" ] || fail "build/bin/zero_bench is missing; build it: cmake --preset release && cmake --build build"
+[ -x "$program" ] || fail "$program is missing; build it: cmake --preset release && cmake --build build"
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -45,15 +46,14 @@ job=(mpirun --oversubscribe --bind-to none)
 measure() {
   local start=()
   while [ "$1" != -- ]; do start+=("$1"); shift; done
-  "${start[@]}" "$bench" train --model "$model" --sequence "$sequence" --stages "$stages" --rounds "$rounds" \
+  "${start[@]}" "$program" train --model "$model" --sequence "$sequence" --stages "$stages" --rounds "$rounds" \
     --batch "$2" --json "$scratch/rows.json" >"$scratch/out" 2>"$scratch/errors" ||
     { echo "scaling: ${start[*]}: $(tail -n 1 "$scratch/errors")" >&2; return 0; }
   grep 'left out' "$scratch/out" >&2 || true
-  # The file has one field a line.
+  # The file has one field a line, and of each stage more rows than one.
   awk -F': ' '
-    /"section"/ { train = $2 ~ /train/ }
-    /"name"/ { match($2, /stage [0-3]/); stage = substr($2, RSTART + 6, 1) }
-    /"ratio"/ && train { sub(/,$/, "", $2); print stage, $2 }' "$scratch/rows.json"
+    /"name"/ { wanted = $2 ~ /turn by turn/; match($2, /stage [0-3]/); stage = substr($2, RSTART + 6, 1) }
+    /"ratio"/ && wanted { sub(/,$/, "", $2); print stage, $2 }' "$scratch/rows.json"
 }
 
 # One line of the table. Arguments: where, kind, ranks, batch, start...
