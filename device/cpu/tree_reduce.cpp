@@ -12,7 +12,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <span>
 
@@ -113,25 +112,6 @@ void store_block(const View& destination, std::size_t begin, std::size_t end, Bl
   }
 }
 
-/// Sum of squares of kNormBlock values: element i goes to fp64 lane i % 8, lanes are added as a
-/// tree. Squares of fp32 are exact in fp64, so neither vector width nor contraction can show.
-HWY_INLINE double sum_of_squares(const float* values) {
-  constexpr std::size_t kLanes = 8;
-  const hn::CappedTag<double, kLanes> d;
-  const hn::Rebind<float, decltype(d)> df;
-  HWY_ALIGN double lanes[kLanes];
-  for (std::size_t lane = 0; lane < kLanes; lane += hn::Lanes(d)) {
-    auto sum = hn::Zero(d);
-    for (std::size_t i = lane; i < static_cast<std::size_t>(kNormBlock); i += kLanes) {
-      const auto value = hn::PromoteTo(d, hn::LoadU(df, values + i));
-      sum = hn::MulAdd(value, value, sum);
-    }
-    hn::StoreU(sum, d, lanes + lane);
-  }
-  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-}
-
 /// The same for a destination that no cache needs to see: written around the caches, a whole block
 /// on a line's boundary.
 template <typename T>
@@ -183,17 +163,48 @@ class Uncounted {
   std::int64_t offset_;
 };
 
-/// Adds the squares of the `count` values of a block to `norm`.
-void add_norm(BlockSum& values, std::size_t count, ExactSum& norm) {
-  constexpr auto kStep = static_cast<std::size_t>(kNormBlock);
-  const std::size_t rounded_up = (count + kStep - 1) / kStep * kStep;
-  std::memset(values.data() + count, 0, (rounded_up - count) * sizeof(float));
-  std::array<double, kBlock / kStep> sums;
-  std::size_t blocks = 0;
-  for (std::size_t i = 0; i < count; i += kStep) {
-    sums[blocks++] = sum_of_squares(values.data() + i);
+/// fp64 lanes that the squares of a norm block are dealt to: element i to lane i % kNormLanes.
+inline constexpr std::size_t kNormLanes = 8;
+inline constexpr std::size_t kNormBlocks = kBlock / kNormBlock;
+
+/// to[i] = from[2 i] + from[2 i + 1]; `count`, that of the sums, is a multiple of kNormLanes.
+HWY_INLINE void add_neighbours(const double* from, std::size_t count, double* to) {
+#if HWY_TARGET == HWY_SCALAR
+  for (std::size_t i = 0; i < count; ++i) to[i] = from[2 * i] + from[2 * i + 1];
+#else
+  const hn::CappedTag<double, kNormLanes> d;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto low = hn::LoadU(d, from + 2 * i);
+    const auto high = hn::LoadU(d, from + 2 * i + hn::Lanes(d));
+    hn::StoreU(hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low)), d, to + i);
   }
-  norm.add(std::span<const double>(sums.data(), blocks));
+#endif
+}
+
+/// Adds the squares of the `count` values of a block to `norm`: of kNormBlock at a time a sum in
+/// fp64, whose lanes are added as a tree. Squares of fp32 are exact in fp64, so neither vector
+/// width nor contraction can show.
+void add_norm(BlockSum& values, std::size_t count, ExactSum& norm) {
+  std::fill(values.begin() + static_cast<std::ptrdiff_t>(count), values.end(), 0.0F);
+  const hn::CappedTag<double, kNormLanes> d;
+  const hn::Rebind<float, decltype(d)> df;
+  HWY_ALIGN std::array<double, kNormBlocks * kNormLanes> lanes;
+  for (std::size_t block = 0; block < kNormBlocks; ++block) {
+    const float* const from = values.data() + block * kNormBlock;
+    for (std::size_t lane = 0; lane < kNormLanes; lane += hn::Lanes(d)) {
+      auto sum = hn::Zero(d);
+      for (std::size_t i = lane; i < static_cast<std::size_t>(kNormBlock); i += kNormLanes) {
+        const auto value = hn::PromoteTo(d, hn::LoadU(df, from + i));
+        sum = hn::MulAdd(value, value, sum);
+      }
+      hn::StoreU(sum, d, lanes.data() + block * kNormLanes + lane);
+    }
+  }
+  for (std::size_t rest = lanes.size() / 2; rest >= kNormBlocks; rest /= 2) {
+    add_neighbours(lanes.data(), rest, lanes.data());
+  }
+  const std::size_t blocks = (count + kNormBlock - 1) / kNormBlock;
+  norm.add(std::span<const double>(lanes.data(), blocks));
 }
 
 /// Asks for block [begin, end) of every input before its turn comes.
