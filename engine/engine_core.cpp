@@ -220,7 +220,8 @@ ScheduleInput EngineCore::schedule_input(const std::vector<UnitUse>& uses) const
     const Segment* trainable = units_[i].trainable();
     const bool shared = shared_[i] != 0;
     if (trainable != nullptr && !sharding_->direct_gradients(shared)) {
-      size.gradient_bytes = trainable->layout.padded() * size_of(reducer_->window_dtype(shared));
+      size.gradient_elements = trainable->layout.padded();
+      size.gradient_bytes = size.gradient_elements * size_of(reducer_->window_dtype(shared));
     }
     input.units.push_back(size);
   }

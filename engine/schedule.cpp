@@ -11,12 +11,16 @@ namespace {
 
 constexpr std::int64_t kWindowAlignment = 256;  // bytes: vector loads and page colours both like it
 // Compute steps for which a gradient window rests after its last write, so that its reduction can
-// run beside compute.
-constexpr int kGradientLag = 1;
-// Communication runs in the order of issue, and a reduction is due when its window is written
-// again. A gather that is used later than that is issued behind it: two compute steps before its
-// use.
-constexpr int kGatherLead = kGradientLag + 1;
+// run beside compute: one at least, one more if the memory is allowed. A reduction takes part of
+// every rank, so the second step absorbs what ranks have drifted apart in forward, where prefetched
+// gathers keep nobody together; with one step alone the third backward of a micro-batch pays for
+// all of that.
+constexpr int kLeastGradientLag = 1;
+constexpr int kLongestGradientLag = 2;
+// Communication runs in the order of issue, and a reduction may be due two compute steps after the
+// last write of its gradient. A gather that is used later than that is issued behind it: two
+// compute steps before its use.
+constexpr int kGatherLead = kLeastGradientLag + 1;
 
 /// The maker of one schedule; each member function is one pass over the uses.
 class Maker {
@@ -179,10 +183,15 @@ class Maker {
     }
   }
 
-  static bool meet_in_time(const Window& a, const Window& b) {
-    const bool both = a.kind == Window::Kind::gradients && b.kind == Window::Kind::gradients;
-    const int lag = both ? kGradientLag : 0;
-    return a.issue <= b.last + lag && b.issue <= a.last + lag;
+  /// Compute steps after its last use for which nobody else may have the window's bytes.
+  int lag(const Window& window) const {
+    if (window.kind == Window::Kind::parameters) return 0;
+    const bool small = size(window.unit).gradient_elements <= input_.limits.prefetch_elements;
+    return small ? kLongestGradientLag : kLeastGradientLag;
+  }
+
+  bool meet_in_time(const Window& a, const Window& b) const {
+    return a.issue <= b.last + lag(b) && b.issue <= a.last + lag(a);
   }
 
   /// First fit, largest first, behind `begin`: offsets that no two windows of a kind alive together

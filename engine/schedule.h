@@ -13,7 +13,9 @@ namespace zero {
 /// Limits on communication and memory, in elements, as DeepSpeed counts them.
 struct ScheduleLimits {
   std::int64_t prefetch_elements =
-      50'000'000;  ///< gathered ahead of use, at most (stage3_prefetch_bucket_size)
+      50'000'000;  ///< gathered ahead of use, at most (stage3_prefetch_bucket_size); a gradient of
+                   ///< at most this many elements has two compute steps for its reduction before
+                   ///< its window is written again, a larger one has one
   std::int64_t live_elements =
       1'000'000'000;  ///< gathered at once, at most, but always room for one unit
   std::int64_t persistence_threshold =
@@ -43,7 +45,8 @@ struct UnitSize {
       0;  ///< what a gather brings: padded, without the persistent tail and frozen-free parts
   std::int64_t gathered_bytes = 0;
   std::int64_t gradient_bytes =
-      0;  ///< of the gradient window; 0 where the unit has no window of its own
+      0;  ///< of the gradient window; 0 if the unit has no window of its own
+  std::int64_t gradient_elements = 0;  ///< of that window, padded
 };
 
 /// A stretch of the windows' arena that one unit's parameters or gradients occupy for a run of
