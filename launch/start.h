@@ -42,7 +42,7 @@ Start read_start(const Environment& environment, int local_ranks = kNoLocalRanks
 
 /// The secret of ranks that meet in rank 0's store: of ZERO_JOB_SECRET, or of the file that
 /// ZERO_JOB_SECRET_FILE names; nothing where neither is set. Throws zero::Error where both are set,
-/// or where the secret is too short or no secret from others.
+/// where the secret is too short, and where others may read its file.
 std::optional<JobSecret> read_job_secret(const Environment& environment);
 
 /// Runs body(communicator) as the rank, or ranks, that this process is, and gives its status; of
