@@ -211,7 +211,7 @@ StoreServer::Keeper::Keeper(const Options& options)
 void StoreServer::Keeper::take(StoreSocket socket, const std::string& peer) {
   if (strangers_.size() >= kMostStrangers) {
     const auto oldest = strangers_.begin()->second;
-    oldest->drop("newer connections took the place of it, which had not greeted yet");
+    oldest->drop("newer connections took its place before it had greeted");
   }
   const auto connection = std::make_shared<Connection>(*this, std::move(socket), peer, ++arrivals_);
   strangers_.emplace(arrivals_, connection);

@@ -67,7 +67,14 @@ TEST(StoreCrowd, StrangersAreBoundedInNumberAndTime) {
   EXPECT_LE(left, 128);
   EXPECT_LT(resident_bytes() - before, std::int64_t{64} << 20);
   for (const RawCaller& stranger : crowd) EXPECT_TRUE(stranger.is_closed()) << "its time is over";
+  EXPECT_THAT(job.reported(), HasSubstr("newer connections took its place before it had greeted"));
   EXPECT_EQ(job.first.lost(), std::nullopt);
+}
+
+TEST(StoreCrowd, ASilentStrangerIsDropped) {
+  Job job(1, secret_of(kSecret));
+  EXPECT_TRUE(RawCaller(job.first.port()).is_closed());
+  EXPECT_THAT(job.reported(), HasSubstr("it did not greet in time"));
 }
 
 double processor_seconds() {
