@@ -36,6 +36,7 @@ run   libcli11-dev         header:CLI/CLI.hpp
 run   libxxhash-dev        header:xxhash.h
 run   libhwloc-dev         header:hwloc.h
 run   libboost-dev         header:boost/asio.hpp
+run   libssl-dev           header:openssl/hmac.h
 run   libsentencepiece-dev header:sentencepiece_processor.h
 text  dict-gcide           file:/usr/share/dictd/gcide.dict.dz
 test  libgtest-dev         header:gtest/gtest.h

@@ -183,8 +183,19 @@ Start read_start(const Environment& environment, int local_ranks) {
   return of_slurm(environment).value_or(Start{});
 }
 
+std::optional<JobSecret> read_job_secret(const Environment& environment) {
+  const auto secret = environment("ZERO_JOB_SECRET");
+  const auto file = environment("ZERO_JOB_SECRET_FILE");
+  ZERO_CHECK(!secret || !file,
+             "both ZERO_JOB_SECRET and ZERO_JOB_SECRET_FILE are set; unset one of them");
+  if (file) return JobSecret::of_file(*file);
+  if (!secret) return std::nullopt;
+  return JobSecret(*secret, "the variable ZERO_JOB_SECRET");
+}
+
 int run_ranks(const Start& start, int* argc, char*** argv,
-              const std::function<int(Communicator&)>& body) {
+              const std::function<int(Communicator&)>& body,
+              const std::function<void(const std::string&)>& report) {
   if (start.by == Start::By::mpirun) return body(*mpi::world(argc, argv));
   if (start.world == 1) return body(*local::single());
   if (start.by == Start::By::threads) {
@@ -197,8 +208,12 @@ int run_ranks(const Start& start, int* argc, char*** argv,
     });
     return status;
   }
-  TcpStore store(
-      {.host = start.address, .port = start.port, .rank = start.rank, .world = start.world});
+  TcpStore store({.host = start.address,
+                  .port = start.port,
+                  .rank = start.rank,
+                  .world = start.world,
+                  .secret = read_job_secret(process_environment()),
+                  .report = report});
   const StoreSeat seat{store, start.rank, start.world};
   const std::vector<std::string> hosts = exchange(seat, "start/host", host_name());
   const bool together = std::ranges::count(hosts, hosts.front()) == start.world;

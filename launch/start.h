@@ -7,6 +7,7 @@
 #include <string>
 
 #include "collectives/communicator.h"
+#include "launch/job_secret.h"
 
 namespace zero {
 
@@ -39,10 +40,17 @@ inline constexpr int kNoLocalRanks = 0;
 /// where one of them lacks the others that it needs, or where one is no number in its range.
 Start read_start(const Environment& environment, int local_ranks = kNoLocalRanks);
 
+/// The secret of ranks that meet in rank 0's store: of ZERO_JOB_SECRET, or of the file that
+/// ZERO_JOB_SECRET_FILE names; nothing where neither is set. Throws zero::Error where both are set,
+/// where the secret is too short, and where others may read its file.
+std::optional<JobSecret> read_job_secret(const Environment& environment);
+
 /// Runs body(communicator) as the rank, or ranks, that this process is, and gives its status; of
-/// several threads, the largest. Throws zero::Error where the ranks do not meet.
+/// several threads, the largest. Throws zero::Error where the ranks do not meet. `report`: as
+/// TcpStore::Options has it.
 int run_ranks(const Start& start, int* argc, char*** argv,
-              const std::function<int(Communicator&)>& body);
+              const std::function<int(Communicator&)>& body,
+              const std::function<void(const std::string&)>& report = {});
 
 /// The backend of run_ranks' communicator, for plans of `world` ranks.
 std::string_view planned_backend(const Start& start, int world);

@@ -2,293 +2,248 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/store_server.h"
 
-#include <algorithm>
+#include <array>
 #include <boost/asio.hpp>
-#include <condition_variable>
-#include <list>
 #include <map>
-#include <mutex>
-#include <optional>
 #include <set>
 #include <thread>
 
 #include "base/error.h"
-#include "launch/store_socket.h"
+#include "launch/digest.h"
+#include "launch/store_doors.h"
+#include "launch/store_greeting.h"
+#include "launch/store_reports.h"
+#include "launch/store_shelf.h"
 #include "launch/store_wire.h"
 
 namespace zero {
 namespace {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 using store_wire::Message;
 
-/// One rank's state, as its first connection shows it.
-enum class Presence { absent, there, left, lost };
-
-/// What all connections share. Used by the server's thread alone, but for the counts that its owner
-/// waits for.
-struct Shelf {
-  int world = 1;
-  std::map<std::string, std::string, std::less<>> values;
-  std::optional<std::string> lost;
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Presence> ranks;
-
-  void mark(int rank, Presence presence) {
-    const std::scoped_lock lock(mutex);
-    ranks[static_cast<std::size_t>(rank)] = presence;
-    changed.notify_all();
-  }
-  Message missing(const Message& keys) const {
-    Message absent;
-    for (const std::string& key : keys) {
-      if (!values.contains(key)) absent.push_back(key);
-    }
-    return absent;
-  }
-};
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
+constexpr std::chrono::seconds kGreetingTime{5};
+/// Connections that have proven nothing yet, at most; a newer one takes the oldest one's place.
+constexpr std::size_t kMostStrangers = 128;
 
 }  // namespace
 
 class StoreServer::Keeper {
  public:
-  Keeper(const std::string& host, int port, int world);
+  explicit Keeper(const Options& options);
   ~Keeper() {
     io_.stop();
     thread_.join();
   }
 
-  int port() const { return acceptor_.local_endpoint().port(); }
-  Shelf& shelf() { return shelf_; }
+  int port() const { return doors_.port(); }
+  StoreShelf& shelf() { return shelf_; }
 
  private:
   class Connection;
 
-  void listen(const std::string& host, int port);
-  void accept();
+  void take(StoreSocket socket, const std::string& peer);
   /// Looks again at every wait: a key came, or a rank is lost.
   void look_again();
+  void run();
 
+  JobSecret secret_;
   asio::io_context io_;
-  tcp::acceptor acceptor_{io_};
-  Shelf shelf_;
-  std::set<std::shared_ptr<Connection>> connections_;
+  StoreReports reports_;
+  StoreShelf shelf_;
+  std::uint64_t arrivals_ = 0;
+  std::map<std::uint64_t, std::shared_ptr<Connection>> strangers_;  // by arrival
+  std::set<std::shared_ptr<Connection>> guests_;
+  StoreDoors doors_;
   std::thread thread_;
 };
 
-/// One connection: takes a request, answers it, takes the next.
+/// One connection: greets, then takes a request, answers it, takes the next. Whatever goes wrong
+/// ends this connection alone.
 class StoreServer::Keeper::Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Keeper& keeper, tcp::socket socket)
-      : keeper_(keeper), socket_(std::move(socket)), timer_(keeper.io_) {}
+  Connection(Keeper& keeper, StoreSocket socket, std::string peer, std::uint64_t arrival)
+      : keeper_(keeper),
+        socket_(std::move(socket)),
+        timer_(keeper.io_),
+        peer_(std::move(peer)),
+        arrival_(arrival) {}
 
-  void read() {
-    asio::async_read(socket_, asio::buffer(length_),
-                     [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-                       self->attempt(error, [&] { self->read_body(); });
-                     });
+  void start() {
+    guard([&] {
+      greeting_.emplace(keeper_.secret_, fresh_nonce());
+      timer_.expires_after(kGreetingTime);
+      timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+        if (!error && !self->guest_) self->drop("it did not greet in time");
+      });
+      send(greeting_->banner());
+    });
   }
 
   /// Answers a wait for which everything has come, or nothing more will.
-  void look(bool out_of_time) {
-    if (awaited_.empty()) return;
-    const Message absent = keeper_.shelf_.missing(awaited_);
-    const bool lost = keeper_.shelf_.lost.has_value();
-    if (!absent.empty() && !lost && !out_of_time) return;
-    Message reply{"ok"};
-    if (absent.empty() && wants_value_) {
-      reply = {"value", keeper_.shelf_.values.find(awaited_.front())->second};
-    } else if (!absent.empty()) {
-      reply = lost ? Message{"lost", *keeper_.shelf_.lost} : Message{"missing"};
-      reply.insert(reply.end(), absent.begin(), absent.end());
-    }
-    awaited_.clear();
-    timer_.cancel();
-    answer(reply);
+  void look(StoreShelf::Time time) {
+    guard([&] {
+      if (!wait_) return;
+      const auto reply = keeper_.shelf_.answer(*wait_, time);
+      if (!reply) return;
+      wait_.reset();
+      timer_.cancel();
+      send(session_->sealed(*reply));
+    });
+  }
+
+  void drop(const std::string& why) {
+    if (!ended_) keeper_.reports_.dropped(peer_, why);
+    end();
   }
 
  private:
-  // A foreign program that found the port is cut off by what it sends.
   template <typename Work>
-  void attempt(boost::system::error_code error, Work work) {
-    if (error) return end();
+  void guard(Work work) {
+    if (ended_) return;
     try {
       work();
-    } catch (const std::exception&) {
-      end();
+    } catch (const std::exception& error) {
+      drop(error.what());
     }
   }
 
-  void read_body() {
-    body_.resize(store_wire::length_of(length_));
-    asio::async_read(socket_, asio::buffer(body_),
-                     [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-                       self->attempt(error, [&] { self->obey(store_wire::unframed(self->body_)); });
-                     });
-  }
-
-  void obey(const Message& request) {
-    const std::string& verb = request.at(0);
-    if (!greeted_) return greet(request);
-    if (verb == "set") {
-      keeper_.shelf_.values.insert_or_assign(request.at(1), request.at(2));
-      answer({"ok"});
-      return keeper_.look_again();
-    }
-    if (verb == "lost?") {
-      const auto& lost = keeper_.shelf_.lost;
-      return answer(lost ? Message{"lost", *lost} : Message{"ok"});
-    }
-    if (verb == "bye") {
-      if (rank_ >= 0) keeper_.shelf_.mark(rank_, Presence::left);
-      rank_ = -1;
-      return answer({"ok"});
-    }
-    ZERO_CHECK(verb == "wait" || verb == "get", "a store knows no \"{}\"", verb);
-    wants_value_ = verb == "get";
-    awaited_.assign(request.begin() + 2, request.end());
-    ZERO_CHECK(!awaited_.empty(), "a wait for nothing");
-    timer_.expires_after(std::chrono::milliseconds(std::stoll(request.at(1))));
-    timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (!error) self->look(true);
-    });
-    look(false);
-  }
-
-  void greet(const Message& hello) {
-    ZERO_CHECK(hello.at(1) == store_wire::kMagic, "not a rank of ours");
-    greeted_ = true;
-    if (hello.at(0) == "also") return answer({"ok"});
-    const int rank = std::stoi(hello.at(2));
-    const int world = std::stoi(hello.at(3));
-    Shelf& shelf = keeper_.shelf_;
-    if (world != shelf.world) {
-      return answer({"refused", fmt::format("it was started as one of {} ranks, rank 0 as one of "
-                                            "{}; give all ranks the same number of ranks",
-                                            world, shelf.world)});
-    }
-    if (rank < 0 || rank >= world ||
-        shelf.ranks[static_cast<std::size_t>(rank)] != Presence::absent) {
-      return answer({"refused", fmt::format("rank {} is there already; give each process a rank "
-                                            "of its own, and each job a port of its own",
-                                            rank)});
-    }
-    rank_ = rank;
-    shelf.mark(rank, Presence::there);
-    answer({"ok"});
-  }
-
-  void answer(const Message& reply) {
-    reply_ = store_wire::framed(reply);
-    asio::async_write(socket_, asio::buffer(reply_),
+  void send(std::string frame) {
+    outgoing_ = std::move(frame);
+    asio::async_write(socket_, asio::buffer(outgoing_),
                       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-                        self->attempt(error, [&] { self->read(); });
+                        if (error || self->refused_) return self->end();
+                        self->guard([&] { self->read(); });
                       });
   }
 
-  void end() {
-    if (rank_ >= 0) {
-      keeper_.shelf_.mark(rank_, Presence::lost);
-      if (!keeper_.shelf_.lost) {
-        keeper_.shelf_.lost = fmt::format(
-            "rank {} is gone: its process has ended, or its host cannot be reached", rank_);
-      }
-      rank_ = -1;
-      keeper_.look_again();
+  void read() {
+    if (const auto body = incoming_.next()) return guest_ ? obey(*body) : greet(*body);
+    socket_.async_read_some(
+        asio::buffer(piece_),
+        [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
+          if (error) return self->end();
+          self->guard([&] {
+            self->incoming_.append({self->piece_.data(), size});
+            self->read();
+          });
+        });
+  }
+
+  void greet(const std::string& body) {
+    auto welcome = greeting_->judge(body);
+    if (!welcome) {
+      refused_ = true;
+      keeper_.reports_.dropped(peer_, "it does not know this job's secret");
+      return send(store_wire::ServerGreeting::refusal());
     }
-    awaited_.clear();
+    guest_ = StoreShelf::Guest{.caller = welcome->caller};
+    session_ = std::move(welcome->session);
     timer_.cancel();
-    keeper_.connections_.erase(shared_from_this());
+    incoming_.allow(store_wire::kLargest + kDigestBytes);
+    keeper_.strangers_.erase(arrival_);
+    keeper_.guests_.insert(shared_from_this());
+    send(std::move(welcome->frame));
+  }
+
+  void obey(const std::string& body) {
+    const Message request = session_->opened(body);
+    auto outcome = keeper_.shelf_.obey(request, *guest_);
+    if (const auto* reply = std::get_if<Message>(&outcome)) {
+      send(session_->sealed(*reply));
+      if (request[0] == "set") keeper_.look_again();
+      return;
+    }
+    wait_ = std::get<StoreShelf::Wait>(std::move(outcome));
+    timer_.expires_after(wait_->patience);
+    timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+      if (!error) self->look(StoreShelf::Time::over);
+    });
+    look(StoreShelf::Time::left);
+  }
+
+  void end() {
+    if (ended_) return;
+    ended_ = true;
+    const auto self = shared_from_this();
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+    timer_.cancel();
+    wait_.reset();
+    keeper_.strangers_.erase(arrival_);
+    keeper_.guests_.erase(self);
+    if (!guest_ || !guest_->is_rank) return;
+    keeper_.shelf_.gone(*guest_);
+    keeper_.look_again();
   }
 
   Keeper& keeper_;
-  tcp::socket socket_;
-  asio::steady_timer timer_;
-  store_wire::Length length_{};
-  std::string body_;
-  std::string reply_;
-  bool greeted_ = false;
-  int rank_ = -1;  // whose first connection this is
-  Message awaited_;
-  bool wants_value_ = false;
+  StoreSocket socket_;
+  asio::steady_timer timer_;  // of the greeting, then of a wait
+  std::string peer_;
+  std::uint64_t arrival_;
+  std::array<char, 4096> piece_{};
+  store_wire::FrameReader incoming_{store_wire::kLargestGreeting};
+  std::string outgoing_;
+  std::optional<store_wire::ServerGreeting> greeting_;
+  bool refused_ = false;
+  bool ended_ = false;
+  std::optional<StoreShelf::Guest> guest_;  // once the greeting has proven the secret
+  std::optional<store_wire::Session> session_;
+  std::optional<StoreShelf::Wait> wait_;
 };
 
-StoreServer::Keeper::Keeper(const std::string& host, int port, int world) {
-  shelf_.world = world;
-  shelf_.ranks.assign(static_cast<std::size_t>(world), Presence::absent);
-  listen(host, port);
-  accept();
-  thread_ = std::thread([this] { io_.run(); });
-}
-
-void StoreServer::Keeper::listen(const std::string& host, int port) {
-  const bool inside = is_loopback(host);
-  const auto number = static_cast<std::uint16_t>(port);
-  const auto open = [&](const tcp::endpoint& at) {
-    acceptor_.open(at.protocol());
-    acceptor_.set_option(tcp::acceptor::reuse_address(true));
-    if (at.protocol() == tcp::v6()) acceptor_.set_option(asio::ip::v6_only(false));
-    acceptor_.bind(at);
-    acceptor_.listen();
-  };
-  try {
-    try {
-      if (inside && host != "::1") {
-        open({asio::ip::address_v4::loopback(), number});
-      } else {
-        open({inside ? asio::ip::address_v6::loopback() : asio::ip::address_v6::any(), number});
-      }
-    } catch (const boost::system::system_error& error) {
-      const bool no_v6 = error.code() == asio::error::address_family_not_supported ||
-                         error.code() == asio::error::no_protocol_option;
-      if (inside || !no_v6) throw;
-      boost::system::error_code ignored;
-      acceptor_.close(ignored);
-      open({asio::ip::address_v4::any(), number});
-    }
-  } catch (const boost::system::system_error& error) {
-    fail("[rank 0] store: cannot listen on port {} of {}: {}; give a port that is free there", port,
-         host, error.code().message());
+StoreServer::Keeper::Keeper(const Options& options)
+    : secret_(options.secret.value_or(JobSecret::known_to_all())),
+      reports_(options.report),
+      shelf_(options.world),
+      doors_(io_, reports_, [this](StoreSocket socket, const std::string& peer) {
+        take(std::move(socket), peer);
+      }) {
+  if (options.secret) {
+    doors_.open_network(options.host, options.port);
+  } else {
+    doors_.open_local(options.port);
   }
+  thread_ = std::thread([this] { run(); });
 }
 
-void StoreServer::Keeper::accept() {
-  acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
-    if (error == asio::error::operation_aborted) return;
-    if (!error) {
-      watch_peer(socket);
-      const auto connection = std::make_shared<Connection>(*this, std::move(socket));
-      connections_.insert(connection);
-      connection->read();
-    }
-    accept();
-  });
+void StoreServer::Keeper::take(StoreSocket socket, const std::string& peer) {
+  if (strangers_.size() >= kMostStrangers) {
+    const auto oldest = strangers_.begin()->second;
+    oldest->drop("newer connections took its place before it had greeted");
+  }
+  const auto connection = std::make_shared<Connection>(*this, std::move(socket), peer, ++arrivals_);
+  strangers_.emplace(arrivals_, connection);
+  connection->start();
 }
 
 void StoreServer::Keeper::look_again() {
-  const std::vector<std::shared_ptr<Connection>> all(connections_.begin(), connections_.end());
-  for (const auto& connection : all) connection->look(false);
+  const std::vector<std::shared_ptr<Connection>> all(guests_.begin(), guests_.end());
+  for (const auto& connection : all) connection->look(StoreShelf::Time::left);
 }
 
-StoreServer::StoreServer(const std::string& host, int port, int world)
-    : keeper_(std::make_unique<Keeper>(host, port, world)) {}
+// What a connection cannot catch itself, such as a lack of memory as it comes, must not end the
+// thread.
+void StoreServer::Keeper::run() {
+  for (;;) {
+    try {
+      io_.run();
+      return;
+    } catch (const std::exception& error) {
+      reports_.dropped("somebody", error.what());
+    }
+  }
+}
+
+StoreServer::StoreServer(const Options& options) : keeper_(std::make_unique<Keeper>(options)) {}
 
 StoreServer::~StoreServer() = default;
 
 int StoreServer::port() const { return keeper_->port(); }
 
 void StoreServer::wait_for_goodbyes(std::chrono::milliseconds patience) {
-  Shelf& shelf = keeper_->shelf();
-  std::unique_lock lock(shelf.mutex);
-  shelf.changed.wait_for(lock, patience,
-                         [&] { return std::ranges::count(shelf.ranks, Presence::there) == 0; });
+  keeper_->shelf().wait_for_goodbyes(patience);
 }
 
 }  // namespace zero

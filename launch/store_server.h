@@ -3,18 +3,34 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include "launch/job_secret.h"
 
 namespace zero {
 
 /// Keeps the keys and values of a job for the TcpStores of all its ranks, on a thread of its own.
-/// A rank whose first connection ends without a goodbye is lost: whoever waits is told so.
+/// Takes requests of connections alone that have proven the job's secret; of a job without a
+/// secret, alone of processes of this user on this host. A rank whose first connection ends without
+/// a goodbye is lost: whoever waits is told so.
 class StoreServer {
  public:
-  /// Listens on `port`, 0 for any that is free: on the loopback where `host` names it, on all
-  /// addresses otherwise. Throws zero::Error where that is refused.
-  StoreServer(const std::string& host, int port, int world);
+  struct Options {
+    std::string host;
+    int port = 0;  ///< 0 for any that is free
+    int world = 1;
+    std::optional<JobSecret> secret{};
+    /// Is told which connections were dropped, at most every few seconds, on the server's thread.
+    std::function<void(const std::string&)> report{};
+  };
+
+  /// Listens for this user's processes on this host and, if there is a secret, on TCP: on the
+  /// loopback if `host` is of it, on all addresses otherwise. Throws zero::Error if that is
+  /// refused.
+  explicit StoreServer(const Options& options);
   /// Stops at once.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;

@@ -2,15 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "collectives/store.h"
+#include "launch/job_secret.h"
 
 namespace zero {
 
 /// The Store of ranks that only a network joins: rank 0 keeps keys and values, on a thread of its
-/// own; every rank, rank 0 too, asks it over TCP. For bootstrap and agreement, not for data. No
-/// secrets are exchanged: use it where the hosts trust their network.
+/// own; every rank, rank 0 too, asks it. For bootstrap and agreement, not for data. With a secret
+/// the ranks speak TCP and prove the secret to each other; without one they are processes of one
+/// user on one host, which the kernel vouches for. Messages are sealed, not encrypted.
 class TcpStore final : public Store {
  public:
   struct Options {
@@ -19,10 +23,16 @@ class TcpStore final : public Store {
     int rank = 0;
     int world = 1;
     std::chrono::milliseconds timeout{60'000};  ///< until rank 0 answers
+    std::optional<JobSecret> secret{};          ///< the same on all ranks
+    /// Rank 0's is told of connections that were dropped, every few seconds at most, on a thread
+    /// of the store's.
+    std::function<void(const std::string&)> report{};
   };
 
   /// Rank 0 listens; the others try until it answers. Throws zero::Error naming rank and address
-  /// where that does not happen in time, or where rank 0 was started for another world.
+  /// where that does not happen in time, where rank 0 was started for another world, where one of
+  /// the two does not know the other's secret, and where there is no secret and rank 0 is on
+  /// another host.
   explicit TcpStore(const Options& options);
   /// Says goodbye. Rank 0 stays for a few seconds until the others have, unless it unwinds: a rank
   /// that unwinds is lost to the others.
@@ -38,7 +48,6 @@ class TcpStore final : public Store {
   std::optional<std::string> lost() override;
 
  private:
-  class Line;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -226,9 +226,10 @@ int train(const TrainFlags& flags, int* argc, char*** argv) {
                signal == SIGINT ? "SIGINT" : "SIGTERM");
     std::fflush(stdout);
   });
-  return run_ranks(flags.start, argc, argv, [&](Communicator& communicator) {
-    return train_as(communicator, flags, reported);
-  });
+  const auto report = [](const std::string& text) { fmt::print(stderr, "zero_train: {}\n", text); };
+  return run_ranks(
+      flags.start, argc, argv,
+      [&](Communicator& communicator) { return train_as(communicator, flags, reported); }, report);
 }
 
 }  // namespace zero

@@ -82,7 +82,9 @@ int main(int argc, char** argv) {
       "Several ranks: mpirun -np N zero_train --config FILE; torchrun --no-python, or anything "
       "that "
       "sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun; or threads of one "
-      "process: --local-ranks N.",
+      "process: --local-ranks N.\n"
+      "On several hosts without mpirun, all ranks need the same ZERO_JOB_SECRET (openssl rand -hex "
+      "32), or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE.",
       "zero_train"};
   zero::TrainFlags flags;
   try {

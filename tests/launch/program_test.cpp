@@ -90,10 +90,11 @@ TEST(Program, OneTwoAndThreeRanksTrain) {
 }
 
 /// A job that no launcher of MPI started: processes that know of each other by variables alone,
-/// with the first rank's status.
-Outcome by_variables(const TinyRun& run, int ranks, const std::string& arguments) {
+/// with the first rank's status. `variables`: more of them, each with a space after it.
+Outcome by_variables(const TinyRun& run, int ranks, const std::string& arguments,
+                     const std::string& variables = "") {
   const int port = 20000 + static_cast<int>(::getpid() % 9000);
-  const std::string common = "WORLD_SIZE=" + std::to_string(ranks) +
+  const std::string common = variables + "WORLD_SIZE=" + std::to_string(ranks) +
                              " LOCAL_WORLD_SIZE=" + std::to_string(ranks) +
                              " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " ";
   std::string script;
@@ -125,6 +126,21 @@ TEST(Program, RanksNeedNoMpi) {
   EXPECT_THAT(mesh.out, HasSubstr("as planned, to the byte"));
 }
 
+TEST(Program, RanksWithASecretMeetWithoutTellingIt) {
+  const TinyRun run;
+  const std::string secret = "0123456789abcdef of a test";
+  for (const std::string arguments : {"", "--print-config"}) {
+    const Outcome outcome = by_variables(run, 2, arguments, "ZERO_JOB_SECRET='" + secret + "' ");
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    EXPECT_THAT(outcome.out + outcome.errors, Not(HasSubstr(secret)));
+  }
+  EXPECT_EQ(run.log().size(), 4U);
+  EXPECT_THAT(run.folder().read("run.log"), Not(HasSubstr(secret)));
+  const Outcome weak = by_variables(run, 2, "", "ZERO_JOB_SECRET=short ");
+  EXPECT_NE(weak.status, 0);
+  EXPECT_THAT(weak.errors, HasSubstr("the job's secret has 5 bytes, expected 16 to 4096"));
+}
+
 TEST(Program, WithoutMpiMistakesAreNamedOnceToo) {
   const TinyRun run;
   for (const Outcome& outcome : {alone(run, "--local-ranks 3 --set run.stepz=3"),
@@ -149,7 +165,7 @@ TEST(Program, InformsWithoutTraining) {
   EXPECT_THAT(shell(run, kTrain + " --version").out,
               AllOf(HasSubstr("oneDNN"), HasSubstr("vector instructions")));
   EXPECT_THAT(shell(run, kTrain + " --help").out,
-              AllOf(HasSubstr("--print-config"),
+              AllOf(HasSubstr("--print-config"), HasSubstr("ZERO_JOB_SECRET_FILE"),
                     HasSubstr("zero_optimization.stage3_max_live_parameters")));
   const Outcome values = alone(run, "--print-config --world 6 --set run.steps=9");
   EXPECT_EQ(values.status, 0);

@@ -78,6 +78,8 @@ put engine/socket.cpp '#include <boost/asio/ip/tcp.hpp>'
 refuses 'engine/socket.cpp:3: includes boost/asio/ip/tcp.hpp; only launch/'
 put tests/http.cpp '#include <boost/beast.hpp>'
 refuses 'tests/http.cpp:3: includes boost/beast.hpp; only launch/'
+put collectives/digest.cpp '#include <openssl/evp.h>'
+refuses 'collectives/digest.cpp:3: includes openssl/evp.h; only launch/'
 printf '#include <string>\n' >"$tree/base/bare.cpp"
 refuses 'base/bare.cpp:1: does not begin with the two SPDX lines'
 printf '#!/bin/sh\n' >"$tree/tests/run.sh"

@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Bytes for the store of a job, as a stranger or a faulty rank may send them: the first says in how
+// large pieces the rest comes. What is no message must end in zero::Error, and nothing else.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "launch/digest.h"
+#include "launch/store_greeting.h"
+#include "launch/store_shelf.h"
+#include "launch/store_wire.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::store_wire;
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+template <typename Work>
+void attempt(const Work& work) {
+  try {
+    work();
+  } catch (const Error&) {
+    // The connection would be dropped.
+  }
+}
+
+/// The bodies of all frames before the first that is too long.
+std::vector<std::string> bodies_of(std::string_view bytes, std::size_t piece,
+                                   std::uint32_t largest) {
+  std::vector<std::string> bodies;
+  attempt([&] {
+    FrameReader reader(largest);
+    while (!bytes.empty()) {
+      reader.append(bytes.substr(0, piece));
+      bytes.remove_prefix(std::min(piece, bytes.size()));
+      while (auto body = reader.next()) {
+        require(body->size() <= largest);
+        bodies.push_back(std::move(*body));
+      }
+    }
+  });
+  return bodies;
+}
+
+/// As the first message from a caller, then from a server.
+void greet(const std::string& body) {
+  const JobSecret secret("a secret of the fuzz test", "the test");
+  const ServerGreeting server(secret, std::string(kDigestBytes, 's'));
+  attempt([&] {
+    const auto welcome = server.judge(body);
+    // Whoever made these bytes knew the secret, or copied the corpus, which did.
+    require(!welcome || welcome->caller.rank < welcome->caller.world);
+  });
+  CallerGreeting caller(secret, {.rank = 1, .world = 3}, std::string(kDigestBytes, 'c'));
+  attempt([&] {
+    const Message answer = unframed(std::string_view(caller.answer(body)).substr(sizeof(Length)));
+    require(answer.size() == 5);
+  });
+  attempt([&] { static_cast<void>(caller.conclude(body)); });
+}
+
+/// As a request of a rank that knows the secret.
+void ask(StoreShelf& shelf, StoreShelf::Guest& guest, const std::string& body) {
+  attempt([&] {
+    const Message request = unframed(body);
+    require(body_of(request) == body);
+    const auto outcome = shelf.obey(request, guest);
+    const auto* const wait = std::get_if<StoreShelf::Wait>(&outcome);
+    if (wait == nullptr) return;
+    require(shelf.answer(*wait, StoreShelf::Time::over).has_value());
+  });
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::size_t piece = std::size_t{data[0]} + 1;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+
+  const std::vector<std::string> greetings = bodies_of(bytes, piece, kLargestGreeting);
+  require(greetings == bodies_of(bytes, bytes.size() + 1, kLargestGreeting));
+  for (const std::string& body : greetings) greet(body);
+
+  StoreShelf shelf(3, 1U << 16U);
+  StoreShelf::Guest guest{.caller = {.rank = 1, .world = 3}};
+  Session session("one", "other");
+  for (const std::string& body : bodies_of(bytes, piece, kLargest)) {
+    ask(shelf, guest, body);
+    attempt([&] { static_cast<void>(session.opened(body)); });
+  }
+  shelf.gone(guest);
+  return 0;
+}

@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Strangers in great numbers, and a host that has no room for a connection more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tests/errors.h"
+#include "tests/launch/store_job.h"
+
+namespace zero {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using testing::Job;
+using testing::kPatience;
+using testing::kSecret;
+using testing::RawCaller;
+using testing::secret_of;
+
+constexpr std::string_view kHugeMessage("\0\0\0\4", 4);  // announces 64 MiB
+constexpr std::string_view kLargeGreeting("\0\x10\0\0",
+                                          4);  // announces 4096 bytes, what is allowed
+
+std::int64_t resident_bytes() {
+  std::int64_t pages = 0;
+  std::int64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+std::vector<RawCaller> flood(int port, int callers, std::string_view words) {
+  std::vector<RawCaller> all;
+  for (int i = 0; i < callers; ++i) {
+    all.emplace_back(port);
+    EXPECT_TRUE(all.back().connected());
+    all.back().send(words);
+  }
+  return all;
+}
+
+TEST(StoreCrowd, AnnouncedBytesTakeNoMemory) {
+  Job job(2, secret_of(kSecret));
+  const std::int64_t before = resident_bytes();
+  const auto crowd = flood(job.first.port(), 40, kHugeMessage);
+  for (const RawCaller& stranger : crowd) EXPECT_TRUE(stranger.is_closed());
+  EXPECT_LT(resident_bytes() - before, std::int64_t{64} << 20);
+  EXPECT_THAT(job.reported(), HasSubstr("was dropped: a message of 67108864 bytes; a store takes "
+                                        "at most 4096"));
+}
+
+TEST(StoreCrowd, StrangersAreBoundedInNumberAndTime) {
+  Job job(2, secret_of(kSecret));
+  const std::int64_t before = resident_bytes();
+  const auto crowd = flood(job.first.port(), 300, kLargeGreeting);
+  // The ranks come through the crowd.
+  TcpStore second(job.options(1));
+  second.set("a", "1");
+  EXPECT_EQ(job.first.get("a", kPatience), "1");
+  const auto left = std::ranges::count_if(
+      crowd, [](const RawCaller& stranger) { return !stranger.is_closed_already(); });
+  EXPECT_LE(left, 128);
+  EXPECT_LT(resident_bytes() - before, std::int64_t{64} << 20);
+  for (const RawCaller& stranger : crowd) EXPECT_TRUE(stranger.is_closed()) << "its time is over";
+  EXPECT_THAT(job.reported(), HasSubstr("newer connections took its place before it had greeted"));
+  EXPECT_EQ(job.first.lost(), std::nullopt);
+}
+
+TEST(StoreCrowd, ASilentStrangerIsDropped) {
+  Job job(1, secret_of(kSecret));
+  EXPECT_TRUE(RawCaller(job.first.port()).is_closed());
+  EXPECT_THAT(job.reported(), HasSubstr("it did not greet in time"));
+}
+
+double processor_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+/// What a process does whose descriptors run out while it keeps a store: 0 where all is well.
+int store_without_descriptors() {
+  Job job(2, secret_of(kSecret));
+  // Lines that are there already serve on; another thread's would need a descriptor.
+  job.first.set("a", "1");
+  rlimit few{};
+  ::getrlimit(RLIMIT_NOFILE, &few);
+  const int lowest = ::dup(0);
+  ::close(lowest);
+  few.rlim_cur = static_cast<rlim_t>(lowest) + 40;
+  if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return 2;
+  {
+    // Each takes a descriptor at once, and another one as it is accepted.
+    std::vector<RawCaller> crowd;
+    for (int i = 0; i < 60; ++i) crowd.emplace_back(job.first.port());
+    std::this_thread::sleep_for(200ms);
+    if (::dup(0) >= 0) return 3;
+    const double before = processor_seconds();
+    std::this_thread::sleep_for(1s);
+    if (processor_seconds() - before > 0.1) return 4;
+  }
+  try {
+    TcpStore second(job.options(1));
+    second.set("b", "2");
+    if (job.first.get("b", kPatience) != "2") return 5;
+  } catch (const Error&) {
+    return 6;
+  }
+  return job.reported().find("no connection can be taken for now: Too many open files") !=
+                 std::string::npos
+             ? 0
+             : 7;
+}
+
+TEST(StoreCrowd, WithoutDescriptorsTheStoreRestsAndGoesOn) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(store_without_descriptors());
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "see store_without_descriptors";
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <thread>
+
+#include "launch/store_wire.h"
+#include "launch/tcp_store.h"
+
+namespace zero::testing {
+
+constexpr std::chrono::seconds kPatience{20};
+
+inline JobSecret secret_of(const std::string& words) { return {words, "the test"}; }
+inline const std::string kSecret = "a secret of this test alone";
+
+/// Rank 0's store, at a port that was free, and what it reported.
+struct Job {
+  explicit Job(int ranks, std::optional<JobSecret> job_secret = std::nullopt)
+      : world(ranks),
+        secret(std::move(job_secret)),
+        first({.host = "127.0.0.1",
+               .port = 0,
+               .rank = 0,
+               .world = ranks,
+               .secret = secret,
+               .report = [this](const std::string& text) { note(text); }}) {}
+
+  TcpStore::Options options(int rank) const {
+    return {.host = "127.0.0.1",
+            .port = first.port(),
+            .rank = rank,
+            .world = world,
+            .timeout = kPatience,
+            .secret = secret};
+  }
+  void note(const std::string& text) {
+    const std::scoped_lock lock(mutex);
+    told += text + "\n";
+  }
+  std::string reported() {
+    const std::scoped_lock lock(mutex);
+    return told;
+  }
+
+  int world;
+  std::mutex mutex;
+  std::string told;
+  std::optional<JobSecret> secret;
+  TcpStore first;
+};
+
+inline sockaddr_in loopback(int port) {
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = ::htons(static_cast<std::uint16_t>(port));
+  at.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  return at;
+}
+
+/// A connection to a port of the loopback, without any of the store's own code for sockets.
+class RawCaller {
+ public:
+  explicit RawCaller(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const sockaddr_in at = loopback(port);
+    connected_ =
+        socket_ >= 0 && ::connect(socket_, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
+  }
+  /// Takes an accepted socket over.
+  struct Accepted {
+    int socket;
+  };
+  explicit RawCaller(Accepted accepted) : socket_(accepted.socket), connected_(true) {}
+  ~RawCaller() {
+    if (socket_ >= 0) ::close(socket_);
+  }
+  RawCaller(RawCaller&& other) noexcept
+      : socket_(std::exchange(other.socket_, -1)), connected_(other.connected_) {}
+  RawCaller& operator=(RawCaller&&) = delete;
+
+  bool connected() const { return connected_; }
+  void send(std::string_view bytes) const {
+    static_cast<void>(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  }
+  /// The body of the next frame; nothing if the connection ends, or stays silent.
+  std::optional<std::string> body() {
+    for (;;) {
+      if (auto whole = frames_.next()) return whole;
+      pollfd ready{socket_, POLLIN, 0};
+      std::array<char, 4096> piece{};
+      if (::poll(&ready, 1, kPatienceMilliseconds) != 1) return std::nullopt;
+      const ssize_t got = ::recv(socket_, piece.data(), piece.size(), 0);
+      if (got <= 0) return std::nullopt;
+      frames_.append({piece.data(), static_cast<std::size_t>(got)});
+    }
+  }
+  /// Whether the other end closes the connection, whatever it says before.
+  bool is_closed() const {
+    pollfd ready{socket_, POLLIN, 0};
+    std::array<char, 4096> piece{};
+    while (::poll(&ready, 1, kPatienceMilliseconds) == 1) {
+      if (::recv(socket_, piece.data(), piece.size(), 0) <= 0) return true;
+    }
+    return false;
+  }
+  /// Whether the other end has closed the connection by now.
+  bool is_closed_already() const {
+    std::array<char, 4096> piece{};
+    for (;;) {
+      const ssize_t got = ::recv(socket_, piece.data(), piece.size(), MSG_DONTWAIT);
+      if (got == 0) return true;
+      if (got < 0) return errno != EAGAIN && errno != EWOULDBLOCK;
+    }
+  }
+
+ private:
+  static constexpr int kPatienceMilliseconds = 20'000;
+
+  int socket_;
+  bool connected_ = false;
+  store_wire::FrameReader frames_{1U << 20U};
+};
+
+/// A listening socket of the loopback that belongs to somebody else.
+class ForeignListener {
+ public:
+  ForeignListener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const sockaddr_in at = loopback(0);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(::listen(socket_, 8), 0);
+  }
+  ~ForeignListener() { ::close(socket_); }
+  ForeignListener(const ForeignListener&) = delete;
+  ForeignListener& operator=(const ForeignListener&) = delete;
+
+  int port() const {
+    sockaddr_in at{};
+    socklen_t length = sizeof at;
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&at), &length);
+    return ::ntohs(at.sin_port);
+  }
+  RawCaller accepted() const {
+    return RawCaller(RawCaller::Accepted{::accept(socket_, nullptr, nullptr)});
+  }
+
+ private:
+  int socket_;
+};
+
+}  // namespace zero::testing

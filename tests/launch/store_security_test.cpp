@@ -1,0 +1,323 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Strangers at the door of a store, and a stranger in its place.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "launch/digest.h"
+#include "launch/store_address.h"
+#include "launch/store_greeting.h"
+#include "tests/errors.h"
+#include "tests/launch/store_job.h"
+
+namespace zero {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace store_wire;
+using ::testing::AllOf;
+using testing::ForeignListener;
+using ::testing::HasSubstr;
+using testing::Job;
+using testing::kPatience;
+using testing::kSecret;
+using ::testing::Not;
+using testing::RawCaller;
+using testing::secret_of;
+
+constexpr Caller kRankOne{.rank = 1, .world = 2};
+
+std::string body(const std::string& frame) { return frame.substr(4); }
+
+/// What a job of two ranks does to the end; the store has two ranks.
+void check_completes(Job& job) {
+  TcpStore second(job.options(1));
+  second.set("a", "1");
+  EXPECT_EQ(job.first.get("a", kPatience), "1");
+  job.first.set("b", "2");
+  EXPECT_EQ(second.get("b", kPatience), "2");
+  EXPECT_EQ(job.first.lost(), std::nullopt);
+}
+
+/// The port was given a stranger's words: the job goes on, and the stranger is dropped and
+/// reported.
+void check_dropped(const std::string& words, const std::string& why) {
+  Job job(2, secret_of(kSecret));
+  {
+    const RawCaller stranger(job.first.port());
+    stranger.send(words);
+    EXPECT_TRUE(stranger.is_closed()) << why;
+  }
+  EXPECT_THAT(job.reported(), AllOf(HasSubstr("[rank 0] store: a connection from 127.0.0.1:"),
+                                    HasSubstr(why), Not(HasSubstr(kSecret))));
+  check_completes(job);
+}
+
+TEST(StoreSecurity, StrangersWordsDoNotHarmTheJob) {
+  const std::string magic(kMagic);
+  check_dropped("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "a message of 542393671 bytes");
+  check_dropped("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+                "bytes; a store takes at most 4096");
+  check_dropped(framed({"hello", "zero-store-1", "1", "2"}), "not the greeting of a rank of ours");
+  check_dropped(framed({"set", "start/host/0", "elsewhere"}), "not the greeting of a rank of ours");
+  check_dropped(framed({magic, "x", "2", std::string(32, 'n'), "p"}), "no whole number from 0 to");
+  check_dropped(framed({magic, "1", "2", std::string(32, 'n'), "p"}),
+                "it does not know this job's secret");
+  check_dropped(std::string("\0\0\0\0", 4), "an empty message");
+  check_dropped(std::string("\4\0\0\0\xff\xff\xff\xff", 8), "ends too early");
+}
+
+TEST(StoreSecurity, AProofHeardOnTheWireIsOfNoUse) {
+  Job job(2, secret_of(kSecret));
+  const JobSecret secret = secret_of(kSecret);
+  CallerGreeting greeting(secret, kRankOne, fresh_nonce());
+  std::string heard;
+  {
+    RawCaller rank(job.first.port());
+    heard = greeting.answer(rank.body().value_or(""));
+    rank.send(heard);
+    auto session = greeting.conclude(rank.body().value_or(""));
+    ASSERT_TRUE(session.has_value());
+    rank.send(session->sealed({"lost?"}));
+    EXPECT_THAT(session->opened(rank.body().value_or("")), ::testing::ElementsAre("ok"));
+  }
+  RawCaller thief(job.first.port());
+  ASSERT_TRUE(thief.body().has_value());
+  thief.send(heard);
+  EXPECT_EQ(thief.body().value_or(""), body(ServerGreeting::refusal()));
+  EXPECT_TRUE(thief.is_closed());
+  check_completes(job);
+}
+
+TEST(StoreSecurity, AfterTheGreetingUnsealedRequestsAreDropped) {
+  Job job(2, secret_of(kSecret));
+  const JobSecret secret = secret_of(kSecret);
+  CallerGreeting greeting(secret, kRankOne, fresh_nonce());
+  RawCaller rank(job.first.port());
+  rank.send(greeting.answer(rank.body().value_or("")));
+  ASSERT_TRUE(greeting.conclude(rank.body().value_or("")).has_value());
+  rank.send(framed({"set", "put", "in by somebody on the way"}));
+  EXPECT_TRUE(rank.is_closed());
+  EXPECT_THAT(message_of([&] { static_cast<void>(job.first.get("put", 10ms)); }),
+              HasSubstr("nobody set put"));
+  check_completes(job);
+}
+
+TEST(StoreSecurity, AStrangerInRankZerosPlaceIsNotTrusted) {
+  const ForeignListener stranger;
+  const TcpStore::Options options{.host = "127.0.0.1",
+                                  .port = stranger.port(),
+                                  .rank = 1,
+                                  .world = 2,
+                                  .timeout = kPatience,
+                                  .secret = secret_of(kSecret)};
+  const auto answers = [&](const std::string& banner, const std::string& end) {
+    std::string heard;
+    std::jthread server([&] {
+      RawCaller caller = stranger.accepted();
+      caller.send(banner);
+      heard = caller.body().value_or("");
+      caller.send(end);
+      EXPECT_TRUE(caller.is_closed());
+    });
+    const std::string message = message_of([&] { TcpStore store(options); });
+    server.join();
+    EXPECT_EQ(heard.find(kSecret), std::string::npos);
+    return message;
+  };
+  const std::string banner = framed({std::string(kMagic), std::string(32, 'n')});
+  const auto unknown =
+      AllOf(HasSubstr("[rank 1] store at 127.0.0.1:"),
+            HasSubstr("rank 0 does not know this job's secret: it was started with another one, or "
+                      "with none; give all ranks the same ZERO_JOB_SECRET"));
+  EXPECT_THAT(answers(banner, framed({"proven", std::string(32, 'x')})), unknown);
+  EXPECT_THAT(answers(banner, ServerGreeting::refusal()), unknown);
+  const auto foreign = HasSubstr("what answers there is no store of this program");
+  EXPECT_THAT(answers("HTTP/1.1 400 Bad Request\r\n", ""), foreign);
+  EXPECT_THAT(answers(banner, framed({"ok"})), foreign);
+}
+
+TEST(StoreSecurity, BothSidesSayThatSecretsDiffer) {
+  Job job(2, secret_of(kSecret));
+  TcpStore::Options other = job.options(1);
+  other.secret = secret_of("another secret of a test");
+  EXPECT_THAT(message_of([&] { TcpStore store(other); }),
+              HasSubstr("rank 0 does not know this job's secret"));
+  EXPECT_THAT(job.reported(), HasSubstr("it does not know this job's secret"));
+  other.secret.reset();
+  EXPECT_THAT(message_of([&] { TcpStore store(other); }),
+              HasSubstr("rank 0 was started with a secret of its job, this process without; give "
+                        "it the same ZERO_JOB_SECRET, or ZERO_JOB_SECRET_FILE"));
+  check_completes(job);
+
+  Job open(2);
+  TcpStore::Options closed = open.options(1);
+  closed.secret = secret_of(kSecret);
+  EXPECT_THAT(message_of([&] { TcpStore store(closed); }),
+              HasSubstr("rank 0 does not know this job's secret: it was started with another one, "
+                        "or with none"));
+  EXPECT_THAT(open.reported(), HasSubstr("it does not know this job's secret"));
+  check_completes(open);
+}
+
+TEST(StoreSecurity, WithoutASecretNothingListensOnTheNetwork) {
+  Job job(2);
+  EXPECT_FALSE(RawCaller(job.first.port()).connected());
+  check_completes(job);
+}
+
+TEST(StoreSecurity, WithASecretRanksMeetOnTheNetwork) {
+  Job job(3, secret_of(kSecret));
+  EXPECT_TRUE(RawCaller(job.first.port()).connected());
+  TcpStore third(job.options(2));
+  TcpStore second(job.options(1));
+  std::jthread waiter([&] { second.wait({"a", "b"}, kPatience); });
+  third.set("a", "1");
+  job.first.set("b", std::string(20 << 20, 'x'));
+  EXPECT_EQ(third.get("b", kPatience).size(), std::size_t{20} << 20);
+  EXPECT_THAT(message_of([&] { TcpStore twin(job.options(2)); }),
+              HasSubstr("rank 2 is there already; give each process a rank of its own"));
+  EXPECT_THAT(
+      message_of([&] {
+        TcpStore store({.host = "127.0.0.1",
+                        .port = job.first.port(),
+                        .rank = 0,
+                        .world = 1,
+                        .secret = secret_of(kSecret)});
+      }),
+      AllOf(HasSubstr("[rank 0] store: cannot listen on port"), HasSubstr("Address already in use"),
+            HasSubstr("give a port that is free there")));
+}
+
+TEST(StoreSecurity, ASecretThatNobodyAnswersIsNamedAsAReason) {
+  const int port = ForeignListener().port();  // free again
+  EXPECT_THAT(message_of([&] {
+                TcpStore store({.host = "127.0.0.1",
+                                .port = port,
+                                .rank = 1,
+                                .world = 2,
+                                .timeout = 250ms,
+                                .secret = secret_of(kSecret)});
+              }),
+              HasSubstr("Connection refused; check that rank 0 runs, and that address and port are "
+                        "its host's; a rank 0 that was given no secret listens on its own host"));
+}
+
+TEST(StoreSecurity, ValuesBeyondWhatAMessageHoldsAreRefused) {
+  Job job(1);
+  EXPECT_THAT(message_of([&] { job.first.set("a", std::string(64 << 20, 'x')); }),
+              HasSubstr("set(a): a message of 67108"));
+}
+
+TEST(StoreSecurity, RanksOfSeveralHostsAreToldThatTheyNeedASecret) {
+  const auto hint = HasSubstr(
+      "ranks on several hosts need one: make one once, export ZERO_JOB_SECRET=$(openssl rand -hex "
+      "32), and give all ranks the same value");
+  // An address of the kind that documents use: no host has it.
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(message_of([&] {
+                  TcpStore store({.host = "192.0.2.1", .port = 29500, .rank = rank, .world = 2});
+                }),
+                AllOf(HasSubstr("store at 192.0.2.1:29500: 192.0.2.1 is no address of this host, "
+                                "and this job has no secret"),
+                      hint));
+  }
+  EXPECT_THAT(
+      message_of([&] {
+        TcpStore store({.host = "no-such-host.invalid", .port = 29500, .rank = 1, .world = 2});
+      }),
+      AllOf(HasSubstr("no-such-host.invalid has no address here ("), hint));
+  Job job(3);
+  TcpStore second(job.options(1));
+  EXPECT_THAT(message_of([&] { job.first.wait({"start/host/2"}, 10ms); }),
+              AllOf(HasSubstr("nobody set start/host/2 within 10 ms; rank 2 has not come; this job "
+                              "has no secret, and"),
+                    hint));
+}
+
+/// Another user's process that has the name at which this user's store is found, until told.
+class Squatter {
+ public:
+  explicit Squatter(int port) {
+    std::array<int, 2> ready{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ready.data()), 0);
+    const std::string name = local_name(port);
+    child_ = ::fork();
+    if (child_ == 0) squat(name, ready[1]);
+    ::close(ready[1]);
+    char sign = 0;
+    EXPECT_EQ(::read(ready[0], &sign, 1), 1);
+    ::close(ready[0]);
+  }
+  ~Squatter() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  Squatter(const Squatter&) = delete;
+  Squatter& operator=(const Squatter&) = delete;
+
+  static constexpr uid_t kUser = 65'534;
+
+ private:
+  [[noreturn]] static void squat(const std::string& name, int ready) {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    name.copy(at.sun_path, sizeof at.sun_path);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+    const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    const bool done = ::setuid(kUser) == 0 &&
+                      ::bind(socket, reinterpret_cast<const sockaddr*>(&at), length) == 0 &&
+                      ::listen(socket, 8) == 0 && ::write(ready, "r", 1) == 1;
+    if (done) ::pause();
+    ::_exit(1);
+  }
+  pid_t child_ = -1;
+};
+
+TEST(StoreSecurity, AnotherUserWhoTakesTheNameIsNamed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const int port = ForeignListener().port();
+  const Squatter squatter(port);
+  EXPECT_THAT(message_of([&] {
+                TcpStore store({.host = "127.0.0.1", .port = port, .rank = 1, .world = 2});
+              }),
+              HasSubstr("of user id 65534 has taken the name at which this user's rank 0 is "
+                        "expected; give another MASTER_PORT"));
+  EXPECT_THAT(message_of([&] {
+                TcpStore store({.host = "127.0.0.1", .port = port, .rank = 0, .world = 2});
+              }),
+              HasSubstr("of user id 65534 has it); give a port that is free there"));
+  Job with_secret(2, secret_of(kSecret));
+  check_completes(with_secret);
+}
+
+TEST(StoreSecurity, AnotherUsersProcessIsDropped) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  Job job(2);
+  const std::string name = local_name(job.first.port());
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    name.copy(at.sun_path, sizeof at.sun_path);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+    const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    char byte = 0;
+    const bool dropped = ::setuid(Squatter::kUser) == 0 &&
+                         ::connect(socket, reinterpret_cast<const sockaddr*>(&at), length) == 0 &&
+                         ::read(socket, &byte, 1) <= 0;
+    ::_exit(dropped ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "another user's process was told something";
+  EXPECT_THAT(job.reported(), HasSubstr("of user id 65534 was dropped: without a secret, only this "
+                                        "user's processes may come"));
+  check_completes(job);
+}
+
+}  // namespace
+}  // namespace zero
