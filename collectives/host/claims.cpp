@@ -20,13 +20,13 @@ std::int64_t room_for(const Claim& claim, const Awaited& awaited) {
   return claim.reach == Reach::posted ? awaited.body : awaited.region;
 }
 
-// A number that precedes what it counts, which may be of any size.
-std::size_t take_length(std::span<const std::byte>& from, std::size_t most) {
+// The number that precedes a list of elements of `element` bytes; at most what is there of them.
+std::size_t take_length(std::span<const std::byte>& from, std::size_t element) {
   std::uint64_t length = 0;
   if (from.size() < sizeof length) return 0;
   std::memcpy(&length, from.data(), sizeof length);
   from = from.subspan(sizeof length);
-  return static_cast<std::size_t>(std::min<std::uint64_t>(length, most));
+  return static_cast<std::size_t>(std::min<std::uint64_t>(length, from.size() / element));
 }
 
 }  // namespace
@@ -109,12 +109,11 @@ void write_call(const Call& call, std::span<std::byte> to) {
 Call read_call(std::span<const std::byte> from) {
   Call call;
   for (std::string* text : {&call.name, &call.details}) {
-    const std::size_t length = std::min(take_length(from, kMostText), from.size());
+    const std::size_t length = std::min(take_length(from, 1), kMostText);
     *text = printable({reinterpret_cast<const char*>(from.data()), length});
     from = from.subspan(length);
   }
-  const std::size_t length = take_length(from, SIZE_MAX);
-  call.counts.resize(std::min(length, from.size() / sizeof(std::int64_t)));
+  call.counts.resize(take_length(from, sizeof(std::int64_t)));
   if (!call.counts.empty()) {
     std::memcpy(call.counts.data(), from.data(), call.counts.size() * sizeof(std::int64_t));
   }

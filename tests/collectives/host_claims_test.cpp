@@ -46,6 +46,26 @@ TEST(HostClaims, RangesHoldForAnyNumbers) {
             "values: 7 bytes at offset 4, expected a range in its 10 bytes");
 }
 
+TEST(HostMemory, ReachesNothingOutsideAPeersRegion) {
+  host::Memory memory(2);
+  host::Memory other(2);
+  const auto peer = memory.meet(other.invitation());
+  const std::int64_t whole = other.region().capacity();
+  EXPECT_EQ(peer->capacity(), whole);
+  EXPECT_NE(memory.reach(*peer, whole - 1, 1), nullptr);
+  const auto reach = [&](std::int64_t offset, std::int64_t bytes) {
+    return message_of([&] { memory.reach(*peer, offset, bytes); });
+  };
+  EXPECT_EQ(
+      reach(whole, 1),
+      fmt::format("memory of a peer: 1 bytes at offset {0}, expected a range in its {0} bytes",
+                  whole));
+  for (const auto& [offset, bytes] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {-1, 1}, {0, -1}, {0, whole + 1}, {whole - 4, 5}, {kMost, kMost}, {-kMost, kMost}}) {
+    EXPECT_THAT(reach(offset, bytes), StartsWith("memory of a peer: ")) << offset << " " << bytes;
+  }
+}
+
 // What is said of a claim on 100 values of 4 bytes.
 std::string said_of(const Claim& claim) {
   const host::Awaited awaited{.rank = 3, .count = 100, .element = 4, .body = 1000, .region = 5000};
@@ -116,7 +136,10 @@ TEST(HostClaims, CallsAreReadAsWrittenAndOtherwiseAsFarAsTheyGo) {
   const Call longest = host::read_call(body);
   EXPECT_EQ(longest.name.size(), 1024U);
   EXPECT_LT(longest.counts.size(), 9000U / 8);
-  EXPECT_EQ(host::read_call(std::span(body).first(3)).name, "");
+  for (std::size_t length = 0; length < 100; ++length) {
+    const std::vector<std::byte> cut(length, std::byte{0xff});
+    EXPECT_EQ(host::read_call(cut).name.size(), length < 8 ? 0 : length - 8);
+  }
 }
 
 TEST(HostClaims, TextEndsWithItsRoom) {

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <ostream>
 
 #include "tests/collectives/body.h"
 #include "tests/collectives/host_ranks.h"
@@ -15,6 +17,11 @@ namespace {
 /// Where ranks keep what they reduce, and so how peers come to it: values that fit the board are
 /// posted; in a region they are read in place; elsewhere, and in common memory, they are staged.
 enum class Place { posted, region, plain, each_other, common };
+
+std::ostream& operator<<(std::ostream& out, Place place) {
+  constexpr std::array kNames{"posted", "region", "plain", "each_other", "common"};
+  return out << kNames.at(static_cast<std::size_t>(place));
+}
 
 constexpr std::int64_t kSmall = 300;     // elements of fp32 that fit the board
 constexpr std::int64_t kLarge = 70'001;  // and that do not

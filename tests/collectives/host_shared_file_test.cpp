@@ -25,6 +25,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr std::int64_t kBytes = 4 * host::kPage;
 constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -221,6 +222,14 @@ TEST(HostInvitation, OfAnotherUserIsRefused) {
         static_cast<void>(write(to, line.data(), line.size()));
       });
   EXPECT_THAT(message, HasSubstr("is of user 65534, expected user 0; start all ranks as one user"));
+}
+
+TEST(HostMemory, MeetsAPeerOnceAndNobodyElse) {
+  host::Memory memory(2);
+  host::Memory other(2);
+  EXPECT_THAT(message_of([&] { memory.meet("come in"); }),
+              StartsWith("\"come in\" is no invitation to a process's memory"));
+  EXPECT_EQ(memory.meet(other.invitation()), memory.meet(other.invitation()));
 }
 
 // What came through a store or a socket is forged: in the line of rank 0 that invites to the board

@@ -11,7 +11,6 @@
 #include <array>
 #include <csignal>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "collectives/host/copy.h"
@@ -84,35 +83,6 @@ TEST(HostCopy, CopiesAnyLengthFromAndToAnyPlace) {
       EXPECT_EQ(std::count(to.begin() + static_cast<std::ptrdiff_t>(end), to.end(), std::byte{}),
                 static_cast<std::ptrdiff_t>(to.size() - end));
     }
-  }
-}
-
-TEST(HostMemory, MeetsAPeerOnceAndNobodyElse) {
-  host::Memory memory(2);
-  host::Memory other(2);
-  EXPECT_THAT(message_of([&] { memory.meet("come in"); }),
-              StartsWith("\"come in\" is no invitation to a process's memory"));
-  EXPECT_EQ(memory.meet(other.invitation()), memory.meet(other.invitation()));
-}
-
-TEST(HostMemory, ReachesNothingOutsideAPeersRegion) {
-  host::Memory memory(2);
-  host::Memory other(2);
-  const auto peer = memory.meet(other.invitation());
-  const std::int64_t whole = other.region().capacity();
-  EXPECT_EQ(peer->capacity(), whole);
-  EXPECT_NE(memory.reach(*peer, whole - 1, 1), nullptr);
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  const auto reach = [&](std::int64_t offset, std::int64_t bytes) {
-    return message_of([&] { memory.reach(*peer, offset, bytes); });
-  };
-  EXPECT_EQ(
-      reach(whole, 1),
-      fmt::format("memory of a peer: 1 bytes at offset {0}, expected a range in its {0} bytes",
-                  whole));
-  for (const auto& [offset, bytes] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-           {-1, 1}, {0, -1}, {0, whole + 1}, {whole - 4, 5}, {kMost, kMost}, {-kMost, kMost}}) {
-    EXPECT_THAT(reach(offset, bytes), StartsWith("memory of a peer: ")) << offset << " " << bytes;
   }
 }
 
