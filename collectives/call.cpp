@@ -31,6 +31,10 @@ std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs
                        theirs.name, theirs.details, them);
   }
   if (mine.pairwise) return pairwise_mismatch(mine, me, theirs, them);
+  if (mine.counts.size() != theirs.counts.size()) {
+    return fmt::format("[rank {}] {}: {} slices met {} of rank {}", me, mine.name,
+                       mine.counts.size(), theirs.counts.size(), them);
+  }
   for (std::size_t r = 0; r < mine.counts.size(); ++r) {
     if (mine.counts[r] != theirs.counts[r]) {
       return fmt::format("[rank {}] {}: {} elements in slice {} met {} of rank {}", me, mine.name,

@@ -10,17 +10,11 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/host/claims.h"
+#include "collectives/host/meeting.h"
 #include "collectives/host/region.h"
 
 namespace zero::host {
-
-/// How a rank's values are reached by its peers.
-enum class Reach : std::uint32_t {
-  posted,  ///< they are on the board
-  direct,  ///< where they lie, in the rank's region
-  staged,  ///< copied to the rank's region part by part
-  common,  ///< nowhere but by their own rank: it gathers to memory that all ranks have in common
-};
 
 /// The head of a rank's notice: what its peers must know before they read its values.
 struct Notice {
@@ -45,30 +39,25 @@ class Board {
   static std::int64_t bytes_for(int ranks);
 
   /// Turns to the next call's notices. Every rank does this as often.
-  void turn() { side_ = 1 - side_; }
+  void turn() { meeting_.words().side = 1 - meeting_.words().side; }
   /// A rank's notice of this call: written by its rank before a meeting, read by all after it.
-  Notice& notice(int rank) const {
-    return *reinterpret_cast<Notice*>(first_place_ + rank * place_bytes_ + side_ * notice_bytes_);
-  }
+  Notice& notice(int rank) const { return meeting_.words().notice(rank); }
   /// What belongs to the notice: body_bytes() bytes, aligned for any element.
   std::byte* body(int rank) const { return reinterpret_cast<std::byte*>(&notice(rank) + 1); }
   std::int64_t body_bytes() const {
-    return notice_bytes_ - static_cast<std::int64_t>(sizeof(Notice));
+    return meeting_.words().notice_bytes - static_cast<std::int64_t>(sizeof(Notice));
   }
 
   /// This rank comes to the next meeting.
-  void arrive();
+  void arrive() { meeting_.arrive(); }
   /// Whether all have come to it.
-  bool all_came() {
-    while (absent_ < ranks_ && has_come(absent_)) ++absent_;
-    return absent_ == ranks_;
-  }
+  bool all_came() { return meeting_.all_came(); }
   /// Sleeps until all have come, a rank has failed, or `longest` has passed; below a second.
-  void sleep(std::chrono::nanoseconds longest);
+  void sleep(std::chrono::nanoseconds longest) { meeting_.sleep(longest); }
 
   /// Says that a rank failed and why; the first one to say so is kept. Wakes who sleeps.
   void fail(std::string_view why);
-  bool failed() const;
+  bool failed() const { return meeting_.failed(); }
   /// What was said, once failed().
   std::string failure() const;
   /// Says that `rank` will come no more.
@@ -78,33 +67,42 @@ class Board {
  private:
   static constexpr std::int64_t kLine = 64;
 
-  /// A zero file is a valid one of these: nobody sleeps, nobody has failed.
+  /// A zero file is a valid one of these: nobody sleeps, nobody has failed. The three words are
+  /// those of Meeting.
   struct Head {
     alignas(kLine) std::atomic<std::uint32_t> sleepers;
-    std::atomic<std::uint32_t> wakes;   // the word that they sleep on
-    std::atomic<std::uint32_t> failed;  // 0: nobody, 1: words are being written, 2: they are there
+    std::atomic<std::uint32_t> wakes;
+    std::atomic<std::uint32_t> failed;
     alignas(kLine) std::array<char, 1024> words;
   };
 
+  /// The words of the meeting, where they lie.
+  struct Words {
+    Head* head;
+    std::byte* first_place;    // the first rank's first notice
+    std::int64_t place_bytes;  // of a rank: a line that says whether it left, and two notices
+    std::int64_t notice_bytes;
+    int side = 0;
+
+    Notice& notice(int rank) const {
+      return *reinterpret_cast<Notice*>(first_place + rank * place_bytes + side * notice_bytes);
+    }
+    std::atomic<std::uint32_t>& came(int rank) const { return notice(rank).came; }
+    std::atomic<std::uint32_t>& sleepers() const { return head->sleepers; }
+    std::atomic<std::uint32_t>& wakes() const { return head->wakes; }
+    std::atomic<std::uint32_t>& failed() const { return head->failed; }
+    static void wait(std::atomic<std::uint32_t>& word, std::uint32_t value,
+                     std::chrono::nanoseconds longest);
+    static void wake_all(std::atomic<std::uint32_t>& word);
+  };
+
   static std::int64_t notice_bytes_for(int ranks);
-  // Meetings are numbered round and round.
-  bool has_come(int rank) const {
-    const std::uint32_t came = notice(rank).came.load(std::memory_order_seq_cst);
-    return static_cast<std::int32_t>(came - meeting_) >= 0;
-  }
-  void wake_all();
+  Words words_for(int ranks) const;
+  Head& head() const { return *meeting_.words().head; }
   std::atomic<std::uint32_t>& left_flag(int rank) const;
 
-  int rank_;
-  int ranks_;
-  std::int64_t notice_bytes_;
-  std::int64_t place_bytes_;  // of a rank: a line that says whether it left, and two notices
   Span span_;
-  Head* head_;
-  std::byte* first_place_;     // its first notice
-  std::uint32_t meeting_ = 0;  // that this rank came to last
-  int absent_ = 0;             // who was found absent first
-  int side_ = 0;
+  Meeting<Words> meeting_;
 };
 
 }  // namespace zero::host

@@ -113,7 +113,7 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat) {
   std::shared_ptr<Memory> memory;
   try {
     memory = std::make_shared<Memory>(seat.size);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // whatever it is, the peers wait to hear it
     reason = error.what();
   }
   return std::make_unique<HostCommunicator>(std::move(memory), reason, seat, "host");

@@ -2,43 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/host/group.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "base/checked_math.h"
 
 namespace zero::host {
 namespace {
-
-constexpr char kRefused = '!';  // begins a line that says why not
-
-// Runs `work`, which gives a line; an error becomes a refusal.
-template <typename Work>
-std::string attempt(Work work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    return kRefused + std::string(error.what());
-  }
-}
-
-// The first refusal among the ranks' lines, for people; "" when all went well.
-std::string refusal_in(const std::vector<std::string>& lines, const Group::Seat& seat) {
-  const auto refused = std::ranges::find_if(lines, [](const auto& l) { return l[0] == kRefused; });
-  if (refused == lines.end()) return "";
-  const auto rank = static_cast<int>(refused - lines.begin());
-  return fmt::format("rank {}: {}", seat.name_of(rank), refused->substr(1));
-}
-
-Descriptor opened(const std::string& path) {
-  Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  ZERO_CHECK(file.get() >= 0, "{} cannot be opened: {}", path, std::strerror(errno));
-  return file;
-}
 
 // Mixes a word into a hash (multiplication and shift of MurmurHash3's finaliser).
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
@@ -65,38 +35,6 @@ std::int64_t half_for(int ranks) {
 
 }  // namespace
 
-// Rank 0 makes the board; once all have mapped it, it needs no descriptor any more.
-Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::string& reason,
-                          const Seat& seat, const Exchange& exchange) {
-  const auto invitations = exchange(memory ? memory->invitation() : kRefused + reason);
-  if (auto refusal = refusal_in(invitations, seat); !refusal.empty()) return {nullptr, refusal};
-  std::vector<std::shared_ptr<Peer>> peers(invitations.size());
-  std::optional<Descriptor> file;
-  auto lines = exchange(attempt([&] {
-    for (int rank = 0; rank < seat.size; ++rank) {
-      const auto at = static_cast<std::size_t>(rank);
-      if (rank != seat.rank) peers[at] = memory->meet(invitations[at]);
-    }
-    if (seat.rank != 0) return std::string("-");
-    file.emplace(anonymous_file("zero board", Board::bytes_for(seat.size)));
-    return fmt::format("/proc/{}/fd/{}", this_process().id, file->get());
-  }));
-  if (auto refusal = refusal_in(lines, seat); !refusal.empty()) return {nullptr, refusal};
-  std::optional<Board> board;
-  lines = exchange(attempt([&] {
-    if (seat.rank != 0) file.emplace(opened(lines[0]));
-    board.emplace(file->get(), seat.rank, seat.size);
-    return usable_cores();
-  }));
-  if (auto refusal = refusal_in(lines, seat); !refusal.empty()) return {nullptr, refusal};
-  std::unique_ptr<Group> group(
-      new Group(memory, std::move(peers), std::move(*board), seat, Patience(lines)));
-  for (const std::string& line : exchange(group->staging_offset())) {
-    group->stagings_.push_back(std::stoll(line));
-  }
-  return {std::move(group), ""};
-}
-
 Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
              const Seat& seat, Patience patience)
     : memory_(std::move(memory)),
@@ -106,7 +44,9 @@ Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> 
       patience_(patience),
       half_(half_for(seat.size)),
       staging_(static_cast<std::byte*>(memory_->region().allocate(2 * half_))),
-      inputs_(static_cast<std::size_t>(seat.size)) {
+      inputs_(static_cast<std::size_t>(seat.size)),
+      claims_(inputs_.size()),
+      destinations_(inputs_.size()) {
   ZERO_CHECK(staging_ != nullptr,
              "[rank {}] no room for {} bytes of staging in a region of {} bytes", seat.name(),
              2 * half_, memory_->region().capacity());
@@ -135,12 +75,52 @@ void Group::open(const Offer& offer) {
   way_ = Reach::posted;
   bool agreed = true;
   for (int rank = 0; rank < seat_.size; ++rank) {
-    const Notice& theirs = board_.notice(rank);
+    const Claim theirs = claim_of(offer, rank);
+    claims_[static_cast<std::size_t>(rank)] = theirs;
     way_ = std::max(way_, theirs.reach);
     agreed = agreed && theirs.agreement == agreement;
   }
   if (!agreed) explain(offer);
   if (offer.receive != nullptr) check_pairs(offer);
+  for (int rank = 0; rank < seat_.size; ++rank) {
+    if (rank == seat_.rank) continue;
+    check_claim(claims_[static_cast<std::size_t>(rank)], awaited_of(offer, rank));
+  }
+}
+
+// What a rank's notice says; each word is read once.
+Claim Group::claim_of(const Offer& offer, int rank) const {
+  const Notice& notice = board_.notice(rank);
+  Claim claim{.reach = read_once(notice.reach), .agreement = read_once(notice.agreement)};
+  if (offer.slices != nullptr) {
+    const Entry& entry = table(rank)[seat_.rank];
+    claim.offset = read_once(entry.offset);
+    claim.count = read_once(entry.count);
+  } else {
+    claim.offset = claim.reach == Reach::posted ? 0 : read_once(notice.offset);
+    claim.count = awaited_of(offer, rank).count;
+  }
+  return claim;
+}
+
+Awaited Group::awaited_of(const Offer& offer, int rank) const {
+  const auto at = static_cast<std::size_t>(rank);
+  Awaited awaited{.rank = seat_.name_of(rank),
+                  .count = offer.result.count(),
+                  .element = size_of(offer.dtype),
+                  .body = board_.body_bytes(),
+                  .region = peers_[at] ? peers_[at]->capacity() : 0};
+  if (offer.operation == Operation::broadcast && rank != offer.detail) awaited.count = 0;
+  if (offer.slices != nullptr) {
+    const Slices& mine = offer.receive != nullptr ? *offer.receive : *offer.slices;
+    awaited.count =
+        mine.ranges[offer.receive != nullptr ? at : static_cast<std::size_t>(seat_.rank)].count;
+  }
+  if (offer.target != nullptr) {
+    awaited.count = offer.target->ranges[at].count;
+    awaited.farthest = Reach::common;
+  }
+  return awaited;
 }
 
 // Says where the values go; gives whether that is common memory.
@@ -208,37 +188,6 @@ Reach Group::post(const Offer& offer, Notice& notice) {
   return start < 0 ? Reach::staged : Reach::direct;
 }
 
-std::shared_ptr<Span> Group::allocate_common(std::int64_t bytes, const std::string& refusal,
-                                             const Exchange& exchange) {
-  const std::int64_t whole = round_up(bytes, kHugePage);
-  std::optional<Descriptor> file;
-  const auto sizes = exchange(std::to_string(bytes));
-  for (int rank = 0; rank < seat_.size; ++rank) {
-    const std::string& theirs = sizes[static_cast<std::size_t>(rank)];
-    ZERO_CHECK(theirs == std::to_string(bytes),
-               "[rank {}] allocate_common: {} bytes met {} of rank {}", seat_.rank, bytes, theirs,
-               rank);
-  }
-  auto lines = exchange(attempt([&]() -> std::string {
-    ZERO_CHECK(refusal.empty(), "{}", refusal);
-    if (seat_.rank != 0) return "-";
-    file.emplace(anonymous_file("zero common", whole));
-    return fmt::format("/proc/{}/fd/{}", this_process().id, file->get());
-  }));
-  if (!refusal_in(lines, seat_).empty()) return nullptr;
-  std::shared_ptr<Span> span;
-  lines = exchange(attempt([&]() -> std::string {
-    if (seat_.rank != 0) file.emplace(opened(lines[0]));
-    span = std::make_shared<Span>(file->get(), whole, PROT_READ | PROT_WRITE);
-    if (seat_.rank == 0) make_huge(span->data(), bytes / kHugePage * kHugePage);
-    return "-";
-  }));
-  if (!refusal_in(lines, seat_).empty()) return nullptr;
-  std::erase_if(commons_, [](const Common& common) { return common.user.expired(); });
-  commons_.push_back({++commons_made_, span.get(), span});
-  return span;
-}
-
 void Group::pass(const Offer& offer) {
   if (board_.failed()) throw_failure(offer);
   board_.arrive();
@@ -267,7 +216,7 @@ void Group::stage(const Offer& offer, std::int64_t begin, std::int64_t count) {
   part_begin_ = begin;
   part_count_ = count;
   part_half_ = 1 - part_half_;
-  if (board_.notice(seat_.rank).reach != Reach::staged) return;
+  if (claims_[static_cast<std::size_t>(seat_.rank)].reach != Reach::staged) return;
   const std::int64_t element = size_of(offer.dtype);
   std::byte* to = staging_ + part_half_ * half_;
   const int views = offer.slices != nullptr ? seat_.size : 1;
@@ -292,14 +241,14 @@ View Group::part(const Offer& offer, int peer, std::int64_t begin, std::int64_t 
   }
   const std::int64_t element = size_of(dtype);
   const std::int64_t bytes = count * element;
-  const Notice& notice = board_.notice(peer);
-  const Entry* const entry = offer.slices != nullptr ? table(peer) + seat_.rank : nullptr;
+  const Claim& claim = claims_[static_cast<std::size_t>(peer)];
+  check_range("values of a peer", begin, count, claim.count);
   std::byte* data = nullptr;
-  if (notice.reach == Reach::posted) {
-    data = board_.body(peer) + (entry != nullptr ? entry->offset : 0) + begin * element;
-  } else if (notice.reach == Reach::direct) {
-    const std::int64_t start = entry != nullptr ? entry->offset : notice.offset;
-    data = memory_->reach(*peers_[static_cast<std::size_t>(peer)], start + begin * element, bytes);
+  if (claim.reach == Reach::posted) {
+    data = board_.body(peer) + claim.offset + begin * element;
+  } else if (claim.reach == Reach::direct) {
+    data = memory_->reach(*peers_[static_cast<std::size_t>(peer)], claim.offset + begin * element,
+                          bytes);
   } else {
     const std::int64_t skipped = offer.index(seat_.rank) * part_count_ + begin - part_begin_;
     data = staging_of(peer, part_half_, skipped * element, bytes);

@@ -11,6 +11,7 @@
 
 #include "collectives/call.h"
 #include "collectives/host/board.h"
+#include "collectives/host/claims.h"
 #include "collectives/host/memory.h"
 #include "collectives/host/patience.h"
 
@@ -104,23 +105,10 @@ class Group {
     const Slices* slices = nullptr;
     const Slices* receive = nullptr;  ///< all_to_all alone, which agrees pairwise
     const Slices* target = nullptr;   ///< all_gather alone: where all values go
+    View result{};                    ///< all_reduce, broadcast: where all values go
 
     int index(int rank) const { return slices != nullptr ? rank : 0; }
     Intent intent() const { return {operation, unit, dtype, detail, counts}; }
-  };
-  /// A row of a notice's table, for calls with a slice for each rank.
-  struct Entry {
-    std::int64_t offset = 0;    ///< posted: in the notice's body; direct: in the region
-    std::int64_t count = 0;     ///< elements
-    std::int64_t expected = 0;  ///< of that rank, in all_to_all
-  };
-
-  /// Where a rank wants what it gathers; behind the values in its notice.
-  struct Destination {
-    std::int64_t offset = -1;  ///< of the slices' buffer in the rank's region; -1: elsewhere
-    std::uint64_t layout = 0;  ///< equal where slices begin at the same places
-    std::uint32_t common = 0;  ///< in which common memory it is, and the offset then; 0: none
-    std::uint32_t there = 0;   ///< whether its own slice is in place
   };
   /// Memory of allocate_common().
   struct Common {
@@ -140,14 +128,19 @@ class Group {
   void in_parts(const Offer& offer, Body body);
 
   void open(const Offer& offer);
+  Claim claim_of(const Offer& offer, int rank) const;
+  Awaited awaited_of(const Offer& offer, int rank) const;
+  void read_destinations(const Offer& offer);
   void pass(const Offer& offer);
   Reach post(const Offer& offer, Notice& notice);
   void stage(const Offer& offer, std::int64_t begin, std::int64_t count);
   Reach post_destination(const Offer& offer);
   const Common* common_of(const View& view) const;
+  /// Written by its rank; read with read_once() alone.
   Destination& destination(int rank) const {
     return *reinterpret_cast<Destination*>(board_.body(rank) + Board::kPosted);
   }
+  /// Written by its rank; read with read_once() alone.
   Entry* table(int rank) const { return reinterpret_cast<Entry*>(board_.body(rank)); }
   std::int64_t longest(const Offer& offer) const;
   bool exceeds_caches(const Offer& offer) const;
@@ -160,7 +153,7 @@ class Group {
   template <typename To>
   void push_block(const Offer& offer, View from, To to);
   void gather_in_common(const Offer& offer);
-  bool can_push() const;
+  bool can_push(const Offer& offer);
   void push_slices(const Offer& offer);
   void copy_slices(const Offer& offer, const Slices& to, std::int64_t begin, std::int64_t count);
   void reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std::int64_t begin,
@@ -169,12 +162,14 @@ class Group {
   void all_reduce_pushed(const Offer& offer, ReduceOp op);
   void all_reduce_staged(const Offer& offer, ReduceOp op);
   std::string staging_offset() const;
+  void read_stagings(const std::vector<std::string>& lines);
   std::byte* staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes);
 
   // The unhappy end (mismatch.cpp).
+  void tell_peers(const Offer& offer, std::string_view what);
   std::string who(const Offer& offer) const;
   [[noreturn]] void explain(const Offer& offer);
-  void check_pairs(const Offer& offer) const;
+  void check_pairs(const Offer& offer);
   [[noreturn]] void throw_failure(const Offer& offer) const;
   void check_peers(const Offer& offer);
 
@@ -189,10 +184,14 @@ class Group {
   std::byte* staging_;                  // two halves, in the region
   std::vector<std::int64_t> stagings_;  // offsets, of all ranks
   std::vector<Common> commons_;
-  std::uint32_t commons_made_ = 0;  // of allocate_common()
-  std::vector<View> inputs_;        // of a reduction, one per rank
-  Reach way_ = Reach::posted;       // the farthest reach of any rank, in this call
-  std::int64_t part_begin_ = 0;     // staged: elements of each slice in the current half
+  std::uint32_t commons_made_ = 0;         // of allocate_common()
+  std::vector<View> inputs_;               // of a reduction, one per rank
+  std::vector<Claim> claims_;              // of all ranks, in this call; checked
+  std::vector<Destination> destinations_;  // of all ranks, in this call's all_gather; checked
+  std::vector<Entry> pairs_;               // all_to_all: row i is rank i's table; checked
+  std::int64_t longest_pair_ = 0;          // elements that any rank sends to any, in all_to_all
+  Reach way_ = Reach::posted;              // the farthest reach of any rank, in this call
+  std::int64_t part_begin_ = 0;            // staged: elements of each slice in the current half
   std::int64_t part_count_ = 0;
   int part_half_ = 0;
 };

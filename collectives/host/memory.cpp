@@ -2,55 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/host/memory.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <random>
-#include <sstream>
 #include <utility>
 
-#include "base/error.h"
+#include "collectives/host/claims.h"
 
 namespace zero::host {
 namespace {
-
-// What an invitation says, in this order.
-struct Directions {
-  Process process;
-  std::string space;
-  int descriptor = -1;
-  std::int64_t capacity = 0;
-  std::uint64_t token = 0;
-};
-
-Directions directions_of(std::string_view invitation) {
-  std::istringstream text{std::string(invitation)};
-  Directions to;
-  text >> to.process.id >> to.process.start >> to.space >> to.descriptor >> to.capacity >> to.token;
-  ZERO_CHECK(!text.fail(), "\"{}\" is no invitation to a process's memory", invitation);
-  return to;
-}
-
-Span mapped(const Directions& to) {
-  ZERO_CHECK(to.space == process_namespace(), "process {} runs in another PID namespace",
-             to.process.id);
-  const std::string path = fmt::format("/proc/{}/fd/{}", to.process.id, to.descriptor);
-  const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  ZERO_CHECK(file.get() >= 0, "{} cannot be opened: {}", path, std::strerror(errno));
-  std::uint64_t token = 0;
-  const ssize_t length = pread(file.get(), &token, sizeof token, to.capacity - kPage);
-  ZERO_CHECK(length == sizeof token && token == to.token, "{} is another process's file", path);
-  return {file.get(), to.capacity, PROT_READ | PROT_WRITE};
-}
-
-std::uint64_t random_token() {
-  std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
-}
 
 // Address space is cheap, but ends: a region has room for twice what the machine has, for what
 // freed ranges leave between each other, unless many ranks share the space.
@@ -82,19 +43,15 @@ std::pair<std::int64_t, std::int64_t> Pages::clear() {
   return {first * unit_, static_cast<std::int64_t>(std::exchange(end_, 0)) * unit_};
 }
 
-Peer::Peer(std::string_view invitation)
-    : process_(directions_of(invitation).process), span_(mapped(directions_of(invitation))) {}
+Peer::Peer(std::string_view invitation) : Peer(Invitation::parse(invitation)) {}
 
-// The first small allocation: the last page.
-Memory::Memory(int ranks) : token_(random_token()), region_(capacity_for(ranks)) {
-  std::memcpy(region_.allocate(kPage), &token_, sizeof token_);
-}
+Peer::Peer(const Invitation& invitation)
+    : watch_(invitation.process),
+      span_(opened(invitation).get(), invitation.bytes, PROT_READ | PROT_WRITE) {}
 
-std::string Memory::invitation() const {
-  const Process self = this_process();
-  return fmt::format("{} {} {} {} {} {}", self.id, self.start, process_namespace(),
-                     region_.descriptor(), region_.capacity(), token_);
-}
+Memory::Memory(int ranks) : region_(capacity_for(ranks)) {}
+
+std::string Memory::invitation() const { return region_.file().invitation().text(); }
 
 std::shared_ptr<Peer> Memory::meet(const std::string& invitation) {
   const std::scoped_lock lock(mutex_);
@@ -106,6 +63,7 @@ std::shared_ptr<Peer> Memory::meet(const std::string& invitation) {
 
 std::byte* Memory::reach(Peer& peer, std::int64_t offset, std::int64_t bytes) {
   const std::int64_t whole = peer.span_.bytes();
+  check_range("memory of a peer", offset, bytes, whole);
   const std::scoped_lock lock(mutex_);
   resident_ += offset < whole / 2 ? peer.large_.add(offset, offset + bytes)
                                   : peer.small_.add(whole - offset - bytes, whole - offset);

@@ -39,12 +39,17 @@ class Peer {
   /// Maps what `invitation` describes. Throws zero::Error with the reason where that is refused.
   explicit Peer(std::string_view invitation);
 
-  const Process& process() const { return process_; }
+  /// Bytes of the peer's region.
+  std::int64_t capacity() const { return span_.bytes(); }
+  const Process& process() const { return watch_.process(); }
+  bool ended() const { return watch_.ended(); }
 
  private:
   friend class Memory;
 
-  Process process_;
+  explicit Peer(const Invitation& invitation);
+
+  Watch watch_;
   Span span_;
   Pages large_{kHugePage};      // of the span's first half, from its start
   Pages small_{kFaultedPages};  // of the other half, from its end
@@ -68,13 +73,13 @@ class Memory {
   /// The peer behind an invitation; mapped once. Throws zero::Error with the reason.
   std::shared_ptr<Peer> meet(const std::string& invitation);
 
-  /// `bytes` of a peer's region at `offset`, there until the peer frees them.
+  /// `bytes` of a peer's region at `offset`, there until the peer frees them. Throws zero::Error
+  /// unless they all lie in it.
   std::byte* reach(Peer& peer, std::int64_t offset, std::int64_t bytes);
   /// Gives pages of peers back where more than kResident of them are mapped. Nobody loses access.
   void relieve();
 
  private:
-  std::uint64_t token_;  // lies in the region's last page: tells it from another file
   Region region_;
   std::mutex mutex_;
   std::vector<std::pair<std::string, std::shared_ptr<Peer>>> peers_;  // by invitation

@@ -1,52 +1,20 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstring>
+#include <vector>
 
 #include "collectives/host/group.h"
 
 namespace zero::host {
-namespace {
-
-// A Call as bytes that fit a notice's body; a long name is cut.
-void write(const Call& call, std::byte* to, std::int64_t room) {
-  const auto put = [&](const void* data, std::size_t bytes) {
-    if (bytes == 0) return;  // an empty vector may have no data
-    std::memcpy(to, data, bytes);
-    to += bytes;
-  };
-  for (const std::string& text : {call.name, call.details}) {
-    const std::size_t length = std::min<std::size_t>(text.size(), 1024);
-    put(&length, sizeof length);
-    put(text.data(), length);
+// A peer must hear of a failure even where there is no memory to say which.
+void Group::tell_peers(const Offer& offer, std::string_view what) {
+  try {
+    board_.fail(what.starts_with("[rank ") ? std::string(what)
+                                           : fmt::format("{}: {}", who(offer), what));
+  } catch (const std::exception&) {
+    board_.fail("a rank failed and had no memory to say why");
   }
-  const auto left = static_cast<std::size_t>(room - 3072) / sizeof(std::int64_t);
-  const std::size_t counts = std::min(call.counts.size(), left);
-  put(&counts, sizeof counts);
-  put(call.counts.data(), counts * sizeof(std::int64_t));
 }
-
-Call read(const std::byte* from) {
-  const auto take = [&](void* data, std::size_t bytes) {
-    if (bytes == 0) return;
-    std::memcpy(data, from, bytes);
-    from += bytes;
-  };
-  Call call;
-  for (std::string* text : {&call.name, &call.details}) {
-    std::size_t length = 0;
-    take(&length, sizeof length);
-    text->resize(length);
-    take(text->data(), length);
-  }
-  std::size_t counts = 0;
-  take(&counts, sizeof counts);
-  call.counts.resize(counts);
-  take(call.counts.data(), counts * sizeof(std::int64_t));
-  return call;
-}
-
-}  // namespace
 
 std::string Group::who(const Offer& offer) const {
   return fmt::format("[rank {}] {}({})", seat_.name(), name_of(offer.operation), offer.unit);
@@ -69,31 +37,50 @@ Call Group::call_of(const Intent& intent) {
 // All ranks see that they do not agree, so all come to tell each other what they called.
 void Group::explain(const Offer& offer) {
   board_.turn();
-  write(call_of(offer.intent()), board_.body(seat_.rank), board_.body_bytes());
+  const auto room = static_cast<std::size_t>(board_.body_bytes());
+  write_call(call_of(offer.intent()), {board_.body(seat_.rank), room});
   pass(offer);
-  const Call mine = read(board_.body(seat_.rank));  // cut as theirs are
+  const auto call = [&](int rank) {
+    const std::byte* const body = board_.body(rank);
+    return read_call(std::vector<std::byte>(body, body + room));
+  };
+  const Call mine = call(seat_.rank);  // cut as theirs are
   for (int rank = 0; rank < seat_.size; ++rank) {
-    const auto message = mismatch(mine, seat_.name(), read(board_.body(rank)), seat_.name_of(rank));
+    const auto message = mismatch(mine, seat_.name(), call(rank), seat_.name_of(rank));
     if (message) throw Error(*message);
   }
   fail("{}: the ranks' calls differ; check that all ranks make the same calls", who(offer));
 }
 
 // Every rank compares every pair, so that all come to the same end.
-void Group::check_pairs(const Offer& offer) const {
+void Group::check_pairs(const Offer& offer) {
+  const auto world = static_cast<std::size_t>(seat_.size);
+  pairs_.resize(world * world);
+  const auto pair = [&](int i, int j) -> Entry& {
+    return pairs_[static_cast<std::size_t>(i) * world + static_cast<std::size_t>(j)];
+  };
+  longest_pair_ = 0;
+  for (int i = 0; i < seat_.size; ++i) {
+    for (int j = 0; j < seat_.size; ++j) {
+      pair(i, j) = read_once(table(i)[j]);
+      check_counts(pair(i, j), seat_.name_of(i), seat_.name_of(j), size_of(offer.dtype));
+      longest_pair_ = std::max(longest_pair_, pair(i, j).count);
+    }
+  }
+  const auto differ = [&](int i, int j) { return pair(i, j).count != pair(j, i).expected; };
   const auto call = [&](int rank) {
     Call one = call_of(offer.intent());
     one.pairwise = true;
     for (int peer = 0; peer < seat_.size; ++peer) {
-      one.counts.push_back(table(rank)[peer].count);
-      one.receive_counts.push_back(table(rank)[peer].expected);
+      one.counts.push_back(pair(rank, peer).count);
+      one.receive_counts.push_back(pair(rank, peer).expected);
     }
     return one;
   };
   std::optional<std::string> elsewhere;
   for (int i = 0; i < seat_.size; ++i) {
     for (int j = 0; j < seat_.size; ++j) {
-      if (table(i)[j].count == table(j)[i].expected) continue;
+      if (!differ(i, j)) continue;
       if (i == seat_.rank || j == seat_.rank) {
         const int peer = i == seat_.rank ? j : i;
         throw Error(*mismatch(call(seat_.rank), seat_.rank, call(peer), peer));
@@ -118,7 +105,7 @@ void Group::check_peers(const Offer& offer) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];
     if (!peer) continue;
     const bool left = board_.left(rank);
-    if (!left && !ended(peer->process())) continue;
+    if (!left && !peer->ended()) continue;
     if (board_.all_came() || board_.failed()) return;  // it came first, or said why
     fail("{}: rank {} {}; its own message, or the system's log, says why", who(offer),
          seat_.name_of(rank),

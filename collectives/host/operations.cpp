@@ -27,10 +27,15 @@ void Group::guarded(const Offer& offer, Body body) {
   try {
     open(offer);
     body();
+  } catch (const Error& error) {
+    tell_peers(offer, error.what());
+    if (std::string_view(error.what()).starts_with("[rank ")) throw;
+    fail("{}: {}", who(offer), error.what());
   } catch (const std::exception& error) {
-    const std::string_view what = error.what();
-    board_.fail(what.starts_with("[rank ") ? std::string(what)
-                                           : fmt::format("{}: {}", who(offer), what));
+    tell_peers(offer, error.what());
+    throw;
+  } catch (...) {
+    tell_peers(offer, "an error without a message");
     throw;
   }
 }
@@ -57,10 +62,7 @@ void Group::in_parts(const Offer& offer, Body body) {
 std::int64_t Group::longest(const Offer& offer) const {
   std::int64_t most = 0;
   for (const auto& [begin, count] : offer.counts) most = std::max(most, count);
-  for (int from = 0; offer.receive != nullptr && from < seat_.size; ++from) {
-    for (int to = 0; to < seat_.size; ++to) most = std::max(most, table(from)[to].count);
-  }
-  return most;
+  return offer.receive != nullptr ? longest_pair_ : most;
 }
 
 bool Group::exceeds_caches(const Offer& offer) const {
@@ -107,18 +109,18 @@ void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin
 // All have come, so nobody uses what was there before: each rank writes its slice. Where all slices
 // are there already, all have come after writing them.
 void Group::gather_in_common(const Offer& offer) {
+  read_destinations(offer);
+  const Destination& first = destinations_[0];
   bool there = true;
-  for (int rank = 0; rank < seat_.size; ++rank) {
-    const Destination& first = destination(0);
-    const Destination& theirs = destination(rank);
-    const bool same = board_.notice(rank).reach == Reach::common &&
-                      board_.notice(0).reach == Reach::common && theirs.common == first.common &&
+  for (std::size_t rank = 0; rank < destinations_.size(); ++rank) {
+    const Destination& theirs = destinations_[rank];
+    const bool same = claims_[rank].reach == Reach::common && theirs.common == first.common &&
                       theirs.offset == first.offset && theirs.layout == first.layout;
     ZERO_CHECK(same, "{}: {}", who(offer), kTargetsApart);
     there = there && theirs.there != 0;
   }
   if (there) return;
-  if (destination(seat_.rank).there == 0) {
+  if (destinations_[static_cast<std::size_t>(seat_.rank)].there == 0) {
     const View own = offer.target->of(seat_.rank);
     if (offer.target->total() * size_of(offer.dtype) > kCached) {
       copy_around_caches(static_cast<const std::byte*>(offer.whole.data()),
@@ -130,13 +132,24 @@ void Group::gather_in_common(const Offer& offer) {
   pass(offer);
 }
 
-bool Group::can_push() const {
-  if (way_ == Reach::posted) return false;
+void Group::read_destinations(const Offer& offer) {
+  std::int64_t extent = 0;
+  for (const auto& [begin, count] : offer.target->ranges) extent = std::max(extent, begin + count);
   for (int rank = 0; rank < seat_.size; ++rank) {
-    const Destination& theirs = destination(rank);
-    if (theirs.offset < 0 || theirs.layout != destination(0).layout) return false;
+    const auto at = static_cast<std::size_t>(rank);
+    destinations_[at] = read_once(destination(rank));
+    if (!peers_[at] || claims_[at].reach == Reach::common) continue;
+    check_destination(destinations_[at], seat_.name_of(rank), extent * size_of(offer.dtype),
+                      peers_[at]->capacity());
   }
-  return true;
+}
+
+bool Group::can_push(const Offer& offer) {
+  if (way_ == Reach::posted) return false;
+  read_destinations(offer);
+  return std::ranges::all_of(destinations_, [&](const Destination& theirs) {
+    return theirs.offset >= 0 && theirs.layout == destinations_[0].layout;
+  });
 }
 
 template <typename To>
@@ -167,8 +180,10 @@ void Group::push_slices(const Offer& offer) {
     const View from = offer.whole.slice(at, std::min(block, own.count() - at));
     push_block(offer, from, [&](int peer) {
       if (peer == seat_.rank) return static_cast<std::byte*>(own.data()) + at * element;
-      return memory_->reach(*peers_[static_cast<std::size_t>(peer)],
-                            destination(peer).offset + begin + at * element, from.bytes());
+      return memory_->reach(
+          *peers_[static_cast<std::size_t>(peer)],
+          destinations_[static_cast<std::size_t>(peer)].offset + begin + at * element,
+          from.bytes());
     });
   }
   pass(offer);
@@ -183,7 +198,7 @@ void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
                     .target = &full};
   guarded(offer, [&] {
     if (way_ == Reach::common) return gather_in_common(offer);
-    if (can_push()) return push_slices(offer);
+    if (can_push(offer)) return push_slices(offer);
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       copy_slices(offer, full, begin, count);
     });
@@ -235,7 +250,8 @@ void Group::all_reduce(View values, ReduceOp op, std::string_view unit) {
                     .dtype = values.dtype(),
                     .detail = static_cast<int>(op),
                     .counts = {&all, 1},
-                    .whole = values};
+                    .whole = values,
+                    .result = values};
   guarded(offer, [&] {
     if (way_ == Reach::posted) return all_reduce_posted(offer, op);
     if (way_ == Reach::direct) return all_reduce_pushed(offer, op);
@@ -318,7 +334,8 @@ void Group::broadcast(View values, int root, std::string_view unit) {
                     .dtype = values.dtype(),
                     .detail = root,
                     .counts = {&all, 1},
-                    .whole = seat_.rank == root ? values : values.slice(0, 0)};
+                    .whole = seat_.rank == root ? values : values.slice(0, 0),
+                    .result = values};
   guarded(offer, [&] {
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       const std::int64_t there = std::min(count, values.count() - begin);

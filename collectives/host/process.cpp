@@ -2,51 +2,91 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/host/process.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
-#include <fstream>
-#include <iterator>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <optional>
 #include <sstream>
+
+#include "base/error.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434  // the same on every architecture; older headers lack the name
+#endif
 
 namespace zero::host {
 namespace {
 
 struct Status {
-  char state = 'X';  // as in proc(5); X: there is none
+  char state = '?';  // as in proc(5)
   std::uint64_t start = 0;
 };
 
-// Field 3 and field 22 of /proc/ID/stat, counted after the command's closing parenthesis.
-Status status_of(int id) {
+// Field 3 and field 22 of /proc/ID/stat, counted after the command's closing parenthesis; nothing
+// if the file cannot be read.
+std::optional<Status> status_in(const Descriptor& file) {
   constexpr int kFieldsBetween = 18;
-  std::ifstream file(fmt::format("/proc/{}/stat", id));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t command_end = text.rfind(')');
-  if (command_end == std::string::npos) return {};
-  std::istringstream fields(text.substr(command_end + 1));
+  std::array<char, 4096> text{};  // the file has 52 short fields
+  const ssize_t length = file.get() < 0 ? -1 : read(file.get(), text.data(), text.size());
+  if (length <= 0) return std::nullopt;
+  const std::string line(text.data(), static_cast<std::size_t>(length));
+  const std::size_t command_end = line.rfind(')');
+  if (command_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(line.substr(command_end + 1));
   Status status;
   std::string skipped;
   fields >> status.state;
   for (int i = 0; i < kFieldsBetween; ++i) fields >> skipped;
   fields >> status.start;
-  return status;
+  return fields.fail() ? std::nullopt : std::optional(status);
+}
+
+std::optional<Status> status_of(int id) {
+  const std::string path = fmt::format("/proc/{}/stat", id);
+  return status_in(Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)));
 }
 
 }  // namespace
 
-Process this_process() { return {static_cast<int>(getpid()), status_of(getpid()).start}; }
+Process this_process() {
+  const auto status = status_of(getpid());
+  ZERO_CHECK(status, "/proc/{}/stat cannot be read: {}; processes that share memory need it",
+             getpid(), std::strerror(errno));
+  return {static_cast<int>(getpid()), status->start};
+}
 
 bool ended(const Process& process) {
-  const Status status = status_of(process.id);
-  return status.state == 'X' || status.state == 'Z' || status.start != process.start;
+  const auto status = status_of(process.id);
+  if (!status) return kill(process.id, 0) != 0 && errno == ESRCH;  // needs no descriptor
+  return status->state == 'X' || status->state == 'Z' || status->start != process.start;
 }
 
 std::string process_namespace() {
   std::array<char, 64> name{};
   const ssize_t length = readlink("/proc/self/ns/pid", name.data(), name.size() - 1);
   return {name.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
+}
+
+std::uint64_t start_of(const Descriptor& directory) {
+  const auto status = status_in(Descriptor(openat(directory.get(), "stat", O_RDONLY | O_CLOEXEC)));
+  return status ? status->start : 0;
+}
+
+Watch::Watch(const Process& process)
+    : process_(process), handle_(static_cast<int>(syscall(SYS_pidfd_open, process.id, 0))) {}
+
+// The handle becomes readable when the process ends.
+bool Watch::ended() const {
+  pollfd one{.fd = handle_.get(), .events = POLLIN, .revents = 0};
+  if (handle_.get() < 0 || poll(&one, 1, 0) < 0) return host::ended(process_);
+  return one.revents != 0;
 }
 
 }  // namespace zero::host

@@ -4,8 +4,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -64,27 +62,9 @@ Span::~Span() {
   if (data_ != nullptr) munmap(data_, size(bytes_));
 }
 
-Descriptor::Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-
-Descriptor::~Descriptor() {
-  if (value_ >= 0) close(value_);
-}
-
-Descriptor anonymous_file(const char* name, std::int64_t bytes) {
-  Descriptor file(memfd_create(name, MFD_CLOEXEC));
-  ZERO_CHECK(file.get() >= 0, "memfd_create: {}", std::strerror(errno));
-  rlimit largest{};
-  getrlimit(RLIMIT_FSIZE, &largest);  // beyond it a signal would end the process
-  ZERO_CHECK(largest.rlim_cur == RLIM_INFINITY || size(bytes) <= largest.rlim_cur,
-             "files are limited to {} bytes (ulimit -f), {} are needed", largest.rlim_cur, bytes);
-  ZERO_CHECK(ftruncate(file.get(), bytes) == 0, "ftruncate to {} bytes: {}", bytes,
-             std::strerror(errno));
-  return file;
-}
-
 Region::Region(std::int64_t capacity)
-    : file_(anonymous_file("zero", capacity)),
-      span_(file_.get(), capacity, PROT_READ | PROT_WRITE),
+    : file_("zero", capacity),
+      span_(file_.descriptor(), capacity, PROT_READ | PROT_WRITE),
       free_{{0, capacity}} {
   madvise(span_.data(), size(capacity), MADV_NOHUGEPAGE);  // but for allocations that fill them
 }
@@ -104,7 +84,7 @@ void Region::free(void* data, std::int64_t bytes) noexcept {
   const std::int64_t begin = static_cast<std::byte*>(data) - span_.data();
   const std::int64_t length = round_up(bytes, kPage);
   const std::scoped_lock lock(mutex_);
-  fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, length);
+  fallocate(file_.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, length);
   madvise(data, size(length), MADV_NOHUGEPAGE);
   try {
     give_back(begin, length);

@@ -7,11 +7,12 @@
 #include <map>
 #include <mutex>
 
+#include "collectives/host/shared_file.h"
+
 namespace zero::host {
 
 /// Pages that the kernel maps with one entry where it can.
 inline constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
-inline constexpr std::int64_t kPage = 4096;
 
 /// Address space for one shared file, aligned for huge pages; what lies in it is mapped over it.
 class Span {
@@ -35,23 +36,6 @@ class Span {
 /// of theirs.
 void make_huge(std::byte* data, std::int64_t bytes);
 
-/// A file descriptor, closed at the end.
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  Descriptor(Descriptor&& other) noexcept;
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor();
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
-
-/// An anonymous file of `bytes` bytes: memory without a name, which ends with its last user. Throws
-/// zero::Error with the system's reason.
-Descriptor anonymous_file(const char* name, std::int64_t bytes);
-
 /// The memory of this process that its peers on the host can reach: one anonymous file, sparse and
 /// mapped once, from which allocations take ranges. Peers map the same file, so a range has one
 /// offset for everybody and no mapping is ever stale: freeing a range gives its pages back in all
@@ -61,7 +45,7 @@ class Region {
   /// Room for `capacity` bytes, of address space only. Throws zero::Error with the system's reason.
   explicit Region(std::int64_t capacity);
 
-  int descriptor() const { return file_.get(); }
+  const SharedFile& file() const { return file_; }
   std::int64_t capacity() const { return span_.bytes(); }
   const std::byte* data() const { return span_.data(); }
 
@@ -78,7 +62,7 @@ class Region {
   std::int64_t take(std::int64_t bytes, std::int64_t alignment);
   void give_back(std::int64_t begin, std::int64_t bytes);
 
-  Descriptor file_;
+  SharedFile file_;
   Span span_;
   std::mutex mutex_;
   std::map<std::int64_t, std::int64_t> free_;  // offset -> bytes, never adjacent

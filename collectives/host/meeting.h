@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace zero::host {
+
+/// How ranks meet in memory that they share, wait for each other and hear that one has failed: the
+/// protocol alone. `Words` gives the words that it is about, all zero at first, as std::atomic of
+/// 32 bits or what acts like that:
+///
+///   came(rank)  the last meeting that the rank has come to, numbered round and round
+///   sleepers()  how many sleep, or are about to
+///   wakes()     the word that they sleep on; it counts wake-ups
+///   failed()    0: nobody, 1: somebody is writing why, 2: the reason is there
+///
+/// and wait(word, value, longest) and wake_all(word), as futex(2) has them. tests/collectives tries
+/// every order in which memory may let two or three ranks see each other's words; each memory order
+/// below is one without which a rank would sleep on, or read what is not there yet.
+template <typename Words>
+class Meeting {
+ public:
+  Meeting(Words words, int rank, int ranks) : words_(words), rank_(rank), ranks_(ranks) {}
+
+  Words& words() { return words_; }
+  const Words& words() const { return words_; }
+
+  // A sleeper is counted, then looks for who has come; a rank that comes says so, then looks for
+  // sleepers, and the last of several sees that all have come. All these are in one total order
+  // (sequentially consistent), so nobody is left asleep.
+  void arrive() {
+    ++meeting_;
+    absent_ = 0;
+    words_.came(rank_).store(meeting_, std::memory_order_seq_cst);
+    if (words_.sleepers().load(std::memory_order_seq_cst) > 0 && all_came()) wake_all();
+  }
+
+  bool all_came() {
+    while (absent_ < ranks_ && has_come(absent_)) ++absent_;
+    return absent_ == ranks_;
+  }
+
+  // A rank that reads the count of after a wake-up sees what it was woken for.
+  void sleep(std::chrono::nanoseconds longest) {
+    words_.sleepers().fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t wakes = words_.wakes().load(std::memory_order_acquire);
+    if (!failed() && !all_came()) words_.wait(words_.wakes(), wakes, longest);
+    words_.sleepers().fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  /// The first rank to fail calls write(), which writes why, and wakes all.
+  template <typename Write>
+  void fail(Write write) {
+    std::uint32_t nobody = 0;
+    if (!words_.failed().compare_exchange_strong(nobody, 1, std::memory_order_relaxed)) return;
+    write();
+    words_.failed().store(2, std::memory_order_release);
+    wake_all();
+  }
+
+  bool failed() const { return words_.failed().load(std::memory_order_acquire) == 2; }
+
+ private:
+  bool has_come(int rank) const {
+    const std::uint32_t came = words_.came(rank).load(std::memory_order_seq_cst);
+    return static_cast<std::int32_t>(came - meeting_) >= 0;
+  }
+
+  void wake_all() {
+    words_.wakes().fetch_add(1, std::memory_order_release);
+    words_.wake_all(words_.wakes());
+  }
+
+  Words words_;
+  int rank_;
+  int ranks_;
+  std::uint32_t meeting_ = 0;  // that this rank came to last
+  int absent_ = 0;             // who was found absent first
+};
+
+}  // namespace zero::host

@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <optional>
+
+#include "collectives/host/process.h"
+#include "collectives/host/refusal.h"
+#include "tests/collectives/messages.h"
+
+namespace zero::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A process of this test that sleeps, and is gone and forgotten at the end.
+class Child {
+ public:
+  Child() : id_(fork()) {
+    if (id_ == 0) {
+      for (;;) pause();
+    }
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() {
+    kill(id_, SIGKILL);
+    reap();
+  }
+  host::Process process() const {
+    const host::Descriptor directory(
+        open(fmt::format("/proc/{}", id_).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return {id_, host::start_of(directory)};
+  }
+  // It ends, and waits to be reaped.
+  void end() const {
+    kill(id_, SIGKILL);
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOWAIT);
+  }
+  void reap() const { waitpid(id_, nullptr, 0); }
+
+ private:
+  pid_t id_;
+};
+
+// While it lives, this process can open no file.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = 3;
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(HostProcess, HasEndedOnceItIsGoneOrWaitsToBeReaped) {
+  const Child child;
+  const host::Process process = child.process();
+  const host::Watch watch(process);
+  EXPECT_FALSE(host::ended(process));
+  EXPECT_FALSE(watch.ended());
+  EXPECT_TRUE(host::ended({process.id, process.start + 1}));
+  child.end();
+  EXPECT_TRUE(host::ended(process));
+  EXPECT_TRUE(watch.ended());
+  child.reap();
+  EXPECT_TRUE(host::ended(process));
+  EXPECT_TRUE(watch.ended());
+}
+
+TEST(HostProcess, IsAliveAsFarAsAnyoneKnowsWhereNoDescriptorIsLeft) {
+  const Child child;
+  const host::Process process = child.process();
+  const NoDescriptors none;
+  EXPECT_FALSE(host::ended(process));
+  EXPECT_FALSE(host::Watch(process).ended());
+  EXPECT_FALSE(host::ended({getpid(), 0}));
+  child.end();
+  child.reap();
+  EXPECT_TRUE(host::ended(process));  // the system has no such process
+}
+
+TEST(HostProcess, EndsBeforeAWatcherWithoutDescriptors) {
+  const Child child;
+  const host::Watch watch(child.process());
+  const NoDescriptors none;
+  EXPECT_FALSE(watch.ended());
+  child.end();
+  EXPECT_TRUE(watch.ended());
+}
+
+TEST(HostProcess, SaysWhyItCannotSayWhoItIs) {
+  const NoDescriptors none;
+  EXPECT_THAT(message_of([] { host::this_process(); }),
+              HasSubstr("/stat cannot be read: Too many open files; processes that share memory "));
+}
+
+TEST(HostRefusal, IsWhateverARankThrowsBeforeItsPeersGetItsLine) {
+  EXPECT_EQ(host::attempt([] { return std::string("a line"); }), "a line");
+  EXPECT_EQ(host::attempt([]() -> std::string { throw Error("no room"); }), "!no room");
+  EXPECT_EQ(host::attempt([]() -> std::string { throw std::bad_alloc(); }), "!std::bad_alloc");
+  EXPECT_THAT(host::attempt([]() -> std::string { throw 7; }), StartsWith("!an error without"));
+}
+
+}  // namespace
+}  // namespace zero::test
