@@ -127,6 +127,12 @@ std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
                                                          .trace_events = run.trace_events});
 }
 
+/// Of any rank, on any thread: what people must know while the run goes on.
+void say_warning(const std::string& line) {
+  fmt::print(stderr, "zero_train: warning: {}\n", line);
+  std::fflush(stderr);
+}
+
 /// One run with all it owns. Lives until the process ends where only this rank knows of a failure:
 /// its threads may wait for ranks that will not come.
 class Run {
@@ -135,11 +141,16 @@ class Run {
       : communicator_(communicator), console_(console) {}
 
   void operator()(const TrainFlags& flags) {
+    communicator_.set_wait_limits({.warn = say_warning});
     prepared_ = prepare_run(flags, communicator_);
     const TrainConfig& config = *prepared_.config;
+    WaitLimits waits = config.run.waits;
+    waits.warn = say_warning;
+    communicator_.set_wait_limits(waits);
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     instruments_ = make_instruments(config);
     device_ = std::make_unique<RunDevice>(config, communicator_, instruments_.get());
+    device_->world().set_wait_limits(waits);
     const PlacementReport placement =
         judge_placements(gather_placements(communicator_, *cpu::open(), config.run.threads));
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);

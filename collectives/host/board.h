@@ -63,6 +63,8 @@ class Board {
     while (absent_ < ranks_ && has_come(absent_)) ++absent_;
     return absent_ == ranks_;
   }
+  /// Whether `rank` has.
+  bool came(int rank) const { return has_come(rank); }
   /// Sleeps until all have come, a rank has failed, or `longest` has passed; below a second.
   void sleep(std::chrono::nanoseconds longest);
 

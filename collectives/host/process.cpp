@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 
 namespace zero::host {
 namespace {
@@ -36,11 +37,41 @@ Status status_of(int id) {
 
 }  // namespace
 
-Process this_process() { return {static_cast<int>(getpid()), status_of(getpid()).start}; }
+Process process(int id) { return {id, status_of(id).start}; }
+
+Process this_process() { return process(static_cast<int>(getpid())); }
 
 bool ended(const Process& process) {
   const Status status = status_of(process.id);
   return status.state == 'X' || status.state == 'Z' || status.start != process.start;
+}
+
+std::string described(const Process& process) {
+  const Status status = status_of(process.id);
+  std::string_view does = "has ended";
+  if (status.start == process.start) {
+    switch (status.state) {
+      case 'R':
+        does = "runs";
+        break;
+      case 'S':
+      case 'I':
+        does = "sleeps";
+        break;
+      case 'D':
+        does = "waits for a disk or a device";
+        break;
+      case 'T':
+        does = "is stopped";
+        break;
+      case 't':
+        does = "is stopped by a debugger";
+        break;
+      default:
+        break;
+    }
+  }
+  return fmt::format("process {} {}", process.id, does);
 }
 
 std::string process_namespace() {

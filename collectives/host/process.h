@@ -14,8 +14,12 @@ struct Process {
 };
 
 Process this_process();
+/// The process that has number `id` now.
+Process process(int id);
 /// Whether the process is gone: ended, waiting to be reaped, or replaced by another.
 bool ended(const Process& process);
+/// What the process does now, for people: "process 4711 is stopped".
+std::string described(const Process& process);
 /// Names the space in which process numbers have a meaning.
 std::string process_namespace();
 

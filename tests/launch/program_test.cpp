@@ -277,10 +277,12 @@ TEST(Program, RanksThatDifferAreNamed) {
 }
 
 /// Starts a long job, waits until it trains, and runs `disturb`; gives the job's outcome.
-Outcome disturbed(const TinyRun& run, const std::string& start, const std::string& disturb) {
-  const std::string script =
-      start + " --config " + run.config() + " --set run.steps=1000000 & job=$!; " + "until [ -s " +
-      run.folder().file("run.log") + " ]; do sleep 0.1; done; " + disturb + "; wait $job";
+Outcome disturbed(const TinyRun& run, const std::string& start, const std::string& disturb,
+                  const std::string& arguments = "") {
+  const std::string script = start + " --config " + run.config() + " --set run.steps=1000000 " +
+                             arguments + " & job=$!; " + "until [ -s " +
+                             run.folder().file("run.log") + " ]; do sleep 0.1; done; " + disturb +
+                             "; wait $job";
   run.folder().write("script.sh", script);
   return shell(run, "bash " + run.folder().file("script.sh"));
 }
@@ -291,6 +293,22 @@ TEST(Program, AKilledRankEndsTheJob) {
       disturbed(run, kJob + "-np 3 " + kTrain, "kill -KILL $(pgrep -P $job | tail -1)");
   EXPECT_NE(outcome.status, 0);
   EXPECT_NE(outcome.status, 124) << "the job hung";
+}
+
+TEST(Program, AStoppedRankIsNamedAndEndsTheJob) {
+  const TinyRun run;
+  const Outcome outcome =
+      disturbed(run, kJob + "-np 3 " + kTrain, "kill -STOP $(pgrep -P $job | tail -1)",
+                "--set run.collective_warning=1 --set run.collective_timeout=2");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.status, 124) << "the job hung";
+  EXPECT_THAT(outcome.errors,
+              ContainsRegex("zero_train: warning: .rank [0-2]. [a-z_]+.[^)]*., step [0-9]+: "
+                            "waiting for 1 s for rank [0-2] .process [0-9]+ is stopped."));
+  EXPECT_THAT(outcome.errors,
+              ContainsRegex("zero_train: .rank [0-2]. [a-z_]+.[^)]*.*, step [0-9]+: waiting for 2 "
+                            "s for rank [0-2] .process [0-9]+ is stopped., the timeout of "
+                            "collectives"));
 }
 
 TEST(Program, AKilledRankIsNamedByTheOthers) {
