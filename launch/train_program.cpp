@@ -92,15 +92,29 @@ void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& c
   config.values.resolve("run.threads", threads, "auto: the fewest of all ranks");
 }
 
+/// Of any rank, on any thread: what people must know while the run goes on.
+void say_warning(const std::string& line) {
+  fmt::print(stderr, "zero_train: warning: {}\n", line);
+  std::fflush(stderr);
+}
+
+WaitLimits wait_limits(const TrainConfig& config) {
+  WaitLimits limits = config.run.waits;
+  limits.warn = say_warning;
+  return limits;
+}
+
 Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   Prepared prepared;
   const auto device = cpu::open();
+  communicator.set_wait_limits({.warn = say_warning});
   agree(communicator, *device, "configuration", [&] {
     ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
     prepared.config.emplace(configured(flags, communicator.size()));
   });
   agree_on_threads(communicator, *device, *prepared.config);
   const TrainConfig& config = *prepared.config;
+  communicator.set_wait_limits(wait_limits(config));
   std::map<std::string, std::string> same = config.values.effective();
   same["version"] = libraries_text();
   std::replace(same["version"].begin(), same["version"].end(), '\n', ';');
@@ -127,12 +141,6 @@ std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
                                                          .trace_events = run.trace_events});
 }
 
-/// Of any rank, on any thread: what people must know while the run goes on.
-void say_warning(const std::string& line) {
-  fmt::print(stderr, "zero_train: warning: {}\n", line);
-  std::fflush(stderr);
-}
-
 /// One run with all it owns. Lives until the process ends where only this rank knows of a failure:
 /// its threads may wait for ranks that will not come.
 class Run {
@@ -141,16 +149,12 @@ class Run {
       : communicator_(communicator), console_(console) {}
 
   void operator()(const TrainFlags& flags) {
-    communicator_.set_wait_limits({.warn = say_warning});
     prepared_ = prepare_run(flags, communicator_);
     const TrainConfig& config = *prepared_.config;
-    WaitLimits waits = config.run.waits;
-    waits.warn = say_warning;
-    communicator_.set_wait_limits(waits);
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     instruments_ = make_instruments(config);
     device_ = std::make_unique<RunDevice>(config, communicator_, instruments_.get());
-    device_->world().set_wait_limits(waits);
+    device_->world().set_wait_limits(wait_limits(config));
     const PlacementReport placement =
         judge_placements(gather_placements(communicator_, *cpu::open(), config.run.threads));
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);

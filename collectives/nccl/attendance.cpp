@@ -35,7 +35,7 @@ void Attendance::look(const Group& group, Quiet& quiet) {
     quiet.told = true;
   }
   const LongWait::Due due = quiet.wait.due();
-  if (due == LongWait::Due::nothing || group.calls == 0) return;
+  if (due == LongWait::Due::nothing) return;
   const Waiting waiting{.who = group.who, .step = group.step, .absent = absent(group)};
   const bool over = due == LongWait::Due::timeout;
   if (!waiting.absent.empty() && over) throw Error(quiet.wait.overdue(waiting));
@@ -45,6 +45,7 @@ void Attendance::look(const Group& group, Quiet& quiet) {
 
 std::vector<AbsentRank> Attendance::absent(const Group& group) const {
   std::vector<AbsentRank> ranks;
+  if (group.calls == 0) return ranks;
   for (std::size_t rank = 0; rank < group.hosts.size(); ++rank) {
     std::int64_t calls = 0;
     try {

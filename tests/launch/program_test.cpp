@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -309,6 +310,23 @@ TEST(Program, AStoppedRankIsNamedAndEndsTheJob) {
               ContainsRegex("zero_train: .rank [0-2]. [a-z_]+.[^)]*.*, step [0-9]+: waiting for 2 "
                             "s for rank [0-2] .process [0-9]+ is stopped., the timeout of "
                             "collectives"));
+}
+
+// The first rank writes its log to a pipe that nobody empties.
+TEST(Program, AThreadThatIsStuckIsNamedAndEndsTheProcess) {
+  const TinyRun run;
+  const std::string pipe = run.folder().file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  run.folder().write(
+      "script.sh", "sleep 90 < " + pipe + " & reader=$!; " + kTrain + " --config " + run.config() +
+                       " --local-ranks 3 --set run.log=" + pipe +
+                       " --set run.steps=1000000 --set run.collective_warning=1 "
+                       "--set run.collective_timeout=2; status=$?; kill $reader; exit $status");
+  const Outcome outcome = shell(run, "bash " + run.folder().file("script.sh"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors,
+              ContainsRegex("zero_train: .rank [12]. [a-z_]+.[^)]*.*, step [0-9]+: waiting for 2 "
+                            "s for rank 0 .a thread., the timeout of collectives"));
 }
 
 TEST(Program, AKilledRankIsNamedByTheOthers) {
