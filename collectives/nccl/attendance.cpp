@@ -23,24 +23,27 @@ void Attendance::look(const std::vector<Group>& groups) {
     if (known != quiet_.end() && known->second.calls == group.calls) {
       look(group, known->second);
     } else {
-      quiet_.insert_or_assign(
-          group.name, Quiet{.calls = group.calls, .told = false, .wait = LongWait(*context_)});
+      quiet_.insert_or_assign(group.name, Quiet{.calls = group.calls});
     }
   }
 }
 
+// A rank tells its number at the second look. The wait begins at the third, when ranks that came at
+// the same time have told theirs.
 void Attendance::look(const Group& group, Quiet& quiet) {
-  if (!quiet.told) {
+  ++quiet.looks;
+  if (quiet.looks == 1) {
     store_.set(key_of(group, static_cast<std::size_t>(group.rank)), std::to_string(group.calls));
-    quiet.told = true;
+    return;
   }
-  const LongWait::Due due = quiet.wait.due();
+  if (!quiet.wait) quiet.wait.emplace(*context_);
+  const LongWait::Due due = quiet.wait->due();
   if (due == LongWait::Due::nothing) return;
   const Waiting waiting{.who = group.who, .step = group.step, .absent = absent(group)};
   const bool over = due == LongWait::Due::timeout;
-  if (!waiting.absent.empty() && over) throw Error(quiet.wait.overdue(waiting));
-  if (!waiting.absent.empty()) quiet.wait.warn(waiting);
-  if (over) quiet.wait = LongWait(*context_);  // all have come, and nobody calls
+  if (!waiting.absent.empty() && over) throw Error(quiet.wait->overdue(waiting));
+  if (!waiting.absent.empty()) quiet.wait->warn(waiting);
+  if (over) quiet.wait.emplace(*context_);  // all have come, and nobody calls
 }
 
 std::vector<AbsentRank> Attendance::absent(const Group& group) const {
@@ -61,7 +64,9 @@ std::vector<AbsentRank> Attendance::absent(const Group& group) const {
 }
 
 milliseconds Attendance::until_due(milliseconds most) const {
-  for (const auto& [name, quiet] : quiet_) most = quiet.wait.until_due(most);
+  for (const auto& [name, quiet] : quiet_) {
+    if (quiet.wait) most = quiet.wait->until_due(most);
+  }
   return most;
 }
 

@@ -43,8 +43,8 @@ class Attendance {
   /// A group since its last call.
   struct Quiet {
     std::int64_t calls = 0;
-    bool told = false;
-    LongWait wait;
+    int looks = 0;
+    std::optional<LongWait> wait{};  // from the third look on
   };
 
   void look(const Group& group, Quiet& quiet);

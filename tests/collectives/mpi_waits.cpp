@@ -80,6 +80,7 @@ void check_slow(Communicator& world, Device& device, const mpi::Options& options
   Lines lines;
   world.set_wait_limits({.warning = 200ms, .timeout = 0ms, .warn = [&](const std::string& line) {
                            lines.add(line);
+                           if (line.find(" for rank 1 (") == std::string::npos) return;
                            world.store().set(key(world.rank()), "");
                          }});
   if (world.rank() == kStuck) {
@@ -96,8 +97,9 @@ void check_slow(Communicator& world, Device& device, const mpi::Options& options
       world.rank(), state);
   // It may be seen between two of its looks at the store.
   const std::string runs = fmt::format("{}runs)", line.substr(0, line.size() - 7));
-  expect(lines.all().at(0) == line || lines.all().at(0) == runs,
-         fmt::format("\"{}\" warns, found \"{}\"", line, lines.all().at(0)));
+  const auto said = lines.all();
+  expect(std::ranges::count(said, line) + std::ranges::count(said, runs) > 0,
+         fmt::format("\"{}\" warns, found \"{}\"", line, said.at(0)));
 }
 
 void stop_coming(const std::string& how) {
@@ -129,7 +131,8 @@ void check_stuck(Communicator& world, Device& device, const mpi::Options& option
   // On a host that rank 1 is not on, others of that host are waited for too.
   const auto said = lines.all();
   if (options.hosts.empty() || std::ranges::count(options.hosts, options.hosts.at(kStuck)) == 1) {
-    expect(said == std::vector{mine + ", step 12: waiting for 0.2 s for rank 1 (" + state + ")"},
+    const std::string line = mine + ", step 12: waiting for 0.2 s for rank 1 (" + state + ")";
+    expect(std::ranges::count(said, line) == 1,
            fmt::format("one warning, found {}: {}", said.size(), said.empty() ? "" : said[0]));
   }
   std::fprintf(stderr, "%s\n", message.c_str());
@@ -147,6 +150,8 @@ void run(int* argc, char*** argv) {
   const auto device = cpu::open();
   world->set_step(12);
   if (world->rank() == kStuck) world->store().set("pid", std::to_string(getpid()));
+  world->barrier(device->communication(), {"together"});
+  device->communication().synchronize();
   if (which == "slow") return check_slow(*world, *device, options);
   check_stuck(*world, *device, options, which);
 }

@@ -31,8 +31,8 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr auto kWarning = 100ms;
-constexpr auto kTimeout = 500ms;
+constexpr auto kWarning = 200ms;
+constexpr auto kTimeout = 1000ms;
 const std::string kEnd =
     ", the timeout of collectives; find out what holds it up, or set a longer timeout";
 
@@ -144,6 +144,7 @@ TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
   Lines lines;
   std::latch gave_up(2);
   const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
+    barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
     comm.set_step(12);
     if (comm.rank() == 1) {
@@ -154,8 +155,7 @@ TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
     gave_up.count_down();
     fail("{}", message);
   });
-  const std::string line =
-      "] barrier(h.3), step 12: waiting for 0.5 s for rank 1 (a thread)" + kEnd;
+  const std::string line = "] barrier(h.3), step 12: waiting for 1 s for rank 1 (a thread)" + kEnd;
   for (const int rank : {0, 2}) {
     EXPECT_THAT(messages[static_cast<std::size_t>(rank)],
                 AllOf(StartsWith(fmt::format("[rank {}] barrier(h.3)", rank)), HasSubstr(line)));
@@ -164,7 +164,7 @@ TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
                                  HasSubstr(line)));
   EXPECT_THAT(lines.all(),
               AllOf(Not(IsEmpty()),
-                    Each(MatchesRegex(".rank [02]. barrier.h.3., step 12: waiting for 0.1 s for "
+                    Each(MatchesRegex(".rank [02]. barrier.h.3., step 12: waiting for 0.2 s for "
                                       "rank 1 .a thread."))));
 }
 
@@ -172,6 +172,7 @@ TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
   Lines lines;
   std::vector<std::int64_t> sums(3);
   const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
+    barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});
     if (comm.rank() == 1) lines.wait_for(2);
     std::int64_t& sum = sums[static_cast<std::size_t>(comm.rank())];
@@ -183,7 +184,7 @@ TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
   EXPECT_THAT(sums, Each(6));
   for (const int rank : {0, 2}) {
     EXPECT_THAT(lines.all(),
-                Contains(fmt::format("[rank {}] all_reduce(norm): waiting for 0.1 s for rank 1 (a "
+                Contains(fmt::format("[rank {}] all_reduce(norm): waiting for 0.2 s for rank 1 (a "
                                      "thread)",
                                      rank)));
   }
@@ -202,7 +203,7 @@ TEST(LocalWaits, PartsInheritLimitsAndStep) {
     fail("{}", message);
   });
   EXPECT_EQ(messages[2],
-            "[rank 0] barrier(x), step 7: waiting for 0.5 s for rank 1 (a thread)" + kEnd);
+            "[rank 0] barrier(x), step 7: waiting for 1 s for rank 1 (a thread)" + kEnd);
 }
 
 TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
@@ -213,6 +214,7 @@ TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   HostRanks ranks(3);
   ranks.call({4, 5, 6});
   const auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
+    group.barrier("together");
     group.set_context({std::shared_ptr<void>(), &context});
     group.set_step(12);
     if (rank == 1) {
@@ -225,7 +227,7 @@ TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   });
   // The ranks are threads of this process here.
   const std::string line =
-      fmt::format("step 12: waiting for 0.5 s for rank 5 (process {} ", getpid());
+      fmt::format("step 12: waiting for 1 s for rank 5 (process {} ", getpid());
   for (const int rank : {0, 2}) {
     EXPECT_THAT(ends[static_cast<std::size_t>(rank)],
                 AllOf(StartsWith(fmt::format("[rank {}] barrier(h.3)", 4 + rank)), HasSubstr(line),
@@ -235,7 +237,7 @@ TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
                              HasSubstr(line)));
   EXPECT_THAT(lines.all(), Not(IsEmpty()));
   EXPECT_THAT(lines.all(),
-              Each(MatchesRegex(fmt::format(".rank [46]. barrier.h.3., step 12: waiting for 0.1 s "
+              Each(MatchesRegex(fmt::format(".rank [46]. barrier.h.3., step 12: waiting for 0.2 s "
                                             "for rank 5 .process {} [a-z ]+.",
                                             getpid()))));
 }
@@ -264,6 +266,7 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   Lines lines;
   std::latch gave_up(2);
   const auto messages = control_ranks([&](Communicator& comm, Device& device) {
+    barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
     comm.set_step(3);
     if (comm.rank() == 1) {
@@ -276,7 +279,7 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
     fail("{}", message);
   });
   const std::string line =
-      "] barrier(settings), step 3: waiting for 0.5 s for rank 1 (on host b: unknown)" + kEnd;
+      "] barrier(settings), step 3: waiting for 1 s for rank 1 (on host b: unknown)" + kEnd;
   for (const int rank : {0, 2}) {
     EXPECT_THAT(
         messages[static_cast<std::size_t>(rank)],
@@ -286,12 +289,13 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
                                  HasSubstr(line)));
   EXPECT_THAT(
       lines.all(),
-      AllOf(Not(IsEmpty()), Each(HasSubstr("waiting for 0.1 s for rank 1 (on host b: unknown)"))));
+      AllOf(Not(IsEmpty()), Each(HasSubstr("waiting for 0.2 s for rank 1 (on host b: unknown)"))));
 }
 
 TEST(ControlWaits, ASlowRankIsAWarningAndNoMore) {
   Lines lines;
   const auto messages = control_ranks([&](Communicator& comm, Device& device) {
+    barrier(comm, device, "together");
     comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});
     if (comm.rank() == 1) lines.wait_for(2);
     std::int64_t value = comm.rank() == 1 ? 5 : 0;

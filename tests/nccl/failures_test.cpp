@@ -188,17 +188,17 @@ TEST(NcclWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   std::vector<std::string> lines;
   std::latch gave_up(2);
   const auto ends = nccl_ranks(3, [&](Communicator& communicator, Device& device) {
-    communicator.set_wait_limits(
-        {.warning = 200ms, .timeout = 1000ms, .warn = [&](const std::string& line) {
-           const std::scoped_lock lock(mutex);
-           lines.push_back(line);
-         }});
     const auto barrier = [&](const std::string& unit) {
       communicator.barrier(device.communication(), {unit});
       device.communication().synchronize();
     };
     communicator.set_step(4);
     barrier("first");
+    communicator.set_wait_limits(
+        {.warning = 200ms, .timeout = 1000ms, .warn = [&](const std::string& line) {
+           const std::scoped_lock lock(mutex);
+           lines.push_back(line);
+         }});
     if (communicator.rank() == 1) {
       gave_up.wait();
       return barrier("later");
