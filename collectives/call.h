@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,9 +17,10 @@ namespace zero {
 /// What one rank brings to a meeting: what must agree with its peers, and the memory they may read
 /// until the meeting ends.
 struct Call {
-  std::string name;                  ///< "all_gather(h.8)"
-  std::string details;               ///< what else must agree: "fp32, sum"
-  std::vector<std::int64_t> counts;  ///< elements, per slice where there are slices
+  std::string name;                          ///< "all_gather(h.8)"
+  std::string details;                       ///< what else must agree: "fp32, sum"
+  std::int64_t step = CallContext::kNoStep;  ///< of this rank; need not agree
+  std::vector<std::int64_t> counts;          ///< elements, per slice where there are slices
   bool pairwise = false;  ///< all_to_all: counts[p] here must be receive_counts[me] at rank p
   std::vector<std::int64_t> receive_counts;
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/call_context.h"
 #include "collectives/slices.h"
 #include "device/device.h"
 
@@ -122,6 +123,17 @@ class Communicator {
   /// Keys and values shared by all ranks of the group, beside the data path.
   virtual Store& store() = 0;
 
+  /// How long this rank waits in collectives for ranks that do not come; those of WaitLimits where
+  /// nothing is set. For this communicator, what it was split from and what is split from it; not
+  /// collective. At the timeout every rank that waits throws zero::Error naming the ranks that have
+  /// not come, and the group has failed: a rank that comes later is told by its next call.
+  void set_wait_limits(WaitLimits limits) { context_->set_limits(std::move(limits)); }
+  /// Collectives called from now on belong to this step, which lines about long waits name. For the
+  /// same communicators.
+  void set_step(std::int64_t step) { context_->set_step(step); }
+  /// What those communicators share: for who derives one.
+  const std::shared_ptr<CallContext>& context() const { return context_; }
+
   /// Bytes that one rank sends for an operation moving `total_bytes` in all, by the algorithm:
   /// (N-1)/N of them for all_gather, reduce_scatter and all_to_all, twice that for all_reduce,
   /// (N-1)/N for broadcast, 0 for barrier. By whatever way: inside a host nothing leaves the
@@ -130,6 +142,9 @@ class Communicator {
   static std::int64_t sent_bytes(Operation operation, std::int64_t total_bytes, int world);
 
  protected:
+  /// With the context of another one, which this is split from or stands before.
+  explicit Communicator(std::shared_ptr<CallContext> context) : context_(std::move(context)) {}
+
   virtual void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) = 0;
   virtual void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                                  Stream& stream, const Tag& tag) = 0;
@@ -139,6 +154,9 @@ class Communicator {
                              const Tag& tag) = 0;
   virtual void do_broadcast(View values, int root, Stream& stream, const Tag& tag) = 0;
   virtual void do_barrier(Stream& stream, const Tag& tag) = 0;
+
+ private:
+  std::shared_ptr<CallContext> context_ = std::make_shared<CallContext>();
 };
 
 }  // namespace zero

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "collectives/backends.h"
 #include "collectives/store_split.h"
@@ -26,8 +27,13 @@ void put(const std::string& who, const std::string& bytes, View to) {
 }  // namespace
 
 ControlCommunicator::ControlCommunicator(const StoreSeat& seat, const std::string& name,
-                                         std::vector<std::string> hosts)
-    : seat_(seat), name_(name), hosts_(std::move(hosts)), store_(seat.store, name + "/user") {}
+                                         std::vector<std::string> hosts,
+                                         std::shared_ptr<CallContext> context)
+    : Communicator(std::move(context)),
+      seat_(seat),
+      name_(name),
+      hosts_(std::move(hosts)),
+      store_(seat.store, name + "/user") {}
 
 int ControlCommunicator::local_rank() const {
   const auto self = hosts_.begin() + rank();
@@ -39,8 +45,72 @@ int ControlCommunicator::local_size() const {
 }
 
 ControlCommunicator::Job ControlCommunicator::job(Operation operation, const Tag& tag) {
-  return {seat_, fmt::format("[rank {}] {}({})", rank(), name_of(operation), tag.unit),
-          fmt::format("{}/{}/{}", name_, name_of(operation), jobs_++)};
+  return {.seat = seat_,
+          .who = fmt::format("[rank {}] {}({})", rank(), name_of(operation), tag.unit),
+          .step = context()->step(),
+          .key = fmt::format("{}/{}/{}", name_, name_of(operation), jobs_++),
+          .failed = name_ + "/failed",
+          .hosts = hosts_,
+          .context = context()};
+}
+
+std::vector<std::string> ControlCommunicator::Job::exchange(std::string_view mine) const {
+  seat.store.set(key_of(seat.rank), mine);
+  std::vector<int> all(static_cast<std::size_t>(seat.size));
+  std::iota(all.begin(), all.end(), 0);
+  wait(all);
+  std::vector<std::string> values;
+  for (const int rank : all) values.push_back(seat.store.get(key_of(rank), seat.timeout));
+  return values;
+}
+
+bool ControlCommunicator::Job::came(int rank) const {
+  try {
+    seat.store.wait({key_of(rank)}, std::chrono::milliseconds(0));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The store itself knows of no wait that goes on, so this asks it again and again.
+void ControlCommunicator::Job::wait(const std::vector<int>& ranks) const {
+  constexpr std::chrono::milliseconds kBetweenLooks{1000};
+  std::vector<std::string> keys;
+  for (const int rank : ranks) keys.push_back(key_of(rank));
+  LongWait wait(*context);
+  for (;;) {
+    try {
+      return seat.store.wait(keys, wait.until_due(kBetweenLooks));
+    } catch (const Error&) {
+      if (seat.store.lost()) throw;
+    }
+    look(wait, ranks);
+  }
+}
+
+void ControlCommunicator::Job::look(LongWait& wait, const std::vector<int>& ranks) const {
+  std::optional<std::string> reason;
+  try {
+    reason = seat.store.get(failed, std::chrono::milliseconds(0));
+  } catch (const Error&) {
+    reason = std::nullopt;  // nobody has failed
+  }
+  if (reason) fail("{}: the group has failed: {}", who, *reason);
+  try {
+    wait.look([&] {
+      Waiting waiting{.who = who, .step = step};
+      for (const int rank : ranks) {
+        if (came(rank)) continue;
+        const std::string& host = hosts[static_cast<std::size_t>(rank)];
+        waiting.absent.push_back({rank, fmt::format("on host {}: unknown", host)});
+      }
+      return waiting;
+    });
+  } catch (const Error& error) {
+    seat.store.set(failed, error.what());
+    throw;
+  }
 }
 
 std::unique_ptr<Communicator> ControlCommunicator::split(int color, int key) {
@@ -53,13 +123,13 @@ std::unique_ptr<Communicator> ControlCommunicator::split(int color, int key) {
   seat.rank = part.rank;
   seat.size = static_cast<int>(part.members.size());
   return std::make_unique<ControlCommunicator>(
-      seat, fmt::format("{}/{}", name, part.members.front()), std::move(hosts));
+      seat, fmt::format("{}/{}", name, part.members.front()), std::move(hosts), context());
 }
 
 void ControlCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream,
                                         const Tag& tag) {
   stream.submit("all_gather", [job = job(Operation::all_gather, tag), mine, full] {
-    const auto texts = exchange(job.seat, job.key, bytes_of(mine));
+    const auto texts = job.exchange(bytes_of(mine));
     for (int peer = 0; peer < full.world(); ++peer) {
       put(job.who, texts[static_cast<std::size_t>(peer)], full.of(peer));
     }
@@ -68,7 +138,7 @@ void ControlCommunicator::do_all_gather(View mine, const Slices& full, Stream& s
 
 void ControlCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
   stream.submit("all_reduce", [job = job(Operation::all_reduce, tag), values, op] {
-    auto texts = exchange(job.seat, job.key, bytes_of(values));
+    auto texts = job.exchange(bytes_of(values));
     std::vector<std::vector<std::byte>> memory;
     std::vector<View> inputs;
     for (const std::string& text : texts) {
@@ -83,15 +153,15 @@ void ControlCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream
 
 void ControlCommunicator::do_broadcast(View values, int root, Stream& stream, const Tag& tag) {
   stream.submit("broadcast", [job = job(Operation::broadcast, tag), values, root] {
-    if (job.seat.rank == root) return job.seat.store.set(job.key, bytes_of(values));
-    put(job.who, job.seat.store.get(job.key, job.seat.timeout), values);
+    if (job.seat.rank == root) return job.seat.store.set(job.key_of(root), bytes_of(values));
+    job.wait({root});
+    put(job.who, job.seat.store.get(job.key_of(root), job.seat.timeout), values);
   });
 }
 
 void ControlCommunicator::do_barrier(Stream& stream, const Tag& tag) {
-  stream.submit("barrier", [job = job(Operation::barrier, tag)] {
-    static_cast<void>(exchange(job.seat, job.key, ""));
-  });
+  stream.submit("barrier",
+                [job = job(Operation::barrier, tag)] { static_cast<void>(job.exchange("")); });
 }
 
 void ControlCommunicator::refuse(const Job& job) const {

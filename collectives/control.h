@@ -3,6 +3,7 @@
 #pragma once
 
 #include "collectives/communicator.h"
+#include "collectives/long_wait.h"
 #include "collectives/prefix_store.h"
 
 namespace zero::control {
@@ -14,7 +15,8 @@ class ControlCommunicator final : public Communicator {
  public:
   /// All keys of the group begin with `name`. `hosts`: of each rank.
   ControlCommunicator(const StoreSeat& seat, const std::string& name,
-                      std::vector<std::string> hosts);
+                      std::vector<std::string> hosts,
+                      std::shared_ptr<CallContext> context = std::make_shared<CallContext>());
 
   int rank() const override { return seat_.rank; }
   int size() const override { return seat_.size; }
@@ -37,11 +39,26 @@ class ControlCommunicator final : public Communicator {
   void do_barrier(Stream& stream, const Tag& tag) override;
 
  private:
-  /// One call: who makes it, and its key in the store.
+  /// One call: who makes it, in which step, and its key in the store.
   struct Job {
     StoreSeat seat;
     std::string who;
+    std::int64_t step = CallContext::kNoStep;
     std::string key;
+    std::string failed;  ///< the key of the group's failure
+    std::vector<std::string> hosts;
+    std::shared_ptr<const CallContext> context;
+
+    /// Gives each rank's bytes, this one's among them.
+    std::vector<std::string> exchange(std::string_view mine) const;
+    /// Returns once `ranks` have come: have set their keys. Throws zero::Error where one is lost,
+    /// the group has failed, or the time is over.
+    void wait(const std::vector<int>& ranks) const;
+    std::string key_of(int rank) const { return fmt::format("{}/{}", key, rank); }
+
+   private:
+    bool came(int rank) const;
+    void look(LongWait& wait, const std::vector<int>& ranks) const;
   };
   Job job(Operation operation, const Tag& tag);
   [[noreturn]] void refuse(const Job& job) const;

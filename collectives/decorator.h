@@ -15,7 +15,8 @@ namespace zero {
 class CommunicatorDecorator : public Communicator {
  public:
   /// `inner` must outlive this.
-  explicit CommunicatorDecorator(Communicator& inner) : inner_(inner) {}
+  explicit CommunicatorDecorator(Communicator& inner)
+      : Communicator(inner.context()), inner_(inner) {}
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }

@@ -183,6 +183,7 @@ void EngineCore::seal(SealOptions options) {
   initialise_values();
   for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::frozen);
   mesh_->clear();  // what was sent so far belongs to no step
+  world_.set_step(1);
   for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::trainable);
   Renewal renewal;
   for (const int unit : order_) issue_begin(unit, renewal);

@@ -177,6 +177,7 @@ StepReport EngineCore::step(const StepOptions& options) {
       report.nonfinite ? 1.0F : clip_factor(report.gradient_norm, options_.gradient_clipping);
   report.clipped = clip < 1.0F;
   if (!report.nonfinite) ++steps_done_;
+  world_.set_step(report.step + 1);  // whose parameters are gathered from here on
   Renewal renewal;
   for (const int index : order_) {
     Unit& unit = units_[static_cast<std::size_t>(index)];

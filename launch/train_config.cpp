@@ -3,6 +3,7 @@
 #include "launch/train_config.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "base/error.h"
@@ -72,6 +73,19 @@ DeviceKind make_device(Configuration& values, int local_world) {
   return cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
+WaitLimits make_wait_limits(const Configuration& values) {
+  const double warning = values.number("run.collective_warning");
+  const double timeout = values.number("run.collective_timeout");
+  ZERO_CHECK(timeout == 0 || warning <= timeout,
+             "{}: run.collective_warning is {:g} s, run.collective_timeout {:g} s: the job would "
+             "end before the warning; give the warning the shorter time, or 0 for none",
+             values.source(), warning, timeout);
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  };
+  return {.warning = milliseconds(warning), .timeout = milliseconds(timeout)};
+}
+
 TrainConfig::Run make_run(Configuration& values, int local_world) {
   if (values.is_null("run.threads")) {
     const ThreadChoice choice = choose_threads(core_facts(local_world));
@@ -86,6 +100,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world) {
           .device = make_device(values, local_world),
           .sums = values.text("run.sums") == "fast" ? nccl::Sums::fast : nccl::Sums::exact,
           .threads = static_cast<int>(values.integer("run.threads")),
+          .waits = make_wait_limits(values),
           .log = values.text("run.log"),
           .profile = values.boolean("run.profile"),
           .trace = values.text("run.trace"),

@@ -8,6 +8,7 @@
 
 #include "collectives/mesh.h"
 #include "collectives/nccl/options.h"
+#include "collectives/wait_limits.h"
 #include "engine/engine_options.h"
 #include "launch/batch_arithmetic.h"
 #include "launch/configuration.h"
@@ -34,6 +35,7 @@ struct TrainConfig {
     DeviceKind device = DeviceKind::cpu;
     nccl::Sums sums = nccl::Sums::exact;  ///< of GPUs; the CPU's are always exact
     int threads = 1;
+    WaitLimits waits;  ///< without the callback
     std::string log;
     bool profile = false;
     std::string trace;  ///< empty: none

@@ -92,15 +92,29 @@ void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& c
   config.values.resolve("run.threads", threads, "auto: the fewest of all ranks");
 }
 
+/// Of any rank, on any thread: what people must know while the run goes on.
+void say_warning(const std::string& line) {
+  fmt::print(stderr, "zero_train: warning: {}\n", line);
+  std::fflush(stderr);
+}
+
+WaitLimits wait_limits(const TrainConfig& config) {
+  WaitLimits limits = config.run.waits;
+  limits.warn = say_warning;
+  return limits;
+}
+
 Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   Prepared prepared;
   const auto device = cpu::open();
+  communicator.set_wait_limits({.warn = say_warning});
   agree(communicator, *device, "configuration", [&] {
     ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
     prepared.config.emplace(configured(flags, communicator.size()));
   });
   agree_on_threads(communicator, *device, *prepared.config);
   const TrainConfig& config = *prepared.config;
+  communicator.set_wait_limits(wait_limits(config));
   std::map<std::string, std::string> same = config.values.effective();
   same["version"] = libraries_text();
   std::replace(same["version"].begin(), same["version"].end(), '\n', ';');
@@ -140,6 +154,7 @@ class Run {
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     instruments_ = make_instruments(config);
     device_ = std::make_unique<RunDevice>(config, communicator_, instruments_.get());
+    device_->world().set_wait_limits(wait_limits(config));
     const PlacementReport placement =
         judge_placements(gather_placements(communicator_, *cpu::open(), config.run.threads));
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);

@@ -52,6 +52,8 @@ class Board {
   void arrive() { meeting_.arrive(); }
   /// Whether all have come to it.
   bool all_came() { return meeting_.all_came(); }
+  /// Whether `rank` has.
+  bool came(int rank) const { return meeting_.has_come(rank); }
   /// Sleeps until all have come, a rank has failed, or `longest` has passed; below a second.
   void sleep(std::chrono::nanoseconds longest) { meeting_.sleep(longest); }
 

@@ -13,8 +13,13 @@
 namespace zero::host {
 
 HostCommunicator::HostCommunicator(std::shared_ptr<Memory> memory, const std::string& reason,
-                                   const StoreSeat& seat, const std::string& name)
-    : seat_(seat), name_(name), store_(seat.store, name + "/user"), memory_(std::move(memory)) {
+                                   const StoreSeat& seat, const std::string& name,
+                                   std::shared_ptr<CallContext> context)
+    : Communicator(std::move(context)),
+      seat_(seat),
+      name_(name),
+      store_(seat.store, name + "/user"),
+      memory_(std::move(memory)) {
   auto joined = Group::join(memory_, reason, {seat.rank, seat.size, {}}, exchange());
   ZERO_CHECK(joined.group != nullptr,
              "[rank {}] the ranks cannot share memory: {}; without MPI, processes that compute on "
@@ -22,6 +27,7 @@ HostCommunicator::HostCommunicator(std::shared_ptr<Memory> memory, const std::st
              "with --local-ranks",
              seat.rank, joined.refusal);
   group_ = std::move(joined.group);
+  group_->set_context(this->context());
 }
 
 std::string HostCommunicator::next_key(std::string_view purpose) {
@@ -38,8 +44,8 @@ std::unique_ptr<Communicator> HostCommunicator::split(int color, int key) {
   if (part.rank < 0) return nullptr;
   const StoreSeat seat{seat_.store, part.rank, static_cast<int>(part.members.size()),
                        seat_.timeout};
-  return std::make_unique<HostCommunicator>(memory_, "", seat,
-                                            fmt::format("{}/{}", name, part.members.front()));
+  return std::make_unique<HostCommunicator>(
+      memory_, "", seat, fmt::format("{}/{}", name, part.members.front()), context());
 }
 
 Buffer HostCommunicator::allocate(Device& device, std::int64_t count, DType dtype,
@@ -58,8 +64,12 @@ CommonBuffer HostCommunicator::allocate_common(Device& device, std::int64_t coun
 
 template <typename Work>
 void HostCommunicator::submit(Stream& stream, Operation operation, const Tag& tag, Work work) {
-  stream.submit(fmt::format("{}({})", name_of(operation), tag.unit),
-                [group = group_, unit = tag.unit, work = std::move(work)] { work(*group, unit); });
+  stream.submit(
+      fmt::format("{}({})", name_of(operation), tag.unit),
+      [group = group_, unit = tag.unit, step = context()->step(), work = std::move(work)] {
+        group->set_step(step);
+        work(*group, unit);
+      });
 }
 
 void HostCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream,

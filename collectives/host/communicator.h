@@ -15,7 +15,8 @@ class HostCommunicator final : public Communicator {
  public:
   /// Collective through seat.store, where all keys of the group begin with `name`.
   HostCommunicator(std::shared_ptr<Memory> memory, const std::string& reason, const StoreSeat& seat,
-                   const std::string& name);
+                   const std::string& name,
+                   std::shared_ptr<CallContext> context = std::make_shared<CallContext>());
 
   int rank() const override { return seat_.rank; }
   int size() const override { return seat_.size; }

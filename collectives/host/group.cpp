@@ -196,10 +196,12 @@ void Group::pass(const Offer& offer) {
   constexpr std::chrono::milliseconds kShortestNap{1};
   constexpr std::chrono::milliseconds kBetweenChecks{1000};  // one that fails can say why first
   std::chrono::milliseconds unchecked{0};
+  LongWait wait(*context_, behind_);
   for (auto nap = kShortestNap; !came(); nap = std::min(2 * nap, longest_nap_)) {
     if (board_.failed()) throw_failure(offer);
     idle_();
-    board_.sleep(nap);
+    board_.sleep(wait.until_due(nap));
+    wait.look([&] { return waiting(offer); });
     unchecked += nap;
     if (unchecked < kBetweenChecks) continue;
     check_peers(offer);

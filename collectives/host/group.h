@@ -14,6 +14,7 @@
 #include "collectives/host/claims.h"
 #include "collectives/host/memory.h"
 #include "collectives/host/patience.h"
+#include "collectives/long_wait.h"
 
 namespace zero::host {
 
@@ -70,13 +71,17 @@ class Group {
     longest_nap_ = nap;
   }
 
+  /// Calls from now on wait within the limits of `context`, as ones of its step.
+  void set_context(std::shared_ptr<const CallContext> context) { context_ = std::move(context); }
+  void set_step(std::int64_t step) { step_ = step; }
+  /// How many waits elsewhere those of the calls from now on may stand behind (LongWait).
+  void set_behind(int waits) { behind_ = waits; }
+
   /// Returns once all ranks have come with equal intents. `unit` and `counts` must live until then.
   void agree(const Intent& intent);
   static Call call_of(const Intent& intent);
   /// Ends the group: this rank failed elsewhere, and `what` says why. The first to do so is heard.
   void give_up(std::string_view what) { board_.fail(what); }
-  /// Throws zero::Error with the reason where a rank has ended the group.
-  void check(const Intent& intent) const;
 
   /// Memory of `bytes` that all ranks map, zero at first, which ends with its last user; null,
   /// the same on all ranks, where the system refuses it or a rank gives a `refusal`. Collective
@@ -132,6 +137,7 @@ class Group {
   Awaited awaited_of(const Offer& offer, int rank) const;
   void read_destinations(const Offer& offer);
   void pass(const Offer& offer);
+  Waiting waiting(const Offer& offer) const;
   Reach post(const Offer& offer, Notice& notice);
   void stage(const Offer& offer, std::int64_t begin, std::int64_t count);
   Reach post_destination(const Offer& offer);
@@ -180,6 +186,9 @@ class Group {
   Patience patience_;
   std::function<void()> idle_ = [] {};
   std::chrono::milliseconds longest_nap_ = kLongestNap;
+  std::shared_ptr<const CallContext> context_ = std::make_shared<const CallContext>();
+  std::int64_t step_ = CallContext::kNoStep;
+  int behind_ = 0;
   std::int64_t half_;                   // bytes of half a staging area
   std::byte* staging_;                  // two halves, in the region
   std::vector<std::int64_t> stagings_;  // offsets, of all ranks

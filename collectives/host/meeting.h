@@ -38,6 +38,11 @@ class Meeting {
     if (words_.sleepers().load(std::memory_order_seq_cst) > 0 && all_came()) wake_all();
   }
 
+  bool has_come(int rank) const {
+    const std::uint32_t came = words_.came(rank).load(std::memory_order_seq_cst);
+    return static_cast<std::int32_t>(came - meeting_) >= 0;
+  }
+
   bool all_came() {
     while (absent_ < ranks_ && has_come(absent_)) ++absent_;
     return absent_ == ranks_;
@@ -64,11 +69,6 @@ class Meeting {
   bool failed() const { return words_.failed().load(std::memory_order_acquire) == 2; }
 
  private:
-  bool has_come(int rank) const {
-    const std::uint32_t came = words_.came(rank).load(std::memory_order_seq_cst);
-    return static_cast<std::int32_t>(came - meeting_) >= 0;
-  }
-
   void wake_all() {
     words_.wakes().fetch_add(1, std::memory_order_release);
     words_.wake_all(words_.wakes());

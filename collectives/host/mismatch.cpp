@@ -20,6 +20,17 @@ std::string Group::who(const Offer& offer) const {
   return fmt::format("[rank {}] {}({})", seat_.name(), name_of(offer.operation), offer.unit);
 }
 
+Waiting Group::waiting(const Offer& offer) const {
+  Waiting found{.who = who(offer), .step = step_};
+  for (int rank = 0; rank < seat_.size; ++rank) {
+    const auto& peer = peers_[static_cast<std::size_t>(rank)];
+    if (peer && !board_.came(rank)) {
+      found.absent.push_back({seat_.name_of(rank), described(peer->process())});
+    }
+  }
+  return found;
+}
+
 Call Group::call_of(const Intent& intent) {
   Call call;
   call.name = fmt::format("{}({})", name_of(intent.operation), intent.unit);
@@ -93,10 +104,6 @@ void Group::check_pairs(const Offer& offer) {
 
 void Group::throw_failure(const Offer& offer) const {
   fail("{}: the group has failed: {}", who(offer), board_.failure());
-}
-
-void Group::check(const Intent& intent) const {
-  if (board_.failed()) throw_failure({.operation = intent.operation, .unit = intent.unit});
 }
 
 // A rank that has left, or whose process has ended, will not come any more.

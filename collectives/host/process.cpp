@@ -14,6 +14,7 @@
 #include <cstring>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -55,17 +56,48 @@ std::optional<Status> status_of(int id) {
 
 }  // namespace
 
-Process this_process() {
-  const auto status = status_of(getpid());
-  ZERO_CHECK(status, "/proc/{}/stat cannot be read: {}; processes that share memory need it",
-             getpid(), std::strerror(errno));
-  return {static_cast<int>(getpid()), status->start};
+Process process(int id) {
+  const auto status = status_of(id);
+  ZERO_CHECK(status, "/proc/{}/stat cannot be read: {}; processes that share memory need it", id,
+             std::strerror(errno));
+  return {id, status->start};
 }
+
+Process this_process() { return process(static_cast<int>(getpid())); }
 
 bool ended(const Process& process) {
   const auto status = status_of(process.id);
   if (!status) return kill(process.id, 0) != 0 && errno == ESRCH;  // needs no descriptor
   return status->state == 'X' || status->state == 'Z' || status->start != process.start;
+}
+
+std::string described(const Process& process) {
+  const auto status = status_of(process.id);
+  if (!status && !ended(process)) return fmt::format("process {}", process.id);
+  std::string_view does = "has ended";
+  if (status && status->start == process.start) {
+    switch (status->state) {
+      case 'R':
+        does = "runs";
+        break;
+      case 'S':
+      case 'I':
+        does = "sleeps";
+        break;
+      case 'D':
+        does = "waits for a disk or a device";
+        break;
+      case 'T':
+        does = "is stopped";
+        break;
+      case 't':
+        does = "is stopped by a debugger";
+        break;
+      default:
+        break;
+    }
+  }
+  return fmt::format("process {} {}", process.id, does);
 }
 
 std::string process_namespace() {

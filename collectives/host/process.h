@@ -19,9 +19,13 @@ struct Process {
 
 /// Throws zero::Error with the system's reason.
 Process this_process();
+/// The process that has number `id` now. Throws zero::Error with the system's reason.
+Process process(int id);
 /// Whether the process is gone: ended, waiting to be reaped, or replaced by another. A process that
 /// the system has, but does not let be looked at for want of descriptors or memory, is not gone.
 bool ended(const Process& process);
+/// What the process does now, for people: "process 4711 is stopped".
+std::string described(const Process& process);
 /// Names the space in which process numbers have a meaning.
 std::string process_namespace();
 

@@ -55,7 +55,17 @@ bool have_one_target(const Exchange& exchange) {
 
 }  // namespace
 
+LocalCommunicator::LocalCommunicator(std::shared_ptr<Group> group, int rank)
+    : LocalCommunicator(std::move(group), rank, std::make_shared<CallContext>()) {}
+
+LocalCommunicator::LocalCommunicator(std::shared_ptr<Group> group, int rank,
+                                     std::shared_ptr<CallContext> context)
+    : Communicator(std::move(context)), group_(std::move(group)), rank_(rank) {
+  group_->take_seat(rank_, this->context());
+}
+
 void LocalCommunicator::submit(Stream& stream, Call call, Body body) {
+  call.step = context()->step();
   submit_meeting(stream, group_, rank_, std::move(call), std::move(body));
 }
 
@@ -150,7 +160,7 @@ std::unique_ptr<Communicator> LocalCommunicator::split(int color, int key) {
   int rank = 0;
   auto group = group_->split(rank_, color, key, rank);
   if (!group) return nullptr;
-  return std::make_unique<LocalCommunicator>(std::move(group), rank);
+  return std::unique_ptr<Communicator>(new LocalCommunicator(std::move(group), rank, context()));
 }
 
 std::unique_ptr<Communicator> single() {

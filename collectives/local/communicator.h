@@ -13,8 +13,7 @@ namespace zero::local {
 /// are the device's, behind the events of all ranks' streams.
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator(std::shared_ptr<Group> group, int rank)
-      : group_(std::move(group)), rank_(rank) {}
+  LocalCommunicator(std::shared_ptr<Group> group, int rank);
 
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
@@ -40,6 +39,7 @@ class LocalCommunicator final : public Communicator {
   void do_barrier(Stream& stream, const Tag& tag) override;
 
  private:
+  LocalCommunicator(std::shared_ptr<Group> group, int rank, std::shared_ptr<CallContext> context);
   void submit(Stream& stream, Call call, Body body);
 
   std::shared_ptr<Group> group_;

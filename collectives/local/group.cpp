@@ -10,10 +10,16 @@
 #include "base/checked_math.h"
 
 namespace zero::local {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestSleep{60'000};  // where no limit comes first
+
+}  // namespace
 
 Group::Group(std::shared_ptr<Job> job, std::vector<int> members)
     : job_(std::move(job)),
       members_(std::move(members)),
+      contexts_(members_.size(), std::make_shared<const CallContext>()),
       calls_(members_.size()),
       last_(members_.size()),
       came_(members_.size()),
@@ -24,6 +30,11 @@ std::shared_ptr<Group> Group::make(std::shared_ptr<Job> job, std::vector<int> me
   group->job_->watch(group->changed_);
   group->job_->watch(group->store_);
   return group;
+}
+
+void Group::take_seat(int rank, std::shared_ptr<const CallContext> context) {
+  const std::scoped_lock lock(job_->mutex());
+  contexts_[static_cast<std::size_t>(rank)] = std::move(context);
 }
 
 const Call& Group::Meeting::of(int rank) const {
@@ -57,7 +68,7 @@ void Group::arrive(int rank, Call call) {
     const auto message = mismatch(*calls_[self], rank, *theirs, peer);
     if (!message) continue;
     came_[self] = true;  // the waiting ranks explain themselves against this call
-    failure_ = Failure{.mismatch = true, .reason = *message};
+    failure_ = Failure{.kind = Failure::Kind::mismatch, .reason = *message};
     changed_->notify_all();
     throw Error(*message);
   }
@@ -82,7 +93,7 @@ void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock) {
   }
   const std::int64_t phase = phase_;
   int absent = -1;
-  changed_->wait(lock, [&] {
+  wait_for_peers(rank, lock, [&] {
     absent = first_absent();
     return phase_ != phase || failure_ || absent >= 0;
   });
@@ -91,18 +102,52 @@ void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock) {
   throw_departure(rank, absent);
 }
 
-// Ranks in a meeting read each other's memory, so a failed one is left together too.
+// Waits on changed_ until `over()`, or until the ranks that do not come are a failure.
+void Group::wait_for_peers(int rank, std::unique_lock<std::mutex>& lock,
+                           const std::function<bool()>& over) {
+  LongWait wait(*contexts_[static_cast<std::size_t>(rank)]);
+  while (!changed_->wait_for(lock, wait.until_due(kLongestSleep), over)) {
+    const LongWait::Due due = wait.due();
+    if (due == LongWait::Due::nothing) continue;
+    const Waiting found = waiting(rank);
+    if (due == LongWait::Due::timeout) {
+      failure_ = Failure{.kind = Failure::Kind::timeout, .reason = wait.overdue(found)};
+      changed_->notify_all();
+      throw Error(failure_->reason);
+    }
+    lock.unlock();
+    wait.warn(found);
+    lock.lock();
+  }
+}
+
+Waiting Group::waiting(int rank) const {
+  const Call& call = *calls_[static_cast<std::size_t>(rank)];
+  Waiting found{.who = fmt::format("[rank {}] {}", rank, call.name), .step = call.step};
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!came_[static_cast<std::size_t>(peer)]) found.absent.push_back({peer, "a thread"});
+  }
+  return found;
+}
+
+// Ranks in a meeting read each other's memory, so a failed one is left together too; but not with a
+// rank that has long been waited for.
 void Group::fail_meeting(int rank, std::string_view what) {
   std::unique_lock lock(job_->mutex());
   const auto& call = calls_[static_cast<std::size_t>(rank)];
   if (!failure_) {
     failure_ = Failure{
-        .mismatch = false,
+        .kind = Failure::Kind::error,
         .reason = fmt::format("rank {} failed in {}: {}", rank, call ? call->name : "", what)};
   }
   ++failed_;
   changed_->notify_all();
-  changed_->wait(lock, [&] { return failed_ == size(); });
+  LongWait wait(*contexts_[static_cast<std::size_t>(rank)]);
+  while (!changed_->wait_for(lock, wait.until_due(kLongestSleep), [&] {
+    return failed_ == size() || failure_->kind == Failure::Kind::timeout;
+  })) {
+    if (wait.due() == LongWait::Due::timeout) return;
+  }
 }
 
 int Group::first_absent() const {
@@ -117,7 +162,7 @@ int Group::first_absent() const {
 
 void Group::throw_failure(int rank, const Call& call) const {
   const auto self = static_cast<std::size_t>(rank);
-  for (int peer = 0; failure_->mismatch && peer < size(); ++peer) {
+  for (int peer = 0; failure_->kind == Failure::Kind::mismatch && peer < size(); ++peer) {
     const auto& theirs = calls_[static_cast<std::size_t>(peer)];
     // A rank that has thrown already and calls again has nothing new to compare.
     const bool again = came_[self] && calls_[self].get() != &call;

@@ -12,13 +12,15 @@
 #include "collectives/call.h"
 #include "collectives/in_process_store.h"
 #include "collectives/local/job.h"
+#include "collectives/long_wait.h"
 
 namespace zero::local {
 
 /// Ranks as threads that meet. In a meeting every rank publishes its call; once all have come, each
 /// may read its peers' memory until the meeting ends, together. Calls that disagree, a rank that
-/// left and a rank that failed end the meeting with an error on every rank, and the group with it.
-/// All waiting is on a condition variable: ranks outnumber cores.
+/// left, a rank that failed and one that does not come in time end the meeting with an error on
+/// every rank, and the group with it. All waiting is on a condition variable: ranks outnumber
+/// cores.
 class Group : public std::enable_shared_from_this<Group> {
  public:
   /// One rank's part in a meeting; valid within the function given to meet().
@@ -43,6 +45,8 @@ class Group : public std::enable_shared_from_this<Group> {
   static std::shared_ptr<Group> make(std::shared_ptr<Job> job, std::vector<int> members);
 
   int size() const { return static_cast<int>(members_.size()); }
+  /// Rank `rank` waits within the limits of `context`.
+  void take_seat(int rank, std::shared_ptr<const CallContext> context);
   InProcessStore& store() { return *store_; }
 
   /// Publishes `call`, waits for all ranks, runs `exchange`, waits for all ranks again.
@@ -54,7 +58,12 @@ class Group : public std::enable_shared_from_this<Group> {
 
  private:
   struct Failure {
-    bool mismatch = false;  // explained anew for every rank, from the calls
+    enum class Kind {
+      mismatch,  // explained anew for every rank, from the calls
+      error,     // of one rank, inside a meeting
+      timeout,   // a rank did not come
+    };
+    Kind kind = Kind::error;
     std::string reason;
   };
 
@@ -62,6 +71,9 @@ class Group : public std::enable_shared_from_this<Group> {
   void arrive(int rank, Call call);
   void pass(int rank);
   void pass_locked(int rank, std::unique_lock<std::mutex>& lock);
+  void wait_for_peers(int rank, std::unique_lock<std::mutex>& lock,
+                      const std::function<bool()>& over);
+  Waiting waiting(int rank) const;
   void fail_meeting(int rank, std::string_view what);
   int first_absent() const;  // a rank that left without coming to this phase, or -1
   [[noreturn]] void throw_failure(int rank, const Call& call) const;
@@ -73,6 +85,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::shared_ptr<std::condition_variable> changed_ = std::make_shared<std::condition_variable>();
 
   // Under the job's mutex.
+  std::vector<std::shared_ptr<const CallContext>> contexts_;  // of each rank
   std::vector<std::shared_ptr<const Call>> calls_;  // of this meeting; null where not yet come
   std::vector<std::string> last_;                   // each rank's last complete meeting
   std::vector<bool> came_;                          // to this phase

@@ -42,7 +42,7 @@ Call unpack(std::string_view bytes) {
 Agreement::Agreement(MPI_Comm group, int rank, const std::vector<int>& leaders)
     : group_(group), rank_(rank) {
   const auto at = std::ranges::find(leaders, rank);
-  if (at == leaders.end()) return;
+  if (at == leaders.end() || leaders.size() == 1) return;
   previous_ = at == leaders.begin() ? leaders.back() : *(at - 1);
   next_ = at + 1 == leaders.end() ? leaders.front() : *(at + 1);
 }
@@ -62,7 +62,7 @@ void Agreement::start(const Call& call) {
   started_ = true;
 }
 
-void Agreement::finish(const std::function<void()>& watch) {
+void Agreement::finish(const Watch& watch) {
   if (!started_) return;
   started_ = false;
   std::optional<std::string> theirs;
@@ -72,7 +72,7 @@ void Agreement::finish(const std::function<void()>& watch) {
     if (!theirs) theirs = received();
     if (sent == 0) check_mpi(MPI_Test(&request_, &sent, MPI_STATUS_IGNORE));
     if (theirs && sent != 0) break;
-    watch();
+    watch([&] { return std::vector<int>{theirs ? next_ : previous_}; });
     backoff.pause();
   }
   if (*theirs == mine_) return;

@@ -4,19 +4,19 @@
 
 #include <mpi.h>
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "collectives/call.h"
+#include "collectives/mpi/watch.h"
 
 namespace zero::mpi {
 
-/// How hosts find out that their ranks do not make the same call: the leader of each host, its
-/// first rank, tells that of the next one, round in a ring. A host that strays is found by itself
-/// and by the next. The messages travel beside the call's values; on ranks that lead nothing,
-/// nothing happens.
+/// How ranks that share no memory find out that they do not make the same call: each of the
+/// leaders, all ranks or the first rank of each host, tells the next one, round in a ring. A leader
+/// that strays is found by itself and by the next. The messages travel beside the call's values; on
+/// ranks that lead nothing, and on a leader alone, nothing happens.
 class Agreement {
  public:
   /// Among `leaders`, ranks of `group`.
@@ -27,9 +27,9 @@ class Agreement {
 
   void start(const Call& call);
   /// Returns once the previous leader's call has come and is this one's; at once when that was
-  /// already so. Calls `watch()` now and then meanwhile, which may throw. Throws zero::Error that
-  /// names both calls where they differ.
-  void finish(const std::function<void()>& watch);
+  /// already so. Calls `watch` now and then meanwhile. Throws zero::Error that names both calls
+  /// where they differ.
+  void finish(const Watch& watch);
 
  private:
   std::optional<std::string> received() const;

@@ -37,12 +37,14 @@ class Name {
 }  // namespace
 
 MpiCommunicator::MpiCommunicator(std::shared_ptr<Session> session, Group group,
-                                 const Options& options)
-    : session_(std::move(session)),
-      ways_(std::make_shared<Ways>(*session_, std::move(group), options)),
+                                 const Options& options, std::shared_ptr<CallContext> context)
+    : Communicator(std::move(context)),
+      session_(std::move(session)),
+      ways_(std::make_shared<Ways>(*session_, std::move(group), options, this->context())),
       store_(std::make_unique<MpiStore>(session_, Group::copy_of(ways_->link.handle()))) {}
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
+  ways_->meet("split");
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(ways_->link.handle(), color < 0 ? MPI_UNDEFINED : color, key, &part));
   if (part == MPI_COMM_NULL) return nullptr;
@@ -53,7 +55,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
     options.hosts.resize(static_cast<std::size_t>(group.size()));
     check_mpi(MPI_Allgather(&mine, 1, MPI_INT, options.hosts.data(), 1, MPI_INT, part));
   }
-  return std::make_unique<MpiCommunicator>(session_, std::move(group), options);
+  return std::make_unique<MpiCommunicator>(session_, std::move(group), options, context());
 }
 
 Buffer MpiCommunicator::allocate(Device& device, std::int64_t count, DType dtype,
@@ -64,6 +66,7 @@ Buffer MpiCommunicator::allocate(Device& device, std::int64_t count, DType dtype
 CommonBuffer MpiCommunicator::allocate_common(Device& device, std::int64_t count, DType dtype,
                                               MemoryClass memory_class, std::string_view label) {
   if (ways_->host && size() > 1) {
+    ways_->meet("allocate_common");
     auto made = host::common_buffer(
         *ways_->host, [this](const std::string& mine) { return ways_->exchange(mine); },
         {device, count, dtype, memory_class, label});
@@ -76,14 +79,17 @@ template <typename Work>
 void MpiCommunicator::submit(Stream& stream, Operation operation, const Tag& tag, Work work) {
   const Name name(operation, tag.unit);
   stream.submit(name.view(),
-                [ways = ways_, unit = tag.unit, work = std::move(work)] { work(*ways, unit); });
+                [ways = ways_, unit = tag.unit, step = context()->step(), work = std::move(work)] {
+                  ways->set_step(step);
+                  work(*ways, unit);
+                });
 }
 
 void MpiCommunicator::do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
   submit(stream, Operation::all_gather, tag, [mine, full](Ways& ways, const std::string& unit) {
     if (ways.host) return ways.host->all_gather(mine, full, unit);
     if (ways.hosts) return ways.hosts->all_gather(mine, full, unit);
-    ways.link.all_gather(mine, full, unit);
+    ways.messages->all_gather(mine, full, unit);
   });
 }
 
@@ -93,7 +99,7 @@ void MpiCommunicator::do_reduce_scatter(const Slices& full, const ReduceEpilogue
          [full, epilogue, workspace](Ways& ways, const std::string& unit) {
            if (ways.host) return ways.host->reduce_scatter(full, epilogue, unit);
            if (ways.hosts) return ways.hosts->reduce_scatter(full, epilogue, unit);
-           ways.link.reduce_scatter(full, epilogue, workspace, unit);
+           ways.messages->reduce_scatter(full, epilogue, workspace, unit);
          });
 }
 
@@ -105,7 +111,7 @@ void MpiCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, co
   submit(stream, Operation::all_reduce, tag, [values, op](Ways& ways, const std::string& unit) {
     if (ways.host) return ways.host->all_reduce(values, op, unit);
     if (ways.hosts) return ways.hosts->all_reduce(values, op, unit);
-    ways.link.all_reduce(values, op, unit);
+    ways.messages->all_reduce(values, op, unit);
   });
 }
 
@@ -114,7 +120,7 @@ void MpiCommunicator::do_all_to_all(const Slices& send, const Slices& receive, S
   submit(stream, Operation::all_to_all, tag, [send, receive](Ways& ways, const std::string& unit) {
     if (ways.host) return ways.host->all_to_all(send, receive, unit);
     if (ways.hosts) return ways.hosts->all_to_all(send, receive, unit);
-    ways.link.all_to_all(send, receive, unit);
+    ways.messages->all_to_all(send, receive, unit);
   });
 }
 
@@ -122,7 +128,7 @@ void MpiCommunicator::do_broadcast(View values, int root, Stream& stream, const 
   submit(stream, Operation::broadcast, tag, [values, root](Ways& ways, const std::string& unit) {
     if (ways.host) return ways.host->broadcast(values, root, unit);
     if (ways.hosts) return ways.hosts->broadcast(values, root, unit);
-    ways.link.broadcast(values, root, unit);
+    ways.messages->broadcast(values, root, unit);
   });
 }
 
@@ -130,7 +136,7 @@ void MpiCommunicator::do_barrier(Stream& stream, const Tag& tag) {
   submit(stream, Operation::barrier, tag, [](Ways& ways, const std::string& unit) {
     if (ways.host) return ways.host->barrier(unit);
     if (ways.hosts) return ways.hosts->barrier(unit);
-    ways.link.barrier();
+    ways.messages->barrier(unit);
   });
 }
 

@@ -14,7 +14,8 @@ namespace zero::mpi {
 class MpiCommunicator final : public Communicator {
  public:
   /// Collective over `group`, which it takes over.
-  MpiCommunicator(std::shared_ptr<Session> session, Group group, const Options& options);
+  MpiCommunicator(std::shared_ptr<Session> session, Group group, const Options& options,
+                  std::shared_ptr<CallContext> context = std::make_shared<CallContext>());
 
   int rank() const override { return ways_->link.rank(); }
   int size() const override { return ways_->link.size(); }

@@ -26,49 +26,49 @@ Hosts::Hosts(Link& link, HostPlan plan, Groups groups)
       plan_(std::move(plan)),
       groups_(std::move(groups)),
       host_(plan_.host_of(link.rank())),
-      subtree_(plan_.subtree_of(link.rank())),
-      agreement_(link.handle(), link.rank(), leaders_of(plan_)) {}
-
-std::unique_ptr<Transfers> Hosts::transfers(const Intent& intent) const {
-  return std::make_unique<Transfers>(
-      link_.handle(),
-      fmt::format("[rank {}] {}({})", link_.rank(), name_of(intent.operation), intent.unit),
-      static_cast<int>(intent.operation), link_.options().largest_message);
+      subtree_(plan_.subtree_of(link.rank())) {
+  link_.compare_among(leaders_of(plan_));
 }
 
+void Hosts::set_step(std::int64_t step) {
+  link_.set_step(step);
+  groups_.host->set_step(step);
+  if (groups_.subtree) groups_.subtree->set_step(step);
+}
+
+void Hosts::set_behind(int waits) {
+  groups_.host->set_behind(waits);
+  if (groups_.subtree) groups_.subtree->set_behind(waits);
+}
+
+// A rank of this host that does not come is found in agree(), one of another host by messages;
+// other waits on this host are for ranks that wait for such a one themselves.
 void Hosts::call(const Intent& intent, const Work& work) {
-  try {
-    groups_.host->agree(intent);
-    agreement_.start(host::Group::call_of(intent));
-    work();
-    agree_with_hosts(intent);
-  } catch (const std::exception& error) {
-    groups_.host->give_up(error.what());
-    if (groups_.subtree) groups_.subtree->give_up(error.what());
-    throw;
-  }
+  constexpr int kBehindMessages = 2;
+  link_.guarded(intent, [&] {
+    try {
+      set_behind(0);
+      groups_.host->agree(intent);
+      set_behind(kBehindMessages);
+      link_.compared(intent, work);
+    } catch (const std::exception& error) {
+      groups_.host->give_up(error.what());
+      if (groups_.subtree) groups_.subtree->give_up(error.what());
+      throw;
+    }
+  });
 }
 
-void Hosts::agree_with_hosts(const Intent& intent) {
-  agreement_.finish([&] { groups_.host->check(intent); });
-}
-
-// A host that does something else never sends the values that are waited for: its word comes first.
-void Hosts::wait(const Intent& intent, Transfers& transfers) {
-  agree_with_hosts(intent);
-  transfers.wait([&] { groups_.host->check(intent); });
-}
-
-void Hosts::in_parts(const Intent& intent, std::int64_t parts, const Start& start, const End& end) {
+void Hosts::in_parts(std::int64_t parts, const Start& start, const End& end) {
   std::array<std::unique_ptr<Transfers>, 2> under_way;
   for (std::int64_t part = 0; part <= parts; ++part) {
     if (part < parts) {
       auto& next = under_way[static_cast<std::size_t>(part % 2)];
-      next = transfers(intent);
+      next = link_.transfers();
       start(part, *next);
     }
     if (part > 0) {
-      wait(intent, *under_way[static_cast<std::size_t>((part - 1) % 2)]);
+      link_.wait(*under_way[static_cast<std::size_t>((part - 1) % 2)]);
       end(part - 1);
     }
   }
@@ -101,7 +101,7 @@ void Hosts::gather(const Intent& intent, View mine, const Slices& full, int with
     }
     if (part == 0) share_round(intent, 0, mine, full);
   };
-  in_parts(intent, div_ceil(full.largest(), most), start, [&](std::int64_t part) {
+  in_parts(div_ceil(full.largest(), most), start, [&](std::int64_t part) {
     const Slices slices = full.part(part * most, most);
     for (int round = 1; round < here.rounds(); ++round) {
       const int mine_now = here.dealt(round, here.index(rank));
@@ -122,10 +122,7 @@ void Hosts::share_round(const Intent& intent, int round, View given, const Slice
 void Hosts::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
   const Intent intent{
       .operation = Operation::all_to_all, .unit = unit, .dtype = send.buffer.dtype()};
-  call(intent, [&] {
-    agree_with_hosts(intent);
-    link_.all_to_all(send, receive, unit);
-  });
+  call(intent, [&] { link_.all_to_all(send, receive); });
 }
 
 void Hosts::broadcast(View values, int root, std::string_view unit) {
@@ -146,7 +143,7 @@ void Hosts::broadcast_whole(const Intent& intent, View values) {
   const int root = intent.detail;
   const Deal& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const int first = host_ == plan_.host_of(root) ? root : here.owner(root);
-  const auto messages = transfers(intent);
+  const auto messages = link_.transfers();
   if (link_.rank() == root) {
     for (const Deal& host : plan_.hosts()) {
       if (host.owner(root) != root) messages->send(values, host.owner(root));
@@ -154,7 +151,7 @@ void Hosts::broadcast_whole(const Intent& intent, View values) {
   } else if (link_.rank() == first) {
     messages->receive(values, root);
   }
-  wait(intent, *messages);
+  link_.wait(*messages);
   groups_.host->broadcast(values, here.index(first), intent.unit);
 }
 
@@ -172,7 +169,7 @@ void Hosts::broadcast_shares(const Intent& intent, View values) {
     shares.ranges.push_back({begin, values.count() * cut / elsewhere - begin});
   }
   const View own = shares.of(link_.rank());
-  const auto messages = transfers(intent);
+  const auto messages = link_.transfers();
   if (link_.rank() == root) {
     for (int rank = 0; rank < plan_.ranks(); ++rank) messages->send(shares.of(rank), rank);
   } else {
@@ -182,16 +179,13 @@ void Hosts::broadcast_shares(const Intent& intent, View values) {
     const Deal& here = plan_.hosts()[static_cast<std::size_t>(home)];
     groups_.host->broadcast(values, here.index(root), intent.unit);
   }
-  wait(intent, *messages);
+  link_.wait(*messages);
   if (host_ != home) gather(intent, own, shares, home);
 }
 
 void Hosts::barrier(std::string_view unit) {
   const Intent intent{.operation = Operation::barrier, .unit = unit};
-  call(intent, [&] {
-    agree_with_hosts(intent);
-    link_.barrier();
-  });
+  call(intent, [&] { link_.barrier(); });
 }
 
 }  // namespace zero::mpi

@@ -9,7 +9,6 @@
 
 #include "collectives/host/group.h"
 #include "collectives/host_plan.h"
-#include "collectives/mpi/agreement.h"
 #include "collectives/mpi/link.h"
 #include "collectives/mpi/transfers.h"
 
@@ -35,6 +34,8 @@ class Hosts {
 
   /// `link` must outlive this.
   Hosts(Link& link, HostPlan plan, Groups groups);
+
+  void set_step(std::int64_t step);
 
   // As in Communicator, on memory of this process, at once.
   void all_gather(View mine, const Slices& full, std::string_view unit);
@@ -63,15 +64,14 @@ class Hosts {
   using Start = std::function<void(std::int64_t part, Transfers& transfers)>;
   using End = std::function<void(std::int64_t part)>;
 
-  /// Agrees with the host's ranks and the other hosts, and runs `work`; when that throws, the
-  /// host's groups have failed.
+  /// Agrees with the host's ranks and the other hosts, and runs `work`; when that throws, all ranks
+  /// hear of it.
   void call(const Intent& intent, const Work& work);
   /// Starts part after part with start(part, transfers); ends each with end(part) when its messages
   /// are through, while the next ones travel.
-  void in_parts(const Intent& intent, std::int64_t parts, const Start& start, const End& end);
-  std::unique_ptr<Transfers> transfers(const Intent& intent) const;
-  void wait(const Intent& intent, Transfers& transfers);
-  void agree_with_hosts(const Intent& intent);
+  void in_parts(std::int64_t parts, const Start& start, const End& end);
+  /// Where the waits of this rank's groups stand (LongWait).
+  void set_behind(int waits);
 
   /// The ranks of this rank's sub-tree, and who of them sums for whom.
   const Deal& subtree() const { return plan_.summing()[static_cast<std::size_t>(subtree_)]; }
@@ -94,7 +94,6 @@ class Hosts {
   Groups groups_;
   int host_;     // this rank's
   int subtree_;  // this rank's
-  Agreement agreement_;
   std::array<Sums, 2> sums_;
 };
 

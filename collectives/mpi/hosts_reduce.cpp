@@ -58,7 +58,7 @@ void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
     if (count == 0) return;
     fold(plan_, sums_of(part).of_subtrees, epilogue.slice(part * most, count));
   };
-  call(intent, [&] { in_parts(intent, div_ceil(full.largest(), most), start, end); });
+  call(intent, [&] { in_parts(div_ceil(full.largest(), most), start, end); });
 }
 
 // Sums of this rank's sub-tree go where they are needed as soon as they are formed.
@@ -142,13 +142,13 @@ void Hosts::combine_between(const Intent& intent, const std::function<View(int)>
   const std::size_t subtrees = plan_.subtrees().size();
   Sums& sums = sums_[0];
   sums.clear(subtrees, static_cast<std::int64_t>(subtrees) * round_up(own.bytes(), kAligned));
-  const auto messages = transfers(intent);
+  const auto messages = link_.transfers();
   receive_sums(own, own.dtype(), sums, *messages);
   for (int to = 0; to < plan_.ranks(); ++to) {
     const bool needs = plan_.subtree_of(to) != subtree_ && subtree().owner(to) == rank;
     if (needs) messages->send(part_of(to), to);
   }
-  wait(intent, *messages);
+  link_.wait(*messages);
   sums.of_subtrees[static_cast<std::size_t>(subtree_)] = own;
   fold(plan_, static_cast<ReduceOp>(intent.detail), sums.of_subtrees, own);
 }

@@ -3,11 +3,10 @@
 #include "collectives/mpi/link.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 
 #include "collectives/copy.h"
-#include "collectives/mpi/backoff.h"
-#include "collectives/mpi/check.h"
-#include "collectives/mpi/transfers.h"
 #include "device/cpu/primitives.h"
 
 namespace zero::mpi {
@@ -20,58 +19,100 @@ View slot(View buffer, int peer, int self, std::int64_t count) {
 
 }  // namespace
 
-void Link::exchange(Operation operation, std::string_view unit, const ViewOfRank& send,
-                    const ViewOfRank& receive) {
-  Transfers transfers(handle(), fmt::format("[rank {}] {}({})", rank(), name_of(operation), unit),
-                      static_cast<int>(operation), options_.largest_message);
+void Link::guarded(const Intent& intent, const Work& work) {
+  operation_ = intent.operation;
+  who_ = fmt::format("[rank {}] {}({})", rank(), name_of(operation_), intent.unit);
+  if (const auto& known = failures_.known()) {
+    fail("{}: the group has failed: {}", who_, *known);
+  }
+  try {
+    work();
+  } catch (const std::exception& error) {
+    const std::string_view what = error.what();
+    failures_.tell(what.starts_with("[rank ") ? std::string(what)
+                                              : fmt::format("{}: {}", who_, what));
+    group_.abandon();
+    throw;
+  }
+}
+
+void Link::compared(const Intent& intent, const Work& work) {
+  agreement_->start(host::Group::call_of(intent));
+  work();
+  agree();
+}
+
+void Link::agree() const { agreement_->finish(watch()); }
+
+std::unique_ptr<Transfers> Link::transfers() const {
+  return std::make_unique<Transfers>(handle(), who_, static_cast<int>(operation_),
+                                     options_.largest_message);
+}
+
+void Link::wait(Transfers& transfers) const {
+  agree();
+  transfers.wait(watch());
+}
+
+Watch Link::watch() const {
+  // Waits for messages stand behind those of other hosts' ranks for each other.
+  static constexpr int kBehind = 1;
+  return [this, long_wait = std::optional<LongWait>()](const Absent& absent) mutable {
+    if (const auto& heard = failures_.heard()) fail("{}: the group has failed: {}", who_, *heard);
+    if (!long_wait) long_wait.emplace(*context_, kBehind);
+    long_wait->look([&] {
+      Waiting waiting{.who = who_, .step = step_};
+      for (const int rank : absent()) waiting.absent.push_back(places_.absent(rank));
+      return waiting;
+    });
+  };
+}
+
+void Link::exchange(const ViewOfRank& send, const ViewOfRank& receive) {
+  const auto transfers = this->transfers();
   // Each rank begins with its neighbour, so that no rank is everybody's first.
   for (int step = 1; step < size(); ++step) {
     const int from = (rank() + size() - step) % size();
-    transfers.receive(receive(from), from);
+    transfers->receive(receive(from), from);
   }
   for (int step = 1; step < size(); ++step) {
     const int to = (rank() + step) % size();
-    transfers.send(send(to), to);
+    transfers->send(send(to), to);
   }
-  transfers.wait();
+  wait(*transfers);
 }
 
-void Link::all_gather(View mine, const Slices& full, std::string_view unit) {
-  exchange(
-      Operation::all_gather, unit, [&](int) { return mine; },
-      [&](int peer) { return full.of(peer); });
+void Link::all_gather(View mine, const Slices& full) {
+  exchange([&](int) { return mine; }, [&](int peer) { return full.of(peer); });
   copy(mine, full.of(rank()));
 }
 
-void Link::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                          std::string_view unit) {
+void Link::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace) {
   const View own = full.of(rank());
   const auto received = [&](int peer) { return slot(workspace, peer, rank(), own.count()); };
-  exchange(
-      Operation::reduce_scatter, unit, [&](int peer) { return full.of(peer); }, received);
+  exchange([&](int peer) { return full.of(peer); }, received);
   std::vector<View> inputs;
   for (int peer = 0; peer < size(); ++peer) inputs.push_back(peer == rank() ? own : received(peer));
   cpu::tree_reduce(inputs, epilogue);
 }
 
-void Link::all_reduce(View values, ReduceOp op, std::string_view unit) {
+void Link::all_reduce(View values, ReduceOp op) {
   if (size() == 1 || values.empty()) return;
   if (values.bytes() <= kWhole && values.bytes() * (size() - 1) <= kStaging) {
-    return all_reduce_whole(values, op, unit);
+    return all_reduce_whole(values, op);
   }
   const std::int64_t part =
       std::max<std::int64_t>(1, kStaging / ((size() - 1) * size_of(values.dtype()))) * size();
   for (std::int64_t begin = 0; begin < values.count(); begin += part) {
-    all_reduce_shares(values.slice(begin, std::min(part, values.count() - begin)), op, unit);
+    all_reduce_shares(values.slice(begin, std::min(part, values.count() - begin)), op);
   }
 }
 
 // Every rank gets every value and combines them all.
-void Link::all_reduce_whole(View values, ReduceOp op, std::string_view unit) {
+void Link::all_reduce_whole(View values, ReduceOp op) {
   const View area = staging(values.count() * (size() - 1), values.dtype());
   const auto received = [&](int peer) { return slot(area, peer, rank(), values.count()); };
-  exchange(
-      Operation::all_reduce, unit, [&](int) { return values; }, received);
+  exchange([&](int) { return values; }, received);
   std::vector<View> inputs;
   for (int peer = 0; peer < size(); ++peer) {
     inputs.push_back(peer == rank() ? values : received(peer));
@@ -80,52 +121,67 @@ void Link::all_reduce_whole(View values, ReduceOp op, std::string_view unit) {
 }
 
 // Every rank combines its share of the values, then all shares are gathered in place.
-void Link::all_reduce_shares(View values, ReduceOp op, std::string_view unit) {
+void Link::all_reduce_shares(View values, ReduceOp op) {
   const auto share_of = [&](int peer) { return share(values, peer, size()); };
   const View own = share_of(rank());
   const View area = staging(own.count() * (size() - 1), values.dtype());
   const auto received = [&](int peer) { return slot(area, peer, rank(), own.count()); };
-  exchange(Operation::all_reduce, unit, share_of, received);
+  exchange(share_of, received);
   std::vector<View> inputs;
   for (int peer = 0; peer < size(); ++peer) inputs.push_back(peer == rank() ? own : received(peer));
   cpu::combine(inputs, op, own);
-  exchange(
-      Operation::all_reduce, unit, [&](int) { return own; }, share_of);
+  exchange([&](int) { return own; }, share_of);
 }
 
-void Link::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
-  exchange(
-      Operation::all_to_all, unit, [&](int peer) { return send.of(peer); },
-      [&](int peer) { return receive.of(peer); });
+// Only a pair knows what it exchanges, and an empty slice against a full one would be waited for
+// without end: each tells the other what it sends and what it expects.
+void Link::compare_counts(const Slices& send, const Slices& receive) {
+  std::vector<std::int64_t> mine;
+  for (std::size_t peer = 0; peer < send.ranges.size(); ++peer) {
+    mine.push_back(send.ranges[peer].count);
+    mine.push_back(receive.ranges[peer].count);
+  }
+  std::vector<std::int64_t> theirs = mine;
+  const auto of = [](std::vector<std::int64_t>& counts, int peer) {
+    return View::of(std::span(counts)).slice(std::int64_t{2} * peer, 2);
+  };
+  exchange([&](int to) { return of(mine, to); }, [&](int from) { return of(theirs, from); });
+  for (std::size_t peer = 0; peer < send.ranges.size(); ++peer) {
+    if (static_cast<int>(peer) == rank()) continue;
+    ZERO_CHECK(theirs[2 * peer] == mine[2 * peer + 1],
+               "{}: rank {} sends {} elements, expected receive slice {}'s {}", who_, peer,
+               theirs[2 * peer], peer, mine[2 * peer + 1]);
+    ZERO_CHECK(theirs[2 * peer + 1] == mine[2 * peer],
+               "{}: rank {} expects {} elements, send slice {} has {}", who_, peer,
+               theirs[2 * peer + 1], peer, mine[2 * peer]);
+  }
+}
+
+void Link::all_to_all(const Slices& send, const Slices& receive) {
+  compare_counts(send, receive);
+  exchange([&](int peer) { return send.of(peer); }, [&](int peer) { return receive.of(peer); });
   copy(send.of(rank()), receive.of(rank()));
 }
 
 // Small values go from the root to all. Otherwise the root sends each rank one share, and the ranks
 // send the shares to each other: the root's link carries the values once, not size() times.
-void Link::broadcast(View values, int root, std::string_view unit) {
+void Link::broadcast(View values, int root) {
   const View none = values.slice(0, 0);
   const bool whole = values.bytes() <= kWhole;
   const auto from_root = [&](int to) { return whole ? values : share(values, to, size()); };
-  exchange(
-      Operation::broadcast, unit, [&](int to) { return rank() == root ? from_root(to) : none; },
-      [&](int from) { return from == root ? from_root(rank()) : none; });
+  exchange([&](int to) { return rank() == root ? from_root(to) : none; },
+           [&](int from) { return from == root ? from_root(rank()) : none; });
   if (whole) return;
   const View own = share(values, rank(), size());
-  exchange(
-      Operation::broadcast, unit, [&](int to) { return to == root ? none : own; },
-      [&](int from) { return rank() == root ? none : share(values, from, size()); });
+  exchange([&](int to) { return to == root ? none : own; },
+           [&](int from) { return rank() == root ? none : share(values, from, size()); });
 }
 
+// A byte from each to each, so that a rank knows which others have not come.
 void Link::barrier() {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(handle(), &request));
-  Backoff backoff;
-  for (;;) {
-    int done = 0;
-    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-    if (done != 0) return;
-    backoff.pause();
-  }
+  std::vector<std::byte> bytes(static_cast<std::size_t>(size()));
+  const View all(bytes.data(), size(), DType::u8, nullptr);
+  exchange([&](int) { return all.slice(rank(), 1); }, [&](int peer) { return all.slice(peer, 1); });
 }
 
 View Link::staging(std::int64_t count, DType dtype) {

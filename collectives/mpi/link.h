@@ -4,16 +4,24 @@
 
 #include <algorithm>
 #include <functional>
-#include <string_view>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/host/group.h"
+#include "collectives/mpi/agreement.h"
+#include "collectives/mpi/failures.h"
 #include "collectives/mpi/options.h"
+#include "collectives/mpi/places.h"
 #include "collectives/mpi/session.h"
+#include "collectives/mpi/transfers.h"
+#include "collectives/mpi/watch.h"
 
 namespace zero::mpi {
 
-/// What a communicator's queued work needs: its private MPI communicator and a small staging area.
+/// What a communicator's queued work needs: its private MPI communicator, a small staging area, and
+/// what the ranks tell each other beside the values: what they call, and that one has failed.
 /// Every operation is pairs of non-blocking messages between all ranks: between processes of one
 /// host each is a single copy, and slices of any sizes and places need no packing. Blocks the
 /// calling thread (a stream's) without holding its core. One thread at a time.
@@ -29,40 +37,77 @@ class Link {
   /// take turns and use half the link.
   static constexpr std::int64_t kBetweenHosts = std::int64_t{63} << 10;
 
-  Link(Group group, const Options& options) : group_(std::move(group)), options_(options) {}
+  using Intent = host::Group::Intent;
+  using Work = std::function<void()>;
+
+  Link(Group group, const Options& options, std::shared_ptr<const CallContext> context)
+      : group_(std::move(group)),
+        options_(options),
+        context_(std::move(context)),
+        failures_(group_.get()) {}
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
   MPI_Comm handle() const { return group_.get(); }
   const Options& options() const { return options_; }
+  Failures& failures() { return failures_; }
   /// Cuts messages to at most `bytes` from now on. All ranks alike, between collectives.
   void cut_messages(std::int64_t bytes) {
     options_.largest_message = std::min(options_.largest_message, bytes);
+  }
+  void set_places(Places places) { places_ = std::move(places); }
+  void set_step(std::int64_t step) { step_ = step; }
+  /// From now on `leaders` compare the calls: all ranks, or one of each host.
+  void compare_among(const std::vector<int>& leaders) {
+    agreement_ = std::make_unique<Agreement>(handle(), rank(), leaders);
   }
 
   /// Whether this group, or one that it was split from, is on several hosts.
   bool between_hosts() const { return options_.largest_message <= kBetweenHosts; }
 
-  void all_gather(View mine, const Slices& full, std::string_view unit);
-  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                      std::string_view unit);
-  void all_reduce(View values, ReduceOp op, std::string_view unit);
-  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit);
-  void broadcast(View values, int root, std::string_view unit);
+  /// Runs `work`, a call's; what it throws, all ranks hear of. A rank that knows of a failure
+  /// throws at once.
+  void guarded(const Intent& intent, const Work& work);
+  /// Tells what is called, runs `work` and returns once the calls have been found alike. Within
+  /// guarded().
+  void compared(const Intent& intent, const Work& work);
+  /// Waits for the word of the leader that this rank compares its call with.
+  void agree() const;
+  /// Messages of the call, and the wait for them: behind agree(), for a rank that does something
+  /// else never sends the values that are waited for.
+  std::unique_ptr<Transfers> transfers() const;
+  void wait(Transfers& transfers) const;
+
+  // As in Communicator, on memory of this process, at once. Within compared().
+  void all_gather(View mine, const Slices& full);
+  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace);
+  void all_reduce(View values, ReduceOp op);
+  void all_to_all(const Slices& send, const Slices& receive);
+  void broadcast(View values, int root);
   void barrier();
 
  private:
   using ViewOfRank = std::function<View(int)>;
 
+  /// Looks for failures and at the limits while this rank waits for messages.
+  Watch watch() const;
   /// Sends send(p) to, and receives receive(p) from, every peer p at once.
-  void exchange(Operation operation, std::string_view unit, const ViewOfRank& send,
-                const ViewOfRank& receive);
-  void all_reduce_whole(View values, ReduceOp op, std::string_view unit);
-  void all_reduce_shares(View values, ReduceOp op, std::string_view unit);
+  void exchange(const ViewOfRank& send, const ViewOfRank& receive);
+  void compare_counts(const Slices& send, const Slices& receive);
+  void all_reduce_whole(View values, ReduceOp op);
+  void all_reduce_shares(View values, ReduceOp op);
   View staging(std::int64_t count, DType dtype);
 
   Group group_;
   Options options_;
+  std::shared_ptr<const CallContext> context_;
+  mutable Failures failures_;
+  Places places_;
+  std::unique_ptr<Agreement> agreement_;
+  std::int64_t step_ = CallContext::kNoStep;
+  // Of the call under way.
+  Operation operation_ = Operation::barrier;
+  std::string who_;  // "[rank 3] all_gather(h.0)"
   std::vector<std::byte> staging_;
 };
 

@@ -110,12 +110,14 @@ Group Group::copy_of(MPI_Comm handle) {
 
 Group::Group(Group&& other) noexcept
     : handle_(std::exchange(other.handle_, MPI_COMM_NULL)),
+      abandoned_(other.abandoned_),
       rank_(other.rank_),
       size_(other.size_) {}
 
 Group::~Group() {
   // Unwinding, the peers do not free it too, so neither does this rank.
-  if (handle_ != MPI_COMM_NULL && std::uncaught_exceptions() == 0 && !finalised()) {
+  if (handle_ == MPI_COMM_NULL || abandoned_) return;
+  if (std::uncaught_exceptions() == 0 && !finalised()) {
     MPI_Comm_free(&handle_);
   }
 }

@@ -57,12 +57,17 @@ class Group {
   Group& operator=(Group&&) = delete;
   ~Group();
 
+  /// Has MPI keep the communicator to the end: messages are on their way that nobody will take, and
+  /// must not meet another communicator in its place.
+  void abandon() { abandoned_ = true; }
+
   MPI_Comm get() const { return handle_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
 
  private:
   MPI_Comm handle_ = MPI_COMM_NULL;
+  bool abandoned_ = false;
   int rank_ = 0;
   int size_ = 1;
 };

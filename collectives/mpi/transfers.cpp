@@ -41,7 +41,7 @@ void Transfers::receive(View view, int from) {
   }
 }
 
-void Transfers::wait(const std::function<void()>& watch) {
+void Transfers::wait(const Watch& watch) {
   std::vector<MPI_Status> statuses(requests_.size());
   Backoff backoff;
   for (;;) {
@@ -50,12 +50,25 @@ void Transfers::wait(const std::function<void()>& watch) {
         MPI_Testall(narrow<int>(requests_.size()), requests_.data(), &done, statuses.data());
     if (code != MPI_SUCCESS) throw_first(code, statuses);
     if (done != 0) break;
-    watch();
+    watch([this] { return absent(); });
     backoff.pause();
   }
   check_arrivals(statuses);
   requests_.clear();
   messages_.clear();
+}
+
+std::vector<int> Transfers::absent() const {
+  std::vector<int> peers;
+  for (std::size_t i = 0; i < messages_.size(); ++i) {
+    int done = 0;
+    check_mpi(MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE));
+    if (done == 0) peers.push_back(messages_[i].peer);
+  }
+  std::ranges::sort(peers);
+  const auto same = std::ranges::unique(peers);
+  peers.erase(same.begin(), same.end());
+  return peers;
 }
 
 void Transfers::check_arrivals(const std::vector<MPI_Status>& statuses) const {

@@ -4,10 +4,10 @@
 
 #include <mpi.h>
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "collectives/mpi/watch.h"
 #include "device/view.h"
 
 namespace zero::mpi {
@@ -26,8 +26,8 @@ class Transfers {
   void send(View view, int to);
   void receive(View view, int from);
   /// Returns once every message has been sent and received. Leaves the core to others meanwhile,
-  /// and calls `watch()` now and then, which may throw.
-  void wait(const std::function<void()>& watch = [] {});
+  /// and calls `watch` now and then.
+  void wait(const Watch& watch);
 
  private:
   struct Message {
@@ -35,6 +35,7 @@ class Transfers {
     std::int64_t expected = -1;  // bytes; -1: a send
   };
 
+  std::vector<int> absent() const;
   void check_arrivals(const std::vector<MPI_Status>& statuses) const;
   [[noreturn]] void throw_first(int code, const std::vector<MPI_Status>& statuses) const;
 

@@ -54,13 +54,14 @@ host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std:
 }  // namespace
 
 // MPI moves only while it is called: a rank that waits in shared memory may hold what another one
-// still has to get rid of inside a call of MPI. Between hosts that is much.
-void Ways::keep_messages_moving(host::Group& group) const {
+// still has to get rid of inside a call of MPI. Between hosts that is much. The call that moves all
+// messages also asks for failures of ranks on other hosts.
+void Ways::keep_messages_moving(host::Group& group) {
   constexpr std::chrono::milliseconds kOften{1};
-  const auto progress = [handle = link.handle()] {
-    int found = 0;
-    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, handle, &found, MPI_STATUS_IGNORE));
+  const auto progress = [&failures = link.failures(), &group] {
+    if (const auto& heard = failures.heard()) group.give_up(*heard);
   };
+  group.set_context(context_);
   group.set_idle(progress, link.between_hosts() ? kOften : host::Group::kLongestNap);
 }
 
@@ -68,9 +69,24 @@ std::vector<std::string> Ways::exchange(const std::string& mine) const {
   return exchange_lines(link.handle(), link.size(), mine);
 }
 
-Ways::Ways(Session& session, Group group, const Options& options)
-    : link(std::move(group), options) {
-  HostPlan plan(hosts_of(link));
+void Ways::set_step(std::int64_t step) {
+  if (host) return host->set_step(step);
+  if (hosts) return hosts->set_step(step);
+  link.set_step(step);
+}
+
+void Ways::meet(std::string_view purpose) {
+  if (host) return host->barrier(purpose);
+  if (hosts) return hosts->barrier(purpose);
+  messages->barrier(purpose);
+}
+
+Ways::Ways(Session& session, Group group, const Options& options,
+           std::shared_ptr<const CallContext> context)
+    : link(std::move(group), options, context), context_(std::move(context)) {
+  const std::vector<int> on_hosts = hosts_of(link);
+  link.set_places({exchange(Places::mine()), on_hosts, link.rank()});
+  HostPlan plan(on_hosts);
   const Deal& here = plan.hosts()[static_cast<std::size_t>(plan.host_of(link.rank()))];
   local_rank = here.index(link.rank());
   local_size = here.size();
@@ -78,15 +94,18 @@ Ways::Ways(Session& session, Group group, const Options& options)
   if (count > 1) link.cut_messages(Link::kBetweenHosts);
   if (options.transport == Options::Transport::messages) {
     transport = "MPI messages: they were asked for";
+    messages = std::make_unique<Messages>(link);
     return;
   }
   if (count > 1 && count == link.size()) {
     transport = "MPI messages: the ranks are on several hosts";
+    messages = std::make_unique<Messages>(link);
     return;
   }
   if (const std::string refusal = share(session, std::move(plan)); !refusal.empty()) {
     memory = nullptr;
     transport = "MPI messages: " + refusal;
+    messages = std::make_unique<Messages>(link);
     return;
   }
   transport = count == 1

@@ -57,6 +57,8 @@ class Comm {
   Comm& operator=(const Comm&) = delete;
 
   const std::shared_ptr<Session>& session() const { return session_; }
+  /// Has the session watch for ranks of `group`, this one's, that do not come to calls.
+  void attend(Attendance::Group group) { session_->attend(handle_, std::move(group)); }
   /// Runs calls(group) as one group of NCCL's on one stream, and returns when all is on it.
   void group(const std::string& who, cudaStream_t stream,
              const std::function<void(const Calls&)>& calls);

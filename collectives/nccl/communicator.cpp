@@ -17,10 +17,13 @@ bool on_host(View view) { return view.device() == nullptr && !view.empty(); }
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(Parts parts)
-    : parts_(std::move(parts)),
+    : Communicator(parts.context),
+      parts_(std::move(parts)),
       store_(parts_.seat.store, parts_.name + "/user"),
       exceptions_(std::uncaught_exceptions()),
-      scratch_(take_scratch(parts_.device, parts_.seat.size)) {}
+      scratch_(take_scratch(parts_.device, parts_.seat.size)) {
+  parts_.comm->attend({.name = parts_.name, .rank = rank(), .hosts = parts_.hosts});
+}
 
 NcclCommunicator::~NcclCommunicator() {
   if (std::uncaught_exceptions() > exceptions_) {
@@ -61,7 +64,8 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
             .name = fmt::format("{}/{}", name, part.members.front()),
             .options = parts_.options,
             .hosts = std::move(hosts),
-            .transport = parts_.transport});
+            .transport = parts_.transport,
+            .context = context()});
 }
 
 Buffer NcclCommunicator::allocate(Device& device, std::int64_t count, DType dtype,

@@ -27,6 +27,7 @@ class NcclCommunicator final : public Communicator {
     Options options;
     std::vector<std::string> hosts;  ///< of each rank
     std::string transport;
+    std::shared_ptr<CallContext> context;  ///< the session's
   };
   explicit NcclCommunicator(Parts parts);
   /// Where the rank unwinds, its peers are told.

@@ -26,8 +26,8 @@ void pause(int looks) {
 
 }  // namespace
 
-Session::Session(Store& store, int rank)
-    : store_(store), rank_(rank), watcher_([this] { watch(); }) {}
+Session::Session(Store& store, int rank, std::shared_ptr<const CallContext> context)
+    : store_(store), rank_(rank), context_(std::move(context)), watcher_([this] { watch(); }) {}
 
 Session::~Session() {
   {
@@ -36,6 +36,18 @@ Session::~Session() {
   }
   ends_.notify_all();
   watcher_.join();
+}
+
+void Session::attend(ncclComm_t comm, Attendance::Group group) {
+  const std::scoped_lock lock(mutex_);
+  groups_.emplace_back(comm, std::move(group));
+}
+
+std::vector<Attendance::Group> Session::groups() const {
+  std::vector<Attendance::Group> all;
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [comm, group] : groups_) all.push_back(group);
+  return all;
 }
 
 void Session::check_locked(const std::string& who) const {
@@ -59,6 +71,12 @@ void Session::run(const std::string& who, ncclComm_t* comm, const std::function<
     const std::scoped_lock lock(mutex_);
     check_locked(who);
     last_ = who;
+    for (auto& [watched, group] : groups_) {
+      if (watched != *comm) continue;
+      ++group.calls;
+      group.who = who;
+      group.step = context_->step();
+    }
     calls();
     if (std::ranges::find(comms_, *comm) == comms_.end()) comms_.push_back(*comm);
   } catch (const Error& error) {
@@ -93,6 +111,7 @@ void Session::settle(const std::string& who, ncclComm_t comm, Clock::time_point 
 
 void Session::leave(ncclComm_t comm) noexcept {
   std::unique_lock lock(mutex_);
+  std::erase_if(groups_, [&](const auto& each) { return each.first == comm; });
   if (std::erase(comms_, comm) == 0) return;  // aborted
   const auto deadline = Clock::now() + kFarewell;
   ncclResult_t state = ncclCommFinalize(comm);
@@ -159,13 +178,19 @@ std::optional<std::string> Session::trouble_here() const {
 }
 
 void Session::watch() {
+  Attendance attendance(store_, context_);
   std::unique_lock lock(mutex_);
-  while (!ends_.wait_for(lock, kBetweenLooks, [this] { return ended_; })) {
+  while (!ends_.wait_for(lock, attendance.until_due(kBetweenLooks), [this] { return ended_; })) {
     const std::string last = last_;
     lock.unlock();
     if (const auto here = trouble_here()) return fail(*here);
     if (const auto elsewhere = trouble_elsewhere()) {
       return abort_all(fmt::format("{} (the last call here: {})", *elsewhere, last));
+    }
+    try {
+      attendance.look(groups());
+    } catch (const Error& error) {
+      return fail(error.what());
     }
     lock.lock();
   }

@@ -13,23 +13,28 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/nccl/attendance.h"
 #include "collectives/store.h"
 
 namespace zero::nccl {
 
 /// A communicator of NCCL and its parts, which live and fail together. A thread watches them and
-/// the other ranks: where NCCL reports an error, a rank says that it failed, or one is lost, all of
-/// them are aborted, so that nobody waits in vain, and every later call throws.
+/// the other ranks: where NCCL reports an error, a rank says that it failed, one is lost or does
+/// not come in time, all of them are aborted, so that nobody waits in vain, and every later call
+/// throws.
 class Session {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// `store` must outlive this.
-  Session(Store& store, int rank);
+  Session(Store& store, int rank, std::shared_ptr<const CallContext> context);
   /// Ends the watch; what was added has left before.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
+
+  /// From now on the calls on `comm`, that of `group`, are watched for ranks that do not come.
+  void attend(ncclComm_t comm, Attendance::Group group);
 
   /// Runs `calls`, which make or use `*comm`, once nobody else uses the library, and returns when
   /// they are through: their work is on its streams. From then on `*comm` is watched. A call that
@@ -52,6 +57,7 @@ class Session {
 
  private:
   void watch();
+  std::vector<Attendance::Group> groups() const;
   /// What other ranks say of the end of the session; nothing where all is well.
   std::optional<std::string> trouble_elsewhere();
   /// The same of this rank's communicators.
@@ -70,7 +76,9 @@ class Session {
   mutable std::mutex telling_;  // besides, of changes of failure_
   std::optional<std::string> failure_;
   std::vector<ncclComm_t> comms_;  // parts behind what they are parts of
+  std::vector<std::pair<ncclComm_t, Attendance::Group>> groups_;
   std::string last_ = "nothing yet";
+  std::shared_ptr<const CallContext> context_;
   std::thread watcher_;
 };
 

@@ -64,7 +64,8 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const
   std::vector<std::string> hosts;
   for (const Identity& rank : ranks) hosts.push_back(rank.host);
   const ncclUniqueId id = shared_id(seat);
-  auto session = std::make_shared<Session>(seat.store, seat.rank);
+  auto context = std::make_shared<CallContext>();
+  auto session = std::make_shared<Session>(seat.store, seat.rank, context);
   auto comm = Comm::join(session, {.id = id,
                                    .rank = seat.rank,
                                    .size = seat.size,
@@ -75,7 +76,8 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const
                                                                     .name = "nccl",
                                                                     .options = options,
                                                                     .hosts = std::move(hosts),
-                                                                    .transport = transport});
+                                                                    .transport = transport,
+                                                                    .context = std::move(context)});
 }
 
 bool available() { return true; }

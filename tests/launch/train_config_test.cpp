@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
@@ -118,6 +119,24 @@ TEST(TrainConfig, TheDeviceIsTheMachinesUnlessItIsGiven) {
   EXPECT_TRUE(make({"run.device=cuda", "run.profile=true"}).run.profile);
   EXPECT_TRUE(make({}).engine.graphs);
   EXPECT_FALSE(make({"run.graphs=false"}).engine.graphs);
+}
+
+TEST(TrainConfig, RanksWaitAsLongAsTheConfigurationSays) {
+  const WaitLimits usual = make({}).run.waits;
+  EXPECT_EQ(usual.warning, std::chrono::seconds(30));
+  EXPECT_EQ(usual.timeout, std::chrono::seconds(600));
+  const WaitLimits given =
+      make({"run.collective_warning=0.5", "run.collective_timeout=0"}).run.waits;
+  EXPECT_EQ(given.warning, std::chrono::milliseconds(500));
+  EXPECT_EQ(given.timeout, std::chrono::milliseconds(0));
+  EXPECT_EQ(
+      make({"run.collective_warning=0", "run.collective_timeout=5"}).run.waits.warning.count(), 0);
+  EXPECT_THAT(refusal({"run.collective_timeout=20"}),
+              HasSubstr("c.json: run.collective_warning is 30 s, run.collective_timeout 20 s: the "
+                        "job would end before the warning; give the warning the shorter time, or "
+                        "0 for none"));
+  EXPECT_THAT(refusal({"run.collective_warning=-1"}),
+              HasSubstr("run.collective_warning: found -1"));
 }
 
 TEST(TrainConfig, DeepSpeedsNamesOfTheMeshMeanTheSame) {

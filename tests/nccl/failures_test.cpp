@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <latch>
+#include <mutex>
 #include <stdexcept>
 
 #include "collectives/nccl/check.h"
@@ -178,6 +180,57 @@ TEST(NcclFailures, PartsFailWithTheWhole) {
   EXPECT_THAT(ends[0], HasSubstr("[rank 0] all_gather(h.3): the group has failed: "));
   EXPECT_THAT(ends[2], HasSubstr("[rank 1] all_gather(h.3): the group has failed: "));
   EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+// Rank 1 is busy elsewhere until the others have given up.
+TEST(NcclWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  std::latch gave_up(2);
+  const auto ends = nccl_ranks(3, [&](Communicator& communicator, Device& device) {
+    const auto barrier = [&](const std::string& unit) {
+      communicator.barrier(device.communication(), {unit});
+      device.communication().synchronize();
+    };
+    communicator.set_step(4);
+    barrier("first");
+    communicator.set_wait_limits(
+        {.warning = 200ms, .timeout = 1000ms, .warn = [&](const std::string& line) {
+           const std::scoped_lock lock(mutex);
+           lines.push_back(line);
+         }});
+    if (communicator.rank() == 1) {
+      gave_up.wait();
+      return barrier("later");
+    }
+    const std::string message = message_of([&] { barrier("second"); });
+    gave_up.count_down();
+    fail("{}", message);
+  });
+  const std::string line = "] barrier(second), step 4: waiting for 1 s for rank 1 (on host ";
+  for (const std::size_t rank : {0U, 2U}) {
+    EXPECT_THAT(ends[rank], AllOf(StartsWith(fmt::format("[rank {}] barrier(second)", rank)),
+                                  HasSubstr(line), HasSubstr(": unknown), the timeout")));
+  }
+  EXPECT_THAT(ends[1], AllOf(StartsWith("[rank 1] barrier(later): the group has failed: [rank "),
+                             HasSubstr(line)));
+  EXPECT_THAT(lines, AllOf(::testing::Not(::testing::IsEmpty()),
+                           Each(HasSubstr("] barrier(second), step 4: waiting for 0.2 s for rank 1 "
+                                          "(on host "))));
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+// Nobody is waited for while nobody has called more than the others.
+TEST(NcclWaits, RanksThatAreQuietTogetherWaitForNobody) {
+  const auto ends = nccl_ranks(2, [](Communicator& communicator, Device& device) {
+    communicator.set_wait_limits({.warning = 400ms, .timeout = 800ms, .warn = [](const auto& line) {
+                                    ADD_FAILURE() << line;
+                                  }});
+    communicator.barrier(device.communication(), {"first"});
+    std::this_thread::sleep_for(1200ms);
+    communicator.barrier(device.communication(), {"second"});
+  });
+  EXPECT_THAT(ends, Each("no error"));
 }
 
 TEST(NcclFailures, ARefusedCallNamesItsPlace) {

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "collectives/wait_limits.h"
+
+namespace zero {
+
+/// What a rank's communicators share that are split from one: the limits of their waits and the
+/// step that the rank is in. Thread-safe.
+class CallContext {
+ public:
+  static constexpr std::int64_t kNoStep = -1;
+
+  /// Throws zero::Error where a limit is negative, or the timeout comes before the warning.
+  void set_limits(WaitLimits limits);
+  std::shared_ptr<const WaitLimits> limits() const;
+
+  void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
+  std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const WaitLimits> limits_ = std::make_shared<const WaitLimits>();
+  std::atomic<std::int64_t> step_{kNoStep};
+};
+
+}  // namespace zero

@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/long_wait.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kNamed = 8;  // ranks in a line
+
+// "rank 2 (process 4711 is stopped), rank 3 (a thread) and rank 5 (process 4714 runs)"
+std::string list_of(const std::vector<AbsentRank>& absent) {
+  std::string text;
+  const std::size_t named = std::min(absent.size(), kNamed);
+  const std::size_t more = absent.size() - named;
+  for (std::size_t i = 0; i < named; ++i) {
+    if (i > 0) text += i + 1 == named && more == 0 ? " and " : ", ";
+    text += fmt::format("rank {} ({})", absent[i].rank, absent[i].state);
+  }
+  if (more > 0) text += fmt::format(" and {} more", more);
+  return text;
+}
+
+std::string line_of(const Waiting& waiting, milliseconds limit) {
+  const std::string step =
+      waiting.step == CallContext::kNoStep ? "" : fmt::format(", step {}", waiting.step);
+  return fmt::format("{}{}: waiting for {:g} s for {}", waiting.who, step,
+                     static_cast<double>(limit.count()) / 1000, list_of(waiting.absent));
+}
+
+}  // namespace
+
+LongWait::LongWait(const CallContext& context, int behind)
+    : limits_(context.limits()), timeout_(limits_->timeout + limits_->timeout * behind / 20) {}
+
+milliseconds LongWait::passed() const {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - begin_);
+}
+
+LongWait::Due LongWait::due() {
+  const milliseconds now = passed();
+  if (timeout_.count() > 0 && now >= timeout_) return Due::timeout;
+  if (warned_ || limits_->warning.count() == 0 || now < limits_->warning) return Due::nothing;
+  warned_ = true;
+  return Due::warning;
+}
+
+milliseconds LongWait::until_due(milliseconds most) const {
+  const milliseconds now = passed();
+  if (timeout_.count() > 0) most = std::min(most, timeout_ - now);
+  if (!warned_ && limits_->warning.count() > 0) most = std::min(most, limits_->warning - now);
+  return std::max(most, milliseconds(1));
+}
+
+void LongWait::warn(const Waiting& waiting) const {
+  if (limits_->warn) limits_->warn(line_of(waiting, limits_->warning));
+}
+
+std::string LongWait::overdue(const Waiting& waiting) const {
+  return line_of(waiting, limits_->timeout) +
+         ", the timeout of collectives; find out what holds it up, or set a longer timeout";
+}
+
+void LongWait::look(const std::function<Waiting()>& waiting) {
+  const Due now = due();
+  if (now == Due::nothing) return;
+  const Waiting who = waiting();
+  if (who.absent.empty()) return;
+  if (now == Due::timeout) throw Error(overdue(who));
+  warn(who);
+}
+
+}  // namespace zero

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/failures.h"
+
+#include <exception>
+
+#include "base/checked_math.h"
+#include "collectives/mpi/check.h"
+
+namespace zero::mpi {
+namespace {
+
+constexpr int kTag = 101;  // beyond those of operations
+
+// Of a failure that was passed on, the words of the rank that failed.
+std::string_view origin_of(std::string_view what) {
+  constexpr std::string_view kPassedOn = "the group has failed: ";
+  const std::size_t at = what.rfind(kPassedOn);
+  return at == std::string_view::npos ? what : what.substr(at + kPassedOn.size());
+}
+
+}  // namespace
+
+void Failures::tell(std::string_view what) noexcept {
+  if (reason_) return;
+  try {
+    reason_ = origin_of(what);
+    int rank = 0;
+    int size = 1;
+    check_mpi(MPI_Comm_rank(group_, &rank));
+    check_mpi(MPI_Comm_size(group_, &size));
+    // MPI may read it until the job ends, which is soon.
+    const auto* const words = new std::string(*reason_);
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      MPI_Request request = MPI_REQUEST_NULL;
+      check_mpi(MPI_Isend(words->data(), narrow<int>(words->size()), MPI_CHAR, peer, kTag, group_,
+                          &request));
+      check_mpi(MPI_Request_free(&request));
+    }
+  } catch (const std::exception&) {
+    return;  // MPI is broken too, which ends the job
+  }
+}
+
+const std::optional<std::string>& Failures::heard() {
+  for (;;) {
+    int found = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status{};
+    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kTag, group_, &found, &message, &status));
+    if (found == 0) return reason_;
+    int count = 0;
+    check_mpi(MPI_Get_count(&status, MPI_CHAR, &count));
+    std::string words(static_cast<std::size_t>(count), '\0');
+    check_mpi(MPI_Mrecv(words.data(), count, MPI_CHAR, &message, MPI_STATUS_IGNORE));
+    if (!reason_) reason_ = std::move(words);
+  }
+}
+
+}  // namespace zero::mpi

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl/attendance.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace zero::nccl {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string key_of(const Attendance::Group& group, std::size_t rank) {
+  return fmt::format("{}/calls/{}", group.name, rank);
+}
+
+}  // namespace
+
+void Attendance::look(const std::vector<Group>& groups) {
+  for (const Group& group : groups) {
+    const auto known = quiet_.find(group.name);
+    if (known != quiet_.end() && known->second.calls == group.calls) {
+      look(group, known->second);
+    } else {
+      quiet_.insert_or_assign(group.name, Quiet{.calls = group.calls});
+    }
+  }
+}
+
+// A rank tells its number at the second look. The wait begins at the third, when ranks that came at
+// the same time have told theirs.
+void Attendance::look(const Group& group, Quiet& quiet) {
+  ++quiet.looks;
+  if (quiet.looks == 1) {
+    store_.set(key_of(group, static_cast<std::size_t>(group.rank)), std::to_string(group.calls));
+    return;
+  }
+  if (!quiet.wait) quiet.wait.emplace(*context_);
+  const LongWait::Due due = quiet.wait->due();
+  if (due == LongWait::Due::nothing) return;
+  const Waiting waiting{.who = group.who, .step = group.step, .absent = absent(group)};
+  const bool over = due == LongWait::Due::timeout;
+  if (!waiting.absent.empty() && over) throw Error(quiet.wait->overdue(waiting));
+  if (!waiting.absent.empty()) quiet.wait->warn(waiting);
+  if (over) quiet.wait.emplace(*context_);  // all have come, and nobody calls
+}
+
+std::vector<AbsentRank> Attendance::absent(const Group& group) const {
+  std::vector<AbsentRank> ranks;
+  if (group.calls == 0) return ranks;
+  for (std::size_t rank = 0; rank < group.hosts.size(); ++rank) {
+    std::int64_t calls = 0;
+    try {
+      calls = std::stoll(store_.get(key_of(group, rank), milliseconds(0)));
+    } catch (const Error&) {
+      calls = -1;  // it has never been quiet
+    }
+    if (calls >= group.calls || static_cast<int>(rank) == group.rank) continue;
+    ranks.push_back(
+        {static_cast<int>(rank), fmt::format("on host {}: unknown", group.hosts[rank])});
+  }
+  return ranks;
+}
+
+milliseconds Attendance::until_due(milliseconds most) const {
+  for (const auto& [name, quiet] : quiet_) {
+    if (quiet.wait) most = quiet.wait->until_due(most);
+  }
+  return most;
+}
+
+}  // namespace zero::nccl

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/long_wait.h"
+#include "collectives/store.h"
+
+namespace zero::nccl {
+
+/// Finds ranks that do not come to a group's last call. The work of calls is the GPUs', where
+/// nobody looks on: instead every rank counts its calls, and one that has made none for a while
+/// tells its number through the store. A rank that has told a lower number, or none, has not come.
+/// Used by one thread, a rank's watch.
+class Attendance {
+ public:
+  /// A group as its rank sees it.
+  struct Group {
+    std::string name{};  ///< of the group, the same on its ranks
+    int rank = 0;
+    std::vector<std::string> hosts{};  ///< of its ranks
+    std::int64_t calls = 0;
+    std::string who{};  ///< the last call: "[rank 3] all_gather(h.0)"
+    std::int64_t step = CallContext::kNoStep;
+  };
+
+  /// `store` must outlive this.
+  Attendance(Store& store, std::shared_ptr<const CallContext> context)
+      : store_(store), context_(std::move(context)) {}
+
+  /// To be called now and then with all groups of the rank: warns of ranks that do not come, and
+  /// throws zero::Error at the timeout.
+  void look(const std::vector<Group>& groups);
+  /// Time until look() has something new; at most `most`.
+  std::chrono::milliseconds until_due(std::chrono::milliseconds most) const;
+
+ private:
+  /// A group since its last call.
+  struct Quiet {
+    std::int64_t calls = 0;
+    int looks = 0;
+    std::optional<LongWait> wait{};  // from the third look on
+  };
+
+  void look(const Group& group, Quiet& quiet);
+  std::vector<AbsentRank> absent(const Group& group) const;
+
+  Store& store_;
+  std::shared_ptr<const CallContext> context_;
+  std::map<std::string, Quiet> quiet_;
+};
+
+}  // namespace zero::nccl

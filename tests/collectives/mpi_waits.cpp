@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Rank 1 does not come: mpi_waits CASE LAYOUT. CASE: stopped, loops, slow; LAYOUT: a letter for the
+// host of each rank, or "messages".
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "collectives/mpi/options.h"
+#include "tests/collectives/body.h"
+#include "tests/collectives/messages.h"
+
+namespace zero::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kStuck = 1;
+
+mpi::Options options_of(const std::string& layout) {
+  if (layout == "messages") return {.transport = mpi::Options::Transport::messages};
+  mpi::Options options;
+  for (const char letter : layout) options.hosts.push_back(letter - 'a');
+  return options;
+}
+
+/// Warnings as they came.
+class Lines {
+ public:
+  void add(const std::string& line) {
+    const std::scoped_lock lock(mutex_);
+    lines_.push_back(line);
+  }
+  std::vector<std::string> all() const {
+    const std::scoped_lock lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+void gather(Communicator& world, Device& device) {
+  std::vector<float> values(static_cast<std::size_t>(100 * world.size()), -1.0F);
+  const Slices full = Slices::even(View::of(std::span(values)), world.size());
+  for (float& value : full.of(world.rank()).as<float>()) value = static_cast<float>(world.rank());
+  world.all_gather(full.of(world.rank()), full, device.communication(), {"h.3"});
+  device.communication().synchronize();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    expect(std::ranges::all_of(full.of(rank).as<float>(),
+                               [&](float value) { return value == static_cast<float>(rank); }),
+           "the values are right");
+  }
+}
+
+/// What this rank is told of rank 1.
+std::string state_of(Communicator& world, const mpi::Options& options, const std::string& does) {
+  const std::string pid = world.store().get("pid", 60s);
+  const auto& hosts = options.hosts;
+  const auto host_of = [&](int rank) { return hosts[static_cast<std::size_t>(rank)]; };
+  if (hosts.empty() || host_of(world.rank()) == host_of(kStuck)) {
+    return fmt::format("process {} {}", pid, does);
+  }
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return fmt::format("on host {}: unknown", name.data());
+}
+
+/// Rank 1 comes once all others have been warned.
+void check_slow(Communicator& world, Device& device, const mpi::Options& options) {
+  const auto key = [](int rank) { return fmt::format("warned/{}", rank); };
+  Lines lines;
+  world.set_wait_limits({.warning = 200ms, .timeout = 0ms, .warn = [&](const std::string& line) {
+                           lines.add(line);
+                           if (line.find(" for rank 1 (") == std::string::npos) return;
+                           world.store().set(key(world.rank()), "");
+                         }});
+  if (world.rank() == kStuck) {
+    for (int rank = 0; rank < world.size(); ++rank) {
+      if (rank != kStuck) world.store().wait({key(rank)}, 60s);
+    }
+    return gather(world, device);
+  }
+  const std::string state = state_of(world, options, "sleeps");
+  gather(world, device);
+  const std::string line = fmt::format(
+      "[rank {}] all_gather(h.3), step 12: waiting for 0.2 s for "
+      "rank 1 ({})",
+      world.rank(), state);
+  // It may be seen between two of its looks at the store.
+  const std::string runs = fmt::format("{}runs)", line.substr(0, line.size() - 7));
+  const auto said = lines.all();
+  expect(std::ranges::count(said, line) + std::ranges::count(said, runs) > 0,
+         fmt::format("\"{}\" warns, found \"{}\"", line, said.at(0)));
+}
+
+void stop_coming(const std::string& how) {
+  if (how == "stopped") std::raise(SIGSTOP);
+  for (volatile bool always = true; always;) {
+  }
+}
+
+/// The error names rank 1 and what its process does, on all others.
+void check_stuck(Communicator& world, Device& device, const mpi::Options& options,
+                 const std::string& how) {
+  Lines lines;
+  world.set_wait_limits(
+      {.warning = 200ms, .timeout = 1s, .warn = [&](const std::string& line) { lines.add(line); }});
+  if (world.rank() == kStuck) return stop_coming(how);
+  const std::string state = state_of(world, options, how == "stopped" ? "is stopped" : "runs");
+  const std::string message = message_of([&] { gather(world, device); });
+  const std::string mine = fmt::format("[rank {}] all_gather(h.3)", world.rank());
+  expect(message.starts_with(mine), message);
+  // Another rank may have been the first to give up; one on the same host where there is one.
+  const bool own = message.starts_with(mine + ", step 12: waiting for 1 s for rank 1 (" + state);
+  const bool told =
+      message.find(": the group has failed: [rank ") != std::string::npos &&
+      message.find("all_gather(h.3), step 12: waiting for 1 s for rank 1 (") != std::string::npos;
+  expect(own || told, message);
+  expect(
+      message.find("), the timeout of collectives; find out what holds it up") != std::string::npos,
+      message);
+  // On a host that rank 1 is not on, others of that host are waited for too.
+  const auto said = lines.all();
+  if (options.hosts.empty() || std::ranges::count(options.hosts, options.hosts.at(kStuck)) == 1) {
+    const std::string line = mine + ", step 12: waiting for 0.2 s for rank 1 (" + state + ")";
+    expect(std::ranges::count(said, line) == 1,
+           fmt::format("one warning, found {}: {}", said.size(), said.empty() ? "" : said[0]));
+  }
+  std::fprintf(stderr, "%s\n", message.c_str());
+  if (world.rank() != 0) {
+    for (;;) pause();  // the first rank ends the job
+  }
+  std::this_thread::sleep_for(1s);
+  fail("as it should be");
+}
+
+void run(int* argc, char*** argv) {
+  const std::string which = (*argv)[1];
+  const mpi::Options options = options_of((*argv)[2]);
+  const auto world = mpi::world(argc, argv, options);
+  const auto device = cpu::open();
+  world->set_step(12);
+  if (world->rank() == kStuck) world->store().set("pid", std::to_string(getpid()));
+  world->barrier(device->communication(), {"together"});
+  device->communication().synchronize();
+  if (which == "slow") return check_slow(*world, *device, options);
+  check_stuck(*world, *device, options, which);
+}
+
+}  // namespace
+}  // namespace zero::test
+
+int main(int argc, char** argv) {
+  try {
+    zero::test::run(&argc, &argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    zero::mpi::abort(3);
+  }
+  return 0;
+}

@@ -1,0 +1,310 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that do not come.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <csignal>
+#include <latch>
+#include <mutex>
+#include <thread>
+
+#include "collectives/in_process_store.h"
+#include "collectives/long_wait.h"
+#include "tests/collectives/host_ranks.h"
+#include "tests/collectives/messages.h"
+
+namespace zero::test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr auto kWarning = 200ms;
+constexpr auto kTimeout = 1000ms;
+const std::string kEnd =
+    ", the timeout of collectives; find out what holds it up, or set a longer timeout";
+
+/// Warnings of all ranks.
+class Lines {
+ public:
+  std::function<void(const std::string&)> adder() {
+    return [this](const std::string& line) {
+      const std::scoped_lock lock(mutex_);
+      lines_.push_back(line);
+      came_.notify_all();
+    };
+  }
+  /// Returns once as many have come.
+  void wait_for(std::size_t lines) {
+    std::unique_lock lock(mutex_);
+    came_.wait(lock, [&] { return lines_.size() >= lines; });
+  }
+  std::vector<std::string> all() {
+    const std::scoped_lock lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::vector<std::string> lines_;
+};
+
+void barrier(Communicator& communicator, Device& device, const std::string& unit) {
+  communicator.barrier(device.communication(), {unit});
+  device.communication().synchronize();
+}
+
+TEST(WaitLimits, AreCheckedWhereTheyAreSet) {
+  CallContext context;
+  EXPECT_EQ(message_of([&] { context.set_limits({.warning = 20ms, .timeout = 10ms}); }),
+            "wait limits: a warning after 20 ms would come after the timeout, 10 ms; give the "
+            "warning the shorter time, or 0 for none");
+  EXPECT_EQ(message_of([&] { context.set_limits({.warning = -1ms}); }),
+            "wait limits of -1 ms (warning) and 600000 ms (timeout); expected 0, for none, or "
+            "more");
+  context.set_limits({.warning = 20ms, .timeout = 0ms});
+  EXPECT_EQ(context.limits()->warning, 20ms);
+}
+
+TEST(LongWait, NamesTheCallTheStepAndTheRanksWithWhatTheyDo) {
+  CallContext context;
+  context.set_limits({.warning = 30s, .timeout = 600s});
+  const LongWait wait(context);
+  EXPECT_EQ(wait.overdue({.who = "[rank 0] all_gather(h.3)",
+                          .step = 12,
+                          .absent = {{2, "process 4711 is stopped"}, {5, "process 4714 runs"}}}),
+            "[rank 0] all_gather(h.3), step 12: waiting for 600 s for rank 2 (process 4711 is "
+            "stopped) and rank 5 (process 4714 runs)" +
+                kEnd);
+}
+
+TEST(LongWait, NamesAFewOfManyRanks) {
+  CallContext context;
+  Lines lines;
+  context.set_limits({.warning = 30s, .warn = lines.adder()});
+  Waiting waiting{.who = "[rank 0] barrier(x)"};
+  for (int rank = 1; rank < 20; ++rank) waiting.absent.push_back({rank, "a thread"});
+  LongWait(context).warn(waiting);
+  EXPECT_THAT(lines.all(),
+              ElementsAre(AllOf(StartsWith("[rank 0] barrier(x): waiting for 30 s for rank 1 (a "
+                                           "thread), rank 2 (a thread), "),
+                                HasSubstr("rank 8 (a thread) and 11 more"))));
+}
+
+TEST(LongWait, WithoutLimitsHasNothingToSay) {
+  CallContext context;
+  context.set_limits({.warning = 0ms, .timeout = 0ms});
+  LongWait wait(context);
+  EXPECT_EQ(wait.due(), LongWait::Due::nothing);
+  EXPECT_EQ(wait.until_due(77ms), 77ms);
+}
+
+TEST(LongWait, IsSilentOnceNobodyIsAbsent) {
+  CallContext context;
+  Lines lines;
+  context.set_limits({.warning = 1ms, .timeout = 1ms, .warn = lines.adder()});
+  LongWait wait(context);
+  while (wait.due() == LongWait::Due::nothing) std::this_thread::yield();
+  wait.look([] { return Waiting{.who = "[rank 0] barrier(x)"}; });
+  EXPECT_THAT(lines.all(), ElementsAre());
+}
+
+TEST(HostProcess, SaysWhatItDoes) {
+  EXPECT_EQ(host::described(host::this_process()), fmt::format("process {} runs", getpid()));
+  const pid_t child = fork();
+  if (child == 0) {
+    std::raise(SIGSTOP);
+    for (;;) pause();
+  }
+  int status = 0;
+  waitpid(child, &status, WUNTRACED);
+  const host::Process process = host::process(child);
+  EXPECT_EQ(host::described(process), fmt::format("process {} is stopped", child));
+  kill(child, SIGKILL);
+  kill(child, SIGCONT);
+  waitpid(child, &status, 0);
+  EXPECT_EQ(host::described(process), fmt::format("process {} has ended", child));
+}
+
+// Rank 1 is busy elsewhere until the others have given up.
+TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
+  Lines lines;
+  std::latch gave_up(2);
+  const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
+    barrier(comm, device, "together");
+    comm.set_wait_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
+    comm.set_step(12);
+    if (comm.rank() == 1) {
+      gave_up.wait();
+      return barrier(comm, device, "later");
+    }
+    const std::string message = message_of([&] { barrier(comm, device, "h.3"); });
+    gave_up.count_down();
+    fail("{}", message);
+  });
+  const std::string line = "] barrier(h.3), step 12: waiting for 1 s for rank 1 (a thread)" + kEnd;
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(messages[static_cast<std::size_t>(rank)],
+                AllOf(StartsWith(fmt::format("[rank {}] barrier(h.3)", rank)), HasSubstr(line)));
+  }
+  EXPECT_THAT(messages[1], AllOf(StartsWith("[rank 1] barrier(later): the group has failed: [rank"),
+                                 HasSubstr(line)));
+  EXPECT_THAT(lines.all(),
+              AllOf(Not(IsEmpty()),
+                    Each(MatchesRegex(".rank [02]. barrier.h.3., step 12: waiting for 0.2 s for "
+                                      "rank 1 .a thread."))));
+}
+
+TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
+  Lines lines;
+  std::vector<std::int64_t> sums(3);
+  const auto messages = messages_of(3, [&](Communicator& comm, Device& device) {
+    barrier(comm, device, "together");
+    comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});
+    if (comm.rank() == 1) lines.wait_for(2);
+    std::int64_t& sum = sums[static_cast<std::size_t>(comm.rank())];
+    sum = comm.rank() + 1;
+    comm.all_reduce(View::of(std::span(&sum, 1)), ReduceOp::sum, device.communication(), {"norm"});
+    device.communication().synchronize();
+  });
+  EXPECT_THAT(messages, Each("no error"));
+  EXPECT_THAT(sums, Each(6));
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(lines.all(),
+                Contains(fmt::format("[rank {}] all_reduce(norm): waiting for 0.2 s for rank 1 (a "
+                                     "thread)",
+                                     rank)));
+  }
+}
+
+TEST(LocalWaits, PartsInheritLimitsAndStep) {
+  std::latch gave_up(1);
+  const auto messages = messages_of(4, [&](Communicator& comm, Device& device) {
+    comm.set_wait_limits({.warning = 0ms, .timeout = kTimeout});
+    const auto part = comm.split(comm.rank() / 2, 0);
+    comm.set_step(7);
+    if (comm.rank() < 2) return;
+    if (comm.rank() == 3) return gave_up.wait();
+    const std::string message = message_of([&] { barrier(*part, device, "x"); });
+    gave_up.count_down();
+    fail("{}", message);
+  });
+  EXPECT_EQ(messages[2],
+            "[rank 0] barrier(x), step 7: waiting for 1 s for rank 1 (a thread)" + kEnd);
+}
+
+TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
+  Lines lines;
+  std::latch gave_up(2);
+  CallContext context;
+  context.set_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
+  HostRanks ranks(3);
+  ranks.call({4, 5, 6});
+  const auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
+    group.barrier("together");
+    group.set_context({std::shared_ptr<void>(), &context});
+    group.set_step(12);
+    if (rank == 1) {
+      gave_up.wait();
+      return group.barrier("later");
+    }
+    const std::string message = message_of([&] { group.barrier("h.3"); });
+    gave_up.count_down();
+    fail("{}", message);
+  });
+  // The ranks are threads of this process here.
+  const std::string line =
+      fmt::format("step 12: waiting for 1 s for rank 5 (process {} ", getpid());
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(ends[static_cast<std::size_t>(rank)],
+                AllOf(StartsWith(fmt::format("[rank {}] barrier(h.3)", 4 + rank)), HasSubstr(line),
+                      HasSubstr(kEnd)));
+  }
+  EXPECT_THAT(ends[1], AllOf(StartsWith("[rank 5] barrier(later): the group has failed: [rank "),
+                             HasSubstr(line)));
+  EXPECT_THAT(lines.all(), Not(IsEmpty()));
+  EXPECT_THAT(lines.all(),
+              Each(MatchesRegex(fmt::format(".rank [46]. barrier.h.3., step 12: waiting for 0.2 s "
+                                            "for rank 5 .process {} [a-z ]+.",
+                                            getpid()))));
+}
+
+/// Ranks of a control world as threads; gives each one's message.
+std::vector<std::string> control_ranks(const std::function<void(Communicator&, Device&)>& body) {
+  InProcessStore store;
+  const std::vector<std::string> hosts{"a", "b", "a"};
+  std::vector<std::string> messages(hosts.size());
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        messages[static_cast<std::size_t>(rank)] = message_of([&] {
+          const auto world = control::world({store, rank, 3}, hosts);
+          const auto device = cpu::open();
+          body(*world, *device);
+        });
+      });
+    }
+  }
+  return messages;
+}
+
+TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
+  Lines lines;
+  std::latch gave_up(2);
+  const auto messages = control_ranks([&](Communicator& comm, Device& device) {
+    barrier(comm, device, "together");
+    comm.set_wait_limits({.warning = kWarning, .timeout = kTimeout, .warn = lines.adder()});
+    comm.set_step(3);
+    if (comm.rank() == 1) {
+      gave_up.wait();
+      barrier(comm, device, "settings");  // which the others have come to
+      return barrier(comm, device, "later");
+    }
+    const std::string message = message_of([&] { barrier(comm, device, "settings"); });
+    gave_up.count_down();
+    fail("{}", message);
+  });
+  const std::string line =
+      "] barrier(settings), step 3: waiting for 1 s for rank 1 (on host b: unknown)" + kEnd;
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(
+        messages[static_cast<std::size_t>(rank)],
+        AllOf(StartsWith(fmt::format("[rank {}] barrier(settings)", rank)), HasSubstr(line)));
+  }
+  EXPECT_THAT(messages[1], AllOf(StartsWith("[rank 1] barrier(later): the group has failed: [rank"),
+                                 HasSubstr(line)));
+  EXPECT_THAT(
+      lines.all(),
+      AllOf(Not(IsEmpty()), Each(HasSubstr("waiting for 0.2 s for rank 1 (on host b: unknown)"))));
+}
+
+TEST(ControlWaits, ASlowRankIsAWarningAndNoMore) {
+  Lines lines;
+  const auto messages = control_ranks([&](Communicator& comm, Device& device) {
+    barrier(comm, device, "together");
+    comm.set_wait_limits({.warning = kWarning, .timeout = 0ms, .warn = lines.adder()});
+    if (comm.rank() == 1) lines.wait_for(2);
+    std::int64_t value = comm.rank() == 1 ? 5 : 0;
+    comm.broadcast(View::of(std::span(&value, 1)), 1, device.communication(), {"value"});
+    device.communication().synchronize();
+    EXPECT_EQ(value, 5);
+  });
+  EXPECT_THAT(messages, Each("no error"));
+}
+
+}  // namespace
+}  // namespace zero::test
