@@ -68,6 +68,7 @@ void Engine::write(std::string_view name, StateKind kind, View values) {
   core_->write(name, kind, values);
 }
 void Engine::publish_parameters() { core_->publish_parameters(); }
+void Engine::publish_gradients() { core_->publish_gradients(); }
 std::int64_t Engine::steps_done() const { return core_->steps_done(); }
 std::uint64_t Engine::state_hash() { return core_->state_hash(); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "engine/engine_core.h"
 #include "optim/clipping.h"
@@ -116,8 +117,7 @@ void EngineCore::find_nonfinite(std::span<const double> losses, StepReport& repo
 void EngineCore::update(Unit& unit, const StepOptions& options, float gradient_scale) {
   const Segment* segment = unit.trainable();
   if (segment == nullptr) return;
-  const bool whole = segment->gradient.count() == segment->own.count();
-  const View gradient = whole ? segment->gradient : segment->gradient_shard;
+  const View gradient = segment->finished_gradient();
   const View compute = options_.compute == DType::fp32 ? View() : segment->own;
   for (const UpdateRun& run : segment->runs) {
     UpdateArguments arguments;
@@ -164,6 +164,7 @@ StepReport EngineCore::step(const StepOptions& options) {
              world_.rank(), options.learning_rate);
   StepReport report;
   report.step = ++steps_reported_;
+  if (std::exchange(gradients_changed_, false)) reducer_->recount_norm(units_);
   ExactSum loss;
   const ExactSum norm = reduce_norm_and_loss(options.losses, loss);
   report.loss = loss.value();
