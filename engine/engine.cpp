@@ -6,10 +6,6 @@
 
 namespace zero {
 
-std::string_view name_of(ReductionPolicy policy) {
-  return policy == ReductionPolicy::boundary ? "boundary" : "every_micro_batch";
-}
-
 Engine::Engine(Communicator& communicator, Device& device, EngineOptions options)
     : core_(std::make_unique<EngineCore>(std::make_unique<RecordedMesh>(communicator), device,
                                          std::move(options))) {}

@@ -101,10 +101,10 @@ class EngineCore {
     std::vector<std::deque<Pass>> passes;
   };
 
-  void check_options() const;
   void check_sealed(std::string_view call) const;
   void check_between_steps(std::string_view call) const;
   void check_gradients_finished(std::string_view call) const;
+  void check_step(const StepOptions& options) const;
   std::vector<UnitUse> declared_uses(const SealOptions& options) const;
   void check_uses(const std::vector<UnitUse>& uses) const;
   ScheduleInput schedule_input(const std::vector<UnitUse>& uses) const;
