@@ -7,11 +7,13 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "checkpoint/hf_fields.h"
+#include "checkpoint/json_tree.h"
 
 namespace zero {
 namespace {
@@ -84,7 +86,6 @@ Gpt2Config gpt2_from(HfFields& fields) {
                     .heads = fields.integer("n_head"),
                     .context = fields.integer("n_positions"),
                     .vocabulary = fields.integer("vocab_size")};
-  fields.only("n_inner", 4 * config.width, "the MLP is four times as wide");
   const std::string activation = fields.text("activation_function", "gelu_new");
   ZERO_CHECK(activation == "gelu_new" || activation == "gelu_pytorch_tanh",
              "{}: found \"{}\", expected \"gelu_new\"", fields.place("activation_function"),
@@ -160,17 +161,6 @@ LlamaConfig llama_from(HfFields& fields, Architecture architecture) {
   return config;
 }
 
-json parse(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  ZERO_CHECK(stream.good(), "{}: cannot be read; expected the config.json of a Hugging Face model",
-             path);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  json tree = json::parse(text, nullptr, false);
-  ZERO_CHECK(tree.is_object(), "{}: is not a JSON object; expected a Hugging Face configuration",
-             path);
-  return tree;
-}
-
 json to_json(const Gpt2Config& config) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
@@ -227,7 +217,17 @@ json to_json(const LlamaConfig& config) {
 
 ModelConfig read_hf_config(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
-  HfFields fields(parse(path), path, "");
+  std::ifstream stream(path, std::ios::binary);
+  ZERO_CHECK(stream.good(), "{}: cannot be read; expected the config.json of a Hugging Face model",
+             path);
+  return parse_hf_config(path, std::string{std::istreambuf_iterator<char>(stream), {}});
+}
+
+ModelConfig parse_hf_config(const std::string& path, std::string_view text) {
+  const std::optional<json> tree = parse_json_tree(text);
+  ZERO_CHECK(tree && tree->is_object(),
+             "{}: is not a JSON object; expected a Hugging Face configuration", path);
+  HfFields fields(*tree, path, "");
   const Architecture architecture = architecture_of(fields);
   ModelConfig config;
   if (architecture == Architecture::gpt2) {
@@ -235,12 +235,15 @@ ModelConfig read_hf_config(const std::string& folder) {
   } else {
     config = llama_from(fields, architecture);
   }
-  fields.finish(kPassedOver);
   try {
     validate(config);
   } catch (const Error& error) {
     fail("{}: {}", path, error.what());
   }
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) {
+    fields.only("n_inner", 4 * gpt2->width, "the MLP is four times as wide");
+  }
+  fields.finish(kPassedOver);
   return config;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "model/model_config.h"
 
@@ -14,6 +15,8 @@ namespace zero {
 /// over. Throws zero::Error naming file, field, found and expected where the file lacks a field,
 /// gives one a value that is not computed here, or has one that is not known.
 ModelConfig read_hf_config(const std::string& folder);
+/// The same of the text of such a file; `path` names it in messages.
+ModelConfig parse_hf_config(const std::string& path, std::string_view text);
 
 /// The text of a config.json from which transformers 4 and 5, and read_hf_config, make the model.
 std::string hf_config_text(const ModelConfig& config);

@@ -7,13 +7,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <span>
 
 #include "base/error.h"
 #include "checkpoint/file.h"
 #include "checkpoint/hf_config.h"
+#include "checkpoint/hf_index.h"
 #include "checkpoint/tensor_files.h"
 #include "checkpoint/weights.h"
 
@@ -21,28 +20,18 @@ namespace zero {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
 
-// {"weight_map": {tensor: file of the same folder}}
 std::vector<std::string> listed_files(const fs::path& index) {
   std::ifstream stream(index, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  const json tree = json::parse(text, nullptr, false);
-  const json map = tree.is_object() ? tree.value("weight_map", json()) : json();
-  ZERO_CHECK(map.is_object() && !map.empty(),
-             "{}: found no object \"weight_map\", expected the file of each tensor in it",
-             index.string());
-  std::set<std::string> files;
-  for (const auto& [tensor, file] : map.items()) {
-    ZERO_CHECK(file.is_string(), "{}: weight_map.{}: found {}, expected the name of a file",
-               index.string(), tensor, file.dump());
-    files.insert((index.parent_path() / file.get<std::string>()).string());
-  }
-  return {files.begin(), files.end()};
+  std::vector<std::string> paths;
+  for (const std::string& name : files_of_index(index.string(), text))
+    paths.push_back((index.parent_path() / name).string());
+  return paths;
 }
 
 // Rank 0's part: `text` in the place of `path`.

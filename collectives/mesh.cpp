@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "collectives/backends.h"
 #include "collectives/local/communicator.h"
 
@@ -14,49 +13,6 @@ namespace {
 constexpr std::array kAllAxes = {Axis::replicate, Axis::shard, Axis::tensor};
 
 }  // namespace
-
-std::string_view name_of(Axis axis) {
-  switch (axis) {
-    case Axis::replicate:
-      return "replicate";
-    case Axis::shard:
-      return "shard";
-    case Axis::tensor:
-      return "tensor";
-  }
-  return "unknown axis";
-}
-
-int MeshShape::size(Axis axis) const {
-  return axis == Axis::replicate ? replicate : axis == Axis::shard ? shard : tensor;
-}
-
-MeshShape MeshShape::resolved(int world) const {
-  std::int64_t product = 1;
-  int open = 0;
-  for (const Axis axis : kAllAxes) {
-    const int ranks = size(axis);
-    ZERO_CHECK(ranks >= 1 || ranks == -1,
-               "mesh.{} is {}; expected a number of ranks, or -1 for what the other axes leave",
-               name_of(axis), ranks);
-    ranks == -1 ? static_cast<void>(++open) : static_cast<void>(product *= ranks);
-  }
-  ZERO_CHECK(open <= 1,
-             "mesh is {} x {} x {} (replicate x shard x tensor); at most one axis can be -1",
-             replicate, shard, tensor);
-  ZERO_CHECK(
-      product <= world && world % product == 0 && (open == 1 || product == world),
-      "mesh is {} x {} x {} (replicate x shard x tensor), which does not make the {} rank(s) "
-      "of this job; {}",
-      replicate, shard, tensor, world,
-      open == 1 ? fmt::format("the axes that are given must divide {}", world)
-                : fmt::format("start {} ranks, or set one axis to -1", product));
-  MeshShape whole = *this;
-  for (int* axis : {&whole.replicate, &whole.shard, &whole.tensor}) {
-    if (*axis == -1) *axis = static_cast<int>(world / product);
-  }
-  return whole;
-}
 
 Mesh::Mesh(Communicator& world, const MeshShape& shape, const Decorate& decorate)
     : shape_(shape.resolved(world.size())), base_(&world), decorate_(decorate) {

@@ -6,10 +6,6 @@
 
 namespace zero {
 
-std::string_view name_of(ReductionPolicy policy) {
-  return policy == ReductionPolicy::boundary ? "boundary" : "every_micro_batch";
-}
-
 Engine::Engine(Communicator& communicator, Device& device, EngineOptions options)
     : core_(std::make_unique<EngineCore>(std::make_unique<RecordedMesh>(communicator), device,
                                          std::move(options))) {}
@@ -68,6 +64,7 @@ void Engine::write(std::string_view name, StateKind kind, View values) {
   core_->write(name, kind, values);
 }
 void Engine::publish_parameters() { core_->publish_parameters(); }
+void Engine::publish_gradients() { core_->publish_gradients(); }
 std::int64_t Engine::steps_done() const { return core_->steps_done(); }
 std::uint64_t Engine::state_hash() { return core_->state_hash(); }
 

@@ -188,16 +188,23 @@ class Engine {
   std::vector<LogicalTensor> state(StateKind kind);
   /// Reads a full logical tensor into `out` (host, fp32, as many elements). Collective.
   void read(std::string_view name, StateKind kind, View out);
-  /// Replaces a full logical tensor from `values` (host, fp32; equal on all ranks). Collective.
+  /// Replaces a full logical tensor from `values` (host, fp32; equal on all ranks), on every rank
+  /// that holds any of it. A gradient: only between the last micro-batch's backward and step(),
+  /// which then takes norm and clipping from what was written. Collective.
   void write(std::string_view name, StateKind kind, View values);
   /// After the caller has changed master values through state(parameter): makes compute copies
   /// follow. Collective.
   void publish_parameters();
+  /// After the caller has changed finished gradients through state(gradient), between the last
+  /// micro-batch's backward and step(): makes copies and the norm follow. Collective.
+  void publish_gradients();
   /// Optimizer steps done.
   std::int64_t steps_done() const;
   /// A hash over all logical parameters in name order, master values and both moments; independent
-  /// of stage, mesh, layout. Tensors that are sliced are put together in staging memory, one at a
-  /// time. Collective.
+  /// of stage, mesh, layout. Each element is hashed on one rank alone: what other ranks hold of it
+  /// (replicas, at stage 0 every rank), compute copies and gradients are not seen;
+  /// check_replicas() compares copies. Tensors that are sliced are put together in staging memory,
+  /// one at a time. Collective.
   std::uint64_t state_hash();
   /// Compares by hashes what several ranks hold and what must have the same bits: master values,
   /// moments and compute copies of replicas; parameters without a slice, and ranges that several

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "base/checked_math.h"
@@ -21,7 +20,7 @@ EngineCore::EngineCore(std::unique_ptr<RecordedMesh> mesh, Device& device, Engin
       options_(std::move(options)),
       gradient_dtype_(options_.gradient.value_or(options_.compute)),
       optimizer_(make_optimizer(options_.optimizer, device)) {
-  check_options();
+  validate(options_);
 }
 
 /// Work in flight uses the buffers: let it end before they go. Errors of dropped work are of no
@@ -31,45 +30,6 @@ EngineCore::~EngineCore() {
     synchronize();
   } catch (...) {  // NOLINT(bugprone-empty-catch)
   }
-}
-
-void EngineCore::check_options() const {
-  ZERO_CHECK(options_.stage >= 0 && options_.stage <= 3,
-             "engine: stage is {}, expected 0, 1, 2 or 3", options_.stage);
-  ZERO_CHECK(options_.compute == DType::fp32 || options_.compute == DType::bf16,
-             "engine: compute dtype is {}, expected fp32 or bf16", name_of(options_.compute));
-  ZERO_CHECK(gradient_dtype_ == DType::fp32 || gradient_dtype_ == options_.compute,
-             "engine: gradient dtype is {}, expected fp32 or the compute dtype {}",
-             name_of(gradient_dtype_), name_of(options_.compute));
-  ZERO_CHECK(options_.reduction == ReductionPolicy::every_micro_batch || options_.stage <= 1,
-             "engine: reduction \"boundary\" keeps a full gradient accumulator, which stage {} "
-             "exists to avoid; use stage 0 "
-             "or 1, or reduction \"every_micro_batch\"",
-             options_.stage);
-  ZERO_CHECK(options_.gradient_clipping >= 0,
-             "engine: gradient_clipping is {}, expected 0 (none) or more",
-             options_.gradient_clipping);
-  ZERO_CHECK(options_.replica_check_every >= 0,
-             "engine: replica_check_every is {}, expected a number of steps, or 0 (never)",
-             options_.replica_check_every);
-  for (const ParameterGroup& group : options_.groups) {
-    const double decay = group.weight_decay.value_or(0.0);
-    ZERO_CHECK(std::isfinite(group.learning_rate_scale) && group.learning_rate_scale >= 0 &&
-                   std::isfinite(decay) && decay >= 0,
-               "engine: parameter group \"{}\" has learning_rate_scale {} and weight_decay {}, "
-               "expected finite values of 0 or more",
-               group.pattern, group.learning_rate_scale, decay);
-  }
-  const ScheduleLimits& limits = options_.limits;
-  ZERO_CHECK(limits.prefetch_elements >= 0 && limits.live_elements >= 0 &&
-                 limits.persistence_threshold >= 0 && limits.reuse_distance >= 0,
-             "engine: schedule limits must not be negative (prefetch {}, live {}, persistence {}, "
-             "reuse {})",
-             limits.prefetch_elements, limits.live_elements, limits.persistence_threshold,
-             limits.reuse_distance);
-  ZERO_CHECK(limits.reduce_bucket_elements > 0,
-             "engine: reduce_bucket_elements is {}, expected at least 1",
-             limits.reduce_bucket_elements);
 }
 
 void EngineCore::check_sealed(std::string_view call) const {

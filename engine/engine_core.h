@@ -60,6 +60,7 @@ class EngineCore {
   void read(std::string_view name, StateKind kind, View out);
   void write(std::string_view name, StateKind kind, View values);
   void publish_parameters();
+  void publish_gradients();
   std::uint64_t state_hash();
 
   // Copies of values on several ranks (engine_replicas.cpp).
@@ -100,9 +101,10 @@ class EngineCore {
     std::vector<std::deque<Pass>> passes;
   };
 
-  void check_options() const;
   void check_sealed(std::string_view call) const;
   void check_between_steps(std::string_view call) const;
+  void check_gradients_finished(std::string_view call) const;
+  void check_step(const StepOptions& options) const;
   std::vector<UnitUse> declared_uses(const SealOptions& options) const;
   void check_uses(const std::vector<UnitUse>& uses) const;
   ScheduleInput schedule_input(const std::vector<UnitUse>& uses) const;
@@ -135,6 +137,7 @@ class EngineCore {
   void find_nonfinite(std::span<const double> losses, StepReport& report);
   void update(Unit& unit, const StepOptions& options, float gradient_scale);
   View own_part(const Segment& segment, StateKind kind) const;
+  View kept_values(const Segment& segment, StateKind kind) const;
   using OwnRun = std::function<void(const TensorSlice::Run& run, const View& values)>;
   void for_own_runs(const Unit& unit, int index, const View& own, const OwnRun& visit) const;
   LogicalTensor own_tensor(const Unit& unit, int index, StateKind kind) const;
@@ -189,8 +192,9 @@ class EngineCore {
   bool evaluating_ = false;
   int accumulation_steps_ = 1;
 
-  int cursor_ = 0;       ///< next compute step
-  int micro_batch_ = 0;  ///< micro-batches finished in this optimizer step
+  int cursor_ = 0;                  ///< next compute step
+  int micro_batch_ = 0;             ///< micro-batches finished in this optimizer step
+  bool gradients_changed_ = false;  ///< by the user, so that the norm must be counted anew
   bool leased_ = false;
   std::vector<std::vector<char>>
       asked_;  ///< per unit and parameter: its gradient was asked for in this micro-batch

@@ -44,5 +44,8 @@ struct EngineOptions {
       false;
 #endif  ///< poison released windows and unwritten gradients with NaN
 };
+/// Throws zero::Error naming an option that is out of range, its value and what it must be. An
+/// Engine is not made with such options.
+void validate(const EngineOptions& options);
 
 }  // namespace zero

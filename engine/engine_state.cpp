@@ -27,6 +27,14 @@ View EngineCore::own_part(const Segment& segment, StateKind kind) const {
   return {};
 }
 
+/// All that this rank keeps of one kind, from flat element own_begin on: its shard, or, where
+/// states are whole on every rank, more.
+View EngineCore::kept_values(const Segment& segment, StateKind kind) const {
+  if (kind == StateKind::gradient) return segment.finished_gradient();
+  if (kind == StateKind::parameter) return segment.trainable ? segment.master : segment.own;
+  return segment.moments[kind == StateKind::moment0 ? 0 : 1];
+}
+
 /// Whether this rank's tensor index is the first that holds the run.
 bool EngineCore::is_first_copy(const ParameterSpec& spec, const TensorSlice::Run& run) const {
   return spec.slice ? run.copy == 0 : mesh_->mesh().index(Axis::tensor) == 0;
@@ -173,18 +181,12 @@ void EngineCore::write(std::string_view name, StateKind kind, View values) {
   Unit& unit = units_[static_cast<std::size_t>(unit_index)];
   check_transfer(unit, index, kind, values, optimizer_->moments());
   if (kind == StateKind::parameter) check_between_steps("write");
+  if (kind == StateKind::gradient) check_gradients_finished("write");
   synchronize();
   const Segment& segment = unit.segment_of(index);
   const Placement& placement = unit.placement(index);
-  const bool spread =
-      kind != StateKind::gradient && segment.trainable;  // states may be whole on every rank
-  View states = own_part(segment, kind);
-  std::int64_t base = segment.layout.shard() * shards_.rank();
-  if (spread) {
-    states = kind == StateKind::parameter ? segment.master
-                                          : segment.moments[kind == StateKind::moment0 ? 0 : 1];
-    base = segment.own_begin;
-  }
+  const View states = kept_values(segment, kind);
+  const std::int64_t base = segment.own_begin;
   const std::int64_t low = std::max(placement.begin, base);
   const std::int64_t high = std::min(placement.begin + placement.count, base + states.count());
   if (low < high) {
@@ -200,11 +202,36 @@ void EngineCore::write(std::string_view name, StateKind kind, View values) {
     spec.for_each_run(low - placement.begin, high - low, put);
   }
   if (kind == StateKind::parameter) publish_parameters();
+  if (kind == StateKind::gradient) gradients_changed_ = true;
 }
 
 void EngineCore::check_between_steps(std::string_view call) const {
   ZERO_CHECK(cursor_ == 0 && micro_batch_ == 0 && !leased_ && !evaluating_,
              "[rank {}] {}: only between optimizer steps", world_.rank(), call);
+}
+
+void EngineCore::check_gradients_finished(std::string_view call) const {
+  ZERO_CHECK(
+      micro_batch_ == accumulation_steps_ && !leased_ && !evaluating_,
+      "[rank {}] {}: {} of {} micro-batches are done; change a gradient after the last one's "
+      "backward and before step(), when it is finished and not used yet",
+      world_.rank(), call, micro_batch_, accumulation_steps_);
+}
+
+void EngineCore::publish_gradients() {
+  check_sealed("publish_gradients");
+  raise_failure();
+  check_gradients_finished("publish_gradients");
+  synchronize();
+  const MeshTraffic pending = mesh_->traffic().since(traffic_mark_);
+  for (const int index : order_) {
+    Unit& unit = units_[static_cast<std::size_t>(index)];
+    if (Segment* segment = unit.trainable(); segment != nullptr)
+      sharding_->finish_gradient(*segment, {unit.name, {}});
+  }
+  device_.communication().synchronize();
+  gradients_changed_ = true;
+  traffic_mark_ = mesh_->traffic().since(pending);  // belongs to no step
 }
 
 void EngineCore::publish_parameters() {

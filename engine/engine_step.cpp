@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "engine/engine_core.h"
 #include "optim/clipping.h"
@@ -116,8 +117,7 @@ void EngineCore::find_nonfinite(std::span<const double> losses, StepReport& repo
 void EngineCore::update(Unit& unit, const StepOptions& options, float gradient_scale) {
   const Segment* segment = unit.trainable();
   if (segment == nullptr) return;
-  const bool whole = segment->gradient.count() == segment->own.count();
-  const View gradient = whole ? segment->gradient : segment->gradient_shard;
+  const View gradient = segment->finished_gradient();
   const View compute = options_.compute == DType::fp32 ? View() : segment->own;
   for (const UpdateRun& run : segment->runs) {
     UpdateArguments arguments;
@@ -146,24 +146,36 @@ void EngineCore::publish(Unit& unit, Kind kind) {
   settle();
 }
 
-StepReport EngineCore::step(const StepOptions& options) {
-  check_sealed("step");
-  raise_failure();
+void EngineCore::check_step(const StepOptions& options) const {
+  using Limits = std::numeric_limits<float>;  // the update has its numbers in fp32
+  const int rank = world_.rank();
   ZERO_CHECK(
       micro_batch_ == accumulation_steps_ && !evaluating_ && !leased_,
       "[rank {}] step: {} of {} micro-batches are done; run forward and backward of all first",
-      world_.rank(), micro_batch_, accumulation_steps_);
+      rank, micro_batch_, accumulation_steps_);
   ZERO_CHECK(
       options.losses.empty() || static_cast<int>(options.losses.size()) == accumulation_steps_,
-      "[rank {}] step: {} losses were given, expected one per micro-batch, {}", world_.rank(),
+      "[rank {}] step: {} losses were given, expected one per micro-batch, {}", rank,
       options.losses.size(), accumulation_steps_);
-  ZERO_CHECK(options.loss_scale > 0, "[rank {}] step: loss_scale is {}, expected more than 0",
-             world_.rank(), options.loss_scale);
-  ZERO_CHECK(std::isfinite(options.learning_rate) && options.learning_rate >= 0,
-             "[rank {}] step: learning_rate is {}, expected a finite value of 0 or more",
-             world_.rank(), options.learning_rate);
+  ZERO_CHECK(options.loss_scale >= Limits::min() && options.loss_scale <= Limits::max(),
+             "[rank {}] step: loss_scale is {}, expected more than 0 ({:.2g} to {:.2g})", rank,
+             options.loss_scale, Limits::min(), Limits::max());
+  double scale = 1;
+  for (const ParameterGroup& group : options_.groups)
+    scale = std::max(scale, group.learning_rate_scale);
+  ZERO_CHECK(options.learning_rate >= 0 && options.learning_rate * scale <= Limits::max(),
+             "[rank {}] step: learning_rate is {}, expected a finite value of 0 or more, at most "
+             "{:.2g}",
+             rank, options.learning_rate, Limits::max() / scale);
+}
+
+StepReport EngineCore::step(const StepOptions& options) {
+  check_sealed("step");
+  raise_failure();
+  check_step(options);
   StepReport report;
   report.step = ++steps_reported_;
+  if (std::exchange(gradients_changed_, false)) reducer_->recount_norm(units_);
   ExactSum loss;
   const ExactSum norm = reduce_norm_and_loss(options.losses, loss);
   report.loss = loss.value();

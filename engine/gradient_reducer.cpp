@@ -164,6 +164,19 @@ Event GradientReducer::reduce_to(Unit& unit, View wire, const Target& target) {
   return alone() ? Event() : communication.record();
 }
 
+void GradientReducer::recount_norm(const std::vector<Unit>& units) {
+  Stream& communication = resources_.device.communication();
+  communication.wait(resources_.device.compute().record());
+  communication.submit_host("norm anew", [norm = norm_] { norm->clear(); });
+  for (const Unit& unit : units) {
+    const Segment* segment = unit.trainable();
+    if (segment == nullptr || segment->layout.padded() == 0) continue;
+    resources_.device.kernels().tree_reduce(
+        communication, {segment->gradient_shard},
+        epilogue_of(*segment, {{}, segment->gradient_shard, true}));
+  }
+}
+
 Event GradientReducer::reduce(Unit& unit, View source, int micro_batch) {
   Segment& segment = *unit.trainable();
   if (resources_.options.reduction == ReductionPolicy::boundary) {

@@ -37,6 +37,9 @@ class GradientReducer {
   /// replicas; Segment::uncounted stays out): for work of the communication stream, which follows
   /// every reduction.
   ExactSum& norm() { return *norm_; }
+  /// After finished gradients were changed from outside: counts norm() anew, from the shards of
+  /// `units` as they are. Reads each once.
+  void recount_norm(const std::vector<Unit>& units);
 
   /// Elements per rank of one reduce-scatter of `segment`: the bucket and the receive limit bound
   /// it.

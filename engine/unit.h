@@ -44,6 +44,10 @@ struct Segment {
   std::array<View, 2> moments;  ///< fp32, the extent of `own`
   View gradient;        ///< finished gradient dtype: padded() at stages 0 and 1, else shard()
   View gradient_shard;  ///< this rank's shard of it
+  /// What the optimizer reads of it: the extent of `own`.
+  View finished_gradient() const {
+    return gradient.count() == own.count() ? gradient : gradient_shard;
+  }
   std::vector<View> partials;   ///< fp32, shard(): sums of earlier micro-batch steps
   std::vector<UpdateRun> runs;  ///< over the extent of master
   /// Elements of this rank's shard that other ranks of the tensor axis hold too and count in the

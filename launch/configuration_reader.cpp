@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
+#include "checkpoint/json_tree.h"
 #include "launch/json_text.h"
 #include "launch/suggestion.h"
 
@@ -63,11 +65,11 @@ void ConfigurationReader::apply_override(const std::string& text) {
   const std::string raw = text.substr(equals + 1);
   override_paths_.push_back(path);
   const Option* option = find_option(path);
-  json value = json::parse(raw, nullptr, false);
+  const std::optional<json> tree = parse_json_tree(raw);
   const bool plain_text = option != nullptr &&
                           (option->type == ValueType::text || option->type == ValueType::text_list);
-  if (value.is_discarded() || (plain_text && (value.is_number() || value.is_boolean())))
-    value = raw;
+  const bool as_it_is = !tree || (plain_text && (tree->is_number() || tree->is_boolean()));
+  json value = as_it_is ? json(raw) : *tree;
   json* node = &tree_;
   std::string section;
   std::size_t begin = 0;

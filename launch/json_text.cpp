@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/json_tree.h"
 
 namespace zero {
 namespace {
@@ -102,7 +103,10 @@ nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
   const std::string plain = Blanker(text).run();
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   std::string duplicate;
-  const auto watch = [&](int, json::parse_event_t event, json& parsed) {
+  bool deep = false;
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    deep = deep || depth > kDeepestTree;
+    if (deep) return false;  // what is refused is not kept, so that no deep tree comes to be
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key &&
@@ -116,7 +120,11 @@ nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
     value = json::parse(plain, watch);
   } catch (const json::parse_error& error) {
     fail("{}: {}: not JSON: {}", source, position(plain, error.byte), reason(error.what()));
+  } catch (const json::exception& error) {  // a number that no double holds
+    fail("{}: {}; correct the number", source, reason(error.what()));
   }
+  ZERO_CHECK(!deep, "{}: objects and lists are nested deeper than {} levels; take some out", source,
+             kDeepestTree);
   ZERO_CHECK(duplicate.empty(), "{}: key \"{}\" is given twice in one object; keep one of them",
              source, duplicate);
   return value;

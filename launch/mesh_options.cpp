@@ -22,8 +22,9 @@ std::vector<Option> mesh_options() {
        .type = integer,
        .fallback = "100",
        .help = "steps between two comparisons of what several ranks hold and must have alike, by "
-               "hashes; 0: never",
-       .low = 0},
+               "hashes; the end of a run makes one too; 0: never",
+       .low = 0,
+       .high = 1e9},
       {.path = "mesh.sequence_parallel",
        .type = boolean,
        .fallback = "false",

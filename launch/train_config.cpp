@@ -193,6 +193,11 @@ EngineOptions make_engine_options(Configuration& values) {
   options.overlap = values.boolean("zero_optimization.overlap_comm");
   options.graphs = values.boolean("run.graphs");
   options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
+  try {
+    validate(options);
+  } catch (const Error& error) {
+    fail("{}: {}", values.source(), error.what());
+  }
   return options;
 }
 

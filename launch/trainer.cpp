@@ -121,6 +121,15 @@ StepReport Trainer::finish_step(double learning_rate) {
   }
 }
 
+/// The hash of the log and the files of weights are of one copy: the others must be the same.
+void Trainer::check_replicas() {
+  try {
+    workbench_.engine().check_replicas();
+  } catch (const ReplicasDiffer& error) {
+    throw AgreedError(error.what());
+  }
+}
+
 void Trainer::check_finite(const StepReport& report) const {
   if (!report.nonfinite && std::isfinite(report.loss) && std::isfinite(report.gradient_norm))
     return;
@@ -232,6 +241,7 @@ void Trainer::finish() {
   // The hash takes memory of its own, which is no part of training.
   const MemoryReport memory =
       merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
+  if (config_.engine.replica_check_every > 0) check_replicas();
   const std::uint64_t hash = workbench_.engine().state_hash();
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });

@@ -47,6 +47,7 @@ class Trainer {
   void check_finite(const StepReport& report) const;
   void log_step(const StepReport& report, double learning_rate, double seconds);
   void show_progress(const StepReport& report, double seconds);
+  void check_replicas();
   void finish();
   void write_trace_file();
   /// The profile for the log's last line; null where there is none. Prints its table. Collective.

@@ -42,8 +42,8 @@ int run(const zero::TrainFlags& flags, int argc, char** argv) {
 void add_flags(CLI::App& app, zero::TrainFlags& flags) {
   app.add_option("--config", flags.config,
                  "JSON file in DeepSpeed's sections and our own; must be given");
-  app.add_option("--set", flags.overrides, "key.path=value: replaces a value of the file")
-      ->allow_extra_args(false);
+  app.add_option("--set", flags.overrides,
+                 "key.path=value ...: replaces values of the file; may be given again");
   app.add_flag("--print-config", flags.print_config,
                "print every effective value and where it came from, and end");
   app.add_flag(

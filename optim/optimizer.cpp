@@ -2,11 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/optimizer.h"
 
-#include <fmt/ranges.h>
-
 #include <cmath>
 #include <string>
-#include <vector>
 
 #include "optim/cpu/cpu_optimizer.h"
 #include "optim/update_constants.h"
@@ -16,25 +13,6 @@ namespace zero {
 namespace {
 
 using Kind = OptimizerConfig::Kind;
-
-// Collects "beta1 is 1 (expected ...)" for every constant that is out of range.
-std::vector<std::string> problems_of(const OptimizerConfig& config) {
-  std::vector<std::string> problems;
-  const auto expect = [&](bool good, std::string_view name, double value, std::string_view range) {
-    if (!good) problems.push_back(fmt::format("{} is {} (expected {})", name, value, range));
-  };
-  const auto fraction = [](double value) { return value >= 0 && value < 1; };
-  const auto size = [](double value) { return value >= 0 && std::isfinite(value); };
-  if (config.kind != Kind::sgd) {
-    expect(fraction(config.beta1), "beta1", config.beta1, "0 or more, below 1");
-    expect(fraction(config.beta2), "beta2", config.beta2, "0 or more, below 1");
-    expect(size(config.epsilon), "epsilon", config.epsilon, "0 or more");
-  } else {
-    expect(fraction(config.momentum), "momentum", config.momentum, "0 or more, below 1");
-  }
-  expect(size(config.weight_decay), "weight_decay", config.weight_decay, "0 or more");
-  return problems;
-}
 
 void check_view(const View& view, std::int64_t count, std::string_view who, std::string_view what) {
   ZERO_CHECK(view.count() == count, "{}: {} has {} elements, the master values have {}", who, what,
@@ -80,17 +58,6 @@ void check_numbers(const UpdateArguments& a, std::string_view who) {
 
 }  // namespace
 
-std::string_view name_of(OptimizerConfig::Kind kind) {
-  switch (kind) {
-    case Kind::adamw:
-      return "AdamW";
-    case Kind::adam:
-      return "Adam";
-    default:
-      return "SGD";
-  }
-}
-
 int Optimizer::moments() const {
   if (config_.kind != Kind::sgd) return 2;
   return config_.momentum > 0 ? 1 : 0;
@@ -134,8 +101,7 @@ SgdConstants sgd_constants(const OptimizerConfig& config, const UpdateArguments&
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Device& device) {
-  const std::vector<std::string> problems = problems_of(config);
-  ZERO_CHECK(problems.empty(), "{}: {}", name_of(config.kind), fmt::join(problems, "; "));
+  validate(config);
   if (device.name().starts_with("cuda")) return cuda::make_optimizer(config);
   return std::make_unique<cpu::CpuOptimizer>(config, device.threads());
 }

@@ -27,6 +27,8 @@ struct OptimizerConfig {
   double momentum = 0;         ///< sgd
 };
 std::string_view name_of(OptimizerConfig::Kind kind);
+/// Throws zero::Error naming every constant of the kind that is out of range.
+void validate(const OptimizerConfig& config);
 
 /// One run of owned elements to update. All views have equal counts.
 struct UpdateArguments {

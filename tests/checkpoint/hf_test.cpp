@@ -11,6 +11,7 @@
 
 #include "checkpoint/hf_config.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_split.h"
 #include "checkpoint/weights.h"
 #include "scratch.h"
@@ -261,6 +262,9 @@ TEST_F(HuggingFaceConfig, WhatIsNotComputedIsNamed) {
               HasSubstr("activation_function: found \"relu\", expected \"gelu_new\""));
   EXPECT_THAT(refusal(gpt2, "activation_function", 1), HasSubstr("found 1, expected a text"));
   EXPECT_THAT(refusal(gpt2, "n_inner", 50), HasSubstr("n_inner: found 50, expected 48"));
+  EXPECT_THAT(refusal(gpt2, "n_embd", std::int64_t{1} << 62), HasSubstr("model.width is "));
+  EXPECT_THAT(refusal(llama_, "head_dim", std::int64_t{1} << 62),
+              HasSubstr("model.head_width is 4611686018427387904, expected 1 to "));
   EXPECT_THAT(error_of([&] { read(json::array()); }), HasSubstr("is not a JSON object"));
   EXPECT_THAT(error_of([&] { read_hf_config(scratch_.path("nowhere")); }),
               HasSubstr("nowhere/config.json: cannot be read"));
@@ -304,6 +308,48 @@ TEST(HuggingFaceWeights, WhatIsMissingOrDifferentIsNamed) {
   std::filesystem::copy(sharded, scratch.path("copy"));
   std::filesystem::remove(scratch.path("copy/model-00002-of-00002.safetensors"));
   EXPECT_THAT(refusal(config, scratch.path("copy")), HasSubstr("model-00002-of-00002.safetensors"));
+}
+
+TEST(HuggingFaceWeights, AnIndexNamesFilesOfItsFolderAlone) {
+  Scratch scratch;
+  const std::string index = scratch.path("model.safetensors.index.json");
+  for (const std::string_view name : {"/etc/hostname", "../x", "..", ".", "", "a/b.safetensors",
+                                      "a/../../x", "./a", "..\\x", "C:\\x", "a\\u0000b", "//x"}) {
+    const std::string json_name =
+        name.find("\\u") == name.npos ? json(name).dump() : fmt::format("\"{}\"", name);
+    write_bytes(index, fmt::format(R"({{"weight_map": {{"good": "a", "t.0": {}}}}})", json_name));
+    EXPECT_EQ(error_of([&] { weight_files(scratch.directory()); }),
+              fmt::format("{}: weight_map.t.0: found {}, expected the plain name of a file in the "
+                          "same folder; correct the name, and trust the weights only where their "
+                          "source is known",
+                          index, json_name));
+  }
+  write_bytes(index, R"({"weight_map": {"a": "model-2", "b": "..model 1", "c": "model-2"}})");
+  EXPECT_EQ(weight_files(scratch.directory()),
+            (std::vector{scratch.path("..model 1"), scratch.path("model-2")}));
+  write_bytes(index, std::string(100'000, '[') + std::string(100'000, ']'));
+  EXPECT_THAT(error_of([&] { weight_files(scratch.directory()); }),
+              HasSubstr("index.json: is not JSON; expected an index of safetensors files"));
+}
+
+// A cache of Hugging Face's hub: names in a snapshot are links to files elsewhere in it.
+TEST(HuggingFaceWeights, LinksThatAFolderHoldsAreFollowed) {
+  namespace fs = std::filesystem;
+  Scratch scratch;
+  const fs::path blobs = scratch.path("blobs");
+  const fs::path snapshot = scratch.path("snapshots/0123abcd");
+  fs::create_directories(blobs);
+  fs::create_directories(snapshot);
+  int number = 0;
+  for (const auto& entry : fs::directory_iterator(recorded("qwen2_tiny"))) {
+    const std::string blob = fmt::format("{:08x}", ++number);
+    fs::copy_file(entry.path(), blobs / blob);
+    fs::create_symlink("../../blobs/" + blob, snapshot / entry.path().filename());
+  }
+  const std::vector<std::string> files = weight_files(snapshot.string());
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_FALSE(SafetensorsReader(files[0]).header().tensors.empty());
+  EXPECT_EQ(family_of(read_hf_config(snapshot.string())), "llama");
 }
 
 TEST(HuggingFaceWeights, ASplitThatDoesNotCoverItsTensorIsRefused) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "engine/engine_options.h"
 #include "engine/sharding.h"
@@ -45,11 +47,50 @@ TEST(EngineOptions, OutOfRangeAreRefusedWithWhatIsExpected) {
               HasSubstr("compute dtype is fp16, expected fp32 or bf16"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.gradient = DType::bf16; }),
               HasSubstr("gradient dtype is bf16, expected fp32 or the compute dtype fp32"));
-  for (const double clipping : {-1.0, std::nan("")}) {
-    EXPECT_THAT(refusal([=](EngineOptions& o) { o.gradient_clipping = clipping; }),
-                HasSubstr("expected 0 (none) or more"));
-  }
   EXPECT_THAT(refusal([](EngineOptions& o) { o.optimizer.beta1 = 1.5; }), HasSubstr("beta1"));
+}
+
+TEST(EngineOptions, NumbersThatAreNotFiniteOrNegativeAreRefusedBeforeTheFirstStep) {
+  struct Number {
+    const char* name;
+    std::function<void(EngineOptions&, double)> set;
+    OptimizerConfig::Kind kind = OptimizerConfig::Kind::adamw;
+  };
+  const auto in_group = [](EngineOptions& o, double rate, double decay) {
+    o.groups = {{"*", rate, decay}};
+  };
+  const std::vector<Number> numbers = {
+      {"gradient_clipping", [](EngineOptions& o, double v) { o.gradient_clipping = v; }},
+      {"beta1", [](EngineOptions& o, double v) { o.optimizer.beta1 = v; }},
+      {"beta2", [](EngineOptions& o, double v) { o.optimizer.beta2 = v; }},
+      {"epsilon", [](EngineOptions& o, double v) { o.optimizer.epsilon = v; }},
+      {"weight_decay", [](EngineOptions& o, double v) { o.optimizer.weight_decay = v; }},
+      {"momentum", [](EngineOptions& o, double v) { o.optimizer.momentum = v; },
+       OptimizerConfig::Kind::sgd},
+      {"learning_rate_scale", [&](EngineOptions& o, double v) { in_group(o, v, 0.0); }},
+      {"weight_decay", [&](EngineOptions& o, double v) { in_group(o, 1.0, v); }},
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const Number& number : numbers) {
+    for (const double value : {kInfinity, -kInfinity, std::nan(""), -0.5}) {
+      EXPECT_THAT(refusal([&](EngineOptions& o) {
+                    o.optimizer.kind = number.kind;
+                    number.set(o, value);
+                  }),
+                  AllOf(HasSubstr(fmt::format("{} ", number.name)),
+                        HasSubstr(fmt::format("{}", value)), HasSubstr("expected ")));
+    }
+    EXPECT_EQ(refusal([&](EngineOptions& o) {
+                o.optimizer.kind = number.kind;
+                number.set(o, 0.0);
+              }),
+              "no error");
+  }
+  EXPECT_EQ(refusal([](EngineOptions& o) { o.gradient_clipping = kInfinity; }),
+            "engine: gradient_clipping is inf, expected 0 (none) or a finite norm above it");
+  // Finite as doubles, but the update has them in fp32.
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.optimizer.epsilon = 1e300; }),
+              HasSubstr("epsilon is 1e+300 (expected 0 or more, and finite in fp32)"));
 }
 
 TEST(EngineOptions, LimitsOutOfRangeAreRefusedWithTheirValues) {
@@ -155,7 +196,7 @@ TEST(EngineStep, RefusesOptionsThatCannotBe) {
                const std::vector<double> losses(2, 1.0);
                EXPECT_THAT(message_of([&] { trainer.engine().step({.losses = losses}); }),
                            HasSubstr("2 losses were given, expected one per micro-batch, 1"));
-               for (const double scale : {0.0, -1.0, std::nan("")}) {
+               for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL, 1e-320, 1e300}) {
                  EXPECT_THAT(message_of([&] { trainer.engine().step({.loss_scale = scale}); }),
                              HasSubstr("expected more than 0"));
                }
@@ -170,6 +211,10 @@ TEST(EngineStep, RefusesALearningRateThatIsNotFiniteAndLosesNothing) {
                            HasSubstr("[rank 0] step: learning_rate is nan, expected a finite"));
                EXPECT_THAT(message_of([&] { trainer.engine().step({.learning_rate = -1.0}); }),
                            HasSubstr("learning_rate is -1, expected a finite"));
+               for (const double rate : {HUGE_VAL, 1e300}) {
+                 EXPECT_THAT(message_of([&] { trainer.engine().step({.learning_rate = rate}); }),
+                             HasSubstr("expected a finite value of 0 or more, at most 3.4e+38"));
+               }
                const StepReport report = trainer.engine().step({.learning_rate = 0.1});
                EXPECT_EQ(report.step, 1);
                EXPECT_GT(report.gradient_norm, 0.0);

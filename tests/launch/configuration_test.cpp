@@ -49,6 +49,22 @@ TEST(JsonText, ErrorsHaveLineAndColumn) {
   EXPECT_THAT(error_of([] { parse_json_text("{,}", "c.json"); }), HasSubstr("not JSON"));
 }
 
+TEST(JsonText, NumbersThatNoDoubleHoldsAreRefused) {
+  EXPECT_THAT(error_of([] { parse_json_text("{\"gradient_clipping\": 1e999}", "c.json"); }),
+              AllOf(HasSubstr("c.json: "), HasSubstr("1e999"), HasSubstr("correct the number")));
+}
+
+TEST(JsonText, DeepNestsAreRefusedWithoutTakingTheStack) {
+  const auto nested = [](std::size_t depth) {
+    return "{\"a\": " + std::string(depth, '[') + std::string(depth, ']') + "}";
+  };
+  EXPECT_EQ(parse_json_text(nested(50), "c.json").size(), 1U);
+  EXPECT_EQ(error_of([&] { parse_json_text(nested(1'000'000), "c.json"); }),
+            "c.json: objects and lists are nested deeper than 100 levels; take some out");
+  EXPECT_THAT(refusal("", {"pipeline.x=" + std::string(100'000, '[') + std::string(100'000, ']')}),
+              HasSubstr("--set"));
+}
+
 TEST(JsonText, DuplicateKeysAreRefused) {
   EXPECT_THAT(error_of([] { parse_json_text(R"({"a": {"b": 1, "b": 2}})", "c.json"); }),
               HasSubstr("c.json: key \"b\" is given twice"));
@@ -241,6 +257,26 @@ TEST(Override, ReplacesAndAddsValues) {
   EXPECT_EQ(values.texts("data.validation"), std::vector<std::string>{"12"});
   EXPECT_TRUE(values.boolean("bf16.enabled"));
   EXPECT_EQ(read(R"("model": {"layers": 3})", {"model=gpt2-350m"}).text("model.name"), "gpt2-350m");
+}
+
+TEST(Override, NumbersThatAreNotFiniteAreRefusedForEveryKey) {
+  int keys = 0;
+  for (const Option& option : option_table()) {
+    if (option.type != ValueType::number && option.type != ValueType::integer) continue;
+    ++keys;
+    for (const char* value : {"inf", "-inf", "nan", "NaN", "Infinity", "1e999", "-1e999"}) {
+      EXPECT_THAT(refusal("", {option.path + "=" + value}),
+                  AllOf(HasSubstr(option.path + ": found "), HasSubstr("expected a")))
+          << value;
+    }
+    if (option.low < 0) continue;
+    EXPECT_THAT(refusal("", {option.path + "=-2"}),
+                AllOf(HasSubstr(option.path + ": found -2"), HasSubstr("expected a")));
+  }
+  EXPECT_GT(keys, 50);
+  for (const char* betas : {"[0.9, inf]", "[nan, 0.9]", "[0.9, 1e999]", "[-0.1, 0.9]", "[0.9, 1]"})
+    EXPECT_THAT(refusal("", {std::string("optimizer.params.betas=") + betas}),
+                HasSubstr("optimizer.params.betas: found "));
 }
 
 TEST(Override, MistakesAreNamed) {

@@ -179,6 +179,25 @@ TEST(Program, InformsWithoutTraining) {
   EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
 }
 
+TEST(Program, OneSetTakesSeveralValuesAndMayBeGivenAgain) {
+  const TinyRun run;
+  const Outcome values =
+      alone(run, "--set run.steps=9 run.seed=5 --print-config --set run.sample=4");
+  EXPECT_EQ(values.status, 0) << values.errors;
+  EXPECT_THAT(values.out, AllOf(ContainsRegex("run.steps += 9 +# --set"),
+                                ContainsRegex("run.seed += 5 +# --set"),
+                                ContainsRegex("run.sample += 4 +# --set")));
+  EXPECT_THAT(shell(run, kTrain + " --help").out,
+              ContainsRegex("--set TEXT \\.\\.\\. +key.path=value \\.\\.\\.: replaces values"));
+  const Outcome stray = alone(run, "--set run.steps=9 stray --print-config");
+  EXPECT_EQ(stray.status, 1);
+  EXPECT_THAT(stray.complaints(),
+              ::testing::ElementsAre(HasSubstr("--set stray: expected key.path=value")));
+  const Outcome alone_stray = alone(run, "stray --print-config");
+  EXPECT_EQ(alone_stray.status, 1);
+  EXPECT_THAT(alone_stray.complaints(), ::testing::ElementsAre(HasSubstr("not expected: stray")));
+}
+
 TEST(Program, ShowsWhereTheTimeGoes) {
   const TinyRun run;
   const std::string trace = run.folder().file("trace.json");

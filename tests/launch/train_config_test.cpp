@@ -323,6 +323,8 @@ TEST(TrainConfig, ThingsThatDoNotFitTogetherAreRefused) {
   EXPECT_THAT(refusal({"train_batch_size=9"}, 2),
               HasSubstr("c.json: train_batch_size 9 is not a multiple of"));
   EXPECT_THAT(refusal({"model.width=65"}), HasSubstr("c.json: model: "));
+  EXPECT_THAT(refusal({"optimizer.type=SGD", "optimizer.params.momentum=1"}),
+              HasSubstr("c.json: SGD: momentum is 1 (expected 0 or more, below 1)"));
   EXPECT_THAT(refusal({"scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=0"}),
               HasSubstr("warmup_num_steps: found 0, expected a whole number from 1"));
   EXPECT_THAT(refusal({"scheduler.type=cosine", "scheduler.params.warmup_num_steps=9",

@@ -13,6 +13,7 @@
 #include "launch/evaluation.h"
 #include "launch/exposed_units.h"
 #include "launch/plan.h"
+#include "tests/launch/flipping.h"
 #include "tests/launch/tiny_run.h"
 
 namespace zero {
@@ -29,7 +30,7 @@ using OpenDevice = std::function<std::unique_ptr<Device>()>;
 /// Trains with ranks as threads; gives the lines of the log.
 std::vector<Json> train(
     const TinyRun& run, int world, const std::vector<std::string>& overrides,
-    const OpenDevice& open = [] { return cpu::open(); }) {
+    const OpenDevice& open = [] { return cpu::open(); }, const Mesh::Decorate& decorate = {}) {
   local::run(world, [&](Communicator& communicator) {
     const TrainConfig config =
         make_train_config(Configuration::read(run.config(), overrides), world);
@@ -38,7 +39,7 @@ std::vector<Json> train(
     std::unique_ptr<RunLog> log;
     if (communicator.rank() == 0) log = std::make_unique<RunLog>(config.run.log);
     const auto device = open();
-    Mesh mesh(communicator, config.mesh);
+    Mesh mesh(communicator, config.mesh, decorate);
     Trainer({.config = config,
              .batches = batches,
              .mesh = mesh,
@@ -266,6 +267,22 @@ TEST(Trainer, SayWhichTensorStepAndRankWentWrong) {
               AllOf(HasSubstr("step 2: the "), HasSubstr(" is NaN or infinite, first on rank "),
                     HasSubstr("Lower optimizer.params.lr")));
   EXPECT_EQ(run.log().size(), 1U);
+}
+
+TEST(Trainer, TheEndOfARunComparesWhatRanksHoldTwice) {
+  const TinyRun run;
+  const auto refusal = [&](const char* check) {
+    return error_of([&] {
+      train(
+          run, 3, {stage(0), check}, [] { return cpu::open(); },
+          [](Communicator& inner) { return std::make_unique<testing::Flipping>(inner, 2); });
+    });
+  };
+  EXPECT_THAT(refusal("mesh.check_every=100"),
+              AllOf(HasSubstr("check_replicas: after step 3 the "),
+                    HasSubstr("\" on rank 2 differ from those on rank 0")));
+  EXPECT_EQ(run.log().size(), 3U);  // no final line, so no hash that would speak for all
+  EXPECT_EQ(refusal("mesh.check_every=0"), "");
 }
 
 TEST(Batches, DataThatDoNotFitAreRefused) {

@@ -15,10 +15,10 @@ std::string config_error(const OptimizerConfig& config) {
 }
 
 TEST(MakeOptimizer, NamesEveryConstantThatIsOutOfRange) {
-  EXPECT_EQ(
-      config_error({.beta1 = 1, .beta2 = -0.1, .epsilon = -1, .weight_decay = -2}),
-      "AdamW: beta1 is 1 (expected 0 or more, below 1); beta2 is -0.1 (expected 0 or more, "
-      "below 1); epsilon is -1 (expected 0 or more); weight_decay is -2 (expected 0 or more)");
+  EXPECT_EQ(config_error({.beta1 = 1, .beta2 = -0.1, .epsilon = -1, .weight_decay = -2}),
+            "AdamW: beta1 is 1 (expected 0 or more, below 1); beta2 is -0.1 (expected 0 or more, "
+            "below 1); epsilon is -1 (expected 0 or more, and finite in fp32); weight_decay is -2 "
+            "(expected 0 or more, and finite in fp32)");
   EXPECT_EQ(config_error({.kind = Kind::adam, .beta2 = std::numeric_limits<double>::quiet_NaN()}),
             "Adam: beta2 is nan (expected 0 or more, below 1)");
   EXPECT_EQ(config_error({.kind = Kind::sgd, .momentum = 1}),

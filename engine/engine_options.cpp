@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine_options.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+void check_group(const ParameterGroup& group) {
+  const auto size = [](double value) {  // the update has it in fp32
+    return value >= 0 && value <= std::numeric_limits<float>::max();
+  };
+  const double decay = group.weight_decay.value_or(0.0);
+  ZERO_CHECK(size(group.learning_rate_scale) && size(decay),
+             "engine: parameter group \"{}\" has learning_rate_scale {} and weight_decay {}, "
+             "expected finite values of 0 or more",
+             group.pattern, group.learning_rate_scale, decay);
+}
+
+}  // namespace
+
+std::string_view name_of(ReductionPolicy policy) {
+  return policy == ReductionPolicy::boundary ? "boundary" : "every_micro_batch";
+}
+
+void validate(const EngineOptions& options) {
+  const DType gradient = options.gradient.value_or(options.compute);
+  validate(options.optimizer);
+  ZERO_CHECK(options.stage >= 0 && options.stage <= 3, "engine: stage is {}, expected 0, 1, 2 or 3",
+             options.stage);
+  ZERO_CHECK(options.compute == DType::fp32 || options.compute == DType::bf16,
+             "engine: compute dtype is {}, expected fp32 or bf16", name_of(options.compute));
+  ZERO_CHECK(gradient == DType::fp32 || gradient == options.compute,
+             "engine: gradient dtype is {}, expected fp32 or the compute dtype {}",
+             name_of(gradient), name_of(options.compute));
+  ZERO_CHECK(options.reduction == ReductionPolicy::every_micro_batch || options.stage <= 1,
+             "engine: reduction \"boundary\" keeps a full gradient accumulator, which stage {} "
+             "exists to avoid; use stage 0 "
+             "or 1, or reduction \"every_micro_batch\"",
+             options.stage);
+  ZERO_CHECK(std::isfinite(options.gradient_clipping) && options.gradient_clipping >= 0,
+             "engine: gradient_clipping is {}, expected 0 (none) or a finite norm above it",
+             options.gradient_clipping);
+  ZERO_CHECK(options.replica_check_every >= 0,
+             "engine: replica_check_every is {}, expected a number of steps, or 0 (never)",
+             options.replica_check_every);
+  for (const ParameterGroup& group : options.groups) check_group(group);
+  const ScheduleLimits& limits = options.limits;
+  ZERO_CHECK(limits.prefetch_elements >= 0 && limits.live_elements >= 0 &&
+                 limits.persistence_threshold >= 0 && limits.reuse_distance >= 0,
+             "engine: schedule limits must not be negative (prefetch {}, live {}, persistence {}, "
+             "reuse {})",
+             limits.prefetch_elements, limits.live_elements, limits.persistence_threshold,
+             limits.reuse_distance);
+  ZERO_CHECK(limits.reduce_bucket_elements > 0,
+             "engine: reduce_bucket_elements is {}, expected at least 1",
+             limits.reduce_bucket_elements);
+}
+
+}  // namespace zero

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/ranges.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "optim/optimizer.h"
+
+namespace zero {
+
+std::string_view name_of(OptimizerConfig::Kind kind) {
+  switch (kind) {
+    case OptimizerConfig::Kind::adamw:
+      return "AdamW";
+    case OptimizerConfig::Kind::adam:
+      return "Adam";
+    default:
+      return "SGD";
+  }
+}
+
+void validate(const OptimizerConfig& config) {
+  std::vector<std::string> problems;
+  const auto expect = [&](bool good, std::string_view name, double value, std::string_view range) {
+    if (!good) problems.push_back(fmt::format("{} is {} (expected {})", name, value, range));
+  };
+  const auto fraction = [](double value) { return value >= 0 && value < 1; };
+  const auto size = [](double value) {  // the update has it in fp32
+    return value >= 0 && value <= std::numeric_limits<float>::max();
+  };
+  constexpr std::string_view kFraction = "0 or more, below 1";
+  constexpr std::string_view kSize = "0 or more, and finite in fp32";
+  if (config.kind != OptimizerConfig::Kind::sgd) {
+    expect(fraction(config.beta1), "beta1", config.beta1, kFraction);
+    expect(fraction(config.beta2), "beta2", config.beta2, kFraction);
+    expect(size(config.epsilon), "epsilon", config.epsilon, kSize);
+  } else {
+    expect(fraction(config.momentum), "momentum", config.momentum, kFraction);
+  }
+  expect(size(config.weight_decay), "weight_decay", config.weight_decay, kSize);
+  ZERO_CHECK(problems.empty(), "{}: {}", name_of(config.kind), fmt::join(problems, "; "));
+}
+
+}  // namespace zero

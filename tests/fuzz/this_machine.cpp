@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// What a configuration asks of the machine, for programs of libFuzzer, which are not linked with
+// all of the project: the fuzz target answers these questions itself, so that none is asked.
+#include "launch/cores.h"
+#include "launch/run_device.h"
+
+namespace zero {
+
+DeviceChoice choose_device(int /*ranks*/) { fail("run.device is asked of the machine"); }
+CoreFacts core_facts(int /*local_ranks*/) { fail("run.threads is asked of the machine"); }
+ThreadChoice choose_threads(const CoreFacts& /*facts*/) {
+  fail("run.threads is asked of the machine");
+}
+
+}  // namespace zero
