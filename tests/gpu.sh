@@ -8,15 +8,16 @@
 #
 #   tests/gpu.sh [BUILD]             checks what BUILD (default: build) holds, on this host
 #   tests/gpu.sh --pack DIR [--arch ARCHITECTURES] [BUILD]
-#                                    puts programs, their libraries and the scripts into DIR and
-#                                    DIR.tar.xz, for a host that has nothing of ours (gpu_pack.sh)
+#                                    puts programs, their libraries and the scripts into DIR, for a
+#                                    host that has nothing of ours (gpu_pack.sh)
 #   DIR/gpu.sh                       checks what was packed: takes a GPU, its driver, and the
 #                                    libraries of CUDA, which PyTorch's wheels bring too
 #   tests/gpu.sh --self-test         checks this script, without a GPU
 #   tests/gpu.sh --small PROGRAM     counts the tests of PROGRAM that compute-sanitizer runs
 #
 # ZERO_ON_GPU holds what makes zero_train compute on the GPU. Every check's output and run's log, and
-# the table, are kept in the folder ZERO_GPU_RESULTS (default: gpu_results).
+# the table, are kept in the folder ZERO_GPU_RESULTS (default: gpu_results), and in one archive beside
+# it.
 set -uo pipefail
 
 readonly kSeconds=${ZERO_GPU_SECONDS:-460}  # for all checks together
@@ -50,6 +51,7 @@ CHECKS
 
 # ---- the table ----
 
+running=  # process group of the check that runs
 rows=()
 failures=0
 started=$SECONDS
@@ -74,8 +76,10 @@ check() {  # name, most seconds, command...
   set -m  # a process group of its own, which ends with all that it has started
   ( set -o pipefail; "$@" ) >"$log" 2>&1 </dev/null &
   set +m
-  wait_for $! "$most"
+  running=$!
+  wait_for "$running" "$most"
   status=$?
+  running=
   [ $status = 0 ] || result=FAILED
   [ $status != 124 ] || echo "ended after its $most s" >>"$log"
   echo "---- $name ($result)"
@@ -113,6 +117,7 @@ check_all() {
     eval "check \"\$name\" $((seconds)) $command"
   done 3< <(checks)
   print_table | tee "$results/table.txt"
+  tar -C "$(dirname "$results")" -czf "$results.tar.gz" "$(basename "$results")"
   ((failures == 0))
 }
 
@@ -154,6 +159,7 @@ self_test() {
 # Hosts of other versions than a pack needs.
 pretend_host() {
   here=$work
+  packed=$work
   printf 'glibc 2.34\nlibstdc++ 3.4.30\nlib-gcc 2.36\n' >"$work/needs"
   host_glibc() { echo 2.31; }
   version_of_libstdcxx() { echo 3.4.28; }
@@ -170,6 +176,7 @@ case ${1:-} in
 esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap '[ -z "$running" ] || kill -KILL -- "-$running"; exit 1' INT TERM
 results=$work
 if [ "${1:-}" = --self-test ]; then
   LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
@@ -179,7 +186,12 @@ fi
 results=${ZERO_GPU_RESULTS:-gpu_results}
 mkdir -p "$results" || exit 1
 results=$(cd "$results" && pwd)
-bin=$here/bin
-[ -d "$bin" ] || bin=${1:-build}/bin
+bin=${1:-build}/bin
+packed=$here
+if [ -f "$here/programs.tar.xz" ]; then
+  unpack "$here/programs.tar.xz" "$work" || { echo "gpu.sh: $here/programs.tar.xz cannot be unpacked" >&2; exit 1; }
+  packed=$work
+  bin=$work/bin
+fi
 [ -x "$bin/zero_train" ] || { echo "gpu.sh: no zero_train in $bin; build it, or give the build's folder" >&2; exit 1; }
 check_all

@@ -3,13 +3,18 @@
 # shellcheck shell=bash
 #
 # The checks of tests/gpu.sh, which reads this file: functions whose last line of output is their note
-# in the table. They find programs in $bin, write what they need into $work, and what is to be kept
-# into $results.
+# in the table. They find programs in $bin, packed libraries in $packed, write what they need into $work,
+# and what is to be kept into $results.
 
 # What compute-sanitizer runs, some ten times slower: all but long sequences.
 readonly kSmall='-*_t130_*:*_t150_*:*_t300_*:*_t800_*'
 
 # ---- the host ----
+
+unpack() {  # archive, folder: with Python where the host has no xz
+  tar -C "$2" -xJf "$1" 2>/dev/null ||
+    python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1" "$2"
+}
 
 host_glibc() { getconf GNU_LIBC_VERSION 2>/dev/null | awk '{print $2}'; }
 
@@ -42,7 +47,7 @@ host_is_new_enough() {
       "glibc $(needed lib-gcc), this host has $glibc; install a newer libstdc++6, or pack on an older system"
     return 1
   fi
-  LD_LIBRARY_PATH=$here/lib-gcc:$LD_LIBRARY_PATH
+  LD_LIBRARY_PATH=$packed/lib-gcc:$LD_LIBRARY_PATH
   echo "glibc $glibc, libstdc++ of the pack: the host's is ${own:-none}"
 }
 
@@ -58,7 +63,7 @@ PYTHON
   for folder in $folders /usr/local/cuda/lib64; do
     [ -d "$folder" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
   done
-  if [ -d "$here/lib" ]; then LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
+  if [ -d "$packed/lib" ]; then LD_LIBRARY_PATH=$packed/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 }
 

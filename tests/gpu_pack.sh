@@ -5,9 +5,10 @@
 # Packs the checks of tests/gpu.sh for a host that has nothing of ours.
 #
 #   tests/gpu_pack.sh DIR [--arch ARCHITECTURES] [BUILD]
-#       puts programs, their libraries and the scripts into DIR and DIR.tar.xz. Without BUILD, builds
-#       into build-gpu first, without MPI and for ARCHITECTURES alone, as CMAKE_CUDA_ARCHITECTURES
-#       has them (default: 90a-real, for H100 and H200)
+#       puts programs and their libraries, in one archive, and the scripts into DIR, where gpu.sh
+#       unpacks what it needs while it runs. Without BUILD, builds into build-gpu first, without MPI
+#       and for ARCHITECTURES alone, as CMAKE_CUDA_ARCHITECTURES has them (default: 90a-real, for H100
+#       and H200)
 #   tests/gpu_pack.sh --versions FILE...
 #       prints the newest version of glibc and of libstdc++ that FILEs need
 #   tests/gpu_pack.sh --missing BUILD
@@ -78,28 +79,31 @@ pack() {  # folder, build
   local folder=$1 build=$2 program library programs=() absent
   absent=$(missing "$build") || { say "nothing is packed, because this is missing:"; echo "$absent" >&2; return 1; }
   for program in "${kPrograms[@]}"; do programs+=("$build/bin/$program"); done
-  rm -rf "$folder" "$folder.tar.xz"
-  mkdir -p "$folder/bin" "$folder/lib" "$folder/lib-gcc"
-  for program in "${programs[@]}"; do strip -o "$folder/bin/$(basename "$program")" "$program"; done
+  rm -rf "$folder"
+  mkdir -p "$folder" && folder=$(cd "$folder" && pwd) || return 1
+  staging=$(mktemp -d)
+  trap 'rm -rf "$staging"' EXIT
+  mkdir -p "$staging/bin" "$staging/lib" "$staging/lib-gcc"
+  for program in "${programs[@]}"; do strip -o "$staging/bin/$(basename "$program")" "$program"; done
   libraries_of "${programs[@]}" | while IFS= read -r library; do
-    if grep -qE "/($kOfGcc)" <<<"$library"; then cp -L "$library" "$folder/lib-gcc/"
-    else cp -L "$library" "$folder/lib/"; fi
+    if grep -qE "/($kOfGcc)" <<<"$library"; then cp -L "$library" "$staging/lib-gcc/"
+    else cp -L "$library" "$staging/lib/"; fi
   done
   cp "$here"/gpu.sh "$here"/gpu_checks.sh "$folder/"
-  versions "$folder"/bin/* "$folder"/lib/* >"$folder/needs"
-  echo "lib-gcc $(newest GLIBC "$folder"/lib-gcc/*)" >>"$folder/needs"
-  tar -C "$(dirname "$folder")" -cJf "$folder.tar.xz" "$(basename "$folder")" || return 1
+  versions "$staging"/bin/* "$staging"/lib/* >"$folder/needs"
+  echo "lib-gcc $(newest GLIBC "$staging"/lib-gcc/*)" >>"$folder/needs"
+  tar -C "$staging" -cJf "$folder/programs.tar.xz" bin lib lib-gcc || return 1
   report "$folder"
 }
 
+mebibytes() { echo $(($(du -sb "$1" | cut -f 1) / 1048576)); }  # folder
+
 report() {  # folder
-  local unpacked packed
-  unpacked=$(($(du -sb "$1" | cut -f 1) / 1048576))
-  packed=$(($(stat -c %s "$1.tar.xz") / 1048576))
-  echo "${#kPrograms[@]} programs, $(find "$1"/lib "$1"/lib-gcc -type f | wc -l) libraries: $1, $unpacked MiB; $1.tar.xz, $packed MiB"
+  echo "${#kPrograms[@]} programs, $(mebibytes "$staging/bin") MiB; $(find "$staging"/lib* -type f | wc -l) libraries," \
+    "$(($(mebibytes "$staging/lib") + $(mebibytes "$staging/lib-gcc"))) MiB; packed, in $1: $(mebibytes "$1") MiB"
   echo "needs of the host: $(sed -n '1,2p' "$1/needs" | paste -sd ',' | sed 's/,/, /')"
-  if ((unpacked >= kPackedMegabytes)); then
-    say "$1 holds $unpacked MiB, expected less than $kPackedMegabytes; give one --arch"
+  if (($(mebibytes "$1") >= kPackedMegabytes)); then
+    say "$1 holds $(mebibytes "$1") MiB, expected less than $kPackedMegabytes; give one --arch"
     return 1
   fi
 }
