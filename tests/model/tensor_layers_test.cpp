@@ -252,12 +252,13 @@ void head(Rig& rig) {
   const UnitId unit = rig.seal({layer.weight("w", init::normal(1.0F))});
   const View x = rig.operand(1, width, rig.own_rows(), up_to(width));
   const std::int64_t mine = even_range(vocabulary, rig.tensor.rank(), rig.tensor.ranks()).count;
+  const std::int64_t at_a_time = VocabularyParallelHead::rows_at_a_time(rig.tensor);
   const VocabularyParallelHead::Buffers buffers{
       .x = x,
       .gathered = rig.all_of(x, width),
-      .logits = rig.h.empty(VocabularyParallelHead::logits_count(rows, mine), rig.dtype),
-      .parts =
-          rig.h.empty(VocabularyParallelHead::parts_count(rows, rig.tensor.ranks()), DType::fp32),
+      .logits = rig.h.empty(VocabularyParallelHead::logits_count(at_a_time, mine), rig.dtype),
+      .parts = rig.h.empty(VocabularyParallelHead::parts_count(at_a_time, rig.tensor.ranks()),
+                           DType::fp32),
       .losses = rig.h.empty(rows, DType::fp64)};
   const View targets = rig.h.tokens(random_tokens(rows, 23, 5));
   const View row = rig.operand(3, width, {0}, up_to(width));
