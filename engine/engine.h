@@ -57,7 +57,7 @@ struct StepOptions {
   double learning_rate = 0;
   double loss_scale = 1;             ///< gradients are divided by it
   std::span<const double> losses{};  ///< this rank's loss of each micro-batch, already weighted;
-                                     ///< summed exactly over all; equal along the tensor axis
+                                     ///< summed exactly; one a tensor group; read behind compute
 };
 
 /// What Engine::check_replicas found; the same on all ranks.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/ranges.h>
 
+#include "device/piece_sizes.h"
 #include "engine/agreement.h"
 #include "engine/engine_core.h"
 
@@ -91,6 +92,9 @@ std::string EngineCore::describe() const {
   }
   line(fmt::format("{}schedule", kOfGroup), fmt::format("{:016x}", training_.schedule.hash()));
   line("kernels", device_.bits());
+  const PieceSizes pieces = PieceSizes::of(device_);
+  line("pieces", fmt::format("{} rows of logits, {} bytes received", pieces.logit_rows,
+                             pieces.received_bytes));
   for (const auto& [key, value] : same_) line(key, value);
   line("threads", device_.threads());
   return text;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "device/kept_norms.h"
 #include "engine/engine_core.h"
 #include "optim/clipping.h"
 
@@ -12,6 +13,13 @@ namespace zero {
 namespace {
 
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+
+void wait_quietly(const Event& event) noexcept {
+  try {
+    event.synchronize();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): an error is on its way already
+  }
+}
 
 template <typename T>
 bool any_nonfinite(std::span<const T> elements) {
@@ -41,23 +49,34 @@ void EngineCore::reduce_sums(const View& sums, ReduceOp op, std::string_view pur
 /// The exact global sum of squares, and of the losses: one all-reduce of integers behind all
 /// reduces of the step. The ranks of a tensor group have one loss between them.
 ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactSum& loss) {
-  ExactSum local_loss;
-  if (mesh_->mesh().index(Axis::tensor) == 0) local_loss.add(losses);
+  if (mesh_->mesh().index(Axis::tensor) != 0) losses = {};
   const View sums = sums_.view();
   Stream& communication = device_.communication();
-  // Who has the norm writes its shard, which its peers may read until they come to the sum.
-  if (sharding_->in_common()) communication.wait(device_.compute().record());
-  communication.submit_host("norm and loss", [sums, local_loss, &norm = reducer_->norm()] {
+  if (KeptNorms* kept = KeptNorms::of(device_.kernels())) {
+    for (Stream* stream : {&device_.compute(), &communication}) kept->flush_norms(*stream);
+  }
+  // The losses, and a norm that compute sums. And who has the norm writes its shard, which its
+  // peers may read until they come to the sum.
+  communication.wait(device_.compute().record());
+  communication.submit_host("norm and loss", [sums, losses, &norm = reducer_->norm()] {
+    ExactSum local_loss;
+    local_loss.add(losses);
     const std::span<std::int64_t> limbs = sums.as<std::int64_t>();
     std::copy(norm.limbs().begin(), norm.limbs().end(), limbs.begin());
     std::copy(local_loss.limbs().begin(), local_loss.limbs().end(),
               limbs.begin() + ExactSum::kLimbs);
     norm.clear();
   });
-  reduce_sums(sums, ReduceOp::sum, "gradient norm and loss");
-  const Event done = communication.record();
-  waits_.wait(device_.compute(), done, WaitSite::norm_before_update);
-  waits_.synchronize(done, WaitSite::norm_before_update);
+  const Event read = communication.record();
+  try {
+    reduce_sums(sums, ReduceOp::sum, "gradient norm and loss");
+    const Event done = communication.record();
+    waits_.wait(device_.compute(), done, WaitSite::norm_before_update);
+    waits_.synchronize(done, WaitSite::norm_before_update);
+  } catch (...) {
+    wait_quietly(read);  // the losses are the caller's, who may be about to end
+    throw;
+  }
   ExactSum norm;
   if (!device_.has_memory()) return norm;  // a plan: no gradient, no loss
   const std::span<const std::int64_t> limbs = sums.as<const std::int64_t>();

@@ -5,18 +5,14 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
+#include "device/kept_norms.h"
+#include "device/piece_sizes.h"
 
 namespace zero {
-namespace {
-
-// Receive slices of one reduce-scatter take at most this much: larger buckets are cut further,
-// which changes no bit.
-constexpr std::int64_t kReceiveBytes = 8 << 20;
-
-}  // namespace
-
 GradientReducer::GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits)
-    : resources_(resources), sharding_(sharding), waits_(waits) {}
+    : resources_(resources), sharding_(sharding), waits_(waits) {
+  if (KeptNorms* kept = KeptNorms::of(resources.device.kernels())) kept->let_stay(norm_);
+}
 
 DType GradientReducer::wire_dtype() const {
   return resources_.options.reduction == ReductionPolicy::boundary ? resources_.gradient
@@ -27,13 +23,13 @@ DType GradientReducer::window_dtype(bool shared) const {
   return shared ? DType::fp32 : resources_.options.compute;
 }
 
+// Larger buckets than the device's receive slices are cut further, which changes no bit.
 std::int64_t GradientReducer::chunk(const Segment& segment) const {
+  const std::int64_t most = PieceSizes::of(resources_.device).received_bytes;
   const std::int64_t world = resources_.communicator.size();
   const std::int64_t by_bucket = resources_.options.limits.reduce_bucket_elements / world;
-  std::int64_t by_memory =
-      kReceiveBytes / (std::max<std::int64_t>(1, world - 1) * size_of(wire_dtype()));
-  if (resources_.replicas.size() > 1)
-    by_memory = std::min(by_memory, kReceiveBytes / size_of(DType::fp32));
+  std::int64_t by_memory = most / (std::max<std::int64_t>(1, world - 1) * size_of(wire_dtype()));
+  if (resources_.replicas.size() > 1) by_memory = std::min(by_memory, most / size_of(DType::fp32));
   const std::int64_t limit = std::min(by_bucket, by_memory) / kAlignment * kAlignment;
   return std::min(std::max(limit, kAlignment), segment.layout.shard());
 }
@@ -122,7 +118,10 @@ bool GradientReducer::alone() const {
 
 ReduceEpilogue GradientReducer::epilogue_of(const Segment& segment, const Target& target) const {
   const bool counts = target.finished && resources_.replicas.rank() == 0;
-  return {target.addends, target.destination, counts ? norm_ : nullptr, segment.uncounted};
+  return {.addends = target.addends,
+          .destination = target.destination,
+          .norm = counts ? norm_ : nullptr,
+          .uncounted = segment.uncounted};
 }
 
 /// With nobody to talk to there is nothing to hide: the gradient is finished where it was computed,

@@ -4,7 +4,7 @@
 #
 # Brings what building for GPUs takes into one folder, from the vendor's packages on PyPI: nvcc, the CUDA
 # runtime, cuBLASLt, cuDNN with its frontend's headers, NCCL. No rights are needed beyond pip; CMake finds
-# the folder by itself. A machine that has CUDA installed does not need this.
+# the folder by itself. Where a machine has CUDA installed, CMake takes from here what that lacks.
 #
 #   launch/install_cuda.sh [FOLDER]      by default ~/.cache/zero/cuda-13.0 (1.6 GiB)
 #

@@ -4,10 +4,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "collectives/backends.h"
 #include "collectives/nccl/options.h"
+#include "collectives/store.h"
+#include "device/cuda/gpus.h"
 #include "launch/agree.h"
 #include "launch/memory_report.h"
+#include "launch/process.h"
+#include "launch/start.h"
 
 namespace zero {
 namespace {
@@ -27,6 +34,27 @@ BytesByClass planned_arenas(const TrainConfig& config, const Communicator& host,
   return plan_memory(config, host.rank(), host.size(), backend, Memory::apart).device.arenas;
 }
 
+/// Ranks that are processes, before they take memory of their GPUs. Collective.
+void require_own_gpus(Communicator& host, const std::string& mine) {
+  const std::vector<std::string> gpus = exchange(host, *cpu::open(), mine, "run.device");
+  for (std::size_t one = 0; one < gpus.size(); ++one) {
+    const auto same =
+        std::find(gpus.begin(), gpus.begin() + static_cast<std::ptrdiff_t>(one), gpus[one]);
+    if (same == gpus.begin() + static_cast<std::ptrdiff_t>(one)) continue;
+    throw AgreedError(fmt::format(
+        "run.device is \"cuda\", and ranks {} and {} are both on {}; start no more ranks on a host "
+        "than it has GPUs, let each process see another one (srun --gpus-per-task=1, "
+        "CUDA_VISIBLE_DEVICES), or compute with run.device=cpu",
+        same - gpus.begin(), one, gpus[one]));
+  }
+}
+
+/// Whether whoever started this process gave it one GPU.
+bool given_one_gpu() {
+  const auto given = process_environment()("CUDA_VISIBLE_DEVICES");
+  return given && given->find(',') == std::string::npos;
+}
+
 }  // namespace
 
 DeviceChoice choose_device(int ranks) {
@@ -36,6 +64,13 @@ DeviceChoice choose_device(int ranks) {
     return {DeviceKind::cpu, fmt::format("auto: {} GPU(s) for {} ranks of this host", gpus, ranks)};
   }
   return {DeviceKind::cuda, fmt::format("auto: {} GPU(s)", gpus)};
+}
+
+DeviceChoice choose_device_of_process(int ranks) {
+  if (cuda::visible_devices() == 1 && ranks > 1 && given_one_gpu()) {
+    return {DeviceKind::cuda, "auto: the GPU of CUDA_VISIBLE_DEVICES"};
+  }
+  return choose_device(ranks);
 }
 
 std::string_view backend_on(DeviceKind kind, const TrainConfig& config, std::string_view host) {
@@ -62,14 +97,20 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
     return;
   }
   const bool shared = share_a_gpu(host.backend(), host.size());
+  int index = 0;
+  std::string mine;
   agree(host, *cpu::open(), "run.device", [&] {
-    const std::string_view backend = backend_on(DeviceKind::cuda, config, host.backend());
-    const cuda::Options gpu{.index = shared ? 0 : host.local_rank(),
-                            .reserve = planned_arenas(config, host, backend)};
-    device_ = instruments != nullptr ? cuda::open(gpu, *instruments) : cuda::open(gpu);
+    if (!shared) index = cuda::index_of_rank(host.local_rank());
+    mine = fmt::format("{} of {}", cuda::uuid_of(index), host_name());
     ZERO_CHECK(host.size() == 1 || shared || nccl::available(),
                "run.device is \"cuda\", and this build has no NCCL, through which {} GPUs talk: {}",
                host.size(), nccl::version());
+  });
+  if (!shared) require_own_gpus(host, mine);
+  agree(host, *cpu::open(), "run.device", [&] {
+    const std::string_view backend = backend_on(DeviceKind::cuda, config, host.backend());
+    const cuda::Options gpu{.index = index, .reserve = planned_arenas(config, host, backend)};
+    device_ = instruments != nullptr ? cuda::open(gpu, *instruments) : cuda::open(gpu);
   });
   if (host.size() == 1 || shared) return;
   gpus_ =

@@ -19,6 +19,9 @@ struct DeviceChoice {
   std::string why;
 };
 DeviceChoice choose_device(int ranks);
+/// The same for one of `ranks` processes of this host: also a GPU where CUDA_VISIBLE_DEVICES gives
+/// this process one of its own.
+DeviceChoice choose_device_of_process(int ranks);
 
 /// The backend whose communicator a run on `kind` has, where its ranks meet through `host`
 /// ("mpi", "local", ...): for plans.
@@ -34,10 +37,11 @@ MachineLimits limits_of(const TrainConfig& config, Device& device);
 /// What one rank of a run computes on, and the communicator whose collectives reach its memory.
 class RunDevice {
  public:
-  /// `host`: how the ranks met; its rank on its host is the number of its GPU. Ranks that are
-  /// threads of one process share its first GPU where there are fewer GPUs than ranks.
-  /// `instruments`, which must outlive this, may be null. Collective. Throws zero::Error where
-  /// there is no such device, or NCCL, which processes with GPUs need, is missing or fails.
+  /// `host`: how the ranks met; its rank on its host is the number of its GPU, unless its process
+  /// sees one GPU alone. Ranks that are threads of one process share its first GPU where there are
+  /// fewer GPUs than ranks. `instruments`, which must outlive this, may be null. Collective. Throws
+  /// zero::Error where there is no such device, where two processes have one GPU, or where NCCL,
+  /// which processes with GPUs need, is missing or fails.
   RunDevice(const TrainConfig& config, Communicator& host, Instruments* instruments);
 
   Device& device() { return *device_; }

@@ -38,7 +38,13 @@ TrainConfig configured(const TrainFlags& flags, int world) {
   // As JSON, so that no name of a file is taken for a number.
   if (!flags.trace.empty()) overrides.push_back("run.trace=" + nlohmann::json(flags.trace).dump());
   const int local_world = flags.start.world == world ? flags.start.local_world : world;
-  return make_train_config(Configuration::read(flags.config, overrides), world, local_world);
+  Configuration values = Configuration::read(flags.config, overrides);
+  const bool of_process = flags.start.by != Start::By::threads && local_world > 1;
+  if (of_process && values.is_null("run.device")) {
+    const DeviceChoice choice = choose_device_of_process(local_world);
+    values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
+  }
+  return make_train_config(std::move(values), world, local_world);
 }
 
 /// Everything that can be known to be wrong before memory is taken.

@@ -17,6 +17,7 @@
 #include "launch/process.h"
 #include "launch/profile_report.h"
 #include "launch/run_device.h"
+#include "model/noted.h"
 
 namespace zero {
 namespace {
@@ -39,8 +40,8 @@ Trainer::Trainer(const TrainerParts& parts)
       instruments_(parts.instruments),
       planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
                            communicator_.backend(), device_.memory())),
-      workbench_(config_, mesh_, device_, instruments_),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
+      workbench_(config_, mesh_, device_, instruments_),
       exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
 
 void Trainer::run() {
@@ -53,6 +54,8 @@ void Trainer::run() {
   if (communicator_.size() > 1) {
     console_.line(fmt::format("ranks talk through {}", communicator_.transport()));
   }
+  const auto* const noted = dynamic_cast<const Noted*>(&workbench_.model());
+  if (noted != nullptr && !noted->note().empty()) console_.line(noted->note());
   show_mesh();
   load();
   for (std::int64_t step = 1; step <= config_.run.steps; ++step) train_step(step);
@@ -93,14 +96,19 @@ void Trainer::train_step(std::int64_t step) {
   submit_seconds_ = 0;
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
     const std::int64_t micro_batch = j * mesh_.data().size() + mesh_.data().rank();
-    batches_.train(step - 1, micro_batch, workbench_.inputs(), workbench_.targets());
+    // The ids of the micro-batch before the last are overwritten.
+    Event& trained = trained_[static_cast<std::size_t>(j) % trained_.size()];
+    if (!trained.complete()) trained.synchronize();
+    batches_.train(step - 1, micro_batch, workbench_.inputs(j), workbench_.targets(j));
     const auto submitting = std::chrono::steady_clock::now();
-    workbench_.model().train(workbench_.inputs(), workbench_.targets(),
+    workbench_.model().train(workbench_.inputs(j), workbench_.targets(j),
                              static_cast<float>(1.0 / tokens), workbench_.loss());
     submit_seconds_ += seconds_since(submitting);
-    // The next micro-batch overwrites the ids and the loss.
-    device_.compute().synchronize();
-    losses_[static_cast<std::size_t>(j)] = workbench_.loss().as<double>()[0] / tokens;
+    // The next micro-batch overwrites the loss.
+    device_.compute().submit_host("loss", [this, j, tokens] {
+      losses_[static_cast<std::size_t>(j)] = workbench_.loss().as<const double>()[0] / tokens;
+    });
+    trained = device_.compute().record();
   }
   const double learning_rate = config_.learning_rates.at(step);
   const StepReport report = finish_step(learning_rate);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <optional>
 #include <vector>
@@ -64,8 +65,9 @@ class Trainer {
   bool cores_are_shared_;
   Instruments* instruments_;
   MemoryUse planned_;
+  std::vector<double> losses_;  // of this rank's micro-batches; written behind the compute stream
   Workbench workbench_;
-  std::vector<double> losses_;          // of this rank's micro-batches
+  std::array<Event, 2> trained_;        // behind the latest micro-batches, by turns
   std::optional<double> validation_{};  // the last one
   std::int64_t validated_at_ = -1;      // the step it is of
   double trained_seconds_ = 0;          // of the steps after the first

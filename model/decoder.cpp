@@ -42,9 +42,13 @@ TensorOptions with_overlap_of(TensorOptions options, const Engine& engine) {
   return options;
 }
 
-DecoderRows rows_of(const TensorParallel& tensor, BatchShape batch) {
-  return {tensor.rows(), tensor.own_rows(), batch.sequence, tensor.ranks(),
-          tensor.sequence_parallel()};
+DecoderRows rows_of(TensorParallel& tensor, BatchShape batch) {
+  return {.all = tensor.rows(),
+          .own = tensor.own_rows(),
+          .sequence = batch.sequence,
+          .ranks = tensor.ranks(),
+          .sequence_parallel = tensor.sequence_parallel(),
+          .logits = VocabularyParallelHead::rows_at_a_time(tensor)};
 }
 
 }  // namespace
@@ -63,11 +67,12 @@ Decoder::Impl::Impl(Engine& engine, const DecoderShape& whole, BatchShape batch,
       listener_(listener),
       ops_(make_ops(engine.device())),
       memory_(decoder, rows_of(tensor_, batch), dtype_) {
-  engine_.require_same("layers' kernels", ops_->bits(dtype_));
+  noted_ = dynamic_cast<const Noted*>(ops_.get());
   if (listener_ != nullptr) ops_ = observe_ops(std::move(ops_), *listener_);
   make_layers();
   register_units();
   prepare();
+  engine_.require_same("layers' kernels", ops_->bits(dtype_));
 }
 
 ParameterLease Decoder::Impl::enter(UnitId unit) {
@@ -343,6 +348,7 @@ void Decoder::next_logits(View inputs, std::int64_t position, View logits) {
   impl_->next_logits(inputs, position, logits);
 }
 
+std::string Decoder::note() const { return impl_->note(); }
 BatchShape Decoder::shape() const { return impl_->batch_shape(); }
 std::int64_t Decoder::vocabulary() const { return impl_->vocabulary(); }
 

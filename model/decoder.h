@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "model/decoder_shape.h"
 #include "model/model.h"
+#include "model/noted.h"
 #include "model/tensor_parallel.h"
 
 namespace zero {
@@ -16,7 +18,7 @@ namespace zero {
 /// last norm, a head. Every family is one of these with another DecoderShape. A unit is the
 /// embedding (with a tied head), a block, the last norm (with a head of its own). No dropout.
 /// Computes in the engine's compute dtype, sums in fp32.
-class Decoder : public Model {
+class Decoder : public Model, public Noted {
  public:
   /// Registers the units; before engine.seal(). Layers are cut over the tensor axis of
   /// engine.mesh(), whose ranks are given the same micro-batches. Throws zero::Error where `shape`
@@ -33,6 +35,7 @@ class Decoder : public Model {
   void train(View inputs, View targets, float gradient_scale, View loss_sum) override;
   void evaluate(View inputs, View targets, View loss_sum) override;
   void next_logits(View inputs, std::int64_t position, View logits) override;
+  std::string note() const override;
   BatchShape shape() const override;
   std::int64_t vocabulary() const override;
 

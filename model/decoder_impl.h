@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "device/device_twin.h"
@@ -37,6 +38,7 @@ class Decoder::Impl {
 
   std::int64_t vocabulary() const { return whole_.vocabulary; }
   BatchShape batch_shape() const { return shape; }
+  std::string note() const { return noted_ == nullptr ? std::string() : noted_->note(); }
 
  private:
   static constexpr int kTokens = 0;  // in the embedding's unit
@@ -138,6 +140,7 @@ class Decoder::Impl {
   VocabularyParallelHead head_;
   OpListener* listener_;  // null: nobody listens
   std::unique_ptr<Ops> ops_;
+  const Noted* noted_ = nullptr;  // the device's operations; null: these have no notes
   DecoderMemory memory_;
   DeviceTwin inputs_, targets_, loss_, logits_;  // of what callers have in host memory
   std::vector<Event> branch_sums_;               // of memory_.branch(), a chunk of rows each

@@ -25,7 +25,7 @@ DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& row
   statistics_.push_back(take(of_norm(decoder, rows.own), DType::fp32));
   take_operands(decoder, rows, dtype);
   losses_ = take(rows.all, DType::fp64);
-  softmax_ = take(VocabularyParallelHead::parts_count(rows.all, rows.ranks), DType::fp32);
+  softmax_ = take(VocabularyParallelHead::parts_count(rows.logits, rows.ranks), DType::fp32);
   if (rows.sequence_parallel) {
     norm_gradients_ = take(2 * of_norm(decoder, decoder.width), DType::fp32);
   }
@@ -84,7 +84,7 @@ void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& ro
   dqkv_ = take(rows.all * decoder.qkv_width(), dtype);
   end = std::max(end, bytes_);
   bytes_ = shared;
-  logits_ = take(VocabularyParallelHead::logits_count(rows.all, decoder.vocabulary), dtype);
+  logits_ = take(VocabularyParallelHead::logits_count(rows.logits, decoder.vocabulary), dtype);
   bytes_ = std::max(bytes_, end);
 }
 

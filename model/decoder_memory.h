@@ -18,6 +18,7 @@ struct DecoderRows {
   std::int64_t sequence = 0;
   int ranks = 1;  ///< of the tensor group
   bool sequence_parallel = false;
+  std::int64_t logits = 0;  ///< of logits, at a time
 };
 
 /// All activations of one micro-batch of a decoder, in one arena with fixed offsets.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/checked_math.h"
+#include "device/piece_sizes.h"
 #include "model/tensor_specs.h"
 
 namespace zero {
@@ -26,12 +27,16 @@ ParameterSpec VocabularyParallelHead::weight(std::string name, Init init) const 
                      {0, {mine_}}, tensor_->ranks());
 }
 
+std::int64_t VocabularyParallelHead::rows_at_a_time(TensorParallel& tensor) {
+  return std::min(tensor.rows(), PieceSizes::of(tensor.device()).logit_rows);
+}
+
 std::int64_t VocabularyParallelHead::logits_count(std::int64_t rows, std::int64_t vocabulary) {
-  return checked_mul(std::min(rows, kChunkRows), vocabulary);
+  return checked_mul(rows, vocabulary);
 }
 
 std::int64_t VocabularyParallelHead::parts_count(std::int64_t rows, int ranks) {
-  return ranks == 1 ? 0 : std::min(rows, kChunkRows) * ranks * kSoftmaxPart;
+  return ranks == 1 ? 0 : rows * ranks * kSoftmaxPart;
 }
 
 LinearShape VocabularyParallelHead::linear(std::int64_t count) const {
@@ -42,8 +47,9 @@ LinearShape VocabularyParallelHead::linear(std::int64_t count) const {
 
 template <typename Body>
 void VocabularyParallelHead::for_rows(const Body& body) const {
-  for (std::int64_t begin = 0; begin < tensor_->rows(); begin += kChunkRows) {
-    body(Slices::Range{begin, std::min(kChunkRows, tensor_->rows() - begin)});
+  const std::int64_t most = rows_at_a_time(*tensor_);
+  for (std::int64_t begin = 0; begin < tensor_->rows(); begin += most) {
+    body(Slices::Range{begin, std::min(most, tensor_->rows() - begin)});
   }
 }
 

@@ -13,14 +13,11 @@
 namespace zero {
 
 /// The product that gives logits, fused with the cross-entropy, the vocabulary cut over a tensor
-/// group: a rank has the logits of its tokens, for kChunkRows rows at a time, and ranks exchange
+/// group: a rank has the logits of its tokens, for some rows at a time, and ranks exchange
 /// three figures a row (softmax_part) once: one small all-gather where a maximum and a sum would be
 /// two all-reduces. A value type.
 class VocabularyParallelHead {
  public:
-  /// Rows of logits that exist at a time.
-  static constexpr std::int64_t kChunkRows = 512;
-
   VocabularyParallelHead() = default;
   /// `whole`: rows of the micro-batch, in: the width, out: the vocabulary; the weight is (out, in).
   /// `tensor` must outlive the layer. Throws zero::Error where there are fewer tokens than ranks.
@@ -32,7 +29,9 @@ class VocabularyParallelHead {
   /// Bytes that this rank sends for a forward and a backward.
   TrafficCounter traffic() const;
 
-  /// Elements of the two buffers below, for micro-batches of `rows` rows.
+  /// Rows of logits that exist at a time: as many as the device is best kept busy with.
+  static std::int64_t rows_at_a_time(TensorParallel& tensor);
+  /// Elements of the two buffers below, for `rows` rows at a time.
   static std::int64_t logits_count(std::int64_t rows, std::int64_t vocabulary);
   static std::int64_t parts_count(std::int64_t rows, int ranks);
   struct Buffers {
@@ -62,7 +61,8 @@ class VocabularyParallelHead {
   LogitsShape of_logits(std::int64_t count) const {
     return {count, mine_.count, mine_.begin, shape_.dtype};
   }
-  /// Calls body(rows) for every kChunkRows rows: no bit of the weight's gradient depends on chunks.
+  /// Calls body(rows) for every rows_at_a_time() rows. On a CPU no bit of the weight's gradient
+  /// depends on how many those are.
   template <typename Body>
   void for_rows(const Body& body) const;
   std::vector<Event> gather(const Buffers& b) const;

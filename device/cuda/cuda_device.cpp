@@ -8,6 +8,7 @@
 
 #include "device/cuda/arenas.h"
 #include "device/cuda/check.h"
+#include "device/cuda/gpus.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/stream.h"
 #include "device/cuda/version.h"
@@ -176,6 +177,21 @@ int visible_devices() {
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   cudaGetLastError();  // what is missing, open() says
   return 0;
+}
+
+int index_of_rank(int local_rank) {
+  const int visible = visible_devices();
+  if (visible == 1) return 0;
+  ZERO_CHECK(visible == 0 || local_rank < visible,
+             "cuda: this is rank {} of its host, from 0, and its process sees {} GPUs; start no "
+             "more ranks on a host than it has GPUs, or let each process see one of its own "
+             "(srun --gpus-per-task=1, CUDA_VISIBLE_DEVICES)",
+             local_rank, visible);
+  return local_rank;
+}
+
+std::string uuid_of(int index) {
+  return uuid_text(properties_of(find_device({.index = index})).uuid);
 }
 
 std::unique_ptr<Device> open(const Options& options) { return open_with(options, nullptr); }

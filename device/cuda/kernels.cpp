@@ -32,15 +32,15 @@ std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.by
 }  // namespace
 
 CudaKernels::CudaKernels(Device& device, int processors)
-    : streams_{&device.compute(), &device.communication()},
+    : streams_{&device.compute().undecorated(), &device.communication().undecorated()},
       scratch_(device),
       blocks_(processors * kBlocksEach) {}
 
-const CudaKernels::Norm& CudaKernels::norm_of(const Stream& stream) const {
-  const auto found = std::ranges::find(streams_, &stream);
+std::size_t CudaKernels::index_of(Stream& stream) const {
+  const auto found = std::ranges::find(streams_, &stream.undecorated());
   ZERO_CHECK(found != streams_.end(),
              "tree_reduce: a norm needs one of the streams of the kernels' own device");
-  return scratch_.norms[static_cast<std::size_t>(found - streams_.begin())];
+  return static_cast<std::size_t>(found - streams_.begin());
 }
 
 void CudaKernels::convert(Stream& stream, View from, View to) {
@@ -106,16 +106,16 @@ void CudaKernels::tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEp
       cuda::tree_reduce(inputs, epilogue, nullptr, blocks_, native(stream));
     });
   }
-  const Norm& memory = norm_of(stream);
+  const std::size_t at = index_of(stream);
+  if (staying_[at] && staying_[at] != epilogue.norm) flush(stream, at);
   stream.submit("tree_reduce", [&] {
     const cudaStream_t queue = native(stream);
-    void* const limbs = memory.limbs.view().data();
-    check(cudaMemsetAsync(limbs, 0, kNormBytes, queue), "zero the norm");
+    void* const limbs = scratch_.norms[at].limbs.view().data();
+    if (!staying_[at]) check(cudaMemsetAsync(limbs, 0, kNormBytes, queue), "zero the norm");
     cuda::tree_reduce(inputs, epilogue, static_cast<std::int64_t*>(limbs), blocks_, queue);
-    check(cudaMemcpyAsync(memory.copy.view().data(), limbs, kNormBytes, cudaMemcpyDefault, queue),
-          "copy the norm");
   });
-  merge_norm(stream, memory, std::move(epilogue.norm));
+  staying_[at] = epilogue.norm;
+  if (!may_stay(epilogue.norm)) flush(stream, at);
 }
 
 void CudaKernels::combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) {
@@ -128,11 +128,31 @@ void CudaKernels::combine(Stream& stream, std::vector<View> inputs, ReduceOp op,
   stream.submit("combine", [&] { cuda::combine(inputs, op, to, native(stream)); });
 }
 
-void CudaKernels::merge_norm(Stream& stream, const Norm& memory, std::shared_ptr<ExactSum> norm) {
-  const auto* const limbs = static_cast<const std::int64_t*>(memory.copy.view().data());
-  stream.submit_host("norm", [limbs, norm = std::move(norm)] {
+void CudaKernels::let_stay(const std::shared_ptr<ExactSum>& norm) {
+  std::erase_if(may_stay_, [](const std::weak_ptr<ExactSum>& each) { return each.expired(); });
+  may_stay_.push_back(norm);
+}
+
+bool CudaKernels::may_stay(const std::shared_ptr<ExactSum>& norm) const {
+  return std::ranges::any_of(may_stay_, [&](const auto& each) { return each.lock() == norm; });
+}
+
+void CudaKernels::flush_norms(Stream& stream) {
+  const std::size_t at = index_of(stream);
+  if (staying_[at]) flush(stream, at);
+}
+
+void CudaKernels::flush(Stream& stream, std::size_t at) {
+  const Norm& memory = scratch_.norms[at];
+  auto* const copy = static_cast<std::int64_t*>(memory.copy.view().data());
+  stream.submit("norm", [&] {
+    check(cudaMemcpyAsync(copy, memory.limbs.view().data(), kNormBytes, cudaMemcpyDefault,
+                          native(stream)),
+          "copy the norm");
+  });
+  stream.submit_host("norm", [copy, norm = std::exchange(staying_[at], nullptr)] {
     ExactSum sum;
-    std::copy_n(limbs, ExactSum::kLimbs, sum.limbs().begin());
+    std::copy_n(copy, ExactSum::kLimbs, sum.limbs().begin());
     norm->add(sum);
   });
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "device/kept_norms.h"
 #include "device/kernel_scratch.h"
 #include "device/kernels.h"
 
@@ -13,7 +14,7 @@ namespace zero::cuda {
 
 /// The vector primitives on a CUDA device: checks at the call, then kernels, copies and fills in
 /// the native queue. Takes its scratch when it is made.
-class CudaKernels final : public Kernels {
+class CudaKernels final : public Kernels, public KeptNorms {
  public:
   /// For a device whose streams are made, and which must outlive it; `processors` is its number of
   /// multiprocessors.
@@ -25,16 +26,23 @@ class CudaKernels final : public Kernels {
   /// Calls `source` at once, on all of the host's threads, while earlier pieces are on their way.
   void generate(Stream& stream, View to, Source source) override;
   void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) override;
+  void let_stay(const std::shared_ptr<ExactSum>& norm) override;
+  void flush_norms(Stream& stream) override;
   void combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) override;
 
  private:
   using Norm = KernelScratch::Norm;
 
-  /// Where the norm of a stream's reductions is summed; reused in the stream's order.
-  const Norm& norm_of(const Stream& stream) const;
-  static void merge_norm(Stream& stream, const Norm& memory, std::shared_ptr<ExactSum> norm);
+  /// Which of the two streams, whose reductions sum their norm in memory of their own, in the
+  /// stream's order. `stream` may be decorated.
+  std::size_t index_of(Stream& stream) const;
+  bool may_stay(const std::shared_ptr<ExactSum>& norm) const;
+  /// Adds what stays on the device to its norm, in the stream's order.
+  void flush(Stream& stream, std::size_t at);
 
-  std::array<const Stream*, 2> streams_;
+  std::array<const Stream*, 2> streams_;  // undecorated
+  std::vector<std::weak_ptr<ExactSum>> may_stay_;
+  std::array<std::shared_ptr<ExactSum>, 2> staying_;  // to be added to; null: nothing stays
   KernelScratch scratch_;
   std::array<Event, 2> uploaded_;  // from each of the scratch's pieces
   int blocks_;

@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/gpus.h"
 #include "device/cuda/version.h"
 #include "device/stream_observer.h"
 
@@ -20,6 +21,10 @@ std::unique_ptr<Device> open(const Options& /*options*/, StreamObserver& /*obser
 }
 
 int visible_devices() { return 0; }
+
+int index_of_rank(int local_rank) { return local_rank; }
+
+std::string uuid_of(int /*index*/) { fail("{}", kNone); }
 
 std::string runtime_version() {
   return "not in this build; configure with -DZERO_CUDA=ON (launch/install_cuda.sh brings CUDA)";

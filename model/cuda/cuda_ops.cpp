@@ -79,8 +79,23 @@ void CudaOps::prepare(const AttentionShape& shape) {
   Attention& attention = attention_of(shape);
   const std::string refusal = attention.refusal(shape);
   ZERO_CHECK(refusal.empty(), "attention on {}: {}", device_.name(), refusal);
-  if (device_.has_memory()) attention.prepare(shape);
   need(attention.scratch_bytes(shape));
+  if (&attention == plain_attention_.get()) return attention.prepare(shape);
+  // A plan has room for either.
+  if (plain_attention_->refusal(shape).empty()) need(plain_attention_->scratch_bytes(shape));
+  if (device_.has_memory()) prepare_library(shape);
+}
+
+void CudaOps::prepare_library(const AttentionShape& shape) {
+  try {
+    library_attention_->prepare(shape);
+  } catch (const Error& error) {
+    if (!plain_attention_->refusal(shape).empty()) throw;
+    note_ = fmt::format("attention on {} is computed by our own kernels, which are slower: {}",
+                        device_.name(), error.what());
+    library_attention_.reset();
+    plain_attention_->prepare(shape);
+  }
 }
 
 void CudaOps::prepare(const MatrixShape& shape) {
@@ -90,8 +105,9 @@ void CudaOps::prepare(const MatrixShape& shape) {
 void CudaOps::prepare(const EmbeddingShape& shape) { need(embedding_bytes(shape)); }
 
 std::string CudaOps::bits(DType dtype) const {
-  return fmt::format("{} products by cuBLASLt {}, attention by cuDNN {}", name_of(dtype),
-                     cublaslt_version(), cudnn_version());
+  return fmt::format("{} products by cuBLASLt {}, attention by {}cuDNN {}", name_of(dtype),
+                     cublaslt_version(), note_.empty() ? "" : "our own kernels, not ",
+                     cudnn_version());
 }
 
 void CudaOps::allocate_scratch() {

@@ -10,6 +10,7 @@
 
 #include "model/cuda/attention.h"
 #include "model/cuda/products.h"
+#include "model/noted.h"
 #include "model/ops.h"
 
 namespace zero::cuda {
@@ -18,7 +19,7 @@ namespace zero::cuda {
 /// (products.h), attention by cuDNN where it has the shape and by our own kernels where not
 /// (attention.h), everything else by row_kernels.h. Operations of one device share one scratch:
 /// they are all on its compute stream.
-class CudaOps final : public Ops {
+class CudaOps final : public Ops, public Noted {
  public:
   explicit CudaOps(Device& device);
 
@@ -28,6 +29,8 @@ class CudaOps final : public Ops {
   void prepare(const EmbeddingShape& shape) override;
   /// The versions of the libraries.
   std::string bits(DType dtype) const override;
+  /// That cuDNN refused attention, and with which words.
+  std::string note() const override { return note_; }
   std::int64_t scratch_bytes() const override { return scratch_bytes_; }
   void allocate_scratch() override;
   bool joins(const LinearShape& shape, const LinearGeluForward& operands) const override;
@@ -86,13 +89,16 @@ class CudaOps final : public Ops {
   void* scratch(std::string_view what, std::int64_t bytes) const;
   float* partials(std::string_view what, std::int64_t rows, std::int64_t width) const;
   void need(std::int64_t bytes);
+  /// Has the library make its plans for a shape. One that it refuses is the end of its use.
+  void prepare_library(const AttentionShape& shape);
   /// cuDNN's attention where it has the shape, ours where not.
   Attention& attention_of(const AttentionShape& shape) const;
 
   Device& device_;
   std::unique_ptr<Products> products_;
   std::unique_ptr<Attention> plain_attention_;
-  std::unique_ptr<Attention> library_attention_;  // may be null
+  std::unique_ptr<Attention> library_attention_;  // null: none, or it refused a shape
+  std::string note_;
   std::int64_t scratch_bytes_ = 0;
   Buffer scratch_;
 };

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/cuda/gpus.h"
 #include "device/cuda/stream.h"
 #include "tests/cuda/case.h"
 #include "tests/device/stream_contract.h"
@@ -59,6 +60,17 @@ TEST_F(CudaDevice, IsNamedAndChosenByIndexOrUuid) {
       "cuda: no visible device is GPU-7; there are: GPU-01010101-0101-0101-0101-010101010101, "
       "GPU-02020202-0202-0202-0202-020202020202, GPU-03030303-0303-0303-0303-030303030303",
       message_of([] { open({.uuid = "GPU-7"}); }));
+}
+
+TEST_F(CudaDevice, OfARankIsItsNumberUnlessItsProcessSeesOneAlone) {
+  EXPECT_EQ(index_of_rank(0), 0);
+  EXPECT_EQ(index_of_rank(3), 0);
+  restart({.devices = 2});
+  EXPECT_EQ(index_of_rank(1), 1);
+  EXPECT_NE(uuid_of(0), uuid_of(1));
+  EXPECT_EQ(open({.uuid = uuid_of(1)})->name(), "cuda:1");
+  EXPECT_THAT(message_of([] { index_of_rank(2); }),
+              AllOf(HasSubstr("rank 2 of its host"), HasSubstr("sees 2 GPUs")));
 }
 
 TEST_F(CudaDevice, SaysWhatTheMachineLacks) {

@@ -11,6 +11,7 @@
 
 #include "device/cpu/primitives.h"
 #include "device/cuda/index.h"
+#include "device/kept_norms.h"
 #include "optim/optimizer.h"
 #include "tests/cuda/case.h"
 #include "tests/errors.h"
@@ -195,6 +196,46 @@ TEST_F(CudaKernels, NormsTellNonFiniteValues) {
   device_->kernels().tree_reduce(device_->compute(), {there}, {{}, there, norm});
   device_->compute().synchronize();
   EXPECT_EQ(2, norm->nonfinite());
+}
+
+TEST_F(CudaKernels, NormsThatMayStayTakeOneCopyToTheHost) {
+  const auto values = normal(3000, DType::fp32);
+  const View there = upload(values->view);
+  Kernels& kernels = device_->kernels();
+  Stream& compute = device_->compute();
+  KeptNorms* const kept = KeptNorms::of(kernels);
+  ASSERT_NE(kept, nullptr);
+  const auto host_functions = [] { return emulated::calls("cudaLaunchHostFunc"); };
+  const auto reduce = [&](const std::shared_ptr<ExactSum>& norm, std::int64_t begin) {
+    const View part = there.slice(begin, 1000);
+    kernels.tree_reduce(compute, {part}, {{}, part, norm});
+  };
+  const auto expected = std::make_shared<ExactSum>();
+  for (const std::int64_t begin : {0, 1000, 2000}) reduce(expected, begin);
+  EXPECT_EQ(host_functions(), 3);
+  const auto norm = std::make_shared<ExactSum>();
+  kept->let_stay(norm);
+  for (const int step : {1, 2}) {
+    for (const std::int64_t begin : {0, 1000, 2000}) reduce(norm, begin);
+    EXPECT_EQ(host_functions(), 2 + step);
+    kept->flush_norms(compute);
+    kept->flush_norms(compute);  // nothing is left
+    kept->flush_norms(device_->communication());
+    EXPECT_EQ(host_functions(), 3 + step);
+    compute.synchronize();
+    EXPECT_EQ(norm->value(), expected->value());
+    norm->clear();
+  }
+  // Another norm between them.
+  const auto other = std::make_shared<ExactSum>();
+  reduce(norm, 0);
+  reduce(other, 1000);
+  reduce(norm, 2000);
+  reduce(norm, 1000);
+  kept->flush_norms(compute);
+  compute.synchronize();
+  EXPECT_EQ(norm->value(), expected->value());
+  EXPECT_GT(other->value(), 0);
 }
 
 TEST_F(CudaKernels, ReductionsRefuseWhatTheyCannotDo) {

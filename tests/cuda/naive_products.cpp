@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What stands in for the vendor's libraries where a GPU is emulated: products as plain loops. There
-// is no cuDNN (model/cuda/attention_unavailable.cpp).
+// What stands in for cuBLASLt where a GPU is emulated: products as plain loops.
 #include "tests/cuda/naive_products.h"
 
 #include <array>

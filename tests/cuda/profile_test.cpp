@@ -71,10 +71,10 @@ Outcome train(const TinyRun& run, int world, std::vector<std::string> overrides)
   return outcome;
 }
 
-Outcome on_gpu(const TinyRun& run, std::vector<std::string> overrides) {
+Outcome on_gpu(const TinyRun& run, std::vector<std::string> overrides, int world = 2) {
   cuda::emulated::reset({});
   overrides.emplace_back("run.device=cuda");
-  Outcome outcome = train(run, 2, overrides);
+  Outcome outcome = train(run, world, overrides);
   cuda::emulated::reset();
   return outcome;
 }
@@ -144,6 +144,26 @@ TEST(EmulatedProfile, HearsJoinedOperationsAsOneAndChangesNoBit) {
   EXPECT_EQ(calls(gpu, "linear_gelu_backward 64x16"), calls(cpu, "gelu_backward"));
   EXPECT_EQ(calls(gpu, "gelu_forward") + calls(gpu, "gelu_backward"), 0);
   expect_the_step_to_hold(gpu);
+}
+
+// Alone, a rank reduces on its compute stream, which is then the observed one.
+TEST(EmulatedProfile, OfOneRankChangesNoBitEither) {
+  const TinyRun run;
+  const std::string file = run.folder().file("trace.json");
+  for (const char* stage : {"0", "3"}) {
+    std::vector<std::string> options{std::string("zero_optimization.stage=") + stage,
+                                     "bf16.enabled=true", "gradient_clipping=0.5"};
+    const Outcome plain = on_gpu(run, options, 1);
+    const auto norm = [&] { return run.log().front()["grad_norm"]; };
+    const Json expected = norm();
+    options.insert(options.end(), {"run.profile=true", "run.trace=" + file});
+    const Outcome gpu = on_gpu(run, options, 1);
+    EXPECT_EQ(gpu.last["state_hash"], plain.last["state_hash"]);
+    EXPECT_EQ(gpu.last["plan_exact"], true);
+    EXPECT_EQ(norm(), expected);
+    EXPECT_TRUE(gpu.work.contains("tree_reduce"));
+    expect_the_step_to_hold(gpu);
+  }
 }
 
 /// The events of a rank's thread of the trace, in order of their begin.

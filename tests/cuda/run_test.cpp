@@ -7,12 +7,17 @@
 
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
+#include "device/piece_sizes.h"
 #include "launch/graphs_report.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/run_device.h"
 #include "launch/trainer.h"
+#include "launch/workbench.h"
+#include "model/noted.h"
+#include "model/observed_ops.h"
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/cuda/library_attention.h"
 #include "tests/errors.h"
 #include "tests/launch/tiny_run.h"
 
@@ -142,6 +147,129 @@ TEST(EmulatedRun, TakesNoMoreForWeightsThatComeAndGo) {
   cuda::emulated::reset();
 }
 
+/// Throws when it hears of its third operation.
+class Stumbling final : public OpListener {
+ public:
+  void begin(const OpCost& cost) override {
+    if (++heard_ == 3) fail("stumbled over {}", cost.name);
+  }
+  void end() noexcept override {}
+  void unit(std::string_view /*name*/, Phase /*phase*/) override {}
+
+ private:
+  int heard_ = 0;
+};
+
+TEST(EmulatedRun, ThatEndsByAnErrorLetsItsWorkEndBeforeItsMemory) {
+  const TinyRun run;
+  cuda::emulated::reset({});
+  local::run(1, [&](Communicator& rank) {
+    const TrainConfig config = config_of(run, 1, {"train_batch_size=2"});
+    RunDevice device(config, rank, nullptr);
+    Mesh mesh(device.world(), config.mesh);
+    EXPECT_THAT(message_of([&] {
+                  Stumbling listener;
+                  Workbench workbench(config, mesh, device.device(), &listener);
+                  for (const View& ids : {workbench.inputs(), workbench.targets()}) {
+                    std::ranges::fill(ids.as<std::int32_t>(), 1);
+                  }
+                  workbench.model().train(workbench.inputs(), workbench.targets(), 1,
+                                          workbench.loss());
+                }),
+                HasSubstr("stumbled over"));
+    device.device().compute().synchronize();  // copies from and to memory that is gone would fault
+  });
+  cuda::emulated::reset();
+}
+
+/// How often the host was stopped by a run on one rank, and what its log says.
+struct Course {
+  std::int64_t stops = 0;
+  std::vector<double> losses{};
+  std::string hash{};
+};
+
+Course course(const TinyRun& run, const cuda::emulated::Settings& settings, int micro_batches) {
+  cuda::emulated::reset(settings);
+  train(run, 1,
+        {"run.steps=3", "data.validation=null", "train_micro_batch_size_per_gpu=2",
+         "train_batch_size=" + std::to_string(2 * micro_batches)});
+  Course course{.stops = cuda::emulated::synchronizations()};
+  for (const Json& line : run.log()) {
+    if (line.contains("loss")) course.losses.push_back(line["loss"]);
+  }
+  course.hash = run.log().back()["state_hash"];
+  cuda::emulated::reset();
+  return course;
+}
+
+TEST(EmulatedRun, ASecondMicroBatchStopsTheHostNoMoreOften) {
+  const TinyRun run;
+  EXPECT_EQ(course(run, {}, 2).stops, course(run, {}, 1).stops);
+}
+
+TEST(EmulatedRun, LossesAreReadBehindTheirMicroBatchesInAnyOrder) {
+  using Order = cuda::emulated::Settings::Order;
+  const TinyRun run;
+  const Course expected = course(run, {.order = Order::prompt}, 3);
+  EXPECT_EQ(expected.losses.size(), 3U);
+  for (const std::uint64_t seed : {1, 2}) {
+    const Course found = course(run, {.order = Order::seeded, .seed = seed}, 3);
+    EXPECT_EQ(found.losses, expected.losses);
+    EXPECT_EQ(found.hash, expected.hash);
+  }
+}
+
+/// The state after a step on more rows than a GPU has logits of at a time.
+std::uint64_t state_after_many_rows(const TinyRun& run, int stage) {
+  constexpr int kRanks = 2;
+  const TrainConfig config =
+      config_of(run, kRanks,
+                {"model.layers=1", "model.vocabulary=32", "train_micro_batch_size_per_gpu=260",
+                 "train_batch_size=520", "bf16.enabled=true",
+                 "zero_optimization.stage=" + std::to_string(stage)});
+  std::uint64_t hash = 0;
+  cuda::emulated::reset({});
+  local::run(kRanks, [&](Communicator& rank) {
+    RunDevice device(config, rank, nullptr);
+    Mesh mesh(device.world(), config.mesh);
+    Workbench workbench(config, mesh, device.device());
+    for (const View& ids : {workbench.inputs(), workbench.targets()}) {
+      std::int32_t next = rank.rank();
+      for (std::int32_t& id : ids.as<std::int32_t>()) id = next = (next * 5 + 3) % 32;
+    }
+    EXPECT_GT(workbench.inputs().count(), PieceSizes::of(device.device()).logit_rows);
+    workbench.model().train(workbench.inputs(), workbench.targets(), 1.0F / 8320, workbench.loss());
+    workbench.engine().step({.learning_rate = 0.1});
+    EXPECT_EQ(device.device().device_bytes(),
+              plan_memory(config, rank.rank(), kRanks, "local", Memory::apart).device);
+    const std::uint64_t found = workbench.engine().state_hash();
+    if (rank.rank() == 0) hash = found;
+  });
+  cuda::emulated::reset();
+  return hash;
+}
+
+TEST(EmulatedRun, RowsBeyondAGpusPieceOfLogitsAreAsPlannedAndTheSameAtEveryStage) {
+  const TinyRun run;
+  const std::uint64_t expected = state_after_many_rows(run, 0);
+  EXPECT_NE(expected, 0U);
+  EXPECT_EQ(state_after_many_rows(run, 3), expected);
+}
+
+TEST(EmulatedRun, AGpuReceivesLongerSlicesThanACpu) {
+  const TinyRun run;
+  const auto received = [&](const char* bucket) {  // with buckets of so many elements
+    const TrainConfig config =
+        config_of(run, 2,
+                  {"model.layers=1", "model.width=1024", "model.heads=16",
+                   std::string("zero_optimization.reduce_bucket_size=") + bucket});
+    return plan_memory(config, 0, 2, "nccl", Memory::apart).device.adopted;
+  };
+  // Slices of 4 MiB, and those of a block's 12.6 million fp32 gradients over two ranks.
+  EXPECT_GT(received("500000000") - received("2097152"), std::int64_t{16} << 20);
+}
+
 TEST(EmulatedRun, SaysWhatThePlanDidNotHave) {
   cuda::emulated::reset({});
   local::run(1, [](Communicator& rank) {
@@ -175,6 +303,37 @@ TEST(EmulatedRun, ThatDoesNotFitEndsBeforeItsFirstStep) {
   EXPECT_THAT(message_of([&] { train(run, 2, {}); }),
               AllOf(HasSubstr("device cuda:0: out of memory before the first step"),
                     HasSubstr("no room for its ")));
+  cuda::emulated::reset();
+}
+
+TEST(EmulatedRun, AttentionThatTheLibraryRefusesIsOurOwnKernels) {
+  using cuda::library_attention::Kind;
+  const TinyRun run;
+  const auto last = [&](Kind kind) {
+    cuda::emulated::reset({});
+    cuda::library_attention::become(kind);
+    train(run, 2, {"bf16.enabled=true", "train_batch_size=4"});
+    const auto device = cuda::open();
+    const auto ops = make_ops(*device);
+    const AttentionShape shape{
+        .batch = 1, .sequence = 16, .heads = 1, .head_width = 8, .dtype = DType::bf16};
+    ops->prepare(shape);
+    const std::string note = dynamic_cast<const Noted&>(*ops).note();
+    const std::string bits = ops->bits(DType::bf16);
+    cuda::library_attention::become(Kind::none);
+    EXPECT_EQ(note.empty(), kind == Kind::none);
+    if (kind == Kind::refuses) {
+      EXPECT_EQ(note,
+                "attention on cuda:0 is computed by our own kernels, which are slower: cuda: "
+                "cuDNN: a plan of attention of 1 x 16: no engine");
+      EXPECT_THAT(bits, HasSubstr("attention by our own kernels, not cuDNN"));
+    }
+    return run.log().back();
+  };
+  const Json own = last(Kind::none);
+  const Json refused = last(Kind::refuses);
+  EXPECT_EQ(refused["state_hash"], own["state_hash"]);
+  EXPECT_EQ(refused["plan_exact"], true) << refused["device"];
   cuda::emulated::reset();
 }
 

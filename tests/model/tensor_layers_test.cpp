@@ -251,13 +251,14 @@ void head(Rig& rig) {
   layer.prepare(*rig.h.ops);
   const UnitId unit = rig.seal({layer.weight("w", init::normal(1.0F))});
   const View x = rig.operand(1, width, rig.own_rows(), up_to(width));
-  const std::int64_t mine = even_range(vocabulary, rig.tensor.rank(), rig.tensor.ranks()).count;
+  const auto mine = even_range(vocabulary, rig.tensor.rank(), rig.tensor.ranks());
+  const auto most = VocabularyParallelHead::rows_at_a_time(rig.tensor);
   const VocabularyParallelHead::Buffers buffers{
       .x = x,
       .gathered = rig.all_of(x, width),
-      .logits = rig.h.empty(VocabularyParallelHead::logits_count(rows, mine), rig.dtype),
+      .logits = rig.h.empty(VocabularyParallelHead::logits_count(most, mine.count), rig.dtype),
       .parts =
-          rig.h.empty(VocabularyParallelHead::parts_count(rows, rig.tensor.ranks()), DType::fp32),
+          rig.h.empty(VocabularyParallelHead::parts_count(most, rig.tensor.ranks()), DType::fp32),
       .losses = rig.h.empty(rows, DType::fp64)};
   const View targets = rig.h.tokens(random_tokens(rows, 23, 5));
   const View row = rig.operand(3, width, {0}, up_to(width));
@@ -271,7 +272,7 @@ void head(Rig& rig) {
   }
   const GradientLease lease = rig.engine.backward(unit);
   const View dx = rig.empty(rig.tensor.own_rows(), width);
-  const View gradient = rig.h.empty(mine * width, DType::fp32);
+  const View gradient = rig.h.empty(mine.count * width, DType::fp32);
   layer.train(*rig.h.ops, buffers,
               {.weight = lease.parameter(0),
                .gradient = gradient,
@@ -281,9 +282,7 @@ void head(Rig& rig) {
               targets);
   rig.put("losses", buffers.losses, 1, up_to(rows), {0});
   rig.put("dx", dx, width, rig.own_rows(), up_to(width));
-  rig.put("gradient", gradient, width,
-          Rig::indices({even_range(vocabulary, rig.tensor.rank(), rig.tensor.ranks())}),
-          up_to(width));
+  rig.put("gradient", gradient, width, Rig::indices({mine}), up_to(width));
 }
 
 TEST_P(TensorLayers, VocabularyParallelHeadIsTheLossOfTheWholeVocabulary) {

@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+/// Which of the GPUs that the driver shows a rank takes.
+namespace zero::cuda {
+
+/// Options::index for rank `local_rank` of a host: that number, or 0 where the process sees one GPU
+/// alone, which its launcher chose for it (srun --gpus-per-task=1, CUDA_VISIBLE_DEVICES). Throws
+/// zero::Error where the process sees several, and too few; where it sees none, open() says why.
+int index_of_rank(int local_rank);
+
+/// "GPU-3d1c02fe-...": of the GPU at `index`, in the world. Throws as open() does.
+std::string uuid_of(int index);
+
+}  // namespace zero::cuda

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// In place of cuDNN on the emulated GPU: there is none, unless a test asks for one that has no
+/// plan for any shape, and says so only when it is to prepare one.
+namespace zero::cuda::library_attention {
+
+enum class Kind { none, refuses };
+
+/// From now on, for devices' operations that are made.
+void become(Kind kind);
+
+}  // namespace zero::cuda::library_attention

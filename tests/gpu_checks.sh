@@ -1,0 +1,235 @@
+# SPDX-FileCopyrightText: The ZeRO engine authors
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# The checks of tests/gpu.sh, which reads this file: functions whose last line of output is their note
+# in the table. They find programs in $bin, packed libraries in $packed, write what they need into $work,
+# and what is to be kept into $results.
+
+# What compute-sanitizer runs, some ten times slower: all but long sequences.
+readonly kSmall='-*_t130_*:*_t150_*:*_t300_*:*_t800_*'
+
+# ---- the host ----
+
+unpack() {  # archive, folder: with Python where the host has no xz
+  tar -C "$2" -xJf "$1" 2>/dev/null ||
+    python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1" "$2"
+}
+
+host_glibc() { getconf GNU_LIBC_VERSION 2>/dev/null | awk '{print $2}'; }
+
+# Whether version $1 is at least $2.
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | tail -n 1)" = "$1" ]; }
+
+needed() { awk -v name="$1" '$1 == name {print $2}' "$here/needs"; }  # name in the pack's file
+
+# The newest version of a libstdc++: "3.4.30".
+version_of_libstdcxx() {  # file
+  grep -aoE 'GLIBCXX_3\.4\.[0-9]+' "$1" 2>/dev/null | sort -Vu | tail -n 1 | sed 's/.*_//'
+}
+
+# Whether the host runs what was packed; takes the packed libraries of GCC where its own are older.
+host_is_new_enough() {
+  [ -f "$here/needs" ] || { echo "not packed: built on this host"; return 0; }
+  local glibc own
+  glibc=$(host_glibc)
+  if ! at_least "${glibc:-0}" "$(needed glibc)"; then
+    echo "the programs need glibc $(needed glibc), this host has ${glibc:-none}; pack on an older system"
+    return 1
+  fi
+  own=$(version_of_libstdcxx "$(ldconfig -p 2>/dev/null | awk '/libstdc\+\+\.so\.6 .*x86-64/ {print $NF; exit}')")
+  if at_least "${own:-0}" "$(needed libstdc++)"; then
+    echo "glibc $glibc, libstdc++ $own: the host's"
+    return 0
+  fi
+  if ! at_least "$glibc" "$(needed lib-gcc)"; then
+    echo "the programs need libstdc++ $(needed libstdc++), this host has ${own:-none}; the packed one needs" \
+      "glibc $(needed lib-gcc), this host has $glibc; install a newer libstdc++6, or pack on an older system"
+    return 1
+  fi
+  LD_LIBRARY_PATH=$packed/lib-gcc:$LD_LIBRARY_PATH
+  echo "glibc $glibc, libstdc++ of the pack: the host's is ${own:-none}"
+}
+
+find_vendor_libraries() {
+  local folder folders
+  folders=$(python3 - 2>/dev/null <<'PYTHON'
+import glob, site, sys, os
+for root in {*site.getsitepackages(), site.getusersitepackages(), *sys.path}:
+    for folder in glob.glob(os.path.join(root, "nvidia", "*", "lib")):
+        print(folder)
+PYTHON
+  )
+  for folder in $folders /usr/local/cuda/lib64; do
+    [ -d "$folder" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+  done
+  if [ -d "$packed/lib" ]; then LD_LIBRARY_PATH=$packed/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
+}
+
+versions_and_libraries() {
+  local absent
+  host_is_new_enough || return 1
+  nvidia-smi -L
+  absent=$(ldd "$bin"/* 2>&1 | awk '/not found/ {print $1, $2, $3, $4}' | sort -u | tr '\n' ';')
+  if [ -n "$absent" ]; then
+    echo "not found: $absent"
+    return 1
+  fi
+  "$bin/zero_train" --version
+}
+
+# All tests of a program; one that is skipped says that the GPU cannot be used.
+contract_tests() {  # program
+  "$1" --gtest_brief=1 | tee "$work/tests.out" || return 1
+  if grep -F '[  SKIPPED ]' "$work/tests.out"; then return 1; fi
+}
+
+# ---- training ----
+
+write_tokens() {  # file, how many: in the format of token files, with a pattern to learn
+  python3 - "$1" "$2" <<'PYTHON'
+import struct, sys
+count = int(sys.argv[2])
+tokens = [(i * i // 7 + i * 31) % 50257 if i % 3 else (i // 3) % 977 for i in range(count)]
+with open(sys.argv[1], "wb") as file:
+    file.write(struct.pack("<256i", 20240520, 1, count, *[0] * 253))
+    file.write(struct.pack(f"<{count}H", *tokens))
+PYTHON
+}
+
+write_config() {  # name, model, sequence, micro-batch, batch, bf16
+  cat >"$work/$1.json" <<JSON
+{"model": $2, "data": {"train": "$work/tokens.bin", "sequence_length": $3},
+ "run": {"steps": 10, "seed": 7, "log": "$work/$1.log"},
+ "train_batch_size": $5, "train_micro_batch_size_per_gpu": $4, "bf16": {"enabled": $6},
+ "zero_optimization": {"stage": 0}, "optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}}
+JSON
+}
+
+write_inputs() {
+  write_tokens "$work/tokens.bin" 600000
+  write_config gpt2 '"gpt2-124m"' 256 4 4 false
+  write_config whole '"gpt2-124m"' 1024 32 32 true
+  write_config small '{"family": "gpt2", "layers": 4, "width": 256, "heads": 4, "context": 128, "vocabulary": 50304}' 128 2 16 true
+}
+
+train() {  # config, log, arguments...
+  local config=$1 log=$2
+  shift 2
+  "$bin/zero_train" --config "$work/$config.json" --set run.log="$results/$log" "$@"
+}
+
+# Writes what is used of the GPU, in MiB, some times a second, for a minute at most.
+watch_memory() {  # file
+  local i
+  for ((i = 0; i < 300; ++i)); do
+    nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | sort -n | tail -n 1
+    sleep 0.2
+  done >"$1"
+}
+
+# Steps of GPT-2 124M, 32 sequences of 1024 in bf16, whose passes are launched as graphs or not.
+whole_steps() {  # true, false
+  local watcher status
+  watch_memory "$work/graphs_$1.mib" &
+  watcher=$!
+  train whole "graphs_$1.jsonl" "${kOnGpu[@]}" --set run.graphs="$1"
+  status=$?
+  kill $watcher
+  [ $status = 0 ] || return 1
+  python3 - "$results/graphs_$1.jsonl" "$work/graphs_$1.mib" <<'PYTHON'
+import json, statistics, sys
+*steps, last = [json.loads(line) for line in open(sys.argv[1])]
+most = max((int(line) for line in open(sys.argv[2]) if line.strip().isdigit()), default=0)
+late = steps[3:]
+print(last["graphs"]["text"])
+print(f"{statistics.median(step['tokens_per_second'] for step in late):.0f} tokens/s, "
+      f"{1e3 * statistics.median(step['step_seconds'] for step in late):.2f} ms a step, "
+      f"{1e3 * statistics.median(step['submit_seconds'] for step in late):.2f} ms of the host, {most} MiB, "
+      f"loss {steps[0]['loss']:.4f} to {steps[-1]['loss']:.4f}")
+PYTHON
+}
+
+graphs_change_no_bit() {
+  python3 - "$results/graphs_true.jsonl" "$results/graphs_false.jsonl" <<'PYTHON'
+import json, sys
+def read(name):
+    *steps, last = [json.loads(line) for line in open(name)]
+    return last, [step["loss"] for step in steps]
+(kept, losses), (other, same) = read(sys.argv[1]), read(sys.argv[2])
+if kept["state_hash"] != other["state_hash"] or losses != same:
+    sys.exit(f"graphs change bits: {kept['state_hash']} and {other['state_hash']}, losses {losses} and {same}")
+if kept["graphs"]["passes"] != 24 or other["graphs"]["passes"] != 0:
+    sys.exit(f"expected 24 passes in graphs and none without, found {kept['graphs']} and {other['graphs']}")
+print(f"state {kept['state_hash']} with graphs and without")
+PYTHON
+}
+
+# The operations that take longest in a step of GPT-2 124M, 32 sequences of 1024 in bf16.
+a_step_is_profiled() {
+  train whole profile.jsonl "${kOnGpu[@]}" --set run.steps=4 --profile || return 1
+  python3 - "$results/profile.jsonl" <<'PYTHON'
+import json, sys
+profile = json.loads(open(sys.argv[1]).readlines()[-1])["profile"]
+steps, work = profile["steps"], profile["work"]
+covered = sum(entry["seconds"] for entry in work)
+print(f"{1e3 * profile['seconds'] / steps:.2f} ms a step, {100 * covered / profile['seconds']:.1f} % of it in operations; "
+      f"products {profile['product_flop_per_second'] * 1e-12:.0f} TFLOP/s, "
+      f"copies {profile['memory_bytes_per_second'] * 1e-9:.0f} GB/s")
+sys.exit(not 0 < covered <= 1.001 * profile["seconds"])
+PYTHON
+}
+
+losses_are_the_cpus() {
+  train gpt2 cpu.jsonl --set run.device=cpu || return 1
+  train gpt2 gpu.jsonl "${kOnGpu[@]}" || return 1
+  python3 - "$results/cpu.jsonl" "$results/gpu.jsonl" <<'PYTHON'
+import json, sys
+cpu, gpu = ([json.loads(line)["loss"] for line in open(name) if '"loss"' in line] for name in sys.argv[1:])
+for step, (a, b) in enumerate(zip(cpu, gpu), 1):
+    print(f"step {step:2}: CPU {a:.6f}, GPU {b:.6f}, {abs(a - b) / abs(a):.1e} apart")
+apart = max(abs(a - b) / abs(a) for a, b in zip(cpu, gpu))
+print(f"{len(gpu)} steps, losses {gpu[0]:.4f} to {gpu[-1]:.4f}, at most {apart:.1e} apart")
+sys.exit(len(cpu) != len(gpu) or len(gpu) < 10 or apart > 2e-3)
+PYTHON
+}
+
+# Four ranks, threads that share the first GPU; the first stage that ran says what all must give.
+stage_gives_the_same_bits() {  # stage
+  local hash first
+  train small "stage$1.jsonl" "${kOnGpu[@]}" --local-ranks 4 --set zero_optimization.stage="$1" || return 1
+  hash=$(tail -n 1 "$results/stage$1.jsonl" | grep -o '"state_hash": *"[0-9a-f]*"')
+  [ -n "$hash" ] || { echo "stage $1: no state hash in its log"; return 1; }
+  [ -f "$work/stage_hash" ] || echo "$hash" >"$work/stage_hash"
+  first=$(cat "$work/stage_hash")
+  [ "$hash" = "$first" ] || { echo "stage $1 ends with $hash, the first stage that ran with $first"; return 1; }
+  echo "4 ranks as threads: $hash"
+}
+
+memory_is_planned() {
+  train small plan.jsonl "${kOnGpu[@]}" --local-ranks 2 --set zero_optimization.stage=3 | tee "$work/plan.out"
+  grep "as planned, to the byte" "$work/plan.out"
+}
+
+# ---- compute-sanitizer ----
+
+# Tests of a program that kSmall chooses; none is an error.
+small_tests() {  # program
+  local count
+  count=$("$1" --gtest_list_tests --gtest_filter="$kSmall" | grep -c '^  ')
+  if ((count == 0)); then
+    echo "gpu.sh: no test of $1 matches $kSmall"
+    return 1
+  fi
+  echo "$count small tests"
+}
+
+sanitize() {  # tool, program
+  local sanitizer
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+  [ -n "$sanitizer" ] || { echo "compute-sanitizer is not on this host"; return 1; }
+  small_tests "$2" || return 1
+  "$sanitizer" --tool "$1" --error-exitcode 9 "$2" --gtest_brief=1 --gtest_filter="$kSmall" || return 1
+  small_tests "$2"
+}
