@@ -70,6 +70,7 @@ int main(int argc, char** argv) {
   try {
     const Sections sections = all_sections();
     Options options;
+    app.footer(kCpuLimitHelp);
     parse(app, sections, options, argc, argv);
     limit_cpu(process_environment());
     if (!mpi::available()) {

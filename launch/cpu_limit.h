@@ -14,6 +14,10 @@ namespace zero {
 /// other values, and where oneDNN is limited by a variable of its own.
 void limit_cpu(const Environment& environment);
 
+/// For --help.
+inline constexpr const char* kCpuLimitHelp =
+    "ZERO_MAX_CPU_ISA in the environment, one of AVX2, AVX512, AVX512_BF16, AMX: compute as if the "
+    "processor had no instructions beyond it.";
 /// For a line of --version: " (ZERO_MAX_CPU_ISA=AVX2)", empty without the variable.
 std::string cpu_limit_text(const Environment& environment);
 

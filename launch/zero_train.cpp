@@ -63,7 +63,7 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
       ->check(CLI::Range(1, 1024))
       ->excludes(world);
   app.set_version_flag("--version", [] { return zero::version_text(); });
-  app.footer([] { return zero::option_help(); });
+  app.footer([] { return zero::option_help() + "\n" + zero::kCpuLimitHelp + "\n"; });
 }
 
 /// Whether this process speaks for its job; where nobody can tell, it does.
