@@ -155,8 +155,10 @@ class Compare final : public Section {
     for (int turn = 0; turn < turns_; ++turn) {
       for (Contender& each : contenders) {
         products.sample(2);
-        fmt::print(stderr, "compare: turn {} of {}: {}\n", turn + 1, turns_, each.name);
-        if (each.missing.empty()) measure(each);
+        if (each.missing.empty()) {
+          fmt::print(stderr, "compare: turn {} of {}: {}\n", turn + 1, turns_, each.name);
+          measure(each);
+        }
         if (turn + 1 == turns_) add(each, products, context.report());
       }
     }
