@@ -155,13 +155,13 @@ class Compare final : public Section {
     for (int turn = 0; turn < turns_; ++turn) {
       for (Contender& each : contenders) {
         products.sample(2);
-        if (!each.missing.empty()) continue;
-        fmt::print(stderr, "compare: turn {} of {}: {}\n", turn + 1, turns_, each.name);
-        measure(each);
+        if (each.missing.empty()) {
+          fmt::print(stderr, "compare: turn {} of {}: {}\n", turn + 1, turns_, each.name);
+          measure(each);
+        }
+        if (turn + 1 == turns_) add(each, products, context.report());
       }
     }
-    products.sample(2);
-    for (Contender& each : contenders) add(each, products.rate(), context.report());
   }
 
  private:
@@ -223,7 +223,7 @@ class Compare final : public Section {
     return each;
   }
 
-  void add(Contender& contender, double products, Report& report) const {
+  void add(Contender& contender, const ProductRate& products, Report& report) const {
     if (!contender.missing.empty()) {
       report.note(
           fmt::format("compare: {} was not measured: {}", contender.name, contender.missing));
@@ -233,16 +233,16 @@ class Compare final : public Section {
     const auto tokens = static_cast<double>(contender.batch * contender.sequence);
     const double per_token =
         flop_per_token(make_config({.batch = contender.batch, .sequence = contender.sequence}));
-    report.add(
-        {.section = name(),
-         .name = fmt::format("{}, {} x {}", contender.name, contender.batch, contender.sequence),
-         .ranks = contender.ranks,
-         .bytes = 0,
-         .dtype = "bf16",
-         .value = tokens / timing.median,
-         .best = tokens / timing.best,
-         .unit = "tokens/s",
-         .limit = products / per_token});
+    report.add({.section = name(),
+                .name = fmt::format("{}, {} x {}{}", contender.name, contender.batch,
+                                    contender.sequence, products.remark()),
+                .ranks = contender.ranks,
+                .bytes = 0,
+                .dtype = "bf16",
+                .value = tokens / timing.median,
+                .best = tokens / timing.best,
+                .unit = "tokens/s",
+                .limit = products.rate() / per_token});
   }
 
   std::string with_;

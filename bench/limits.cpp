@@ -13,7 +13,7 @@ class Limits final : public Section {
  public:
   std::string name() const override { return "limits"; }
   std::string summary() const override {
-    return "product rate of oneDNN, memory bandwidth, link between ranks";
+    return "product rate, memory bandwidth, link between ranks";
   }
   void run(Context& context) override {
     context.alone([&] { measure_products(context.threads(), context.report()); });

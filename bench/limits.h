@@ -23,8 +23,8 @@ struct MemoryRates {
 MemoryRates measure_memory(int threads, Report& report);
 
 /// Measures oneDNN's matrix products in bf16 and fp32 at GPT-2's shapes with `threads` threads: as
-/// a library would like its operands laid out (packed), which is the limit, and with plain
-/// row-major operands; adds its rows.
+/// a library would like its operands laid out (packed) and with plain row-major operands. The limit
+/// is the best of them and of multiply-adds in registers. Adds its rows.
 void measure_products(int threads, Report& report);
 
 }  // namespace zero::bench

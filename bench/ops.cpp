@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 
 #include "bench/section.h"
 #include "bench/stepper.h"
@@ -21,12 +22,13 @@ namespace {
 constexpr int kSteps = 3;
 
 /// A row of an operation: its rate against whichever limit is the nearer.
-Row row_of(const ProfileEntry& entry, const MachineLimits& limits, DType dtype) {
+Row row_of(const ProfileEntry& entry, const MachineLimits& limits, DType dtype,
+           std::string_view remark) {
   const bool arithmetic = entry.flop / limits.products > entry.bytes / limits.memory;
   const double work = arithmetic ? entry.flop : entry.bytes;
   const double rate = work * 1e-9 / entry.seconds;
   return {.section = "ops",
-          .name = entry.name,
+          .name = entry.name + std::string(arithmetic ? remark : ""),
           .bytes = static_cast<std::int64_t>(entry.bytes / static_cast<double>(entry.calls)),
           .dtype = std::string(name_of(dtype)),
           .value = rate,
@@ -56,7 +58,8 @@ void measure_step(DType dtype, int threads, Report& report) {
     add_update_bytes(instruments.profile(), stepper.engine());
     const MachineLimits limits{.products = products.rate(), .memory = memory.rate()};
     for (const ProfileEntry& entry : instruments.profile().entries()) {
-      if (entry.least_seconds(limits) > 0) report.add(row_of(entry, limits, dtype));
+      if (entry.least_seconds(limits) > 0)
+        report.add(row_of(entry, limits, dtype, products.remark()));
     }
     report.note(fmt::format("\n{}: {}", name_of(dtype), instruments.profile().table(limits)));
   });

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -23,22 +22,29 @@ std::string size_text(std::int64_t bytes) {
   return fmt::format("{} B", bytes);
 }
 
+std::string head() {
+  return fmt::format("{:<12} {:<34} {:>5} {:>10} {:>5} {:>10} {:>10} {:<8} {:>10} {:>6}\n",
+                     "section", "name", "ranks", "bytes", "dtype", "median", "best", "unit",
+                     "limit", "ratio");
+}
+
+std::string line(const Row& row) {
+  return fmt::format("{:<12} {:<34} {:>5} {:>10} {:>5} {:>10.2f} {:>10.2f} {:<8} {:>10} {:>6}\n",
+                     row.section, row.name, row.ranks, size_text(row.bytes), row.dtype, row.value,
+                     row.best, row.unit, row.limit > 0 ? fmt::format("{:.2f}", row.limit) : "-",
+                     row.limit > 0 ? fmt::format("{:.2f}", row.ratio()) : "-");
+}
+
 }  // namespace
 
-std::string Report::table() const {
-  std::string text;
-  const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{:<12} {:<34} {:>5} {:>10} {:>5} {:>10} {:>10} {:<8} {:>10} {:>6}\n",
-                 "section", "name", "ranks", "bytes", "dtype", "median", "best", "unit", "limit",
-                 "ratio");
-  for (const Row& row : rows_) {
-    fmt::format_to(out, "{:<12} {:<34} {:>5} {:>10} {:>5} {:>10.2f} {:>10.2f} {:<8} {:>10} {:>6}\n",
-                   row.section, row.name, row.ranks, size_text(row.bytes), row.dtype, row.value,
-                   row.best, row.unit, row.limit > 0 ? fmt::format("{:.2f}", row.limit) : "-",
-                   row.limit > 0 ? fmt::format("{:.2f}", row.ratio()) : "-");
-  }
-  for (const std::string& note : notes_) fmt::format_to(out, "{}\n", note);
-  return text;
+void Report::add(Row row) {
+  rows_.push_back(std::move(row));
+  if (!print_) return;
+  print_((rows_.size() == 1 ? head() : "") + line(rows_.back()), *this);
+}
+
+void Report::note(const std::string& text) {
+  if (print_) print_(text + "\n", *this);
 }
 
 std::string Report::json() const {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace zero::bench {
@@ -26,19 +28,25 @@ struct Row {
 /// What a run of the program has measured.
 class Report {
  public:
-  void add(Row row) { rows_.push_back(std::move(row)); }
-  /// A line beside the table: what could not be measured, and why.
-  void note(std::string text) { notes_.push_back(std::move(text)); }
+  /// Takes text for people as it comes, whole lines, and the report so far.
+  using Print = std::function<void(const std::string& lines, const Report& all)>;
+
+  Report() = default;
+  /// Prints each row and each note at once, a head before the first row: a run that is interrupted
+  /// has said what it measured.
+  explicit Report(Print print) : print_(std::move(print)) {}
+
+  void add(Row row);
+  /// A line beside the rows: what could not be measured, and why.
+  void note(const std::string& text);
   const std::vector<Row>& rows() const { return rows_; }
 
-  /// The rows for people, then the notes.
-  std::string table() const;
   /// The rows as a JSON list of objects with Row's field names, and `ratio`; null where unknown.
   std::string json() const;
 
  private:
-  std::vector<Row> rows_;
-  std::vector<std::string> notes_;
+  Print print_{};
+  std::vector<Row> rows_{};
 };
 
 /// Writes `text` to `path`; throws zero::Error naming the file when it cannot.

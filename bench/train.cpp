@@ -124,8 +124,9 @@ class Train final : public Section {
       turns.values.push_back(tokens / stepper.seconds(1));
       turns.limits.push_back(products.sample(kProductsPerTurn) / per_token);
     }
-    const std::string what = fmt::format("{} {} x {}, {} thread(s)", model_, config.batch.train,
-                                         config.data.sequence_length, context.threads());
+    const std::string what =
+        fmt::format("{} {} x {}, {} thread(s){}", model_, config.batch.train,
+                    config.data.sequence_length, context.threads(), products.remark());
     Row row{.section = name(),
             .name = what,
             .dtype = std::string(name_of(dtype)),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <set>
@@ -12,6 +13,8 @@
 #include "bench/section.h"
 #include "collectives/backends.h"
 #include "launch/cores.h"
+#include "launch/cpu_limit.h"
+#include "launch/start.h"
 
 namespace {
 
@@ -43,16 +46,19 @@ void parse(CLI::App& app, const Sections& sections, Options& options, int argc, 
 }
 
 void run(Communicator& communicator, const Sections& sections, const Options& options) {
-  Report report;
   const bool writes = communicator.rank() == 0 && !options.json.empty();
+  Report report = communicator.rank() == 0
+                      ? Report([&](const std::string& lines, const Report& all) {
+                          fmt::print("{}", lines);
+                          std::fflush(stdout);
+                          if (writes) write_file(options.json, all.json());
+                        })
+                      : Report();
   if (writes) write_file(options.json, report.json());  // fails before the work, not after it
   Context context(communicator, options.threads, report);
   for (const auto& section : sections) {
     if (options.sections.contains(section->name())) section->run(context);
   }
-  if (communicator.rank() != 0) return;
-  fmt::print("{}", report.table());
-  if (writes) write_file(options.json, report.json());
 }
 
 }  // namespace
@@ -64,7 +70,9 @@ int main(int argc, char** argv) {
   try {
     const Sections sections = all_sections();
     Options options;
+    app.footer(kCpuLimitHelp);
     parse(app, sections, options, argc, argv);
+    limit_cpu(process_environment());
     if (!mpi::available()) {
       local::run(1, [&](Communicator& communicator) { run(communicator, sections, options); });
       return 0;

@@ -34,8 +34,8 @@ std::string host_name();
 void make_waiting_threads_sleep(char** argv);
 
 /// Versions of the program, of every backend and of the libraries that compute, each with the
-/// reason where this build has none, and the vector instructions it uses here: what ranks have
-/// alike.
+/// reason where this build has none, and the vector instructions it uses here and what limits them:
+/// what ranks have alike.
 std::string libraries_text();
 /// The same, and the driver's, which ranks may have of several versions.
 std::string version_text();

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "launch/multiply_add_rate.h"
 
 namespace zero {
 namespace {
@@ -88,6 +89,15 @@ const std::vector<ProbeShape>& gpt2_probe_shapes() {
   return shapes;
 }
 
+bool ProductProbe::available(DType dtype) {
+  try {
+    const Operands smallest({"", 16, 16, 16}, dtype, Format::ab);
+    return true;
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
 ProductProbe::ProductProbe(const ProbeShape& shape, DType dtype, Layout layout, int threads)
     : shape_(shape), threads_(threads) {
   const ThreadsForNow scope(threads_);
@@ -109,10 +119,13 @@ void ProductProbe::run() {
 }
 
 ProductRate::ProductRate(DType dtype, int threads, const std::vector<ProbeShape>& shapes)
-    : seconds_(shapes.size()) {
+    : asked_(dtype),
+      dtype_(ProductProbe::available(dtype) ? dtype : DType::fp32),
+      threads_(threads),
+      seconds_(shapes.size()) {
   for (const ProbeShape& shape : shapes) {
     probes_.push_back(
-        std::make_unique<ProductProbe>(shape, dtype, ProductProbe::Layout::packed, threads));
+        std::make_unique<ProductProbe>(shape, dtype_, ProductProbe::Layout::packed, threads));
   }
 }
 
@@ -126,15 +139,20 @@ double ProductRate::sample(int repeats) {
       seconds_[i].push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
   }
+  multiply_add_rate(threads_);
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    multiply_adds_.push_back(multiply_add_rate(threads_));
+  }
   return rate_of_newest(static_cast<std::size_t>(repeats));
 }
 
 double ProductRate::rate() const {
-  return seconds_.empty() || seconds_.front().empty() ? 0 : rate_of_newest(seconds_.front().size());
+  return multiply_adds_.empty() ? 0 : rate_of_newest(multiply_adds_.size());
 }
 
 double ProductRate::rate_of_newest(std::size_t samples) const {
-  double best = 0;
+  const auto newest_rates = multiply_adds_.end() - static_cast<std::ptrdiff_t>(samples);
+  double best = median_of({newest_rates, multiply_adds_.end()});
   for (std::size_t i = 0; i < probes_.size(); ++i) {
     const auto end = seconds_[i].end();
     const std::vector<double> newest(end - static_cast<std::ptrdiff_t>(samples), end);

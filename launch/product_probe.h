@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -31,7 +32,9 @@ class ProductProbe {
     packed,  ///< as the library likes its operands best: the limit
     plain,   ///< row-major, as training has them
   };
-  /// Throws zero::Error where oneDNN has no such product on this machine.
+  /// Whether oneDNN multiplies `dtype` on this machine.
+  static bool available(DType dtype);
+  /// Throws zero::Error where it does not.
   ProductProbe(const ProbeShape& shape, DType dtype, Layout layout, int threads);
   ~ProductProbe();
   ProductProbe(const ProductProbe&) = delete;
@@ -47,7 +50,9 @@ class ProductProbe {
   std::unique_ptr<Operands> operands_;
 };
 
-/// The product rate of this machine, sampled in turn with what is held against it.
+/// The product rate of this machine, sampled in turn with what is held against it: the best of
+/// oneDNN's products and of multiply-adds in registers. Where the machine has no instructions for
+/// products of `dtype`, oneDNN's fp32 products stand for them.
 class ProductRate {
  public:
   ProductRate(DType dtype, int threads,
@@ -56,13 +61,21 @@ class ProductRate {
   double sample(int repeats);
   /// FLOP/s of the best shape: the median of its samples; 0 before the first sample.
   double rate() const;
+  /// In which oneDNN multiplies: that asked for, or fp32.
+  DType dtype() const { return dtype_; }
+  /// What a row held against rate() adds to its name: empty, or ", limit in fp32".
+  std::string_view remark() const { return dtype_ == asked_ ? "" : ", limit in fp32"; }
 
  private:
   /// The same of the newest samples of each shape; there are at least so many.
   double rate_of_newest(std::size_t samples) const;
 
+  DType asked_;
+  DType dtype_;
+  int threads_;
   std::vector<std::unique_ptr<ProductProbe>> probes_;
   std::vector<std::vector<double>> seconds_;
+  std::vector<double> multiply_adds_{};  ///< FLOP/s, as many samples as of a shape
 };
 
 }  // namespace zero

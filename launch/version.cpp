@@ -7,6 +7,7 @@
 
 #include "collectives/backends.h"
 #include "device/cpu/primitives.h"
+#include "launch/cpu_limit.h"
 #include "launch/process.h"
 #include "model/cuda/libraries.h"
 
@@ -15,10 +16,11 @@ namespace zero {
 std::string libraries_text() {
   const dnnl_version_t* const onednn = dnnl_version();
   return fmt::format(
-      "zero {}\nMPI: {}\noneDNN: {}.{}.{}\nvector instructions: {}\nCUDA: {}\ncuBLASLt: {}\n"
+      "zero {}\nMPI: {}\noneDNN: {}.{}.{}\nvector instructions: {}{}\nCUDA: {}\ncuBLASLt: {}\n"
       "cuDNN: {}\nNCCL: {}",
       ZERO_VERSION, mpi::version(), onednn->major, onednn->minor, onednn->patch, cpu::simd_target(),
-      cuda::runtime_version(), cuda::cublaslt_version(), cuda::cudnn_version(), nccl::version());
+      cpu_limit_text(process_environment()), cuda::runtime_version(), cuda::cublaslt_version(),
+      cuda::cudnn_version(), nccl::version());
 }
 
 std::string version_text() {

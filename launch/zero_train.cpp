@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "launch/cores.h"
+#include "launch/cpu_limit.h"
 #include "launch/option.h"
 #include "launch/process.h"
 #include "launch/start.h"
@@ -62,7 +63,7 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
       ->check(CLI::Range(1, 1024))
       ->excludes(world);
   app.set_version_flag("--version", [] { return zero::version_text(); });
-  app.footer([] { return zero::option_help(); });
+  app.footer([] { return zero::option_help() + "\n" + zero::kCpuLimitHelp + "\n"; });
 }
 
 /// Whether this process speaks for its job; where nobody can tell, it does.
@@ -89,6 +90,7 @@ int main(int argc, char** argv) {
   zero::TrainFlags flags;
   try {
     add_flags(app, flags);
+    zero::limit_cpu(zero::process_environment());
     app.parse(argc, argv);
     // Asked here, not by the parser, which would say so of a flag that is misspelt too.
     if (flags.config.empty()) throw CLI::RequiredError("--config");
@@ -96,6 +98,8 @@ int main(int argc, char** argv) {
     return speaks() ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
     flags.error = error.what();  // where there are many ranks, one of them says so
+  } catch (const zero::Error& error) {
+    flags.error = error.what();
   }
   try {
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);

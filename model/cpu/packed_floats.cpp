@@ -19,6 +19,12 @@ namespace zero::cpu::packed::HWY_NAMESPACE {
 // most where another thread has its turns on the same core.
 inline constexpr std::int64_t kVectors = 3;
 
+// Strips of the left operand that meet the same columns before the next ones are fetched: together
+// they must fit the second cache, which is small where vectors are. Wide vectors' columns stay in
+// the second cache themselves.
+inline constexpr std::int64_t kStrips = kLanes == 16 ? 1 : 6;
+std::int64_t strips_any() { return kStrips; }
+
 void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
   with_type(patch.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -62,7 +68,7 @@ class InPlace {
 
 // Vectors of a length that the compiler does not know cannot be in arrays: it finds its own.
 template <class Left>
-void multiply_squares(const StripProduct& p) {
+void multiply_strip(const StripProduct& p) {
   for (std::int64_t row = 0; row < p.rows; ++row) {
     for (std::int64_t square = 0; square < p.squares; ++square) {
       float* const result = p.result + square * p.result_across + row * p.result_stride;
@@ -77,6 +83,17 @@ void multiply_squares(const StripProduct& p) {
         left.next(p.left.step_bytes / 4);
       }
     }
+  }
+}
+
+template <class Left>
+void multiply_squares(const StripProduct& p) {
+  StripProduct one = p;
+  for (std::int64_t strip = 0; strip < p.strips; ++strip) {
+    one.rows = strip + 1 < p.strips ? kBlock : p.rows;
+    multiply_strip<Left>(one);
+    one.left.upper += p.left.strip_bytes;
+    one.result += p.result_down;
   }
 }
 
@@ -98,14 +115,13 @@ struct Columns {
   }
 };
 
-// kRows rows from `row` on and `count` vectors of columns.
+// kRows rows, and `count` vectors of columns, `first` elements from the first row on.
 template <class Left, std::int64_t count>
-HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns,
-                                   std::int64_t row) {
+HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns, Left left,
+                                   std::int64_t first) {
   const Floats d;
   hn::Vec<Floats> sums[kRows][count];
   const bool zero = p.start == StripProduct::Start::zero;
-  const std::int64_t first = row * p.result_stride;
 #pragma GCC unroll 8
   for (std::int64_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 3
@@ -114,7 +130,14 @@ HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns
       sums[i][j] = zero ? hn::Zero(d) : hn::LoadU(d, from);
     }
   }
-  Left left(p.left, row);
+  if constexpr (kStrips > 1) {  // what the rows below add to is on its way while these multiply
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      const std::int64_t below = first + (kRows + i) * p.result_stride;
+      __builtin_prefetch(columns.result[0] + below);
+      __builtin_prefetch(columns.result[count - 1] + below);
+    }
+  }
   for (std::int64_t step = 0; step < p.steps; ++step) {
 #pragma GCC unroll 4
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
@@ -148,8 +171,15 @@ HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns
 template <class Left, std::int64_t count>
 void multiply_columns(const StripProduct& p, std::int64_t vector) {
   const Columns<count> columns(p, vector);
-  for (std::int64_t row = 0; row < p.rows; row += kRows) {
-    multiply_registers<Left, count>(p, columns, row);
+  LeftStrip left = p.left;
+  std::int64_t result = 0;
+  for (std::int64_t strip = 1; strip <= p.strips; ++strip) {
+    const std::int64_t rows = strip < p.strips ? kBlock : p.rows;
+    for (std::int64_t row = 0; row < rows; row += kRows) {
+      multiply_registers<Left, count>(p, columns, Left(left, row), result + row * p.result_stride);
+    }
+    left.upper += p.left.strip_bytes;
+    result += p.result_down;
   }
 }
 
@@ -211,6 +241,7 @@ namespace {
 HWY_EXPORT(pack_any);
 HWY_EXPORT(multiply_any);
 HWY_EXPORT(store_any);
+HWY_EXPORT(strips_any);
 
 void nothing() {}
 void pack(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
@@ -224,15 +255,16 @@ void store(const float* result, const Destination& to) {
 }  // namespace
 
 const Kernels& float_kernels() {
-  static constexpr Kernels kernels{.square_bytes = kResultFloats * 4,
-                                   .left_bytes = 0,
-                                   .squares = 3,  // whole threes of vectors, however long
-                                   .left_in_place = Kernels::InPlace::narrow,
-                                   .begin = nothing,
-                                   .end = nothing,
-                                   .pack = pack,
-                                   .multiply = multiply,
-                                   .store = store};
+  static const Kernels kernels{.square_bytes = kResultFloats * 4,
+                               .left_bytes = 0,
+                               .squares = 3,  // whole threes of vectors, however long
+                               .strips = HWY_DYNAMIC_DISPATCH(strips_any)(),
+                               .left_in_place = Kernels::InPlace::narrow,
+                               .begin = nothing,
+                               .end = nothing,
+                               .pack = pack,
+                               .multiply = multiply,
+                               .store = store};
   return kernels;
 }
 

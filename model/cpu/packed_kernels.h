@@ -31,12 +31,14 @@ struct Patch {
   std::int64_t columns = kBlock;  ///< of all squares
 };
 
-/// Squares of the left operand along the depth: packed, or as they lie in memory.
+/// Squares of the left operand along the depth: packed, or as they lie in memory. More strips may
+/// lie below it.
 struct LeftStrip {
   const std::byte* upper = nullptr;  ///< rows 0 to 15 of the first square
   const std::byte* lower = nullptr;  ///< rows 16 to 31
   std::int64_t row_bytes = 0;        ///< between rows; Kernels::left_bytes if packed
   std::int64_t step_bytes = 0;       ///< between squares
+  std::int64_t strip_bytes = 0;      ///< to the strip of the next 32 rows
 };
 
 struct StripProduct {
@@ -46,9 +48,11 @@ struct StripProduct {
   std::int64_t right_across = 0;        ///< bytes between those of neighbouring columns
   std::int64_t steps = 0;               ///< squares of depth
   std::int64_t squares = 1;             ///< of columns; at most Kernels::squares
-  std::int64_t rows = kBlock;           ///< that matter; others may be left as they are
+  std::int64_t strips = 1;              ///< of 32 rows, one below another; at most Kernels::strips
+  std::int64_t rows = kBlock;           ///< of the last strip that matter; others may stay
   float* result = nullptr;              ///< of 32 x 32, aligned to 64
   std::int64_t result_across = 0;       ///< elements between neighbouring ones
+  std::int64_t result_down = 0;         ///< elements to those of the next strip
   std::int64_t result_stride = kBlock;  ///< elements between the rows of one
   Start start = Start::zero;            ///< what the sums are added to
 };
@@ -72,6 +76,7 @@ struct Kernels {
   std::int64_t square_bytes;  ///< of a packed square
   std::int64_t left_bytes;    ///< between the rows of one of the left operand; 0: not in rows
   std::int64_t squares;       ///< that multiply() takes side by side
+  std::int64_t strips;        ///< that multiply() takes one below another
   enum class InPlace : std::uint8_t {
     whole_lines,    ///< where rows are whole and aligned to 64 bytes
     narrow,         ///< the same, and a result of few columns would not repay packing

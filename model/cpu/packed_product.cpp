@@ -33,10 +33,13 @@ constexpr std::int64_t kMaxColumns = 512;
 constexpr std::int64_t kMaxDepth = 768;
 constexpr std::int64_t kMaxPackedColumns = 768;  // where the left operand is packed for each piece
 constexpr std::int64_t kMaxPackedDepth = 192;    // where the left operand is packed
-constexpr std::int64_t kMaxHeld = 4 << 20;       // bytes of a right operand that pieces share
-constexpr std::int64_t kNarrow = 128;            // columns that do not repay packing
-constexpr std::int64_t kPiecesPerThread = 2;     // at least, for a thread that is held up
-constexpr std::int64_t kAlignment = 64;          // bytes
+// Where strips share columns, the piece stays in the third cache: a larger one packs less often.
+constexpr std::int64_t kMaxSharedRows = 1024;
+constexpr std::int64_t kMaxSharedColumns = 1536;
+constexpr std::int64_t kMaxHeld = 4 << 20;    // bytes of a right operand that pieces share
+constexpr std::int64_t kNarrow = 128;         // columns that do not repay packing
+constexpr std::int64_t kPiecesPerThread = 2;  // at least, for a thread that is held up
+constexpr std::int64_t kAlignment = 64;       // bytes
 
 class PackedProduct final : public Product {
  public:
@@ -47,8 +50,8 @@ class PackedProduct final : public Product {
         threads_(threads),
         left_(packed::left_source(shape)),
         right_(packed::right_source(shape)),
-        rows_(Cut::even(shape.m, kMaxRows)),
-        columns_(Cut::even(shape.n, packs_left() ? kMaxPackedColumns : kMaxColumns)),
+        rows_(Cut::even(shape.m, shares_columns() ? kMaxSharedRows : kMaxRows)),
+        columns_(Cut::even(shape.n, max_columns())),
         depth_(Cut::even(shape.k, may_be_in_place() ? kMaxDepth : kMaxPackedDepth)) {
     // One thread alone takes what the caches hold: each cut would pack an operand once more.
     const std::int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
@@ -62,9 +65,10 @@ class PackedProduct final : public Product {
     const std::int64_t whole = part_bytes_ * depth_.parts();
     holds_ = !packed_ && may_be_in_place() && rows_.parts() > threads && whole <= kMaxHeld;
     slab_bytes_ = packed_ ? 0 : holds_ ? whole : part_bytes_;
-    panel_bytes_ = (has_panel() ? blocks(rows_.part) : 1) * steps * kernels_.square_bytes;
-    const std::int64_t squares =
-        depth_.parts() == 1 ? kernels_.squares : blocks(rows_.part) * blocks(columns_.part);
+    strips_ = std::min(cut_out() ? 1 : kernels_.strips, blocks(rows_.part));
+    panel_bytes_ = (has_panel() ? blocks(rows_.part) : strips_) * steps * kernels_.square_bytes;
+    const std::int64_t squares = depth_.parts() == 1 ? strips_ * kernels_.squares
+                                                     : blocks(rows_.part) * blocks(columns_.part);
     result_bytes_ = squares * kResultFloats * static_cast<std::int64_t>(sizeof(float));
   }
 
@@ -93,7 +97,7 @@ class PackedProduct final : public Product {
  private:
   struct Workplace {
     std::byte* slab;   ///< of the right operand, where it is not packed; held: of its whole depth
-    std::byte* panel;  ///< of the left operand; of 32 rows where it is read along the depth
+    std::byte* panel;  ///< of the left operand; of strips_ where it is read along the depth
     float* result;  ///< squares by row, then by column; those of one call if the depth is not cut
   };
   struct Piece {
@@ -108,6 +112,8 @@ class PackedProduct final : public Product {
     std::int64_t across;  ///< bytes between columns of squares
   };
 
+  /// Which squares count depends on the rows.
+  bool cut_out() const { return shape_.triangle != ProductShape::Triangle::none; }
   bool has_panel() const { return left_.along == Source::Along::lanes; }
   bool narrow_in_place() const {
     return kernels_.left_in_place == Kernels::InPlace::narrow && shape_.in == DType::fp32 &&
@@ -115,6 +121,11 @@ class PackedProduct final : public Product {
   }
   bool packs_left() const {
     return kernels_.left_in_place == Kernels::InPlace::narrow && !narrow_in_place();
+  }
+  bool shares_columns() const { return packs_left() && kernels_.strips > 1 && !cut_out(); }
+  std::int64_t max_columns() const {
+    if (shares_columns()) return kMaxSharedColumns;
+    return packs_left() ? kMaxPackedColumns : kMaxColumns;
   }
   bool may_be_in_place() const { return !has_panel() && !packs_left(); }
   std::int64_t thread_bytes() const { return slab_bytes_ + panel_bytes_ + result_bytes_; }
@@ -130,10 +141,12 @@ class PackedProduct final : public Product {
     const Range depth = depth_.at(piece.part);
     const Slab slab = slab_of(o, place, piece);
     if (has_panel()) fill(kernels_, left_, o.a, piece.rows, depth, place.panel);
-    for (std::int64_t i = 0; i < blocks(piece.rows.count); ++i) {
-      const packed::LeftStrip left = has_panel() ? panel_strip(place, i * blocks(depth.count))
-                                                 : strip(o, place, piece.rows.block(i), depth);
-      multiply_strip(o, place, slab, piece, i, left);
+    for (std::int64_t i = 0; i < blocks(piece.rows.count); i += strips_) {
+      const std::int64_t down = blocks(depth.count) * kernels_.square_bytes;
+      const packed::LeftStrip left = has_panel()
+                                         ? panel_strip(place.panel + i * down, down)
+                                         : strips(o, place, piece.rows.blocks(i, strips_), depth);
+      multiply_strips(o, place, slab, piece, i, left);
     }
   }
 
@@ -150,14 +163,14 @@ class PackedProduct final : public Product {
     return {slab, blocks(depth.count) * kernels_.square_bytes};
   }
 
-  // The rows of block `i` of the piece times the slab.
-  void multiply_strip(const Operands& o, const Workplace& place, const Slab& slab,
-                      const Piece& piece, std::int64_t i, const packed::LeftStrip& left) const {
+  // The strips from block `i` of the piece's rows on times the slab.
+  void multiply_strips(const Operands& o, const Workplace& place, const Slab& slab,
+                       const Piece& piece, std::int64_t i, const packed::LeftStrip& left) const {
     using Start = packed::StripProduct::Start;
     const bool first = piece.part == 0;
     const bool last = piece.part + 1 == depth_.parts();
     const std::int64_t across = blocks(piece.columns.count);
-    const Range rows = piece.rows.block(i);
+    const Range rows = piece.rows.blocks(i, strips_);
     const Squares wanted = wanted_columns(rows.begin, piece.columns);
     const Squares filled = filled_depth(rows.begin, depth_.at(piece.part));
     for (std::int64_t j = wanted.begin; j < wanted.end; j += kernels_.squares) {
@@ -165,20 +178,26 @@ class PackedProduct final : public Product {
       const Range columns = piece.columns.blocks(j, squares);
       float* in_place = first && last ? whole_squares(o, rows, columns) : nullptr;
       float* aside = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
+      const std::int64_t down = (first && last ? squares : across) * kResultFloats;
       kernels_.multiply(
           {.left = from_step(left, filled.begin),
            .right = slab.data + j * slab.across + filled.begin * kernels_.square_bytes,
            .right_across = slab.across,
            .steps = filled.end - filled.begin,
            .squares = squares,
-           .rows = rows.count,
+           .strips = blocks(rows.count),
+           .rows = rows.block(blocks(rows.count) - 1).count,
            .result = in_place != nullptr ? in_place : aside,
            .result_across = in_place != nullptr ? kBlock : kResultFloats,
+           .result_down = in_place != nullptr ? kBlock * stride() : down,
            .result_stride = in_place != nullptr ? stride() : kBlock,
            .start = first ? Start::zero : Start::result});
       if (!last || in_place != nullptr) continue;
-      for (std::int64_t square = 0; square < squares; ++square) {
-        store(o, aside + square * kResultFloats, rows, columns.block(square));
+      for (std::int64_t strip = 0; strip < blocks(rows.count); ++strip) {
+        for (std::int64_t square = 0; square < squares; ++square) {
+          store(o, aside + strip * down + square * kResultFloats, rows.block(strip),
+                columns.block(square));
+        }
       }
     }
   }
@@ -211,25 +230,25 @@ class PackedProduct final : public Product {
     left.lower += step * left.step_bytes;
     return left;
   }
-  packed::LeftStrip panel_strip(const Workplace& place, std::int64_t squares) const {
-    const std::byte* packed = place.panel + squares * kernels_.square_bytes;
+  packed::LeftStrip panel_strip(const std::byte* packed, std::int64_t strip_bytes) const {
     const std::int64_t row_bytes = kernels_.left_bytes;
-    return {packed, packed + kBlock / 2 * row_bytes, row_bytes, kernels_.square_bytes};
+    return {packed, packed + kBlock / 2 * row_bytes, row_bytes, kernels_.square_bytes, strip_bytes};
   }
 
   // Rows that lie along the depth: in place, where whole squares can be read in whole lines.
-  packed::LeftStrip strip(const Operands& o, const Workplace& place, Range rows,
-                          Range depth) const {
+  packed::LeftStrip strips(const Operands& o, const Workplace& place, Range rows,
+                           Range depth) const {
     const std::int64_t element = size_of(shape_.in);
     const std::int64_t row_bytes = left_.stride * element;
     const auto* first =
         static_cast<const std::byte*>(o.a) + rows.begin * row_bytes + depth.begin * element;
-    if (may_be_in_place() && rows.count == kBlock && depth.count % kBlock == 0 &&
+    if (may_be_in_place() && rows.count % kBlock == 0 && depth.count % kBlock == 0 &&
         row_bytes % kAlignment == 0 && reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0) {
-      return {first, first + kBlock / 2 * row_bytes, row_bytes, kBlock * element};
+      return {first, first + kBlock / 2 * row_bytes, row_bytes, kBlock * element,
+              kBlock * row_bytes};
     }
     fill(kernels_, left_, o.a, rows, depth, place.panel);
-    return panel_strip(place, 0);
+    return panel_strip(place.panel, blocks(depth.count) * kernels_.square_bytes);
   }
 
   std::int64_t stride() const { return shape_.ldc == 0 ? shape_.n : shape_.ldc; }
@@ -237,7 +256,7 @@ class PackedProduct final : public Product {
   // Where squares of the result can be left as kernels leave them; none where there is more to do.
   float* whole_squares(const Operands& o, Range rows, Range columns) const {
     if (shape_.out != DType::fp32 || shape_.write == Write::add ||
-        shape_.epilogue != ProductShape::Epilogue::none || rows.count < kBlock ||
+        shape_.epilogue != ProductShape::Epilogue::none || rows.count % kBlock != 0 ||
         columns.count % kBlock != 0 || stride() * 4 % kAlignment != 0) {
       return nullptr;
     }
@@ -267,6 +286,7 @@ class PackedProduct final : public Product {
   const Source left_, right_;
   Cut rows_, columns_, depth_;
   bool holds_ = false;           // the right operand's columns, from piece to piece
+  std::int64_t strips_ = 1;      // of rows, multiplied at once
   std::int64_t part_bytes_ = 0;  // of a right operand's part of the depth
   std::int64_t slab_bytes_ = 0;
   std::int64_t panel_bytes_ = 0;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -17,10 +18,12 @@
 namespace zero::bench {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
-Report two_rows() {
-  Report report;
+void add_two_rows(Report& report) {
   report.add({.section = "limits",
               .name = "all_gather",
               .ranks = 4,
@@ -32,11 +35,12 @@ Report two_rows() {
               .limit = 6});
   report.add({.section = "limits", .name = "memory copy", .value = 10, .best = 11, .unit = "GB/s"});
   report.note("no bf16 here");
-  return report;
 }
 
 TEST(Reports, JsonHasEveryFieldAndNullWhereNothingIsKnown) {
-  const auto rows = nlohmann::json::parse(two_rows().json());
+  Report report;
+  add_two_rows(report);
+  const auto rows = nlohmann::json::parse(report.json());
   ASSERT_EQ(2U, rows.size());
   EXPECT_EQ((nlohmann::json{{"section", "limits"},
                             {"name", "all_gather"},
@@ -54,12 +58,18 @@ TEST(Reports, JsonHasEveryFieldAndNullWhereNothingIsKnown) {
   EXPECT_TRUE(rows[1]["ratio"].is_null());
 }
 
-TEST(Reports, TableHasTheRowsThenTheNotes) {
-  const std::string table = two_rows().table();
-  EXPECT_THAT(table, HasSubstr("all_gather"));
-  EXPECT_THAT(table, HasSubstr("16 MiB"));
-  EXPECT_THAT(table, HasSubstr("0.50"));
-  EXPECT_TRUE(table.ends_with("no bf16 here\n"));
+TEST(Reports, RowsAndNotesArePrintedAsTheyComeUnderOneHead) {
+  std::vector<std::string> printed;
+  Report report([&](const std::string& lines, const Report& all) {
+    printed.push_back(lines);
+    EXPECT_EQ(all.rows().size(), std::min<std::size_t>(printed.size(), 2));
+  });
+  add_two_rows(report);
+  ASSERT_EQ(printed.size(), 3U);
+  EXPECT_THAT(printed[0], AllOf(StartsWith("section "), HasSubstr("\nlimits       all_gather"),
+                                HasSubstr("16 MiB"), EndsWith("  0.50\n")));
+  EXPECT_THAT(printed[1], AllOf(StartsWith("limits       memory copy"), EndsWith("-      -\n")));
+  EXPECT_EQ(printed[2], "no bf16 here\n");
 }
 
 TEST(Reports, AFileThatCannotBeWrittenIsNamed) {

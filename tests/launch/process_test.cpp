@@ -5,10 +5,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "launch/cpu_limit.h"
+
 namespace zero {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 TEST(Process, VersionsAreNamed) {
   EXPECT_THAT(version_text(),
@@ -16,6 +25,37 @@ TEST(Process, VersionsAreNamed) {
                                HasSubstr("NCCL: "), HasSubstr("vector instructions: "),
                                HasSubstr("CUDA: "), HasSubstr("cuBLASLt: "), HasSubstr("cuDNN: "),
                                HasSubstr("CUDA of the driver: ")));
+}
+
+Environment only(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+TEST(CpuLimits, NameOneOfTheKnownInstructionSets) {
+  EXPECT_THAT(
+      [] {
+        limit_cpu(only({{"ZERO_MAX_CPU_ISA", "SSE9"}}));
+      },
+      ThrowsMessage<Error>(HasSubstr("ZERO_MAX_CPU_ISA is \"SSE9\"; expected AVX2, AVX512, "
+                                     "AVX512_BF16 or AMX, or unset it")));
+  EXPECT_NO_THROW(limit_cpu(only({})));
+}
+
+TEST(CpuLimits, LeaveOneDnnsOwnVariableAlone) {
+  EXPECT_THAT(
+      [] {
+        limit_cpu(only({{"ZERO_MAX_CPU_ISA", "AMX"}, {"ONEDNN_MAX_CPU_ISA", "AVX2"}}));
+      },
+      ThrowsMessage<Error>(HasSubstr("ZERO_MAX_CPU_ISA and ONEDNN_MAX_CPU_ISA are both set")));
+}
+
+TEST(CpuLimits, AreSaidBesideTheInstructions) {
+  EXPECT_EQ(cpu_limit_text(only({{"ZERO_MAX_CPU_ISA", "AVX512"}})), " (ZERO_MAX_CPU_ISA=AVX512)");
+  EXPECT_EQ(cpu_limit_text(only({})), "");
 }
 
 }  // namespace

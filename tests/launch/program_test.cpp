@@ -165,9 +165,15 @@ TEST(Program, InformsWithoutTraining) {
   const TinyRun run;
   EXPECT_THAT(shell(run, kTrain + " --version").out,
               AllOf(HasSubstr("oneDNN"), HasSubstr("vector instructions")));
+  EXPECT_THAT(shell(run, "env ZERO_MAX_CPU_ISA=AVX2 " + kTrain + " --version").out,
+              HasSubstr("vector instructions: AVX2 (ZERO_MAX_CPU_ISA=AVX2)"));
   EXPECT_THAT(shell(run, kTrain + " --help").out,
               AllOf(HasSubstr("--print-config"), HasSubstr("ZERO_JOB_SECRET_FILE"),
+                    HasSubstr("ZERO_MAX_CPU_ISA"),
                     HasSubstr("zero_optimization.stage3_max_live_parameters")));
+  const Outcome unknown = shell(run, "env ZERO_MAX_CPU_ISA=SSE9 " + kTrain + " --version");
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("ZERO_MAX_CPU_ISA is \"SSE9\"; expected AVX2"));
   const Outcome values = alone(run, "--print-config --world 6 --set run.steps=9");
   EXPECT_EQ(values.status, 0);
   EXPECT_THAT(values.out,

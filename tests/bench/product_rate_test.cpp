@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "base/error.h"
+#include "launch/multiply_add_rate.h"
+#include "launch/product_probe.h"
+
+namespace zero {
+namespace {
+
+class OldProcessor : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ASSERT_EQ(dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2), dnnl::status::success);
+  }
+};
+
+TEST_F(OldProcessor, HasTheProductRateOfFp32ForBf16) {
+  const std::vector<ProbeShape> shapes{{"small", 64, 96, 64}, {"other", 96, 64, 64}};
+  ProductRate bf16(DType::bf16, 1, shapes);
+  EXPECT_EQ(bf16.dtype(), DType::fp32);
+  EXPECT_EQ(bf16.remark(), ", limit in fp32");
+  EXPECT_EQ(bf16.rate(), 0);
+  EXPECT_GT(bf16.sample(2), 0);
+  EXPECT_GT(bf16.rate(), 0);
+  EXPECT_EQ(ProductRate(DType::fp32, 1, shapes).remark(), "");
+}
+
+TEST_F(OldProcessor, HasNoProbeOfBf16) {
+  EXPECT_FALSE(ProductProbe::available(DType::bf16));
+  EXPECT_TRUE(ProductProbe::available(DType::fp32));
+  EXPECT_THAT(
+      [] {
+        ProductProbe({"small", 64, 64, 64}, DType::bf16, ProductProbe::Layout::packed, 1);
+      },
+      ::testing::ThrowsMessage<Error>(
+          ::testing::HasSubstr("oneDNN has no bf16 products on this machine")));
+}
+
+TEST_F(OldProcessor, MultipliesAndAddsInRegistersOnEveryThread) {
+  EXPECT_GT(multiply_add_rate(1), 0);
+  EXPECT_GT(multiply_add_rate(2), 0);
+}
+
+}  // namespace
+}  // namespace zero
