@@ -63,7 +63,8 @@ void LongWait::warn(const Waiting& waiting) const {
 
 std::string LongWait::overdue(const Waiting& waiting) const {
   return line_of(waiting, limits_->timeout) +
-         ", the timeout of collectives; find out what holds it up, or set a longer timeout";
+         ", the timeout of collectives; find out what holds each of them up, or raise "
+         "run.collective_timeout (WaitLimits::timeout)";
 }
 
 void LongWait::look(const std::function<Waiting()>& waiting) {

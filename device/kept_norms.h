@@ -8,8 +8,8 @@
 
 namespace zero {
 
-/// What kernels may be as well, if the norms that reductions add to are summed on the device: then
-/// many reductions take one copy to the host.
+/// Kernels that sum the norms of reductions on the device until flush_norms(), so that many
+/// reductions take one copy to the host.
 class KeptNorms {
  public:
   /// The side of `kernels` that keeps norms; null: its reductions add to them as they run.

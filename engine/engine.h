@@ -56,8 +56,11 @@ struct SealOptions {
 struct StepOptions {
   double learning_rate = 0;
   double loss_scale = 1;             ///< gradients are divided by it
-  std::span<const double> losses{};  ///< this rank's loss of each micro-batch, already weighted;
-                                     ///< summed exactly; one a tensor group; read behind compute
+  std::span<const double> losses{};  ///< this rank's loss of each micro-batch, already weighted.
+                                     ///< step() sums those of all ranks exactly, one rank of each
+                                     ///< tensor group. It reads them behind all submitted compute
+                                     ///< work, which may still be writing them; they must live
+                                     ///< until step() returns
 };
 
 /// What Engine::check_replicas found; the same on all ranks.

@@ -55,8 +55,8 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
   if (KeptNorms* kept = KeptNorms::of(device_.kernels())) {
     for (Stream* stream : {&device_.compute(), &communication}) kept->flush_norms(*stream);
   }
-  // The losses, and a norm that compute sums. And who has the norm writes its shard, which its
-  // peers may read until they come to the sum.
+  // Compute writes the losses, and sums the norm if no reduction does. In common memory a rank that
+  // has the norm goes on to overwrite its shard, which peers may read until they join the sum.
   communication.wait(device_.compute().record());
   communication.submit_host("norm and loss", [sums, losses, &norm = reducer_->norm()] {
     ExactSum local_loss;
@@ -74,7 +74,7 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
     waits_.wait(device_.compute(), done, WaitSite::norm_before_update);
     waits_.synchronize(done, WaitSite::norm_before_update);
   } catch (...) {
-    wait_quietly(read);  // the losses are the caller's, who may be about to end
+    wait_quietly(read);  // the caller may free the losses once this throws
     throw;
   }
   ExactSum norm;

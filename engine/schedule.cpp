@@ -186,7 +186,10 @@ class Maker {
   /// Compute steps after its last use for which nobody else may have the window's bytes.
   int lag(const Window& window) const {
     if (window.kind == Window::Kind::parameters) return 0;
-    const bool small = size(window.unit).gradient_elements <= input_.limits.prefetch_elements;
+    const std::int64_t elements = size(window.unit).gradient_elements;
+    const std::int64_t at_once = kLongestGradientLag + 1;  // this one's and those that rest
+    const bool small = elements <= input_.limits.prefetch_elements &&
+                       elements <= input_.limits.live_elements / at_once;
     return small ? kLongestGradientLag : kLeastGradientLag;
   }
 

@@ -14,8 +14,9 @@ namespace zero {
 struct ScheduleLimits {
   std::int64_t prefetch_elements =
       50'000'000;  ///< gathered ahead of use, at most (stage3_prefetch_bucket_size); a gradient of
-                   ///< at most this many elements has two compute steps for its reduction before
-                   ///< its window is written again, a larger one has one
+                   ///< at most this many elements, three of which live_elements allows, has two
+                   ///< compute steps for its reduction before its window is written again, a larger
+                   ///< one has one
   std::int64_t live_elements =
       1'000'000'000;  ///< gathered at once, at most, but always room for one unit
   std::int64_t persistence_threshold =

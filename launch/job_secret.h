@@ -17,8 +17,8 @@ class JobSecret {
   /// `source` names where the bytes come from. Throws zero::Error unless there are kLeastBytes to
   /// kMostBytes.
   JobSecret(std::string bytes, std::string_view source);
-  /// The content of a file, without one newline at its end. Throws zero::Error unless it is a
-  /// regular file of this user that nobody else may read or write.
+  /// The content of a file, without the end of its last line (LF or CR LF). Throws zero::Error
+  /// unless it is a regular file of this user that nobody else may read or write.
   static JobSecret of_file(const std::string& path);
   /// Stands in for the secret of a job that has none: proves nothing, because everybody knows it.
   static JobSecret known_to_all();

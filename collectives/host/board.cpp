@@ -17,7 +17,8 @@
 namespace zero::host {
 namespace {
 
-constexpr std::int64_t kPerRank = 24;  // bytes of a table's entry per rank, in a notice's body
+constexpr std::int64_t kPerRank = sizeof(Entry);      // of a notice's table
+static_assert(sizeof(Destination) <= sizeof(Entry));  // lies behind the values, in the table's room
 
 }  // namespace
 

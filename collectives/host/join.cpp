@@ -95,8 +95,8 @@ std::shared_ptr<Span> Group::allocate_common(std::int64_t bytes, const std::stri
   for (int rank = 0; rank < seat_.size; ++rank) {
     const std::string& theirs = sizes[static_cast<std::size_t>(rank)];
     ZERO_CHECK(theirs == std::to_string(bytes),
-               "[rank {}] allocate_common: {} bytes met {} of rank {}", seat_.rank, bytes,
-               printable(theirs), rank);
+               "[rank {}] allocate_common: {} bytes met {} of rank {}", seat_.name(), bytes,
+               printable(theirs), seat_.name_of(rank));
   }
   auto lines = exchange(attempt([&]() -> std::string {
     ZERO_CHECK(refusal.empty(), "{}", refusal);

@@ -48,7 +48,7 @@ class Meeting {
     return absent_ == ranks_;
   }
 
-  // A rank that reads the count of after a wake-up sees what it was woken for.
+  // A rank that loads `wakes` after a wake-up sees what it was woken for.
   void sleep(std::chrono::nanoseconds longest) {
     words_.sleepers().fetch_add(1, std::memory_order_seq_cst);
     const std::uint32_t wakes = words_.wakes().load(std::memory_order_acquire);

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "base/error.h"
 
 namespace zero::nccl {
@@ -16,6 +18,23 @@ std::string key_of(const Attendance::Group& group, std::size_t rank) {
 }
 
 }  // namespace
+
+// -1: the rank has never been quiet.
+std::int64_t Attendance::calls_of(const Group& group, std::size_t rank) const {
+  std::string text;
+  try {
+    text = store_.get(key_of(group, rank), milliseconds(0));
+  } catch (const Error&) {
+    return -1;
+  }
+  std::int64_t calls = 0;
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, calls);
+  ZERO_CHECK(error == std::errc{} && last == end,
+             "{}: rank {} tells \"{}\" as the number of its calls, expected a whole number",
+             group.who, rank, text);
+  return calls;
+}
 
 void Attendance::look(const std::vector<Group>& groups) {
   for (const Group& group : groups) {
@@ -50,12 +69,7 @@ std::vector<AbsentRank> Attendance::absent(const Group& group) const {
   std::vector<AbsentRank> ranks;
   if (group.calls == 0) return ranks;
   for (std::size_t rank = 0; rank < group.hosts.size(); ++rank) {
-    std::int64_t calls = 0;
-    try {
-      calls = std::stoll(store_.get(key_of(group, rank), milliseconds(0)));
-    } catch (const Error&) {
-      calls = -1;  // it has never been quiet
-    }
+    const std::int64_t calls = calls_of(group, rank);
     if (calls >= group.calls || static_cast<int>(rank) == group.rank) continue;
     ranks.push_back(
         {static_cast<int>(rank), fmt::format("on host {}: unknown", group.hosts[rank])});

@@ -48,6 +48,7 @@ class Attendance {
   };
 
   void look(const Group& group, Quiet& quiet);
+  std::int64_t calls_of(const Group& group, std::size_t rank) const;
   std::vector<AbsentRank> absent(const Group& group) const;
 
   Store& store_;

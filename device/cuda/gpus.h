@@ -12,7 +12,7 @@ namespace zero::cuda {
 /// zero::Error where the process sees several, and too few; where it sees none, open() says why.
 int index_of_rank(int local_rank);
 
-/// "GPU-3d1c02fe-...": of the GPU at `index`, in the world. Throws as open() does.
+/// "GPU-3d1c02fe-...": the UUID of GPU `index`, unique among all machines. Throws as open() does.
 std::string uuid_of(int index);
 
 }  // namespace zero::cuda

@@ -68,6 +68,23 @@ class NoDescriptors {
   rlimit before_{};
 };
 
+TEST(HostProcess, SaysWhatItDoes) {
+  EXPECT_EQ(host::described(host::this_process()), fmt::format("process {} runs", getpid()));
+  const pid_t child = fork();
+  if (child == 0) {
+    std::raise(SIGSTOP);
+    for (;;) pause();
+  }
+  int status = 0;
+  waitpid(child, &status, WUNTRACED);
+  const host::Process process = host::process(child);
+  EXPECT_EQ(host::described(process), fmt::format("process {} is stopped", child));
+  kill(child, SIGKILL);
+  kill(child, SIGCONT);
+  waitpid(child, &status, 0);
+  EXPECT_EQ(host::described(process), fmt::format("process {} has ended", child));
+}
+
 TEST(HostProcess, HasEndedOnceItIsGoneOrWaitsToBeReaped) {
   const Child child;
   const host::Process process = child.process();

@@ -3,11 +3,9 @@
 // Ranks that do not come.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <condition_variable>
-#include <csignal>
 #include <latch>
 #include <mutex>
 #include <thread>
@@ -25,16 +23,16 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
-using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr auto kWarning = 200ms;
-constexpr auto kTimeout = 1000ms;
+constexpr auto kWarning = 400ms;
+constexpr auto kTimeout = 2000ms;
 const std::string kEnd =
-    ", the timeout of collectives; find out what holds it up, or set a longer timeout";
+    ", the timeout of collectives; find out what holds each of them up, or raise "
+    "run.collective_timeout (WaitLimits::timeout)";
 
 /// Warnings of all ranks.
 class Lines {
@@ -122,23 +120,6 @@ TEST(LongWait, IsSilentOnceNobodyIsAbsent) {
   EXPECT_THAT(lines.all(), ElementsAre());
 }
 
-TEST(HostProcess, SaysWhatItDoes) {
-  EXPECT_EQ(host::described(host::this_process()), fmt::format("process {} runs", getpid()));
-  const pid_t child = fork();
-  if (child == 0) {
-    std::raise(SIGSTOP);
-    for (;;) pause();
-  }
-  int status = 0;
-  waitpid(child, &status, WUNTRACED);
-  const host::Process process = host::process(child);
-  EXPECT_EQ(host::described(process), fmt::format("process {} is stopped", child));
-  kill(child, SIGKILL);
-  kill(child, SIGCONT);
-  waitpid(child, &status, 0);
-  EXPECT_EQ(host::described(process), fmt::format("process {} has ended", child));
-}
-
 // Rank 1 is busy elsewhere until the others have given up.
 TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
   Lines lines;
@@ -155,17 +136,18 @@ TEST(LocalWaits, AThreadThatDoesNotComeIsNamedAndToldLater) {
     gave_up.count_down();
     fail("{}", message);
   });
-  const std::string line = "] barrier(h.3), step 12: waiting for 1 s for rank 1 (a thread)" + kEnd;
+  const std::string line = "] barrier(h.3), step 12: waiting for 2 s for rank 1 (a thread)" + kEnd;
   for (const int rank : {0, 2}) {
     EXPECT_THAT(messages[static_cast<std::size_t>(rank)],
                 AllOf(StartsWith(fmt::format("[rank {}] barrier(h.3)", rank)), HasSubstr(line)));
   }
   EXPECT_THAT(messages[1], AllOf(StartsWith("[rank 1] barrier(later): the group has failed: [rank"),
                                  HasSubstr(line)));
+  // A rank that is late itself is waited for too; the others' lines name rank 1 alone.
+  EXPECT_THAT(lines.all(), Each(HasSubstr("rank 1 (a thread)")));
   EXPECT_THAT(lines.all(),
-              AllOf(Not(IsEmpty()),
-                    Each(MatchesRegex(".rank [02]. barrier.h.3., step 12: waiting for 0.2 s for "
-                                      "rank 1 .a thread."))));
+              Contains(MatchesRegex(".rank [02]. barrier.h.3., step 12: waiting for 0.4 s for "
+                                    "rank 1 .a thread.")));
 }
 
 TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
@@ -184,9 +166,9 @@ TEST(LocalWaits, ASlowThreadIsAWarningAndNoMore) {
   EXPECT_THAT(sums, Each(6));
   for (const int rank : {0, 2}) {
     EXPECT_THAT(lines.all(),
-                Contains(fmt::format("[rank {}] all_reduce(norm): waiting for 0.2 s for rank 1 (a "
-                                     "thread)",
-                                     rank)));
+                Contains(AllOf(StartsWith(fmt::format(
+                                   "[rank {}] all_reduce(norm): waiting for 0.4 s for ", rank)),
+                               HasSubstr("rank 1 (a thread)"))));
   }
 }
 
@@ -203,7 +185,7 @@ TEST(LocalWaits, PartsInheritLimitsAndStep) {
     fail("{}", message);
   });
   EXPECT_EQ(messages[2],
-            "[rank 0] barrier(x), step 7: waiting for 1 s for rank 1 (a thread)" + kEnd);
+            "[rank 0] barrier(x), step 7: waiting for 2 s for rank 1 (a thread)" + kEnd);
 }
 
 TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
@@ -227,7 +209,7 @@ TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   });
   // The ranks are threads of this process here.
   const std::string line =
-      fmt::format("step 12: waiting for 1 s for rank 5 (process {} ", getpid());
+      fmt::format("step 12: waiting for 2 s for rank 5 (process {} ", getpid());
   for (const int rank : {0, 2}) {
     EXPECT_THAT(ends[static_cast<std::size_t>(rank)],
                 AllOf(StartsWith(fmt::format("[rank {}] barrier(h.3)", 4 + rank)), HasSubstr(line),
@@ -235,11 +217,12 @@ TEST(HostWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   }
   EXPECT_THAT(ends[1], AllOf(StartsWith("[rank 5] barrier(later): the group has failed: [rank "),
                              HasSubstr(line)));
-  EXPECT_THAT(lines.all(), Not(IsEmpty()));
-  EXPECT_THAT(lines.all(),
-              Each(MatchesRegex(fmt::format(".rank [46]. barrier.h.3., step 12: waiting for 0.2 s "
-                                            "for rank 5 .process {} [a-z ]+.",
-                                            getpid()))));
+  EXPECT_THAT(lines.all(), Each(HasSubstr(fmt::format("rank 5 (process {} ", getpid()))));
+  EXPECT_THAT(
+      lines.all(),
+      Contains(MatchesRegex(fmt::format(".rank [46]. barrier.h.3., step 12: waiting for 0.4 s "
+                                        "for rank 5 .process {} [a-z ]+.",
+                                        getpid()))));
 }
 
 /// Ranks of a control world as threads; gives each one's message.
@@ -279,7 +262,7 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
     fail("{}", message);
   });
   const std::string line =
-      "] barrier(settings), step 3: waiting for 1 s for rank 1 (on host b: unknown)" + kEnd;
+      "] barrier(settings), step 3: waiting for 2 s for rank 1 (on host b: unknown)" + kEnd;
   for (const int rank : {0, 2}) {
     EXPECT_THAT(
         messages[static_cast<std::size_t>(rank)],
@@ -287,9 +270,8 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
   }
   EXPECT_THAT(messages[1], AllOf(StartsWith("[rank 1] barrier(later): the group has failed: [rank"),
                                  HasSubstr(line)));
-  EXPECT_THAT(
-      lines.all(),
-      AllOf(Not(IsEmpty()), Each(HasSubstr("waiting for 0.2 s for rank 1 (on host b: unknown)"))));
+  EXPECT_THAT(lines.all(), Each(HasSubstr("rank 1 (on host b: unknown)")));
+  EXPECT_THAT(lines.all(), Contains(EndsWith("waiting for 0.4 s for rank 1 (on host b: unknown)")));
 }
 
 TEST(ControlWaits, ASlowRankIsAWarningAndNoMore) {

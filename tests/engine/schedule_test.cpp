@@ -178,13 +178,16 @@ TEST(Schedule, LeavesAReductionTwoStepsToRunBeforeItsMemoryIsWritten) {
   EXPECT_LT(schedule.arena_bytes, 4 * 2 * kElements);  // three windows in turn, padding apart
 }
 
-TEST(Schedule, LeavesAReductionBeyondThePrefetchLimitOneStep) {
+TEST(Schedule, LeavesAReductionBeyondTheLimitsOneStep) {
   ScheduleInput input = layers(6);
   for (UnitSize& size : input.units) size = {0, 0, 2 * kElements, kElements};
   input.limits.prefetch_elements = kElements - 1;
   const Schedule schedule = make_schedule(input);
   EXPECT_EQ(least_distance(schedule), 2);
   EXPECT_LT(schedule.arena_bytes, 3 * 2 * kElements);
+  input.limits.prefetch_elements = kElements;
+  input.limits.live_elements = 3 * kElements - 1;
+  EXPECT_EQ(least_distance(make_schedule(input)), 2);
   input.units[2].gradient_elements = 1;  // each gradient rests for what its own size allows
   EXPECT_EQ(audit::violations(input, make_schedule(input)), "");
 }

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "collectives/host/claims.h"
 #include "collectives/host/shared_file.h"
+#include "tests/fuzz/fuzz.h"
 
 // What a hostile rank may write where its peers read: its notice, a row of its table, where it
 // wants what it gathers, what it says of its call, why it failed, and the lines that it tells. The
@@ -46,10 +46,6 @@ class Input {
   std::span<const std::uint8_t> left_;
 };
 
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
 template <typename Check>
 bool passes(Check check) {
   try {
@@ -75,43 +71,53 @@ void check_notice(Input& input) {
                     .offset = input.take<std::int64_t>(),
                     .count = input.take<std::int64_t>()};
   if (!passes([&] { zero::host::check_claim(claim, awaited); })) return;
-  require(claim.count == awaited.count && claim.reach <= zero::host::Reach::staged);
+  zero::fuzz::expect(claim.count == awaited.count && claim.reach <= zero::host::Reach::staged,
+                     "a claim that passes is the awaited one");
   if (claim.count == 0 || claim.reach == zero::host::Reach::staged) return;
   const bool posted = claim.reach == zero::host::Reach::posted;
-  require(lies_in(claim.offset, claim.count * awaited.element, posted ? kBody : kRegion));
+  zero::fuzz::expect(lies_in(claim.offset, claim.count * awaited.element, posted ? kBody : kRegion),
+                     "a claim lies in its region");
 }
 
 void check_rest_of_table(Input& input) {
   const auto entry = input.take<zero::host::Entry>();
   if (passes([&] { zero::host::check_counts(entry, 1, 0, 4); })) {
-    require(lies_in(0, entry.count, kMostBytes / 4) && lies_in(0, entry.expected, kMostBytes / 4));
+    zero::fuzz::expect(
+        lies_in(0, entry.count, kMostBytes / 4) && lies_in(0, entry.expected, kMostBytes / 4),
+        "counts of a pair are bounded");
   }
   const auto destination = input.take<zero::host::Destination>();
   const auto extent = static_cast<std::int64_t>(input.take<std::uint32_t>());
   if (passes([&] { zero::host::check_destination(destination, 1, extent, kRegion); })) {
-    require(destination.offset < 0 || lies_in(destination.offset, extent, kRegion));
+    zero::fuzz::expect(destination.offset < 0 || lies_in(destination.offset, extent, kRegion),
+                       "a destination lies in its region");
   }
 }
 
 void check_body(const Input& input) {
   const std::vector<std::byte> body(input.rest().begin(), input.rest().end());
   const zero::Call call = zero::host::read_call(body);
-  require(call.name.size() + call.details.size() + 8 * call.counts.size() <= body.size());
+  zero::fuzz::expect(call.name.size() + call.details.size() + 8 * call.counts.size() <= body.size(),
+                     "a call is no longer than its bytes");
   static_cast<void>(zero::mismatch(call, 0, zero::host::read_call({}), 1));
   static_cast<void>(zero::mismatch(zero::host::read_call({}), 0, call, 1));
   const std::string why = zero::host::text_in(input.text());
-  require(why.size() <= input.text().size() && why.find('\n') == std::string::npos);
+  zero::fuzz::expect(why.size() <= input.text().size() && why.find('\n') == std::string::npos,
+                     "words are no longer than their bytes");
 }
 
 void check_lines(const Input& input) {
   passes([&] {
     const auto invitation = zero::host::Invitation::parse(input.text());
-    require(zero::host::Invitation::parse(invitation.text()).text() == invitation.text());
-    require(invitation.process.id > 0 && invitation.descriptor >= 0 && invitation.bytes > 0);
+    zero::fuzz::expect(zero::host::Invitation::parse(invitation.text()).text() == invitation.text(),
+                       "an invitation is written as it was read");
+    zero::fuzz::expect(
+        invitation.process.id > 0 && invitation.descriptor >= 0 && invitation.bytes > 0,
+        "an invitation names a process and a file");
   });
   passes([&] {
     const std::int64_t offset = zero::host::parse_offset(input.text(), 1, 4096, kRegion);
-    require(lies_in(offset, 4096, kRegion));
+    zero::fuzz::expect(lies_in(offset, 4096, kRegion), "staging lies in its region");
   });
 }
 

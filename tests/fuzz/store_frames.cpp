@@ -4,7 +4,6 @@
 // large pieces the rest comes. What is no message must end in zero::Error, and nothing else.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,36 +13,24 @@
 #include "launch/store_greeting.h"
 #include "launch/store_shelf.h"
 #include "launch/store_wire.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace {
 
 using namespace zero;
 using namespace zero::store_wire;
 
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
-template <typename Work>
-void attempt(const Work& work) {
-  try {
-    work();
-  } catch (const Error&) {
-    // The connection would be dropped.
-  }
-}
-
 /// The bodies of all frames before the first that is too long.
 std::vector<std::string> bodies_of(std::string_view bytes, std::size_t piece,
                                    std::uint32_t largest) {
   std::vector<std::string> bodies;
-  attempt([&] {
+  fuzz::may_refuse([&] {
     FrameReader reader(largest);
     while (!bytes.empty()) {
       reader.append(bytes.substr(0, piece));
       bytes.remove_prefix(std::min(piece, bytes.size()));
       while (auto body = reader.next()) {
-        require(body->size() <= largest);
+        fuzz::expect(body->size() <= largest, "a frame is no longer than its limit");
         bodies.push_back(std::move(*body));
       }
     }
@@ -55,28 +42,30 @@ std::vector<std::string> bodies_of(std::string_view bytes, std::size_t piece,
 void greet(const std::string& body) {
   const JobSecret secret("a secret of the fuzz test", "the test");
   const ServerGreeting server(secret, std::string(kDigestBytes, 's'));
-  attempt([&] {
+  fuzz::may_refuse([&] {
     const auto welcome = server.judge(body);
     // Whoever made these bytes knew the secret, or copied the corpus, which did.
-    require(!welcome || welcome->caller.rank < welcome->caller.world);
+    fuzz::expect(!welcome || welcome->caller.rank < welcome->caller.world,
+                 "a caller is a rank of its world");
   });
   CallerGreeting caller(secret, {.rank = 1, .world = 3}, std::string(kDigestBytes, 'c'));
-  attempt([&] {
+  fuzz::may_refuse([&] {
     const Message answer = unframed(std::string_view(caller.answer(body)).substr(sizeof(Length)));
-    require(answer.size() == 5);
+    fuzz::expect(answer.size() == 5, "an answer has five parts");
   });
-  attempt([&] { static_cast<void>(caller.conclude(body)); });
+  fuzz::may_refuse([&] { static_cast<void>(caller.conclude(body)); });
 }
 
 /// As a request of a rank that knows the secret.
 void ask(StoreShelf& shelf, StoreShelf::Guest& guest, const std::string& body) {
-  attempt([&] {
+  fuzz::may_refuse([&] {
     const Message request = unframed(body);
-    require(body_of(request) == body);
+    fuzz::expect(body_of(request) == body, "a message is written as it was read");
     const auto outcome = shelf.obey(request, guest);
     const auto* const wait = std::get_if<StoreShelf::Wait>(&outcome);
     if (wait == nullptr) return;
-    require(shelf.answer(*wait, StoreShelf::Time::over).has_value());
+    fuzz::expect(shelf.answer(*wait, StoreShelf::Time::over).has_value(),
+                 "a wait that is over has an answer");
   });
 }
 
@@ -88,7 +77,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
 
   const std::vector<std::string> greetings = bodies_of(bytes, piece, kLargestGreeting);
-  require(greetings == bodies_of(bytes, bytes.size() + 1, kLargestGreeting));
+  fuzz::expect(greetings == bodies_of(bytes, bytes.size() + 1, kLargestGreeting),
+               "frames do not depend on how they come in pieces");
   for (const std::string& body : greetings) greet(body);
 
   StoreShelf shelf(3, 1U << 16U);
@@ -96,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Session session("one", "other");
   for (const std::string& body : bodies_of(bytes, piece, kLargest)) {
     ask(shelf, guest, body);
-    attempt([&] { static_cast<void>(session.opened(body)); });
+    fuzz::may_refuse([&] { static_cast<void>(session.opened(body)); });
   }
   shelf.gone(guest);
   return 0;

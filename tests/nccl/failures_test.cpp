@@ -227,7 +227,7 @@ TEST(NcclWaits, RanksThatAreQuietTogetherWaitForNobody) {
                                     ADD_FAILURE() << line;
                                   }});
     communicator.barrier(device.communication(), {"first"});
-    std::this_thread::sleep_for(1200ms);
+    std::this_thread::sleep_for(3000ms);  // the watch looks twice before a wait begins
     communicator.barrier(device.communication(), {"second"});
   });
   EXPECT_THAT(ends, Each("no error"));
