@@ -38,20 +38,23 @@ std::string line_of(const Waiting& waiting, milliseconds limit) {
 LongWait::LongWait(const CallContext& context, int behind)
     : limits_(context.limits()), timeout_(limits_->timeout + limits_->timeout * behind / 20) {}
 
-milliseconds LongWait::passed() const {
-  return std::chrono::duration_cast<milliseconds>(Clock::now() - begin_);
+LongWait::Clock::duration LongWait::passed(Clock::time_point now) const {
+  return counted_ + std::min<Clock::duration>(now - looked_, 2 * kBetweenLooks);
 }
 
 LongWait::Due LongWait::due() {
-  const milliseconds now = passed();
-  if (timeout_.count() > 0 && now >= timeout_) return Due::timeout;
-  if (warned_ || limits_->warning.count() == 0 || now < limits_->warning) return Due::nothing;
+  const Clock::time_point now = Clock::now();
+  counted_ = passed(now);
+  looked_ = now;
+  if (timeout_.count() > 0 && counted_ >= timeout_) return Due::timeout;
+  if (warned_ || limits_->warning.count() == 0 || counted_ < limits_->warning) return Due::nothing;
   warned_ = true;
   return Due::warning;
 }
 
 milliseconds LongWait::until_due(milliseconds most) const {
-  const milliseconds now = passed();
+  const auto now = std::chrono::duration_cast<milliseconds>(passed(Clock::now()));
+  most = std::min(most, kBetweenLooks);
   if (timeout_.count() > 0) most = std::min(most, timeout_ - now);
   if (!warned_ && limits_->warning.count() > 0) most = std::min(most, limits_->warning - now);
   return std::max(most, milliseconds(1));

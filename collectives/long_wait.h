@@ -27,7 +27,8 @@ struct Waiting {
 };
 
 /// One wait of a rank for others, held against its limits. Made where the quick ways of waiting are
-/// over: it reads the clock.
+/// over: it reads the clock. What counts is the time in which this rank looked: if a whole job is
+/// stopped and goes on later (a suspended job or laptop, a frozen container), nobody is late.
 class LongWait {
  public:
   enum class Due { nothing, warning, timeout };
@@ -37,9 +38,10 @@ class LongWait {
   /// that does not come.
   explicit LongWait(const CallContext& context, int behind = 0);
 
-  /// What the time has come for; the warning once.
+  /// What the time has come for; the warning once. To be called every kBetweenLooks or sooner:
+  /// longer gaps count as twice that.
   Due due();
-  /// Time until due() has something new; at most `most`.
+  /// Time until due() has something new; at most `most`, and kBetweenLooks.
   std::chrono::milliseconds until_due(std::chrono::milliseconds most) const;
   /// Hands the line of the warning to who asked for it.
   void warn(const Waiting& waiting) const;
@@ -52,12 +54,15 @@ class LongWait {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kBetweenLooks{1000};
 
-  std::chrono::milliseconds passed() const;
+  /// Counted so far, and since the last look.
+  Clock::duration passed(Clock::time_point now) const;
 
   std::shared_ptr<const WaitLimits> limits_;
   std::chrono::milliseconds timeout_;
-  Clock::time_point begin_ = Clock::now();
+  Clock::time_point looked_ = Clock::now();
+  Clock::duration counted_{};
   bool warned_ = false;
 };
 

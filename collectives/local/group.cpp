@@ -72,15 +72,15 @@ void Group::arrive(int rank, Call call) {
     changed_->notify_all();
     throw Error(*message);
   }
-  pass_locked(rank, lock);
+  pass_locked(rank, lock, Patience::limited);
 }
 
 void Group::pass(int rank) {
   std::unique_lock lock(job_->mutex());
-  pass_locked(rank, lock);
+  pass_locked(rank, lock, Patience::endless);
 }
 
-void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock) {
+void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock, Patience patience) {
   const auto self = static_cast<std::size_t>(rank);
   if (failure_) throw_failure(rank, *calls_[self]);
   came_[self] = true;
@@ -93,10 +93,15 @@ void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock) {
   }
   const std::int64_t phase = phase_;
   int absent = -1;
-  wait_for_peers(rank, lock, [&] {
+  const auto over = [&] {
     absent = first_absent();
     return phase_ != phase || failure_ || absent >= 0;
-  });
+  };
+  if (patience == Patience::limited) {
+    wait_for_peers(rank, lock, over);
+  } else {
+    changed_->wait(lock, over);
+  }
   if (phase_ != phase) return;
   if (failure_) throw_failure(rank, *calls_[self]);
   throw_departure(rank, absent);

@@ -70,7 +70,10 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(std::shared_ptr<Job> job, std::vector<int> members);
   void arrive(int rank, Call call);
   void pass(int rank);
-  void pass_locked(int rank, std::unique_lock<std::mutex>& lock);
+  /// How long ranks wait for each other. Once all have come to a meeting none leaves before the
+  /// others are through: they may be copying its memory.
+  enum class Patience : std::uint8_t { limited, endless };
+  void pass_locked(int rank, std::unique_lock<std::mutex>& lock, Patience patience);
   void wait_for_peers(int rank, std::unique_lock<std::mutex>& lock,
                       const std::function<bool()>& over);
   Waiting waiting(int rank) const;

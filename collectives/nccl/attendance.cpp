@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -37,12 +38,17 @@ std::int64_t Attendance::calls_of(const Group& group, std::size_t rank) const {
 }
 
 void Attendance::look(const std::vector<Group>& groups) {
+  std::erase_if(quiet_, [&](const auto& known) {  // groups that have ended
+    return std::ranges::none_of(groups,
+                                [&](const Group& group) { return group.name == known.first; });
+  });
   for (const Group& group : groups) {
     const auto known = quiet_.find(group.name);
     if (known != quiet_.end() && known->second.calls == group.calls) {
       look(group, known->second);
     } else {
-      quiet_.insert_or_assign(group.name, Quiet{.calls = group.calls});
+      quiet_.erase(group.name);
+      quiet_[group.name].calls = group.calls;
     }
   }
 }

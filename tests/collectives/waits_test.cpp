@@ -3,9 +3,11 @@
 // Ranks that do not come.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <condition_variable>
+#include <csignal>
 #include <latch>
 #include <mutex>
 #include <thread>
@@ -26,6 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr auto kWarning = 400ms;
@@ -108,6 +111,23 @@ TEST(LongWait, WithoutLimitsHasNothingToSay) {
   LongWait wait(context);
   EXPECT_EQ(wait.due(), LongWait::Due::nothing);
   EXPECT_EQ(wait.until_due(77ms), 77ms);
+  EXPECT_EQ(wait.until_due(1h), 1s);  // it must look often enough to notice that it was suspended
+}
+
+TEST(LongWait, DoesNotCountTheTimeInWhichThisProcessWasStopped) {
+  CallContext context;
+  context.set_limits({.warning = 2500ms, .timeout = 3000ms});
+  LongWait wait(context);
+  const pid_t self = getpid();
+  const pid_t waker = fork();
+  if (waker == 0) {
+    kill(self, SIGSTOP);
+    usleep(3'500'000);
+    kill(self, SIGCONT);
+    _exit(0);
+  }
+  waitpid(waker, nullptr, 0);
+  EXPECT_EQ(wait.due(), LongWait::Due::nothing);
 }
 
 TEST(LongWait, IsSilentOnceNobodyIsAbsent) {
@@ -272,6 +292,31 @@ TEST(ControlWaits, ARankThatDoesNotComeIsNamedAndToldLater) {
                                  HasSubstr(line)));
   EXPECT_THAT(lines.all(), Each(HasSubstr("rank 1 (on host b: unknown)")));
   EXPECT_THAT(lines.all(), Contains(EndsWith("waiting for 0.4 s for rank 1 (on host b: unknown)")));
+}
+
+/// A store that knows of a rank that is gone.
+class StoreOfALostRank final : public Store {
+ public:
+  void set(std::string_view key, std::string_view value) override { inner_.set(key, value); }
+  std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
+    return inner_.get(key, timeout);
+  }
+  void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override {
+    inner_.wait(keys, timeout);
+  }
+  std::optional<std::string> lost() override { return "rank 1 is gone"; }
+
+ private:
+  InProcessStore inner_;
+};
+
+TEST(ControlWaits, ALostRankIsNotWaitedForUntilTheTimeout) {
+  StoreOfALostRank store;
+  const auto world = control::world({store, 0, 2}, {"a", "b"});
+  const auto device = cpu::open();
+  world->set_wait_limits({.warning = 0ms, .timeout = 10s});
+  EXPECT_THAT(message_of([&] { barrier(*world, *device, "settings"); }),
+              Not(HasSubstr("the timeout of collectives")));
 }
 
 TEST(ControlWaits, ASlowRankIsAWarningAndNoMore) {
