@@ -58,8 +58,12 @@ std::string content(int descriptor, const std::string& path) {
     size += static_cast<std::size_t>(got);
   }
   bytes.resize(size);
-  if (bytes.ends_with('\n')) bytes.pop_back();
-  if (bytes.ends_with('\r')) bytes.pop_back();
+  for (const std::string_view end : {"\r\n", "\n"}) {
+    if (bytes.ends_with(end)) {
+      bytes.resize(bytes.size() - end.size());
+      break;
+    }
+  }
   return bytes;
 }
 
