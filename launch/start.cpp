@@ -15,6 +15,7 @@
 #include "collectives/local/communicator.h"
 #include "launch/process.h"
 #include "launch/slurm.h"
+#include "launch/store_greeting.h"
 #include "launch/tcp_store.h"
 
 namespace zero {
@@ -54,6 +55,23 @@ void check_rank(const Start& start, const std::string& rank, const std::string& 
              "rank {} of {} is said to be rank {} of {} on its host; the numbers on a host are "
              "from 0 on, below how many ranks it has",
              start.rank, start.world, start.local_rank, start.local_world);
+}
+
+/// The name that a launcher gave the job, the same on all ranks that it started.
+std::string job_name(const Environment& environment) {
+  if (const auto run = environment("TORCHELASTIC_RUN_ID")) {
+    ZERO_CHECK(run->size() <= store_wire::kMostJobBytes,
+               "the variable TORCHELASTIC_RUN_ID has {} bytes, expected at most {}; give torchrun "
+               "a shorter --rdzv-id",
+               run->size(), store_wire::kMostJobBytes);
+    return *run;
+  }
+  // Every task of a job array has a number of its own here.
+  const auto job = environment("SLURM_JOB_ID");
+  if (!job) return "";
+  const auto step = environment("SLURM_STEP_ID");
+  const std::string name = step ? *job + "." + *step : *job;
+  return name.substr(0, store_wire::kMostJobBytes);
 }
 
 std::optional<Start> of_mpirun(const Environment& environment) {
@@ -99,6 +117,7 @@ std::optional<Start> of_variables(const Environment& environment) {
   if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") ++start.port;
   ZERO_CHECK(start.port >= 1 && start.port <= kPorts,
              "the store would be at port {}; give another MASTER_PORT", start.port);
+  start.job = job_name(environment);
   return start;
 }
 
@@ -127,6 +146,7 @@ std::optional<Start> of_slurm(const Environment& environment) {
         port_of_job(needed(environment, "SLURM_JOB_ID", std::numeric_limits<int>::max(),
                            reason + " and MASTER_PORT, which would take its place, is not"));
   }
+  start.job = job_name(environment);
   return start;
 }
 
@@ -212,6 +232,7 @@ int run_ranks(const Start& start, int* argc, char*** argv,
                   .port = start.port,
                   .rank = start.rank,
                   .world = start.world,
+                  .job = start.job,
                   .secret = read_job_secret(process_environment()),
                   .report = report});
   const StoreSeat seat{store, start.rank, start.world};

@@ -27,6 +27,9 @@ struct Start {
   int local_world = 1;  ///< ranks on this host; where nobody says it, all
   std::string address;  ///< of rank 0: variables, slurm
   int port = 0;
+  /// The job's name, so that two jobs with one port are told apart: variables, slurm. Empty where
+  /// the launcher gives none; torchrun's is "none" where it was given no --rdzv-id.
+  std::string job{};
 };
 
 /// A variable of the environment; nothing where it is not set, or empty.

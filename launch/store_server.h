@@ -22,6 +22,7 @@ class StoreServer {
     std::string host;
     int port = 0;  ///< 0 for any that is free
     int world = 1;
+    std::string job{};  ///< the name that all ranks must give
     std::optional<JobSecret> secret{};
     /// Is told which connections were dropped, at most every few seconds, on the server's thread.
     std::function<void(const std::string&)> report{};

@@ -66,10 +66,11 @@ struct TcpStore::State {
   /// tried again too.
   std::unique_ptr<StoreLine> connect(Clock::time_point deadline, Silence silence) const {
     constexpr milliseconds kPause{100};
-    const StoreLine::Options line{.host = options.host,
-                                  .port = options.port,
-                                  .caller = {.rank = options.rank, .world = options.world},
-                                  .secret = options.secret};
+    const StoreLine::Options line{
+        .host = options.host,
+        .port = options.port,
+        .caller = {.rank = options.rank, .world = options.world, .job = options.job},
+        .secret = options.secret};
     for (;;) {
       try {
         return std::make_unique<StoreLine>(line, std::min(deadline, Clock::now() + kAnswer));
@@ -156,6 +157,7 @@ TcpStore::TcpStore(const Options& options) : state_(new State{.options = options
     state_->server = std::make_unique<StoreServer>(StoreServer::Options{.host = options.host,
                                                                         .port = options.port,
                                                                         .world = options.world,
+                                                                        .job = options.job,
                                                                         .secret = options.secret,
                                                                         .report = options.report});
     state_->options.port = state_->server->port();

@@ -22,6 +22,7 @@ class TcpStore final : public Store {
     int port = 0;      ///< rank 0 alone may give 0: any that is free
     int rank = 0;
     int world = 1;
+    std::string job{};  ///< its name, the same on all ranks; kMostJobBytes at most
     std::chrono::milliseconds timeout{60'000};  ///< until rank 0 answers
     std::optional<JobSecret> secret{};          ///< the same on all ranks
     /// Rank 0's is told of connections that were dropped, every few seconds at most, on a thread
@@ -30,8 +31,8 @@ class TcpStore final : public Store {
   };
 
   /// Rank 0 listens; the others try until it answers. Throws zero::Error naming rank and address
-  /// where that does not happen in time, where rank 0 was started for another world, where one of
-  /// the two does not know the other's secret, and where there is no secret and rank 0 is on
+  /// where that does not happen in time, where rank 0 was started for another world or job, where
+  /// one of the two does not know the other's secret, and where there is no secret and rank 0 is on
   /// another host.
   explicit TcpStore(const Options& options);
   /// Says goodbye. Rank 0 stays for a few seconds until the others have, unless it unwinds: a rank

@@ -63,7 +63,7 @@ void greet(const std::string& body) {
   CallerGreeting caller(secret, {.rank = 1, .world = 3}, std::string(kDigestBytes, 'c'));
   attempt([&] {
     const Message answer = unframed(std::string_view(caller.answer(body)).substr(sizeof(Length)));
-    require(answer.size() == 5);
+    require(answer.size() == 6);
   });
   attempt([&] { static_cast<void>(caller.conclude(body)); });
 }

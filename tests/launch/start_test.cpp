@@ -124,6 +124,25 @@ TEST(Start, ThreadsNeedNoLauncher) {
   EXPECT_EQ(started(kSlurm, 3).by, Start::By::threads) << "the script of a batch job";
 }
 
+TEST(Start, TheLauncherNamesTheJob) {
+  const Variables step = with(kSlurm, {{"SLURM_STEP_ID", "2"}});
+  const Variables array =
+      with(step, {{"SLURM_ARRAY_JOB_ID", "4700"}, {"SLURM_ARRAY_TASK_ID", "9"}});
+  EXPECT_EQ(started(kTorchrun).job, "") << "by hand";
+  EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).job, "none");
+  EXPECT_EQ(started(with(step, {{"TORCHELASTIC_RUN_ID", "mine"}})).job, "mine");
+  EXPECT_EQ(started(kSlurm).job, "4711");
+  EXPECT_EQ(started(step).job, "4711.2");
+  EXPECT_EQ(started(array).job, "4711.2");
+  EXPECT_EQ(started(with(step, kTorchrun)).job, "4711.2") << "a script that srun started";
+  EXPECT_THAT(
+      message_of([] {
+        started(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", std::string(257, 'r')}}));
+      }),
+      HasSubstr("the variable TORCHELASTIC_RUN_ID has 257 bytes, expected at most 256; give "
+                "torchrun a shorter --rdzv-id"));
+}
+
 struct Mistake {
   Variables variables;
   const char* message;

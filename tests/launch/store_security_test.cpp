@@ -62,8 +62,9 @@ TEST(StoreSecurity, StrangersWordsDoNotHarmTheJob) {
                 "bytes; a store takes at most 4096");
   check_dropped(framed({"hello", "zero-store-1", "1", "2"}), "not the greeting of a rank of ours");
   check_dropped(framed({"set", "start/host/0", "elsewhere"}), "not the greeting of a rank of ours");
-  check_dropped(framed({magic, "x", "2", std::string(32, 'n'), "p"}), "no whole number from 0 to");
-  check_dropped(framed({magic, "1", "2", std::string(32, 'n'), "p"}),
+  check_dropped(framed({magic, "x", "2", "", std::string(32, 'n'), "p"}),
+                "no whole number from 0 to");
+  check_dropped(framed({magic, "1", "2", "", std::string(32, 'n'), "p"}),
                 "it does not know this job's secret");
   check_dropped(std::string("\0\0\0\0", 4), "an empty message");
   check_dropped(std::string("\4\0\0\0\xff\xff\xff\xff", 8), "ends too early");
