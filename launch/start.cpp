@@ -104,8 +104,12 @@ std::optional<Start> of_variables(const Environment& environment) {
   start.world = world ? *world : needed(environment, "WORLD_SIZE", kAnyRanks, "RANK is");
   const std::string reason = "RANK and WORLD_SIZE are";
   start.local_rank = needed(environment, "LOCAL_RANK", kAnyRanks, reason);
-  start.local_world = number(environment, "LOCAL_WORLD_SIZE", 1, kAnyRanks).value_or(start.world);
+  const auto local_world = number(environment, "LOCAL_WORLD_SIZE", 1, kAnyRanks);
+  start.local_world = local_world.value_or(start.world);
   check_rank(start, "RANK", "WORLD_SIZE");
+  if (local_world) {
+    start.spread = *local_world == start.world ? Spread::one_host : Spread::several_hosts;
+  }
   const auto address = environment("MASTER_ADDR");
   ZERO_CHECK(address.has_value(),
              "the variable MASTER_ADDR is not set, though {}; set it to the address of rank 0's "
@@ -128,9 +132,10 @@ std::optional<Start> of_slurm(const Environment& environment) {
   Start start{.by = Start::By::slurm, .rank = *rank, .address = {}};
   start.world = needed(environment, "SLURM_NTASKS", kAnyRanks, reason);
   start.local_rank = needed(environment, "SLURM_LOCALID", kAnyRanks, reason);
-  const int hosts = number(environment, "SLURM_NNODES", 1, kAnyRanks).value_or(1);
+  const auto hosts = number(environment, "SLURM_NNODES", 1, kAnyRanks);
   start.local_world =
-      std::max(start.local_rank + 1, static_cast<int>(div_ceil(start.world, hosts)));
+      std::max(start.local_rank + 1, static_cast<int>(div_ceil(start.world, hosts.value_or(1))));
+  if (hosts) start.spread = *hosts == 1 ? Spread::one_host : Spread::several_hosts;
   check_rank(start, "SLURM_PROCID", "SLURM_NTASKS");
   if (start.world == 1) return start;
   const auto master = environment("MASTER_ADDR");
@@ -233,6 +238,7 @@ int run_ranks(const Start& start, int* argc, char*** argv,
                   .rank = start.rank,
                   .world = start.world,
                   .job = start.job,
+                  .spread = start.spread,
                   .secret = read_job_secret(process_environment()),
                   .report = report});
   const StoreSeat seat{store, start.rank, start.world};

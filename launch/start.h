@@ -8,6 +8,7 @@
 
 #include "collectives/communicator.h"
 #include "launch/job_secret.h"
+#include "launch/store_address.h"
 
 namespace zero {
 
@@ -25,6 +26,7 @@ struct Start {
   int world = 1;
   int local_rank = 0;
   int local_world = 1;  ///< ranks on this host; where nobody says it, all
+  Spread spread = Spread::unsaid;
   std::string address;  ///< of rank 0: variables, slurm
   int port = 0;
   /// The job's name, so that two jobs with one port are told apart: variables, slurm. Empty where

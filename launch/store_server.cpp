@@ -201,7 +201,7 @@ StoreServer::Keeper::Keeper(const Options& options)
         take(std::move(socket), peer);
       }) {
   if (options.secret) {
-    doors_.open_network(options.host, options.port);
+    doors_.open_network(options.host, options.port, options.spread);
   } else {
     doors_.open_local(options.port);
   }

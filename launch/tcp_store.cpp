@@ -53,7 +53,8 @@ struct TcpStore::State {
   }
 
   void check_place() const {
-    if (options.secret) return;
+    // If all ranks are here the port is enough, and the address may be one of a cluster's service.
+    if (options.secret || options.spread == Spread::one_host) return;
     const auto why = why_elsewhere(options.host);
     ZERO_CHECK(!why, "{}: {}, and this job has no secret; ranks on several hosts need one: {}",
                name(), *why, kMakeJobSecret);
@@ -92,10 +93,18 @@ struct TcpStore::State {
       fail(
           "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that address "
           "and port are its host's{}",
-          name(), options.timeout.count(), error.code().message(),
-          options.secret ? "; a rank 0 that was given no secret listens on its own host alone"
-                         : "");
+          name(), options.timeout.count(), error.code().message(), reason_for_silence());
     }
+  }
+
+  std::string reason_for_silence() const {
+    if (options.secret) {
+      return "; a rank 0 that was given no secret listens on its own host alone";
+    }
+    const auto why = why_elsewhere(options.host);
+    if (!why) return "";
+    return fmt::format("; {}, though all ranks are said to be on one host: if they are not, {}",
+                       *why, kMakeJobSecret);
   }
 
   std::unique_ptr<StoreLine> take(const Message& request) {
@@ -158,6 +167,7 @@ TcpStore::TcpStore(const Options& options) : state_(new State{.options = options
                                                                         .port = options.port,
                                                                         .world = options.world,
                                                                         .job = options.job,
+                                                                        .spread = options.spread,
                                                                         .secret = options.secret,
                                                                         .report = options.report});
     state_->options.port = state_->server->port();

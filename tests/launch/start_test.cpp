@@ -84,7 +84,10 @@ TEST(Start, TorchrunsVariablesAreEnough) {
   EXPECT_EQ(start.local_world, 4);
   EXPECT_EQ(start.address, "a");
   EXPECT_EQ(start.port, 29500);
+  EXPECT_EQ(start.spread, Spread::several_hosts);
+  EXPECT_EQ(started(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}})).spread, Spread::one_host);
   EXPECT_EQ(started(without(kTorchrun, "LOCAL_WORLD_SIZE")).local_world, 8);
+  EXPECT_EQ(started(without(kTorchrun, "LOCAL_WORLD_SIZE")).spread, Spread::unsaid);
   EXPECT_EQ(started(with(kSlurm, kTorchrun)).by, Start::By::variables) << "torchrun under srun";
   EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port, 29501)
       << "the agent has the port itself";
@@ -98,6 +101,9 @@ TEST(Start, SlurmsVariablesAreEnough) {
   EXPECT_EQ(start.world, 8);
   EXPECT_EQ(start.local_rank, 1);
   EXPECT_EQ(start.local_world, 4);
+  EXPECT_EQ(start.spread, Spread::several_hosts);
+  EXPECT_EQ(started(with(kSlurm, {{"SLURM_NNODES", "1"}})).spread, Spread::one_host);
+  EXPECT_EQ(started(without(kSlurm, "SLURM_NNODES")).spread, Spread::unsaid);
   EXPECT_EQ(start.address, "gpu-003");
   EXPECT_EQ(start.port, 24711);
   const Start told = started(with(kSlurm, {{"MASTER_ADDR", "b"}, {"MASTER_PORT", "77"}}));
