@@ -3,9 +3,9 @@
 #include "launch/start.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <limits>
 #include <mutex>
 
@@ -74,24 +74,33 @@ std::string job_name(const Environment& environment) {
   return name.substr(0, store_wire::kMostJobBytes);
 }
 
+/// The number of the first variable that is set.
+std::optional<int> first_number(const Environment& environment,
+                                std::initializer_list<const char*> names, int least) {
+  for (const char* name : names) {
+    if (const auto value = number(environment, name, least, kAnyRanks)) return value;
+  }
+  return std::nullopt;
+}
+
+/// What mpirun's variables say if they say how many ranks there are. Slurm and other launchers set
+/// the rank alone, for programs with MPI and without.
 std::optional<Start> of_mpirun(const Environment& environment) {
-  constexpr std::array kSigns{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
-                              "MV2_COMM_WORLD_SIZE"};
-  if (std::ranges::none_of(kSigns, [&](const char* sign) { return environment(sign).has_value(); }))
-    return std::nullopt;
-  const auto told = [&](const std::array<const char*, 3>& names, int otherwise) {
-    for (const char* name : names) {
-      if (const auto value = number(environment, name, 0, kAnyRanks)) return *value;
-    }
-    return otherwise;
+  const auto told = [&](std::initializer_list<const char*> names) {
+    return first_number(environment, names, 0);
   };
-  Start start{.by = Start::By::mpirun, .address = {}};
-  start.rank = told({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}, 0);
-  start.world = told({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1);
-  start.local_rank = told(
-      {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"}, start.rank);
-  start.local_world = told(
-      {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"}, start.world);
+  const auto world =
+      first_number(environment, {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1);
+  if (!world) return std::nullopt;
+  Start start{.by = Start::By::mpirun, .world = *world, .address = {}};
+  start.rank =
+      told({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK"}).value_or(0);
+  start.local_rank =
+      told({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"})
+          .value_or(start.rank);
+  start.local_world =
+      told({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"})
+          .value_or(start.world);
   return start;
 }
 
@@ -155,6 +164,24 @@ std::optional<Start> of_slurm(const Environment& environment) {
   return start;
 }
 
+/// What Slurm's variables say, where PMIX_RANK or PMI_RANK may say that MPI knows more.
+Start of_slurm_or_none(const Environment& environment, MpiSupport mpi) {
+  const std::optional<Start> by_slurm = of_slurm(environment);
+  const std::optional<int> rank = first_number(environment, {"PMIX_RANK", "PMI_RANK"}, 0);
+  if (!rank) return by_slurm.value_or(Start{});
+  if (mpi == MpiSupport::built_in) {
+    Start start = by_slurm.value_or(Start{.rank = *rank, .world_is_said = false, .address = {}});
+    start.by = Start::By::mpirun;
+    return start;
+  }
+  ZERO_CHECK(by_slurm || *rank == 0,
+             "PMIX_RANK or PMI_RANK is {}, so a launcher started several processes, but this build "
+             "has no MPI and no variable says how many: build it with -DZERO_MPI=ON, or set RANK, "
+             "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
+             *rank);
+  return by_slurm.value_or(Start{});
+}
+
 /// Refuses what says the process is one of a job beside another way that says something else.
 void check_agree(const Start& one, std::string_view one_name, const Start& other,
                  std::string_view other_name) {
@@ -189,23 +216,34 @@ Environment process_environment() {
   };
 }
 
-Start read_start(const Environment& environment, int local_ranks) {
+MpiSupport mpi_support() { return mpi::available() ? MpiSupport::built_in : MpiSupport::missing; }
+
+Start read_start(const Environment& environment, int local_ranks, MpiSupport mpi) {
   if (local_ranks != kNoLocalRanks) return of_threads(environment, local_ranks);
   const auto by_mpirun = of_mpirun(environment);
   const auto by_variables = of_variables(environment);
   if (by_mpirun && by_variables) {
     check_agree(*by_mpirun, "mpirun's variables", *by_variables, "RANK and WORLD_SIZE");
   }
-  if (by_mpirun && mpi::available()) return *by_mpirun;
+  if (by_mpirun && mpi == MpiSupport::built_in) return *by_mpirun;
   if (by_variables) return *by_variables;
   if (by_mpirun) {
     ZERO_CHECK(by_mpirun->world == 1,
                "mpirun started {} processes, but this build has no MPI: build it with "
-               "-DZERO_MPI=ON, or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
+               "-DZERO_MPI=ON, or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; "
+               "of srun, give --mpi=none",
                by_mpirun->world);
     return {};
   }
-  return of_slurm(environment).value_or(Start{});
+  return of_slurm_or_none(environment, mpi);
+}
+
+void check_mpi_world(const Start& start, int size) {
+  ZERO_CHECK(!start.world_is_said || size == start.world,
+             "[rank {}] MPI made a world of {} rank(s), the launcher's variables say that this is "
+             "rank {} of {}: the MPI of this build does not understand what started it; use that "
+             "MPI's own mpirun, or srun --mpi=pmix",
+             start.rank, size, start.rank, start.world);
 }
 
 std::optional<JobSecret> read_job_secret(const Environment& environment) {
@@ -221,7 +259,11 @@ std::optional<JobSecret> read_job_secret(const Environment& environment) {
 int run_ranks(const Start& start, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report) {
-  if (start.by == Start::By::mpirun) return body(*mpi::world(argc, argv));
+  if (start.by == Start::By::mpirun) {
+    const auto world = mpi::world(argc, argv);
+    check_mpi_world(start, world->size());
+    return body(*world);
+  }
   if (start.world == 1) return body(*local::single());
   if (start.by == Start::By::threads) {
     std::mutex mutex;

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,55 +10,22 @@
 #include <thread>
 
 #include "base/error.h"
-#include "tests/launch/tiny_run.h"
+#include "tests/launch/program_job.h"
 
 namespace zero {
 namespace {
 
 using ::testing::AllOf;
+using testing::alone;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using testing::job;
+using testing::kJob;
+using testing::kTrain;
 using ::testing::Not;
+using testing::Outcome;
+using testing::shell;
 using testing::TinyRun;
-
-const std::string kTrain = ZERO_TRAIN;
-const std::string kJob =
-    std::string(ZERO_MPIEXEC) + " --allow-run-as-root --oversubscribe --bind-to none ";
-
-/// What a program left behind.
-struct Outcome {
-  int status = -1;
-  std::string out;
-  std::string errors;
-
-  /// The lines in which zero_train itself says what is wrong.
-  std::vector<std::string> complaints() const {
-    std::vector<std::string> lines;
-    std::istringstream text(errors + "\n" + out);
-    for (std::string line; std::getline(text, line);) {
-      if (line.starts_with("zero_train: ")) lines.push_back(line);
-    }
-    return lines;
-  }
-};
-
-Outcome shell(const TinyRun& run, const std::string& command) {
-  const std::string out = run.folder().file("stdout.txt");
-  const std::string errors = run.folder().file("stderr.txt");
-  const int status = std::system(
-      ("timeout -k 5 100 " + command + " >" + out + " 2>" + errors + " </dev/null").c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, run.folder().read("stdout.txt"),
-          run.folder().read("stderr.txt")};
-}
-
-Outcome alone(const TinyRun& run, const std::string& arguments) {
-  return shell(run, kTrain + " --config " + run.config() + " " + arguments);
-}
-
-Outcome job(const TinyRun& run, int ranks, const std::string& arguments) {
-  return shell(run, kJob + "-np " + std::to_string(ranks) + " " + kTrain + " --config " +
-                        run.config() + " " + arguments);
-}
 
 TEST(Program, OneTwoAndThreeRanksTrain) {
   const TinyRun run;
@@ -88,77 +54,6 @@ TEST(Program, OneTwoAndThreeRanksTrain) {
   const Outcome threads = job(run, 3, "--set run.threads=2");
   EXPECT_EQ(threads.status, 0) << threads.errors;
   EXPECT_EQ(run.log().back()["state_hash"], hash);
-}
-
-/// A job that no launcher of MPI started: processes that know of each other by variables alone,
-/// with the first rank's status. `variables`: more of them, each with a space after it.
-Outcome by_variables(const TinyRun& run, int ranks, const std::string& arguments,
-                     const std::string& variables = "") {
-  const int port = 20000 + static_cast<int>(::getpid() % 9000);
-  const std::string common = variables + "WORLD_SIZE=" + std::to_string(ranks) +
-                             " LOCAL_WORLD_SIZE=" + std::to_string(ranks) +
-                             " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " ";
-  std::string script;
-  for (int rank = ranks - 1; rank >= 0; --rank) {
-    const std::string number = std::to_string(rank);
-    script += "RANK=" + number + " LOCAL_RANK=" + number + " " + common + kTrain + " --config " +
-              run.config() + " " + arguments + (rank > 0 ? " &\n" : "\n");
-  }
-  run.folder().write("job.sh", script + "status=$?; wait; exit $status");
-  return shell(run, "bash " + run.folder().file("job.sh"));
-}
-
-TEST(Program, RanksNeedNoMpi) {
-  const TinyRun run;
-  const Outcome alone_ends = alone(run, "--set train_batch_size=8");
-  EXPECT_EQ(alone_ends.status, 0) << alone_ends.errors;
-  const auto hash = run.log().back()["state_hash"];
-  const Outcome threads = alone(run, "--set train_batch_size=8 --local-ranks 4");
-  EXPECT_EQ(threads.status, 0) << threads.errors;
-  EXPECT_THAT(threads.out, AllOf(HasSubstr("step 3/3"), HasSubstr("as planned, to the byte")));
-  EXPECT_EQ(run.log().size(), 4U);
-  EXPECT_EQ(run.log().back()["state_hash"], hash);
-  const Outcome processes = by_variables(run, 2, "--set train_batch_size=8");
-  EXPECT_EQ(processes.status, 0) << processes.errors;
-  EXPECT_THAT(processes.out, AllOf(HasSubstr("step 3/3"), HasSubstr("as planned, to the byte")));
-  EXPECT_EQ(run.log().back()["state_hash"], hash);
-  const Outcome mesh = by_variables(run, 4, "--set train_batch_size=8 --set mesh.tensor=2");
-  EXPECT_EQ(mesh.status, 0) << mesh.errors;
-  EXPECT_THAT(mesh.out, HasSubstr("as planned, to the byte"));
-}
-
-TEST(Program, RanksWithASecretMeetWithoutTellingIt) {
-  const TinyRun run;
-  const std::string secret = "0123456789abcdef of a test";
-  for (const std::string arguments : {"", "--print-config"}) {
-    const Outcome outcome = by_variables(run, 2, arguments, "ZERO_JOB_SECRET='" + secret + "' ");
-    EXPECT_EQ(outcome.status, 0) << outcome.errors;
-    EXPECT_THAT(outcome.out + outcome.errors, Not(HasSubstr(secret)));
-  }
-  EXPECT_EQ(run.log().size(), 4U);
-  EXPECT_THAT(run.folder().read("run.log"), Not(HasSubstr(secret)));
-  const Outcome weak = by_variables(run, 2, "", "ZERO_JOB_SECRET=short ");
-  EXPECT_NE(weak.status, 0);
-  EXPECT_THAT(weak.errors, HasSubstr("the job's secret has 5 bytes, expected 16 to 4096"));
-}
-
-TEST(Program, WithoutMpiMistakesAreNamedOnceToo) {
-  const TinyRun run;
-  for (const Outcome& outcome : {alone(run, "--local-ranks 3 --set run.stepz=3"),
-                                 by_variables(run, 3, "--set run.stepz=3")}) {
-    EXPECT_EQ(outcome.status, 1);
-    ASSERT_EQ(outcome.complaints().size(), 1U) << outcome.errors;
-    EXPECT_THAT(outcome.complaints()[0], HasSubstr("did you mean \"run.steps\""));
-  }
-  const Outcome half = shell(run, "env RANK=0 " + kTrain + " --config " + run.config());
-  EXPECT_EQ(half.status, 1);
-  EXPECT_THAT(half.complaints(),
-              ::testing::ElementsAre(HasSubstr("WORLD_SIZE is not set, though RANK is")));
-  const Outcome both = job(run, 2, "--local-ranks 2");
-  EXPECT_NE(both.status, 0);
-  EXPECT_THAT(both.errors, HasSubstr("--local-ranks 2 makes all ranks in one process, but mpirun "
-                                     "started 2 of them"));
-  EXPECT_THAT(shell(run, "env RANK=0 " + kTrain + " --help").out, HasSubstr("--local-ranks"));
 }
 
 TEST(Program, InformsWithoutTraining) {

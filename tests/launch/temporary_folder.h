@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "launch/token_file.h"
 
 namespace zero::testing {
