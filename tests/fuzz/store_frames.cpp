@@ -91,7 +91,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(greetings == bodies_of(bytes, bytes.size() + 1, kLargestGreeting));
   for (const std::string& body : greetings) greet(body);
 
-  StoreShelf shelf(3, 1U << 16U);
+  StoreShelf shelf(3, "", 1U << 16U);
   StoreShelf::Guest guest{.caller = {.rank = 1, .world = 3}};
   Session session("one", "other");
   for (const std::string& body : bodies_of(bytes, piece, kLargest)) {
