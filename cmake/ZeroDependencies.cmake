@@ -10,7 +10,7 @@ find_package(CLI11 REQUIRED)
 find_package(dnnl REQUIRED)  # 2.6 or newer
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Boost 1.74 REQUIRED)  # headers of Asio and Beast
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # 3.0 or newer
+find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)
 find_package(SentencePiece REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)

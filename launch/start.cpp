@@ -3,9 +3,9 @@
 #include "launch/start.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <limits>
 #include <mutex>
 
@@ -15,6 +15,7 @@
 #include "collectives/local/communicator.h"
 #include "launch/process.h"
 #include "launch/slurm.h"
+#include "launch/store_greeting.h"
 #include "launch/tcp_store.h"
 
 namespace zero {
@@ -56,24 +57,50 @@ void check_rank(const Start& start, const std::string& rank, const std::string& 
              start.rank, start.world, start.local_rank, start.local_world);
 }
 
+/// The name that a launcher gave the job, the same on all ranks that it started.
+std::string job_name(const Environment& environment) {
+  if (const auto run = environment("TORCHELASTIC_RUN_ID")) {
+    ZERO_CHECK(run->size() <= store_wire::kMostJobBytes,
+               "the variable TORCHELASTIC_RUN_ID has {} bytes, expected at most {}; give torchrun "
+               "a shorter --rdzv-id",
+               run->size(), store_wire::kMostJobBytes);
+    return *run;
+  }
+  // Every task of a job array has a number of its own here.
+  const auto job = environment("SLURM_JOB_ID");
+  if (!job) return "";
+  const auto step = environment("SLURM_STEP_ID");
+  const std::string name = step ? *job + "." + *step : *job;
+  return name.substr(0, store_wire::kMostJobBytes);
+}
+
+/// The number of the first variable that is set.
+std::optional<int> first_number(const Environment& environment,
+                                std::initializer_list<const char*> names, int least) {
+  for (const char* name : names) {
+    if (const auto value = number(environment, name, least, kAnyRanks)) return value;
+  }
+  return std::nullopt;
+}
+
+/// What mpirun's variables say if they say how many ranks there are. Slurm and other launchers set
+/// the rank alone, for programs with MPI and without.
 std::optional<Start> of_mpirun(const Environment& environment) {
-  constexpr std::array kSigns{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
-                              "MV2_COMM_WORLD_SIZE"};
-  if (std::ranges::none_of(kSigns, [&](const char* sign) { return environment(sign).has_value(); }))
-    return std::nullopt;
-  const auto told = [&](const std::array<const char*, 3>& names, int otherwise) {
-    for (const char* name : names) {
-      if (const auto value = number(environment, name, 0, kAnyRanks)) return *value;
-    }
-    return otherwise;
+  const auto told = [&](std::initializer_list<const char*> names) {
+    return first_number(environment, names, 0);
   };
-  Start start{.by = Start::By::mpirun, .address = {}};
-  start.rank = told({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}, 0);
-  start.world = told({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1);
-  start.local_rank = told(
-      {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"}, start.rank);
-  start.local_world = told(
-      {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"}, start.world);
+  const auto world =
+      first_number(environment, {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1);
+  if (!world) return std::nullopt;
+  Start start{.by = Start::By::mpirun, .world = *world, .address = {}};
+  start.rank =
+      told({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK"}).value_or(0);
+  start.local_rank =
+      told({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"})
+          .value_or(start.rank);
+  start.local_world =
+      told({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"})
+          .value_or(start.world);
   return start;
 }
 
@@ -86,8 +113,12 @@ std::optional<Start> of_variables(const Environment& environment) {
   start.world = world ? *world : needed(environment, "WORLD_SIZE", kAnyRanks, "RANK is");
   const std::string reason = "RANK and WORLD_SIZE are";
   start.local_rank = needed(environment, "LOCAL_RANK", kAnyRanks, reason);
-  start.local_world = number(environment, "LOCAL_WORLD_SIZE", 1, kAnyRanks).value_or(start.world);
+  const auto local_world = number(environment, "LOCAL_WORLD_SIZE", 1, kAnyRanks);
+  start.local_world = local_world.value_or(start.world);
   check_rank(start, "RANK", "WORLD_SIZE");
+  if (local_world) {
+    start.spread = *local_world == start.world ? Spread::one_host : Spread::several_hosts;
+  }
   const auto address = environment("MASTER_ADDR");
   ZERO_CHECK(address.has_value(),
              "the variable MASTER_ADDR is not set, though {}; set it to the address of rank 0's "
@@ -99,6 +130,7 @@ std::optional<Start> of_variables(const Environment& environment) {
   if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") ++start.port;
   ZERO_CHECK(start.port >= 1 && start.port <= kPorts,
              "the store would be at port {}; give another MASTER_PORT", start.port);
+  start.job = job_name(environment);
   return start;
 }
 
@@ -109,9 +141,10 @@ std::optional<Start> of_slurm(const Environment& environment) {
   Start start{.by = Start::By::slurm, .rank = *rank, .address = {}};
   start.world = needed(environment, "SLURM_NTASKS", kAnyRanks, reason);
   start.local_rank = needed(environment, "SLURM_LOCALID", kAnyRanks, reason);
-  const int hosts = number(environment, "SLURM_NNODES", 1, kAnyRanks).value_or(1);
+  const auto hosts = number(environment, "SLURM_NNODES", 1, kAnyRanks);
   start.local_world =
-      std::max(start.local_rank + 1, static_cast<int>(div_ceil(start.world, hosts)));
+      std::max(start.local_rank + 1, static_cast<int>(div_ceil(start.world, hosts.value_or(1))));
+  if (hosts) start.spread = *hosts == 1 ? Spread::one_host : Spread::several_hosts;
   check_rank(start, "SLURM_PROCID", "SLURM_NTASKS");
   if (start.world == 1) return start;
   const auto master = environment("MASTER_ADDR");
@@ -127,7 +160,26 @@ std::optional<Start> of_slurm(const Environment& environment) {
         port_of_job(needed(environment, "SLURM_JOB_ID", std::numeric_limits<int>::max(),
                            reason + " and MASTER_PORT, which would take its place, is not"));
   }
+  start.job = job_name(environment);
   return start;
+}
+
+/// What Slurm's variables say, where PMIX_RANK or PMI_RANK may say that MPI knows more.
+Start of_slurm_or_none(const Environment& environment, MpiSupport mpi) {
+  const std::optional<Start> by_slurm = of_slurm(environment);
+  const std::optional<int> rank = first_number(environment, {"PMIX_RANK", "PMI_RANK"}, 0);
+  if (!rank) return by_slurm.value_or(Start{});
+  if (mpi == MpiSupport::built_in) {
+    Start start = by_slurm.value_or(Start{.rank = *rank, .world_is_said = false, .address = {}});
+    start.by = Start::By::mpirun;
+    return start;
+  }
+  ZERO_CHECK(by_slurm || *rank == 0,
+             "PMIX_RANK or PMI_RANK is {}, so a launcher started several processes, but this build "
+             "has no MPI and no variable says how many: build it with -DZERO_MPI=ON, or set RANK, "
+             "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
+             *rank);
+  return by_slurm.value_or(Start{});
 }
 
 /// Refuses what says the process is one of a job beside another way that says something else.
@@ -164,23 +216,34 @@ Environment process_environment() {
   };
 }
 
-Start read_start(const Environment& environment, int local_ranks) {
+MpiSupport mpi_support() { return mpi::available() ? MpiSupport::built_in : MpiSupport::missing; }
+
+Start read_start(const Environment& environment, int local_ranks, MpiSupport mpi) {
   if (local_ranks != kNoLocalRanks) return of_threads(environment, local_ranks);
   const auto by_mpirun = of_mpirun(environment);
   const auto by_variables = of_variables(environment);
   if (by_mpirun && by_variables) {
     check_agree(*by_mpirun, "mpirun's variables", *by_variables, "RANK and WORLD_SIZE");
   }
-  if (by_mpirun && mpi::available()) return *by_mpirun;
+  if (by_mpirun && mpi == MpiSupport::built_in) return *by_mpirun;
   if (by_variables) return *by_variables;
   if (by_mpirun) {
     ZERO_CHECK(by_mpirun->world == 1,
                "mpirun started {} processes, but this build has no MPI: build it with "
-               "-DZERO_MPI=ON, or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
+               "-DZERO_MPI=ON, or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; "
+               "of srun, give --mpi=none",
                by_mpirun->world);
     return {};
   }
-  return of_slurm(environment).value_or(Start{});
+  return of_slurm_or_none(environment, mpi);
+}
+
+void check_mpi_world(const Start& start, int size) {
+  ZERO_CHECK(!start.world_is_said || size == start.world,
+             "[rank {}] MPI made a world of {} rank(s), the launcher's variables say that this is "
+             "rank {} of {}: the MPI of this build does not understand what started it; use that "
+             "MPI's own mpirun, or srun --mpi=pmix",
+             start.rank, size, start.rank, start.world);
 }
 
 std::optional<JobSecret> read_job_secret(const Environment& environment) {
@@ -196,7 +259,11 @@ std::optional<JobSecret> read_job_secret(const Environment& environment) {
 int run_ranks(const Start& start, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report) {
-  if (start.by == Start::By::mpirun) return body(*mpi::world(argc, argv));
+  if (start.by == Start::By::mpirun) {
+    const auto world = mpi::world(argc, argv);
+    check_mpi_world(start, world->size());
+    return body(*world);
+  }
   if (start.world == 1) return body(*local::single());
   if (start.by == Start::By::threads) {
     std::mutex mutex;
@@ -212,6 +279,8 @@ int run_ranks(const Start& start, int* argc, char*** argv,
                   .port = start.port,
                   .rank = start.rank,
                   .world = start.world,
+                  .job = start.job,
+                  .spread = start.spread,
                   .secret = read_job_secret(process_environment()),
                   .report = report});
   const StoreSeat seat{store, start.rank, start.world};

@@ -8,6 +8,7 @@
 
 #include "collectives/communicator.h"
 #include "launch/job_secret.h"
+#include "launch/store_address.h"
 
 namespace zero {
 
@@ -23,10 +24,16 @@ struct Start {
   By by = By::alone;
   int rank = 0;  ///< threads: of the first
   int world = 1;
+  /// mpirun: whether the variables say `world`, which is 1 where they do not.
+  bool world_is_said = true;
   int local_rank = 0;
   int local_world = 1;  ///< ranks on this host; where nobody says it, all
+  Spread spread = Spread::unsaid;
   std::string address;  ///< of rank 0: variables, slurm
   int port = 0;
+  /// The job's name, so that two jobs with one port are told apart: variables, slurm. Empty where
+  /// the launcher gives none; torchrun's is "none" where it was given no --rdzv-id.
+  std::string job{};
 };
 
 /// A variable of the environment; nothing where it is not set, or empty.
@@ -36,9 +43,19 @@ Environment process_environment();
 /// What `local_ranks` is where --local-ranks was not given.
 inline constexpr int kNoLocalRanks = 0;
 
-/// Reads how the program was started. Throws zero::Error where the variables contradict each other,
-/// where one of them lacks the others that it needs, or where one is no number in its range.
-Start read_start(const Environment& environment, int local_ranks = kNoLocalRanks);
+/// Whether a program has MPI.
+enum class MpiSupport { built_in, missing };
+MpiSupport mpi_support();
+
+/// Reads how the program, which has MPI or not, was started. Throws zero::Error where the variables
+/// contradict each other, where one of them lacks the others that it needs, or where one is no
+/// number in its range.
+Start read_start(const Environment& environment, int local_ranks = kNoLocalRanks,
+                 MpiSupport mpi = mpi_support());
+
+/// Throws zero::Error unless the world that MPI made has as many ranks as the variables said: an
+/// MPI that does not understand its launcher makes each process a world of one.
+void check_mpi_world(const Start& start, int size);
 
 /// The secret of ranks that meet in rank 0's store: of ZERO_JOB_SECRET, or of the file that
 /// ZERO_JOB_SECRET_FILE names; nothing where neither is set. Throws zero::Error where both are set,

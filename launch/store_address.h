@@ -12,6 +12,9 @@ namespace zero {
 /// Whether the host is the loopback, by its name or address.
 bool is_loopback(const std::string& host);
 
+/// Where the ranks of a job are, as its launcher says.
+enum class Spread { unsaid, one_host, several_hosts };
+
 /// Why `host` is not this host, for a message; nothing if one of its addresses is of this host.
 /// Asks the name service.
 std::optional<std::string> why_elsewhere(const std::string& host);

@@ -5,7 +5,6 @@
 #include <random>
 
 #include "base/error.h"
-#include "launch/store_address.h"
 #include "launch/store_socket.h"
 
 namespace zero {
@@ -50,9 +49,9 @@ void StoreDoors::open_local(int port) {
   accept(local_, local_rest_);
 }
 
-void StoreDoors::open_network(const std::string& host, int port) {
+void StoreDoors::open_network(const std::string& host, int port, Spread spread) {
   try {
-    listen_on_tcp(host, port);
+    listen_on_tcp(host, port, spread);
   } catch (const boost::system::system_error& error) {
     fail("[rank 0] store: cannot listen on port {} of {}: {}; give a port that is free there", port,
          host, error.code().message());
@@ -63,8 +62,9 @@ void StoreDoors::open_network(const std::string& host, int port) {
   if (!listen_locally(port_)) accept(local_, local_rest_);
 }
 
-void StoreDoors::listen_on_tcp(const std::string& host, int port) {
-  const bool inside = is_loopback(host);
+void StoreDoors::listen_on_tcp(const std::string& host, int port, Spread spread) {
+  // Some launchers call rank 0's host "localhost" there, and by its name on the other hosts.
+  const bool inside = is_loopback(host) && spread != Spread::several_hosts;
   const auto number = static_cast<std::uint16_t>(port);
   const auto open = [&](const tcp::endpoint& at) {
     network_.open(at.protocol());

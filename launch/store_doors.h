@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "launch/store_address.h"
 #include "launch/store_reports.h"
 
 namespace zero {
@@ -24,9 +25,10 @@ class StoreDoors {
 
   /// `port`: 0 for any that is free. Throws zero::Error if it cannot listen.
   void open_local(int port);
-  /// The same on TCP: on the loopback if `host` is of it, on all addresses otherwise. This user's
-  /// processes on this host that do not know of the secret are taken too, so that they can be told.
-  void open_network(const std::string& host, int port);
+  /// The same on TCP: on the loopback if `host` is of it and no rank is on another host, on all
+  /// addresses otherwise. This user's processes on this host that do not know of the secret are
+  /// taken too, so that they can be told.
+  void open_network(const std::string& host, int port, Spread spread);
   int port() const { return port_; }
 
  private:
@@ -34,7 +36,7 @@ class StoreDoors {
   void accept(Acceptor& acceptor, boost::asio::steady_timer& rest);
   void welcome(boost::asio::ip::tcp::socket socket);
   void welcome(boost::asio::local::stream_protocol::socket socket);
-  void listen_on_tcp(const std::string& host, int port);
+  void listen_on_tcp(const std::string& host, int port, Spread spread);
   boost::system::error_code listen_locally(int port);
 
   boost::asio::io_context& io_;

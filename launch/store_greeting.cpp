@@ -24,7 +24,7 @@ struct Transcript {
   std::string hmac(std::string_view purpose) const {
     return secret.hmac(body_of({std::string(purpose), std::string(kMagic),
                                 std::to_string(caller.rank), std::to_string(caller.world),
-                                std::string(server_nonce), std::string(caller_nonce)}));
+                                caller.job, std::string(server_nonce), std::string(caller_nonce)}));
   }
   std::string proof_of_server() const { return hmac("proof of the server"); }
   std::string proof_of_caller() const { return hmac("proof of the caller"); }
@@ -75,12 +75,16 @@ std::string ServerGreeting::banner() const { return framed({std::string(kMagic),
 
 std::optional<ServerGreeting::Welcome> ServerGreeting::judge(std::string_view body) const {
   const Message answer = unframed(body);
-  ZERO_CHECK(answer.size() == 5 && answer[0] == kMagic, "not the greeting of a rank of ours");
-  check_nonce(answer[3]);
+  ZERO_CHECK(answer.size() == 6 && answer[0] == kMagic, "not the greeting of a rank of ours");
+  check_nonce(answer[4]);
+  ZERO_CHECK(answer[3].size() <= kMostJobBytes,
+             "a greeting of a job whose name has {} bytes, expected at most {}", answer[3].size(),
+             kMostJobBytes);
   const int world = static_cast<int>(number(answer[2], 1, kMostRanks));
-  const Caller caller{.rank = static_cast<int>(number(answer[1], 0, world - 1)), .world = world};
-  const Transcript transcript{secret_, caller, nonce_, answer[3]};
-  if (!same_digest(answer[4], transcript.proof_of_caller())) return std::nullopt;
+  const Caller caller{
+      .rank = static_cast<int>(number(answer[1], 0, world - 1)), .world = world, .job = answer[3]};
+  const Transcript transcript{secret_, caller, nonce_, answer[4]};
+  if (!same_digest(answer[5], transcript.proof_of_caller())) return std::nullopt;
   return Welcome{caller, framed({std::string(kProven), transcript.proof_of_server()}),
                  Session(transcript.key_of_server(), transcript.key_of_caller())};
 }
@@ -97,7 +101,7 @@ std::string CallerGreeting::answer(std::string_view banner) {
   server_nonce_ = hello[1];
   const Transcript transcript{secret_, caller_, server_nonce_, nonce_};
   return framed({std::string(kMagic), std::to_string(caller_.rank), std::to_string(caller_.world),
-                 nonce_, transcript.proof_of_caller()});
+                 caller_.job, nonce_, transcript.proof_of_caller()});
 }
 
 std::optional<Session> CallerGreeting::conclude(std::string_view body) const {

@@ -15,24 +15,27 @@
 /// on the secret.
 ///
 ///   server   MAGIC SERVER_NONCE
-///   caller   MAGIC RANK WORLD CALLER_NONCE PROOF
+///   caller   MAGIC RANK WORLD JOB CALLER_NONCE PROOF
 ///   server   proven PROOF | unproven
 ///
-/// A proof is the HMAC, under the secret, of a purpose (whose proof this is), MAGIC, rank, world
-/// and both nonces. The nonces are fresh, so a proof is of use once; the purposes differ, so
+/// A proof is the HMAC, under the secret, of a purpose (whose proof this is), MAGIC, rank, world,
+/// job and both nonces. The nonces are fresh, so a proof is of use once; the purposes differ, so
 /// neither end's proof serves the other. HMACs of two further purposes are the keys of the session,
 /// one a direction.
 namespace zero::store_wire {
 
-inline constexpr std::string_view kMagic = "zero-store-2";
+inline constexpr std::string_view kMagic = "zero-store-3";
 /// Bytes of a greeting's message at most.
 inline constexpr std::uint32_t kLargestGreeting = 4096;
 inline constexpr int kMostRanks = 1 << 20;
+/// Bytes of a job's name at most.
+inline constexpr std::size_t kMostJobBytes = 256;
 
 /// What a caller says of itself.
 struct Caller {
   int rank = 0;
   int world = 1;
+  std::string job{};  ///< its name; empty if the launcher gave none
 };
 
 /// The whole number in [least, most] that `text` is, all of it. Throws zero::Error otherwise; the

@@ -196,12 +196,12 @@ class StoreServer::Keeper::Connection : public std::enable_shared_from_this<Conn
 StoreServer::Keeper::Keeper(const Options& options)
     : secret_(options.secret.value_or(JobSecret::known_to_all())),
       reports_(options.report),
-      shelf_(options.world),
+      shelf_(options.world, options.job),
       doors_(io_, reports_, [this](StoreSocket socket, const std::string& peer) {
         take(std::move(socket), peer);
       }) {
   if (options.secret) {
-    doors_.open_network(options.host, options.port);
+    doors_.open_network(options.host, options.port, options.spread);
   } else {
     doors_.open_local(options.port);
   }

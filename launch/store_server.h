@@ -9,6 +9,7 @@
 #include <string>
 
 #include "launch/job_secret.h"
+#include "launch/store_address.h"
 
 namespace zero {
 
@@ -22,14 +23,16 @@ class StoreServer {
     std::string host;
     int port = 0;  ///< 0 for any that is free
     int world = 1;
+    std::string job{};  ///< the name that all ranks must give
+    Spread spread = Spread::unsaid;
     std::optional<JobSecret> secret{};
     /// Is told which connections were dropped, at most every few seconds, on the server's thread.
     std::function<void(const std::string&)> report{};
   };
 
   /// Listens for this user's processes on this host and, if there is a secret, on TCP: on the
-  /// loopback if `host` is of it, on all addresses otherwise. Throws zero::Error if that is
-  /// refused.
+  /// loopback if `host` is of it and no rank is on another host, on all addresses otherwise. Throws
+  /// zero::Error if that is refused.
   explicit StoreServer(const Options& options);
   /// Stops at once.
   ~StoreServer();

@@ -17,6 +17,15 @@ std::uint64_t bytes_of(std::string_view key, std::string_view value) {
   return kKeyBytes + key.size() + value.size();
 }
 
+/// A job's name for a message: what cannot be printed is a question mark.
+std::string described(std::string_view job) {
+  if (job.empty()) return "a job without a name";
+  std::string text(job);
+  std::ranges::replace_if(
+      text, [](char byte) { return byte < ' ' || byte > '~'; }, '?');
+  return fmt::format("job \"{}\"", text);
+}
+
 void check_parts(const StoreShelf::Message& request, std::size_t expected) {
   ZERO_CHECK(request.size() == expected, "a request of {} strings, expected {}", request.size(),
              expected);
@@ -24,8 +33,9 @@ void check_parts(const StoreShelf::Message& request, std::size_t expected) {
 
 }  // namespace
 
-StoreShelf::StoreShelf(int world, std::uint64_t most_bytes)
+StoreShelf::StoreShelf(int world, std::string job, std::uint64_t most_bytes)
     : world_(world),
+      job_(std::move(job)),
       most_bytes_(most_bytes),
       ranks_(static_cast<std::size_t>(world), Presence::absent) {}
 
@@ -84,7 +94,13 @@ void StoreShelf::wait_for_goodbyes(std::chrono::milliseconds patience) {
 }
 
 StoreShelf::Message StoreShelf::hello(Guest& guest) {
-  const auto [rank, world] = guest.caller;
+  const auto& [rank, world, job] = guest.caller;
+  if (job != job_) {
+    return {"refused",
+            fmt::format("this port belongs to {}, rank {} is of {}; give each job a MASTER_PORT of "
+                        "its own, or all ranks of one job the same TORCHELASTIC_RUN_ID",
+                        described(job_), rank, described(job))};
+  }
   if (world != world_) {
     return {"refused", fmt::format("it was started as one of {} ranks, rank 0 as one of {}; give "
                                    "all ranks the same number of ranks",

@@ -38,8 +38,8 @@ class StoreShelf {
   };
   enum class Time { left, over };
 
-  /// `most_bytes`: of all keys and values together.
-  explicit StoreShelf(int world, std::uint64_t most_bytes = kMostBytes);
+  /// `job`: the name that all ranks must give. `most_bytes`: of all keys and values together.
+  explicit StoreShelf(int world, std::string job = "", std::uint64_t most_bytes = kMostBytes);
 
   /// Does what a guest asks: its answer, or what it waits for. Throws zero::Error if it is no
   /// request.
@@ -63,6 +63,7 @@ class StoreShelf {
   std::string absent_ranks() const;
 
   int world_;
+  std::string job_;
   std::uint64_t most_bytes_;
   std::uint64_t bytes_ = 0;
   std::map<std::string, std::string, std::less<>> values_;

@@ -53,7 +53,8 @@ struct TcpStore::State {
   }
 
   void check_place() const {
-    if (options.secret) return;
+    // If all ranks are here the port is enough, and the address may be one of a cluster's service.
+    if (options.secret || options.spread == Spread::one_host) return;
     const auto why = why_elsewhere(options.host);
     ZERO_CHECK(!why, "{}: {}, and this job has no secret; ranks on several hosts need one: {}",
                name(), *why, kMakeJobSecret);
@@ -66,10 +67,11 @@ struct TcpStore::State {
   /// tried again too.
   std::unique_ptr<StoreLine> connect(Clock::time_point deadline, Silence silence) const {
     constexpr milliseconds kPause{100};
-    const StoreLine::Options line{.host = options.host,
-                                  .port = options.port,
-                                  .caller = {.rank = options.rank, .world = options.world},
-                                  .secret = options.secret};
+    const StoreLine::Options line{
+        .host = options.host,
+        .port = options.port,
+        .caller = {.rank = options.rank, .world = options.world, .job = options.job},
+        .secret = options.secret};
     for (;;) {
       try {
         return std::make_unique<StoreLine>(line, std::min(deadline, Clock::now() + kAnswer));
@@ -91,10 +93,18 @@ struct TcpStore::State {
       fail(
           "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that address "
           "and port are its host's{}",
-          name(), options.timeout.count(), error.code().message(),
-          options.secret ? "; a rank 0 that was given no secret listens on its own host alone"
-                         : "");
+          name(), options.timeout.count(), error.code().message(), reason_for_silence());
     }
+  }
+
+  std::string reason_for_silence() const {
+    if (options.secret) {
+      return "; a rank 0 that was given no secret listens on its own host alone";
+    }
+    const auto why = why_elsewhere(options.host);
+    if (!why) return "";
+    return fmt::format("; {}, though all ranks are said to be on one host: if they are not, {}",
+                       *why, kMakeJobSecret);
   }
 
   std::unique_ptr<StoreLine> take(const Message& request) {
@@ -156,6 +166,8 @@ TcpStore::TcpStore(const Options& options) : state_(new State{.options = options
     state_->server = std::make_unique<StoreServer>(StoreServer::Options{.host = options.host,
                                                                         .port = options.port,
                                                                         .world = options.world,
+                                                                        .job = options.job,
+                                                                        .spread = options.spread,
                                                                         .secret = options.secret,
                                                                         .report = options.report});
     state_->options.port = state_->server->port();

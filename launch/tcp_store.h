@@ -8,6 +8,7 @@
 
 #include "collectives/store.h"
 #include "launch/job_secret.h"
+#include "launch/store_address.h"
 
 namespace zero {
 
@@ -22,6 +23,8 @@ class TcpStore final : public Store {
     int port = 0;      ///< rank 0 alone may give 0: any that is free
     int rank = 0;
     int world = 1;
+    std::string job{};  ///< its name, the same on all ranks; kMostJobBytes at most
+    Spread spread = Spread::unsaid;
     std::chrono::milliseconds timeout{60'000};  ///< until rank 0 answers
     std::optional<JobSecret> secret{};          ///< the same on all ranks
     /// Rank 0's is told of connections that were dropped, every few seconds at most, on a thread
@@ -30,9 +33,9 @@ class TcpStore final : public Store {
   };
 
   /// Rank 0 listens; the others try until it answers. Throws zero::Error naming rank and address
-  /// where that does not happen in time, where rank 0 was started for another world, where one of
-  /// the two does not know the other's secret, and where there is no secret and rank 0 is on
-  /// another host.
+  /// where that does not happen in time, where rank 0 was started for another world or job, where
+  /// one of the two does not know the other's secret, and where there is no secret and rank 0 is on
+  /// another host. Without a secret a job that is said to be on one host uses the port alone.
   explicit TcpStore(const Options& options);
   /// Says goodbye. Rank 0 stays for a few seconds until the others have, unless it unwinds: a rank
   /// that unwinds is lost to the others.

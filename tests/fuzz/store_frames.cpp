@@ -51,7 +51,7 @@ void greet(const std::string& body) {
   CallerGreeting caller(secret, {.rank = 1, .world = 3}, std::string(kDigestBytes, 'c'));
   fuzz::may_refuse([&] {
     const Message answer = unframed(std::string_view(caller.answer(body)).substr(sizeof(Length)));
-    fuzz::expect(answer.size() == 5, "an answer has five parts");
+    fuzz::expect(answer.size() == 6, "an answer has six parts");
   });
   fuzz::may_refuse([&] { static_cast<void>(caller.conclude(body)); });
 }
@@ -81,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                "frames do not depend on how they come in pieces");
   for (const std::string& body : greetings) greet(body);
 
-  StoreShelf shelf(3, 1U << 16U);
+  StoreShelf shelf(3, "", 1U << 16U);
   StoreShelf::Guest guest{.caller = {.rank = 1, .world = 3}};
   Session session("one", "other");
   for (const std::string& body : bodies_of(bytes, piece, kLargest)) {

@@ -17,12 +17,13 @@ namespace {
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-Start started(const Variables& variables, int local_ranks = kNoLocalRanks) {
+Start started(const Variables& variables, int local_ranks = kNoLocalRanks,
+              MpiSupport mpi = mpi_support()) {
   const auto environment = [&](const std::string& name) -> std::optional<std::string> {
     const auto at = variables.find(name);
     return at == variables.end() ? std::nullopt : std::optional(at->second);
   };
-  return read_start(environment, local_ranks);
+  return read_start(environment, local_ranks, mpi);
 }
 
 const Variables kTorchrun{{"RANK", "5"},        {"WORLD_SIZE", "8"},
@@ -50,29 +51,88 @@ TEST(Start, AProcessOfItsOwnIsAlone) {
 }
 
 TEST(Start, MpirunsVariablesAreReadBeforeMpiStarts) {
-  if (!mpi::available()) GTEST_SKIP() << "built without MPI";
   const Variables ompi{{"OMPI_COMM_WORLD_RANK", "2"},
                        {"OMPI_COMM_WORLD_SIZE", "3"},
                        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
-  for (const Variables& variables : {ompi, with(ompi, kSlurm)}) {
-    const Start start = started(variables);
+  for (const Variables& variables : {ompi, with(ompi, kSlurm), with(ompi, {{"PMIX_RANK", "2"}})}) {
+    const Start start = started(variables, kNoLocalRanks, MpiSupport::built_in);
     EXPECT_EQ(start.by, Start::By::mpirun);
     EXPECT_EQ(start.rank, 2);
     EXPECT_EQ(start.world, 3);
     EXPECT_EQ(start.local_rank, 1);
     EXPECT_EQ(start.local_world, 2);
-    EXPECT_EQ(planned_backend(start, 3), "mpi");
+    if (mpi::available()) {
+      EXPECT_EQ(planned_backend(start, 3), "mpi");
+    }
   }
 }
 
 TEST(Start, MpirunWithoutMpiIsAnError) {
-  if (mpi::available()) GTEST_SKIP() << "built with MPI";
-  EXPECT_THAT(message_of([] {
-                started({{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}});
+  const auto bare = [](const Variables& variables) {
+    return started(variables, kNoLocalRanks, MpiSupport::missing);
+  };
+  EXPECT_THAT(message_of([&] {
+                bare({{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}});
               }),
               HasSubstr("mpirun started 3 processes, but this build has no MPI"));
-  EXPECT_EQ(started({{"OMPI_COMM_WORLD_SIZE", "1"}}).by, Start::By::alone);
+  EXPECT_THAT(message_of([&] {
+                bare({{"PMIX_RANK", "1"}});
+              }),
+              HasSubstr("PMIX_RANK or PMI_RANK is 1, so a launcher started several processes, but "
+                        "this build has no MPI and no variable says how many: build it with "
+                        "-DZERO_MPI=ON, or set RANK"));
+  EXPECT_EQ(bare({{"OMPI_COMM_WORLD_SIZE", "1"}}).by, Start::By::alone);
+  EXPECT_EQ(bare({{"PMIX_RANK", "0"}}).by, Start::By::alone);
+}
+
+struct Case {
+  const char* name;
+  Variables variables;
+  Start::By with_mpi;
+  Start::By without_mpi;
+};
+
+TEST(Start, ARankWithoutAWorldLeavesTheWordToTheOtherVariables) {
+  using By = Start::By;
+  const Variables elastic = with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}});
+  const std::vector<Case> cases{
+      {"srun --mpi=pmix", with(kSlurm, {{"PMIX_RANK", "5"}}), By::mpirun, By::slurm},
+      {"the same, of an older Slurm", with(kSlurm, {{"PMI_RANK", "5"}}), By::mpirun, By::slurm},
+      {"variables of a script under it", with(with(kSlurm, kTorchrun), {{"PMIX_RANK", "5"}}),
+       By::variables, By::variables},
+      {"torchrun under it", with(with(kSlurm, elastic), {{"PMIX_RANK", "1"}}), By::variables,
+       By::variables},
+      {"torchrun under another launcher", with(elastic, {{"PMI_RANK", "1"}}), By::variables,
+       By::variables},
+  };
+  for (const Case& one : cases) {
+    for (const MpiSupport mpi : {MpiSupport::built_in, MpiSupport::missing}) {
+      const Start start = started(one.variables, kNoLocalRanks, mpi);
+      EXPECT_EQ(start.by, mpi == MpiSupport::built_in ? one.with_mpi : one.without_mpi) << one.name;
+      EXPECT_EQ(start.rank, 5) << one.name;
+      EXPECT_EQ(start.world, 8) << one.name;
+      EXPECT_EQ(start.local_rank, 1) << one.name;
+      EXPECT_EQ(start.local_world, 4) << one.name;
+      EXPECT_TRUE(start.world_is_said) << one.name;
+    }
+  }
+  const Start alone = started({{"PMIX_RANK", "5"}}, kNoLocalRanks, MpiSupport::built_in);
+  EXPECT_EQ(alone.by, By::mpirun) << "MPI itself knows how many there are";
+  EXPECT_EQ(alone.rank, 5);
+  EXPECT_FALSE(alone.world_is_said);
+}
+
+TEST(Start, AWorldThatMpiDoesNotSeeIsAnError) {
+  const Start start =
+      started({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, kNoLocalRanks, MpiSupport::built_in);
+  EXPECT_EQ(message_of([&] { check_mpi_world(start, 2); }), "no error");
+  EXPECT_THAT(message_of([&] { check_mpi_world(start, 1); }),
+              HasSubstr("[rank 1] MPI made a world of 1 rank(s), the launcher's variables say that "
+                        "this is rank 1 of 2: the MPI of this build does not understand what "
+                        "started it; use that MPI's own mpirun, or srun --mpi=pmix"));
+  const Start unsaid = started({{"PMIX_RANK", "1"}}, kNoLocalRanks, MpiSupport::built_in);
+  EXPECT_EQ(message_of([&] { check_mpi_world(unsaid, 3); }), "no error");
 }
 
 TEST(Start, TorchrunsVariablesAreEnough) {
@@ -84,7 +144,10 @@ TEST(Start, TorchrunsVariablesAreEnough) {
   EXPECT_EQ(start.local_world, 4);
   EXPECT_EQ(start.address, "a");
   EXPECT_EQ(start.port, 29500);
+  EXPECT_EQ(start.spread, Spread::several_hosts);
+  EXPECT_EQ(started(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}})).spread, Spread::one_host);
   EXPECT_EQ(started(without(kTorchrun, "LOCAL_WORLD_SIZE")).local_world, 8);
+  EXPECT_EQ(started(without(kTorchrun, "LOCAL_WORLD_SIZE")).spread, Spread::unsaid);
   EXPECT_EQ(started(with(kSlurm, kTorchrun)).by, Start::By::variables) << "torchrun under srun";
   EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port, 29501)
       << "the agent has the port itself";
@@ -98,6 +161,9 @@ TEST(Start, SlurmsVariablesAreEnough) {
   EXPECT_EQ(start.world, 8);
   EXPECT_EQ(start.local_rank, 1);
   EXPECT_EQ(start.local_world, 4);
+  EXPECT_EQ(start.spread, Spread::several_hosts);
+  EXPECT_EQ(started(with(kSlurm, {{"SLURM_NNODES", "1"}})).spread, Spread::one_host);
+  EXPECT_EQ(started(without(kSlurm, "SLURM_NNODES")).spread, Spread::unsaid);
   EXPECT_EQ(start.address, "gpu-003");
   EXPECT_EQ(start.port, 24711);
   const Start told = started(with(kSlurm, {{"MASTER_ADDR", "b"}, {"MASTER_PORT", "77"}}));
@@ -122,6 +188,25 @@ TEST(Start, ThreadsNeedNoLauncher) {
   EXPECT_EQ(start.local_world, 3);
   EXPECT_EQ(planned_backend(start, 3), "local");
   EXPECT_EQ(started(kSlurm, 3).by, Start::By::threads) << "the script of a batch job";
+}
+
+TEST(Start, TheLauncherNamesTheJob) {
+  const Variables step = with(kSlurm, {{"SLURM_STEP_ID", "2"}});
+  const Variables array =
+      with(step, {{"SLURM_ARRAY_JOB_ID", "4700"}, {"SLURM_ARRAY_TASK_ID", "9"}});
+  EXPECT_EQ(started(kTorchrun).job, "") << "by hand";
+  EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).job, "none");
+  EXPECT_EQ(started(with(step, {{"TORCHELASTIC_RUN_ID", "mine"}})).job, "mine");
+  EXPECT_EQ(started(kSlurm).job, "4711");
+  EXPECT_EQ(started(step).job, "4711.2");
+  EXPECT_EQ(started(array).job, "4711.2");
+  EXPECT_EQ(started(with(step, kTorchrun)).job, "4711.2") << "a script that srun started";
+  EXPECT_THAT(
+      message_of([] {
+        started(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", std::string(257, 'r')}}));
+      }),
+      HasSubstr("the variable TORCHELASTIC_RUN_ID has 257 bytes, expected at most 256; give "
+                "torchrun a shorter --rdzv-id"));
 }
 
 struct Mistake {

@@ -31,7 +31,7 @@ struct Greeting {
   JobSecret server_knows;
   JobSecret caller_knows;
   ServerGreeting server{server_knows, fresh_nonce()};
-  CallerGreeting caller{caller_knows, {.rank = 1, .world = 3}, fresh_nonce()};
+  CallerGreeting caller{caller_knows, {.rank = 1, .world = 3, .job = "a job"}, fresh_nonce()};
 };
 
 TEST(StoreGreeting, BothEndsProveTheSecretAndThenUnderstandEachOther) {
@@ -42,6 +42,7 @@ TEST(StoreGreeting, BothEndsProveTheSecretAndThenUnderstandEachOther) {
   ASSERT_TRUE(welcome.has_value());
   EXPECT_EQ(welcome->caller.rank, 1);
   EXPECT_EQ(welcome->caller.world, 3);
+  EXPECT_EQ(welcome->caller.job, "a job");
   auto session = greeting.caller.conclude(body(welcome->frame));
   ASSERT_TRUE(session.has_value());
   for (const std::string value : {"1", "2"}) {
@@ -66,10 +67,10 @@ TEST(StoreGreeting, AProofIsOfUseOnce) {
   EXPECT_FALSE(next.judge(body(answer)).has_value());
 }
 
-TEST(StoreGreeting, AProofIsOfOneRankAndWorldAlone) {
+TEST(StoreGreeting, AProofIsOfOneRankWorldAndJobAlone) {
   Greeting greeting;
   const Message answer = unframed(body(greeting.caller.answer(body(greeting.server.banner()))));
-  for (const auto& [part, text] : {std::pair{1, "2"}, {2, "4"}}) {
+  for (const auto& [part, text] : {std::pair{1, "2"}, {2, "4"}, {3, "another job"}}) {
     Message changed = answer;
     changed[static_cast<std::size_t>(part)] = text;
     EXPECT_FALSE(greeting.server.judge(body_of(changed)).has_value());
@@ -83,10 +84,11 @@ TEST(StoreGreeting, TheServerMustProveTheSecretToo) {
   const Message answer = unframed(body(greeting.caller.answer(body(banner))));
   EXPECT_FALSE(greeting.caller.conclude(body_of({"proven", std::string(32, 'x')})).has_value());
   EXPECT_FALSE(greeting.caller.conclude(body_of({"proven", ""})).has_value());
-  EXPECT_FALSE(greeting.caller.conclude(body_of({"proven", answer[4]})).has_value())
+  EXPECT_FALSE(greeting.caller.conclude(body_of({"proven", answer[5]})).has_value())
       << "the caller's own proof, sent back";
   const auto welcome = greeting.server.judge(body_of(answer));
-  CallerGreeting other(greeting.caller_knows, {.rank = 1, .world = 3}, fresh_nonce());
+  CallerGreeting other(greeting.caller_knows, {.rank = 1, .world = 3, .job = "a job"},
+                       fresh_nonce());
   other.answer(body(banner));
   EXPECT_FALSE(other.conclude(body(welcome->frame)).has_value()) << "a proof for another caller";
 }
@@ -127,16 +129,19 @@ TEST(StoreGreeting, WhatIsNoGreetingIsAnError) {
   const std::string nonce(32, 'n');
   EXPECT_THAT(judged({"GET / HTTP/1.1"}), HasSubstr("not the greeting of a rank of ours"));
   EXPECT_THAT(judged({"set", "a", "1"}), HasSubstr("not the greeting of a rank of ours"));
-  EXPECT_THAT(judged({magic, "0", "1", "short", "proof"}), HasSubstr("a nonce of 5 bytes"));
+  EXPECT_THAT(judged({magic, "0", "1", "job", "short", "proof"}), HasSubstr("a nonce of 5 bytes"));
   for (const std::string rank : {"", "x", "-1", "3", "1 ", "99999999999999999999"}) {
-    EXPECT_THAT(judged({magic, rank, "3", nonce, ""}), HasSubstr("no whole number from 0 to 2"))
+    EXPECT_THAT(judged({magic, rank, "3", "job", nonce, ""}),
+                HasSubstr("no whole number from 0 to 2"))
         << rank;
   }
-  EXPECT_THAT(judged({magic, "0", "0", nonce, ""}), HasSubstr("no whole number from 1 to"));
+  EXPECT_THAT(judged({magic, "0", "1", std::string(kMostJobBytes + 1, 'j'), nonce, ""}),
+              HasSubstr("a job whose name has 257 bytes, expected at most 256"));
+  EXPECT_THAT(judged({magic, "0", "0", "job", nonce, ""}), HasSubstr("no whole number from 1 to"));
   EXPECT_THAT(message_of([&] {
                 greeting.caller.answer(body_of({"zero-store-9", nonce}));
               }),
-              HasSubstr("expected zero-store-2; all ranks must run one version"));
+              HasSubstr("expected zero-store-3; all ranks must run one version"));
   EXPECT_THAT(message_of([&] { static_cast<void>(greeting.caller.conclude(body_of({"ok"}))); }),
               HasSubstr("found no end of a greeting"));
 }

@@ -58,19 +58,20 @@ struct Job {
   TcpStore first;
 };
 
-inline sockaddr_in loopback(int port) {
+inline sockaddr_in loopback(int port, in_addr_t address = INADDR_LOOPBACK) {
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_port = ::htons(static_cast<std::uint16_t>(port));
-  at.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  at.sin_addr.s_addr = ::htonl(address);
   return at;
 }
 
 /// A connection to a port of the loopback, without any of the store's own code for sockets.
 class RawCaller {
  public:
-  explicit RawCaller(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    const sockaddr_in at = loopback(port);
+  explicit RawCaller(int port, in_addr_t address = INADDR_LOOPBACK)
+      : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const sockaddr_in at = loopback(port, address);
     connected_ =
         socket_ >= 0 && ::connect(socket_, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
   }

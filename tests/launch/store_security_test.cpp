@@ -62,8 +62,9 @@ TEST(StoreSecurity, StrangersWordsDoNotHarmTheJob) {
                 "bytes; a store takes at most 4096");
   check_dropped(framed({"hello", "zero-store-1", "1", "2"}), "not the greeting of a rank of ours");
   check_dropped(framed({"set", "start/host/0", "elsewhere"}), "not the greeting of a rank of ours");
-  check_dropped(framed({magic, "x", "2", std::string(32, 'n'), "p"}), "no whole number from 0 to");
-  check_dropped(framed({magic, "1", "2", std::string(32, 'n'), "p"}),
+  check_dropped(framed({magic, "x", "2", "", std::string(32, 'n'), "p"}),
+                "no whole number from 0 to");
+  check_dropped(framed({magic, "1", "2", "", std::string(32, 'n'), "p"}),
                 "it does not know this job's secret");
   check_dropped(std::string("\0\0\0\0", 4), "an empty message");
   check_dropped(std::string("\4\0\0\0\xff\xff\xff\xff", 8), "ends too early");
@@ -235,6 +236,56 @@ TEST(StoreSecurity, RanksOfSeveralHostsAreToldThatTheyNeedASecret) {
               AllOf(HasSubstr("nobody set start/host/2 within 10 ms; rank 2 has not come; this job "
                               "has no secret, and"),
                     hint));
+}
+
+// As launchers do that call rank 0's host by that name to rank 0 alone.
+TEST(StoreSecurity, ALocalhostOfSeveralHostsIsReachedFromThem) {
+  constexpr in_addr_t kOther = INADDR_LOOPBACK + 1;  // stands for any other address of this host
+  for (const std::string host : {"localhost", "127.0.0.1"}) {
+    const auto rank = [&](int number, int port, Spread spread) {
+      return TcpStore::Options{.host = number == 0 ? host : "127.0.0.2",
+                               .port = port,
+                               .rank = number,
+                               .world = 2,
+                               .spread = spread,
+                               .timeout = kPatience,
+                               .secret = secret_of(kSecret)};
+    };
+    TcpStore first(rank(0, 0, Spread::several_hosts));
+    EXPECT_TRUE(RawCaller(first.port(), kOther).connected());
+    TcpStore second(rank(1, first.port(), Spread::several_hosts));
+    second.set("a", "1");
+    EXPECT_EQ(first.get("a", kPatience), "1");
+    for (const Spread spread : {Spread::one_host, Spread::unsaid}) {
+      const TcpStore inside(rank(0, 0, spread));
+      EXPECT_TRUE(RawCaller(inside.port()).connected());
+      EXPECT_FALSE(RawCaller(inside.port(), kOther).connected());
+    }
+  }
+}
+
+TEST(StoreSecurity, RanksOfOneHostNeedThePortAlone) {
+  for (const std::string host :
+       {"192.0.2.1", "no-such-host.invalid", "1.0.0.127.in-addr.arpa", "[::1]"}) {
+    TcpStore::Options options{
+        .host = host, .rank = 0, .world = 2, .spread = Spread::one_host, .timeout = kPatience};
+    TcpStore first(options);
+    options.port = first.port();
+    options.rank = 1;
+    TcpStore second(options);
+    second.set("a", "1");
+    EXPECT_EQ(first.get("a", kPatience), "1") << host;
+  }
+  EXPECT_THAT(message_of([&] {
+                TcpStore store({.host = "192.0.2.1",
+                                .port = ForeignListener().port(),  // free again
+                                .rank = 1,
+                                .world = 2,
+                                .spread = Spread::one_host,
+                                .timeout = 50ms});
+              }),
+              HasSubstr("192.0.2.1 is no address of this host, though all ranks are said to be on "
+                        "one host: if they are not, make one once, export ZERO_JOB_SECRET="));
 }
 
 /// Another user's process that has the name at which this user's store is found, until told.

@@ -20,7 +20,7 @@ Message obeyed(StoreShelf& shelf, const Message& request, StoreShelf::Guest& gue
 }
 
 TEST(StoreShelf, KeepsNoMoreBytesThanItMay) {
-  StoreShelf shelf(1, 1000);
+  StoreShelf shelf(1, "", 1000);
   StoreShelf::Guest guest;
   EXPECT_THAT(obeyed(shelf, {"set", "a", std::string(500, 'x')}, guest), ElementsAre("ok"));
   EXPECT_THAT(obeyed(shelf, {"set", "b", std::string(500, 'x')}, guest),

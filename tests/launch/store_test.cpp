@@ -147,6 +147,33 @@ TEST(TcpStore, StrangersAreRefused) {
                     HasSubstr("has it); give a port that is free there")));
 }
 
+// As two jobs of one user with one MASTER_PORT on one host.
+void check_another_job_is_refused(const std::optional<JobSecret>& secret) {
+  TcpStore first({.host = "127.0.0.1", .rank = 0, .world = 2, .job = "4711.0", .secret = secret});
+  const auto joins = [&](const std::string& job) {
+    const TcpStore store({.host = "127.0.0.1",
+                          .port = first.port(),
+                          .rank = 1,
+                          .world = 2,
+                          .job = job,
+                          .timeout = kPatience,
+                          .secret = secret});
+  };
+  EXPECT_THAT(message_of([&] { joins("47\t12.0"); }),
+              AllOf(HasSubstr("[rank 1] store at 127.0.0.1:"),
+                    HasSubstr("rank 0 refuses this process: this port belongs to job \"4711.0\", "
+                              "rank 1 is of job \"47?12.0\"; give each job a MASTER_PORT of its "
+                              "own, or all ranks of one job the same TORCHELASTIC_RUN_ID")));
+  EXPECT_THAT(message_of([&] { joins(""); }), HasSubstr("rank 1 is of a job without a name"));
+  EXPECT_EQ(first.lost(), std::nullopt) << "the other job's rank is none of this job's";
+  EXPECT_EQ(message_of([&] { joins("4711.0"); }), "no error");
+}
+
+TEST(TcpStore, ARankOfAnotherJobIsRefusedAndTakesNoSeat) {
+  check_another_job_is_refused(std::nullopt);
+  check_another_job_is_refused(testing::secret_of(testing::kSecret));
+}
+
 // Ranks of two hosts, as the names say, that have only the store in common.
 TEST(ControlWorld, AgreesAndRefusesGradients) {
   constexpr int kRanks = 3;

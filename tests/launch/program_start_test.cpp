@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/launch/program.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace testing;
+
+/// A job that no launcher of MPI started: processes that know of each other by variables alone,
+/// with the first rank's status. `variables`: more of them, each with a space after it.
+Outcome by_variables(const TinyRun& run, int ranks, const std::string& arguments,
+                     const std::string& variables = "") {
+  const int port = 20000 + static_cast<int>(::getpid() % 9000);
+  const std::string common = variables + "WORLD_SIZE=" + std::to_string(ranks) +
+                             " LOCAL_WORLD_SIZE=" + std::to_string(ranks) +
+                             " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " ";
+  std::string script;
+  for (int rank = ranks - 1; rank >= 0; --rank) {
+    const std::string number = std::to_string(rank);
+    script += "RANK=" + number + " LOCAL_RANK=" + number + " " + common + kTrain + " --config " +
+              run.config() + " " + arguments + (rank > 0 ? " &\n" : "\n");
+  }
+  run.folder().write("job.sh", script + "status=$?; wait; exit $status");
+  return shell(run, "bash " + run.folder().file("job.sh"));
+}
+
+TEST(Program, RanksNeedNoMpi) {
+  const TinyRun run;
+  const Outcome alone_ends = alone(run, "--set train_batch_size=8");
+  EXPECT_EQ(alone_ends.status, 0) << alone_ends.errors;
+  const auto hash = run.log().back()["state_hash"];
+  const Outcome threads = alone(run, "--set train_batch_size=8 --local-ranks 4");
+  EXPECT_EQ(threads.status, 0) << threads.errors;
+  EXPECT_THAT(threads.out, AllOf(HasSubstr("step 3/3"), HasSubstr("as planned, to the byte")));
+  EXPECT_EQ(run.log().size(), 4U);
+  EXPECT_EQ(run.log().back()["state_hash"], hash);
+  const Outcome processes = by_variables(run, 2, "--set train_batch_size=8");
+  EXPECT_EQ(processes.status, 0) << processes.errors;
+  EXPECT_THAT(processes.out, AllOf(HasSubstr("step 3/3"), HasSubstr("as planned, to the byte")));
+  EXPECT_EQ(run.log().back()["state_hash"], hash);
+  const Outcome mesh = by_variables(run, 4, "--set train_batch_size=8 --set mesh.tensor=2");
+  EXPECT_EQ(mesh.status, 0) << mesh.errors;
+  EXPECT_THAT(mesh.out, HasSubstr("as planned, to the byte"));
+}
+
+TEST(Program, RanksWithASecretMeetWithoutTellingIt) {
+  const TinyRun run;
+  const std::string secret = "0123456789abcdef of a test";
+  for (const std::string arguments : {"", "--print-config"}) {
+    const Outcome outcome = by_variables(run, 2, arguments, "ZERO_JOB_SECRET='" + secret + "' ");
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    EXPECT_THAT(outcome.out + outcome.errors, Not(HasSubstr(secret)));
+  }
+  EXPECT_EQ(run.log().size(), 4U);
+  EXPECT_THAT(run.folder().read("run.log"), Not(HasSubstr(secret)));
+  const Outcome weak = by_variables(run, 2, "", "ZERO_JOB_SECRET=short ");
+  EXPECT_NE(weak.status, 0);
+  EXPECT_THAT(weak.errors, HasSubstr("the job's secret has 5 bytes, expected 16 to 4096"));
+}
+
+TEST(Program, WithoutMpiMistakesAreNamedOnceToo) {
+  const TinyRun run;
+  for (const Outcome& outcome : {alone(run, "--local-ranks 3 --set run.stepz=3"),
+                                 by_variables(run, 3, "--set run.stepz=3")}) {
+    EXPECT_EQ(outcome.status, 1);
+    ASSERT_EQ(outcome.complaints().size(), 1U) << outcome.errors;
+    EXPECT_THAT(outcome.complaints()[0], HasSubstr("did you mean \"run.steps\""));
+  }
+  const Outcome half = shell(run, "env RANK=0 " + kTrain + " --config " + run.config());
+  EXPECT_EQ(half.status, 1);
+  EXPECT_THAT(half.complaints(),
+              ::testing::ElementsAre(HasSubstr("WORLD_SIZE is not set, though RANK is")));
+  const Outcome both = job(run, 2, "--local-ranks 2");
+  EXPECT_NE(both.status, 0);
+  EXPECT_THAT(both.errors, HasSubstr("--local-ranks 2 makes all ranks in one process, but mpirun "
+                                     "started 2 of them"));
+  EXPECT_THAT(shell(run, "env RANK=0 " + kTrain + " --help").out, HasSubstr("--local-ranks"));
+}
+
+TEST(Program, RanksThatMpiDoesNotSeeDoNotTrainAlone) {
+  const TinyRun run;
+  const Outcome second =
+      shell(run, "env PMI_RANK=1 PMI_SIZE=2 " + kTrain + " --config " + run.config());
+  EXPECT_EQ(second.status, 1);
+  EXPECT_THAT(second.complaints(),
+              ::testing::ElementsAre(HasSubstr("[rank 1] MPI made a world of 1 rank(s), the "
+                                               "launcher's variables say that this is rank 1 of "
+                                               "2")));
+  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
+}
+
+}  // namespace
+}  // namespace zero
