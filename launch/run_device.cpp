@@ -34,43 +34,77 @@ BytesByClass planned_arenas(const TrainConfig& config, const Communicator& host,
   return plan_memory(config, host.rank(), host.size(), backend, Memory::apart).device.arenas;
 }
 
+/// A GPU, in the world.
+std::string gpu_text(int index) {
+  return fmt::format("{} of {}", cuda::uuid_of(index), host_name());
+}
+
+/// "ranks 0 and 1 are both on GPU-...": the first two that name one GPU in `mine`; nothing where
+/// there are none. Ranks without a GPU give an empty text. Collective.
+std::optional<std::string> find_shared_gpu(Communicator& host, const std::string& mine) {
+  const std::vector<std::string> gpus = exchange(host, *cpu::open(), mine, "run.device");
+  for (auto one = gpus.begin(); one != gpus.end(); ++one) {
+    const auto first = std::find(gpus.begin(), one, *one);
+    if (one->empty() || first == one) continue;
+    return fmt::format("ranks {} and {} are both on {}", first - gpus.begin(), one - gpus.begin(),
+                       *one);
+  }
+  return std::nullopt;
+}
+
+constexpr std::string_view kGiveOwnGpus =
+    "start no more ranks on a host than it has GPUs and let every process see all of them "
+    "(srun --gpus-per-node=N --gpu-bind=none, without CUDA_VISIBLE_DEVICES) or one of its own";
+
 /// Ranks that are processes, before they take memory of their GPUs. Collective.
 void require_own_gpus(Communicator& host, const std::string& mine) {
-  const std::vector<std::string> gpus = exchange(host, *cpu::open(), mine, "run.device");
-  for (std::size_t one = 0; one < gpus.size(); ++one) {
-    const auto same =
-        std::find(gpus.begin(), gpus.begin() + static_cast<std::ptrdiff_t>(one), gpus[one]);
-    if (same == gpus.begin() + static_cast<std::ptrdiff_t>(one)) continue;
-    throw AgreedError(fmt::format(
-        "run.device is \"cuda\", and ranks {} and {} are both on {}; start no more ranks on a host "
-        "than it has GPUs, let each process see another one (srun --gpus-per-task=1, "
-        "CUDA_VISIBLE_DEVICES), or compute with run.device=cpu",
-        same - gpus.begin(), one, gpus[one]));
+  if (const auto shared = find_shared_gpu(host, mine)) {
+    throw AgreedError(
+        fmt::format("run.device is \"cuda\", and {}; {}, or compute with run.device=cpu", *shared,
+                    kGiveOwnGpus));
   }
 }
 
-/// Whether whoever started this process gave it one GPU.
-bool given_one_gpu() {
-  const auto given = process_environment()("CUDA_VISIBLE_DEVICES");
-  return given && given->find(',') == std::string::npos;
+/// The GPU that this rank takes; empty where it takes none, and where RunDevice will say why not.
+std::string gpu_of_auto(const Communicator& host, const Configuration& values) {
+  const bool worked_out = values.at("run.device").source.starts_with("auto: ");
+  if (!worked_out || values.text("run.device") != "cuda") return "";
+  try {
+    return gpu_text(cuda::index_of_rank(host.local_rank()));
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 }  // namespace
 
-DeviceChoice choose_device(int ranks) {
+DeviceFacts device_facts(int ranks, RanksAre are) {
   const int gpus = cuda::visible_devices();
-  if (gpus == 0) return {DeviceKind::cpu, "auto: no GPU that this build can use"};
-  if (gpus < ranks) {
-    return {DeviceKind::cpu, fmt::format("auto: {} GPU(s) for {} ranks of this host", gpus, ranks)};
-  }
-  return {DeviceKind::cuda, fmt::format("auto: {} GPU(s)", gpus)};
+  const auto given = process_environment()("CUDA_VISIBLE_DEVICES");
+  const bool given_one =
+      are == RanksAre::processes && gpus == 1 && given && given->find(',') == std::string::npos;
+  return {.ranks = ranks, .gpus = gpus, .given_one = given_one};
 }
 
-DeviceChoice choose_device_of_process(int ranks) {
-  if (cuda::visible_devices() == 1 && ranks > 1 && given_one_gpu()) {
-    return {DeviceKind::cuda, "auto: the GPU of CUDA_VISIBLE_DEVICES"};
+DeviceChoice choose_device(const DeviceFacts& facts) {
+  if (facts.gpus == 0) return {DeviceKind::cpu, "auto: no GPU that this build can use"};
+  if (facts.gpus >= facts.ranks) {
+    return {DeviceKind::cuda, fmt::format("auto: {} GPU(s)", facts.gpus)};
   }
-  return choose_device(ranks);
+  if (facts.given_one) return {DeviceKind::cuda, "auto: the GPU of CUDA_VISIBLE_DEVICES"};
+  return {DeviceKind::cpu,
+          fmt::format("auto: {} GPU(s) for {} ranks of this host", facts.gpus, facts.ranks)};
+}
+
+std::optional<std::string> agree_on_device(Communicator& host, Configuration& values) {
+  const std::string mine = gpu_of_auto(host, values);
+  const auto shared = find_shared_gpu(host, mine);
+  if (!shared) return std::nullopt;
+  if (!mine.empty()) values.resolve("run.device", "cpu", "auto: " + *shared);
+  return fmt::format(
+      "run.device is \"auto\", and {}: all ranks compute on the CPU; for GPUs {}; "
+      "run.device=cpu leaves this line out",
+      *shared, kGiveOwnGpus);
 }
 
 std::string_view backend_on(DeviceKind kind, const TrainConfig& config, std::string_view host) {
@@ -101,7 +135,7 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   std::string mine;
   agree(host, *cpu::open(), "run.device", [&] {
     if (!shared) index = cuda::index_of_rank(host.local_rank());
-    mine = fmt::format("{} of {}", cuda::uuid_of(index), host_name());
+    mine = gpu_text(index);
     ZERO_CHECK(host.size() == 1 || shared || nccl::available(),
                "run.device is \"cuda\", and this build has no NCCL, through which {} GPUs talk: {}",
                host.size(), nccl::version());

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,16 +14,28 @@
 
 namespace zero {
 
-/// What run.device "auto" stands for, and why: a GPU where this build and this machine have one for
-/// each of `ranks` ranks.
+/// What run.device "auto" goes by.
+struct DeviceFacts {
+  int ranks = 1;           ///< of this host
+  int gpus = 0;            ///< that this build can use and this process sees
+  bool given_one = false;  ///< whoever started this process, one of the ranks, gave it one GPU
+};
+enum class RanksAre : std::uint8_t { threads, processes };
+/// `ranks` ranks of this host; a process with one GPU has it of CUDA_VISIBLE_DEVICES.
+DeviceFacts device_facts(int ranks, RanksAre are);
+
+/// What run.device "auto" stands for, and why: a GPU where there is one for each rank of the host,
+/// or where this process was given one.
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;
   std::string why;
 };
-DeviceChoice choose_device(int ranks);
-/// The same for one of `ranks` processes of this host: also a GPU where CUDA_VISIBLE_DEVICES gives
-/// this process one of its own.
-DeviceChoice choose_device_of_process(int ranks);
+DeviceChoice choose_device(const DeviceFacts& facts);
+
+/// Has "auto", for which each rank has put its own choice into `values`, stand for the CPU on all
+/// ranks where two of them would compute on one GPU: a launcher, or a shell's start-up file, may
+/// give all processes the same one. Every rank is then given a line for people. Collective.
+std::optional<std::string> agree_on_device(Communicator& host, Configuration& values);
 
 /// The backend whose communicator a run on `kind` has, where its ranks meet through `host`
 /// ("mpi", "local", ...): for plans.

@@ -61,7 +61,7 @@ std::string initial_weights(Configuration& values) {
 
 DeviceKind make_device(Configuration& values, int local_world) {
   if (values.is_null("run.device")) {
-    const DeviceChoice choice = choose_device(local_world);
+    const DeviceChoice choice = choose_device(device_facts(local_world, RanksAre::threads));
     values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
   }
   const bool cuda = values.text("run.device") == "cuda";

@@ -32,19 +32,34 @@
 namespace zero {
 namespace {
 
-TrainConfig configured(const TrainFlags& flags, int world) {
+/// Ranks of this host.
+int local_world_of(const TrainFlags& flags, int world) {
+  return flags.start.world == world ? flags.start.local_world : world;
+}
+
+/// What the user asked for, with this process's own choice of a device where that is "auto".
+Configuration read_values(const TrainFlags& flags, int world) {
   std::vector<std::string> overrides = flags.overrides;
   if (flags.profile) overrides.emplace_back("run.profile=true");
   // As JSON, so that no name of a file is taken for a number.
   if (!flags.trace.empty()) overrides.push_back("run.trace=" + nlohmann::json(flags.trace).dump());
-  const int local_world = flags.start.world == world ? flags.start.local_world : world;
   Configuration values = Configuration::read(flags.config, overrides);
-  const bool of_process = flags.start.by != Start::By::threads && local_world > 1;
-  if (of_process && values.is_null("run.device")) {
-    const DeviceChoice choice = choose_device_of_process(local_world);
+  if (values.is_null("run.device")) {
+    const RanksAre are =
+        flags.start.by == Start::By::threads ? RanksAre::threads : RanksAre::processes;
+    const DeviceChoice choice = choose_device(device_facts(local_world_of(flags, world), are));
     values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
   }
-  return make_train_config(std::move(values), world, local_world);
+  return values;
+}
+
+TrainConfig configured(const TrainFlags& flags, Configuration values, int world) {
+  return make_train_config(std::move(values), world, local_world_of(flags, world));
+}
+
+/// As one process sees it, without asking the others.
+TrainConfig configured_alone(const TrainFlags& flags, int world) {
+  return configured(flags, read_values(flags, world), world);
 }
 
 /// Everything that can be known to be wrong before memory is taken.
@@ -52,6 +67,7 @@ struct Prepared {
   std::optional<TrainConfig> config{};
   std::optional<Batches> batches{};
   std::unique_ptr<RunLog> log{};
+  std::string warning{};  ///< of all ranks, alike; empty: none
 };
 
 /// The weights are written beside their name first, then renamed.
@@ -114,9 +130,14 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   Prepared prepared;
   const auto device = cpu::open();
   communicator.set_wait_limits({.warn = say_warning});
+  std::optional<Configuration> values;
   agree(communicator, *device, "configuration", [&] {
     ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
-    prepared.config.emplace(configured(flags, communicator.size()));
+    values.emplace(read_values(flags, communicator.size()));
+  });
+  prepared.warning = agree_on_device(communicator, *values).value_or("");
+  agree(communicator, *device, "configuration", [&] {
+    prepared.config.emplace(configured(flags, std::move(*values), communicator.size()));
   });
   agree_on_threads(communicator, *device, *prepared.config);
   const TrainConfig& config = *prepared.config;
@@ -158,6 +179,7 @@ class Run {
     prepared_ = prepare_run(flags, communicator_);
     const TrainConfig& config = *prepared_.config;
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
+    if (!prepared_.warning.empty()) console_.line("warning: " + prepared_.warning);
     instruments_ = make_instruments(config);
     device_ = std::make_unique<RunDevice>(config, communicator_, instruments_.get());
     device_->world().set_wait_limits(wait_limits(config));
@@ -218,11 +240,11 @@ int train_as(Communicator& communicator, const TrainFlags& flags, std::atomic<bo
 }  // namespace
 
 std::string printed_config(const TrainFlags& flags, int world) {
-  return configured(flags, world).values.dump();
+  return configured_alone(flags, world).values.dump();
 }
 
 std::string printed_plan(const TrainFlags& flags, int world) {
-  const TrainConfig config = configured(flags, world);
+  const TrainConfig config = configured_alone(flags, world);
   const Plan plan =
       make_plan(config, backend_on(config.run.device, config, planned_backend(flags.start, world)));
   return flags.json ? plan.json().dump(2) + "\n" : plan.text();

@@ -3,14 +3,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The checks that need a GPU: prints what each says, whole, then a table, and ends with 1 where one of
-# them failed or could not be made. Under 8 minutes, no network. Each check has seconds of its own, so
-# that one that hangs takes no other's.
+# them failed. One whose tool the host lacks (compute-sanitizer) is "not made" in the table, and counted
+# there. Under 8 minutes, no network. Each check has seconds of its own, so that one that hangs takes no
+# other's.
 #
 #   tests/gpu.sh [BUILD]             checks what BUILD (default: build) holds, on this host
 #   tests/gpu.sh --pack DIR [--arch ARCHITECTURES] [BUILD]
 #                                    puts programs, their libraries and the scripts into DIR, for a
 #                                    host that has nothing of ours (gpu_pack.sh)
-#   DIR/gpu.sh                       checks what was packed: takes a GPU, its driver, and the
+#   DIR/gpu.sh                       checks what was packed: takes a GPU, its driver, python3, and the
 #                                    libraries of CUDA, which PyTorch's wheels bring too
 #   tests/gpu.sh --self-test         checks this script, without a GPU
 #   tests/gpu.sh --small PROGRAM     counts the tests of PROGRAM that compute-sanitizer runs
@@ -54,17 +55,21 @@ CHECKS
 running=  # process group of the check that runs
 rows=()
 failures=0
+not_made=0
 started=$SECONDS
 
-row() {  # name, ok or FAILED, seconds, what is to be said
-  rows+=("$(printf '%-36s %-7s %5s s  %s' "$1" "$2" "$3" "$4")")
-  [ "$2" = ok ] || failures=$((failures + 1))
+row() {  # name; ok, FAILED or not made; seconds; what is to be said
+  rows+=("$(printf '%-36s %-8s %5s s  %s' "$1" "$2" "$3" "$4")")
+  case $2 in
+    FAILED) failures=$((failures + 1)) ;;
+    'not made') not_made=$((not_made + 1)) ;;
+  esac
 }
 
 print_table() {
-  printf '\n%-36s %-7s %7s  %s\n' check result time note
+  printf '\n%-36s %-8s %7s  %s\n' check result time note
   printf '%s\n' "${rows[@]}"
-  echo "$((SECONDS - started)) s in all, $failures of ${#rows[@]} failed; logs: $results"
+  echo "$((SECONDS - started)) s in all, $failures of ${#rows[@]} failed, $not_made not made; logs: $results"
 }
 
 # Runs a check and prints what it says; the last line is its note. A function runs in this shell's
@@ -80,11 +85,15 @@ check() {  # name, most seconds, command...
   wait_for "$running" "$most"
   status=$?
   running=
-  [ $status = 0 ] || result=FAILED
+  case $status in
+    0) ;;
+    "$kNotMade") result='not made' ;;
+    *) result=FAILED ;;
+  esac
   [ $status != 124 ] || echo "ended after its $most s" >>"$log"
   echo "---- $name ($result)"
   cat "$log"
-  row "$name" $result $((SECONDS - begin)) "$(tail -n 1 "$log" | cut -c1-140)"
+  row "$name" "$result" $((SECONDS - begin)) "$(tail -n 1 "$log" | cut -c1-140)"
 }
 
 wait_for() {  # process group, seconds
@@ -106,12 +115,8 @@ planned_seconds() { checks | awk -F '|' '{sum += $2} END {print sum}'; }
 check_all() {
   local name seconds command
   find_vendor_libraries
-  if ! nvidia-smi -L >"$work/gpus" 2>&1; then
-    echo "gpu.sh: no GPU: $(head -n 1 "$work/gpus"); these checks need one" >&2
-    exit 1
-  fi
   host_is_new_enough >"$work/host" || { echo "gpu.sh: $(tail -n 1 "$work/host")" >&2; exit 1; }
-  write_inputs
+  write_inputs || { echo "gpu.sh: the inputs of the runs cannot be written into $work" >&2; exit 1; }
   while IFS='|' read -r -u 3 name seconds command; do
     name=$(sed 's/ *$//' <<<"$name")
     eval "check \"\$name\" $((seconds)) $command"
@@ -135,6 +140,8 @@ self_test() {
   printf '#!/bin/sh\necho "[  SKIPPED ] the driver is too old"\n' >"$work/skips"
   chmod +x "$work/skips"
   check "skips" 5 contract_tests "$work/skips"
+  pretend_tools
+  vendor_order
   pretend_host
   print_table | tee "$work/table"
   grep -q '^passes .* ok .* fine' "$work/table" && grep -q '^fails .* FAILED' "$work/table" &&
@@ -145,7 +152,14 @@ self_test() {
     grep -q '^old glibc .* FAILED .* need glibc 2.34, this host has 2.31; pack on' "$work/table" &&
     grep -q '^old libstdc++ .* FAILED .* the packed one needs glibc 2.36, this host has 2.35' "$work/table" &&
     grep -q '^packed libstdc++ .* ok .* libstdc++ of the pack' "$work/table" &&
-    grep -q '6 of 9 failed' "$work/table" && grep -q fine "$results"/01_passes*.log || return 1
+    grep -q '^no python3 .* FAILED .* python3 is not on this host' "$work/table" &&
+    grep -q '^no GPU .* FAILED .* no GPU: NVIDIA-SMI has failed; these checks' "$work/table" &&
+    grep -q '^no inputs .* FAILED .* No space left' "$work/table" &&
+    grep -q '^nothing unpacks .* FAILED .*archive.tar.xz .* has neither xz nor python3' "$work/table" &&
+    grep -q '^no sanitizer .* not made .* compute-sanitizer is not on this host' "$work/table" &&
+    grep -q '^ldconfig .* ok ' "$work/table" &&
+    grep -q '^vendors in order .* ok ' "$work/table" &&
+    grep -q '10 of 16 failed, 1 not made' "$work/table" && grep -q fine "$results"/01_passes*.log || return 1
   if (($(planned_seconds) > kSeconds)); then
     echo "gpu.sh: the checks' seconds are $(planned_seconds), expected at most $kSeconds"
     return 1
@@ -154,6 +168,39 @@ self_test() {
   for command in $(checks | awk -F '|' '{print $3}' | grep -oE '^ *[a-z_]+'); do
     declare -F "$command" >/dev/null || { echo "gpu.sh: no check $command"; return 1; }
   done
+}
+
+with_path() { PATH=$1; shift; "$@"; }  # folders, command...
+
+# Hosts without what the checks need.
+pretend_tools() {
+  mkdir -p "$work/empty" "$work/no_gpu" "$work/no_room"
+  printf '#!/bin/sh\necho "NVIDIA-SMI has failed"\nexit 9\n' >"$work/no_gpu/nvidia-smi"
+  printf '#!/bin/sh\necho "No space left on device"\nexit 1\n' >"$work/no_room/python3"
+  chmod +x "$work/no_gpu/nvidia-smi" "$work/no_room/python3"
+  check "no python3" 5 with_path "$work/empty" host_can_check
+  check "no GPU" 5 with_path "$work/no_gpu:$PATH" host_can_check
+  check "no inputs" 5 with_path "$work/no_room:$PATH" write_inputs
+  check "nothing unpacks" 5 with_path "$work/empty" unpack "$work/archive.tar.xz" "$work"
+  sanitizer() { return 1; }
+  check "no sanitizer" 5 sanitize memcheck "$work/one"
+  check "ldconfig" 5 with_path /usr/bin:/bin cached_libraries
+}
+
+# Two folders with libraries of one vendor: Python's first is the first, whatever its hashes are.
+vendor_order() {
+  mkdir -p "$work"/{last,first}/nvidia/nccl/lib
+  in_order() {
+    local packed=$work PYTHONPATH=$work/first:$work/last PYTHONHASHSEED LD_LIBRARY_PATH
+    export PYTHONPATH PYTHONHASHSEED
+    for PYTHONHASHSEED in 1 2 3 4 5 6 7 8; do
+      LD_LIBRARY_PATH=
+      find_vendor_libraries
+      grep -qE "/first/nvidia/nccl/lib:(.*:)?$work/last/nvidia/nccl/lib" <<<"$LD_LIBRARY_PATH" ||
+        { echo "hashes of $PYTHONHASHSEED: $LD_LIBRARY_PATH"; return 1; }
+    done
+  }
+  check "vendors in order" 20 in_order
 }
 
 # Hosts of other versions than a pack needs.
@@ -188,8 +235,9 @@ mkdir -p "$results" || exit 1
 results=$(cd "$results" && pwd)
 bin=${1:-build}/bin
 packed=$here
+host_can_check >"$work/host" || { echo "gpu.sh: $(tail -n 1 "$work/host")" >&2; exit 1; }
 if [ -f "$here/programs.tar.xz" ]; then
-  unpack "$here/programs.tar.xz" "$work" || { echo "gpu.sh: $here/programs.tar.xz cannot be unpacked" >&2; exit 1; }
+  unpack "$here/programs.tar.xz" "$work" >"$work/host" || { echo "gpu.sh: $(tail -n 1 "$work/host")" >&2; exit 1; }
   packed=$work
   bin=$work/bin
 fi

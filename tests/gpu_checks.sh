@@ -9,11 +9,37 @@
 # What compute-sanitizer runs, some ten times slower: all but long sequences.
 readonly kSmall='-*_t130_*:*_t150_*:*_t300_*:*_t800_*'
 
+readonly kNotMade=77  # the status of a check whose tool the host lacks
+
 # ---- the host ----
 
+present() { command -v "$1" >/dev/null; }  # program
+
+# What the checks need of the host before anything else.
+host_can_check() {
+  if ! present python3; then
+    echo "python3 is not on this host; it writes the runs' inputs and reads their logs: install it"
+    return 1
+  fi
+  present nvidia-smi || { echo "nvidia-smi is not on this host; NVIDIA's driver brings it"; return 1; }
+  nvidia-smi -L >"$work/gpus" 2>&1 && return
+  echo "no GPU: $(head -n 1 "$work/gpus"); these checks need one"
+  return 1
+}
+
 unpack() {  # archive, folder: with Python where the host has no xz
-  tar -C "$2" -xJf "$1" 2>/dev/null ||
-    python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1" "$2"
+  if present xz && tar -C "$2" -xJf "$1"; then return 0; fi
+  if present python3 &&
+    python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1" "$2"; then
+    return 0
+  fi
+  local reason="is it whole?"
+  if ! present xz && ! present python3; then reason="the host has neither xz nor python3: install one of them"
+  elif ! present xz; then reason="the host has no xz, and its python3 could not either: install xz"
+  elif ! present python3; then reason="tar could not with xz, and the host has no python3: install it, or is the archive whole?"
+  fi
+  echo "$1 cannot be unpacked: $reason"
+  return 1
 }
 
 host_glibc() { getconf GNU_LIBC_VERSION 2>/dev/null | awk '{print $2}'; }
@@ -28,6 +54,9 @@ version_of_libstdcxx() {  # file
   grep -aoE 'GLIBCXX_3\.4\.[0-9]+' "$1" 2>/dev/null | sort -Vu | tail -n 1 | sed 's/.*_//'
 }
 
+# The libraries that the host's loader knows; not every user has the folder of ldconfig in PATH.
+cached_libraries() { PATH=$PATH:/sbin:/usr/sbin ldconfig -p; }
+
 # Whether the host runs what was packed; takes the packed libraries of GCC where its own are older.
 host_is_new_enough() {
   [ -f "$here/needs" ] || { echo "not packed: built on this host"; return 0; }
@@ -37,7 +66,7 @@ host_is_new_enough() {
     echo "the programs need glibc $(needed glibc), this host has ${glibc:-none}; pack on an older system"
     return 1
   fi
-  own=$(version_of_libstdcxx "$(ldconfig -p 2>/dev/null | awk '/libstdc\+\+\.so\.6 .*x86-64/ {print $NF; exit}')")
+  own=$(version_of_libstdcxx "$(cached_libraries 2>/dev/null | awk '/libstdc\+\+\.so\.6 .*x86-64/ {print $NF; exit}')")
   if at_least "${own:-0}" "$(needed libstdc++)"; then
     echo "glibc $glibc, libstdc++ $own: the host's"
     return 0
@@ -51,12 +80,14 @@ host_is_new_enough() {
   echo "glibc $glibc, libstdc++ of the pack: the host's is ${own:-none}"
 }
 
+# Puts what Python's packages bring before CUDA's own, in the order in which Python finds them: it is the
+# same in every run.
 find_vendor_libraries() {
   local folder folders
   folders=$(python3 - 2>/dev/null <<'PYTHON'
 import glob, site, sys, os
-for root in {*site.getsitepackages(), site.getusersitepackages(), *sys.path}:
-    for folder in glob.glob(os.path.join(root, "nvidia", "*", "lib")):
+for root in dict.fromkeys([*sys.path, *site.getsitepackages(), site.getusersitepackages()]):
+    for folder in sorted(glob.glob(os.path.join(root, "nvidia", "*", "lib"))) if root else []:
         print(folder)
 PYTHON
   )
@@ -108,9 +139,9 @@ JSON
 }
 
 write_inputs() {
-  write_tokens "$work/tokens.bin" 600000
-  write_config gpt2 '"gpt2-124m"' 256 4 4 false
-  write_config whole '"gpt2-124m"' 1024 32 32 true
+  write_tokens "$work/tokens.bin" 600000 &&
+  write_config gpt2 '"gpt2-124m"' 256 4 4 false &&
+  write_config whole '"gpt2-124m"' 1024 32 32 true &&
   write_config small '{"family": "gpt2", "layers": 4, "width": 256, "heads": 4, "context": 128, "vocabulary": 50304}' 128 2 16 true
 }
 
@@ -225,11 +256,12 @@ small_tests() {  # program
   echo "$count small tests"
 }
 
+sanitizer() { command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null; }
+
 sanitize() {  # tool, program
-  local sanitizer
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-  [ -n "$sanitizer" ] || { echo "compute-sanitizer is not on this host"; return 1; }
+  local program
+  program=$(sanitizer) || { echo "compute-sanitizer is not on this host; CUDA's toolkit brings it"; return "$kNotMade"; }
   small_tests "$2" || return 1
-  "$sanitizer" --tool "$1" --error-exitcode 9 "$2" --gtest_brief=1 --gtest_filter="$kSmall" || return 1
+  "$program" --tool "$1" --error-exitcode 9 "$2" --gtest_brief=1 --gtest_filter="$kSmall" || return 1
   small_tests "$2"
 }

@@ -24,8 +24,8 @@ class Attendance {
     std::string name{};  ///< of the group, the same on its ranks
     int rank = 0;
     std::vector<std::string> hosts{};  ///< of its ranks
-    std::int64_t calls = 0;
-    std::string who{};  ///< the last call: "[rank 3] all_gather(h.0)"
+    std::int64_t calls = 0;            ///< that all its ranks make: not those of one rank alone
+    std::string who{};                 ///< the last call: "[rank 3] all_gather(h.0)"
     std::int64_t step = CallContext::kNoStep;
   };
 

@@ -37,7 +37,7 @@ std::shared_ptr<Comm> Comm::split(int color, int key) {
   const std::string who = "split of NCCL's communicator";
   ncclComm_t part = nullptr;
   ncclConfig_t settings = config();
-  session_->run(who, &handle_, [&] {
+  session_->run_collective(who, handle_, [&] {
     check(ncclCommSplit(handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &part, &settings),
           who, handle_);
   });
@@ -48,7 +48,7 @@ std::shared_ptr<Comm> Comm::split(int color, int key) {
 
 void Comm::group(const std::string& who, cudaStream_t stream,
                  const std::function<void(const Calls&)>& calls) {
-  session_->run(who, &handle_, [&] {
+  session_->run_collective(who, handle_, [&] {
     GroupGuard guard(who);
     calls(Calls(who, handle_, stream));
     guard.end();
@@ -74,7 +74,7 @@ std::shared_ptr<void> Comm::allocate_window(const std::shared_ptr<Comm>& comm, s
   if (!memory || version < kWindows) return memory ? registered(comm, memory, bytes) : nullptr;
   ncclWindow_t window = nullptr;
   const std::string who = "a window of NCCL's ranks";
-  comm->session_->run(who, &comm->handle_, [&] {
+  comm->session_->run_collective(who, comm->handle_, [&] {
     check(ncclCommWindowRegister(comm->handle_, memory.get(), static_cast<std::size_t>(bytes),
                                  &window, NCCL_WIN_COLL_SYMMETRIC),
           who, comm->handle_);

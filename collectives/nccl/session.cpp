@@ -71,12 +71,6 @@ void Session::run(const std::string& who, ncclComm_t* comm, const std::function<
     const std::scoped_lock lock(mutex_);
     check_locked(who);
     last_ = who;
-    for (auto& [watched, group] : groups_) {
-      if (watched != *comm) continue;
-      ++group.calls;
-      group.who = who;
-      group.step = context_->step();
-    }
     calls();
     if (std::ranges::find(comms_, *comm) == comms_.end()) comms_.push_back(*comm);
   } catch (const Error& error) {
@@ -84,6 +78,23 @@ void Session::run(const std::string& who, ncclComm_t* comm, const std::function<
     throw;
   }
   settle(who, *comm, deadline);
+}
+
+void Session::run_collective(const std::string& who, ncclComm_t comm,
+                             const std::function<void()>& calls) {
+  run(who, &comm, [&] {
+    count_locked(who, comm);
+    calls();
+  });
+}
+
+void Session::count_locked(const std::string& who, ncclComm_t comm) {
+  for (auto& [watched, group] : groups_) {
+    if (watched != comm) continue;
+    ++group.calls;
+    group.who = who;
+    group.step = context_->step();
+  }
 }
 
 void Session::settle(const std::string& who, ncclComm_t comm, Clock::time_point deadline) {

@@ -42,6 +42,8 @@ class Session {
   /// has failed.
   void run(const std::string& who, ncclComm_t* comm, const std::function<void()>& calls,
            Clock::time_point deadline = Clock::time_point::max());
+  /// The same of calls that every rank of `comm`'s group makes: one more for the attendance.
+  void run_collective(const std::string& who, ncclComm_t comm, const std::function<void()>& calls);
   /// Ends `comm`: in good order, or at once where the session has failed.
   void leave(ncclComm_t comm) noexcept;
 
@@ -65,6 +67,7 @@ class Session {
   void settle(const std::string& who, ncclComm_t comm, Clock::time_point deadline);
   void abort_all(const std::string& reason) noexcept;
   void check_locked(const std::string& who) const;
+  void count_locked(const std::string& who, ncclComm_t comm);
   /// What NCCL says of `comm` now.
   ncclResult_t state_of(ncclComm_t comm) const;
 

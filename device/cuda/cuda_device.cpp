@@ -184,8 +184,8 @@ int index_of_rank(int local_rank) {
   if (visible == 1) return 0;
   ZERO_CHECK(visible == 0 || local_rank < visible,
              "cuda: this is rank {} of its host, from 0, and its process sees {} GPUs; start no "
-             "more ranks on a host than it has GPUs, or let each process see one of its own "
-             "(srun --gpus-per-task=1, CUDA_VISIBLE_DEVICES)",
+             "more ranks on a host than it has GPUs and let every process see all of them (srun "
+             "--gpus-per-node=N --gpu-bind=none, without CUDA_VISIBLE_DEVICES) or one of its own",
              local_rank, visible);
   return local_rank;
 }

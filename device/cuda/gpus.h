@@ -8,7 +8,7 @@
 namespace zero::cuda {
 
 /// Options::index for rank `local_rank` of a host: that number, or 0 where the process sees one GPU
-/// alone, which its launcher chose for it (srun --gpus-per-task=1, CUDA_VISIBLE_DEVICES). Throws
+/// alone, which its launcher chose for it (CUDA_VISIBLE_DEVICES, a control group). Throws
 /// zero::Error where the process sees several, and too few; where it sees none, open() says why.
 int index_of_rank(int local_rank);
 

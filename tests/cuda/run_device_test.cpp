@@ -21,7 +21,9 @@ namespace zero::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 /// A rank that says of itself that it is a process, as its backend and number on the host tell.
 class AsProcess final : public CommunicatorDecorator {
@@ -67,12 +69,50 @@ std::vector<std::string> refusals(const TinyRun& run, int ranks, int gpus) {
   return messages;
 }
 
+DeviceChoice choice_of_process(int ranks) {
+  return choose_device(device_facts(ranks, RanksAre::processes));
+}
+
+/// What run.device is on a rank once all have agreed, and what becomes of a run with it.
+struct Agreed {
+  std::string device;
+  std::string why;
+  std::string line;  ///< for people; empty: none
+  std::string refusal;
+};
+
+/// Of each of `ranks` processes, which see all GPUs of the emulated machine.
+std::vector<Agreed> agreed_devices(const TinyRun& run, int ranks,
+                                   const std::vector<std::string>& overrides) {
+  std::vector<Agreed> all(static_cast<std::size_t>(ranks));
+  local::run(ranks, [&](Communicator& rank) {
+    AsProcess process(rank);
+    Configuration values = Configuration::read(run.config(), overrides);
+    if (values.is_null("run.device")) {
+      const DeviceChoice mine = choice_of_process(ranks);
+      EXPECT_EQ(mine.kind, DeviceKind::cuda);
+      values.resolve("run.device", "cuda", mine.why);
+    }
+    Agreed& agreed = all[static_cast<std::size_t>(rank.rank())];
+    agreed.line = agree_on_device(process, values).value_or("");
+    agreed.device = values.text("run.device");
+    agreed.why = values.at("run.device").source;
+    if (cuda::visible_devices() >= ranks) return;
+    const TrainConfig config = make_train_config(std::move(values), ranks);
+    agreed.refusal = message_of([&] { RunDevice(config, process, nullptr); });
+  });
+  EXPECT_EQ(cuda::emulated::allocations(), 0);
+  return all;
+}
+
 TEST(EmulatedRunDevice, TwoProcessesOnOneGpuAreNamedBeforeTheyTakeMemory) {
   const TinyRun run;
   const std::vector<std::string> messages = refusals(run, 2, 1);
-  EXPECT_THAT(messages[0],
-              AllOf(HasSubstr("ranks 0 and 1 are both on GPU-"), HasSubstr(" of " + host_name()),
-                    HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("run.device=cpu")));
+  EXPECT_THAT(
+      messages[0],
+      AllOf(HasSubstr("ranks 0 and 1 are both on GPU-"), HasSubstr(" of " + host_name()),
+            HasSubstr("srun --gpus-per-node=N --gpu-bind=none, without CUDA_VISIBLE_DEVICES"),
+            HasSubstr("run.device=cpu")));
   EXPECT_EQ(messages[1], messages[0]);
 }
 
@@ -80,23 +120,77 @@ TEST(EmulatedRunDevice, AProcessThatSeesTooFewGpusSaysHowMany) {
   const TinyRun run;
   const std::vector<std::string> messages = refusals(run, 3, 2);
   EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 2"), HasSubstr("is rank 2 of its host, from 0"),
-                                 HasSubstr("its process sees 2 GPUs")));
+                                 HasSubstr("its process sees 2 GPUs"),
+                                 HasSubstr("srun --gpus-per-node=N --gpu-bind=none")));
   EXPECT_EQ(messages[2], messages[0]);
 }
 
 TEST(EmulatedRunDevice, AutoTakesTheOneGpuThatALauncherGaveAProcess) {
   cuda::emulated::reset({});
-  EXPECT_EQ(choose_device_of_process(1).kind, DeviceKind::cuda);
-  EXPECT_EQ(choose_device_of_process(4).kind, DeviceKind::cpu);
+  EXPECT_EQ(choice_of_process(1).kind, DeviceKind::cuda);
+  EXPECT_EQ(choice_of_process(4).kind, DeviceKind::cpu);
   ::setenv("CUDA_VISIBLE_DEVICES", "2", 1);
-  EXPECT_EQ(choose_device_of_process(4).kind, DeviceKind::cuda);
-  EXPECT_EQ(choose_device_of_process(4).why, "auto: the GPU of CUDA_VISIBLE_DEVICES");
-  EXPECT_EQ(choose_device(4).kind, DeviceKind::cpu);
+  EXPECT_EQ(choice_of_process(4).kind, DeviceKind::cuda);
+  EXPECT_EQ(choice_of_process(4).why, "auto: the GPU of CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(choose_device(device_facts(4, RanksAre::threads)).kind, DeviceKind::cpu);
   cuda::emulated::reset({.devices = 2});
   ::setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
-  EXPECT_EQ(choose_device_of_process(4).kind, DeviceKind::cpu);
-  EXPECT_EQ(choose_device_of_process(2).kind, DeviceKind::cuda);
+  EXPECT_EQ(choice_of_process(4).kind, DeviceKind::cpu);
+  EXPECT_EQ(choice_of_process(2).kind, DeviceKind::cuda);
   ::unsetenv("CUDA_VISIBLE_DEVICES");
+  cuda::emulated::reset();
+}
+
+// As with `export CUDA_VISIBLE_DEVICES=0` in a shell's start-up file.
+TEST(EmulatedRunDevice, AutoIsTheCpuWhereTwoProcessesWereGivenOneGpu) {
+  const TinyRun run;
+  cuda::emulated::reset({});
+  ::setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+  for (const Agreed& rank : agreed_devices(run, 3, {})) {
+    EXPECT_EQ(rank.device, "cpu");
+    EXPECT_THAT(rank.why, AllOf(StartsWith("auto: ranks 0 and 1 are both on GPU-"),
+                                EndsWith(" of " + host_name())));
+    EXPECT_THAT(rank.line,
+                AllOf(HasSubstr(rank.why.substr(std::string("auto: ").size()) +
+                                ": all ranks compute on the CPU; for GPUs start no more ranks"),
+                      HasSubstr("--gpu-bind=none"), HasSubstr("run.device=cpu")));
+    EXPECT_EQ(rank.refusal, "no error");
+  }
+  // Whoever asks for GPUs is told that there are none.
+  for (const Agreed& rank : agreed_devices(run, 3, {"run.device=cuda"})) {
+    EXPECT_EQ(rank.device, "cuda");
+    EXPECT_EQ(rank.line, "");
+    EXPECT_THAT(rank.refusal, HasSubstr("ranks 0 and 1 are both on GPU-"));
+  }
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  cuda::emulated::reset();
+}
+
+TEST(EmulatedRunDevice, AutoStaysWithGpusThatRanksDoNotShare) {
+  const TinyRun run;
+  cuda::emulated::reset({.devices = 2});
+  for (const Agreed& rank : agreed_devices(run, 2, {})) {
+    EXPECT_EQ(rank.device, "cuda");
+    EXPECT_EQ(rank.why, "auto: 2 GPU(s)");
+    EXPECT_EQ(rank.line, "");
+  }
+  cuda::emulated::reset();
+}
+
+// The first rank was given a GPU that the third was given too; the second sees none.
+TEST(EmulatedRunDevice, AutoLeavesTheChoiceOfARankWithoutGpuAlone) {
+  const TinyRun run;
+  cuda::emulated::reset({});
+  local::run(3, [&](Communicator& rank) {
+    AsProcess process(rank);
+    Configuration values = Configuration::read(run.config(), {});
+    const bool has_gpu = rank.rank() != 1;
+    values.resolve("run.device", has_gpu ? "cuda" : "cpu", has_gpu ? "auto: one" : "auto: none");
+    const auto line = agree_on_device(process, values);
+    EXPECT_EQ(values.text("run.device"), "cpu");
+    EXPECT_THAT(line.value_or(""), HasSubstr("ranks 0 and 2 are both on GPU-"));
+    EXPECT_THAT(values.at("run.device").source, StartsWith(has_gpu ? "auto: ranks" : "auto: none"));
+  });
   cuda::emulated::reset();
 }
 

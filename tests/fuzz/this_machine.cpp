@@ -7,7 +7,12 @@
 
 namespace zero {
 
-DeviceChoice choose_device(int /*ranks*/) { fail("run.device is asked of the machine"); }
+DeviceFacts device_facts(int /*ranks*/, RanksAre /*are*/) {
+  fail("run.device is asked of the machine");
+}
+DeviceChoice choose_device(const DeviceFacts& /*facts*/) {
+  fail("run.device is asked of the machine");
+}
 CoreFacts core_facts(int /*local_ranks*/) { fail("run.threads is asked of the machine"); }
 ThreadChoice choose_threads(const CoreFacts& /*facts*/) {
   fail("run.threads is asked of the machine");

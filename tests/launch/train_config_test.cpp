@@ -109,8 +109,9 @@ TEST(TrainConfig, TheMeshLaysOutTheWorldAndTheBatchCountsDataParallelRanks) {
 
 TEST(TrainConfig, TheDeviceIsTheMachinesUnlessItIsGiven) {
   const TrainConfig config = make({});
-  EXPECT_EQ(config.run.device, choose_device(1).kind);
-  EXPECT_EQ(config.values.at("run.device").source, choose_device(1).why);
+  const DeviceChoice choice = choose_device(device_facts(1, RanksAre::threads));
+  EXPECT_EQ(config.run.device, choice.kind);
+  EXPECT_EQ(config.values.at("run.device").source, choice.why);
   EXPECT_EQ(make({"run.device=cpu"}).run.device, DeviceKind::cpu);
   EXPECT_EQ(make({"run.device=cuda", "run.sums=fast"}).run.sums, nccl::Sums::fast);
   EXPECT_THAT(refusal({"run.device=gpu"}), HasSubstr("expected one of"));

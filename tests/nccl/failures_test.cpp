@@ -233,6 +233,47 @@ TEST(NcclWaits, RanksThatAreQuietTogetherWaitForNobody) {
   EXPECT_THAT(ends, Each("no error"));
 }
 
+// Each rank registers memory alone: that makes no other rank late, and hides none that is. Rank 2
+// is busy elsewhere until the others have given up.
+TEST(NcclWaits, MemoryThatARankRegistersIsNoCallOfItsGroup) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  std::latch gave_up(2);
+  const auto ends = nccl_ranks(3, [&](Communicator& communicator, Device& device) {
+    const int rank = communicator.rank();
+    communicator.set_wait_limits(
+        {.warning = 200ms, .timeout = 1000ms, .warn = [&](const std::string& line) {
+           const std::scoped_lock lock(mutex);
+           lines.push_back(line);
+         }});
+    communicator.barrier(device.communication(), {"first"});
+    Buffer registered;
+    if (rank != 1) {
+      registered = communicator.allocate(device, std::int64_t{1} << 20, DType::fp32,
+                                         MemoryClass::other, "of this rank alone");
+    }
+    if (rank == 2) {
+      gave_up.wait();
+      return;
+    }
+    const std::string message = message_of([&] {
+      communicator.barrier(device.communication(), {"second"});
+      device.communication().synchronize();
+    });
+    gave_up.count_down();
+    fail("{}", message);
+  });
+  EXPECT_THAT(fake_nccl::posted(0), ::testing::Contains("Register 4194304"));
+  EXPECT_THAT(fake_nccl::posted(2), ::testing::Contains("Register 4194304"));
+  const std::string line = "] barrier(second): waiting for ";
+  for (const std::size_t rank : {0U, 1U}) {
+    EXPECT_THAT(ends[rank], AllOf(HasSubstr(line + "1 s for rank 2 (on host "),
+                                  ::testing::Not(HasSubstr(" and rank "))));
+  }
+  EXPECT_THAT(lines, AllOf(::testing::Not(::testing::IsEmpty()),
+                           Each(HasSubstr(line + "0.2 s for rank 2 (on host "))));
+}
+
 TEST(NcclFailures, ARefusedCallNamesItsPlace) {
   EXPECT_THAT(message_of([] { nccl::check(ncclInvalidUsage, "[rank 1] barrier(x)"); }),
               AllOf(StartsWith("[rank 1] barrier(x): NCCL: invalid usage (at failures_test.cpp:"),
