@@ -15,8 +15,10 @@
 #include <cstdlib>
 #include <functional>
 
+#include "collectives/backends.h"
 #include "collectives/host/region.h"
 #include "collectives/host/shared_file.h"
+#include "collectives/in_process_store.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/collectives/messages.h"
 
@@ -236,6 +238,25 @@ TEST(HostInvitation, OfAnotherUserNamespaceIsRefusedWithWhatToDo) {
                              HasSubstr("]; this one in " + host::user_namespace() +
                                        "; start the launcher inside one container, or share the "
                                        "namespace (apptainer --sharens)")));
+}
+
+TEST(HostInvitation, OfAnotherUserNamespaceEndsAJobWithoutMpiWithTheSameAdvice) {
+  const host::SharedFile file("test", kBytes);
+  host::Invitation theirs = file.invitation();
+  theirs.users = "user:[1]";
+  InProcessStore store;  // rank 1 has said all that it has to say
+  store.set("host/line/0/1", theirs.text());
+  store.set("host/line/1/1", "-");
+  EXPECT_EQ(
+      message_of([&] {
+        host::world({store, 0, 2});
+      }),
+      fmt::format("[rank 0] the ranks cannot share memory: rank 0: process {} runs in another user "
+                  "namespace (a container for each rank), user:[1]; this one in {}; start the "
+                  "launcher inside one container, or share the namespace (apptainer --sharens); "
+                  "without MPI, processes that compute on the CPU are those of one host, one user "
+                  "and one container: start others with mpirun, or as threads with --local-ranks",
+                  getpid(), host::user_namespace()));
 }
 
 TEST(HostMemory, MeetsAPeerOnceAndNobodyElse) {
