@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 set(ZERO_EXPECT_FAILURE ${CMAKE_CURRENT_LIST_DIR}/ExpectFailure.cmake)
 
-# zero_mpi_test(NAME target RANKS n [ARGS arg...] [MPI_ARGS arg...] [FAILS_WITH text] [TIMEOUT seconds]): a ctest entry that runs `target`
-# as n ranks, more than there are cores where need be. It passes when every rank exits with 0; with FAILS_WITH, when the
-# job ends by itself, fails and says `text`.
+# zero_mpi_test(NAME target RANKS n [ARGS arg...] [MPI_ARGS arg...] [UNDER command...] [FAILS_WITH text] [TIMEOUT seconds]): a ctest
+# entry that runs `target` as n ranks, more than there are cores where need be, each by way of `command` if there is one. It passes when
+# every rank exits with 0; with FAILS_WITH, when the job ends by itself, fails and says `text`.
 function(zero_mpi_test name target)
-  cmake_parse_arguments(TEST "" "RANKS;TIMEOUT;FAILS_WITH" "ARGS;MPI_ARGS" ${ARGN})
+  cmake_parse_arguments(TEST "" "RANKS;TIMEOUT;FAILS_WITH" "ARGS;MPI_ARGS;UNDER" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
   set(command ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none
-    ${TEST_MPI_ARGS} ${MPIEXEC_NUMPROC_FLAG} ${TEST_RANKS} $<TARGET_FILE:${target}> ${TEST_ARGS})
+    ${TEST_MPI_ARGS} ${MPIEXEC_NUMPROC_FLAG} ${TEST_RANKS} ${TEST_UNDER} $<TARGET_FILE:${target}> ${TEST_ARGS})
   if(TEST_FAILS_WITH)
     set(command ${CMAKE_COMMAND} "-DTEXT=${TEST_FAILS_WITH}" -P ${ZERO_EXPECT_FAILURE} -- ${command})
   endif()

@@ -23,8 +23,8 @@ HostCommunicator::HostCommunicator(std::shared_ptr<Memory> memory, const std::st
   auto joined = Group::join(memory_, reason, {seat.rank, seat.size, {}}, exchange());
   ZERO_CHECK(joined.group != nullptr,
              "[rank {}] the ranks cannot share memory: {}; without MPI, processes that compute on "
-             "the CPU are those of one host and one user: start them with mpirun, or as threads "
-             "with --local-ranks",
+             "the CPU are those of one host, one user and one container: start others with mpirun, "
+             "or as threads with --local-ranks",
              seat.rank, joined.refusal);
   group_ = std::move(joined.group);
   group_->set_context(this->context());

@@ -25,6 +25,9 @@
 namespace zero::host {
 namespace {
 
+// Linux has always given the first one this number (include/linux/proc_ns.h).
+constexpr std::string_view kFirstUserNamespace = "user:[4026531837]";
+
 struct Status {
   char state = '?';  // as in proc(5)
   std::uint64_t start = 0;
@@ -47,6 +50,13 @@ std::optional<Status> status_in(const Descriptor& file) {
   for (int i = 0; i < kFieldsBetween; ++i) fields >> skipped;
   fields >> status.start;
   return fields.fail() ? std::nullopt : std::optional(status);
+}
+
+// "pid:[4026531836]"; "" where the system does not have that kind of namespace.
+std::string namespace_in(const char* link) {
+  std::array<char, 64> name{};
+  const ssize_t length = readlink(link, name.data(), name.size() - 1);
+  return {name.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
 std::optional<Status> status_of(int id) {
@@ -100,11 +110,14 @@ std::string described(const Process& process) {
   return fmt::format("process {} {}", process.id, does);
 }
 
-std::string process_namespace() {
-  std::array<char, 64> name{};
-  const ssize_t length = readlink("/proc/self/ns/pid", name.data(), name.size() - 1);
-  return {name.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
+std::string process_namespace() { return namespace_in("/proc/self/ns/pid"); }
+
+std::string user_namespace() {
+  std::string name = namespace_in("/proc/self/ns/user");
+  return name.empty() ? std::string(kFirstUserNamespace) : name;
 }
+
+bool in_first_user_namespace() { return user_namespace() == kFirstUserNamespace; }
 
 std::uint64_t start_of(const Descriptor& directory) {
   const auto status = status_in(Descriptor(openat(directory.get(), "stat", O_RDONLY | O_CLOEXEC)));

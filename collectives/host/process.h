@@ -28,6 +28,12 @@ bool ended(const Process& process);
 std::string described(const Process& process);
 /// Names the space in which process numbers have a meaning.
 std::string process_namespace();
+/// Names the space in which this process's user has rights over other processes: a process of
+/// another one lets nobody here open its files, the same user's process neither.
+std::string user_namespace();
+/// Whether this process is in the user namespace that the system began with, as outside every
+/// container that an ordinary user starts.
+bool in_first_user_namespace();
 
 /// Clock ticks after boot at which the process began whose /proc/ID `directory` is; 0 if that
 /// cannot be read.

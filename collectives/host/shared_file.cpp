@@ -30,7 +30,9 @@ using Token = std::array<std::uint64_t, 2>;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 46;  // of address space that a process has
-constexpr std::string_view kShape = "PROCESS START NAMESPACE DESCRIPTOR BYTES TOKEN";
+constexpr std::size_t kWords = 7;
+constexpr std::string_view kShape =
+    "PROCESS START PID_NAMESPACE USER_NAMESPACE DESCRIPTOR BYTES TOKEN";
 
 Token random_token() {
   Token token{};
@@ -41,7 +43,7 @@ Token random_token() {
 
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
-  for (std::size_t end = 0; end != std::string_view::npos && words.size() < 8;) {
+  for (std::size_t end = 0; end != std::string_view::npos && words.size() <= kWords;) {
     end = text.find(' ');
     words.push_back(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
@@ -57,11 +59,11 @@ bool read_number(std::string_view word, std::uint64_t largest, std::uint64_t& va
   return error == std::errc() && stop == end && value <= largest;
 }
 
-bool is_namespace(std::string_view word) {
-  constexpr std::string_view kBefore = "pid:[";
+// `before`: what stands before the number, as "pid:[".
+bool is_namespace(std::string_view word, std::string_view before) {
   std::uint64_t inode = 0;
-  return word.starts_with(kBefore) && word.ends_with(']') &&
-         read_number(word.substr(kBefore.size(), word.size() - kBefore.size() - 1), UINT64_MAX,
+  return word.starts_with(before) && word.ends_with(']') &&
+         read_number(word.substr(before.size(), word.size() - before.size() - 1), UINT64_MAX,
                      inode);
 }
 
@@ -129,8 +131,8 @@ void check_contents(const Descriptor& file, const std::string& path, const Invit
 }  // namespace
 
 std::string Invitation::text() const {
-  return fmt::format("{} {} {} {} {} {:016x}{:016x}", process.id, process.start, space, descriptor,
-                     bytes, token[0], token[1]);
+  return fmt::format("{} {} {} {} {} {} {:016x}{:016x}", process.id, process.start, space, users,
+                     descriptor, bytes, token[0], token[1]);
 }
 
 Invitation Invitation::parse(std::string_view text) {
@@ -139,19 +141,21 @@ Invitation Invitation::parse(std::string_view text) {
     ZERO_CHECK(holds, "\"{}\" is no invitation to a process's memory: {} is wrong; expected \"{}\"",
                printable(text), what, kShape);
   };
-  check(words.size() == 6, "the number of words");
+  check(words.size() == kWords, "the number of words");
   Invitation to;
   std::uint64_t id = 0;
   std::uint64_t descriptor = 0;
   std::uint64_t bytes = 0;
   check(read_number(words[0], INT32_MAX, id) && id > 0, "PROCESS");
   check(read_number(words[1], UINT64_MAX, to.process.start), "START");
-  check(is_namespace(words[2]), "NAMESPACE");
-  check(read_number(words[3], INT32_MAX, descriptor), "DESCRIPTOR");
-  check(read_number(words[4], kMostBytes, bytes) && bytes > 0 && bytes % kPage == 0, "BYTES");
-  check(read_token(words[5], to.token), "TOKEN");
+  check(is_namespace(words[2], "pid:["), "PID_NAMESPACE");
+  check(is_namespace(words[3], "user:["), "USER_NAMESPACE");
+  check(read_number(words[4], INT32_MAX, descriptor), "DESCRIPTOR");
+  check(read_number(words[5], kMostBytes, bytes) && bytes > 0 && bytes % kPage == 0, "BYTES");
+  check(read_token(words[6], to.token), "TOKEN");
   to.process.id = static_cast<int>(id);
   to.space = words[2];
+  to.users = words[3];
   to.descriptor = static_cast<int>(descriptor);
   to.bytes = static_cast<std::int64_t>(bytes);
   return to;
@@ -175,10 +179,17 @@ SharedFile::SharedFile(const char* name, std::int64_t bytes)
 }
 
 Invitation SharedFile::invitation() const {
-  return {this_process(), process_namespace(), file_.get(), bytes_, token_};
+  return {this_process(), process_namespace(), user_namespace(), file_.get(), bytes_, token_};
 }
 
 Descriptor opened(const Invitation& to) {
+  // At most a process of a namespace that holds the other one could open files across the border,
+  // and never both ways.
+  ZERO_CHECK(to.users == user_namespace(),
+             "process {} runs in another user namespace (a container for each rank), {}; this one "
+             "in {}; start the launcher inside one container, or share the namespace (apptainer "
+             "--sharens)",
+             to.process.id, to.users, user_namespace());
   ZERO_CHECK(to.space == process_namespace(),
              "process {} runs in another PID namespace, {}; this one in {}", to.process.id,
              to.space, process_namespace());

@@ -20,6 +20,7 @@ inline constexpr std::int64_t kPage = 4096;
 struct Invitation {
   Process process{};
   std::string space;                     ///< the PID namespace that the process's number is of
+  std::string users;                     ///< the user namespace that the process is in
   int descriptor = -1;                   ///< of that process
   std::int64_t bytes = 0;                ///< of memory, in whole pages
   std::array<std::uint64_t, 2> token{};  ///< random; lies in the file, behind the memory

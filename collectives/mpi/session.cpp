@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "collectives/host/process.h"
 #include "collectives/mpi/backoff.h"
 #include "collectives/mpi/check.h"
 #include "collectives/mpi/mailbox.h"
@@ -21,6 +22,17 @@ bool finalised() {
   int flag = 0;
   MPI_Finalized(&flag);
   return flag != 0;
+}
+
+// In a container for each rank, Open MPI 4 finds while it starts that one rank cannot read
+// another's memory (CMA), and falls back; from then on messages stop for good once many below the
+// eager limit go both ways. Told before that it has no single copy, it copies through memory that
+// the ranks share, and they do not stop. Which ranks have a container in common is not known yet,
+// so this holds for all of them. Open MPI 5 has no such setting and needs none: it compares the
+// namespaces and does without. The user's own value, by the variable or by mpirun --mca, stays.
+void do_without_single_copy() {
+  if (host::in_first_user_namespace()) return;
+  ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
 }
 
 }  // namespace
@@ -58,6 +70,7 @@ Session::Session(int* argc, char*** argv) : exceptions_(std::uncaught_exceptions
   if (initialised()) {
     check_mpi(MPI_Query_thread(&provided));
   } else {
+    do_without_single_copy();
     check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided));
     owns_mpi_ = true;
   }

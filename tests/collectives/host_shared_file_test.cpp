@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -14,8 +15,10 @@
 #include <cstdlib>
 #include <functional>
 
+#include "collectives/backends.h"
 #include "collectives/host/region.h"
 #include "collectives/host/shared_file.h"
+#include "collectives/in_process_store.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/collectives/messages.h"
 
@@ -64,24 +67,31 @@ class TemporaryFile {
   std::string directory_ = "/tmp/zero_shared_file_XXXXXX";
 };
 
-// Runs `body`, which gives a message, in a process that root has made another user's.
-std::string as_nobody(const std::function<std::string(int)>& in_parent,
-                      const std::function<void(int)>& in_child) {
+// The message of opening what another process invites to. That process first goes elsewhere with
+// `leave`; if the system does not let it, the message is "".
+std::string error_of_one_who(const std::function<bool()>& leave) {
   std::array<int, 2> ready{};
   ZERO_CHECK(pipe2(ready.data(), O_CLOEXEC) == 0, "pipe2");
   const pid_t child = fork();
   if (child == 0) {
-    if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(1);
+    if (!leave()) _exit(1);
     prctl(PR_SET_DUMPABLE, 1);  // as after a program's start
-    in_child(ready[1]);
+    const host::SharedFile own("test", kBytes);
+    const std::string line = own.invitation().text();
+    static_cast<void>(write(ready[1], line.data(), line.size()));
     pause();
     _exit(0);
   }
-  const std::string message = in_parent(ready[0]);
+  close(ready[1]);
+  std::array<char, 256> line{};
+  const ssize_t length = read(ready[0], line.data(), line.size());
+  const std::string message =
+      length <= 0
+          ? ""
+          : error_of(host::Invitation::parse({line.data(), static_cast<std::size_t>(length)}));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   close(ready[0]);
-  close(ready[1]);
   return message;
 }
 
@@ -116,7 +126,7 @@ TEST(HostInvitation, IsReadAsItWasWrittenAndOnlySo) {
   };
   EXPECT_EQ(parse("come in"),
             "\"come in\" is no invitation to a process's memory: the number of words is wrong; "
-            "expected \"PROCESS START NAMESPACE DESCRIPTOR BYTES TOKEN\"");
+            "expected \"PROCESS START PID_NAMESPACE USER_NAMESPACE DESCRIPTOR BYTES TOKEN\"");
   for (const std::string& wrong : {std::string(), std::string("/tmp/file"), line + " ", " " + line,
                                    line + "0", line + " 1", line.substr(0, line.size() - 1)}) {
     EXPECT_THAT(parse(wrong), HasSubstr("is no invitation to a process's memory")) << wrong;
@@ -128,7 +138,8 @@ TEST(HostInvitation, IsReadAsItWasWrittenAndOnlySo) {
 TEST(HostInvitation, NamesTheWordThatIsWrong) {
   const std::string token(32, 'f');
   const auto parse = [&](std::size_t word, const std::string& instead) {
-    std::vector<std::string> words{"12", "345", "pid:[4026531836]", "3", "8192", token};
+    std::vector<std::string> words{"12",   "345", "pid:[4026531836]", "user:[4026531837]", "3",
+                                   "8192", token};
     words[word] = instead;
     return message_of([&] { host::Invitation::parse(fmt::format("{}", fmt::join(words, " "))); });
   };
@@ -137,15 +148,20 @@ TEST(HostInvitation, NamesTheWordThatIsWrong) {
     EXPECT_THAT(parse(0, wrong), HasSubstr("PROCESS is wrong")) << wrong;
   }
   EXPECT_THAT(parse(1, "-5"), HasSubstr("START is wrong"));
-  EXPECT_THAT(parse(2, "pid:[../1]"), HasSubstr("NAMESPACE is wrong"));
+  for (const char* const wrong : {"pid:[../1]", "pid:[]", "user:[4026531837]", ""}) {
+    EXPECT_THAT(parse(2, wrong), HasSubstr("PID_NAMESPACE is wrong")) << wrong;
+  }
+  for (const char* const wrong : {"user:[../1]", "user:[-1]", "pid:[4026531836]", ""}) {
+    EXPECT_THAT(parse(3, wrong), HasSubstr("USER_NAMESPACE is wrong")) << wrong;
+  }
   for (const char* const wrong : {"-1", "3/../../1", "2147483648", "0x3"}) {
-    EXPECT_THAT(parse(3, wrong), HasSubstr("DESCRIPTOR is wrong")) << wrong;
+    EXPECT_THAT(parse(4, wrong), HasSubstr("DESCRIPTOR is wrong")) << wrong;
   }
   for (const char* const wrong : {"0", "4097", "-4096", "9223372036854771712", "1e6"}) {
-    EXPECT_THAT(parse(4, wrong), HasSubstr("BYTES is wrong")) << wrong;
+    EXPECT_THAT(parse(5, wrong), HasSubstr("BYTES is wrong")) << wrong;
   }
-  EXPECT_THAT(parse(5, token + "f"), HasSubstr("TOKEN is wrong"));
-  EXPECT_THAT(parse(5, "-" + token.substr(1)), HasSubstr("TOKEN is wrong"));
+  EXPECT_THAT(parse(6, token + "f"), HasSubstr("TOKEN is wrong"));
+  EXPECT_THAT(parse(6, "-" + token.substr(1)), HasSubstr("TOKEN is wrong"));
 }
 
 TEST(HostInvitation, ToAnotherProcessThanItNamesIsRefused) {
@@ -210,18 +226,37 @@ TEST(HostInvitation, OfAnotherUserIsRefused) {
   ASSERT_EQ(fchown(theirs.get(), kNobody, kNobody), 0);
   EXPECT_THAT(error_with(file.invitation(), theirs.get()),
               HasSubstr("is a file of user 65534, expected one of user 0"));
-  const std::string message = as_nobody(
-      [](int from) {
-        std::array<char, 256> line{};
-        const ssize_t length = read(from, line.data(), line.size());
-        return error_of(host::Invitation::parse({line.data(), static_cast<std::size_t>(length)}));
-      },
-      [](int to) {
-        static const host::SharedFile own("test", kBytes);
-        const std::string line = own.invitation().text();
-        static_cast<void>(write(to, line.data(), line.size()));
-      });
-  EXPECT_THAT(message, HasSubstr("is of user 65534, expected user 0; start all ranks as one user"));
+  EXPECT_THAT(error_of_one_who([] { return setgid(kNobody) == 0 && setuid(kNobody) == 0; }),
+              HasSubstr("is of user 65534, expected user 0; start all ranks as one user"));
+}
+
+TEST(HostInvitation, OfAnotherUserNamespaceIsRefusedWithWhatToDo) {
+  const std::string message = error_of_one_who([] { return unshare(CLONE_NEWUSER) == 0; });
+  if (message.empty()) GTEST_SKIP() << "the system lets this user make no user namespace";
+  EXPECT_THAT(message, AllOf(HasSubstr(" runs in another user namespace (a container for each "
+                                       "rank), user:["),
+                             HasSubstr("]; this one in " + host::user_namespace() +
+                                       "; start the launcher inside one container, or share the "
+                                       "namespace (apptainer --sharens)")));
+}
+
+TEST(HostInvitation, OfAnotherUserNamespaceEndsAJobWithoutMpiWithTheSameAdvice) {
+  const host::SharedFile file("test", kBytes);
+  host::Invitation theirs = file.invitation();
+  theirs.users = "user:[1]";
+  InProcessStore store;  // rank 1 has said all that it has to say
+  store.set("host/line/0/1", theirs.text());
+  store.set("host/line/1/1", "-");
+  EXPECT_EQ(
+      message_of([&] {
+        host::world({store, 0, 2});
+      }),
+      fmt::format("[rank 0] the ranks cannot share memory: rank 0: process {} runs in another user "
+                  "namespace (a container for each rank), user:[1]; this one in {}; start the "
+                  "launcher inside one container, or share the namespace (apptainer --sharens); "
+                  "without MPI, processes that compute on the CPU are those of one host, one user "
+                  "and one container: start others with mpirun, or as threads with --local-ranks",
+                  getpid(), host::user_namespace()));
 }
 
 TEST(HostMemory, MeetsAPeerOnceAndNobodyElse) {

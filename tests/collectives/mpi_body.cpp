@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // The generic body under mpirun: mpi_body [--resident] [--messages] [--largest-message BYTES]
-// [--hosts LETTERS] SIZE...
+// [--hosts LETTERS] [--apart] SIZE...
 // LETTERS: of each rank, the host that it is to be on.
+// --apart: each rank has been started in a user namespace of its own.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -119,6 +120,12 @@ void check_churn(zero::Communicator& world) {
   }
 }
 
+bool apart(std::string_view transport) {
+  return transport.starts_with("MPI messages: rank ") &&
+         transport.find(" runs in another user namespace (a container for each rank)") !=
+             std::string_view::npos;
+}
+
 std::string expected_transport(const zero::mpi::Options& options) {
   if (options.transport == zero::mpi::Options::Transport::messages) {
     return "MPI messages: they were asked for";
@@ -136,9 +143,12 @@ int main(int argc, char** argv) {
   zero::mpi::Options options;
   std::vector<std::int64_t> sizes;
   bool resident = false;
+  bool separate = false;
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--resident") {
       resident = true;
+    } else if (std::string_view(argv[i]) == "--apart") {
+      separate = true;
     } else if (std::string_view(argv[i]) == "--messages") {
       options.transport = zero::mpi::Options::Transport::messages;
     } else if (std::string_view(argv[i]) == "--hosts") {
@@ -151,12 +161,16 @@ int main(int argc, char** argv) {
   }
   try {
     const auto world = zero::mpi::world(&argc, &argv, options);
-    zero::test::expect(world->transport() == expected_transport(options),
-                       "the transport is what was asked for");
+    zero::test::expect(
+        separate ? apart(world->transport()) : world->transport() == expected_transport(options),
+        "the transport is what was asked for");
     if (resident) {
       check_resident(*world);
       check_large(*world);
       check_churn(*world);
+    } else if (separate) {
+      check_large(*world);
+      run(*world, sizes);
     } else {
       run(*world, sizes);
     }
