@@ -92,6 +92,7 @@ Descriptor directory_of(const Process& process) {
              "{} is of user {}, expected user {}; start all ranks as one user", path, status.st_uid,
              geteuid());
   const std::uint64_t start = start_of(directory);
+  ZERO_CHECK(start != 0, "{}/stat cannot be read: {}", path, std::strerror(errno));
   ZERO_CHECK(start == process.start,
              "{} began at clock tick {}, expected {}: it is not the process that invited", path,
              start, process.start);

@@ -52,6 +52,19 @@ TEST(StoreGreeting, BothEndsProveTheSecretAndThenUnderstandEachOther) {
   }
 }
 
+TEST(StoreGreeting, NeitherEndTakesItsOwnMessagesForTheOthers) {
+  Greeting greeting;
+  const std::string answer = greeting.caller.answer(body(greeting.server.banner()));
+  auto welcome = greeting.server.judge(body(answer));
+  ASSERT_TRUE(welcome.has_value());
+  auto session = greeting.caller.conclude(body(welcome->frame));
+  ASSERT_TRUE(session.has_value());
+  EXPECT_THAT(message_of([&] { session->opened(body(session->sealed({"ok"}))); }),
+              HasSubstr("changed or put in on its way"));
+  EXPECT_THAT(message_of([&] { welcome->session.opened(body(welcome->session.sealed({"ok"}))); }),
+              HasSubstr("changed or put in on its way"));
+}
+
 TEST(StoreGreeting, AProofWithAnotherSecretIsRefused) {
   Greeting greeting(kSecret, "another secret of a test");
   const std::string answer = greeting.caller.answer(body(greeting.server.banner()));
