@@ -12,14 +12,13 @@ namespace {
 
 constexpr int kTag = 101;  // beyond those of operations
 
-// Of a failure that was passed on, the words of the rank that failed.
+}  // namespace
+
 std::string_view origin_of(std::string_view what) {
   constexpr std::string_view kPassedOn = "the group has failed: ";
   const std::size_t at = what.rfind(kPassedOn);
   return at == std::string_view::npos ? what : what.substr(at + kPassedOn.size());
 }
-
-}  // namespace
 
 void Failures::tell(std::string_view what) noexcept {
   if (reason_) return;

@@ -10,6 +10,9 @@
 
 namespace zero::mpi {
 
+/// Of a failure that was passed on, the words of the rank that failed.
+std::string_view origin_of(std::string_view what);
+
 /// How the ranks of a group hear that one of them failed: it sends its words to all others, who
 /// look for them while they wait. The first failure that a rank knows of is kept. One thread at a
 /// time.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
+#include "collectives/mpi/failures.h"
 
 namespace zero::mpi {
 namespace {
@@ -52,8 +53,9 @@ void Hosts::call(const Intent& intent, const Work& work) {
       set_behind(kBehindMessages);
       link_.compared(intent, work);
     } catch (const std::exception& error) {
-      groups_.host->give_up(error.what());
-      if (groups_.subtree) groups_.subtree->give_up(error.what());
+      const std::string_view origin = origin_of(error.what());
+      groups_.host->give_up(origin);
+      if (groups_.subtree) groups_.subtree->give_up(origin);
       throw;
     }
   });
