@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "launch/digest.h"
 
@@ -16,17 +17,6 @@ namespace zero {
 namespace {
 
 constexpr std::string_view kFileVariable = "ZERO_JOB_SECRET_FILE";
-
-/// Closes a file at the end of the scope.
-struct Descriptor {
-  explicit Descriptor(int of_file) : number(of_file) {}
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number;
-};
 
 // Asked of the open file, so that nobody can put another one in its place in between.
 void check_private(int descriptor, const std::string& path) {
@@ -79,10 +69,10 @@ JobSecret::JobSecret(std::string bytes, std::string_view source) : bytes_(std::m
 JobSecret JobSecret::of_file(const std::string& path) {
   // A pipe must not hold the process up before it is refused.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  ZERO_CHECK(file.number >= 0, "{}: {}: cannot be opened: {}", kFileVariable, path,
+  ZERO_CHECK(file.get() >= 0, "{}: {}: cannot be opened: {}", kFileVariable, path,
              std::generic_category().message(errno));
-  check_private(file.number, path);
-  return JobSecret(content(file.number, path), fmt::format("{}: {}", kFileVariable, path));
+  check_private(file.get(), path);
+  return JobSecret(content(file.get(), path), fmt::format("{}: {}", kFileVariable, path));
 }
 
 JobSecret JobSecret::known_to_all() {

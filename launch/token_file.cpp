@@ -15,27 +15,13 @@
 #include <limits>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 
 namespace zero {
 namespace {
 
 using Header = std::array<std::int32_t, 256>;
-
-/// Closes a descriptor at the end of a scope.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 }  // namespace
 

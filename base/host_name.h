@@ -1,0 +1,12 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace zero {
+
+/// This host's name, as the system has it.
+std::string host_name();
+
+}  // namespace zero
