@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bench/timing.h"
-#include "collectives/local/communicator.h"
+#include "collectives/local/backend.h"
 #include "engine/engine.h"
 #include "launch/run_log.h"
 #include "model/gpt2.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bench/timing.h"
-#include "collectives/local/communicator.h"
+#include "collectives/local/backend.h"
 #include "engine/engine.h"
 #include "optim/optimizer.h"
 

@@ -18,15 +18,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kNap{10};
 
-bool is_set(Store& store, const std::string& key) {
-  try {
-    store.get(key, std::chrono::milliseconds(0));
-    return true;
-  } catch (const Error&) {
-    return false;  // not yet
-  }
-}
-
 }  // namespace
 
 void Context::alone(const std::function<void()>& body) {
@@ -37,7 +28,7 @@ void Context::alone(const std::function<void()>& body) {
     return;
   }
   // Waiting inside a collective would wake up far more often, on the cores that are measured.
-  while (!is_set(communicator_.store(), turn)) std::this_thread::sleep_for(kNap);
+  while (!communicator_.store().find(turn)) std::this_thread::sleep_for(kNap);
 }
 
 const MemoryRates& Context::memory() {

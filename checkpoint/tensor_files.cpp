@@ -3,7 +3,6 @@
 #include "checkpoint/tensor_files.h"
 
 #include <charconv>
-#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -15,24 +14,11 @@
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_parts.h"
+#include "collectives/agreement.h"
 #include "collectives/store.h"
 
 namespace zero {
 namespace {
-
-constexpr std::string_view kDone = "done";
-
-/// Runs `work`; kDone, or why it failed.
-std::string outcome(const std::function<void()>& work) {
-  try {
-    work();
-    return std::string(kDone);
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "failed with an exception of unknown type";
-  }
-}
 
 /// Throws on all ranks unless the primary parts of all ranks are as many elements as the tensors
 /// have.
@@ -58,11 +44,10 @@ void check_cover(const Ranks& ranks, std::span<const LogicalTensor> tensors,
 }  // namespace
 
 void together(const Ranks& ranks, std::string_view purpose, const std::function<void()>& work) {
-  const std::vector<std::string> outcomes =
-      exchange(ranks.communicator, ranks.device, outcome(work), purpose);
-  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-    ZERO_CHECK(outcomes[rank] == kDone, "[rank {}] {}: {}", rank, purpose, outcomes[rank]);
-  }
+  agree(ranks.communicator, ranks.device, purpose, [&] {
+    const std::string why = failure_of(work);
+    ZERO_CHECK(why.empty(), "[rank {}] {}: {}", ranks.communicator.rank(), purpose, why);
+  });
 }
 
 void load_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,

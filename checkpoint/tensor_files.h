@@ -20,10 +20,7 @@ struct Ranks {
   HostPieces& pieces;  ///< the way to the tensors' parts
 };
 
-/// Runs `work` on this rank and returns once every rank has run its own. Where any failed, every
-/// rank throws the same zero::Error: the first failing rank's, with its number. So no rank goes on
-/// alone and none waits for one that has thrown. Collective, blocks the host. `work` must not
-/// communicate.
+/// As agree(); the first failing rank is always named, with `purpose`.
 void together(const Ranks& ranks, std::string_view purpose, const std::function<void()>& work);
 
 /// Fills the parts of `tensors` from the safetensors file at `path`, or from those of the Hugging

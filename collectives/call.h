@@ -34,7 +34,7 @@ struct Call {
   int key = 0;
 };
 
-/// Said of an all_gather where some ranks gather to common memory and others elsewhere.
+/// Said of an all_gather where some ranks gather to shared memory and others elsewhere.
 inline constexpr std::string_view kTargetsApart =
     "the ranks gather to different places of common memory, or some of them to their own; give the "
     "same part of it on every rank";

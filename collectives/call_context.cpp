@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call_context.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -26,6 +27,22 @@ void CallContext::set_limits(WaitLimits limits) {
 std::shared_ptr<const WaitLimits> CallContext::limits() const {
   const std::scoped_lock lock(mutex_);
   return limits_;
+}
+
+void CallContext::remove(const CollectiveListener& listener) noexcept {
+  const auto found = std::ranges::find(listeners_, &listener);
+  if (found != listeners_.end()) listeners_.erase(found);
+}
+
+bool CallContext::heard() const noexcept {
+  return std::ranges::any_of(listeners_, &CollectiveListener::listens);
+}
+
+void CallContext::tell(const CollectiveRecord& record, const Mark& begin,
+                       const Mark& end) const noexcept {
+  for (CollectiveListener* const listener : listeners_) {
+    if (listener->listens()) listener->collective(record, begin, end);
+  }
 }
 
 }  // namespace zero

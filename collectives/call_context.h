@@ -6,13 +6,16 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
+#include "collectives/listener.h"
 #include "collectives/wait_limits.h"
 
 namespace zero {
 
-/// What a rank's communicators share that are split from one: the limits of their waits and the
-/// step that the rank is in. Thread-safe.
+/// What a rank's communicators share that are split from one: the limits of their waits, the step
+/// that the rank is in, and who listens. Thread-safe, except for the listeners: those belong to the
+/// host thread that issues the collectives.
 class CallContext {
  public:
   static constexpr std::int64_t kNoStep = -1;
@@ -24,10 +27,18 @@ class CallContext {
   void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
+  void add(CollectiveListener& listener) { listeners_.push_back(&listener); }
+  void remove(const CollectiveListener& listener) noexcept;
+  /// Whether any listener wants the next collective.
+  bool heard() const noexcept;
+  /// Tells those that listen.
+  void tell(const CollectiveRecord& record, const Mark& begin, const Mark& end) const noexcept;
+
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<const WaitLimits> limits_ = std::make_shared<const WaitLimits>();
   std::atomic<std::int64_t> step_{kNoStep};
+  std::vector<CollectiveListener*> listeners_;
 };
 
 }  // namespace zero

@@ -2,67 +2,83 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/communicator.h"
 
-#include <array>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "collectives/validate.h"
 
 namespace zero {
 
-std::string_view name_of(Operation operation) {
-  constexpr std::array<std::string_view, 6> kNames{"all_gather", "reduce_scatter", "all_reduce",
-                                                   "all_to_all", "broadcast",      "barrier"};
-  return kNames.at(static_cast<std::size_t>(operation));
+Listening::Listening(const Communicator& communicator, CollectiveListener& listener)
+    : context_(communicator.implementation()->context()), listener_(listener) {
+  context_->add(listener_);
+}
+
+Listening::~Listening() { context_->remove(listener_); }
+
+// A collective that the backend refuses is neither counted nor reported.
+template <typename Call>
+void Communicator::passed_on(Operation operation, DType dtype, std::int64_t count, Stream& stream,
+                             const Tag& tag, const Call& call) {
+  const bool heard = size() > 1 && context().heard();
+  const Mark begin = heard ? stream.mark() : Mark();
+  call();
+  const std::int64_t bytes = count * size_of(dtype);
+  const std::int64_t sent = sent_bytes(operation, bytes, size());
+  const Operation counted_as = tag.counted_as.value_or(operation);
+  traffic_.add(counted_as, sent);
+  if (!heard) return;
+  context().tell({operation, counted_as, tag.unit, dtype, bytes, sent}, begin, stream.mark());
 }
 
 void Communicator::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
   validate::all_gather({rank(), size(), Operation::all_gather, tag}, mine, full);
-  do_all_gather(mine, full, stream, tag);
+  passed_on(Operation::all_gather, mine.dtype(), full.total(), stream, tag,
+            [&] { backend_->all_gather(mine, full, stream, tag); });
 }
 
 void Communicator::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
                                   View workspace, Stream& stream, const Tag& tag) {
   const validate::Caller caller{rank(), size(), Operation::reduce_scatter, tag};
   validate::reduce_scatter(caller, full, epilogue);
-  validate::workspace(caller, full, epilogue, workspace, do_reduce_scatter_workspace(full));
-  do_reduce_scatter(full, epilogue, workspace, stream, tag);
+  validate::workspace(caller, full, epilogue, workspace, backend_->reduce_scatter_workspace(full));
+  passed_on(Operation::reduce_scatter, full.buffer.dtype(), full.total(), stream, tag,
+            [&] { backend_->reduce_scatter(full, epilogue, workspace, stream, tag); });
 }
 
 std::int64_t Communicator::reduce_scatter_workspace(const Slices& full) const {
   const Tag tag{"workspace"};
   validate::slices({rank(), size(), Operation::reduce_scatter, tag}, full, "full");
-  return do_reduce_scatter_workspace(full);
+  return backend_->reduce_scatter_workspace(full);
 }
 
 void Communicator::all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
   validate::all_reduce({rank(), size(), Operation::all_reduce, tag}, values);
-  do_all_reduce(values, op, stream, tag);
+  passed_on(Operation::all_reduce, values.dtype(), values.count(), stream, tag,
+            [&] { backend_->all_reduce(values, op, stream, tag); });
 }
 
 void Communicator::all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                               const Tag& tag) {
   validate::all_to_all({rank(), size(), Operation::all_to_all, tag}, send, receive);
-  do_all_to_all(send, receive, stream, tag);
+  passed_on(Operation::all_to_all, send.buffer.dtype(), send.total(), stream, tag,
+            [&] { backend_->all_to_all(send, receive, stream, tag); });
 }
 
 void Communicator::broadcast(View values, int root, Stream& stream, const Tag& tag) {
   validate::broadcast({rank(), size(), Operation::broadcast, tag}, root);
-  do_broadcast(values, root, stream, tag);
+  passed_on(Operation::broadcast, values.dtype(), values.count(), stream, tag,
+            [&] { backend_->broadcast(values, root, stream, tag); });
 }
 
 void Communicator::barrier(Stream& stream, const Tag& tag) {
   validate::tag({rank(), size(), Operation::barrier, tag});
-  do_barrier(stream, tag);
+  passed_on(Operation::barrier, DType::u8, 0, stream, tag, [&] { backend_->barrier(stream, tag); });
 }
 
-Buffer Communicator::allocate(Device& device, std::int64_t count, DType dtype,
-                              MemoryClass memory_class, std::string_view label) {
-  return device.allocate(count, dtype, memory_class, label);
-}
-
-CommonBuffer Communicator::allocate_common(Device& device, std::int64_t count, DType dtype,
-                                           MemoryClass memory_class, std::string_view label) {
-  return {allocate(device, count, dtype, memory_class, label), false};
+std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  auto part = backend_->split(color, key);
+  return part ? std::make_unique<Communicator>(std::move(part)) : nullptr;
 }
 
 std::int64_t Communicator::sent_bytes(Operation operation, std::int64_t total_bytes, int world) {

@@ -2,72 +2,78 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/communicator.h"
+#include "collectives/blocking_backend.h"
 #include "collectives/long_wait.h"
 #include "collectives/prefix_store.h"
 
 namespace zero::control {
 
-/// A group whose ranks have nothing but a store in common, as hosts without MPI do until their GPUs
-/// have met. For what they must agree on before: small values in host memory, gathered, combined
-/// and broadcast through the store, which keeps them all. It moves no gradients and says so.
-class ControlCommunicator final : public Communicator {
+/// The ranks of a group that meet in a store.
+struct Members {
+  StoreSeat seat;
+  std::string name;                ///< all keys of the group begin with it
+  std::vector<std::string> hosts;  ///< of each rank
+};
+
+/// Moves small values of host memory through the store, which keeps them all. Reductions and
+/// exchanges of gradients are refused, with the remedy.
+class ControlTransport final : public Transport {
  public:
-  /// All keys of the group begin with `name`. `hosts`: of each rank.
-  ControlCommunicator(const StoreSeat& seat, const std::string& name,
-                      std::vector<std::string> hosts,
-                      std::shared_ptr<CallContext> context = std::make_shared<CallContext>());
+  ControlTransport(Members group, std::shared_ptr<const CallContext> context)
+      : group_(std::move(group)), context_(std::move(context)) {}
 
-  int rank() const override { return seat_.rank; }
-  int size() const override { return seat_.size; }
-  int local_rank() const override;
-  int local_size() const override;
-  std::string_view backend() const override { return "control"; }
-  std::string_view transport() const override { return "the store of rank 0"; }
-  std::unique_ptr<Communicator> split(int color, int key) override;
-  Store& store() override { return store_; }
-
- protected:
-  void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
-  void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                         Stream& stream, const Tag& tag) override;
-  std::int64_t do_reduce_scatter_workspace(const Slices& full) const override;
-  void do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override;
-  void do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
-                     const Tag& tag) override;
-  void do_broadcast(View values, int root, Stream& stream, const Tag& tag) override;
-  void do_barrier(Stream& stream, const Tag& tag) override;
+  void set_step(std::int64_t step) override { step_ = step; }
+  void all_gather(View mine, const Slices& full, std::string_view unit) override;
+  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                      std::string_view unit) override;
+  void all_reduce(View values, ReduceOp op, std::string_view unit) override;
+  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit) override;
+  void broadcast(View values, int root, std::string_view unit) override;
+  void barrier(std::string_view unit) override;
 
  private:
-  /// One call: who makes it, in which step, and its key in the store.
-  struct Job {
-    StoreSeat seat;
-    std::string who;
-    std::int64_t step = CallContext::kNoStep;
-    std::string key;
-    std::string failed;  ///< the key of the group's failure
-    std::vector<std::string> hosts;
-    std::shared_ptr<const CallContext> context;
+  void start(Operation operation, std::string_view unit);
+  [[noreturn]] void refuse(Operation operation, std::string_view unit) const;
+  /// Gives each rank's bytes, this one's among them.
+  std::vector<std::string> exchange(std::string_view mine);
+  /// Returns once `ranks` have come: have set their keys. Throws zero::Error if one is lost, the
+  /// group has failed, or the time is over.
+  void wait(const std::vector<int>& ranks);
+  void look(LongWait& wait, const std::vector<int>& ranks);
+  std::string key_of(int rank) const { return fmt::format("{}/{}", key_, rank); }
+  void put(const std::string& bytes, View to) const;
 
-    /// Gives each rank's bytes, this one's among them.
-    std::vector<std::string> exchange(std::string_view mine) const;
-    /// Returns once `ranks` have come: have set their keys. Throws zero::Error where one is lost,
-    /// the group has failed, or the time is over.
-    void wait(const std::vector<int>& ranks) const;
-    std::string key_of(int rank) const { return fmt::format("{}/{}", key, rank); }
+  Members group_;
+  std::shared_ptr<const CallContext> context_;
+  std::int64_t step_ = CallContext::kNoStep;
+  int calls_ = 0;
+  // Of the call under way.
+  std::string who_;
+  std::string key_;
+};
 
-   private:
-    bool came(int rank) const;
-    void look(LongWait& wait, const std::vector<int>& ranks) const;
-  };
-  Job job(Operation operation, const Tag& tag);
-  [[noreturn]] void refuse(const Job& job) const;
+/// A rank of a group whose ranks have nothing but a store in common, as hosts without MPI do until
+/// their GPUs have met. For what they must agree on before.
+class ControlBackend final : public BlockingBackend {
+ public:
+  explicit ControlBackend(Members group,
+                          std::shared_ptr<CallContext> context = std::make_shared<CallContext>());
 
-  StoreSeat seat_;
-  std::string name_;
-  std::vector<std::string> hosts_;
+  int rank() const override { return group_.seat.rank; }
+  int size() const override { return group_.seat.size; }
+  int local_rank() const override;
+  int local_size() const override;
+  std::string_view name() const override { return "control"; }
+  std::string_view transport() const override { return "the store of rank 0"; }
+  std::shared_ptr<CollectiveBackend> split(int color, int key) override;
+  Store& store() override { return store_; }
+  /// There is no reduce_scatter to need one.
+  std::int64_t reduce_scatter_workspace(const Slices& /*full*/) const override { return 0; }
+
+ private:
+  Members group_;
   PrefixStore store_;
-  int jobs_ = 0;
+  int splits_ = 0;
 };
 
 }  // namespace zero::control

@@ -5,6 +5,14 @@
 
 namespace zero {
 
+std::optional<std::string> Store::find(std::string_view key) {
+  try {
+    return get(key, std::chrono::milliseconds(0));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 std::vector<std::string> exchange(const StoreSeat& seat, std::string_view key,
                                   std::string_view mine) {
   const auto name = [&](int rank) { return fmt::format("{}/{}", key, rank); };

@@ -16,30 +16,31 @@ int split_of(int count) {
 
 }  // namespace
 
-Deal::Deal(int ranks, std::vector<int> members) : ranks_(ranks), members_(std::move(members)) {}
+WorkAssignment::WorkAssignment(int ranks, std::vector<int> members)
+    : ranks_(ranks), members_(std::move(members)) {}
 
-int Deal::index(int member) const {
+int WorkAssignment::index(int member) const {
   return static_cast<int>(std::ranges::lower_bound(members_, member) - members_.begin());
 }
 
-int Deal::owner(int rank) const {
+int WorkAssignment::owner(int rank) const {
   const auto at = std::ranges::lower_bound(members_, rank);
   if (at != members_.end() && *at == rank) return rank;
   const auto others = rank - (at - members_.begin());  // that come before this one
   return members_[static_cast<std::size_t>(others % size())];
 }
 
-int Deal::dealt(int round, int member) const {
+int WorkAssignment::assigned(int round, int member) const {
   if (round == 0) return members_[static_cast<std::size_t>(member)];
   int rank = (round - 1) * size() + member;
   for (const int skipped : members_) rank += rank >= skipped ? 1 : 0;
   return rank < ranks_ ? rank : -1;
 }
 
-Slices dealt(const Slices& slices, const Deal& deal, int round) {
+Slices assigned_slices(const Slices& slices, const WorkAssignment& work, int round) {
   Slices result{.buffer = slices.buffer, .ranges = {}};
-  for (int member = 0; member < deal.size(); ++member) {
-    const int rank = deal.dealt(round, member);
+  for (int member = 0; member < work.size(); ++member) {
+    const int rank = work.assigned(round, member);
     result.ranges.push_back(rank < 0 ? Slices::Range{}
                                      : slices.ranges[static_cast<std::size_t>(rank)]);
   }

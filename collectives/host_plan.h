@@ -22,40 +22,40 @@ struct RankRange {
 /// All ranks of a group dealt out to some of them, its members, so that these share work that is
 /// done once per rank: each member is its own, the others go round. In a round each member has one
 /// rank at most; in round 0, itself.
-class Deal {
+class WorkAssignment {
  public:
   /// Of ranks 0 to `ranks` - 1 to `members`, which ascend.
-  Deal(int ranks, std::vector<int> members);
+  WorkAssignment(int ranks, std::vector<int> members);
 
   const std::vector<int>& members() const { return members_; }
   int size() const { return static_cast<int>(members_.size()); }
   int rounds() const { return (ranks_ + size() - 1) / size(); }
   /// Where a member is among the members.
   int index(int member) const;
-  /// Which member `rank` is dealt to, as a rank.
+  /// Which member `rank` is assigned to, as a rank.
   int owner(int rank) const;
   /// The rank that members()[member] has in `round`; -1: none.
-  int dealt(int round, int member) const;
+  int assigned(int round, int member) const;
 
  private:
   int ranks_;
   std::vector<int> members_;
 };
 
-/// What the members of `deal` have in a round of one slice per rank: one slice per member.
-Slices dealt(const Slices& slices, const Deal& deal, int round);
+/// What the members of `work` have in a round of one slice per rank: one slice per member.
+Slices assigned_slices(const Slices& slices, const WorkAssignment& work, int round);
 
 /// How a group that spans hosts keeps what crosses between them small, from the host of each rank
 /// alone, so that all ranks know all of it.
 ///
-/// A gather: each slice crosses once to each other host, to the rank that it is dealt to there;
-/// the host's ranks have the rest from each other.
+/// A gather: each slice crosses once to each other host, to the rank that the slice is assigned to
+/// there; the host's ranks have the rest from each other.
 ///
 /// A reduction keeps the fixed tree over ranks. A host sums the largest sub-trees whose ranks it
-/// holds; for each rank elsewhere that sum is formed and sent by the member which the rank is dealt
-/// to. A sub-tree of one rank has nothing to sum: its values cross as they are. Any larger one
-/// crosses as one fp32 value for at least two of two bytes, so never as more bytes. Every rank then
-/// goes up what is left of the tree: the folds.
+/// holds; for each rank elsewhere that sum is formed and sent by the member that the rank is
+/// assigned to. A sub-tree of one rank has nothing to sum: its values cross as they are. Any larger
+/// one crosses as one fp32 value for at least two of two bytes, so never as more bytes. Every rank
+/// then goes up what is left of the tree: the folds.
 class HostPlan {
  public:
   /// The sum of some values by the tree over them, in this order. Numbers below the number of
@@ -67,14 +67,14 @@ class HostPlan {
 
   int ranks() const { return static_cast<int>(host_of_.size()); }
   /// Hosts, in the order of their first ranks.
-  const std::vector<Deal>& hosts() const { return hosts_; }
+  const std::vector<WorkAssignment>& hosts() const { return hosts_; }
   int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
 
   /// The largest sub-trees of the tree over ranks that one host holds, in rank order.
   const std::vector<RankRange>& subtrees() const { return subtrees_; }
   int subtree_of(int rank) const { return subtree_of_[static_cast<std::size_t>(rank)]; }
   /// Per sub-tree, who forms its sum for which rank.
-  const std::vector<Deal>& summing() const { return summing_; }
+  const std::vector<WorkAssignment>& summing() const { return summing_; }
 
   /// Fold i gives value subtrees().size() + i; the last one, the sum over all ranks. None where one
   /// host holds them all.
@@ -86,10 +86,10 @@ class HostPlan {
   int find_folds(RankRange range);
   bool alike(RankRange range) const;
 
-  std::vector<Deal> hosts_;
+  std::vector<WorkAssignment> hosts_;
   std::vector<int> host_of_;
   std::vector<RankRange> subtrees_;
-  std::vector<Deal> summing_;
+  std::vector<WorkAssignment> summing_;
   std::vector<int> subtree_of_;
   std::vector<Fold> folds_;
 };

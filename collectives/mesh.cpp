@@ -5,35 +5,40 @@
 #include <algorithm>
 
 #include "collectives/backends.h"
-#include "collectives/local/communicator.h"
+#include "collectives/local/backend.h"
 
 namespace zero {
 namespace {
 
 constexpr std::array kAllAxes = {Axis::replicate, Axis::shard, Axis::tensor};
 
-}  // namespace
-
-Mesh::Mesh(Communicator& world, const MeshShape& shape, const Decorate& decorate)
-    : shape_(shape.resolved(world.size())), base_(&world), decorate_(decorate) {
-  int rest = world.rank();
+std::array<int, kAxes> places_of(int rank, const MeshShape& shape) {
+  std::array<int, kAxes> places{};
   for (const Axis axis : {Axis::tensor, Axis::shard, Axis::replicate}) {
-    index_[static_cast<std::size_t>(axis)] = rest % size(axis);
-    rest /= size(axis);
+    places[static_cast<std::size_t>(axis)] = rank % shape.size(axis);
+    rank /= shape.size(axis);
   }
-  world_ = group({true, true, true}).outer;
-  replicate_ = group({true, false, false}).outer;
-  shard_ = group({false, true, false}).outer;
-  tensor_ = group({false, false, true}).outer;
-  data_ = group({true, true, false}).outer;
-  replica_ = group({false, true, true}).outer;
+  return places;
 }
 
+}  // namespace
+
+Mesh::Mesh(Communicator& world, const MeshShape& shape)
+    : shape_(shape.resolved(world.size())),
+      index_(places_of(world.rank(), shape_)),
+      world_(world),
+      replicate_(group({true, false, false})),
+      shard_(group({false, true, false})),
+      tensor_(group({false, false, true})),
+      data_(group({true, true, false})),
+      replica_(group({false, true, true})) {}
+
+// Parts before what they were split from.
 Mesh::~Mesh() {
   while (!owned_.empty()) owned_.pop_back();
 }
 
-const Mesh::Group& Mesh::group(std::array<bool, kAxes> axes) {
+Communicator& Mesh::group(std::array<bool, kAxes> axes) {
   Part part;
   for (const Axis axis : kAllAxes) {
     bool& member = axes[static_cast<std::size_t>(axis)];
@@ -45,32 +50,26 @@ const Mesh::Group& Mesh::group(std::array<bool, kAxes> axes) {
   }
   const auto known =
       std::ranges::find_if(groups_, [&](const Group& other) { return other.axes == axes; });
-  if (known != groups_.end()) return *known;
-  Communicator* inner = base_;
-  if (part.ranks < base_->size()) {
-    owned_.push_back(planning::part(*base_, part.rank, part.ranks));
-    if (!owned_.back()) {
-      owned_.back() = part.ranks == 1 ? local::single() : base_->split(part.number, part.rank);
-    }
-    inner = owned_.back().get();
+  if (known != groups_.end()) return *known->communicator;
+  if (part.ranks == world_.size()) {
+    groups_.push_back({axes, &world_});
+    return world_;
   }
-  groups_.push_back({axes, inner, decorated(*inner)});
-  return groups_.back();
-}
-
-Communicator* Mesh::decorated(Communicator& inner) {
-  if (!decorate_) return &inner;
-  owned_.push_back(decorate_(inner));
-  return owned_.back().get();
+  owned_.push_back(planning::part(world_, part.rank, part.ranks));
+  if (!owned_.back()) {
+    owned_.back() = part.ranks == 1 ? local::single() : world_.split(part.number, part.rank);
+  }
+  groups_.push_back({axes, owned_.back().get()});
+  return *owned_.back();
 }
 
 Communicator& Mesh::split(Axis axis, const Part& part) {
   std::array<bool, kAxes> axes{};
   axes[static_cast<std::size_t>(axis)] = true;
-  Communicator& whole = *group(axes).inner;
+  Communicator& whole = group(axes);
   owned_.push_back(planning::part(whole, part.rank, part.ranks));
   if (!owned_.back()) owned_.back() = whole.split(part.number, part.rank);
-  return *decorated(*owned_.back());
+  return *owned_.back();
 }
 
 }  // namespace zero

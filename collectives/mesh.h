@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -37,12 +36,9 @@ struct MeshShape {
 /// itself.
 class Mesh {
  public:
-  /// What stands before every communicator of the mesh, the world's too: a tracer, a recorder.
-  using Decorate = std::function<std::unique_ptr<Communicator>(Communicator& inner)>;
-
   /// `world` must outlive the mesh. Collective where several axes have several ranks: splits. A
   /// planning communicator gives a planned mesh. Throws as MeshShape::resolved.
-  Mesh(Communicator& world, const MeshShape& shape, const Decorate& decorate = {});
+  Mesh(Communicator& world, const MeshShape& shape);
   ~Mesh();
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
@@ -53,12 +49,12 @@ class Mesh {
   int index(Axis axis) const { return index_[static_cast<std::size_t>(axis)]; }
 
   /// The ranks that differ from this one in the axes given, and in no other, in the order of ranks.
-  Communicator& world() { return *world_; }
-  Communicator& replicate() { return *replicate_; }
-  Communicator& shard() { return *shard_; }
-  Communicator& tensor() { return *tensor_; }
-  Communicator& data() { return *data_; }        ///< replicate x shard: other micro-batches
-  Communicator& replica() { return *replica_; }  ///< shard x tensor: one copy of the model
+  Communicator& world() { return world_; }
+  Communicator& replicate() { return replicate_; }
+  Communicator& shard() { return shard_; }
+  Communicator& tensor() { return tensor_; }
+  Communicator& data() { return data_; }        ///< replicate x shard: other micro-batches
+  Communicator& replica() { return replica_; }  ///< shard x tensor: one copy of the model
 
   /// One part of an axis's ranks.
   struct Part {
@@ -66,31 +62,27 @@ class Mesh {
     int rank = 0;    ///< this one's among them: their order is that of the axis
     int ranks = 1;
   };
-  /// The ranks of `axis` that give the same part number, owned by the mesh and decorated as all.
-  /// Collective over the axis; what is planned is planned.
+  /// The ranks of `axis` that give the same part number, owned by the mesh.
+  /// Collective over the axis; on a planned mesh, planned too.
   Communicator& split(Axis axis, const Part& part);
 
  private:
   struct Group {
     std::array<bool, kAxes> axes{};  // those of more than one rank
-    Communicator* inner = nullptr;
-    Communicator* outer = nullptr;  // decorated, or the same
+    Communicator* communicator = nullptr;
   };
-  const Group& group(std::array<bool, kAxes> axes);
-  Communicator* decorated(Communicator& inner);
+  Communicator& group(std::array<bool, kAxes> axes);
 
   MeshShape shape_;
   std::array<int, kAxes> index_{};
-  Communicator* base_;  // what was given
-  Decorate decorate_;
-  std::vector<std::unique_ptr<Communicator>> owned_;  // inner ones before their decorators
+  Communicator& world_;
+  std::vector<std::unique_ptr<Communicator>> owned_;
   std::vector<Group> groups_;
-  Communicator* world_;
-  Communicator* replicate_;
-  Communicator* shard_;
-  Communicator* tensor_;
-  Communicator* data_;
-  Communicator* replica_;
+  Communicator& replicate_;
+  Communicator& shard_;
+  Communicator& tensor_;
+  Communicator& data_;
+  Communicator& replica_;
 };
 
 }  // namespace zero

@@ -9,10 +9,14 @@ namespace zero::planning {
 namespace {
 
 // A rank without peers behind it: calls are checked, nothing is submitted.
-class PlanningCommunicator final : public Communicator {
+class PlanningBackend final : public CollectiveBackend {
  public:
-  PlanningCommunicator(int rank, int size, std::string_view backend, Device* device)
-      : rank_(rank), size_(size), backend_(backend), device_(device) {
+  PlanningBackend(int rank, int size, std::string_view backend, Device* device)
+      : CollectiveBackend(std::make_shared<CallContext>()),
+        rank_(rank),
+        size_(size),
+        backend_(backend),
+        device_(device) {
     ZERO_CHECK(size >= 1 && rank >= 0 && rank < size,
                "planning: rank {} is outside a world of {} ranks", rank, size);
     if (device != nullptr && of_nccl()) scratch_ = nccl::take_scratch(*device, size);
@@ -22,11 +26,11 @@ class PlanningCommunicator final : public Communicator {
   int size() const override { return size_; }
   int local_rank() const override { return rank_; }
   int local_size() const override { return size_; }
-  std::string_view backend() const override { return "planning"; }
+  std::string_view name() const override { return "planning"; }
   std::string_view transport() const override { return "nothing moves"; }
 
   // The other ranks' colors are unknown, so the group cannot be: only the trivial splits exist.
-  std::unique_ptr<Communicator> split(int color, int key) override {
+  std::shared_ptr<CollectiveBackend> split(int color, int key) override {
     static_cast<void>(key);
     if (color < 0) return nullptr;
     ZERO_CHECK(size_ == 1,
@@ -44,21 +48,19 @@ class PlanningCommunicator final : public Communicator {
   }
   Store& store() override { return store_; }
   /// A rank of a group out of this one.
-  std::unique_ptr<Communicator> part(int rank, int size) const {
-    return std::make_unique<PlanningCommunicator>(rank, size, backend_, device_);
+  std::shared_ptr<CollectiveBackend> part(int rank, int size) const {
+    return std::make_shared<PlanningBackend>(rank, size, backend_, device_);
   }
 
- protected:
-  void do_all_gather(View, const Slices&, Stream&, const Tag&) override {}
-  void do_reduce_scatter(const Slices&, const ReduceEpilogue&, View, Stream&, const Tag&) override {
-  }
-  std::int64_t do_reduce_scatter_workspace(const Slices& full) const override {
+  void all_gather(View, const Slices&, Stream&, const Tag&) override {}
+  void reduce_scatter(const Slices&, const ReduceEpilogue&, View, Stream&, const Tag&) override {}
+  std::int64_t reduce_scatter_workspace(const Slices& full) const override {
     return zero::reduce_scatter_workspace(backend_, full);
   }
-  void do_all_reduce(View, ReduceOp, Stream&, const Tag&) override {}
-  void do_all_to_all(const Slices&, const Slices&, Stream&, const Tag&) override {}
-  void do_broadcast(View, int, Stream&, const Tag&) override {}
-  void do_barrier(Stream&, const Tag&) override {}
+  void all_reduce(View, ReduceOp, Stream&, const Tag&) override {}
+  void all_to_all(const Slices&, const Slices&, Stream&, const Tag&) override {}
+  void broadcast(View, int, Stream&, const Tag&) override {}
+  void barrier(Stream&, const Tag&) override {}
 
  private:
   bool of_nccl() const { return backend_.starts_with("nccl"); }
@@ -76,13 +78,14 @@ class PlanningCommunicator final : public Communicator {
 std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend,
                                            Device* device) {
   static_cast<void>(zero::reduce_scatter_workspace(backend, {}));  // refuses unknown backends
-  return std::make_unique<PlanningCommunicator>(rank, size, backend, device);
+  return std::make_unique<Communicator>(
+      std::make_shared<PlanningBackend>(rank, size, backend, device));
 }
 
 std::unique_ptr<Communicator> part(const Communicator& whole, int rank, int size) {
-  const auto* const planned = dynamic_cast<const PlanningCommunicator*>(&whole);
+  const auto* const planned = dynamic_cast<const PlanningBackend*>(whole.implementation().get());
   if (planned == nullptr) return nullptr;
-  return planned->part(rank, size);
+  return std::make_unique<Communicator>(planned->part(rank, size));
 }
 
 }  // namespace zero::planning

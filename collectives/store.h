@@ -23,6 +23,8 @@ class Store {
   /// The value, once some rank has set it. Throws zero::Error naming the key when `timeout` passes
   /// first.
   virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
+  /// The value if some rank has set it; does not wait.
+  std::optional<std::string> find(std::string_view key);
   /// Returns once every key is set; throws zero::Error naming the missing keys when `timeout`
   /// passes first.
   virtual void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) = 0;

@@ -54,9 +54,7 @@ void check_no_overlap(const Caller& caller, const Slices& slices, std::string_vi
 
 }  // namespace
 
-std::string Caller::name() const {
-  return fmt::format("[rank {}] {}({})", rank, name_of(operation), tag.unit);
-}
+std::string Caller::name() const { return call_name(rank, operation, tag.unit); }
 
 void tag(const Caller& caller) {
   ZERO_CHECK(!caller.tag.unit.empty(),

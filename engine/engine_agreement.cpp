@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/ranges.h>
 
+#include "collectives/agreement.h"
 #include "device/piece_sizes.h"
-#include "engine/agreement.h"
 #include "engine/engine_core.h"
 
 namespace zero {

@@ -161,7 +161,7 @@ void EngineCore::allocate_windows() {
   };
   arena_ = options_.checked ? allocate(parameters, "windows")
                             : shards_
-                                  .allocate_common(device_, parameters, DType::u8,
+                                  .allocate_shared(device_, parameters, DType::u8,
                                                    MemoryClass::gathered, "windows")
                                   .buffer;
   gradient_arena_ = allocate(std::max<std::int64_t>(gradients, 0), "gradient windows");

@@ -27,48 +27,41 @@ RecordedMesh::RecordedMesh(Communicator& world)
 RecordedMesh::RecordedMesh(std::unique_ptr<Mesh> own, Mesh* given)
     : own_(std::move(own)),
       mesh_(own_ ? *own_ : *given),
-      axes_{record(mesh_.replicate()), record(mesh_.shard()), record(mesh_.tensor())},
-      world_(record(mesh_.world())),
-      data_(record(mesh_.data())),
-      replica_(record(mesh_.replica())) {}
-
-RecordedMesh::~RecordedMesh() = default;
+      axes_{&counted(mesh_.replicate()), &counted(mesh_.shard()), &counted(mesh_.tensor())},
+      world_(counted(mesh_.world())),
+      data_(counted(mesh_.data())),
+      replica_(counted(mesh_.replica())) {}
 
 // Axes of one rank are one communicator: it sends nothing, so it does not matter where it counts.
-RecordingCommunicator* RecordedMesh::record(Communicator& communicator) {
-  const auto known = std::ranges::find(recorders_, &communicator, &Recorder::inner);
-  if (known != recorders_.end()) return known->outer.get();
-  recorders_.push_back({&communicator, std::make_unique<RecordingCommunicator>(
-                                           communicator, RecordingCommunicator::Keep::counts)});
-  return recorders_.back().outer.get();
+Communicator& RecordedMesh::counted(const Communicator& group) {
+  const auto known =
+      std::ranges::find(counted_, group.implementation(), &Communicator::implementation);
+  return known == counted_.end() ? counted_.emplace_back(group.implementation()) : *known;
 }
 
 TrafficCounter& RecordedMesh::booked(MeshTraffic& traffic, const Communicator& communicator) const {
+  const auto split =
+      std::ranges::find(splits_, &communicator, &std::pair<Axis, Communicator*>::second);
+  if (split != splits_.end()) return traffic.axes[static_cast<std::size_t>(split->first)];
   const auto axis = std::find(axes_.begin(), axes_.end(), &communicator);
   return axis == axes_.end() ? traffic.across
                              : traffic.axes[static_cast<std::size_t>(axis - axes_.begin())];
 }
 
 Communicator& RecordedMesh::split(Axis axis, const Mesh::Part& part) {
-  splits_.push_back({axis, std::make_unique<RecordingCommunicator>(
-                               mesh_.split(axis, part), RecordingCommunicator::Keep::counts)});
-  return *splits_.back().recorder;
+  Communicator& made = counted_.emplace_back(mesh_.split(axis, part).implementation());
+  splits_.emplace_back(axis, &made);
+  return made;
 }
 
 MeshTraffic RecordedMesh::traffic() const {
   MeshTraffic traffic;
-  for (const Recorder& recorder : recorders_) {
-    booked(traffic, *recorder.outer).add(recorder.outer->traffic());
-  }
-  for (const Split& split : splits_) {
-    traffic.axes[static_cast<std::size_t>(split.axis)].add(split.recorder->traffic());
-  }
+  for (const Communicator& each : counted_) booked(traffic, each).add(each.traffic());
   return traffic;
 }
 
 void RecordedMesh::clear() {
-  for (const Split& split : splits_) split.recorder->clear();
-  for (const Recorder& recorder : recorders_) recorder.outer->clear();
+  for (Communicator& each : counted_) each.clear_traffic();
 }
 
 }  // namespace zero

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <array>
+#include <list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/mesh.h"
-#include "collectives/recording.h"
+#include "collectives/traffic.h"
 
 namespace zero {
 
@@ -22,22 +24,23 @@ struct MeshTraffic {
   MeshTraffic since(const MeshTraffic& earlier) const;
 };
 
-/// A mesh whose collectives are counted: what the engine and the layers above it talk through.
+/// Communicators of one engine on the groups of a mesh: the engine, and the layers above it, talk
+/// through these, so each engine counts its own traffic. Groups that are the same ranks (an axis
+/// that is the whole world) are one communicator, booked under that axis.
 class RecordedMesh {
  public:
   /// `mesh` must outlive this.
   explicit RecordedMesh(Mesh& mesh);
   /// A mesh of one axis over `world`, which must outlive this.
   explicit RecordedMesh(Communicator& world);
-  ~RecordedMesh();
   RecordedMesh(const RecordedMesh&) = delete;
   RecordedMesh& operator=(const RecordedMesh&) = delete;
 
   const Mesh& mesh() const { return mesh_; }
-  Communicator& world() { return *world_; }
+  Communicator& world() { return world_; }
   Communicator& axis(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
-  Communicator& data() { return *data_; }
-  Communicator& replica() { return *replica_; }
+  Communicator& data() { return data_; }
+  Communicator& replica() { return replica_; }
   /// As Mesh::split; booked under `axis`.
   Communicator& split(Axis axis, const Mesh::Part& part);
 
@@ -47,25 +50,17 @@ class RecordedMesh {
   void clear();
 
  private:
-  explicit RecordedMesh(std::unique_ptr<Mesh> own, Mesh* given);
-  RecordingCommunicator* record(Communicator& communicator);
+  RecordedMesh(std::unique_ptr<Mesh> own, Mesh* given);
+  Communicator& counted(const Communicator& group);
 
   std::unique_ptr<Mesh> own_;
   Mesh& mesh_;
-  struct Recorder {
-    Communicator* inner = nullptr;
-    std::unique_ptr<RecordingCommunicator> outer;
-  };
-  std::vector<Recorder> recorders_;
-  struct Split {
-    Axis axis = Axis::replicate;
-    std::unique_ptr<RecordingCommunicator> recorder;
-  };
-  std::vector<Split> splits_;
-  std::array<RecordingCommunicator*, kAxes> axes_{};
-  RecordingCommunicator* world_;
-  RecordingCommunicator* data_;
-  RecordingCommunicator* replica_;
+  std::list<Communicator> counted_;
+  std::vector<std::pair<Axis, Communicator*>> splits_;  // of counted_
+  std::array<Communicator*, kAxes> axes_;
+  Communicator& world_;
+  Communicator& data_;
+  Communicator& replica_;
 };
 
 }  // namespace zero

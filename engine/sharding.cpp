@@ -152,14 +152,14 @@ class ShardedOptimizer : public Replicated {
 
  private:
   void place_in_common(Segment& segment, const std::string& unit) {
-    CommonBuffer made = resources_.communicator.allocate_common(
+    SharedBuffer made = resources_.communicator.allocate_shared(
         resources_.device, segment.layout.padded(), resources_.options.compute,
         MemoryClass::parameters, unit);
     segment.full = made.buffer.view();
     segment.shard = segment.full.slice(shard_begin(segment), segment.layout.shard());
     segment.buffers.push_back(std::move(made.buffer));
-    in_common_ = in_common_ || made.common;
-    if (!made.common) resources_.device.kernels().zero(resources_.device.compute(), segment.full);
+    in_common_ = in_common_ || made.shared;
+    if (!made.shared) resources_.device.kernels().zero(resources_.device.compute(), segment.full);
   }
 };
 

@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "base/checked_math.h"
+#include "base/host_name.h"
 #include "collectives/host_values.h"
 #include "launch/cgroup.h"
-#include "launch/process.h"
 
 namespace zero {
 namespace {

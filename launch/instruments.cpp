@@ -98,14 +98,13 @@ void Instruments::unit(std::string_view name, Phase phase) {
   unit_began_ = compute_->mark();
 }
 
-void Instruments::collective(CollectiveRun run) noexcept {
+void Instruments::collective(const CollectiveRecord& record, Mark begin, Mark end) noexcept {
   try_to([&] {
-    std::string kind = run.name.substr(0, run.name.find('('));
-    add(communication_, {.name = std::move(run.name),
-                         .kind = std::move(kind),
-                         .begin = std::move(run.begin),
-                         .end = std::move(run.end),
-                         .bytes = run.bytes});
+    add(communication_, {.name = call_name(record.operation, record.unit),
+                         .kind = std::string(name_of(record.operation)),
+                         .begin = std::move(begin),
+                         .end = std::move(end),
+                         .bytes = record.total_bytes});
   });
 }
 

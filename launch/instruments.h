@@ -8,11 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "collectives/listener.h"
 #include "device/stream_observer.h"
 #include "launch/host_clock.h"
 #include "launch/profile.h"
 #include "launch/trace.h"
-#include "launch/traced_communicator.h"
 #include "model/observed_ops.h"
 
 namespace zero {
@@ -49,7 +49,7 @@ class Instruments final : public StreamObserver, public OpListener, public Colle
   void end() noexcept override;
   void unit(std::string_view name, Phase phase) override;
   bool listens() const noexcept override { return step_ != nullptr; }
-  void collective(CollectiveRun run) noexcept override;
+  void collective(const CollectiveRecord& record, Mark begin, Mark end) noexcept override;
 
   /// What the compute stream's time went to. Behind stop(), as the others are.
   Profile& profile() { return profile_; }

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 
 namespace zero {
@@ -22,12 +21,6 @@ sigset_t ending_signals() {
 }
 
 }  // namespace
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 SignalWatcher::SignalWatcher(std::function<void(int)> on_signal) {
   const sigset_t signals = ending_signals();

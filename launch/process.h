@@ -24,9 +24,6 @@ class SignalWatcher {
   std::thread thread_;
 };
 
-/// This host's name, as the system has it.
-std::string host_name();
-
 /// Makes OpenMP's waiting threads sleep, for programs whose ranks x threads exceed the cores:
 /// threads that wait must not hold cores that other ranks need. OpenMP reads how its threads wait
 /// before main starts, so where nobody has chosen, this sets it and starts the program anew.

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/host_name.h"
+#include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/nccl/options.h"
 #include "collectives/store.h"
 #include "device/cuda/gpus.h"
-#include "launch/agree.h"
 #include "launch/memory_report.h"
-#include "launch/process.h"
 #include "launch/start.h"
 
 namespace zero {

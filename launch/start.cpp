@@ -11,9 +11,9 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/host_name.h"
 #include "collectives/backends.h"
-#include "collectives/local/communicator.h"
-#include "launch/process.h"
+#include "collectives/local/backend.h"
 #include "launch/slurm.h"
 #include "launch/store_greeting.h"
 #include "launch/tcp_store.h"

@@ -8,7 +8,7 @@
 #include <boost/asio.hpp>
 
 #include "base/error.h"
-#include "launch/process.h"
+#include "base/host_name.h"
 
 namespace zero {
 namespace {

@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "collectives/agreement.h"
 #include "collectives/host_values.h"
-#include "launch/agree.h"
 #include "launch/cores.h"
 
 namespace zero {

@@ -17,9 +17,9 @@
 #include "base/error.h"
 #include "checkpoint/file.h"
 #include "checkpoint/hf_folder.h"
+#include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
-#include "launch/agree.h"
 #include "launch/batches.h"
 #include "launch/console.h"
 #include "launch/cores.h"
@@ -187,7 +187,8 @@ class Run {
         judge_placements(gather_placements(communicator_, *cpu::open(), config.run.threads));
     for (const std::string& warning : placement.warnings) console_.line("warning: " + warning);
     if (placement.warnings.empty() && !placement.shared.empty()) console_.line(placement.shared);
-    mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh, tracing());
+    if (instruments_) listening_.emplace(device_->world(), *instruments_);
+    mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh);
     trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
                                                       .batches = *prepared_.batches,
                                                       .mesh = *mesh_,
@@ -200,19 +201,12 @@ class Run {
   }
 
  private:
-  /// What stands before the run's communicators.
-  Mesh::Decorate tracing() {
-    if (!instruments_) return {};
-    return [this](Communicator& inner) {
-      return std::make_unique<TracedCommunicator>(inner, *instruments_);
-    };
-  }
-
   Communicator& communicator_;
   Console& console_;
   Prepared prepared_;
   std::unique_ptr<Instruments> instruments_;
   std::unique_ptr<RunDevice> device_;
+  std::optional<Listening> listening_;
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<Trainer> trainer_;
 };

@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/host_name.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
-#include "launch/agree.h"
+#include "collectives/agreement.h"
 #include "launch/evaluation.h"
 #include "launch/graphs_report.h"
 #include "launch/mesh_table.h"
 #include "launch/plan.h"
-#include "launch/process.h"
 #include "launch/profile_report.h"
 #include "launch/run_device.h"
 #include "model/noted.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/recording.h"
+#include "collectives/traffic.h"
 #include "device/view.h"
 #include "engine/engine.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/recording.h"
+#include "collectives/traffic.h"
 #include "device/device.h"
 #include "model/row_cut.h"
 

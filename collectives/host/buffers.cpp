@@ -30,7 +30,7 @@ Buffer buffer_at(void* data, const BufferRequest& r, std::function<void(void*)> 
 
 }  // namespace
 
-Buffer shared_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest& request) {
+Buffer region_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest& request) {
   const std::int64_t bytes = bytes_of(request);
   if (memory && bytes >= kShared && request.device.name() == "cpu") {
     if (void* const data = memory->region().allocate(bytes)) {
@@ -41,13 +41,13 @@ Buffer shared_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest&
   return request.device.allocate(request.count, request.dtype, request.memory_class, request.label);
 }
 
-std::optional<Buffer> common_buffer(Group& group, const Group::Exchange& exchange,
+std::optional<Buffer> shared_buffer(Group& group, const Group::Exchange& exchange,
                                     const BufferRequest& request) {
   const std::int64_t bytes = bytes_of(request);
   if (bytes == 0) return std::nullopt;
   const std::string refusal =
       request.device.name() == "cpu" ? "" : "a rank's device is not the CPU";
-  const auto span = group.allocate_common(bytes, refusal, exchange);
+  const auto span = group.allocate_shared(bytes, refusal, exchange);
   if (!span) return std::nullopt;
   return buffer_at(span->data(), request, [user = span](void*) { static_cast<void>(user); });
 }

@@ -23,11 +23,11 @@ struct BufferRequest {
 
 /// A buffer that the host's other ranks can read; the device's own where it is too small to pay,
 /// `memory` is null or has no more, or the device is not the CPU.
-Buffer shared_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest& request);
+Buffer region_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest& request);
 
 /// One buffer that all ranks of `group` map; nothing, the same on all of them, where there is none.
-/// Collective as Group::allocate_common.
-std::optional<Buffer> common_buffer(Group& group, const Group::Exchange& exchange,
+/// Collective as Group::allocate_shared.
+std::optional<Buffer> shared_buffer(Group& group, const Group::Exchange& exchange,
                                     const BufferRequest& request);
 
 }  // namespace zero::host

@@ -36,7 +36,7 @@ Entry read_once(const Entry& shared) {
 }
 
 Destination read_once(const Destination& shared) {
-  return {read_once(shared.offset), read_once(shared.layout), read_once(shared.common),
+  return {read_once(shared.offset), read_once(shared.layout), read_once(shared.memory),
           read_once(shared.there)};
 }
 

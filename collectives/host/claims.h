@@ -23,7 +23,7 @@ enum class Reach : std::uint32_t {
   posted,  ///< they are on the board
   direct,  ///< where they lie, in the rank's region
   staged,  ///< copied to the rank's region part by part
-  common,  ///< nowhere but by their own rank: it gathers to memory that all ranks have in common
+  shared,  ///< nowhere but by their own rank: it gathers to memory that all ranks share
 };
 
 /// A row of a notice's table, for calls with a slice for each rank.
@@ -37,7 +37,7 @@ struct Entry {
 struct Destination {
   std::int64_t offset = -1;  ///< bytes, of the slices' buffer in the rank's region; -1: elsewhere
   std::uint64_t layout = 0;  ///< equal where slices begin at the same places
-  std::uint32_t common = 0;  ///< in which common memory it is, and the offset then; 0: none
+  std::uint32_t memory = 0;  ///< in which shared memory it is, and the offset then; 0: none
   std::uint32_t there = 0;   ///< whether its own slice is in place
 };
 
@@ -56,7 +56,7 @@ struct Awaited {
   std::int64_t element = 1;        ///< bytes
   std::int64_t body = 0;           ///< bytes of a notice's body
   std::int64_t region = 0;         ///< bytes of the rank's region
-  Reach farthest = Reach::staged;  ///< common: in an all_gather alone
+  Reach farthest = Reach::staged;  ///< shared: in an all_gather alone
 };
 
 /// Reads a word that another process may be writing: once, whatever the compiler would like.

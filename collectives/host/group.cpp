@@ -36,12 +36,12 @@ std::int64_t half_for(int ranks) {
 }  // namespace
 
 Group::Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
-             const Seat& seat, Patience patience)
+             const Seat& seat, SpinPolicy spin_policy)
     : memory_(std::move(memory)),
       peers_(std::move(peers)),
       board_(std::move(board)),
       seat_(seat),
-      patience_(patience),
+      spin_policy_(spin_policy),
       half_(half_for(seat.size)),
       staging_(static_cast<std::byte*>(memory_->region().allocate(2 * half_))),
       inputs_(static_cast<std::size_t>(seat.size)),
@@ -70,7 +70,7 @@ void Group::open(const Offer& offer) {
   }
   notice.agreement = agreement;
   const Reach reach = offer.target != nullptr ? post_destination(offer) : Reach::posted;
-  notice.reach = reach == Reach::common ? reach : post(offer, notice);
+  notice.reach = reach == Reach::shared ? reach : post(offer, notice);
   pass(offer);
   way_ = Reach::posted;
   bool agreed = true;
@@ -118,22 +118,22 @@ Awaited Group::awaited_of(const Offer& offer, int rank) const {
   }
   if (offer.target != nullptr) {
     awaited.count = offer.target->ranges[at].count;
-    awaited.farthest = Reach::common;
+    awaited.farthest = Reach::shared;
   }
   return awaited;
 }
 
-// Says where the values go; gives whether that is common memory.
+// Says where the values go; gives whether that is shared memory.
 Reach Group::post_destination(const Offer& offer) {
   const View& buffer = offer.target->buffer;
-  const Common* const common = common_of(buffer);
+  const SharedMemory* const memory = shared_memory_of(buffer);
   const bool small = offer.target->total() * size_of(offer.dtype) <= Board::kPosted;
-  if (common == nullptr && small) return Reach::posted;
+  if (memory == nullptr && small) return Reach::posted;
   Destination mine;
-  if (common != nullptr) {
+  if (memory != nullptr) {
     const View own = offer.target->of(seat_.rank);
-    mine.offset = static_cast<const std::byte*>(buffer.data()) - common->span->data();
-    mine.common = common->number;
+    mine.offset = static_cast<const std::byte*>(buffer.data()) - memory->span->data();
+    mine.memory = memory->number;
     mine.there = own.empty() || own.data() == offer.whole.data() ? 1 : 0;
   } else {
     mine.offset = memory_->region().offset_of(buffer.data(), buffer.bytes());
@@ -142,16 +142,16 @@ Reach Group::post_destination(const Offer& offer) {
     mine.layout = mixed(mine.layout, static_cast<std::uint64_t>(begin));
   }
   destination(seat_.rank) = mine;
-  return common != nullptr ? Reach::common : Reach::posted;
+  return memory != nullptr ? Reach::shared : Reach::posted;
 }
 
-const Group::Common* Group::common_of(const View& view) const {
+const Group::SharedMemory* Group::shared_memory_of(const View& view) const {
   const auto* const data = static_cast<const std::byte*>(view.data());
-  const auto found = std::ranges::find_if(commons_, [&](const Common& common) {
-    return !common.user.expired() && data >= common.span->data() &&
-           data + view.bytes() <= common.span->data() + common.span->bytes();
+  const auto found = std::ranges::find_if(shared_, [&](const SharedMemory& memory) {
+    return !memory.user.expired() && data >= memory.span->data() &&
+           data + view.bytes() <= memory.span->data() + memory.span->bytes();
   });
-  return found == commons_.end() || view.empty() ? nullptr : &*found;
+  return found == shared_.end() || view.empty() ? nullptr : &*found;
 }
 
 // Fills in this rank's notice; its values too where they fit.
@@ -192,7 +192,7 @@ void Group::pass(const Offer& offer) {
   if (board_.failed()) throw_failure(offer);
   board_.arrive();
   const auto came = [this] { return board_.all_came(); };
-  if (came() || patience_.outlasts(came, idle_)) return;
+  if (came() || spin_policy_.outlasts(came, idle_)) return;
   constexpr std::chrono::milliseconds kShortestNap{1};
   constexpr std::chrono::milliseconds kBetweenChecks{1000};  // one that fails can say why first
   std::chrono::milliseconds unchecked{0};

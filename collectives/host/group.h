@@ -13,8 +13,9 @@
 #include "collectives/host/board.h"
 #include "collectives/host/claims.h"
 #include "collectives/host/memory.h"
-#include "collectives/host/patience.h"
+#include "collectives/host/spin_policy.h"
 #include "collectives/long_wait.h"
+#include "collectives/transport.h"
 
 namespace zero::host {
 
@@ -27,7 +28,7 @@ namespace zero::host {
 /// are copied to a staging area part by part. Calls that disagree, a rank that fails and a process
 /// that ends are errors on every rank, and the end of the group. Blocks the caller; one thread at a
 /// time.
-class Group {
+class Group final : public Transport {
  public:
   /// Gives every rank's line of text, in rank order. Collective.
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
@@ -58,9 +59,7 @@ class Group {
   static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason,
                      const Seat& seat, const Exchange& exchange);
 
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  ~Group() override;
 
   /// What a rank sleeps at most where nothing else is asked for.
   static constexpr std::chrono::milliseconds kLongestNap{250};
@@ -73,12 +72,12 @@ class Group {
 
   /// Calls from now on wait within the limits of `context`, as ones of its step.
   void set_context(std::shared_ptr<const CallContext> context) { context_ = std::move(context); }
-  void set_step(std::int64_t step) { step_ = step; }
+  void set_step(std::int64_t step) override { step_ = step; }
   /// How many waits elsewhere those of the calls from now on may stand behind (LongWait).
   void set_behind(int waits) { behind_ = waits; }
 
   /// Returns once all ranks have come with equal intents. `unit` and `counts` must live until then.
-  void agree(const Intent& intent);
+  void compare(const Intent& intent);
   static Call call_of(const Intent& intent);
   /// Ends the group: this rank failed elsewhere, and `what` says why. The first to do so is heard.
   void give_up(std::string_view what) { board_.fail(what); }
@@ -86,16 +85,17 @@ class Group {
   /// Memory of `bytes` that all ranks map, zero at first, which ends with its last user; null,
   /// the same on all ranks, where the system refuses it or a rank gives a `refusal`. Collective
   /// through `exchange`, while no call is under way. Throws zero::Error where sizes differ.
-  std::shared_ptr<Span> allocate_common(std::int64_t bytes, const std::string& refusal,
+  std::shared_ptr<Span> allocate_shared(std::int64_t bytes, const std::string& refusal,
                                         const Exchange& exchange);
 
-  // As in Communicator, on memory of this process, at once.
-  void all_gather(View mine, const Slices& full, std::string_view unit);
-  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, std::string_view unit);
-  void all_reduce(View values, ReduceOp op, std::string_view unit);
-  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit);
-  void broadcast(View values, int root, std::string_view unit);
-  void barrier(std::string_view unit);
+  void all_gather(View mine, const Slices& full, std::string_view unit) override;
+  /// Without a workspace: peers are read in place.
+  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                      std::string_view unit) override;
+  void all_reduce(View values, ReduceOp op, std::string_view unit) override;
+  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit) override;
+  void broadcast(View values, int root, std::string_view unit) override;
+  void barrier(std::string_view unit) override;
 
  private:
   /// One call of this rank: what it is, what must agree, and what it gives: one view for everybody,
@@ -115,15 +115,15 @@ class Group {
     int index(int rank) const { return slices != nullptr ? rank : 0; }
     Intent intent() const { return {operation, unit, dtype, detail, counts}; }
   };
-  /// Memory of allocate_common().
-  struct Common {
+  /// Memory of allocate_shared().
+  struct SharedMemory {
     std::uint32_t number = 0;  ///< from 1 on, the same on all ranks
     Span* span = nullptr;
     std::weak_ptr<Span> user{};
   };
 
   Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
-        const Seat& seat, Patience patience);
+        const Seat& seat, SpinPolicy spin_policy);
 
   /// Opens the call and runs `body`; when that throws, the group has failed.
   template <typename Body>
@@ -141,7 +141,7 @@ class Group {
   Reach post(const Offer& offer, Notice& notice);
   void stage(const Offer& offer, std::int64_t begin, std::int64_t count);
   Reach post_destination(const Offer& offer);
-  const Common* common_of(const View& view) const;
+  const SharedMemory* shared_memory_of(const View& view) const;
   /// Written by its rank; read with read_once() alone.
   Destination& destination(int rank) const {
     return *reinterpret_cast<Destination*>(board_.body(rank) + Board::kPosted);
@@ -158,7 +158,7 @@ class Group {
   /// Writes part of this rank's values where `to` gives each peer's place for them.
   template <typename To>
   void push_block(const Offer& offer, View from, To to);
-  void gather_in_common(const Offer& offer);
+  void gather_in_shared(const Offer& offer);
   bool can_push(const Offer& offer);
   void push_slices(const Offer& offer);
   void copy_slices(const Offer& offer, const Slices& to, std::int64_t begin, std::int64_t count);
@@ -183,7 +183,7 @@ class Group {
   std::vector<std::shared_ptr<Peer>> peers_;  // null for this rank
   Board board_;
   Seat seat_;
-  Patience patience_;
+  SpinPolicy spin_policy_;
   std::function<void()> idle_ = [] {};
   std::chrono::milliseconds longest_nap_ = kLongestNap;
   std::shared_ptr<const CallContext> context_ = std::make_shared<const CallContext>();
@@ -192,8 +192,8 @@ class Group {
   std::int64_t half_;                   // bytes of half a staging area
   std::byte* staging_;                  // two halves, in the region
   std::vector<std::int64_t> stagings_;  // offsets, of all ranks
-  std::vector<Common> commons_;
-  std::uint32_t commons_made_ = 0;         // of allocate_common()
+  std::vector<SharedMemory> shared_;
+  std::uint32_t shared_made_ = 0;          // of allocate_shared()
   std::vector<View> inputs_;               // of a reduction, one per rank
   std::vector<Claim> claims_;              // of all ranks, in this call; checked
   std::vector<Destination> destinations_;  // of all ranks, in this call's all_gather; checked

@@ -63,7 +63,7 @@ Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::stri
   if (auto refusal = refusal_in(lines, seat); !refusal.empty()) return {nullptr, refusal};
   std::unique_ptr<Group> group;
   lines = exchange(attempt([&] {
-    group.reset(new Group(memory, std::move(peers), std::move(*board), seat, Patience(lines)));
+    group.reset(new Group(memory, std::move(peers), std::move(*board), seat, SpinPolicy(lines)));
     return group->staging_offset();
   }));
   if (auto refusal = refusal_in(lines, seat); !refusal.empty()) return {nullptr, refusal};
@@ -87,7 +87,7 @@ void Group::read_stagings(const std::vector<std::string>& lines) {
   }
 }
 
-std::shared_ptr<Span> Group::allocate_common(std::int64_t bytes, const std::string& refusal,
+std::shared_ptr<Span> Group::allocate_shared(std::int64_t bytes, const std::string& refusal,
                                              const Exchange& exchange) {
   const std::int64_t whole = round_up(bytes, kHugePage);
   std::optional<SharedFile> file;
@@ -95,15 +95,15 @@ std::shared_ptr<Span> Group::allocate_common(std::int64_t bytes, const std::stri
   for (int rank = 0; rank < seat_.size; ++rank) {
     const std::string& theirs = sizes[static_cast<std::size_t>(rank)];
     ZERO_CHECK(theirs == std::to_string(bytes),
-               "[rank {}] allocate_common: {} bytes met {} of rank {}", seat_.name(), bytes,
+               "[rank {}] allocate_shared: {} bytes met {} of rank {}", seat_.name(), bytes,
                printable(theirs), seat_.name_of(rank));
   }
   auto lines = exchange(attempt([&]() -> std::string {
     ZERO_CHECK(refusal.empty(), "{}", refusal);
-    std::erase_if(commons_, [](const Common& common) { return common.user.expired(); });
-    commons_.reserve(commons_.size() + 1);
+    std::erase_if(shared_, [](const SharedMemory& memory) { return memory.user.expired(); });
+    shared_.reserve(shared_.size() + 1);
     if (seat_.rank != 0) return "-";
-    return file.emplace("zero common", whole).invitation().text();
+    return file.emplace("zero shared", whole).invitation().text();
   }));
   if (!refusal_in(lines, seat_).empty()) return nullptr;
   std::shared_ptr<Span> span;
@@ -118,7 +118,7 @@ std::shared_ptr<Span> Group::allocate_common(std::int64_t bytes, const std::stri
     return "-";
   }));
   if (!refusal_in(lines, seat_).empty()) return nullptr;
-  commons_.push_back({++commons_made_, span.get(), span});
+  shared_.push_back({++shared_made_, span.get(), span});
   return span;
 }
 

@@ -17,7 +17,7 @@ void Group::tell_peers(const Offer& offer, std::string_view what) {
 }
 
 std::string Group::who(const Offer& offer) const {
-  return fmt::format("[rank {}] {}({})", seat_.name(), name_of(offer.operation), offer.unit);
+  return call_name(seat_.name(), offer.operation, offer.unit);
 }
 
 Waiting Group::waiting(const Offer& offer) const {
@@ -33,7 +33,7 @@ Waiting Group::waiting(const Offer& offer) const {
 
 Call Group::call_of(const Intent& intent) {
   Call call;
-  call.name = fmt::format("{}({})", name_of(intent.operation), intent.unit);
+  call.name = call_name(intent.operation, intent.unit);
   if (intent.operation != Operation::barrier) call.details = name_of(intent.dtype);
   if (intent.operation == Operation::all_reduce) {
     call.details += fmt::format(", {}", name_of(static_cast<ReduceOp>(intent.detail)));

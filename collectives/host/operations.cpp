@@ -108,13 +108,13 @@ void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin
 
 // All have come, so nobody uses what was there before: each rank writes its slice. Where all slices
 // are there already, all have come after writing them.
-void Group::gather_in_common(const Offer& offer) {
+void Group::gather_in_shared(const Offer& offer) {
   read_destinations(offer);
   const Destination& first = destinations_[0];
   bool there = true;
   for (std::size_t rank = 0; rank < destinations_.size(); ++rank) {
     const Destination& theirs = destinations_[rank];
-    const bool same = claims_[rank].reach == Reach::common && theirs.common == first.common &&
+    const bool same = claims_[rank].reach == Reach::shared && theirs.memory == first.memory &&
                       theirs.offset == first.offset && theirs.layout == first.layout;
     ZERO_CHECK(same, "{}: {}", who(offer), kTargetsApart);
     there = there && theirs.there != 0;
@@ -138,7 +138,7 @@ void Group::read_destinations(const Offer& offer) {
   for (int rank = 0; rank < seat_.size; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     destinations_[at] = read_once(destination(rank));
-    if (!peers_[at] || claims_[at].reach == Reach::common) continue;
+    if (!peers_[at] || claims_[at].reach == Reach::shared) continue;
     check_destination(destinations_[at], seat_.name_of(rank), extent * size_of(offer.dtype),
                       peers_[at]->capacity());
   }
@@ -197,7 +197,7 @@ void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
                     .whole = mine,
                     .target = &full};
   guarded(offer, [&] {
-    if (way_ == Reach::common) return gather_in_common(offer);
+    if (way_ == Reach::shared) return gather_in_shared(offer);
     if (can_push(offer)) return push_slices(offer);
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       copy_slices(offer, full, begin, count);
@@ -205,7 +205,7 @@ void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
   });
 }
 
-void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
+void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
                            std::string_view unit) {
   const Offer offer{.operation = Operation::reduce_scatter,
                     .unit = unit,
@@ -344,7 +344,7 @@ void Group::broadcast(View values, int root, std::string_view unit) {
   });
 }
 
-void Group::agree(const Intent& intent) {
+void Group::compare(const Intent& intent) {
   guarded({.operation = intent.operation,
            .unit = intent.unit,
            .dtype = intent.dtype,

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "collectives/host/descriptor.h"
+#include "base/descriptor.h"
 
 namespace zero::host {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/host/descriptor.h"
+#include "base/descriptor.h"
 #include "collectives/host/process.h"
 
 namespace zero::host {

@@ -41,11 +41,11 @@ const Call& Group::Meeting::of(int rank) const {
   return *group_.calls_[static_cast<std::size_t>(rank)];  // fixed from arrival to the end
 }
 
-void Group::meet(int rank, Call call, const std::function<void(Meeting&)>& exchange) {
+void Group::meet(int rank, Call call, const std::function<void(Meeting&)>& body) {
   arrive(rank, std::move(call));
   try {
     Meeting meeting(*this, rank);
-    exchange(meeting);
+    body(meeting);
     pass(rank);
   } catch (const std::exception& error) {
     fail_meeting(rank, error.what());
@@ -72,15 +72,15 @@ void Group::arrive(int rank, Call call) {
     changed_->notify_all();
     throw Error(*message);
   }
-  pass_locked(rank, lock, Patience::limited);
+  pass_locked(rank, lock, Wait::limited);
 }
 
 void Group::pass(int rank) {
   std::unique_lock lock(job_->mutex());
-  pass_locked(rank, lock, Patience::endless);
+  pass_locked(rank, lock, Wait::endless);
 }
 
-void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock, Patience patience) {
+void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock, Wait wait) {
   const auto self = static_cast<std::size_t>(rank);
   if (failure_) throw_failure(rank, *calls_[self]);
   came_[self] = true;
@@ -97,7 +97,7 @@ void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock, Patience p
     absent = first_absent();
     return phase_ != phase || failure_ || absent >= 0;
   };
-  if (patience == Patience::limited) {
+  if (wait == Wait::limited) {
     wait_for_peers(rank, lock, over);
   } else {
     changed_->wait(lock, over);
@@ -229,11 +229,11 @@ std::shared_ptr<Group> Group::split(int rank, int color, int key, int& new_rank)
   return mine;
 }
 
-std::shared_ptr<std::byte> Group::allocate_common(int rank, std::int64_t bytes,
+std::shared_ptr<std::byte> Group::allocate_shared(int rank, std::int64_t bytes,
                                                   std::string_view label) {
   constexpr std::int64_t kAlignment = 4096;
   Call call;
-  call.name = fmt::format("allocate_common({})", label);
+  call.name = fmt::format("allocate_shared({})", label);
   call.counts = {bytes};
   std::shared_ptr<std::byte> mine;
   meet(rank, std::move(call), [&](Meeting& meeting) {

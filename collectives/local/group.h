@@ -49,12 +49,12 @@ class Group : public std::enable_shared_from_this<Group> {
   void take_seat(int rank, std::shared_ptr<const CallContext> context);
   InProcessStore& store() { return *store_; }
 
-  /// Publishes `call`, waits for all ranks, runs `exchange`, waits for all ranks again.
-  void meet(int rank, Call call, const std::function<void(Meeting&)>& exchange);
+  /// Publishes `call`, waits for all ranks, runs `body`, waits for all ranks again.
+  void meet(int rank, Call call, const std::function<void(Meeting&)>& body);
   /// The group of the ranks that give the same color; null for a negative one. Sets `new_rank`.
   std::shared_ptr<Group> split(int rank, int color, int key, int& new_rank);
   /// `bytes` of memory, zero at first, the same on every rank; `label` is for errors.
-  std::shared_ptr<std::byte> allocate_common(int rank, std::int64_t bytes, std::string_view label);
+  std::shared_ptr<std::byte> allocate_shared(int rank, std::int64_t bytes, std::string_view label);
 
  private:
   struct Failure {
@@ -72,8 +72,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void pass(int rank);
   /// How long ranks wait for each other. Once all have come to a meeting none leaves before the
   /// others are through: they may be copying its memory.
-  enum class Patience : std::uint8_t { limited, endless };
-  void pass_locked(int rank, std::unique_lock<std::mutex>& lock, Patience patience);
+  enum class Wait : std::uint8_t { limited, endless };
+  void pass_locked(int rank, std::unique_lock<std::mutex>& lock, Wait wait);
   void wait_for_peers(int rank, std::unique_lock<std::mutex>& lock,
                       const std::function<bool()>& over);
   Waiting waiting(int rank) const;
@@ -97,7 +97,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::optional<Failure> failure_;
   int failed_ = 0;  // ranks that have given up a meeting that all had come to
   std::vector<std::shared_ptr<Group>> children_;  // split: what the first of a color made
-  std::shared_ptr<std::byte> shared_;             // allocate_common: what rank 0 made
+  std::shared_ptr<std::byte> shared_;             // allocate_shared: what rank 0 made
 };
 
 }  // namespace zero::local

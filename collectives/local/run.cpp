@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
-#include "collectives/local/communicator.h"
+#include "collectives/local/backend.h"
 
 namespace zero::local {
 namespace {
@@ -36,7 +36,7 @@ class Ranks {
  private:
   void run_rank(int rank) {
     try {
-      LocalCommunicator communicator(group_, rank);
+      Communicator communicator(std::make_shared<LocalBackend>(group_, rank));
       body_(communicator);
       job_->leave(rank, "its body returned");
     } catch (const std::exception& error) {

@@ -12,7 +12,7 @@ namespace {
 
 std::vector<int> leaders_of(const HostPlan& plan) {
   std::vector<int> leaders;
-  for (const Deal& host : plan.hosts()) leaders.push_back(host.members().front());
+  for (const WorkAssignment& host : plan.hosts()) leaders.push_back(host.members().front());
   return leaders;
 }
 
@@ -42,14 +42,14 @@ void Hosts::set_behind(int waits) {
   if (groups_.subtree) groups_.subtree->set_behind(waits);
 }
 
-// A rank of this host that does not come is found in agree(), one of another host by messages;
+// A rank of this host that does not come is found in compare(), one of another host by messages;
 // other waits on this host are for ranks that wait for such a one themselves.
 void Hosts::call(const Intent& intent, const Work& work) {
   constexpr int kBehindMessages = 2;
   link_.guarded(intent, [&] {
     try {
       set_behind(0);
-      groups_.host->agree(intent);
+      groups_.host->compare(intent);
       set_behind(kBehindMessages);
       link_.compared(intent, work);
     } catch (const std::exception& error) {
@@ -87,12 +87,12 @@ void Hosts::all_gather(View mine, const Slices& full, std::string_view unit) {
 // Slices of host `without` are empty, and it takes no part.
 void Hosts::gather(const Intent& intent, View mine, const Slices& full, int without) {
   const int rank = link_.rank();
-  const Deal& here = plan_.hosts()[static_cast<std::size_t>(host_)];
+  const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const std::int64_t most = kPart / size_of(full.buffer.dtype());
   const auto start = [&](std::int64_t part, Transfers& transfers) {
     const Slices slices = full.part(part * most, most);
     for (int round = 1; round < here.rounds(); ++round) {
-      const int from = here.dealt(round, here.index(rank));
+      const int from = here.assigned(round, here.index(rank));
       if (from >= 0) transfers.receive(slices.of(from), from);
     }
     for (int host = 0; host < static_cast<int>(plan_.hosts().size()); ++host) {
@@ -106,7 +106,7 @@ void Hosts::gather(const Intent& intent, View mine, const Slices& full, int with
   in_parts(div_ceil(full.largest(), most), start, [&](std::int64_t part) {
     const Slices slices = full.part(part * most, most);
     for (int round = 1; round < here.rounds(); ++round) {
-      const int mine_now = here.dealt(round, here.index(rank));
+      const int mine_now = here.assigned(round, here.index(rank));
       share_round(intent, round, mine_now < 0 ? mine.slice(0, 0) : slices.of(mine_now), slices);
     }
   });
@@ -114,10 +114,10 @@ void Hosts::gather(const Intent& intent, View mine, const Slices& full, int with
 
 // Each rank of this host gives its peers the slice that it has in this round: `given`.
 void Hosts::share_round(const Intent& intent, int round, View given, const Slices& slices) {
-  const Deal& here = plan_.hosts()[static_cast<std::size_t>(host_)];
-  const Slices dealt = zero::dealt(slices, here, round);
+  const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
+  const Slices assigned = assigned_slices(slices, here, round);
   const bool all_there = round > 0 && here.size() == 1;
-  if (dealt.total() > 0 && !all_there) groups_.host->all_gather(given, dealt, intent.unit);
+  if (assigned.total() > 0 && !all_there) groups_.host->all_gather(given, assigned, intent.unit);
 }
 
 // Pairs of ranks exchange what is for nobody else.
@@ -143,11 +143,11 @@ void Hosts::broadcast(View values, int root, std::string_view unit) {
 // To one rank of each other host, and from there to its peers.
 void Hosts::broadcast_whole(const Intent& intent, View values) {
   const int root = intent.detail;
-  const Deal& here = plan_.hosts()[static_cast<std::size_t>(host_)];
+  const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const int first = host_ == plan_.host_of(root) ? root : here.owner(root);
   const auto messages = link_.transfers();
   if (link_.rank() == root) {
-    for (const Deal& host : plan_.hosts()) {
+    for (const WorkAssignment& host : plan_.hosts()) {
       if (host.owner(root) != root) messages->send(values, host.owner(root));
     }
   } else if (link_.rank() == first) {
@@ -178,7 +178,7 @@ void Hosts::broadcast_shares(const Intent& intent, View values) {
     messages->receive(own, root);
   }
   if (host_ == home) {
-    const Deal& here = plan_.hosts()[static_cast<std::size_t>(home)];
+    const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(home)];
     groups_.host->broadcast(values, here.index(root), intent.unit);
   }
   link_.wait(*messages);

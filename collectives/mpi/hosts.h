@@ -11,15 +11,15 @@
 #include "collectives/host_plan.h"
 #include "collectives/mpi/link.h"
 #include "collectives/mpi/transfers.h"
+#include "collectives/transport.h"
 
 namespace zero::mpi {
 
 /// Collectives of ranks on several hosts, by a HostPlan: shared memory inside a host, messages
 /// between hosts, with the bits of the one tree over all ranks. Long values go in parts: while one
 /// is on its way between the hosts, their ranks sum, or copy, the one before or after it. All ranks
-/// of a host first compare what they call, and so do the hosts. Blocks the caller; one thread at a
-/// time.
-class Hosts {
+/// of a host first compare what they call, and so do the hosts.
+class Hosts final : public Transport {
  public:
   /// Bytes of a slice that a gather has on its way at once, and of what a reduction keeps of a part
   /// per rank; two parts are under way.
@@ -35,15 +35,16 @@ class Hosts {
   /// `link` must outlive this.
   Hosts(Link& link, HostPlan plan, Groups groups);
 
-  void set_step(std::int64_t step);
+  void set_step(std::int64_t step) override;
 
-  // As in Communicator, on memory of this process, at once.
-  void all_gather(View mine, const Slices& full, std::string_view unit);
-  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, std::string_view unit);
-  void all_reduce(View values, ReduceOp op, std::string_view unit);
-  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit);
-  void broadcast(View values, int root, std::string_view unit);
-  void barrier(std::string_view unit);
+  void all_gather(View mine, const Slices& full, std::string_view unit) override;
+  /// Without a workspace: parts of the sums are kept here.
+  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                      std::string_view unit) override;
+  void all_reduce(View values, ReduceOp op, std::string_view unit) override;
+  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit) override;
+  void broadcast(View values, int root, std::string_view unit) override;
+  void barrier(std::string_view unit) override;
 
  private:
   using Intent = host::Group::Intent;
@@ -74,7 +75,9 @@ class Hosts {
   void set_behind(int waits);
 
   /// The ranks of this rank's sub-tree, and who of them sums for whom.
-  const Deal& subtree() const { return plan_.summing()[static_cast<std::size_t>(subtree_)]; }
+  const WorkAssignment& subtree() const {
+    return plan_.summing()[static_cast<std::size_t>(subtree_)];
+  }
   host::Group& subtree_group() { return groups_.subtree ? *groups_.subtree : *groups_.host; }
 
   void gather(const Intent& intent, View mine, const Slices& full, int without);

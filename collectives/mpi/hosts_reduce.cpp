@@ -31,13 +31,13 @@ View Hosts::Sums::take(std::int64_t count, DType dtype) {
 // sub-tree.
 std::int64_t Hosts::sums_of_part() const {
   int rounds = 0;
-  for (const Deal& deal : plan_.summing()) {
-    if (deal.size() > 1) rounds = std::max(rounds, deal.rounds());
+  for (const WorkAssignment& work : plan_.summing()) {
+    if (work.size() > 1) rounds = std::max(rounds, work.rounds());
   }
   return rounds + static_cast<std::int64_t>(plan_.subtrees().size());
 }
 
-void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
+void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
                            std::string_view unit) {
   const Intent intent{.operation = Operation::reduce_scatter,
                       .unit = unit,
@@ -67,8 +67,8 @@ void Hosts::start_sums(const Intent& intent, const Slices& part, Sums& sums, Tra
   const View own = part.of(rank);
   receive_sums(own, DType::fp32, sums, transfers);
   View& mine = sums.of_subtrees[static_cast<std::size_t>(subtree_)];
-  const Deal& deal = subtree();
-  if (deal.size() == 1) {
+  const WorkAssignment& work = subtree();
+  if (work.size() == 1) {
     mine = own;
     for (int step = 1; step < plan_.ranks(); ++step) {
       const int to = (rank + step) % plan_.ranks();
@@ -76,12 +76,13 @@ void Hosts::start_sums(const Intent& intent, const Slices& part, Sums& sums, Tra
     }
     return;
   }
-  for (int round = 0; round < deal.rounds(); ++round) {
-    const Slices slices = dealt(part, deal, round);
-    const int seat = deal.index(rank);
-    const int to = deal.dealt(round, seat);
+  for (int round = 0; round < work.rounds(); ++round) {
+    const Slices slices = assigned_slices(part, work, round);
+    const int seat = work.index(rank);
+    const int to = work.assigned(round, seat);
     const View sum = sums.take(slices.of(seat).count(), DType::fp32);
-    if (slices.total() > 0) subtree_group().reduce_scatter(slices, {{}, sum, nullptr}, intent.unit);
+    if (slices.total() > 0)
+      subtree_group().reduce_scatter(slices, {{}, sum, nullptr}, {}, intent.unit);
     if (to == rank) mine = sum;
     if (to >= 0 && to != rank) transfers.send(sum, to);
   }
@@ -91,9 +92,9 @@ void Hosts::start_sums(const Intent& intent, const Slices& part, Sums& sums, Tra
 void Hosts::receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers) {
   for (std::size_t i = 0; i < sums.of_subtrees.size(); ++i) {
     if (static_cast<int>(i) == subtree_) continue;
-    const Deal& deal = plan_.summing()[i];
-    sums.of_subtrees[i] = sums.take(own.count(), deal.size() == 1 ? own.dtype() : dtype);
-    transfers.receive(sums.of_subtrees[i], deal.owner(link_.rank()));
+    const WorkAssignment& work = plan_.summing()[i];
+    sums.of_subtrees[i] = sums.take(own.count(), work.size() == 1 ? own.dtype() : dtype);
+    transfers.receive(sums.of_subtrees[i], work.owner(link_.rank()));
   }
 }
 

@@ -21,7 +21,7 @@ View slot(View buffer, int peer, int self, std::int64_t count) {
 
 void Link::guarded(const Intent& intent, const Work& work) {
   operation_ = intent.operation;
-  who_ = fmt::format("[rank {}] {}({})", rank(), name_of(operation_), intent.unit);
+  who_ = call_name(rank(), operation_, intent.unit);
   if (const auto& known = failures_.known()) {
     fail("{}: the group has failed: {}", who_, *known);
   }
@@ -37,12 +37,12 @@ void Link::guarded(const Intent& intent, const Work& work) {
 }
 
 void Link::compared(const Intent& intent, const Work& work) {
-  agreement_->start(host::Group::call_of(intent));
+  comparison_->start(host::Group::call_of(intent));
   work();
-  agree();
+  finish_comparison();
 }
 
-void Link::agree() const { agreement_->finish(watch()); }
+void Link::finish_comparison() const { comparison_->finish(while_waiting()); }
 
 std::unique_ptr<Transfers> Link::transfers() const {
   return std::make_unique<Transfers>(handle(), who_, static_cast<int>(operation_),
@@ -50,11 +50,11 @@ std::unique_ptr<Transfers> Link::transfers() const {
 }
 
 void Link::wait(Transfers& transfers) const {
-  agree();
-  transfers.wait(watch());
+  finish_comparison();
+  transfers.wait(while_waiting());
 }
 
-Watch Link::watch() const {
+WhileWaiting Link::while_waiting() const {
   // Waits for messages stand behind those of other hosts' ranks for each other.
   static constexpr int kBehind = 1;
   return [this, long_wait = std::optional<LongWait>()](const Absent& absent) mutable {
@@ -68,7 +68,7 @@ Watch Link::watch() const {
   };
 }
 
-void Link::exchange(const ViewOfRank& send, const ViewOfRank& receive) {
+void Link::send_and_receive(const ViewOfRank& send, const ViewOfRank& receive) {
   const auto transfers = this->transfers();
   // Each rank begins with its neighbour, so that no rank is everybody's first.
   for (int step = 1; step < size(); ++step) {
@@ -83,14 +83,14 @@ void Link::exchange(const ViewOfRank& send, const ViewOfRank& receive) {
 }
 
 void Link::all_gather(View mine, const Slices& full) {
-  exchange([&](int) { return mine; }, [&](int peer) { return full.of(peer); });
+  send_and_receive([&](int) { return mine; }, [&](int peer) { return full.of(peer); });
   copy(mine, full.of(rank()));
 }
 
 void Link::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace) {
   const View own = full.of(rank());
   const auto received = [&](int peer) { return slot(workspace, peer, rank(), own.count()); };
-  exchange([&](int peer) { return full.of(peer); }, received);
+  send_and_receive([&](int peer) { return full.of(peer); }, received);
   std::vector<View> inputs;
   for (int peer = 0; peer < size(); ++peer) inputs.push_back(peer == rank() ? own : received(peer));
   cpu::tree_reduce(inputs, epilogue);
@@ -112,7 +112,7 @@ void Link::all_reduce(View values, ReduceOp op) {
 void Link::all_reduce_whole(View values, ReduceOp op) {
   const View area = staging(values.count() * (size() - 1), values.dtype());
   const auto received = [&](int peer) { return slot(area, peer, rank(), values.count()); };
-  exchange([&](int) { return values; }, received);
+  send_and_receive([&](int) { return values; }, received);
   std::vector<View> inputs;
   for (int peer = 0; peer < size(); ++peer) {
     inputs.push_back(peer == rank() ? values : received(peer));
@@ -126,11 +126,11 @@ void Link::all_reduce_shares(View values, ReduceOp op) {
   const View own = share_of(rank());
   const View area = staging(own.count() * (size() - 1), values.dtype());
   const auto received = [&](int peer) { return slot(area, peer, rank(), own.count()); };
-  exchange(share_of, received);
+  send_and_receive(share_of, received);
   std::vector<View> inputs;
   for (int peer = 0; peer < size(); ++peer) inputs.push_back(peer == rank() ? own : received(peer));
   cpu::combine(inputs, op, own);
-  exchange([&](int) { return own; }, share_of);
+  send_and_receive([&](int) { return own; }, share_of);
 }
 
 // Only a pair knows what it exchanges, and an empty slice against a full one would be waited for
@@ -145,7 +145,8 @@ void Link::compare_counts(const Slices& send, const Slices& receive) {
   const auto of = [](std::vector<std::int64_t>& counts, int peer) {
     return View::of(std::span(counts)).slice(std::int64_t{2} * peer, 2);
   };
-  exchange([&](int to) { return of(mine, to); }, [&](int from) { return of(theirs, from); });
+  send_and_receive([&](int to) { return of(mine, to); },
+                   [&](int from) { return of(theirs, from); });
   for (std::size_t peer = 0; peer < send.ranges.size(); ++peer) {
     if (static_cast<int>(peer) == rank()) continue;
     ZERO_CHECK(theirs[2 * peer] == mine[2 * peer + 1],
@@ -159,7 +160,8 @@ void Link::compare_counts(const Slices& send, const Slices& receive) {
 
 void Link::all_to_all(const Slices& send, const Slices& receive) {
   compare_counts(send, receive);
-  exchange([&](int peer) { return send.of(peer); }, [&](int peer) { return receive.of(peer); });
+  send_and_receive([&](int peer) { return send.of(peer); },
+                   [&](int peer) { return receive.of(peer); });
   copy(send.of(rank()), receive.of(rank()));
 }
 
@@ -169,19 +171,20 @@ void Link::broadcast(View values, int root) {
   const View none = values.slice(0, 0);
   const bool whole = values.bytes() <= kWhole;
   const auto from_root = [&](int to) { return whole ? values : share(values, to, size()); };
-  exchange([&](int to) { return rank() == root ? from_root(to) : none; },
-           [&](int from) { return from == root ? from_root(rank()) : none; });
+  send_and_receive([&](int to) { return rank() == root ? from_root(to) : none; },
+                   [&](int from) { return from == root ? from_root(rank()) : none; });
   if (whole) return;
   const View own = share(values, rank(), size());
-  exchange([&](int to) { return to == root ? none : own; },
-           [&](int from) { return rank() == root ? none : share(values, from, size()); });
+  send_and_receive([&](int to) { return to == root ? none : own; },
+                   [&](int from) { return rank() == root ? none : share(values, from, size()); });
 }
 
 // A byte from each to each, so that a rank knows which others have not come.
 void Link::barrier() {
   std::vector<std::byte> bytes(static_cast<std::size_t>(size()));
   const View all(bytes.data(), size(), DType::u8, nullptr);
-  exchange([&](int) { return all.slice(rank(), 1); }, [&](int peer) { return all.slice(peer, 1); });
+  send_and_receive([&](int) { return all.slice(rank(), 1); },
+                   [&](int peer) { return all.slice(peer, 1); });
 }
 
 View Link::staging(std::int64_t count, DType dtype) {

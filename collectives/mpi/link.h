@@ -10,13 +10,13 @@
 
 #include "collectives/communicator.h"
 #include "collectives/host/group.h"
-#include "collectives/mpi/agreement.h"
+#include "collectives/mpi/call_comparison.h"
 #include "collectives/mpi/failures.h"
 #include "collectives/mpi/options.h"
 #include "collectives/mpi/places.h"
-#include "collectives/mpi/session.h"
+#include "collectives/mpi/runtime.h"
 #include "collectives/mpi/transfers.h"
-#include "collectives/mpi/watch.h"
+#include "collectives/mpi/while_waiting.h"
 
 namespace zero::mpi {
 
@@ -40,7 +40,7 @@ class Link {
   using Intent = host::Group::Intent;
   using Work = std::function<void()>;
 
-  Link(Group group, const Options& options, std::shared_ptr<const CallContext> context)
+  Link(Comm group, const Options& options, std::shared_ptr<const CallContext> context)
       : group_(std::move(group)),
         options_(options),
         context_(std::move(context)),
@@ -59,7 +59,7 @@ class Link {
   void set_step(std::int64_t step) { step_ = step; }
   /// From now on `leaders` compare the calls: all ranks, or one of each host.
   void compare_among(const std::vector<int>& leaders) {
-    agreement_ = std::make_unique<Agreement>(handle(), rank(), leaders);
+    comparison_ = std::make_unique<CallComparison>(handle(), rank(), leaders);
   }
 
   /// Whether this group, or one that it was split from, is on several hosts.
@@ -72,9 +72,9 @@ class Link {
   /// guarded().
   void compared(const Intent& intent, const Work& work);
   /// Waits for the word of the leader that this rank compares its call with.
-  void agree() const;
-  /// Messages of the call, and the wait for them: behind agree(), for a rank that does something
-  /// else never sends the values that are waited for.
+  void finish_comparison() const;
+  /// Messages of the call, and the wait for them: behind finish_comparison(), for a rank that does
+  /// something else never sends the values that are waited for.
   std::unique_ptr<Transfers> transfers() const;
   void wait(Transfers& transfers) const;
 
@@ -90,20 +90,20 @@ class Link {
   using ViewOfRank = std::function<View(int)>;
 
   /// Looks for failures and at the limits while this rank waits for messages.
-  Watch watch() const;
+  WhileWaiting while_waiting() const;
   /// Sends send(p) to, and receives receive(p) from, every peer p at once.
-  void exchange(const ViewOfRank& send, const ViewOfRank& receive);
+  void send_and_receive(const ViewOfRank& send, const ViewOfRank& receive);
   void compare_counts(const Slices& send, const Slices& receive);
   void all_reduce_whole(View values, ReduceOp op);
   void all_reduce_shares(View values, ReduceOp op);
   View staging(std::int64_t count, DType dtype);
 
-  Group group_;
+  Comm group_;
   Options options_;
   std::shared_ptr<const CallContext> context_;
   mutable Failures failures_;
   Places places_;
-  std::unique_ptr<Agreement> agreement_;
+  std::unique_ptr<CallComparison> comparison_;
   std::int64_t step_ = CallContext::kNoStep;
   // Of the call under way.
   Operation operation_ = Operation::barrier;

@@ -29,7 +29,7 @@ Mailbox::~Mailbox() {
   // MPI may still read messages that are under way: their memory, and the group's handle, stay.
   if (abandoned_ || !sending_.empty()) {
     static_cast<void>(new std::list<Sending>(std::move(sending_)));
-    static_cast<void>(new Group(std::move(group_)));
+    static_cast<void>(new Comm(std::move(group_)));
   }
 }
 

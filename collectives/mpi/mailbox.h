@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/mpi/session.h"
+#include "collectives/mpi/runtime.h"
 
 namespace zero::mpi {
 
@@ -18,7 +18,7 @@ namespace zero::mpi {
 class Mailbox {
  public:
   /// `group` is used by this mailbox alone.
-  explicit Mailbox(Group group) : group_(std::move(group)) {}
+  explicit Mailbox(Comm group) : group_(std::move(group)) {}
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
@@ -46,7 +46,7 @@ class Mailbox {
   void progress();
 
   std::mutex mutex_;
-  Group group_;
+  Comm group_;
   std::map<std::string, std::string> values_;
   std::list<Sending> sending_;
   int goodbyes_ = 0;

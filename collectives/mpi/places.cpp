@@ -3,22 +3,12 @@
 #include "collectives/mpi/places.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <sstream>
 
+#include "base/host_name.h"
+
 namespace zero::mpi {
-namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
-}  // namespace
-
 std::string Places::mine() {
   const host::Process self = host::this_process();
   return fmt::format("{} {} {} {}", self.id, self.start, host::process_namespace(), host_name());

@@ -11,7 +11,7 @@ namespace zero::mpi {
 
 MpiStore::~MpiStore() {
   mailbox_->say_goodbye();
-  session_->retire(std::move(mailbox_));
+  runtime_->retire(std::move(mailbox_));
 }
 
 void MpiStore::set(std::string_view key, std::string_view value) { mailbox_->set(key, value); }

@@ -11,8 +11,8 @@ namespace zero::mpi {
 /// wire, and no rank needs another one's participation.
 class MpiStore final : public Store {
  public:
-  MpiStore(std::shared_ptr<Session> session, Group group)
-      : session_(std::move(session)), mailbox_(std::make_unique<Mailbox>(std::move(group))) {}
+  MpiStore(std::shared_ptr<Runtime> runtime, Comm group)
+      : runtime_(std::move(runtime)), mailbox_(std::make_unique<Mailbox>(std::move(group))) {}
   ~MpiStore() override;
 
   void set(std::string_view key, std::string_view value) override;
@@ -21,7 +21,7 @@ class MpiStore final : public Store {
   std::optional<std::string> lost() override { return std::nullopt; }
 
  private:
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<Runtime> runtime_;
   std::unique_ptr<Mailbox> mailbox_;
 };
 

@@ -41,7 +41,7 @@ void Transfers::receive(View view, int from) {
   }
 }
 
-void Transfers::wait(const Watch& watch) {
+void Transfers::wait(const WhileWaiting& while_waiting) {
   std::vector<MPI_Status> statuses(requests_.size());
   Backoff backoff;
   for (;;) {
@@ -50,7 +50,7 @@ void Transfers::wait(const Watch& watch) {
         MPI_Testall(narrow<int>(requests_.size()), requests_.data(), &done, statuses.data());
     if (code != MPI_SUCCESS) throw_first(code, statuses);
     if (done != 0) break;
-    watch([this] { return absent(); });
+    while_waiting([this] { return absent(); });
     backoff.pause();
   }
   check_arrivals(statuses);

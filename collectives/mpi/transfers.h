@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/mpi/watch.h"
+#include "collectives/mpi/while_waiting.h"
 #include "device/view.h"
 
 namespace zero::mpi {
@@ -26,8 +26,8 @@ class Transfers {
   void send(View view, int to);
   void receive(View view, int from);
   /// Returns once every message has been sent and received. Leaves the core to others meanwhile,
-  /// and calls `watch` now and then.
-  void wait(const Watch& watch);
+  /// and calls `while_waiting` now and then.
+  void wait(const WhileWaiting& while_waiting);
 
  private:
   struct Message {

@@ -22,18 +22,14 @@ std::string key_of(const Attendance::Group& group, std::size_t rank) {
 
 // -1: the rank has never been quiet.
 std::int64_t Attendance::calls_of(const Group& group, std::size_t rank) const {
-  std::string text;
-  try {
-    text = store_.get(key_of(group, rank), milliseconds(0));
-  } catch (const Error&) {
-    return -1;
-  }
+  const std::optional<std::string> text = store_.find(key_of(group, rank));
+  if (!text) return -1;
   std::int64_t calls = 0;
-  const char* const end = text.data() + text.size();
-  const auto [last, error] = std::from_chars(text.data(), end, calls);
+  const char* const end = text->data() + text->size();
+  const auto [last, error] = std::from_chars(text->data(), end, calls);
   ZERO_CHECK(error == std::errc{} && last == end,
              "{}: rank {} tells \"{}\" as the number of its calls, expected a whole number",
-             group.who, rank, text);
+             group.who, rank, *text);
   return calls;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "collectives/nccl/communicator.h"
+#include "collectives/nccl/backend.h"
 #include "collectives/workspace.h"
 
 namespace zero::nccl {
@@ -28,12 +28,12 @@ View aligned_bytes(View workspace) {
 
 }  // namespace
 
-std::int64_t NcclCommunicator::do_reduce_scatter_workspace(const Slices& full) const {
-  return zero::reduce_scatter_workspace(backend(), full);
+std::int64_t NcclBackend::reduce_scatter_workspace(const Slices& full) const {
+  return zero::reduce_scatter_workspace(name(), full);
 }
 
-void NcclCommunicator::do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
-                                         View workspace, Stream& stream, const Tag& tag) {
+void NcclBackend::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                                 Stream& stream, const Tag& tag) {
   const Job work = job(stream, Operation::reduce_scatter, tag);
   ZERO_CHECK(full.buffer.device() != nullptr || full.buffer.empty(),
              "{}: the values are in host memory; NCCL sums those of {}", work.who,
@@ -47,8 +47,8 @@ void NcclCommunicator::do_reduce_scatter(const Slices& full, const ReduceEpilogu
   reduce_direct(work, full, epilogue, workspace);
 }
 
-void NcclCommunicator::reduce_direct(const Job& job, const Slices& full, const Epilogue& epilogue,
-                                     View workspace) {
+void NcclBackend::reduce_direct(const Job& job, const Slices& full, const Epilogue& epilogue,
+                                View workspace) {
   const std::int64_t count = full.of(rank()).count();
   std::vector<View> inputs;
   std::int64_t used = 0;
@@ -67,8 +67,8 @@ void NcclCommunicator::reduce_direct(const Job& job, const Slices& full, const E
 }
 
 // What a rank holds is first its own slices, then the sums that it has made of those it kept.
-void NcclCommunicator::reduce_halving(const Job& job, const Slices& full, const Epilogue& epilogue,
-                                      View workspace) {
+void NcclBackend::reduce_halving(const Job& job, const Slices& full, const Epilogue& epilogue,
+                                 View workspace) {
   const HalvingRoom room = halving_room(full);
   const View bytes = aligned_bytes(workspace);
   const auto count_of = [&](int slice) { return full.of(slice).count(); };
@@ -106,8 +106,8 @@ void NcclCommunicator::reduce_halving(const Job& job, const Slices& full, const 
   }
 }
 
-void NcclCommunicator::reduce_fast(const Job& job, const Slices& full, const Epilogue& epilogue,
-                                   View workspace) {
+void NcclBackend::reduce_fast(const Job& job, const Slices& full, const Epilogue& epilogue,
+                              View workspace) {
   const View sum = workspace.slice(0, full.of(rank()).count());
   if (are_one_block(full)) {
     const View all = full.buffer.slice(full.ranges.front().begin, full.total());
@@ -122,7 +122,7 @@ void NcclCommunicator::reduce_fast(const Job& job, const Slices& full, const Epi
   if (!sum.empty()) parts_.device.kernels().tree_reduce(job.stream, {sum}, epilogue);
 }
 
-void NcclCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
+void NcclBackend::all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
   const Job work = job(stream, Operation::all_reduce, tag);
   if (size() == 1 || values.empty()) return;
   const bool here = values.device() != nullptr;
@@ -148,7 +148,7 @@ void NcclCommunicator::do_all_reduce(View values, ReduceOp op, Stream& stream, c
 }
 
 // Every rank gets all values and combines them itself: one meeting.
-void NcclCommunicator::combine_whole(const Job& job, View values, ReduceOp op) {
+void NcclBackend::combine_whole(const Job& job, View values, ReduceOp op) {
   const std::int64_t count = values.count();
   const View room = scratch(count * (size() + 1), values.dtype());
   const Slices all = Slices::even(room.slice(0, count * size()), size());
@@ -164,7 +164,7 @@ void NcclCommunicator::combine_whole(const Job& job, View values, ReduceOp op) {
 }
 
 // Each rank sums a share of them, and all gather the shares.
-void NcclCommunicator::sum_shares(const Job& job, View values) {
+void NcclBackend::sum_shares(const Job& job, View values) {
   const Slices shares = [&] {
     Slices cut{.buffer = values, .ranges = {}};
     for (int peer = 0; peer < size(); ++peer) {

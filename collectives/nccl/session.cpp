@@ -171,11 +171,7 @@ std::optional<std::string> Session::trouble_elsewhere() {
   } catch (const Error& error) {
     return error.what();
   }
-  try {
-    return store_.get(kFailed, milliseconds(0));
-  } catch (const Error&) {
-    return std::nullopt;  // nobody has failed
-  }
+  return store_.find(kFailed);
 }
 
 std::optional<std::string> Session::trouble_here() const {

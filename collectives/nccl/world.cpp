@@ -1,24 +1,16 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
-#include <array>
 #include <cstdlib>
 #include <cstring>
 
+#include "base/host_name.h"
 #include "collectives/backends.h"
+#include "collectives/nccl/backend.h"
 #include "collectives/nccl/check.h"
-#include "collectives/nccl/communicator.h"
 #include "collectives/nccl/gpu.h"
 
 namespace zero::nccl {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // Rank 0's, through the store.
 ncclUniqueId shared_id(const StoreSeat& seat) {
@@ -70,14 +62,15 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const
                                    .rank = seat.rank,
                                    .size = seat.size,
                                    .deadline = Session::Clock::now() + options.timeout});
-  return std::make_unique<NcclCommunicator>(NcclCommunicator::Parts{.comm = std::move(comm),
-                                                                    .device = device,
-                                                                    .seat = seat,
-                                                                    .name = "nccl",
-                                                                    .options = options,
-                                                                    .hosts = std::move(hosts),
-                                                                    .transport = transport,
-                                                                    .context = std::move(context)});
+  return std::make_unique<Communicator>(
+      std::make_shared<NcclBackend>(NcclBackend::Parts{.comm = std::move(comm),
+                                                       .device = device,
+                                                       .seat = seat,
+                                                       .name = "nccl",
+                                                       .options = options,
+                                                       .hosts = std::move(hosts),
+                                                       .transport = transport,
+                                                       .context = std::move(context)}));
 }
 
 bool available() { return true; }

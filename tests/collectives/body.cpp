@@ -62,8 +62,8 @@ Buffer Rank::allocate(std::int64_t count, DType dtype) const {
   return comm.allocate(device_, count, dtype, MemoryClass::other, "test");
 }
 
-CommonBuffer Rank::allocate_common(std::int64_t count, DType dtype) const {
-  return comm.allocate_common(device_, count, dtype, MemoryClass::other, "test");
+SharedBuffer Rank::allocate_shared(std::int64_t count, DType dtype) const {
+  return comm.allocate_shared(device_, count, dtype, MemoryClass::other, "test");
 }
 
 /// Gives a view of the device what `fill` writes to host memory when compute comes to it.

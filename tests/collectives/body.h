@@ -26,7 +26,7 @@ class Rank {
   int rank() const { return comm.rank(); }
   int world() const { return comm.size(); }
   Buffer allocate(std::int64_t count, DType dtype) const;
-  CommonBuffer allocate_common(std::int64_t count, DType dtype) const;
+  SharedBuffer allocate_shared(std::int64_t count, DType dtype) const;
   /// On the compute stream: byte i becomes pattern(i).
   void fill_bytes(View view, std::function<std::uint8_t(std::int64_t)> pattern) const;
   /// On the compute stream: element i becomes value(i), rounded to the view's dtype.

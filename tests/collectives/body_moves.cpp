@@ -111,7 +111,7 @@ void check_moves(const Rank& rank, std::int64_t total) {
 void check_common(const Rank& rank, std::int64_t total) {
   rank.read({});  // no collective is in flight
   const Plan cut = plan(Cut::uneven, total, rank.world());
-  const CommonBuffer made = rank.allocate_common(cut.buffer, DType::u8);
+  const SharedBuffer made = rank.allocate_shared(cut.buffer, DType::u8);
   const Slices full{.buffer = made.buffer.view(), .ranges = cut.ranges};
   const View own = full.of(rank.rank());
   const Buffer apart = rank.allocate(own.count(), DType::u8);

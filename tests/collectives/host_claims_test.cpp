@@ -89,7 +89,7 @@ TEST(HostClaims, LieWhereTheirRankMayKeepThem) {
     EXPECT_EQ(said_of({Reach::posted, 0, 0, count}),
               fmt::format("rank 3's notice: count is {}, expected 100 elements", count));
   }
-  EXPECT_EQ(said_of({Reach::common, 0, 0, 100}), "rank 3's notice: reach is 3, expected at most 2");
+  EXPECT_EQ(said_of({Reach::shared, 0, 0, 100}), "rank 3's notice: reach is 3, expected at most 2");
   EXPECT_EQ(said_of({static_cast<Reach>(77), 0, 0, 100}),
             "rank 3's notice: reach is 77, expected at most 2");
 }
@@ -235,7 +235,7 @@ TEST(HostLies, OfOffsetsAndReachesAreNamed) {
                      [](host::Board& board) { board.notice(1).reach = static_cast<Reach>(9); }),
             "[rank 0] all_reduce(h.0): rank 1's notice: reach is 9, expected at most 2");
   EXPECT_EQ(
-      answered(all_reduce_plain, [](host::Board& board) { board.notice(1).reach = Reach::common; }),
+      answered(all_reduce_plain, [](host::Board& board) { board.notice(1).reach = Reach::shared; }),
       "[rank 0] all_reduce(h.0): rank 1's notice: reach is 3, expected at most 2");
 }
 
@@ -247,7 +247,7 @@ TEST(HostLies, OfTablesAreNamed) {
   const auto reduce_scatter = [](host::Group& group) {
     std::vector<float> values(8);
     const Slices full = Slices::even(View::of(std::span(values)), 2);
-    group.reduce_scatter(full, {{}, full.of(0), nullptr}, "h.0");
+    group.reduce_scatter(full, {{}, full.of(0), nullptr}, {}, "h.0");
   };
   EXPECT_THAT(
       answered(reduce_scatter, [](host::Board& board) { row(board, 1, 0).offset = 1 << 20; }),

@@ -112,23 +112,23 @@ TEST(HostPlan, OneFoldDoesWhereTheSubTreesAreAList) {
 TEST(HostPlan, EveryRankIsDealtToOneMemberOnceAndMembersToThemselves) {
   for (const Hosts& hosts : layouts()) {
     const HostPlan plan(hosts);
-    std::vector<Deal> deals = plan.hosts();
+    std::vector<WorkAssignment> all = plan.hosts();
     deals.insert(deals.end(), plan.summing().begin(), plan.summing().end());
-    for (const Deal& deal : deals) {
+    for (const WorkAssignment& work : all) {
       std::multiset<int> seen;
-      for (int round = 0; round < deal.rounds(); ++round) {
-        for (int member = 0; member < deal.size(); ++member) {
-          const int rank = deal.dealt(round, member);
+      for (int round = 0; round < work.rounds(); ++round) {
+        for (int member = 0; member < work.size(); ++member) {
+          const int rank = work.assigned(round, member);
           if (rank < 0) continue;
           seen.insert(rank);
-          EXPECT_EQ(deal.owner(rank), deal.members()[at(member)]);
+          EXPECT_EQ(work.owner(rank), work.members()[at(member)]);
         }
       }
       EXPECT_EQ(seen.size(), at(plan.ranks()));
       EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), seen.size());
-      for (int member = 0; member < deal.size(); ++member) {
-        EXPECT_EQ(deal.owner(deal.members()[at(member)]), deal.members()[at(member)]);
-        EXPECT_EQ(deal.index(deal.members()[at(member)]), member);
+      for (int member = 0; member < work.size(); ++member) {
+        EXPECT_EQ(work.owner(work.members()[at(member)]), work.members()[at(member)]);
+        EXPECT_EQ(work.index(work.members()[at(member)]), member);
       }
     }
   }
@@ -245,9 +245,9 @@ TEST(Slices, PartsAndDealsAreCutAsFarAsSlicesReach) {
   }
   const Slices beyond = slices.part(64, 4);
   EXPECT_EQ(beyond.total(), 0);
-  const Slices round = dealt(slices, Deal(4, {1, 2, 3}), 1);
+  const Slices round = assigned_slices(slices, WorkAssignment(4, {1, 2, 3}), 1);
   EXPECT_EQ(round.world(), 3);
-  EXPECT_EQ(round.of(0).count(), 10);  // rank 0, dealt to rank 1
+  EXPECT_EQ(round.of(0).count(), 10);  // rank 0, assigned to rank 1
   EXPECT_EQ(round.total(), 10);
 }
 

@@ -35,7 +35,7 @@ class Child {
     reap();
   }
   host::Process process() const {
-    const host::Descriptor directory(
+    const Descriptor directory(
         open(fmt::format("/proc/{}", id_).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     return {id_, host::start_of(directory)};
   }

@@ -84,7 +84,7 @@ class HostReductions : public ::testing::TestWithParam<std::tuple<int, Place>> {
         [&, world = world, place = place](host::Group& group, host::Memory& memory, int rank) {
           std::shared_ptr<host::Span> common;
           if (place == Place::common) {
-            common = group.allocate_common(world * count * 4, "", ranks.exchange_of(rank));
+            common = group.allocate_shared(world * count * 4, "", ranks.exchange_of(rank));
           }
           body(group, Values(place, memory, rank, count, common), rank);
           group.barrier("end");  // peers may still read
@@ -98,7 +98,7 @@ TEST_P(HostReductions, ReduceScatterSumsByTheTreeOverRanks) {
   run([=](host::Group& group, const Values& values, int rank) {
     const Slices full = Slices::even(values.view(), world);
     std::vector<float> sums(static_cast<std::size_t>(full.of(rank).count()));
-    group.reduce_scatter(full, {{}, View::of(std::span(sums)), nullptr}, "h.0");
+    group.reduce_scatter(full, {{}, View::of(std::span(sums)), nullptr}, {}, "h.0");
     expect_sums(sums, full.ranges[static_cast<std::size_t>(rank)].begin, world);
   });
 }

@@ -44,8 +44,8 @@ std::string error_with(host::Invitation invitation, int descriptor) {
   return error_of(invitation);
 }
 
-host::Descriptor memory_file(std::int64_t bytes, int seals) {
-  host::Descriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+Descriptor memory_file(std::int64_t bytes, int seals) {
+  Descriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ZERO_CHECK(ftruncate(file.get(), bytes) == 0, "ftruncate to {}", bytes);
   ZERO_CHECK(seals == 0 || fcntl(file.get(), F_ADD_SEALS, seals) == 0, "seals {}", seals);
   return file;
@@ -97,7 +97,7 @@ std::string error_of_one_who(const std::function<bool()>& leave) {
 
 TEST(HostSharedFile, IsOneMemoryForWhoeverIsInvited) {
   const host::SharedFile file("test", kBytes);
-  const host::Descriptor other = host::opened(host::Invitation::parse(file.invitation().text()));
+  const Descriptor other = host::opened(host::Invitation::parse(file.invitation().text()));
   const host::Span mine(file.descriptor(), kBytes, PROT_READ | PROT_WRITE);
   const host::Span theirs(other.get(), kBytes, PROT_READ | PROT_WRITE);
   mine.data()[kBytes - 1] = std::byte{7};
@@ -188,13 +188,13 @@ TEST(HostInvitation, ToAPipeIsRefusedBeforeThePipeIsOpened) {
   const TemporaryFile place;
   ASSERT_EQ(mkfifo(place.path().c_str(), 0600), 0);
   // To open this pipe for reading and writing would let a writer in; nobody must.
-  const host::Descriptor pipe(open(place.path().c_str(), O_PATH | O_CLOEXEC));
+  const Descriptor pipe(open(place.path().c_str(), O_PATH | O_CLOEXEC));
   EXPECT_THAT(error_with(file.invitation(), pipe.get()),
               AllOf(HasSubstr(fmt::format("/proc/{}/fd/{}", getpid(), pipe.get())),
                     HasSubstr("has file type 10000, expected a regular file (100000)")));
   const int writer = open(place.path().c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   EXPECT_LT(writer, 0);
-  const host::Descriptor device(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const Descriptor device(open("/dev/null", O_RDWR | O_CLOEXEC));
   EXPECT_THAT(error_with(file.invitation(), device.get()), HasSubstr("has file type 20000"));
 }
 
@@ -202,17 +202,17 @@ TEST(HostInvitation, ToAFileThatIsNotSharedMemoryIsRefused) {
   const host::SharedFile file("test", kBytes);
   const host::Invitation to = file.invitation();
   EXPECT_THAT(error_with(to, 9999), HasSubstr("/fd/9999 cannot be opened: No such file"));
-  const host::Descriptor on_disk(open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
+  const Descriptor on_disk(open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
   EXPECT_THAT(error_with(to, on_disk.get()),
               HasSubstr("is on a file system of type 0x9fa0, expected one in memory (tmpfs, "));
-  const host::Descriptor open_ended = memory_file(kBytes + host::kPage, 0);
+  const Descriptor open_ended = memory_file(kBytes + host::kPage, 0);
   EXPECT_THAT(error_with(to, open_ended.get()),
               HasSubstr("has the seals 0x0, expected 0x7: it is not memory that a rank shares"));
-  const host::Descriptor growing = memory_file(kBytes + host::kPage, F_SEAL_SHRINK | F_SEAL_SEAL);
+  const Descriptor growing = memory_file(kBytes + host::kPage, F_SEAL_SHRINK | F_SEAL_SEAL);
   EXPECT_THAT(error_with(to, growing.get()), HasSubstr("has the seals 0x3, expected 0x7"));
-  const host::Descriptor small = memory_file(kBytes, kAllSeals);
+  const Descriptor small = memory_file(kBytes, kAllSeals);
   EXPECT_THAT(error_with(to, small.get()), HasSubstr("has 16384 bytes, expected 20480"));
-  const host::Descriptor large = memory_file(kBytes + 2 * host::kPage, kAllSeals);
+  const Descriptor large = memory_file(kBytes + 2 * host::kPage, kAllSeals);
   EXPECT_THAT(error_with(to, large.get()), HasSubstr("has 24576 bytes, expected 20480"));
   const host::SharedFile other("test", kBytes);
   EXPECT_THAT(error_with(to, other.descriptor()),
@@ -222,7 +222,7 @@ TEST(HostInvitation, ToAFileThatIsNotSharedMemoryIsRefused) {
 TEST(HostInvitation, OfAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can make files and processes of other users";
   const host::SharedFile file("test", kBytes);
-  const host::Descriptor theirs = memory_file(kBytes + host::kPage, 0);
+  const Descriptor theirs = memory_file(kBytes + host::kPage, 0);
   ASSERT_EQ(fchown(theirs.get(), kNobody, kNobody), 0);
   EXPECT_THAT(error_with(file.invitation(), theirs.get()),
               HasSubstr("is a file of user 65534, expected one of user 0"));
@@ -294,7 +294,7 @@ std::vector<std::string> join_with(const std::function<std::string(const std::st
 
 TEST(HostInvitation, ThatIsAPathOpensNothing) {
   const TemporaryFile victim;
-  const host::Descriptor file(open(victim.path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const Descriptor file(open(victim.path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   const std::int64_t bytes = host::Board::bytes_for(2);
   ASSERT_EQ(ftruncate(file.get(), bytes), 0);
   EXPECT_THAT(join_with([&](const std::string&) { return victim.path(); }),

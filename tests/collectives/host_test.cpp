@@ -169,7 +169,7 @@ TEST(HostCommon, IsOneMemoryThatEachRankWritesItsPartOf) {
   constexpr std::int64_t kCount = 700'000;
   HostRanks ranks(3);
   const auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto span = group.allocate_common(3 * kCount, "", ranks.exchange_of(rank));
+    const auto span = group.allocate_shared(3 * kCount, "", ranks.exchange_of(rank));
     const Slices full = Slices::even(View(span->data(), 3 * kCount, DType::u8, nullptr), 3);
     const auto expect_all = [&](int round) {
       for (int peer = 0; peer < 3; ++peer) {
@@ -197,14 +197,14 @@ TEST(HostCommon, IsRefusedForAllOrSaysWhatDiffers) {
   HostRanks ranks(2);
   auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
     const auto span =
-        group.allocate_common(4096, rank == 1 ? "it has no CPU" : "", ranks.exchange_of(rank));
+        group.allocate_shared(4096, rank == 1 ? "it has no CPU" : "", ranks.exchange_of(rank));
     ZERO_CHECK(span == nullptr, "rank {} has common memory", rank);
-    group.allocate_common(100 + rank, "", ranks.exchange_of(rank));
+    group.allocate_shared(100 + rank, "", ranks.exchange_of(rank));
   });
-  EXPECT_THAT(ends, ElementsAre("[rank 0] allocate_common: 100 bytes met 101 of rank 1",
-                                "[rank 1] allocate_common: 101 bytes met 100 of rank 0"));
+  EXPECT_THAT(ends, ElementsAre("[rank 0] allocate_shared: 100 bytes met 101 of rank 1",
+                                "[rank 1] allocate_shared: 101 bytes met 100 of rank 0"));
   ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto span = group.allocate_common(4096, "", ranks.exchange_of(rank));
+    const auto span = group.allocate_shared(4096, "", ranks.exchange_of(rank));
     const View part(span->data() + 64 * rank, 4000, DType::u8, nullptr);
     const Slices full = Slices::even(part, 2);
     group.all_gather(full.of(rank), full, "h.0");
@@ -217,7 +217,7 @@ TEST(HostMismatch, NamesBothCallsOnEveryRank) {
     std::vector<float> values(3);
     const Slices full = Slices::even(View::of(std::span(values)), 3);
     if (rank == 2) {
-      group.reduce_scatter(full, {{}, full.of(2), nullptr}, "h.7");
+      group.reduce_scatter(full, {{}, full.of(2), nullptr}, {}, "h.7");
     } else {
       group.all_gather(full.of(rank), full, "h.8");
     }
@@ -257,8 +257,8 @@ TEST(HostMismatch, CallsRanksAsPeopleDo) {
                                      .dtype = DType::u8,
                                      .detail = 7,
                                      .counts = {&all, 1}};
-    group.agree({.operation = Operation::barrier, .unit = "start"});
-    group.agree(intent);
+    group.compare({.operation = Operation::barrier, .unit = "start"});
+    group.compare(intent);
   });
   EXPECT_EQ(ends[0], "[rank 4] broadcast(seed): 10 elements in slice 0 met 11 of rank 7");
   EXPECT_EQ(ends[1], "[rank 7] broadcast(seed): 11 elements in slice 0 met 10 of rank 4");
@@ -298,7 +298,7 @@ TEST(HostFailures, AFailedRankEndsTheGroup) {
     ReduceEpilogue epilogue{{}, full.of(rank), nullptr};
     if (rank == 1) epilogue.addends.push_back(View::of(std::span(addend)));
     try {
-      group.reduce_scatter(full, epilogue, "h.3");
+      group.reduce_scatter(full, epilogue, {}, "h.3");
     } catch (const Error&) {
       group.barrier("again");
     }
@@ -310,9 +310,9 @@ TEST(HostFailures, AFailedRankEndsTheGroup) {
 TEST(HostFailures, ARankThatFailsElsewhereIsHeardByThoseThatWait) {
   const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
     const host::Group::Intent intent{.operation = Operation::all_gather, .unit = "h.0"};
-    group.agree(intent);
+    group.compare(intent);
     if (rank == 1) return group.give_up("[rank 1] out of luck");
-    group.agree(intent);
+    group.compare(intent);
   });
   EXPECT_THAT(ends, ElementsAre("[rank 0] all_gather(h.0): the group has failed: [rank 1] out of "
                                 "luck",

@@ -42,16 +42,16 @@ TEST(LocalMismatch, NamesBothOperationsAndTheRank) {
 
 TEST(LocalMismatch, NamesSizesOfCommonMemory) {
   const auto messages = messages_of(2, [](Communicator& comm, Device& device) {
-    comm.allocate_common(device, 100 + comm.rank(), DType::u8, MemoryClass::other, "h");
+    comm.allocate_shared(device, 100 + comm.rank(), DType::u8, MemoryClass::other, "h");
   });
-  EXPECT_THAT(messages[0], HasSubstr("[rank 0] allocate_common(h)"));
+  EXPECT_THAT(messages[0], HasSubstr("[rank 0] allocate_shared(h)"));
   EXPECT_THAT(messages[0], AllOf(HasSubstr("100"), HasSubstr("101")));
 }
 
 TEST(LocalMismatch, GathersToOnePlaceOfCommonMemoryOrToNone) {
   const auto messages = messages_of(3, [](Communicator& comm, Device& device) {
-    const CommonBuffer made =
-        comm.allocate_common(device, 30, DType::u8, MemoryClass::other, "common");
+    const SharedBuffer made =
+        comm.allocate_shared(device, 30, DType::u8, MemoryClass::other, "common");
     const Buffer own = device.allocate(30, DType::u8, MemoryClass::other, "own");
     const Slices full = Slices::even(comm.rank() == 1 ? own.view() : made.buffer.view(), 3);
     comm.all_gather(full.of(comm.rank()), full, device.communication(), {"h.0"});

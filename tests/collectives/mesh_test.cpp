@@ -5,10 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <set>
 
 #include "collectives/backends.h"
-#include "collectives/recording.h"
 #include "collectives/store.h"
 #include "tests/collectives/messages.h"
 
@@ -85,25 +83,9 @@ TEST(Mesh, WhatIsTheWholeWorldIsTheWorldItself) {
   });
 }
 
-TEST(Mesh, EveryCommunicatorIsDecoratedOnce) {
-  local::run(8, [](Communicator& all) {
-    std::set<const Communicator*> seen;
-    Mesh mesh(all, {2, 2, 2}, [&](Communicator& inner) {
-      EXPECT_TRUE(seen.insert(&inner).second);
-      return std::make_unique<RecordingCommunicator>(inner, RecordingCommunicator::Keep::counts);
-    });
-    EXPECT_EQ(seen.size(), 6U);
-    for (Communicator* each : {&mesh.world(), &mesh.tensor(), &mesh.data()}) {
-      EXPECT_NE(dynamic_cast<RecordingCommunicator*>(each), nullptr);
-    }
-  });
-}
-
 TEST(Mesh, AnAxisIsSplitIntoPartsOfItsOrder) {
   local::run(10, [](Communicator& all) {
-    Mesh mesh(all, {1, 2, 5}, [](Communicator& inner) {
-      return std::make_unique<RecordingCommunicator>(inner, RecordingCommunicator::Keep::counts);
-    });
+    Mesh mesh(all, {1, 2, 5});
     const int me = mesh.index(Axis::tensor);
     // Ranks 0 to 2 and 3 to 4 of each tensor group.
     Communicator& part =
@@ -112,7 +94,6 @@ TEST(Mesh, AnAxisIsSplitIntoPartsOfItsOrder) {
     std::vector<std::int64_t> expected(static_cast<std::size_t>(me < 3 ? 3 : 2));
     std::iota(expected.begin(), expected.end(), first);
     EXPECT_EQ(members(part, all.rank()), expected);
-    EXPECT_NE(dynamic_cast<RecordingCommunicator*>(&part), nullptr);
   });
 }
 

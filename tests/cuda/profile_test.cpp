@@ -51,10 +51,9 @@ Outcome train(const TinyRun& run, int world, std::vector<std::string> overrides)
                              .trace_events = config.run.trace_events});
     const bool observed = config.run.device == DeviceKind::cpu || config.run.profile;
     RunDevice device(config, ranks, observed ? &instruments : nullptr);
-    const Mesh::Decorate traced = [&](Communicator& inner) {
-      return std::make_unique<TracedCommunicator>(inner, instruments);
-    };
-    Mesh mesh(device.world(), config.mesh, observed ? traced : Mesh::Decorate());
+    std::optional<Listening> listening;
+    if (observed) listening.emplace(device.world(), instruments);
+    Mesh mesh(device.world(), config.mesh);
     Trainer({.config = config,
              .batches = batches,
              .mesh = mesh,

@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "base/host_name.h"
 #include "collectives/backends.h"
-#include "collectives/decorator.h"
 #include "launch/process.h"
+#include "tests/collectives/forwarding_backend.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/errors.h"
 #include "tests/launch/tiny_run.h"
@@ -26,31 +27,11 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 /// A rank that says of itself that it is a process, as its backend and number on the host tell.
-class AsProcess final : public CommunicatorDecorator {
+class AsProcess final : public ForwardingBackend {
  public:
-  using CommunicatorDecorator::CommunicatorDecorator;
-  std::string_view backend() const override { return "host"; }
+  using ForwardingBackend::ForwardingBackend;
+  std::string_view name() const override { return "host"; }
   int local_rank() const override { return rank(); }
-
- protected:
-  void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override {
-    inner_.all_gather(mine, full, stream, tag);
-  }
-  void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                         Stream& stream, const Tag& tag) override {
-    inner_.reduce_scatter(full, epilogue, workspace, stream, tag);
-  }
-  void do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override {
-    inner_.all_reduce(values, op, stream, tag);
-  }
-  void do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
-                     const Tag& tag) override {
-    inner_.all_to_all(send, receive, stream, tag);
-  }
-  void do_broadcast(View values, int root, Stream& stream, const Tag& tag) override {
-    inner_.broadcast(values, root, stream, tag);
-  }
-  void do_barrier(Stream& stream, const Tag& tag) override { inner_.barrier(stream, tag); }
 };
 
 /// What each of `ranks` processes says that all see the same `gpus`.
@@ -60,7 +41,7 @@ std::vector<std::string> refusals(const TinyRun& run, int ranks, int gpus) {
   const TrainConfig config =
       make_train_config(Configuration::read(run.config(), {"run.device=cuda"}), ranks);
   local::run(ranks, [&](Communicator& rank) {
-    AsProcess process(rank);
+    Communicator process(std::make_shared<AsProcess>(rank));
     messages[static_cast<std::size_t>(rank.rank())] =
         message_of([&] { RunDevice(config, process, nullptr); });
   });
@@ -86,7 +67,7 @@ std::vector<Agreed> agreed_devices(const TinyRun& run, int ranks,
                                    const std::vector<std::string>& overrides) {
   std::vector<Agreed> all(static_cast<std::size_t>(ranks));
   local::run(ranks, [&](Communicator& rank) {
-    AsProcess process(rank);
+    Communicator process(std::make_shared<AsProcess>(rank));
     Configuration values = Configuration::read(run.config(), overrides);
     if (values.is_null("run.device")) {
       const DeviceChoice mine = choice_of_process(ranks);
@@ -182,7 +163,7 @@ TEST(EmulatedRunDevice, AutoLeavesTheChoiceOfARankWithoutGpuAlone) {
   const TinyRun run;
   cuda::emulated::reset({});
   local::run(3, [&](Communicator& rank) {
-    AsProcess process(rank);
+    Communicator process(std::make_shared<AsProcess>(rank));
     Configuration values = Configuration::read(run.config(), {});
     const bool has_gpu = rank.rank() != 1;
     values.resolve("run.device", has_gpu ? "cuda" : "cpu", has_gpu ? "auto: one" : "auto: none");

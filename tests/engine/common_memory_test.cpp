@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
-#include "collectives/decorator.h"
+#include "tests/collectives/forwarding_backend.h"
 #include "tests/engine/toy_run.h"
 
 namespace zero::toy {
@@ -41,31 +41,30 @@ TEST_P(CommonMemory, GivesTheBitsOfPrivateMemoryInEveryOrderOfStreams) {
 }
 
 /// Ranks that are late, each time another one: sleeps before and behind each collective.
-class LateCommunicator final : public CommunicatorDecorator {
+class LateBackend final : public testing::ForwardingBackend {
  public:
-  LateCommunicator(Communicator& inner, unsigned seed)
-      : CommunicatorDecorator(inner), random_(seed) {}
+  LateBackend(const Communicator& inner, unsigned seed) : ForwardingBackend(inner), random_(seed) {}
 
- protected:
-  void do_all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override {
-    late(stream, [&] { inner_.all_gather(mine, full, stream, tag); });
+  void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override {
+    late(stream, [&] { ForwardingBackend::all_gather(mine, full, stream, tag); });
   }
-  void do_reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                         Stream& stream, const Tag& tag) override {
-    late(stream, [&] { inner_.reduce_scatter(full, epilogue, workspace, stream, tag); });
+  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                      Stream& stream, const Tag& tag) override {
+    late(stream,
+         [&] { ForwardingBackend::reduce_scatter(full, epilogue, workspace, stream, tag); });
   }
-  void do_all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override {
-    late(stream, [&] { inner_.all_reduce(values, op, stream, tag); });
+  void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override {
+    late(stream, [&] { ForwardingBackend::all_reduce(values, op, stream, tag); });
   }
-  void do_all_to_all(const Slices& send, const Slices& receive, Stream& stream,
-                     const Tag& tag) override {
-    late(stream, [&] { inner_.all_to_all(send, receive, stream, tag); });
+  void all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                  const Tag& tag) override {
+    late(stream, [&] { ForwardingBackend::all_to_all(send, receive, stream, tag); });
   }
-  void do_broadcast(View values, int root, Stream& stream, const Tag& tag) override {
-    late(stream, [&] { inner_.broadcast(values, root, stream, tag); });
+  void broadcast(View values, int root, Stream& stream, const Tag& tag) override {
+    late(stream, [&] { ForwardingBackend::broadcast(values, root, stream, tag); });
   }
-  void do_barrier(Stream& stream, const Tag& tag) override {
-    late(stream, [&] { inner_.barrier(stream, tag); });
+  void barrier(Stream& stream, const Tag& tag) override {
+    late(stream, [&] { ForwardingBackend::barrier(stream, tag); });
   }
 
  private:
@@ -88,8 +87,8 @@ TEST_P(CommonMemory, GivesTheSameBitsWhateverRankIsLate) {
   const Result expected = train(job(0));
   for (unsigned seed = 0; seed < 3; ++seed) {
     local::run(run.world, [&](Communicator& communicator) {
-      LateCommunicator late(communicator,
-                            seed * 8 + static_cast<unsigned>(communicator.rank()) + 1);
+      Communicator late(std::make_shared<LateBackend>(
+          communicator, seed * 8 + static_cast<unsigned>(communicator.rank()) + 1));
       const std::unique_ptr<Device> device = cpu::open();
       Engine engine(late, *device, run.engine);
       Model model(engine, run.shape);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "engine/window_arena.h"
+#include "tests/collectives/recorder.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
 
@@ -41,11 +42,11 @@ TEST(Lease, OutOfOrderNamesTheUseThatIsDue) {
 
 TEST(Lease, OutOfOrderStartsNoCollective) {
   local::run(2, [](Communicator& ranks) {
-    RecordingCommunicator wire(ranks, RecordingCommunicator::Keep::records);
+    testing::Recorder wire(ranks);
     const std::unique_ptr<Device> device = cpu::open();
     plain::Setup setup = stage3();
     setup.engine.limits.prefetch_elements = 0;
-    plain::Trainer trainer(wire, *device, setup);
+    plain::Trainer trainer(ranks, *device, setup);
     wire.clear();
     EXPECT_NE(message_of([&] { static_cast<void>(trainer.engine().forward(trainer.units()[2])); }),
               "no error");
@@ -172,9 +173,9 @@ TEST(Lease, WithoutParametersRefusesToShowThem) {
 
 TEST(Lease, EndedByAnExceptionStopsTheEngineAndStartsNoCollective) {
   local::run(2, [](Communicator& ranks) {
-    RecordingCommunicator wire(ranks, RecordingCommunicator::Keep::records);
+    testing::Recorder wire(ranks);
     const std::unique_ptr<Device> device = cpu::open();
-    plain::Trainer trainer(wire, *device, stage3());
+    plain::Trainer trainer(ranks, *device, stage3());
     Engine& engine = trainer.engine();
     trainer.step();
     trainer.forward();

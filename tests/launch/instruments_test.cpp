@@ -180,10 +180,9 @@ std::vector<Json> train_observed(const TinyRun& run, int world,
                              .trace_events = config.run.trace_events});
     const auto device = cpu::open({}, instruments);
     const bool observed = !config.run.trace.empty();
-    const auto trace = [&](Communicator& inner) {
-      return std::make_unique<TracedCommunicator>(inner, instruments);
-    };
-    Mesh mesh(communicator, config.mesh, observed ? Mesh::Decorate(trace) : Mesh::Decorate());
+    std::optional<Listening> listening;
+    if (observed) listening.emplace(communicator, instruments);
+    Mesh mesh(communicator, config.mesh);
     Trainer({.config = config,
              .batches = batches,
              .mesh = mesh,

@@ -196,8 +196,9 @@ TEST(Program, RanksThatDifferAreNamed) {
   const Outcome seeds =
       shell(run, kJob + "-np 1 " + program + " : -np 1 " + program + " --set run.seed=2");
   EXPECT_NE(seeds.status, 0);
-  EXPECT_THAT(seeds.complaints(),
-              ::testing::ElementsAre(HasSubstr("rank 1 has run.seed = 2, rank 0 has 7")));
+  EXPECT_THAT(
+      seeds.complaints(),
+      ::testing::ElementsAre(HasSubstr("rank 1 has \"run.seed: 2\", rank 0 has \"run.seed: 7\"")));
   const Outcome one_fails =
       shell(run, kJob + "-np 1 " + program + " : -np 1 " + program + " --set run.seed=x");
   EXPECT_NE(one_fails.status, 0);

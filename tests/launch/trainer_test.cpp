@@ -9,7 +9,6 @@
 #include <set>
 
 #include "collectives/backends.h"
-#include "launch/agree.h"
 #include "launch/evaluation.h"
 #include "launch/exposed_units.h"
 #include "launch/plan.h"
@@ -26,11 +25,13 @@ using testing::TemporaryFolder;
 using testing::TinyRun;
 using Json = nlohmann::json;
 using OpenDevice = std::function<std::unique_ptr<Device>()>;
+using WrapWorld = std::function<std::shared_ptr<CollectiveBackend>(const Communicator&)>;
 
 /// Trains with ranks as threads; gives the lines of the log.
 std::vector<Json> train(
     const TinyRun& run, int world, const std::vector<std::string>& overrides,
-    const OpenDevice& open = [] { return cpu::open(); }, const Mesh::Decorate& decorate = {}) {
+    const OpenDevice& open = [] { return cpu::open(); },
+    const WrapWorld& wrap = [](const Communicator& world) { return world.implementation(); }) {
   local::run(world, [&](Communicator& communicator) {
     const TrainConfig config =
         make_train_config(Configuration::read(run.config(), overrides), world);
@@ -39,7 +40,8 @@ std::vector<Json> train(
     std::unique_ptr<RunLog> log;
     if (communicator.rank() == 0) log = std::make_unique<RunLog>(config.run.log);
     const auto device = open();
-    Mesh mesh(communicator, config.mesh, decorate);
+    Communicator wrapped(wrap(communicator));
+    Mesh mesh(wrapped, config.mesh);
     Trainer({.config = config,
              .batches = batches,
              .mesh = mesh,
@@ -275,7 +277,7 @@ TEST(Trainer, TheEndOfARunComparesWhatRanksHoldTwice) {
     return error_of([&] {
       train(
           run, 3, {stage(0), check}, [] { return cpu::open(); },
-          [](Communicator& inner) { return std::make_unique<testing::Flipping>(inner, 2); });
+          [](const Communicator& world) { return std::make_shared<testing::Flipping>(world, 2); });
     });
   };
   EXPECT_THAT(refusal("mesh.check_every=100"),
@@ -328,39 +330,6 @@ TEST(RunLog, PlacesThatCannotBeWrittenAreNamed) {
   EXPECT_THAT(error_of([&] { check_writable(folder.path(), "run.log"); }),
               HasSubstr("is a folder"));
   EXPECT_EQ(error_of([&] { check_writable("x", "run.log"); }), "");
-}
-
-TEST(Agree, TheLowestFailingRankSpeaksForAll) {
-  local::run(3, [](Communicator& communicator) {
-    const auto device = cpu::open();
-    agree(communicator, *device, "nothing", [] {});
-    const auto some = error_of([&] {
-      agree(communicator, *device, "some",
-            [&] { ZERO_CHECK(communicator.rank() == 0, "rank {} fails", communicator.rank()); });
-    });
-    EXPECT_EQ(some, "[rank 1] rank 1 fails");
-    EXPECT_EQ(error_of([&] { agree(communicator, *device, "all", [] { fail("alike"); }); }),
-              "alike");
-  });
-}
-
-TEST(Agree, WhatDiffersIsNamed) {
-  local::run(3, [](Communicator& communicator) {
-    const auto device = cpu::open();
-    require_same(communicator, *device, {{"a", "1"}});
-    const bool last = communicator.rank() == 2;
-    EXPECT_EQ(
-        error_of([&] {
-          require_same(communicator, *device, {{"a", "1"}, {"b", last ? "3" : "2"}});
-        }),
-        "rank 2 has b = 3, rank 0 has 2; start all ranks with the same configuration and data");
-    EXPECT_THAT(error_of([&] {
-                  require_same(communicator, *device,
-                               last ? std::map<std::string, std::string>{{"c", "4"}}
-                                    : std::map<std::string, std::string>{});
-                }),
-                HasSubstr("rank 2 has c = 4, rank 0 has nothing"));
-  });
 }
 
 TEST(Plan, IsWhatARunUses) {

@@ -215,21 +215,21 @@ TEST(Nccl, AScratchIsChargedForGroupsOfSeveral) {
       Each("no error"));
 }
 
-/// What the ranks post for memory in common, which the first rank asks `count` more values of.
-std::vector<std::string> common_memory(const fake_nccl::Rank& setup, std::int64_t count = 0) {
+/// What the ranks post for shared memory, which the first rank asks `count` more values of.
+std::vector<std::string> shared_memory(const fake_nccl::Rank& setup, std::int64_t count = 0) {
   return store_ranks(3, [&](const StoreSeat& seat) {
     fake_nccl::rank() = setup;
     const auto device = cpu::open();
     const auto communicator = nccl::world(seat, *device, {});
     const auto allocate = [&](std::int64_t values) {
-      return communicator->allocate_common(*device, values, DType::fp32, MemoryClass::gathered,
+      return communicator->allocate_shared(*device, values, DType::fp32, MemoryClass::gathered,
                                            "windows");
     };
-    CommonBuffer small = allocate(100);
+    SharedBuffer small = allocate(100);
     EXPECT_FALSE(fake_nccl::allocated(small.buffer.view().data()));
-    CommonBuffer large = allocate((1 << 20) + (seat.rank == 0 ? count : 0));
+    SharedBuffer large = allocate((1 << 20) + (seat.rank == 0 ? count : 0));
     EXPECT_TRUE(fake_nccl::allocated(large.buffer.view().data()));
-    EXPECT_FALSE(large.common);
+    EXPECT_FALSE(large.shared);
     // Half of it, at one offset on all ranks.
     const Slices full = Slices::even(large.buffer.slice(1 << 18, 3 << 16), 3);
     device->kernels().zero(device->communication(), full.buffer);
@@ -239,7 +239,7 @@ std::vector<std::string> common_memory(const fake_nccl::Rank& setup, std::int64_
 }
 
 TEST(Nccl, MemoryInCommonIsInAWindowOfAllRanks) {
-  EXPECT_THAT(common_memory({}), Each("no error"));
+  EXPECT_THAT(shared_memory({}), Each("no error"));
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(fake_nccl::posted(rank), ElementsAre(StartsWith("Window 4194304 "),
                                                      StartsWith("AllGather"), "WindowDeregister"));
@@ -249,15 +249,15 @@ TEST(Nccl, MemoryInCommonIsInAWindowOfAllRanks) {
 
 TEST(Nccl, WithoutWindowsMemoryInCommonIsRegistered) {
   const auto registered = ElementsAre("Register 4194304", StartsWith("AllGather"), "Deregister");
-  EXPECT_THAT(common_memory({.version = 22605}), Each("no error"));
+  EXPECT_THAT(shared_memory({.version = 22605}), Each("no error"));
   EXPECT_THAT(fake_nccl::posted(2), registered);
-  EXPECT_THAT(common_memory({.has_windows = false}), Each("no error"));
+  EXPECT_THAT(shared_memory({.has_windows = false}), Each("no error"));
   EXPECT_THAT(fake_nccl::posted(2), ElementsAre(StartsWith("Window 4194304 "), "Register 4194304",
                                                 StartsWith("AllGather"), "Deregister"));
 }
 
 TEST(Nccl, MemoryInCommonIsAsMuchOnAllRanks) {
-  EXPECT_THAT(common_memory({}, 3), Each(HasSubstr("memory in common for \"windows\": 104857")));
+  EXPECT_THAT(shared_memory({}, 3), Each(HasSubstr("shared memory for \"windows\": 104857")));
   EXPECT_EQ(fake_nccl::alive(), 0);
 }
 

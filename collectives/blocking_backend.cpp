@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/blocking_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "collectives/workspace.h"
+
+namespace zero {
+namespace {
+
+/// "all_gather(h.0)", cut where it is long, without an allocation per call.
+class ShortName {
+ public:
+  ShortName(Operation operation, std::string_view unit) {
+    add(name_of(operation));
+    add("(");
+    add(unit.substr(0, std::min(unit.size(), text_.size() - length_ - 1)));
+    add(")");
+  }
+  std::string_view view() const { return {text_.data(), length_}; }
+
+ private:
+  void add(std::string_view part) { length_ += part.copy(text_.data() + length_, part.size()); }
+
+  std::array<char, 96> text_;
+  std::size_t length_ = 0;
+};
+
+}  // namespace
+
+template <typename Work>
+void BlockingBackend::submit(Stream& stream, Operation operation, const Tag& tag, Work work) {
+  const ShortName name(operation, tag.unit);
+  stream.submit(name.view(), [transport = transport_, unit = tag.unit, step = context()->step(),
+                              work = std::move(work)] {
+    transport->set_step(step);
+    work(*transport, unit);
+  });
+}
+
+void BlockingBackend::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
+  submit(stream, Operation::all_gather, tag, [mine, full](Transport& transport, const auto& unit) {
+    transport.all_gather(mine, full, unit);
+  });
+}
+
+void BlockingBackend::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
+                                     View workspace, Stream& stream, const Tag& tag) {
+  submit(stream, Operation::reduce_scatter, tag,
+         [full, epilogue, workspace](Transport& transport, const auto& unit) {
+           transport.reduce_scatter(full, epilogue, workspace, unit);
+         });
+}
+
+std::int64_t BlockingBackend::reduce_scatter_workspace(const Slices& full) const {
+  return zero::reduce_scatter_workspace(name(), full);
+}
+
+void BlockingBackend::all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
+  submit(stream, Operation::all_reduce, tag, [values, op](Transport& transport, const auto& unit) {
+    transport.all_reduce(values, op, unit);
+  });
+}
+
+void BlockingBackend::all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                                 const Tag& tag) {
+  submit(stream, Operation::all_to_all, tag,
+         [send, receive](Transport& transport, const auto& unit) {
+           transport.all_to_all(send, receive, unit);
+         });
+}
+
+void BlockingBackend::broadcast(View values, int root, Stream& stream, const Tag& tag) {
+  submit(stream, Operation::broadcast, tag, [values, root](Transport& transport, const auto& unit) {
+    transport.broadcast(values, root, unit);
+  });
+}
+
+void BlockingBackend::barrier(Stream& stream, const Tag& tag) {
+  submit(stream, Operation::barrier, tag,
+         [](Transport& transport, const auto& unit) { transport.barrier(unit); });
+}
+
+}  // namespace zero

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "collectives/call_context.h"
+#include "collectives/operation.h"
+#include "collectives/slices.h"
+#include "device/device.h"
+
+namespace zero {
+
+class Store;
+
+/// What allocate_shared gives.
+struct SharedBuffer {
+  Buffer buffer;
+  bool shared = false;  ///< one memory for all ranks; every rank finds the same here
+};
+
+/// One rank's side of a way to move values between ranks. Communicator is the only caller: it has
+/// checked the arguments, so a backend may assume valid input, and it counts and reports what is
+/// submitted here. The contract of each member is that of its namesake in Communicator.
+class CollectiveBackend {
+ public:
+  virtual ~CollectiveBackend() = default;
+  CollectiveBackend(const CollectiveBackend&) = delete;
+  CollectiveBackend& operator=(const CollectiveBackend&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
+  /// Communicator::backend().
+  virtual std::string_view name() const = 0;
+  virtual std::string_view transport() const = 0;
+  /// Null for a negative color.
+  virtual std::shared_ptr<CollectiveBackend> split(int color, int key) = 0;
+  virtual Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
+                          std::string_view label) {
+    return device.allocate(count, dtype, memory_class, label);
+  }
+  virtual SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
+                                       MemoryClass memory_class, std::string_view label) {
+    return {allocate(device, count, dtype, memory_class, label), false};
+  }
+  virtual Store& store() = 0;
+
+  virtual void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) = 0;
+  virtual void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                              Stream& stream, const Tag& tag) = 0;
+  virtual std::int64_t reduce_scatter_workspace(const Slices& full) const = 0;
+  virtual void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) = 0;
+  virtual void all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                          const Tag& tag) = 0;
+  virtual void broadcast(View values, int root, Stream& stream, const Tag& tag) = 0;
+  virtual void barrier(Stream& stream, const Tag& tag) = 0;
+
+  /// Shared with the backend this one was split from.
+  const std::shared_ptr<CallContext>& context() const { return context_; }
+
+ protected:
+  explicit CollectiveBackend(std::shared_ptr<CallContext> context) : context_(std::move(context)) {}
+
+ private:
+  std::shared_ptr<CallContext> context_;
+};
+
+}  // namespace zero

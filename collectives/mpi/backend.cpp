@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/backend.h"
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "collectives/backends.h"
+#include "collectives/host/buffers.h"
+#include "collectives/local/backend.h"
+#include "collectives/mpi/check.h"
+
+namespace zero::mpi {
+
+MpiBackend::MpiBackend(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
+                       std::shared_ptr<CallContext> context)
+    : BlockingBackend(std::move(context)),
+      runtime_(std::move(runtime)),
+      connection_(
+          std::make_shared<Connection>(*runtime_, std::move(group), options, this->context())),
+      store_(std::make_unique<MpiStore>(runtime_, Comm::copy_of(connection_->link().handle()))) {
+  set_transport({connection_, &connection_->transport()});
+}
+
+// MPI waits in a split without limits; behind this barrier, only for ranks that have come.
+std::shared_ptr<CollectiveBackend> MpiBackend::split(int color, int key) {
+  connection_->transport().barrier("split");
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(
+      MPI_Comm_split(connection_->link().handle(), color < 0 ? MPI_UNDEFINED : color, key, &part));
+  if (part == MPI_COMM_NULL) return nullptr;
+  Comm group(part);
+  Options options = connection_->link().options();
+  if (!options.hosts.empty()) {
+    const int mine = options.hosts[static_cast<std::size_t>(rank())];
+    options.hosts.resize(static_cast<std::size_t>(group.size()));
+    check_mpi(MPI_Allgather(&mine, 1, MPI_INT, options.hosts.data(), 1, MPI_INT, part));
+  }
+  return std::make_shared<MpiBackend>(runtime_, std::move(group), options, context());
+}
+
+Buffer MpiBackend::allocate(Device& device, std::int64_t count, DType dtype,
+                            MemoryClass memory_class, std::string_view label) {
+  return host::region_buffer(connection_->memory(), {device, count, dtype, memory_class, label});
+}
+
+SharedBuffer MpiBackend::allocate_shared(Device& device, std::int64_t count, DType dtype,
+                                         MemoryClass memory_class, std::string_view label) {
+  if (connection_->shared() != nullptr && size() > 1) {
+    connection_->transport().barrier("allocate_shared");
+    auto made =
+        host::shared_buffer(*connection_->shared(),
+                            [this](const std::string& mine) { return connection_->exchange(mine); },
+                            {device, count, dtype, memory_class, label});
+    if (made) return {std::move(*made), true};
+  }
+  return {allocate(device, count, dtype, memory_class, label), false};
+}
+
+std::unique_ptr<Communicator> world(int* argc, char*** argv, const Options& options) {
+  ZERO_CHECK(options.largest_message >= 1 && options.largest_message < (std::int64_t{1} << 30),
+             "largest message of {} bytes; expected 1 to {}", options.largest_message,
+             (std::int64_t{1} << 30) - 1);
+  if (!Runtime::initialised() && !Runtime::launched()) return local::single();
+  auto runtime = Runtime::start(argc, argv);
+  Comm group = Comm::copy_of(MPI_COMM_WORLD);
+  ZERO_CHECK(options.hosts.empty() || static_cast<int>(options.hosts.size()) == group.size(),
+             "imitated hosts of {} ranks; expected one for each of the {} ranks of the world",
+             options.hosts.size(), group.size());
+  return std::make_unique<Communicator>(
+      std::make_shared<MpiBackend>(runtime, std::move(group), options));
+}
+
+std::unique_ptr<Communicator> world(int* argc, char*** argv) { return world(argc, argv, {}); }
+
+bool available() { return true; }
+
+std::string version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);  // needs no initialisation
+  const std::string_view whole(text.data(), static_cast<std::size_t>(length));
+  return std::string(whole.substr(0, whole.find_first_of(",\n")));
+}
+
+void abort(int exit_code) noexcept {
+  int finalised = 0;
+  MPI_Finalized(&finalised);
+  std::fflush(nullptr);
+  if (Runtime::initialised() && finalised == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+}  // namespace zero::mpi

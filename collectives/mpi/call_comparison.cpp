@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/call_comparison.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked_math.h"
+#include "collectives/mpi/backoff.h"
+#include "collectives/mpi/check.h"
+
+namespace zero::mpi {
+namespace {
+
+constexpr int kTag = 100;  // beyond those of operations
+
+// Name, details, counts; texts end with a zero.
+std::string pack(const Call& call) {
+  std::string bytes;
+  for (const std::string& text : {call.name, call.details}) {
+    bytes += text.c_str();
+    bytes += '\0';
+  }
+  bytes.append(reinterpret_cast<const char*>(call.counts.data()),
+               call.counts.size() * sizeof(std::int64_t));
+  return bytes;
+}
+
+Call unpack(std::string_view bytes) {
+  Call call;
+  for (std::string* text : {&call.name, &call.details}) {
+    *text = bytes.substr(0, bytes.find('\0'));
+    bytes.remove_prefix(text->size() + 1);
+  }
+  call.counts.resize(bytes.size() / sizeof(std::int64_t));
+  if (!bytes.empty()) std::memcpy(call.counts.data(), bytes.data(), bytes.size());
+  return call;
+}
+
+}  // namespace
+
+CallComparison::CallComparison(MPI_Comm group, int rank, const std::vector<int>& leaders)
+    : group_(group), rank_(rank) {
+  const auto at = std::ranges::find(leaders, rank);
+  if (at == leaders.end() || leaders.size() == 1) return;
+  previous_ = at == leaders.begin() ? leaders.back() : *(at - 1);
+  next_ = at + 1 == leaders.end() ? leaders.front() : *(at + 1);
+}
+
+// Only an error leaves a message behind; MPI may still read it.
+CallComparison::~CallComparison() {
+  if (request_ == MPI_REQUEST_NULL) return;
+  MPI_Request_free(&request_);
+  static_cast<void>(new std::string(std::move(mine_)));
+}
+
+void CallComparison::start(const Call& call) {
+  if (next_ < 0) return;
+  mine_ = pack(call);
+  check_mpi(
+      MPI_Isend(mine_.data(), narrow<int>(mine_.size()), MPI_CHAR, next_, kTag, group_, &request_));
+  started_ = true;
+}
+
+void CallComparison::finish(const WhileWaiting& while_waiting) {
+  if (!started_) return;
+  started_ = false;
+  std::optional<std::string> theirs;
+  int sent = 0;
+  Backoff backoff;
+  for (;;) {
+    if (!theirs) theirs = received();
+    if (sent == 0) check_mpi(MPI_Test(&request_, &sent, MPI_STATUS_IGNORE));
+    if (theirs && sent != 0) break;
+    while_waiting([&] { return std::vector<int>{theirs ? next_ : previous_}; });
+    backoff.pause();
+  }
+  if (*theirs == mine_) return;
+  throw Error(mismatch(unpack(mine_), rank_, unpack(*theirs), previous_).value());
+}
+
+std::optional<std::string> CallComparison::received() const {
+  int found = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status{};
+  check_mpi(MPI_Improbe(previous_, kTag, group_, &found, &message, &status));
+  if (found == 0) return std::nullopt;
+  int count = 0;
+  check_mpi(MPI_Get_count(&status, MPI_CHAR, &count));
+  std::string bytes(static_cast<std::size_t>(count), '\0');
+  check_mpi(MPI_Mrecv(bytes.data(), count, MPI_CHAR, &message, MPI_STATUS_IGNORE));
+  return bytes;
+}
+
+}  // namespace zero::mpi

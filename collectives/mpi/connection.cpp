@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/connection.h"
+
+#include <numeric>
+
+#include "base/checked_math.h"
+#include "collectives/mpi/check.h"
+
+namespace zero::mpi {
+namespace {
+
+// For each rank, the first rank of its host.
+std::vector<int> hosts_of(const Link& link) {
+  if (!link.options().hosts.empty()) return link.options().hosts;
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(
+      MPI_Comm_split_type(link.handle(), MPI_COMM_TYPE_SHARED, link.rank(), MPI_INFO_NULL, &host));
+  const Comm there(host);
+  int first = link.rank();
+  check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, there.get()));
+  std::vector<int> hosts(static_cast<std::size_t>(link.size()));
+  check_mpi(MPI_Allgather(&first, 1, MPI_INT, hosts.data(), 1, MPI_INT, link.handle()));
+  return hosts;
+}
+
+// Every rank's line of text, in rank order.
+std::vector<std::string> exchange_lines(MPI_Comm handle, int ranks, const std::string& mine) {
+  const auto world = static_cast<std::size_t>(ranks);
+  const int length = narrow<int>(mine.size());
+  std::vector<int> lengths(world);
+  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handle));
+  std::vector<int> begins(world);
+  std::exclusive_scan(lengths.begin(), lengths.end(), begins.begin(), 0);
+  std::string all(static_cast<std::size_t>(begins.back() + lengths.back()), ' ');
+  check_mpi(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(),
+                           MPI_CHAR, handle));
+  std::vector<std::string> lines;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    lines.push_back(all.substr(static_cast<std::size_t>(begins[rank]),
+                               static_cast<std::size_t>(lengths[rank])));
+  }
+  return lines;
+}
+
+/// Joins the ranks of `group`, which the whole group calls `names`.
+host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std::string& reason,
+                         const Comm& group, std::vector<int> names) {
+  return host::Group::join(
+      memory, reason, {group.rank(), group.size(), std::move(names)},
+      [&](const std::string& mine) { return exchange_lines(group.get(), group.size(), mine); });
+}
+
+}  // namespace
+
+// MPI moves only while it is called: a rank that waits in shared memory may hold what another one
+// still has to get rid of inside a call of MPI. Between hosts that is much. The call that moves all
+// messages also asks for failures of ranks on other hosts.
+void Connection::keep_messages_moving(host::Group& group) {
+  constexpr std::chrono::milliseconds kOften{1};
+  const auto progress = [&failures = link_.failures(), &group] {
+    if (const auto& heard = failures.heard()) group.give_up(*heard);
+  };
+  group.set_context(context_);
+  group.set_idle(progress, link_.between_hosts() ? kOften : host::Group::kLongestNap);
+}
+
+std::vector<std::string> Connection::exchange(const std::string& mine) const {
+  return exchange_lines(link_.handle(), link_.size(), mine);
+}
+
+Connection::Connection(Runtime& runtime, Comm group, const Options& options,
+                       std::shared_ptr<const CallContext> context)
+    : link_(std::move(group), options, context), context_(std::move(context)) {
+  const std::vector<int> on_hosts = hosts_of(link_);
+  link_.set_places({exchange(Places::mine()), on_hosts, link_.rank()});
+  HostPlan plan(on_hosts);
+  const WorkAssignment& here = plan.hosts()[static_cast<std::size_t>(plan.host_of(link_.rank()))];
+  local_rank_ = here.index(link_.rank());
+  local_size_ = here.size();
+  choose(runtime, std::move(plan));
+}
+
+void Connection::choose(Runtime& runtime, HostPlan plan) {
+  const auto hosts = static_cast<int>(plan.hosts().size());
+  if (hosts > 1) link_.cut_messages(Link::kBetweenHosts);
+  std::string refusal;
+  if (link_.options().transport == Options::Transport::messages) {
+    refusal = "they were asked for";
+  } else if (hosts > 1 && hosts == link_.size()) {
+    refusal = "the ranks are on several hosts";
+  } else {
+    refusal = share(runtime, std::move(plan));
+  }
+  if (!refusal.empty()) {
+    memory_ = nullptr;
+    description_ = "MPI messages: " + refusal;
+    transport_ = std::make_unique<Messages>(link_);
+    return;
+  }
+  description_ =
+      hosts == 1 ? "shared memory inside the host"
+                 : fmt::format("shared memory inside {} hosts, MPI messages between them", hosts);
+}
+
+std::string Connection::share(Runtime& runtime, HostPlan plan) {
+  const WorkAssignment here = plan.hosts()[static_cast<std::size_t>(plan.host_of(link_.rank()))];
+  const int subtree = plan.subtree_of(link_.rank());
+  const WorkAssignment together = plan.summing()[static_cast<std::size_t>(subtree)];
+  std::string reason;
+  memory_ = runtime.memory(here.size(), reason);
+  const auto split = [&](int color) {
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(link_.handle(), color, link_.rank(), &part));
+    return part;
+  };
+  const Comm ranks_here(split(plan.host_of(link_.rank())));
+  auto joined = join(memory_, reason, ranks_here, here.members());
+  if (plan.hosts().size() == 1) {
+    if (joined.group) keep_messages_moving(*joined.group);
+    shared_ = joined.group.get();
+    transport_ = std::move(joined.group);
+    return joined.refusal;
+  }
+  const bool part_of_host = together.size() > 1 && together.size() < here.size();
+  const MPI_Comm part = split(part_of_host ? subtree : MPI_UNDEFINED);
+  Hosts::Groups groups{std::move(joined.group), nullptr};
+  if (part_of_host) {
+    const Comm ranks_together(part);
+    if (groups.host) joined = join(memory_, reason, ranks_together, together.members());
+    groups.subtree = std::move(joined.group);
+  }
+  for (const std::string& refusal : exchange(joined.refusal)) {
+    if (!refusal.empty()) return refusal;
+  }
+  keep_messages_moving(*groups.host);
+  if (groups.subtree) keep_messages_moving(*groups.subtree);
+  transport_ = std::make_unique<Hosts>(link_, std::move(plan), std::move(groups));
+  return "";
+}
+
+}  // namespace zero::mpi

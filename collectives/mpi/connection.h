@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "collectives/host/group.h"
+#include "collectives/mpi/hosts.h"
+#include "collectives/mpi/link.h"
+#include "collectives/mpi/messages.h"
+
+namespace zero::mpi {
+
+/// How the ranks of one group talk: through memory that they share if one host holds them all;
+/// through both if some are together on a host; in MPI messages alone otherwise, or if a system
+/// refuses to share. Owns the transport and what that needs.
+class Connection {
+ public:
+  /// Collective over `group`, which it takes over.
+  Connection(Runtime& runtime, Comm group, const Options& options,
+             std::shared_ptr<const CallContext> context);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  const Link& link() const { return link_; }
+  Transport& transport() { return *transport_; }
+  /// The transport in words, as Communicator::transport().
+  const std::string& description() const { return description_; }
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  /// What this process shares with the host's ranks; null if nothing is shared.
+  const std::shared_ptr<host::Memory>& memory() const { return memory_; }
+  /// The transport, if it is the shared memory of one host; null otherwise.
+  host::Group* shared() { return shared_; }
+
+  /// Every rank's line of text, in rank order. Collective, while no call is under way.
+  std::vector<std::string> exchange(const std::string& mine) const;
+
+ private:
+  void choose(Runtime& runtime, HostPlan plan);
+  /// Shares memory; gives "" or, the same on all ranks, the reason why not.
+  std::string share(Runtime& runtime, HostPlan plan);
+  void keep_messages_moving(host::Group& group);
+
+  Link link_;
+  std::shared_ptr<const CallContext> context_;
+  std::shared_ptr<host::Memory> memory_;
+  std::unique_ptr<Transport> transport_;
+  host::Group* shared_ = nullptr;
+  std::string description_;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+};
+
+}  // namespace zero::mpi

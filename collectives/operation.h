@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace zero {
+
+enum class Operation : std::uint8_t {
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  all_to_all,
+  broadcast,
+  barrier
+};
+inline constexpr std::size_t kOperations = 6;
+std::string_view name_of(Operation operation);
+
+/// What a collective is for. `unit` names the unit (or the purpose: "gradient norm") in errors,
+/// records and traces; `counted_as` is the kind of traffic it is booked under: stage 0's reduce and
+/// gather of a gradient are one all-reduce.
+struct Tag {
+  std::string unit;
+  std::optional<Operation> counted_as{};
+};
+
+/// "all_gather(h.3)"
+std::string call_name(Operation operation, std::string_view unit);
+/// "[rank 3] all_gather(h.3)": how errors name a call.
+std::string call_name(int rank, Operation operation, std::string_view unit);
+
+}  // namespace zero

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "collectives/backends.h"
+#include "tests/collectives/forwarding_backend.h"
+#include "tests/collectives/messages.h"
+#include "tests/collectives/recorder.h"
+
+namespace zero::test {
+namespace {
+
+using testing::Recorder;
+
+TEST(Communicator, CountsAndReportsEveryCollectiveInOrderWithItsBytes) {
+  const auto device = planning::open();
+  const auto comm = planning::communicator(1, 4, "local");
+  const Recorder recorder(*comm);
+  Stream& stream = device->communication();
+  const Buffer buffer = device->allocate(400, DType::bf16, MemoryClass::other, "x");
+  const Buffer other = device->allocate(400, DType::bf16, MemoryClass::other, "y");
+  const Buffer values = device->allocate(34, DType::i64, MemoryClass::other, "limbs");
+  const Slices full = Slices::even(buffer.view(), 4);
+
+  comm->all_gather(full.of(1), full, stream, {"h.0"});
+  comm->reduce_scatter(full, {{}, full.of(1), nullptr}, {}, stream, {"h.1", Operation::all_reduce});
+  comm->all_reduce(values.view(), ReduceOp::sum, stream, {"gradient norm"});
+  comm->all_to_all(full, Slices::even(other.view(), 4), stream, {"tokens"});
+  comm->broadcast(values.view(), 0, stream, {"seed"});
+  comm->barrier(stream, {"end"});
+
+  using enum Operation;
+  const std::vector<CollectiveRecord> expected{
+      {all_gather, all_gather, "h.0", DType::bf16, 800, 600},
+      {reduce_scatter, all_reduce, "h.1", DType::bf16, 800, 600},
+      {all_reduce, all_reduce, "gradient norm", DType::i64, 272, 408},
+      {all_to_all, all_to_all, "tokens", DType::bf16, 800, 600},
+      {broadcast, broadcast, "seed", DType::i64, 272, 204},
+      {barrier, barrier, "end", DType::u8, 0, 0}};
+  EXPECT_EQ(recorder.records(), expected);
+  EXPECT_EQ(comm->traffic().of(all_gather), 600);
+  EXPECT_EQ(comm->traffic().of(reduce_scatter), 0);
+  EXPECT_EQ(comm->traffic().of(all_reduce), 1008);
+  EXPECT_EQ(comm->traffic().total(), 600 + 1008 + 600 + 204);
+
+  const TrafficCounter before = comm->traffic();
+  comm->all_gather(full.of(1), full, stream, {"h.2"});
+  EXPECT_EQ(comm->traffic().since(before).total(), 600);
+  comm->clear_traffic();
+  EXPECT_EQ(comm->traffic().total(), 0);
+}
+
+void reduce_ten(Communicator& communicator, Device& device) {
+  const Buffer values = device.allocate(10, DType::fp32, MemoryClass::other, "x");
+  communicator.all_reduce(values.view(), ReduceOp::sum, device.communication(), {"x"});
+  device.communication().synchronize();
+}
+
+TEST(Communicator, NeitherCountsNorReportsWhatWasRefused) {
+  const auto device = planning::open();
+  const auto comm = planning::communicator(0, 2, "mpi");
+  const Recorder recorder(*comm);
+  EXPECT_NE(message_of([&] { comm->broadcast({}, 7, device->communication(), {"x"}); }),
+            "no error");
+  EXPECT_TRUE(recorder.records().empty());
+  EXPECT_EQ(comm->traffic().total(), 0);
+}
+
+TEST(Communicator, NeitherCountsNorReportsWhatTheBackendRefuses) {
+  class Refusing final : public testing::ForwardingBackend {
+   public:
+    using ForwardingBackend::ForwardingBackend;
+    void all_reduce(View, ReduceOp, Stream&, const Tag&) override { fail("no such wire"); }
+  };
+  const auto device = planning::open();
+  const auto inner = planning::communicator(0, 2, "mpi");
+  Communicator comm(std::make_shared<Refusing>(*inner));
+  const Recorder recorder(comm);
+  EXPECT_EQ(message_of([&] { reduce_ten(comm, *device); }), "no such wire");
+  EXPECT_TRUE(recorder.records().empty());
+  EXPECT_EQ(comm.traffic().total(), 0);
+}
+
+TEST(Communicator, SeveralOnOneBackendCountForThemselves) {
+  const auto device = planning::open();
+  const auto one = planning::communicator(0, 2, "mpi");
+  Communicator other(one->implementation());
+  reduce_ten(*one, *device);
+  reduce_ten(*one, *device);
+  reduce_ten(other, *device);
+  EXPECT_EQ(one->traffic().of(Operation::all_reduce), 80);
+  EXPECT_EQ(other.traffic().of(Operation::all_reduce), 40);
+}
+
+TEST(Communicator, TellsAllListenersOfItsCollectivesAndItsSplits) {
+  local::run(4, [](Communicator& world) {
+    const auto device = cpu::open();
+    const auto part = world.split(world.rank() % 2, 0);
+    Communicator handle(part->implementation());
+    Recorder first(world);
+    {
+      const Recorder second(*part);
+      reduce_ten(world, *device);
+      reduce_ten(*part, *device);
+      first.pause();
+      reduce_ten(handle, *device);
+      ZERO_CHECK(second.records().size() == 3, "the second heard {}", second.records().size());
+      ZERO_CHECK(second.records()[2].sent_bytes == 40, "of two ranks");
+    }
+    reduce_ten(world, *device);
+    ZERO_CHECK(first.records().size() == 2, "the first heard {}", first.records().size());
+    const auto alone = world.split(world.rank(), 0);
+    const Recorder third(*alone);
+    reduce_ten(*alone, *device);
+    ZERO_CHECK(third.records().empty(), "a world of one has nothing to hear");
+  });
+}
+
+TEST(Communicator, MarksStandBeforeAndBehindTheCollective) {
+  class Timer final : public CollectiveListener {
+   public:
+    bool listens() const noexcept override { return true; }
+    void collective(const CollectiveRecord&, Mark begin, Mark end) noexcept override {
+      seconds = [begin, end] { return end.seconds_since(begin); };
+    }
+    std::function<std::optional<double>()> seconds;
+  };
+  local::run(2, [](Communicator& world) {
+    const auto device = cpu::open();
+    Timer timer;
+    const Listening listening(world, timer);
+    // Rank 1 comes late, so the collective of rank 0 takes as long.
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    world.barrier(device->communication(), {"late"});
+    device->communication().synchronize();
+    const std::optional<double> seconds = timer.seconds();
+    ZERO_CHECK(seconds && *seconds >= 0, "the marks have not been passed");
+    ZERO_CHECK(world.rank() == 1 || *seconds > 0.01, "the barrier took {} s", *seconds);
+  });
+}
+
+TEST(SentBytes, FollowTheAlgorithm) {
+  using enum Operation;
+  for (const Operation operation : {all_gather, reduce_scatter, all_to_all, broadcast}) {
+    EXPECT_EQ(Communicator::sent_bytes(operation, 800, 8), 700) << name_of(operation);
+    EXPECT_EQ(Communicator::sent_bytes(operation, 800, 1), 0) << name_of(operation);
+  }
+  EXPECT_EQ(Communicator::sent_bytes(all_reduce, 800, 8), 1400);
+  EXPECT_EQ(Communicator::sent_bytes(barrier, 0, 8), 0);
+  EXPECT_EQ(message_of([] { static_cast<void>(Communicator::sent_bytes(all_gather, 1, 0)); }),
+            "a world of 0 ranks; expected at least 1");
+}
+
+}  // namespace
+}  // namespace zero::test
