@@ -7,10 +7,10 @@
 namespace zero {
 
 Engine::Engine(Communicator& communicator, Device& device, EngineOptions options)
-    : core_(std::make_unique<EngineCore>(std::make_unique<RecordedMesh>(communicator), device,
+    : core_(std::make_unique<EngineCore>(std::make_unique<CountedMesh>(communicator), device,
                                          std::move(options))) {}
 Engine::Engine(Mesh& mesh, Device& device, EngineOptions options)
-    : core_(std::make_unique<EngineCore>(std::make_unique<RecordedMesh>(mesh), device,
+    : core_(std::make_unique<EngineCore>(std::make_unique<CountedMesh>(mesh), device,
                                          std::move(options))) {}
 Engine::~Engine() = default;
 
@@ -30,7 +30,7 @@ void Engine::forget_passes() { core_->forget_passes(); }
 int Engine::stage() const { return core_->options().stage; }
 const EngineOptions& Engine::options() const { return core_->options(); }
 Communicator& Engine::communicator() { return core_->mesh().world(); }
-RecordedMesh& Engine::mesh() { return core_->mesh(); }
+CountedMesh& Engine::mesh() { return core_->mesh(); }
 void Engine::require_same(std::string key, std::string value) {
   core_->require_same(std::move(key), std::move(value));
 }

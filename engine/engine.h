@@ -13,10 +13,10 @@
 #include "base/error.h"
 #include "collectives/communicator.h"
 #include "device/device.h"
+#include "engine/counted_mesh.h"
 #include "engine/engine_options.h"
 #include "engine/lease.h"
 #include "engine/ownership.h"
-#include "engine/recorded_mesh.h"
 #include "engine/schedule.h"
 #include "partition/parameter_spec.h"
 
@@ -166,7 +166,7 @@ class Engine {
   /// All ranks; its collectives are counted.
   Communicator& communicator();
   /// The mesh's communicators, counted: what tensor-parallel layers talk through.
-  RecordedMesh& mesh();
+  CountedMesh& mesh();
   Device& device();
   /// How host code reads and writes the views of state().
   HostPieces& pieces();

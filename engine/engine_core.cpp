@@ -12,7 +12,7 @@
 
 namespace zero {
 
-EngineCore::EngineCore(std::unique_ptr<RecordedMesh> mesh, Device& device, EngineOptions options)
+EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, EngineOptions options)
     : mesh_(std::move(mesh)),
       world_(mesh_->world()),
       shards_(mesh_->axis(Axis::shard)),

@@ -12,9 +12,9 @@
 
 #include "device/device_twin.h"
 #include "device/host_pieces.h"
+#include "engine/counted_mesh.h"
 #include "engine/engine.h"
 #include "engine/gradient_reducer.h"
-#include "engine/recorded_mesh.h"
 #include "engine/sharding.h"
 #include "engine/tensor_cover.h"
 #include "engine/unit.h"
@@ -29,7 +29,7 @@ namespace zero {
 /// leases submit, engine_step.cpp ends a step, engine_state.cpp enumerates, engine_hash.cpp hashes.
 class EngineCore {
  public:
-  EngineCore(std::unique_ptr<RecordedMesh> mesh, Device& device, EngineOptions options);
+  EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, EngineOptions options);
   ~EngineCore();
 
   UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
@@ -67,7 +67,7 @@ class EngineCore {
   void check_replicas();
 
   const EngineOptions& options() const { return options_; }
-  RecordedMesh& mesh() { return *mesh_; }
+  CountedMesh& mesh() { return *mesh_; }
   Device& device() { return device_; }
   HostPieces& pieces() { return pieces_; }
   const Schedule& schedule() const;
@@ -166,7 +166,7 @@ class EngineCore {
   std::string locate(const Copied& copied, int first, int other);
   std::pair<int, int> find_parameter(std::string_view name) const;
 
-  std::unique_ptr<RecordedMesh> mesh_;
+  std::unique_ptr<CountedMesh> mesh_;
   Communicator& world_;   ///< all ranks
   Communicator& shards_;  ///< the ranks that share this rank's model states
   Device& device_;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/recorded_mesh.h"
+#include "engine/counted_mesh.h"
 #include "launch/memory_report.h"
 
 namespace zero {

@@ -27,14 +27,14 @@ struct MeshTraffic {
 /// Communicators of one engine on the groups of a mesh: the engine, and the layers above it, talk
 /// through these, so each engine counts its own traffic. Groups that are the same ranks (an axis
 /// that is the whole world) are one communicator, booked under that axis.
-class RecordedMesh {
+class CountedMesh {
  public:
   /// `mesh` must outlive this.
-  explicit RecordedMesh(Mesh& mesh);
+  explicit CountedMesh(Mesh& mesh);
   /// A mesh of one axis over `world`, which must outlive this.
-  explicit RecordedMesh(Communicator& world);
-  RecordedMesh(const RecordedMesh&) = delete;
-  RecordedMesh& operator=(const RecordedMesh&) = delete;
+  explicit CountedMesh(Communicator& world);
+  CountedMesh(const CountedMesh&) = delete;
+  CountedMesh& operator=(const CountedMesh&) = delete;
 
   const Mesh& mesh() const { return mesh_; }
   Communicator& world() { return world_; }
@@ -50,7 +50,7 @@ class RecordedMesh {
   void clear();
 
  private:
-  RecordedMesh(std::unique_ptr<Mesh> own, Mesh* given);
+  CountedMesh(std::unique_ptr<Mesh> own, Mesh* given);
   Communicator& counted(const Communicator& group);
 
   std::unique_ptr<Mesh> own_;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/recorded_mesh.h"
+#include "engine/counted_mesh.h"
 
 #include <algorithm>
 
@@ -19,12 +19,12 @@ MeshTraffic MeshTraffic::since(const MeshTraffic& earlier) const {
   return difference;
 }
 
-RecordedMesh::RecordedMesh(Mesh& mesh) : RecordedMesh(nullptr, &mesh) {}
+CountedMesh::CountedMesh(Mesh& mesh) : CountedMesh(nullptr, &mesh) {}
 
-RecordedMesh::RecordedMesh(Communicator& world)
-    : RecordedMesh(std::make_unique<Mesh>(world, MeshShape{}), nullptr) {}
+CountedMesh::CountedMesh(Communicator& world)
+    : CountedMesh(std::make_unique<Mesh>(world, MeshShape{}), nullptr) {}
 
-RecordedMesh::RecordedMesh(std::unique_ptr<Mesh> own, Mesh* given)
+CountedMesh::CountedMesh(std::unique_ptr<Mesh> own, Mesh* given)
     : own_(std::move(own)),
       mesh_(own_ ? *own_ : *given),
       axes_{&counted(mesh_.replicate()), &counted(mesh_.shard()), &counted(mesh_.tensor())},
@@ -33,13 +33,13 @@ RecordedMesh::RecordedMesh(std::unique_ptr<Mesh> own, Mesh* given)
       replica_(counted(mesh_.replica())) {}
 
 // Axes of one rank are one communicator: it sends nothing, so it does not matter where it counts.
-Communicator& RecordedMesh::counted(const Communicator& group) {
+Communicator& CountedMesh::counted(const Communicator& group) {
   const auto known =
       std::ranges::find(counted_, group.implementation(), &Communicator::implementation);
   return known == counted_.end() ? counted_.emplace_back(group.implementation()) : *known;
 }
 
-TrafficCounter& RecordedMesh::booked(MeshTraffic& traffic, const Communicator& communicator) const {
+TrafficCounter& CountedMesh::booked(MeshTraffic& traffic, const Communicator& communicator) const {
   const auto split =
       std::ranges::find(splits_, &communicator, &std::pair<Axis, Communicator*>::second);
   if (split != splits_.end()) return traffic.axes[static_cast<std::size_t>(split->first)];
@@ -48,19 +48,19 @@ TrafficCounter& RecordedMesh::booked(MeshTraffic& traffic, const Communicator& c
                              : traffic.axes[static_cast<std::size_t>(axis - axes_.begin())];
 }
 
-Communicator& RecordedMesh::split(Axis axis, const Mesh::Part& part) {
+Communicator& CountedMesh::split(Axis axis, const Mesh::Part& part) {
   Communicator& made = counted_.emplace_back(mesh_.split(axis, part).implementation());
   splits_.emplace_back(axis, &made);
   return made;
 }
 
-MeshTraffic RecordedMesh::traffic() const {
+MeshTraffic CountedMesh::traffic() const {
   MeshTraffic traffic;
   for (const Communicator& each : counted_) booked(traffic, each).add(each.traffic());
   return traffic;
 }
 
-void RecordedMesh::clear() {
+void CountedMesh::clear() {
   for (Communicator& each : counted_) each.clear_traffic();
 }
 
