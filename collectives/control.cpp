@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "collectives/backends.h"
-#include "collectives/store_split.h"
 #include "device/cpu/primitives.h"
 
 namespace zero::control {

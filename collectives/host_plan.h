@@ -19,9 +19,9 @@ struct RankRange {
   friend bool operator==(const RankRange&, const RankRange&) = default;
 };
 
-/// All ranks of a group dealt out to some of them, its members, so that these share work that is
-/// done once per rank: each member is its own, the others go round. In a round each member has one
-/// rank at most; in round 0, itself.
+/// Assigns work that is done once per rank of a group to some of its ranks, the members, round
+/// robin: each member does its own, and the other ranks' work goes round. In a round each member
+/// has one rank at most; in round 0, itself.
 class WorkAssignment {
  public:
   /// Of ranks 0 to `ranks` - 1 to `members`, which ascend.

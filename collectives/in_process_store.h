@@ -20,7 +20,7 @@ class InProcessStore final : public Store {
 
   std::optional<std::string> lost() override;
 
-  /// Nobody will set further keys, for `reason`: whoever waits for a missing one is told so.
+  /// No rank will set further keys, for `reason`: waits for a missing one throw that.
   void close(std::string_view reason);
 
  private:

@@ -19,7 +19,7 @@ struct AbsentRank {
   std::string state;  ///< what is known of it: "process 4711 is stopped"
 };
 
-/// Who waits, in which call, for whom.
+/// A rank's wait: in which call, for which ranks.
 struct Waiting {
   std::string who;  ///< "[rank 0] all_gather(h.3)"
   std::int64_t step = CallContext::kNoStep;
@@ -43,13 +43,13 @@ class LongWait {
   Due due();
   /// Time until due() has something new; at most `most`, and kBetweenLooks.
   std::chrono::milliseconds until_due(std::chrono::milliseconds most) const;
-  /// Hands the line of the warning to who asked for it.
+  /// Hands the line of the warning to WaitLimits::warn.
   void warn(const Waiting& waiting) const;
   /// The message with which the wait ends.
   std::string overdue(const Waiting& waiting) const;
 
   /// All of it: to be called now and then while waiting. Warns, and throws zero::Error at the
-  /// timeout, unless `waiting()` finds that nobody is absent any more.
+  /// timeout, unless `waiting()` finds no rank absent.
   void look(const std::function<Waiting()>& waiting);
 
  private:

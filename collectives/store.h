@@ -46,6 +46,15 @@ struct StoreSeat {
 std::vector<std::string> exchange(const StoreSeat& seat, std::string_view key,
                                   std::string_view mine);
 
+/// This rank's part of a split.
+struct StoreSplit {
+  std::vector<int> members{};  ///< ranks of the group that was split, in their new order
+  int rank = -1;               ///< the new one; -1: in no part
+};
+/// The ranks that give the same color, ordered by (key, rank), as Communicator::split wants them.
+/// Collective; `name` is used once.
+StoreSplit split(const StoreSeat& seat, std::string_view name, int color, int key);
+
 /// Gives every rank the strings of all ranks, in rank order. Collective, blocks the host; any
 /// lengths. Runs on the communication stream of `device`.
 std::vector<std::string> exchange(Communicator& communicator, Device& device, std::string_view mine,

@@ -4,11 +4,11 @@
 
 #include "collectives/communicator.h"
 
-/// The checks behind Communicator's public methods: who calls, and what must hold. Each throws
+/// The checks behind Communicator's public methods. Each throws
 /// zero::Error naming rank, operation, unit and both values.
 namespace zero::validate {
 
-/// Who asks: the beginning of every message.
+/// The call that is checked: the beginning of every message.
 struct Caller {
   int rank = 0;
   int world = 1;

@@ -7,7 +7,6 @@
 #include "collectives/backends.h"
 #include "collectives/host/buffers.h"
 #include "collectives/local/backend.h"
-#include "collectives/store_split.h"
 
 namespace zero::host {
 

@@ -57,19 +57,19 @@ class Board {
   /// Sleeps until all have come, a rank has failed, or `longest` has passed; below a second.
   void sleep(std::chrono::nanoseconds longest) { meeting_.sleep(longest); }
 
-  /// Says that a rank failed and why; the first one to say so is kept. Wakes who sleeps.
+  /// Says that a rank failed and why; the first to say so is kept. Wakes sleeping ranks.
   void fail(std::string_view why);
   bool failed() const { return meeting_.failed(); }
   /// What was said, once failed().
   std::string failure() const;
-  /// Says that `rank` will come no more.
+  /// Says that `rank` comes to no later meeting.
   void leave(int rank);
   bool left(int rank) const;
 
  private:
   static constexpr std::int64_t kLine = 64;
 
-  /// A zero file is a valid one of these: nobody sleeps, nobody has failed. The three words are
+  /// A zero file is a valid one of these: no rank sleeps, none has failed. The three words are
   /// those of Meeting.
   struct Head {
     alignas(kLine) std::atomic<std::uint32_t> sleepers;

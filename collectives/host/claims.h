@@ -51,7 +51,7 @@ struct Claim {
 
 /// What this rank knows of the same values by itself.
 struct Awaited {
-  int rank = 0;                    ///< who gives them, as people call it
+  int rank = 0;                    ///< that gives them, as errors name it
   std::int64_t count = 0;          ///< elements
   std::int64_t element = 1;        ///< bytes
   std::int64_t body = 0;           ///< bytes of a notice's body

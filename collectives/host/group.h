@@ -40,14 +40,14 @@ class Group final : public Transport {
   struct Seat {
     int rank = 0;
     int size = 1;
-    std::vector<int> names{};  ///< what people call each rank; none: its number here
+    std::vector<int> names{};  ///< the rank that errors name for each; none: its number here
 
     int name_of(int one) const {
       return names.empty() ? one : names[static_cast<std::size_t>(one)];
     }
     int name() const { return name_of(rank); }
   };
-  /// What people must agree on before they do it in other ways.
+  /// What ranks must agree on before a call whose values travel by other means.
   struct Intent {
     Operation operation = Operation::barrier;
     std::string_view unit;
@@ -70,10 +70,10 @@ class Group final : public Transport {
     longest_nap_ = nap;
   }
 
-  /// Calls from now on wait within the limits of `context`, as ones of its step.
+  /// Later calls wait within the limits of `context`.
   void set_context(std::shared_ptr<const CallContext> context) { context_ = std::move(context); }
   void set_step(std::int64_t step) override { step_ = step; }
-  /// How many waits elsewhere those of the calls from now on may stand behind (LongWait).
+  /// How many waits of other transports the waits of later calls may stand behind (LongWait).
   void set_behind(int waits) { behind_ = waits; }
 
   /// Returns once all ranks have come with equal intents. `unit` and `counts` must live until then.
@@ -98,7 +98,7 @@ class Group final : public Transport {
   void barrier(std::string_view unit) override;
 
  private:
-  /// One call of this rank: what it is, what must agree, and what it gives: one view for everybody,
+  /// One call of this rank: what it is, what must agree, and what it gives: one view for all,
   /// or a slice for each rank.
   struct Offer {
     Operation operation = Operation::barrier;

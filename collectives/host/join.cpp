@@ -32,7 +32,7 @@ Descriptor file_of_first(const std::string& line, const Process& first, std::int
 
 }  // namespace
 
-// Rank 0 makes the board; once all have mapped it, it needs no descriptor any more.
+// Rank 0 makes the board; once all have mapped it, no descriptor is needed.
 Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::string& reason,
                           const Seat& seat, const Exchange& exchange) {
   const std::int64_t bytes = Board::bytes_for(seat.size);

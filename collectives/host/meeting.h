@@ -15,7 +15,7 @@ namespace zero::host {
 ///   came(rank)  the last meeting that the rank has come to, numbered round and round
 ///   sleepers()  how many sleep, or are about to
 ///   wakes()     the word that they sleep on; it counts wake-ups
-///   failed()    0: nobody, 1: somebody is writing why, 2: the reason is there
+///   failed()    0: no rank, 1: a rank is writing why, 2: the reason is there
 ///
 /// and wait(word, value, longest) and wake_all(word), as futex(2) has them. tests/collectives tries
 /// every order in which memory may let two or three ranks see each other's words; each memory order
@@ -28,9 +28,9 @@ class Meeting {
   Words& words() { return words_; }
   const Words& words() const { return words_; }
 
-  // A sleeper is counted, then looks for who has come; a rank that comes says so, then looks for
-  // sleepers, and the last of several sees that all have come. All these are in one total order
-  // (sequentially consistent), so nobody is left asleep.
+  // A sleeper is counted, then looks for the ranks that have come; a rank that comes says so, then
+  // looks for sleepers, and the last of several sees that all have come. All these are in one total
+  // order (sequentially consistent), so no rank is left asleep.
   void arrive() {
     ++meeting_;
     absent_ = 0;
@@ -78,7 +78,7 @@ class Meeting {
   int rank_;
   int ranks_;
   std::uint32_t meeting_ = 0;  // that this rank came to last
-  int absent_ = 0;             // who was found absent first
+  int absent_ = 0;             // the first rank found absent
 };
 
 }  // namespace zero::host

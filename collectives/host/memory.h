@@ -19,7 +19,7 @@ class Pages {
   explicit Pages(std::int64_t unit) : unit_(unit) {}
   /// Counts bytes [begin, end) of the stretch; returns how many bytes were not counted before.
   std::int64_t add(std::int64_t begin, std::int64_t end);
-  /// The bytes between which all counted pages lie; none counts any more.
+  /// The bytes between which all counted pages lie; afterwards none counts.
   std::pair<std::int64_t, std::int64_t> clear();
 
  private:
@@ -76,7 +76,8 @@ class Memory {
   /// `bytes` of a peer's region at `offset`, there until the peer frees them. Throws zero::Error
   /// unless they all lie in it.
   std::byte* reach(Peer& peer, std::int64_t offset, std::int64_t bytes);
-  /// Gives pages of peers back where more than kResident of them are mapped. Nobody loses access.
+  /// Gives pages of peers back where more than kResident of them are mapped. No process loses
+  /// access.
   void relieve();
 
  private:

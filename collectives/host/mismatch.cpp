@@ -106,7 +106,7 @@ void Group::throw_failure(const Offer& offer) const {
   fail("{}: the group has failed: {}", who(offer), board_.failure());
 }
 
-// A rank that has left, or whose process has ended, will not come any more.
+// A rank that has left, or whose process has ended, will not come.
 void Group::check_peers(const Offer& offer) {
   for (int rank = 0; rank < seat_.size; ++rank) {
     const auto& peer = peers_[static_cast<std::size_t>(rank)];

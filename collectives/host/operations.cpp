@@ -95,7 +95,7 @@ bool Group::in_step(const Offer& offer) const {
          exceeds_caches(offer);
 }
 
-// Each rank begins with its neighbour, so that no rank's memory is everybody's first.
+// Each rank begins with its neighbour, so that no rank's memory is read by all first.
 void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin,
                         std::int64_t count) {
   for (int step = 0; step < seat_.size; ++step) {
@@ -106,8 +106,8 @@ void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin
   }
 }
 
-// All have come, so nobody uses what was there before: each rank writes its slice. Where all slices
-// are there already, all have come after writing them.
+// All have come, so no rank uses what was there before: each rank writes its slice. Where all
+// slices are there already, all have come after writing them.
 void Group::gather_in_shared(const Offer& offer) {
   read_destinations(offer);
   const Destination& first = destinations_[0];
@@ -267,7 +267,7 @@ void Group::all_reduce_posted(const Offer& offer, ReduceOp op) {
   cpu::combine(inputs_, op, offer.whole);
 }
 
-// Each rank combines one share, which nobody else reads or writes, and writes it to all, block by
+// Each rank combines one share, which no other rank reads or writes, and writes it to all, block by
 // block: a block is still in a cache when it goes out.
 void Group::all_reduce_pushed(const Offer& offer, ReduceOp op) {
   const std::int64_t element = size_of(offer.dtype);

@@ -29,7 +29,7 @@ std::string described(const Process& process);
 /// Names the space in which process numbers have a meaning.
 std::string process_namespace();
 /// Names the space in which this process's user has rights over other processes: a process of
-/// another one lets nobody here open its files, the same user's process neither.
+/// another one lets no process here open its files, the same user's process neither.
 std::string user_namespace();
 /// Whether this process is in the user namespace that the system began with, as outside every
 /// container that an ordinary user starts.

@@ -38,7 +38,7 @@ void make_huge(std::byte* data, std::int64_t bytes);
 
 /// The memory of this process that its peers on the host can reach: one anonymous file, sparse and
 /// mapped once, from which allocations take ranges. Peers map the same file, so a range has one
-/// offset for everybody and no mapping is ever stale: freeing a range gives its pages back in all
+/// offset for all and no mapping is ever stale: freeing a range gives its pages back in all
 /// processes at once. Thread-safe.
 class Region {
  public:

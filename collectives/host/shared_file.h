@@ -15,7 +15,7 @@ namespace zero::host {
 inline constexpr std::int64_t kPage = 4096;
 
 /// Where another process of the host finds a SharedFile, and how it knows that it found the one.
-/// Travels as one line of text. It holds no path: whoever opens the file builds the path, so a line
+/// Travels as one line of text. It holds no path: the opening process builds the path, so a line
 /// that was forged can name no file but those that a process has open.
 struct Invitation {
   Process process{};

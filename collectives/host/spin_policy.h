@@ -13,18 +13,17 @@ namespace zero::host {
 /// The cores that this process may use, as text for its peers.
 std::string usable_cores();
 
-/// How long a rank tries before it sleeps. Where each rank can have a core of its own a wake-up
-/// would cost more than most waits, so it spins, for longer than the least time that the kernel
-/// gives a core to somebody else: ranks that lost their step find it again. Then it yields for a
-/// while, because ranks that stay runnable are spread over the cores, and ranks that wake each
-/// other are drawn to one. Where ranks outnumber cores, who waits leaves its core to those that are
-/// waited for.
+/// How long a waiting rank spins and yields before it sleeps. If each rank can have a core of its
+/// own, a wake-up would cost more than most waits, so the rank spins, for longer than the shortest
+/// time slice of the kernel: ranks that fell out of step find it again. Then it yields for a while,
+/// because the kernel spreads runnable ranks over the cores, and draws ranks that wake each other
+/// to one. If ranks outnumber cores, a waiting rank leaves its core to the ranks that it waits for.
 class SpinPolicy {
  public:
   /// For ranks with these usable_cores().
   explicit SpinPolicy(const std::vector<std::string>& cores);
 
-  /// Whether `done()` came true within this patience. Calls `idle()` beside yielding.
+  /// Whether `done()` came true before it is time to sleep. Calls `idle()` beside yielding.
   template <typename Done, typename Idle>
   bool outlasts(Done done, Idle idle) const {
     if (!own_core_) return yields(done, idle, Nanoseconds{0});

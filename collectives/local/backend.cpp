@@ -24,7 +24,7 @@ std::vector<std::int64_t> counts_of(const Slices& slices) {
 }
 
 // Each rank combines one share in place, then copies the others' from their owners. A rank's own
-// share is read by nobody else before the barrier, so no memory beside the values is needed.
+// share is read by no other rank before the barrier, so no memory beside the values is needed.
 void all_reduce_shares(View values, ReduceOp op, PeerOps& ops) {
   const int world = ops.size();
   if (world == 1) return;

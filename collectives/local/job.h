@@ -15,12 +15,12 @@
 namespace zero::local {
 
 /// What the groups of one local::run share: one lock, and which ranks have left. A rank leaves when
-/// its body ends; whoever waits for it in any group is released then.
+/// its body ends; ranks that wait for it in any group are released then.
 class Job {
  public:
   explicit Job(int ranks) : departures_(static_cast<std::size_t>(ranks)) {}
 
-  /// Marks `rank` as gone and wakes all who wait. `how` reads "its body returned".
+  /// Marks `rank` as gone and wakes all waiting ranks. `how` reads "its body returned".
   void leave(int rank, std::string_view how);
   /// Wakes the waiters of `changed` whenever a rank leaves, as long as it lives.
   void watch(std::weak_ptr<std::condition_variable> changed);

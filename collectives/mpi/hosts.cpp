@@ -120,7 +120,7 @@ void Hosts::share_round(const Intent& intent, int round, View given, const Slice
   if (assigned.total() > 0 && !all_there) groups_.host->all_gather(given, assigned, intent.unit);
 }
 
-// Pairs of ranks exchange what is for nobody else.
+// Each pair of ranks sends what only the two need.
 void Hosts::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
   const Intent intent{
       .operation = Operation::all_to_all, .unit = unit, .dtype = send.buffer.dtype()};

@@ -74,7 +74,7 @@ class Hosts final : public Transport {
   /// Where the waits of this rank's groups stand (LongWait).
   void set_behind(int waits);
 
-  /// The ranks of this rank's sub-tree, and who of them sums for whom.
+  /// The ranks of this rank's sub-tree, and which of them sums for which rank.
   const WorkAssignment& subtree() const {
     return plan_.summing()[static_cast<std::size_t>(subtree_)];
   }

@@ -20,15 +20,13 @@
 
 namespace zero::mpi {
 
-/// What a communicator's queued work needs: its private MPI communicator, a small staging area, and
-/// what the ranks tell each other beside the values: what they call, and that one has failed.
-/// Every operation is pairs of non-blocking messages between all ranks: between processes of one
-/// host each is a single copy, and slices of any sizes and places need no packing. Blocks the
-/// calling thread (a stream's) without holding its core. One thread at a time.
+/// The messages of a group of ranks: their private MPI communicator, and what they tell each other
+/// beside the values: which call each makes, and that one has failed. Messages are pairs of
+/// non-blocking ones between ranks: between processes of one host each is a single copy, and slices
+/// of any sizes and places need no packing. Blocks the calling thread (a stream's) without holding
+/// its core. One thread at a time.
 class Link {
  public:
-  /// Bytes of all_reduce's staging at most, whatever the values and the world.
-  static constexpr std::int64_t kStaging = std::int64_t{1} << 20;
   /// Values up to this many bytes go to every rank whole instead of in shares: fewer messages.
   static constexpr std::int64_t kWhole = std::int64_t{8} << 10;
   /// Bytes of one message at most where ranks are on several hosts: below OpenMPI's eager limit for
@@ -51,13 +49,13 @@ class Link {
   MPI_Comm handle() const { return group_.get(); }
   const Options& options() const { return options_; }
   Failures& failures() { return failures_; }
-  /// Cuts messages to at most `bytes` from now on. All ranks alike, between collectives.
+  /// Cuts messages to at most `bytes`. All ranks alike, between collectives.
   void cut_messages(std::int64_t bytes) {
     options_.largest_message = std::min(options_.largest_message, bytes);
   }
   void set_places(Places places) { places_ = std::move(places); }
   void set_step(std::int64_t step) { step_ = step; }
-  /// From now on `leaders` compare the calls: all ranks, or one of each host.
+  /// `leaders` compare the calls: all ranks, or one of each host.
   void compare_among(const std::vector<int>& leaders) {
     comparison_ = std::make_unique<CallComparison>(handle(), rank(), leaders);
   }
@@ -78,25 +76,18 @@ class Link {
   std::unique_ptr<Transfers> transfers() const;
   void wait(Transfers& transfers) const;
 
-  // As in Communicator, on memory of this process, at once. Within compared().
-  void all_gather(View mine, const Slices& full);
-  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace);
-  void all_reduce(View values, ReduceOp op);
+  // Within compared().
+  using ViewOfRank = std::function<View(int)>;
+  /// Sends send(p) to, and receives receive(p) from, every peer p at once.
+  void send_and_receive(const ViewOfRank& send, const ViewOfRank& receive);
+  /// As Transport: the same whether ranks share hosts or not.
   void all_to_all(const Slices& send, const Slices& receive);
-  void broadcast(View values, int root);
   void barrier();
 
  private:
-  using ViewOfRank = std::function<View(int)>;
-
   /// Looks for failures and at the limits while this rank waits for messages.
   WhileWaiting while_waiting() const;
-  /// Sends send(p) to, and receives receive(p) from, every peer p at once.
-  void send_and_receive(const ViewOfRank& send, const ViewOfRank& receive);
   void compare_counts(const Slices& send, const Slices& receive);
-  void all_reduce_whole(View values, ReduceOp op);
-  void all_reduce_shares(View values, ReduceOp op);
-  View staging(std::int64_t count, DType dtype);
 
   Comm group_;
   Options options_;
@@ -108,7 +99,6 @@ class Link {
   // Of the call under way.
   Operation operation_ = Operation::barrier;
   std::string who_;  // "[rank 3] all_gather(h.0)"
-  std::vector<std::byte> staging_;
 };
 
 }  // namespace zero::mpi

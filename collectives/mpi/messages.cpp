@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/mpi/messages.h"
 
+#include <algorithm>
 #include <numeric>
+
+#include "collectives/copy.h"
+#include "device/cpu/primitives.h"
 
 namespace zero::mpi {
 
@@ -21,7 +25,20 @@ void Messages::all_gather(View mine, const Slices& full, std::string_view unit) 
         .unit = unit,
         .dtype = mine.dtype(),
         .counts = full.ranges},
-       [&] { link_.all_gather(mine, full); });
+       [&] {
+         link_.send_and_receive([&](int) { return mine; }, [&](int peer) { return full.of(peer); });
+         copy(mine, full.of(link_.rank()));
+       });
+}
+
+// `buffer` has one equal slot per peer.
+std::vector<View> Messages::received_in(View buffer, View own) const {
+  std::vector<View> views;
+  for (int peer = 0; peer < link_.size(); ++peer) {
+    const int slot = peer < link_.rank() ? peer : peer - 1;
+    views.push_back(peer == link_.rank() ? own : buffer.slice(slot * own.count(), own.count()));
+  }
+  return views;
 }
 
 void Messages::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
@@ -30,7 +47,12 @@ void Messages::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue
         .unit = unit,
         .dtype = full.buffer.dtype(),
         .counts = full.ranges},
-       [&] { link_.reduce_scatter(full, epilogue, workspace); });
+       [&] {
+         const std::vector<View> inputs = received_in(workspace, full.of(link_.rank()));
+         link_.send_and_receive([&](int peer) { return full.of(peer); },
+                                [&](int peer) { return inputs[static_cast<std::size_t>(peer)]; });
+         cpu::tree_reduce(inputs, epilogue);
+       });
 }
 
 void Messages::all_reduce(View values, ReduceOp op, std::string_view unit) {
@@ -40,7 +62,47 @@ void Messages::all_reduce(View values, ReduceOp op, std::string_view unit) {
         .dtype = values.dtype(),
         .detail = static_cast<int>(op),
         .counts = {&all, 1}},
-       [&] { link_.all_reduce(values, op); });
+       [&] { combine(values, op); });
+}
+
+void Messages::combine(View values, ReduceOp op) {
+  const int peers = link_.size() - 1;
+  if (peers == 0 || values.empty()) return;
+  if (values.bytes() <= Link::kWhole && values.bytes() * peers <= kStaging) {
+    return combine_whole(values, op);
+  }
+  const std::int64_t part =
+      std::max<std::int64_t>(1, kStaging / (peers * size_of(values.dtype()))) * link_.size();
+  for (std::int64_t begin = 0; begin < values.count(); begin += part) {
+    combine_shares(values.slice(begin, std::min(part, values.count() - begin)), op);
+  }
+}
+
+// Every rank gets every value and combines them all.
+void Messages::combine_whole(View values, ReduceOp op) {
+  const View area = staging(values.count() * (link_.size() - 1), values.dtype());
+  const std::vector<View> inputs = received_in(area, values);
+  link_.send_and_receive([&](int) { return values; },
+                         [&](int peer) { return inputs[static_cast<std::size_t>(peer)]; });
+  cpu::combine(inputs, op, values);
+}
+
+// Every rank combines its share of the values, then all shares are gathered in place.
+void Messages::combine_shares(View values, ReduceOp op) {
+  const auto share_of = [&](int peer) { return share(values, peer, link_.size()); };
+  const View own = share_of(link_.rank());
+  const View area = staging(own.count() * (link_.size() - 1), values.dtype());
+  const std::vector<View> inputs = received_in(area, own);
+  link_.send_and_receive(share_of,
+                         [&](int peer) { return inputs[static_cast<std::size_t>(peer)]; });
+  cpu::combine(inputs, op, own);
+  link_.send_and_receive([&](int) { return own; }, share_of);
+}
+
+View Messages::staging(std::int64_t count, DType dtype) {
+  const auto bytes = static_cast<std::size_t>(count * size_of(dtype));
+  if (staging_.size() < bytes) staging_.resize(bytes);
+  return {staging_.data(), count, dtype, nullptr};
 }
 
 void Messages::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
@@ -48,14 +110,28 @@ void Messages::all_to_all(const Slices& send, const Slices& receive, std::string
        [&] { link_.all_to_all(send, receive); });
 }
 
+// Small values go from the root to all. Otherwise the root sends each rank one share, and the ranks
+// send the shares to each other: the root's link carries the values once, not size() times.
 void Messages::broadcast(View values, int root, std::string_view unit) {
   const Slices::Range all{0, values.count()};
+  const int rank = link_.rank();
+  const View none = values.slice(0, 0);
+  const bool whole = values.bytes() <= Link::kWhole;
+  const auto share_of = [&](int of) { return share(values, of, link_.size()); };
+  const auto from_root = [&](int to) { return whole ? values : share_of(to); };
+  const auto send = [&] {
+    link_.send_and_receive([&](int to) { return rank == root ? from_root(to) : none; },
+                           [&](int from) { return from == root ? from_root(rank) : none; });
+    if (whole) return;
+    link_.send_and_receive([&](int to) { return to == root ? none : share_of(rank); },
+                           [&](int from) { return rank == root ? none : share_of(from); });
+  };
   call({.operation = Operation::broadcast,
         .unit = unit,
         .dtype = values.dtype(),
         .detail = root,
         .counts = {&all, 1}},
-       [&] { link_.broadcast(values, root); });
+       send);
 }
 
 void Messages::barrier(std::string_view unit) {

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string_view>
+#include <vector>
 
 #include "collectives/mpi/link.h"
 #include "collectives/transport.h"
@@ -27,9 +29,19 @@ class Messages final : public Transport {
   void barrier(std::string_view unit) override;
 
  private:
+  /// Bytes of all_reduce's staging at most, whatever the values and the world.
+  static constexpr std::int64_t kStaging = std::int64_t{1} << 20;
+
   void call(const Link::Intent& intent, const Link::Work& work);
+  void combine(View values, ReduceOp op);
+  void combine_whole(View values, ReduceOp op);
+  void combine_shares(View values, ReduceOp op);
+  /// What this rank's peers give it, each in its slot of `buffer`, with its own in rank order.
+  std::vector<View> received_in(View buffer, View own) const;
+  View staging(std::int64_t count, DType dtype);
 
   Link& link_;
+  std::vector<std::byte> staging_;
 };
 
 }  // namespace zero::mpi

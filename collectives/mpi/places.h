@@ -10,7 +10,7 @@
 
 namespace zero::mpi {
 
-/// Where each rank of a group runs: what people are told of ranks that do not come.
+/// Where each rank of a group runs: for messages about ranks that do not come.
 class Places {
  public:
   /// What the others need to know of this process: one line of text.

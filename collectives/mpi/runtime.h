@@ -19,8 +19,8 @@ class Mailbox;
 /// mailboxes of communicators that are gone, so that what they still send is delivered at the end.
 class Runtime {
  public:
-  /// The runtime of this process; initialises MPI where nobody has. Throws zero::Error where MPI
-  /// has already been finalised or gives too low a thread level.
+  /// The runtime of this process; initialises MPI unless the process has. Throws zero::Error where
+  /// MPI has already been finalised or gives too low a thread level.
   static std::shared_ptr<Runtime> start(int* argc, char*** argv);
   /// Whether a launcher started this process as a rank of a job.
   static bool launched();
@@ -57,8 +57,8 @@ class Comm {
   Comm& operator=(Comm&&) = delete;
   ~Comm();
 
-  /// Has MPI keep the communicator to the end: messages are on their way that nobody will take, and
-  /// must not meet another communicator in its place.
+  /// Has MPI keep the communicator to the end: messages are on their way that no rank will take,
+  /// and must not meet another communicator in its place.
   void abandon() { abandoned_ = true; }
 
   MPI_Comm get() const { return handle_; }

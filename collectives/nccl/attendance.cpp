@@ -64,7 +64,7 @@ void Attendance::look(const Group& group, Quiet& quiet) {
   const bool over = due == LongWait::Due::timeout;
   if (!waiting.absent.empty() && over) throw Error(quiet.wait->overdue(waiting));
   if (!waiting.absent.empty()) quiet.wait->warn(waiting);
-  if (over) quiet.wait.emplace(*context_);  // all have come, and nobody calls
+  if (over) quiet.wait.emplace(*context_);  // all have come, and no rank calls
 }
 
 std::vector<AbsentRank> Attendance::absent(const Group& group) const {

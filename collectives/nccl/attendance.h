@@ -14,7 +14,7 @@
 namespace zero::nccl {
 
 /// Finds ranks that do not come to a group's last call. The work of calls is the GPUs', where
-/// nobody looks on: instead every rank counts its calls, and one that has made none for a while
+/// no rank looks on: instead every rank counts its calls, and one that has made none for a while
 /// tells its number through the store. A rank that has told a lower number, or none, has not come.
 /// Used by one thread, a rank's watch.
 class Attendance {

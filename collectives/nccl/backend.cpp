@@ -7,7 +7,6 @@
 
 #include "base/checked_math.h"
 #include "collectives/nccl/gpu.h"
-#include "collectives/store_split.h"
 
 namespace zero::nccl {
 namespace {

@@ -11,7 +11,7 @@ namespace zero::nccl {
 /// Bytes of a communicator's scratch.
 inline constexpr std::int64_t kScratch = std::int64_t{8} << 20;
 
-/// The scratch of a group of `size` ranks; none where there is nobody to talk to.
+/// The scratch of a group of `size` ranks; none for one rank.
 Buffer take_scratch(Device& device, int size);
 
 /// Whether a buffer that such a group allocates is NCCL's own: it gives whole pages of 2 MiB.

@@ -7,8 +7,8 @@
 #include "collectives/nccl/options.h"
 #include "collectives/slices.h"
 
-/// Who sends what to whom, before any library is called: functions of sizes and world alone, the
-/// same on every rank.
+/// Which rank sends what to which, before any library is called: functions of sizes and world
+/// alone, the same on every rank.
 namespace zero::nccl {
 
 /// How slices reach their owners in an exact reduction.

@@ -20,7 +20,7 @@ namespace zero::nccl {
 
 /// A communicator of NCCL and its parts, which live and fail together. A thread watches them and
 /// the other ranks: where NCCL reports an error, a rank says that it failed, one is lost or does
-/// not come in time, all of them are aborted, so that nobody waits in vain, and every later call
+/// not come in time, all of them are aborted, so that no rank waits in vain, and every later call
 /// throws.
 class Session {
  public:
@@ -36,10 +36,10 @@ class Session {
   /// From now on the calls on `comm`, that of `group`, are watched for ranks that do not come.
   void attend(ncclComm_t comm, Attendance::Group group);
 
-  /// Runs `calls`, which make or use `*comm`, once nobody else uses the library, and returns when
-  /// they are through: their work is on its streams. From then on `*comm` is watched. A call that
-  /// fails is the end of the session. Throws zero::Error, which names `who`; so does a session that
-  /// has failed.
+  /// Runs `calls`, which make or use `*comm`, once no other thread uses the library, and returns
+  /// when they are through: their work is on its streams. From then on `*comm` is watched. A call
+  /// that fails is the end of the session. Throws zero::Error, which names `who`; so does a session
+  /// that has failed.
   void run(const std::string& who, ncclComm_t* comm, const std::function<void()>& calls,
            Clock::time_point deadline = Clock::time_point::max());
   /// The same of calls that every rank of `comm`'s group makes: one more for the attendance.
@@ -47,7 +47,7 @@ class Session {
   /// Ends `comm`: in good order, or at once where the session has failed.
   void leave(ncclComm_t comm) noexcept;
 
-  /// Runs call(comm), which waits for nobody, unless `comm` has been aborted: to take back what it
+  /// Runs call(comm), which does not block, unless `comm` has been aborted: to take back what it
   /// knows of memory.
   void use(ncclComm_t comm, const std::function<void(ncclComm_t)>& call) noexcept;
 

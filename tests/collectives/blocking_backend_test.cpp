@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -76,8 +75,8 @@ TEST(BlockingBackend, RunsEveryCallOnTheStreamWithItsUnitAndTheStepOfTheCaller) 
   Communicator comm(std::make_shared<HalfBackend>(transport));
   const auto device = cpu::open();
   Stream& stream = device->communication();
-  std::array<float, 8> values{};
-  std::array<float, 8> others{};
+  std::vector<float> values(8);
+  std::vector<float> others(8);
   const Slices full = Slices::even(View::of(std::span(values)), 2);
   const Slices other = Slices::even(View::of(std::span(others)), 2);
 
@@ -99,7 +98,7 @@ TEST(BlockingBackend, RunsEveryCallOnTheStreamWithItsUnitAndTheStepOfTheCaller) 
 TEST(BlockingBackend, GivesTheTransportsErrorToWhoWaitsForTheStream) {
   Communicator comm(std::make_shared<HalfBackend>(std::make_shared<NotingTransport>()));
   const auto device = cpu::open();
-  std::array<float, 8> values{};
+  std::vector<float> values(8);
   EXPECT_EQ(message_of([&] {
               comm.broadcast(View::of(std::span(values)), 1, device->communication(), {"x"});
               device->communication().synchronize();

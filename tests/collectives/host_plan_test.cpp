@@ -109,11 +109,11 @@ TEST(HostPlan, OneFoldDoesWhereTheSubTreesAreAList) {
   EXPECT_TRUE(folds({1, 1}).empty());
 }
 
-TEST(HostPlan, EveryRankIsDealtToOneMemberOnceAndMembersToThemselves) {
+TEST(HostPlan, EveryRankIsAssignedToOneMemberOnceAndMembersToThemselves) {
   for (const Hosts& hosts : layouts()) {
     const HostPlan plan(hosts);
     std::vector<WorkAssignment> all = plan.hosts();
-    deals.insert(deals.end(), plan.summing().begin(), plan.summing().end());
+    all.insert(all.end(), plan.summing().begin(), plan.summing().end());
     for (const WorkAssignment& work : all) {
       std::multiset<int> seen;
       for (int round = 0; round < work.rounds(); ++round) {

@@ -1,7 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/host_values.h"
 #include "collectives/store.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "collectives/host_values.h"
 
 namespace zero {
 
@@ -23,6 +27,28 @@ std::vector<std::string> exchange(const StoreSeat& seat, std::string_view key,
   std::vector<std::string> values;
   for (const std::string& one : names) values.push_back(seat.store.get(one, seat.timeout));
   return values;
+}
+
+StoreSplit split(const StoreSeat& seat, std::string_view name, int color, int key) {
+  struct Wish {
+    int color = 0;
+    int key = 0;
+  };
+  std::vector<Wish> wishes;
+  for (const std::string& text : exchange(seat, name, fmt::format("{} {}", color, key))) {
+    std::istringstream words(text);
+    Wish& wish = wishes.emplace_back();
+    words >> wish.color >> wish.key;
+  }
+  StoreSplit part;
+  if (color < 0) return part;
+  for (int rank = 0; rank < seat.size; ++rank) {
+    if (wishes[static_cast<std::size_t>(rank)].color == color) part.members.push_back(rank);
+  }
+  std::ranges::stable_sort(part.members, {},
+                           [&](int rank) { return wishes[static_cast<std::size_t>(rank)].key; });
+  part.rank = static_cast<int>(std::ranges::find(part.members, seat.rank) - part.members.begin());
+  return part;
 }
 
 std::vector<std::string> exchange(Communicator& communicator, Device& device, std::string_view mine,
