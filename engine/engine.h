@@ -14,6 +14,7 @@
 #include "collectives/communicator.h"
 #include "device/device.h"
 #include "engine/engine_options.h"
+#include "engine/graph_capture.h"
 #include "engine/lease.h"
 #include "engine/ownership.h"
 #include "engine/recorded_mesh.h"
@@ -63,7 +64,7 @@ struct StepOptions {
                                      ///< until step() returns
 };
 
-/// What Engine::check_replicas found; the same on all ranks.
+/// Thrown by Engine::check_replicas; the same on all ranks.
 class ReplicasDiffer : public Error {
  public:
   using Error::Error;
@@ -84,14 +85,6 @@ struct StepReport {
       0;                     ///< time the compute stream waited for collectives since the last step
   TrafficCounter traffic{};  ///< bytes this step used, per kind of collective
   MeshTraffic axes{};        ///< the same bytes by the axis of the mesh they went along
-};
-
-/// What a device keeps of the passes that leases repeat.
-struct KeptPasses {
-  int passes = 0;           ///< kept, of training and evaluation
-  std::int64_t pieces = 0;  ///< of work in them
-  int refused = 0;          ///< that are submitted piece by piece for good
-  std::string refusal{};    ///< why, of the first
 };
 
 /// A logical tensor of the training state, and where its elements are.
@@ -133,8 +126,8 @@ class Engine {
 
   /// Registers parameters that are gathered and released together. Full names must be unique.
   UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
-  /// Before seal(), which throws where ranks differ in it: something else that decides bits, such
-  /// as the kernels that a model's layers chose.
+  /// Adds to what seal() compares across ranks: something else that decides bits, such as the
+  /// kernels that a model's layers chose. Only before seal().
   void require_same(std::string key, std::string value);
   /// Fixes shards, schedule and every byte; allocates; initialises; compares configuration, units,
   /// schedule hash, kernels, threads and library version of all ranks and throws, naming the
@@ -150,14 +143,14 @@ class Engine {
   /// gathers. Collective.
   StepReport step(const StepOptions& options);
 
-  /// From now on micro-batches are forward only: the uses with Phase::forward or Phase::both, all
-  /// taken with forward(). Only between optimizer steps.
+  /// Until end_evaluation() micro-batches are forward only: the uses with Phase::forward or
+  /// Phase::both, all taken with forward(). Only between optimizer steps.
   void begin_evaluation();
   void end_evaluation();
 
-  /// All zero where the device keeps none, or EngineOptions::graphs is false.
+  /// All zero if the device has no graph capture, or EngineOptions::graphs is false.
   KeptPasses kept_passes() const;
-  /// Has leases repeat anew: after memory that their bodies work on has moved. The engine's own
+  /// Has leases capture anew: after memory that their bodies work on has moved. The engine's own
   /// stays where it is from seal() to its end, loads and evaluations included. Only between leases.
   void forget_passes();
 

@@ -25,12 +25,12 @@ class GradientReducer {
   /// Allocates the receive slices, and the sums across replicas, for the largest reduction of
   /// `units` (class communication).
   void allocate(const std::vector<Unit>& units);
-  /// Whether a unit used `uses` times in backward sums its gradient in an fp32 window.
-  DType window_dtype(bool shared) const;
+  /// Of a unit's gradient window: fp32 if several backward uses add to it (Unit::sums_uses), else
+  /// the compute dtype.
+  DType window_dtype(const Unit& unit) const;
 
-  /// Takes over the micro-batch gradient `source` (padded elements; the compute dtype, or fp32 for
-  /// a shared unit) of micro-batch step `micro_batch`. Returns the event after which `source` may
-  /// be rewritten.
+  /// Takes over the micro-batch gradient `source` (padded elements of window_dtype()) of
+  /// micro-batch step `micro_batch`. Returns the event after which `source` may be rewritten.
   Event reduce(Unit& unit, View source, int micro_batch);
 
   /// Sum of squares of what this rank counts of its finished gradient shards (nothing on further
@@ -44,15 +44,10 @@ class GradientReducer {
   /// Elements per rank of one reduce-scatter of `segment`: the bucket and the receive limit bound
   /// it.
   std::int64_t chunk(const Segment& segment) const;
-  /// Bytes of one reduction of the segment, over all ranks' slices.
-  std::int64_t wire_bytes(const Segment& segment) const;
+  /// Of gradients as they cross ranks.
+  DType wire_dtype() const;
 
  private:
-  /// A held sum of 2^level micro-batch steps.
-  struct Held {
-    int level = 0;
-    std::size_t buffer = 0;  ///< index in Segment::partials
-  };
   /// Where the sum of one micro-batch step goes, and what is added to it first.
   struct Target {
     std::vector<View> addends;
@@ -60,10 +55,9 @@ class GradientReducer {
     bool finished = false;
   };
 
-  DType wire_dtype() const;
   View to_wire(Unit& unit, View source);
   void accumulate_locally(Segment& segment, View source, int micro_batch);
-  Target merge(Segment& segment, std::vector<Held>& held, int micro_batch);
+  Target merge(Segment& segment, int micro_batch);
   bool alone() const;
   ReduceEpilogue epilogue_of(const Segment& segment, const Target& target) const;
   void reduce_alone(const Segment& segment, View wire, const Target& target);
@@ -74,7 +68,6 @@ class GradientReducer {
   Sharding& sharding_;
   const Waits& waits_;
   std::shared_ptr<ExactSum> norm_ = std::make_shared<ExactSum>();
-  std::vector<std::pair<const Unit*, std::vector<Held>>> held_;
   Buffer receive_;
   Buffer sums_;  ///< fp32, one chunk: what goes through the all-reduce across replicas
 };

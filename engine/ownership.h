@@ -9,6 +9,9 @@
 
 namespace zero {
 
+struct MeshShape;
+struct Unit;
+
 /// What a rank holds of one parameter, axis by axis of the mesh, in words.
 struct ParameterOwnership {
   std::string name;  ///< full name
@@ -19,6 +22,9 @@ struct ParameterOwnership {
                        ///< named is whole on each rank
   std::string tensor;  ///< "1 rank", "2 copies", "along 1 over 2", "along 0 over 4, some in copies"
 };
+
+/// Of every parameter, in registration order, as the storage of sealed units shows.
+std::vector<ParameterOwnership> ownership_of(std::span<const Unit> units, const MeshShape& mesh);
 
 /// The parameters as a table, one line each, below a heading.
 std::string ownership_table(std::span<const ParameterOwnership> parameters);

@@ -32,7 +32,6 @@ class Sharding {
   Sharding(const Sharding&) = delete;
   Sharding& operator=(const Sharding&) = delete;
 
-  virtual int stage() const = 0;
   /// Allocates all storage of a segment and sets its views.
   void allocate(Segment& segment, const std::string& unit);
 
@@ -61,8 +60,8 @@ class Sharding {
   /// (ReductionPolicy::boundary).
   virtual bool full_gradients() const = 0;
   /// Whether a micro-batch's gradient can be written where the finished gradient lives: no window
-  /// needed. `shared` marks a unit whose gradient is summed over several uses.
-  bool direct_gradients(bool shared) const;
+  /// needed.
+  bool direct_gradients(const Unit& unit) const;
   /// Whether this rank's part of compute copies that live between steps is memory that its peers
   /// compute with: before it changes, all must have come to a collective behind their last use.
   bool in_common() const { return in_common_; }
@@ -88,6 +87,9 @@ class Sharding {
   EngineResources resources_;
   bool in_common_ = false;
 };
+
+/// Every rank's part of the flat elements `range`, laid out from the start of `buffer`.
+Slices owned_slices(const FlatLayout& layout, const FlatRange& range, View buffer);
 
 /// The strategy of `resources.options.stage`; throws zero::Error on a stage other than 0 to 3.
 std::unique_ptr<Sharding> make_sharding(EngineResources resources);

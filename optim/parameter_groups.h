@@ -17,6 +17,9 @@ struct ParameterGroup {
   std::optional<double> weight_decay{};  ///< unset: the optimizer's
 };
 
+/// Throws zero::Error naming the group's pattern if a number is out of range.
+void validate(const ParameterGroup& group);
+
 /// What applies to one parameter.
 struct GroupSettings {
   double learning_rate_scale = 1;

@@ -57,8 +57,8 @@ FlatLayout::FlatLayout(const std::vector<ParameterSpec>& parameters, int world, 
 }
 
 FlatRange FlatLayout::owned(int rank, const FlatRange& range) const {
-  ZERO_CHECK(rank >= 0 && rank < world_,
-             "flat layout: rank {} in a world of {}; expected 0 to {}", rank, world_, world_ - 1);
+  ZERO_CHECK(rank >= 0 && rank < world_, "flat layout: rank {} in a world of {}; expected 0 to {}",
+             rank, world_, world_ - 1);
   ZERO_CHECK(range.begin >= 0 && range.count >= 0 && range.begin <= padded() - range.count,
              "flat layout: [{}, {} + {}) is outside its {} elements", range.begin, range.begin,
              range.count, padded());

@@ -7,8 +7,8 @@
 #include <limits>
 #include <numbers>
 
-#include "partition/parameter_spec.h"
 #include "partition/flat_layout.h"
+#include "partition/parameter_spec.h"
 #include "tests/partition/units.h"
 
 namespace zero::testing {

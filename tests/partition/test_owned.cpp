@@ -103,15 +103,21 @@ TEST(Owned, AParameterAcrossShardsIsCutAtTheirEnds) {
 
 TEST(Owned, ARankOutsideTheWorldIsRefused) {
   const FlatLayout layout(unit_of({100}), 3, 0);
-  EXPECT_EQ(error_of([&] { layout.owned(3, {0, 1}); }),
+  EXPECT_EQ(error_of([&] {
+              layout.owned(3, {0, 1});
+            }),
             "flat layout: rank 3 in a world of 3; expected 0 to 2");
-  EXPECT_EQ(error_of([&] { layout.owned(-1, {0, 1}); }),
+  EXPECT_EQ(error_of([&] {
+              layout.owned(-1, {0, 1});
+            }),
             "flat layout: rank -1 in a world of 3; expected 0 to 2");
 }
 
 TEST(Owned, ARangeOutsideTheLayoutIsRefused) {
   const FlatLayout layout(unit_of({100}), 2, 0);
-  EXPECT_EQ(error_of([&] { layout.owned(0, {100, 29}); }),
+  EXPECT_EQ(error_of([&] {
+              layout.owned(0, {100, 29});
+            }),
             "flat layout: [100, 100 + 29) is outside its 128 elements");
 }
 
