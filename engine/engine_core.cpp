@@ -23,7 +23,7 @@ EngineCore::EngineCore(std::unique_ptr<RecordedMesh> mesh, Device& device, Engin
   validate(options_);
 }
 
-/// Work in flight uses the buffers: it ends before they go. Errors of dropped work interest nobody.
+/// Work in flight uses the buffers: it ends before they go. Errors of dropped work have no reader.
 EngineCore::~EngineCore() {
   try {
     synchronize();
@@ -113,7 +113,7 @@ void EngineCore::seal(const SealOptions& options) {
   state_.emplace(ModelState::Place{units_, *mesh_, device_, pieces_, optimizer_->moments()});
   for (Unit& unit : units_) unit.initialise(device_, options_.seed);
   for (const int index : order_) publish(unit_at(index), Kind::frozen);
-  mesh_->clear();  // what was sent so far belongs to no step
+  mesh_->clear();  // traffic so far belongs to no step
   world_.set_step(1);
   for (const int index : order_) publish(unit_at(index), Kind::trainable);
   Renewal renewal;

@@ -22,7 +22,7 @@
 
 namespace zero {
 
-/// What Engine hides: leases and the step. engine_core.cpp registers and seals units,
+/// The implementation of Engine: leases and the step. engine_core.cpp registers and seals units,
 /// engine_lease.cpp drives the schedule, engine_step.cpp ends a step. Beside it, each a class or
 /// function of its own: Sharding, GradientReducer, WindowArena, GraphCapture, ModelState,
 /// ReplicaCheck, planned_traffic.
@@ -159,7 +159,7 @@ class EngineCore {
   Buffer arena_;           ///< parameter windows
   Buffer gradient_arena_;  ///< gradient windows
   Buffer sums_;            ///< of the host: i64 limbs of norm and loss, and agreement values
-  DeviceTwin sums_twin_;   ///< where they are summed
+  DeviceTwin sums_twin_;   ///< their copy on the device, in which they are summed
   HostPieces pieces_;
   Drive training_;
   Drive evaluation_;

@@ -85,7 +85,7 @@ void EngineCore::issue_begin(int unit, Renewal& renewal) {
   }
 }
 
-/// Without overlap the compute stream waits for what was just submitted.
+/// Without overlap the compute stream waits for the collective just submitted.
 void EngineCore::settle() {
   if (!options_.overlap) device_.compute().wait(device_.communication().record());
 }
@@ -112,8 +112,8 @@ View EngineCore::parameter(int step, int index) const {
   return sharding_->parameters(chosen, window, placement.begin, placement.count);
 }
 
-/// The whole gradient of the step's unit, padded: its window, or the place where the finished
-/// gradient lives.
+/// The whole gradient of the step's unit, padded: its window, or the finished gradient
+/// itself.
 View EngineCore::gradient_base(const ScheduleStep& step) const {
   const Unit& unit = unit_at(step.use.unit);
   if (step.gradients < 0) return unit.trainable()->gradient;
@@ -160,8 +160,8 @@ View EngineCore::gradient(int step, int index) {
   return view;
 }
 
-/// The unit's gradient of this micro-batch is complete: zero where it was never asked for. Then it
-/// is reduced.
+/// Completes the unit's gradient of this micro-batch, with zeros for parameters whose gradient was
+/// not asked for, and starts its reduction.
 void EngineCore::finish_gradients(const ScheduleStep& step) {
   Unit& unit = unit_at(step.use.unit);
   if (unit.trainable() == nullptr || !step.last_gradient) return;
@@ -221,8 +221,7 @@ void EngineCore::end_lease(int step, bool unwinding) noexcept {
   }
 }
 
-/// The next micro-batch of the same step starts its first gathers now; after the last one, step()
-/// does.
+/// Starts the first gathers of the next micro-batch; after the last one, step() does.
 void EngineCore::end_micro_batch() {
   cursor_ = 0;
   if (!evaluating_ && ++micro_batch_ == accumulation_steps_) return;

@@ -124,8 +124,8 @@ ReduceEpilogue GradientReducer::epilogue_of(const Segment& segment, const Target
           .uncounted = segment.uncounted};
 }
 
-/// With nobody to talk to there is nothing to hide: the gradient is finished where it was computed,
-/// by all threads of compute. Where it lies in its place already it is only read, for the norm.
+/// One rank has no communication to overlap: all threads of compute finish the gradient, on the
+/// compute stream. If it lies in its place already, it is only read, for the norm.
 void GradientReducer::reduce_alone(const Segment& segment, View wire, const Target& target) {
   resources_.device.kernels().tree_reduce(resources_.device.compute(), {wire},
                                           epilogue_of(segment, target));

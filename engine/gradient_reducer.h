@@ -13,7 +13,7 @@ namespace zero {
 
 /// Sums a unit's gradients over ranks and micro-batch steps into the owner's shard, in the fixed
 /// binary tree: over ranks inside a reduce-scatter, over steps like a binary counter (equal levels
-/// merge; at the end leftovers fold, newest first). Where others hold the shard again, the
+/// merge; at the end leftovers fold, newest first). If replicas hold the shard again, the
 /// reduce-scatter's fp32 sum goes through an all-reduce among them before the steps are added: for
 /// a shard axis of a power of two that is the tree over all ranks. The squares of the finished
 /// gradient are summed while it is written. On the communication stream; alone in the world on the
@@ -33,8 +33,8 @@ class GradientReducer {
   /// micro-batch step `micro_batch`. Returns the event after which `source` may be rewritten.
   Event reduce(Unit& unit, View source, int micro_batch);
 
-  /// Sum of squares of what this rank counts of its finished gradient shards (nothing on further
-  /// replicas; Segment::uncounted stays out): for work of the communication stream, which follows
+  /// Sum of squares of the elements of its finished gradient shards that this rank counts (none on
+  /// further replicas; not Segment::uncounted): for work of the communication stream, which follows
   /// every reduction.
   ExactSum& norm() { return *norm_; }
   /// After finished gradients were changed from outside: counts norm() anew, from the shards of
@@ -48,7 +48,7 @@ class GradientReducer {
   DType wire_dtype() const;
 
  private:
-  /// Where the sum of one micro-batch step goes, and what is added to it first.
+  /// The destination of the sum of one micro-batch step, and the partial sums added to it first.
   struct Target {
     std::vector<View> addends;
     View destination;
@@ -69,7 +69,7 @@ class GradientReducer {
   const Waits& waits_;
   std::shared_ptr<ExactSum> norm_ = std::make_shared<ExactSum>();
   Buffer receive_;
-  Buffer sums_;  ///< fp32, one chunk: what goes through the all-reduce across replicas
+  Buffer sums_;  ///< fp32, one chunk: for the all-reduce across replicas
 };
 
 }  // namespace zero

@@ -25,10 +25,10 @@ struct KeptPasses {
   std::string refusal{};    ///< why, of the first
 };
 
-/// Graph capture of what leases submit: one graph for each repeat() of each compute step, replayed
-/// without the lease's code. The windows of a sealed schedule have fixed addresses, so a graph
-/// stays valid; the one effect of a body on the engine's host side, the gradients it asks for, is
-/// replayed too.
+/// Graph capture of the work that leases submit: one graph for each repeat() of each compute step,
+/// replayed without the lease's code. The windows of a sealed schedule have fixed addresses, so a
+/// graph stays valid; the one effect of a body on the engine's host side, the gradients it asks
+/// for, is replayed too.
 class GraphCapture {
  public:
   /// The repeat() numbered `nth` of a lease of compute step `step`.
@@ -41,7 +41,7 @@ class GraphCapture {
   /// `check`: when a body is called although its graph is captured.
   GraphCapture(Device& device, Repeat::Check check) : device_(device), check_(check) {}
 
-  /// Submits what `body` does for `unit` to the compute stream, as Stream::repeat. A body that
+  /// Submits the work of `body` for `unit` to the compute stream, as Stream::repeat. A body that
   /// finds other gradients asked for than at its capture may submit other work: its graph begins
   /// anew.
   void repeat(const Place& place, Unit& unit, Phase phase, const Stream::Work& body);

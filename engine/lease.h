@@ -18,13 +18,13 @@ class Lease {
   Lease(Lease&& other) noexcept;
   Lease& operator=(Lease&&) = delete;
 
-  /// Calls `body`, which submits to the compute stream what is the same in every micro-batch: the
-  /// same work on the same memory, no event, nothing of another stream; what else it does must not
-  /// matter when it is left out. A device with graph capture (CUDA) captures the work for this
-  /// place in the order (the first, second, ... repeat of the lease) and replays it without `body`
-  /// from the third time on (Stream::repeat, EngineOptions::graphs); gradients that `body` asked
-  /// for count as asked for then too. In checked mode the engine calls `body` all the same and
-  /// compares. After memory of the caller's has moved: Engine::forget_passes().
+  /// Calls `body`, which submits the same work on the same memory to the compute stream in every
+  /// micro-batch, no event, nothing of another stream. It must not matter if other effects of
+  /// `body` are left out. A device with graph capture (CUDA) captures the work for this place in
+  /// the order (the first, second, ... repeat of the lease) and replays it without `body` from the
+  /// third time on (Stream::repeat, EngineOptions::graphs); gradients that `body` asked for count
+  /// as asked for then too. In checked mode the engine calls `body` all the same and compares.
+  /// After memory of the caller's has moved: Engine::forget_passes().
   void repeat(const std::function<void()>& body);
 
  protected:
@@ -61,9 +61,9 @@ class GradientLease : public Lease {
  public:
   View parameter(std::string_view name) const;
   View parameter(int index) const;
-  /// Where this micro-batch's gradient of a parameter goes: full size; the compute dtype, or fp32
-  /// if the unit is used more than once in backward. Empty for frozen parameters. A gradient that
-  /// is never asked for counts as zero.
+  /// The memory for this micro-batch's gradient of a parameter: full size; the compute dtype, or
+  /// fp32 if the unit is used more than once in backward. Empty for frozen parameters. A gradient
+  /// that is never asked for counts as zero.
   View gradient(std::string_view name) const;
   View gradient(int index) const;
   /// True: gradient(...) already holds an earlier use's part and must be added to. False: it must

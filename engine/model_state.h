@@ -15,11 +15,11 @@ namespace zero {
 
 /// The model states of a sealed engine as logical tensors: listed, read, written and hashed. All
 /// values pass through visit(), run by run, so that a state need be in memory only while the
-/// visitor has it. Host code: both streams must be done with the states. Collective where it says
-/// so.
+/// visitor has it. Host code: both streams must be done with the states. Collective if its
+/// comment says so.
 class ModelState {
  public:
-  /// What the states belong to; all outlive this.
+  /// The owners of the states; all outlive this.
   struct Place {
     std::span<Unit> units;
     RecordedMesh& mesh;
@@ -61,7 +61,8 @@ class ModelState {
   /// Fills `out` (host memory, any dtype) with the full logical tensor. If the parameter is sliced,
   /// the bytes of `out` must be a multiple of four. Collective over the replica.
   void read(const Unit& unit, int index, StateKind kind, View out) const;
-  /// Replaces what this rank keeps of the logical tensor `values` (host, fp32).
+  /// Replaces the elements that this rank keeps by those of the logical tensor `values` (host,
+  /// fp32).
   void write(const Unit& unit, int index, StateKind kind, const View& values) const;
   /// Engine::state_hash(). Collective.
   std::uint64_t hash() const;

@@ -21,7 +21,7 @@ std::string ranks_text(int ranks) {
   return ranks == 1 ? std::string("1 rank") : fmt::format("{} copies", ranks);
 }
 
-/// What of a parameter is cut over the shard axis.
+/// The states of a parameter that are cut over the shard axis.
 std::string sharded_states(const Unit& unit, int index) {
   const Segment& segment = unit.segment_of(index);
   const FlatLayout& layout = segment.layout;

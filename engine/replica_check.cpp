@@ -15,7 +15,7 @@
 namespace zero {
 namespace {
 
-/// The rank of the world that is at `index` of `axis`, and where this one is on the others.
+/// The rank of the world at `index` of `axis` and at this rank's indices of the other axes.
 int rank_at(const Mesh& mesh, Axis axis, int index) {
   const auto place = [&](Axis of) { return of == axis ? index : mesh.index(of); };
   return (place(Axis::replicate) * mesh.size(Axis::shard) + place(Axis::shard)) *
@@ -74,7 +74,8 @@ const std::array<ReplicaCheck::Kind, 4> ReplicaCheck::kKinds = {
 ReplicaCheck::ReplicaCheck(const ModelState& state, DType compute)
     : state_(state), place_(state.place()), compute_(compute) {}
 
-/// What a rank's shard of a segment has of one kind; an fp32 compute copy is the master itself.
+/// The values of one kind in this rank's shard of a segment; an fp32 compute copy is the master
+/// itself.
 View ReplicaCheck::shard_values(const Segment& segment, const Kind& kind) const {
   if (!kind.state) return segment.trainable && compute_ == DType::fp32 ? View() : segment.shard;
   return segment.trainable ? state_.shard_values(segment, *kind.state) : View();
@@ -132,7 +133,7 @@ std::optional<ReplicaCheck::Difference> ReplicaCheck::find(
   return std::nullopt;
 }
 
-/// Compares along one axis the values that `values` gives; what differs first, or nothing.
+/// Compares along one axis the values that `values` gives; a text if some differ.
 std::string ReplicaCheck::compare_along(Axis axis, std::int64_t step,
                                         const std::function<View(const Copied&)>& values) const {
   Communicator& along = place_.mesh.axis(axis);
@@ -148,7 +149,7 @@ std::string ReplicaCheck::compare_along(Axis axis, std::int64_t step,
                  step, rank_at(mesh, axis, found->other), rank_at(mesh, axis, found->first));
 }
 
-/// Calls visit(first logical element, values) for what this rank's shard has of a copy.
+/// Calls visit(first logical element, values) for the elements of a copy in this rank's shard.
 void ReplicaCheck::visit(const Copied& copied, const Visit& visit) const {
   const auto& slice = copied.unit->spec(copied.index).slice;
   const View shard = shard_values(copied.unit->segment_of(copied.index), *copied.kind);

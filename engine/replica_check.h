@@ -12,7 +12,7 @@
 
 namespace zero {
 
-/// Compares by hashes what several ranks hold and what must have the same bits: see
+/// Compares by hashes the values that several ranks hold and that must have the same bits: see
 /// Engine::check_replicas().
 class ReplicaCheck {
  public:

@@ -26,7 +26,7 @@ struct ScheduleLimits {
   std::int64_t reduce_bucket_elements = 500'000'000;  ///< bounds one reduce-scatter
 };
 
-/// What one compute step does with its unit.
+/// The use that one compute step makes of its unit.
 enum class Phase : std::uint8_t {
   forward,
   backward,
@@ -66,9 +66,9 @@ struct Window {
                                ///< for their last users
 };
 
-/// What happens around compute step i, in this order: `gathers` are issued, `awaited` is waited
-/// for, the compute runs, then `released` windows are given back and `reduced` windows start their
-/// reduction.
+/// The actions around a compute step, in this order: `gathers` are issued, the window `parameters`
+/// is waited for, the compute runs, then (last_gradient) the gradient starts its reduction and
+/// (release) the parameter window is given back.
 struct ScheduleStep {
   UnitUse use;
   std::vector<int>

@@ -10,7 +10,7 @@
 namespace zero {
 namespace {
 
-/// A slice as one rank of the tensor axis has it.
+/// The ranges of a slice.
 std::string slice_text(const TensorSlice& slice) {
   std::string text;
   for (const TensorSlice::Range& range : slice.ranges) {

@@ -11,8 +11,8 @@
 
 namespace zero {
 
-/// What ranks must have in common at seal(), as lines for require_agreement(): all ranks, or
-/// (slices and the schedule that follows from them) those of one tensor index.
+/// The properties that ranks must have in common at seal(), as lines for require_agreement(): all
+/// ranks, or (slices and the schedule that follows from them) those of one tensor index.
 std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
                            std::span<const Unit> units, const Schedule& schedule,
                            const Device& device);

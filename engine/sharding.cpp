@@ -52,7 +52,7 @@ void Sharding::place_states(Segment& segment, const std::string& unit) {
   }
 }
 
-/// The finished gradient's own shard serves as one of the held sums where it is fp32.
+/// The finished gradient's own shard serves as one of the partial sums if it is fp32.
 void Sharding::place_partials(Segment& segment, const std::string& unit) {
   if (resources_.options.reduction == ReductionPolicy::boundary) return;
   int held = held_partials(resources_.accumulation_steps);
@@ -135,9 +135,9 @@ class ShardedOptimizer : public Replicated {
   Operation reduce_traffic() const override { return Operation::reduce_scatter; }
 
  protected:
-  /// In memory that a host's ranks have in common each updates its shard in place, and publish is a
-  /// meeting. Not where the compute copy is what read(), write() and checkpoints see: those come
-  /// when a rank likes.
+  /// In memory that a host's ranks share each updates its shard in place, and publish only
+  /// synchronizes them. Not if the compute copy is the master itself: read(), write() and
+  /// checkpoints use that at times of their own.
   void place_parameters(Segment& segment, const std::string& unit) override {
     if (segment.trainable && resources_.options.compute != DType::fp32) {
       place_in_common(segment, unit);

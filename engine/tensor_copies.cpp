@@ -25,7 +25,7 @@ const TensorSlice::Range* holder_of(const Ranges& ranges, std::int64_t index) {
   return found == ranges.end() ? nullptr : &*found;
 }
 
-/// Where a range of some rank begins or ends: between two of these places nothing changes.
+/// The places at which a range of some rank begins or ends: holders change nowhere else.
 std::set<std::int64_t> edges_of(const std::vector<Ranges>& ranks) {
   std::set<std::int64_t> edges;
   for (const Ranges& ranges : ranks) {

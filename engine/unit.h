@@ -41,16 +41,16 @@ struct Segment {
   bool trainable;
 
   View full;   ///< compute dtype, padded(): stages 0 to 2
-  View shard;  ///< compute dtype, shard(): this rank's part, within `full` where there is one
-  View own;    ///< compute dtype: what this rank initialises and updates, `full` or `shard`
+  View shard;  ///< compute dtype, shard(): this rank's part, within `full` if there is one
+  View own;    ///< compute dtype: the part this rank initialises and updates, `full` or `shard`
   View tail;   ///< compute dtype, tail(): every rank's whole copy of the small parameters, stage 3
   std::int64_t own_begin = 0;  ///< flat element at which `own` and the states start
-  View master;  ///< fp32, the extent of `own`: what the optimizer updates; `own` itself where that
+  View master;  ///< fp32, the extent of `own`, updated by the optimizer; `own` itself if that
                 ///< is fp32
   std::array<View, 2> moments;  ///< fp32, the extent of `own`
   View gradient;        ///< finished gradient dtype: padded() at stages 0 and 1, else shard()
   View gradient_shard;  ///< this rank's shard of it
-  /// What the optimizer reads of it: the extent of `own`.
+  /// The part of it that the optimizer reads: the extent of `own`.
   View finished_gradient() const {
     return gradient.count() == own.count() ? gradient : gradient_shard;
   }
@@ -61,7 +61,7 @@ struct Segment {
   /// norm; null: none.
   std::shared_ptr<const std::vector<ElementRange>> uncounted;
 
-  std::vector<Buffer> buffers;  ///< what the views above point into
+  std::vector<Buffer> buffers;  ///< the memory of the views above
 
   /// The flat elements that `own` and the states hold.
   FlatRange extent() const { return {own_begin, own.count()}; }
@@ -104,7 +104,7 @@ struct Unit {
   void lay_out(int world, std::int64_t small);
   /// Cuts the extent of the trainable segment into its `runs`.
   void plan_updates(const std::vector<ParameterGroup>& groups, double weight_decay);
-  /// Writes the initial values of what this rank owns, on the compute stream.
+  /// Writes the initial values of the elements this rank owns, on the compute stream.
   void initialise(Device& device, std::uint64_t seed);
 
   int parameters() const { return static_cast<int>(specs.size()); }

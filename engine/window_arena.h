@@ -13,7 +13,7 @@ namespace zero {
 /// The memory of a schedule's windows and the events that guard it. Before a window's bytes are
 /// used anew, a gather waits for the compute, and compute for the reduces, of every window that
 /// shares bytes with it. (Gathers and reduces share one stream, and so do uses and writes: those
-/// pairs are in order anyhow.)
+/// pairs are in order by themselves.)
 class WindowArena {
  public:
   /// `memory` (bytes) holds the schedule's parameter windows, `gradients` the others: together they

@@ -20,7 +20,7 @@ struct ParameterGroup {
 /// Throws zero::Error naming the group's pattern if a number is out of range.
 void validate(const ParameterGroup& group);
 
-/// What applies to one parameter.
+/// The settings of one parameter.
 struct GroupSettings {
   double learning_rate_scale = 1;
   double weight_decay = 0;
