@@ -15,6 +15,7 @@
 #include "device/device.h"
 #include "engine/counted_mesh.h"
 #include "engine/engine_options.h"
+#include "engine/graph_capture.h"
 #include "engine/lease.h"
 #include "engine/ownership.h"
 #include "engine/schedule.h"
@@ -63,13 +64,13 @@ struct StepOptions {
                                      ///< until step() returns
 };
 
-/// What Engine::check_replicas found; the same on all ranks.
+/// Thrown by Engine::check_replicas; the same on all ranks.
 class ReplicasDiffer : public Error {
  public:
   using Error::Error;
 };
 
-/// What a step did. Equal on all ranks but for the times, and the bytes of unequal slices.
+/// The result of a step. Equal on all ranks but for the times, and the bytes of unequal slices.
 struct StepReport {
   std::int64_t step = 0;     ///< from 1
   double loss = 0;           ///< exact sum of all StepOptions::losses, once for a tensor group
@@ -86,14 +87,6 @@ struct StepReport {
   MeshTraffic axes{};        ///< the same bytes by the axis of the mesh they went along
 };
 
-/// What a device keeps of the passes that leases repeat.
-struct KeptPasses {
-  int passes = 0;           ///< kept, of training and evaluation
-  std::int64_t pieces = 0;  ///< of work in them
-  int refused = 0;          ///< that are submitted piece by piece for good
-  std::string refusal{};    ///< why, of the first
-};
-
 /// A logical tensor of the training state, and where its elements are.
 enum class StateKind : std::uint8_t { parameter, moment0, moment1, gradient };
 
@@ -102,12 +95,12 @@ struct LogicalTensor {
   std::vector<std::int64_t> shape;  ///< logical: of the whole tensor at any mesh
   StateKind kind = StateKind::parameter;
   bool trainable = true;
-  /// What this rank owns of it: fp32 views of the device's memory (gradients: their dtype), which
-  /// Engine::pieces() brings to host code, and the logical element each starts at. For parameters
-  /// these are the master values (frozen ones have none: the compute dtype). At stage 0 every rank
-  /// owns everything but lists only its share. Replicas list theirs again, and so do the ranks of a
-  /// tensor group where they hold the same elements: over all ranks each element is in exactly one
-  /// primary part, which is the one that hashes and files take; who changes values changes all
+  /// Elements that this rank owns: fp32 views of the device's memory (gradients: their dtype),
+  /// which Engine::pieces() brings to host code, and the logical element each starts at. For
+  /// parameters these are the master values (frozen ones have none: the compute dtype). At stage 0
+  /// every rank owns everything but lists only its shard. Replicas list theirs again, and so do the
+  /// ranks of a tensor group that hold the same elements: over all ranks each element is in exactly
+  /// one primary part, the one that hashes and files take. A caller that changes values changes all
   /// parts alike.
   struct Part {
     std::int64_t begin = 0;
@@ -133,8 +126,8 @@ class Engine {
 
   /// Registers parameters that are gathered and released together. Full names must be unique.
   UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
-  /// Before seal(), which throws where ranks differ in it: something else that decides bits, such
-  /// as the kernels that a model's layers chose.
+  /// Adds to what seal() compares across ranks: something else that decides bits, such as the
+  /// kernels that a model's layers chose. Only before seal().
   void require_same(std::string key, std::string value);
   /// Fixes shards, schedule and every byte; allocates; initialises; compares configuration, units,
   /// schedule hash, kernels, threads and library version of all ranks and throws, naming the
@@ -150,22 +143,22 @@ class Engine {
   /// gathers. Collective.
   StepReport step(const StepOptions& options);
 
-  /// From now on micro-batches are forward only: the uses with Phase::forward or Phase::both, all
-  /// taken with forward(). Only between optimizer steps.
+  /// Until end_evaluation() micro-batches are forward only: the uses with Phase::forward or
+  /// Phase::both, all taken with forward(). Only between optimizer steps.
   void begin_evaluation();
   void end_evaluation();
 
-  /// All zero where the device keeps none, or EngineOptions::graphs is false.
+  /// All zero if the device has no graph capture, or EngineOptions::graphs is false.
   KeptPasses kept_passes() const;
-  /// Has leases repeat anew: after memory that their bodies work on has moved. The engine's own
+  /// Has leases capture anew: after memory that their bodies work on has moved. The engine's own
   /// stays where it is from seal() to its end, loads and evaluations included. Only between leases.
   void forget_passes();
 
   int stage() const;
   const EngineOptions& options() const;
-  /// All ranks; its collectives are counted.
+  /// Of all ranks; its collectives are counted.
   Communicator& communicator();
-  /// The mesh's communicators, counted: what tensor-parallel layers talk through.
+  /// The mesh's communicators, counted; tensor-parallel layers use these.
   CountedMesh& mesh();
   Device& device();
   /// How host code reads and writes the views of state().
@@ -175,13 +168,13 @@ class Engine {
   std::vector<std::string> unit_names() const;
   /// Exposed seconds per compute step of the schedule in the last optimizer step.
   std::vector<double> exposed_by_use() const;
-  /// What each axis of the mesh holds of every parameter, in registration order
+  /// How each axis of the mesh holds every parameter, in registration order
   /// (engine/ownership.h prints it).
   std::vector<ParameterOwnership> ownership() const;
   std::int64_t parameter_count() const;  ///< logical elements, frozen ones included
   std::int64_t padding_count() const;    ///< padding elements of all flat layouts
   /// Bytes per kind of traffic that one optimizer step will use, from the schedule alone: the
-  /// engine's own, without what layers send along the tensor axis.
+  /// engine's own, without those of layers along the tensor axis.
   TrafficCounter planned_traffic() const;
   /// The same bytes by axis.
   MeshTraffic planned_axes() const;
@@ -193,7 +186,7 @@ class Engine {
   void read(std::string_view name, StateKind kind, View out);
   /// Replaces a full logical tensor from `values` (host, fp32; equal on all ranks), on every rank
   /// that holds any of it. A gradient: only between the last micro-batch's backward and step(),
-  /// which then takes norm and clipping from what was written. Collective.
+  /// which then takes norm and clipping from the written values. Collective.
   void write(std::string_view name, StateKind kind, View values);
   /// After the caller has changed master values through state(parameter): makes compute copies
   /// follow. Collective.
@@ -204,12 +197,13 @@ class Engine {
   /// Optimizer steps done.
   std::int64_t steps_done() const;
   /// A hash over all logical parameters in name order, master values and both moments; independent
-  /// of stage, mesh, layout. Each element is hashed on one rank alone: what other ranks hold of it
+  /// of stage, mesh, layout. Each element is hashed on one rank alone: copies on other ranks
   /// (replicas, at stage 0 every rank), compute copies and gradients are not seen;
   /// check_replicas() compares copies. Tensors that are sliced are put together in staging memory,
   /// one at a time. Collective.
   std::uint64_t state_hash();
-  /// Compares by hashes what several ranks hold and what must have the same bits: master values,
+  /// Compares by hashes the values that several ranks hold and that must have the same bits: master
+  /// values,
   /// moments and compute copies of replicas; parameters without a slice, and ranges that several
   /// ranks hold, along the tensor axis; copies of whole parameters. Throws the same ReplicasDiffer
   /// on all ranks, naming values, parameter, step, the rank that differs and the one it differs

@@ -2,13 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine_core.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <set>
 
-#include "base/checked_math.h"
-#include "engine/uncounted.h"
+#include "collectives/agreement.h"
+#include "engine/seal_agreement.h"
+#include "engine/tensor_copies.h"
 
 namespace zero {
 
@@ -19,12 +18,12 @@ EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, Engine
       device_(device),
       options_(std::move(options)),
       gradient_dtype_(options_.gradient.value_or(options_.compute)),
-      optimizer_(make_optimizer(options_.optimizer, device)) {
+      optimizer_(make_optimizer(options_.optimizer, device)),
+      graphs_(device, options_.checked ? Repeat::Check::always : Repeat::Check::at_first) {
   validate(options_);
 }
 
-/// Work in flight uses the buffers: let it end before they go. Errors of dropped work are of no
-/// interest any more.
+/// Work in flight uses the buffers: it ends before they go. Errors of dropped work have no reader.
 EngineCore::~EngineCore() {
   try {
     synchronize();
@@ -33,44 +32,29 @@ EngineCore::~EngineCore() {
 }
 
 void EngineCore::check_sealed(std::string_view call) const {
-  ZERO_CHECK(sealed_, "[rank {}] {}: the engine is not sealed; call seal() first", world_.rank(),
+  ZERO_CHECK(state_, "[rank {}] {}: the engine is not sealed; call seal() first", world_.rank(),
              call);
 }
 
 UnitId EngineCore::add_unit(std::string name, std::vector<ParameterSpec> parameters) {
-  ZERO_CHECK(!sealed_, "add_unit({}): the engine is sealed; register all units before seal()",
-             name);
-  ZERO_CHECK(!name.empty(), "add_unit: a unit needs a name");
-  Unit unit;
-  unit.name = std::move(name);
-  std::set<std::string> names;
+  ZERO_CHECK(!state_, "add_unit({}): the engine is sealed; register all units before seal()", name);
+  Unit added = Unit::make(std::move(name), std::move(parameters), mesh_->mesh().size(Axis::tensor));
+  std::set<std::string_view> names;
   for (const Unit& other : units_) {
-    ZERO_CHECK(other.name != unit.name, "add_unit({}): a unit of that name exists", unit.name);
+    ZERO_CHECK(other.name != added.name, "add_unit({}): a unit of that name exists", added.name);
     names.insert(other.full_names.begin(), other.full_names.end());
   }
-  for (const ParameterSpec& spec : parameters) {
-    ZERO_CHECK(!spec.name.empty(), "add_unit({}): a parameter needs a name", unit.name);
-    unit.full_names.push_back(spec.full_name.empty() ? unit.name + "." + spec.name
-                                                     : spec.full_name);
-    ZERO_CHECK(names.insert(unit.full_names.back()).second,
-               "add_unit({}): parameter \"{}\" is registered twice", unit.name,
-               unit.full_names.back());
-    static_cast<void>(spec.count());  // throws on a shape that cannot be
-    if (!spec.slice) continue;
-    spec.slice->check(unit.full_names.back());
-    ZERO_CHECK(mesh_->mesh().size(Axis::tensor) > 1 || spec.count() == spec.logical_count(),
-               "add_unit({}): parameter \"{}\" is a slice [{}] of [{}], but the mesh has one rank "
-               "on its tensor axis; expected all of it",
-               unit.name, unit.full_names.back(), fmt::join(spec.shape, ", "),
-               fmt::join(spec.slice->shape, ", "));
-    ZERO_CHECK(spec.shape == spec.slice->local_shape(),
-               "add_unit({}): parameter \"{}\" has shape [{}], but its slice of [{}] is [{}]",
-               unit.name, unit.full_names.back(), fmt::join(spec.shape, ", "),
-               fmt::join(spec.slice->shape, ", "), fmt::join(spec.slice->local_shape(), ", "));
+  for (const std::string& parameter : added.full_names) {
+    ZERO_CHECK(names.insert(parameter).second, "add_unit({}): parameter \"{}\" is registered twice",
+               added.name, parameter);
   }
-  unit.specs = std::move(parameters);
-  units_.push_back(std::move(unit));
+  units_.push_back(std::move(added));
   return {static_cast<int>(units_.size()) - 1};
+}
+
+void EngineCore::require_same(const std::string& key, const std::string& value) {
+  ZERO_CHECK(!state_, "require_same({}): the engine is sealed; say it before seal()", key);
+  same_ += fmt::format("{}: {}\n", key, value);
 }
 
 std::vector<UnitUse> EngineCore::declared_uses(const SealOptions& options) const {
@@ -101,36 +85,55 @@ void EngineCore::check_uses(const std::vector<UnitUse>& uses) const {
   }
 }
 
-void EngineCore::seal(SealOptions options) {
-  ZERO_CHECK(!sealed_, "seal: the engine is sealed already");
+EngineResources EngineCore::resources() const {
+  return {shards_,
+          device_,
+          options_,
+          gradient_dtype_,
+          optimizer_->moments(),
+          accumulation_steps_,
+          mesh_->axis(Axis::replicate)};
+}
+
+void EngineCore::seal(const SealOptions& options) {
+  ZERO_CHECK(!state_, "seal: the engine is sealed already");
   ZERO_CHECK(!units_.empty(), "seal: no unit is registered");
   ZERO_CHECK(options.accumulation_steps >= 1, "seal: accumulation_steps is {}, expected at least 1",
              options.accumulation_steps);
   accumulation_steps_ = options.accumulation_steps;
-  for (Unit& unit : units_) {
-    unit.lay_out(shards_.size(), options_.limits.persistence_threshold);
-    asked_.emplace_back(unit.specs.size(), 0);
-  }
+  for (Unit& unit : units_) unit.lay_out(shards_.size(), options_.limits.persistence_threshold);
   const std::vector<UnitUse> uses = declared_uses(options);
   check_uses(uses);
-  const EngineResources resources{shards_,
-                                  device_,
-                                  options_,
-                                  gradient_dtype_,
-                                  optimizer_->moments(),
-                                  accumulation_steps_,
-                                  mesh_->axis(Axis::replicate)};
-  sharding_ = make_sharding(resources);
-  reducer_ = std::make_unique<GradientReducer>(resources, *sharding_, waits_);
+  sharding_ = make_sharding(resources());
+  reducer_ = std::make_unique<GradientReducer>(resources(), *sharding_, waits_);
+  order_units(uses);
   make_schedules(uses);
   check_agreement();
+  allocate();
+  state_.emplace(ModelState::Place{units_, *mesh_, device_, pieces_, optimizer_->moments()});
+  for (Unit& unit : units_) unit.initialise(device_, options_.seed);
+  for (const int index : order_) publish(unit_at(index), Kind::frozen);
+  mesh_->clear();  // traffic so far belongs to no step
+  world_.set_step(1);
+  for (const int index : order_) publish(unit_at(index), Kind::trainable);
+  Renewal renewal;
+  for (const int index : order_) issue_begin(index, renewal);
+}
+
+void EngineCore::check_agreement() {
+  const std::string text =
+      seal_agreement(options_, accumulation_steps_, units_, training_.schedule, device_) + same_;
+  require_agreement(world_, device_, "seal", text, mesh_->mesh().size(Axis::tensor));
+  // A plan has no other ranks, whose slices would be known.
+  if (device_.has_memory()) find_shared_ranges(mesh_->axis(Axis::tensor), device_, units_);
+}
+
+void EngineCore::allocate() {
+  const int tensor = mesh_->mesh().index(Axis::tensor);
   for (Unit& unit : units_) {
     for (Segment& segment : unit.segments) sharding_->allocate(segment, unit.name);
-    plan_updates(unit);
-    if (Segment* segment = unit.trainable(); segment != nullptr) {
-      segment->uncounted =
-          uncounted_elements(unit, *segment, {shards_.rank(), mesh_->mesh().index(Axis::tensor)});
-    }
+    unit.plan_updates(options_.groups, options_.optimizer.weight_decay);
+    find_uncounted(unit, shards_.rank(), tensor);
   }
   reducer_->allocate(units_);
   allocate_windows();
@@ -139,18 +142,11 @@ void EngineCore::seal(SealOptions options) {
   sums_twin_ = DeviceTwin(device_, sums_.view().count(), DType::i64, MemoryClass::communication,
                           "norm and loss, to be summed");
   pieces_ = HostPieces(device_);
-  sealed_ = true;
-  initialise_values();
-  for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::frozen);
-  mesh_->clear();  // what was sent so far belongs to no step
-  world_.set_step(1);
-  for (const int unit : order_) publish(units_[static_cast<std::size_t>(unit)], Kind::trainable);
-  Renewal renewal;
-  for (const int unit : order_) issue_begin(unit, renewal);
 }
 
-/// Every rank of a host finds the same in a parameter window: a gather meets before it, when all
-/// have released what was there, and behind it. Poisoned windows are each rank's own.
+/// Parameter windows may be memory that all ranks of a host share, whose contents are equal on all:
+/// a gather meets before, when all ranks have released the window, and after. Checked mode poisons
+/// windows, so there each rank has its own.
 void EngineCore::allocate_windows() {
   const std::int64_t parameters =
       std::max(training_.schedule.gradients_begin, evaluation_.schedule.gradients_begin);
@@ -173,167 +169,47 @@ void EngineCore::allocate_windows() {
 
 ScheduleInput EngineCore::schedule_input(const std::vector<UnitUse>& uses) const {
   ScheduleInput input{uses, {}, options_.limits};
-  for (std::size_t i = 0; i < units_.size(); ++i) {
+  for (const Unit& unit : units_) {
     UnitSize size;
-    for (const Segment& segment : units_[i].segments)
+    for (const Segment& segment : unit.segments)
       size.gathered_elements += sharding_->window_elements(segment);
     size.gathered_bytes = size.gathered_elements * size_of(options_.compute);
-    const Segment* trainable = units_[i].trainable();
-    const bool shared = shared_[i] != 0;
-    if (trainable != nullptr && !sharding_->direct_gradients(shared)) {
+    const Segment* trainable = unit.trainable();
+    if (trainable != nullptr && !sharding_->direct_gradients(unit)) {
       size.gradient_elements = trainable->layout.padded();
-      size.gradient_bytes = size.gradient_elements * size_of(reducer_->window_dtype(shared));
+      size.gradient_bytes = size.gradient_elements * size_of(reducer_->window_dtype(unit));
     }
     input.units.push_back(size);
   }
   return input;
 }
 
+/// Units in the order of their first use; those that are never used come last.
+void EngineCore::order_units(const std::vector<UnitUse>& uses) {
+  const auto add = [&](int unit) {
+    if (std::ranges::find(order_, unit) == order_.end()) order_.push_back(unit);
+  };
+  for (const UnitUse& use : uses) add(use.unit);
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) add(unit);
+}
+
 void EngineCore::make_schedules(const std::vector<UnitUse>& uses) {
   std::vector<int> backward_uses(units_.size(), 0);
   std::vector<UnitUse> forward_uses;
   for (const UnitUse& use : uses) {
-    if (std::find(order_.begin(), order_.end(), use.unit) == order_.end())
-      order_.push_back(use.unit);
-    if (use.phase != Phase::forward) ++backward_uses[static_cast<std::size_t>(use.unit)];
+    if (use.phase != Phase::forward)
+      unit_at(use.unit).sums_uses = ++backward_uses[static_cast<std::size_t>(use.unit)] > 1;
     if (use.phase != Phase::backward)
       forward_uses.push_back({use.unit, Phase::forward, use.needs_parameters});
-  }
-  for (const int count : backward_uses) shared_.push_back(count > 1 ? 1 : 0);
-  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-    if (std::find(order_.begin(), order_.end(), unit) == order_.end()) order_.push_back(unit);
   }
   training_.schedule = make_schedule(schedule_input(uses));
   evaluation_.schedule = make_schedule(schedule_input(forward_uses));
   exposed_.assign(uses.size(), 0.0);
-  rewritable_.resize(units_.size());
-  for (Drive* drive : {&training_, &evaluation_}) {
-    drive->passes.resize(drive->schedule.steps.size());
-  }
-}
-
-/// Neighbours in the layout with equal settings are updated in one call; padding between them stays
-/// zero.
-void EngineCore::plan_updates(Unit& unit) const {
-  Segment* segment = unit.trainable();
-  if (segment == nullptr) return;
-  std::vector<std::pair<std::int64_t, GroupSettings>>
-      starts;  // flat begin of each parameter, in layout order
-  for (const Placement& placement : segment->layout.placements()) {
-    const auto parameter =
-        static_cast<std::size_t>(segment->parameters[static_cast<std::size_t>(placement.index)]);
-    starts.emplace_back(placement.begin, settings_for(options_.groups, unit.full_names[parameter],
-                                                      options_.optimizer.weight_decay));
-  }
-  std::stable_sort(starts.begin(), starts.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  const std::int64_t low = segment->own_begin;
-  const std::int64_t high = low + segment->master.count();
-  for (std::size_t i = 0; i < starts.size(); ++i) {
-    const std::int64_t end = i + 1 < starts.size() ? starts[i + 1].first : segment->layout.padded();
-    const std::int64_t begin = std::clamp(starts[i].first, low, high);
-    const std::int64_t stop = std::clamp(end, low, high);
-    if (begin == stop) continue;
-    const GroupSettings& settings = starts[i].second;
-    std::vector<UpdateRun>& runs = segment->runs;
-    if (!runs.empty() && runs.back().learning_rate_scale == settings.learning_rate_scale &&
-        runs.back().weight_decay == settings.weight_decay) {
-      runs.back().count = stop - low - runs.back().begin;
-    } else {
-      runs.push_back(
-          {begin - low, stop - begin, settings.learning_rate_scale, settings.weight_decay});
-    }
-  }
-}
-
-void EngineCore::initialise_values() {
-  for (Unit& unit : units_) {
-    for (Segment& segment : unit.segments) initialise_segment(unit, segment);
-  }
-}
-
-/// Writes initial values of what this rank owns and rounds them to the compute copy. Frozen
-/// parameters have no master values: theirs pass through scratch memory.
-void EngineCore::initialise_segment(Unit& unit, Segment& segment) {
-  constexpr std::int64_t kScratch = 1 << 16;
-  const std::int64_t low = segment.own_begin;
-  const Buffer scratch =
-      segment.master.empty()
-          ? device_.allocate(kScratch, DType::fp32, MemoryClass::staging, "initial values")
-          : Buffer();
-  const std::int64_t chunk = scratch.empty() ? std::max(kScratch, segment.own.count()) : kScratch;
-  for (const Placement& placement : segment.layout.placements()) {
-    const auto parameter =
-        static_cast<std::size_t>(segment.parameters[static_cast<std::size_t>(placement.index)]);
-    const std::int64_t end = std::min(placement.begin + placement.count, low + segment.own.count());
-    for (std::int64_t begin = std::max(placement.begin, low); begin < end; begin += chunk) {
-      const std::int64_t count = std::min(chunk, end - begin);
-      const View values =
-          scratch.empty() ? segment.master.slice(begin - low, count) : scratch.slice(0, count);
-      device_.kernels().generate(
-          device_.compute(), values,
-          [first = begin - placement.begin, &name = unit.full_names[parameter],
-           seed = options_.seed,
-           &spec = unit.specs[parameter]](std::int64_t at, std::span<float> out) {
-            initialise(spec, seed, name, first + at, out);
-          });
-      const View copy = segment.own.slice(begin - low, count);
-      if (copy.data() != values.data()) device_.kernels().convert(device_.compute(), values, copy);
-    }
-  }
-  if (!scratch.empty()) device_.compute().synchronize();
 }
 
 const Schedule& EngineCore::schedule() const {
   check_sealed("schedule");
   return training_.schedule;
-}
-
-namespace {
-
-/// What of a parameter is cut over the shard axis, as its storage shows.
-std::string cut_states(const Unit& unit, int index) {
-  const Segment& segment = unit.segment_of(index);
-  const FlatLayout& layout = segment.layout;
-  std::vector<std::string_view> cut;
-  if (segment.trainable && segment.master.count() < layout.padded()) cut.emplace_back("states");
-  if (segment.trainable && segment.gradient.count() < layout.padded())
-    cut.emplace_back("gradients");
-  const bool kept = layout.tail() > 0 && unit.placement(index).begin >= layout.tail_begin();
-  if (segment.full.empty() && !kept) cut.emplace_back("parameters");
-  return fmt::format("{}", fmt::join(cut, ", "));
-}
-
-}  // namespace
-
-std::vector<ParameterOwnership> EngineCore::ownership() const {
-  check_sealed("ownership");
-  const MeshShape& mesh = mesh_->mesh().shape();
-  const auto copies = [](int ranks) {
-    return ranks == 1 ? std::string("1 rank") : fmt::format("{} copies", ranks);
-  };
-  std::vector<ParameterOwnership> list;
-  for (const Unit& unit : units_) {
-    for (std::size_t i = 0; i < unit.specs.size(); ++i) {
-      const ParameterSpec& spec = unit.specs[i];
-      ParameterOwnership own{unit.full_names[i],     spec.logical_shape(), spec.shape,
-                             copies(mesh.replicate), copies(mesh.shard),   copies(mesh.tensor)};
-      const std::string cut = cut_states(unit, static_cast<int>(i));
-      if (mesh.shard > 1 && !cut.empty()) own.shard = fmt::format("{} over {}", cut, mesh.shard);
-      if (spec.slice) {
-        own.tensor = fmt::format("along {} over {}{}", spec.slice->dimension, mesh.tensor,
-                                 shared_ranges_[list.size()].empty() ? "" : ", some in copies");
-      }
-      list.push_back(std::move(own));
-    }
-  }
-  return list;
-}
-
-std::vector<std::string> EngineCore::unit_names() const {
-  std::vector<std::string> names;
-  for (const Unit& unit : units_) names.push_back(unit.name);
-  return names;
 }
 
 }  // namespace zero

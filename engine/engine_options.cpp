@@ -3,25 +3,10 @@
 #include "engine/engine_options.h"
 
 #include <cmath>
-#include <limits>
 
 #include "base/error.h"
 
 namespace zero {
-namespace {
-
-void check_group(const ParameterGroup& group) {
-  const auto size = [](double value) {  // the update has it in fp32
-    return value >= 0 && value <= std::numeric_limits<float>::max();
-  };
-  const double decay = group.weight_decay.value_or(0.0);
-  ZERO_CHECK(size(group.learning_rate_scale) && size(decay),
-             "engine: parameter group \"{}\" has learning_rate_scale {} and weight_decay {}, "
-             "expected finite values of 0 or more",
-             group.pattern, group.learning_rate_scale, decay);
-}
-
-}  // namespace
 
 std::string_view name_of(ReductionPolicy policy) {
   return policy == ReductionPolicy::boundary ? "boundary" : "every_micro_batch";
@@ -48,7 +33,7 @@ void validate(const EngineOptions& options) {
   ZERO_CHECK(options.replica_check_every >= 0,
              "engine: replica_check_every is {}, expected a number of steps, or 0 (never)",
              options.replica_check_every);
-  for (const ParameterGroup& group : options.groups) check_group(group);
+  for (const ParameterGroup& group : options.groups) validate(group);
   const ScheduleLimits& limits = options.limits;
   ZERO_CHECK(limits.prefetch_elements >= 0 && limits.live_elements >= 0 &&
                  limits.persistence_threshold >= 0 && limits.reuse_distance >= 0,

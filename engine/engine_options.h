@@ -22,7 +22,7 @@ enum class ReductionPolicy : std::uint8_t {
 };
 std::string_view name_of(ReductionPolicy policy);
 
-/// What an Engine is made with. Everything is fixed at seal().
+/// The options of an Engine. Everything is fixed at seal().
 struct EngineOptions {
   int stage = 3;  ///< 0..3
   DType compute =
@@ -33,8 +33,8 @@ struct EngineOptions {
   std::vector<ParameterGroup> groups{};
   double gradient_clipping = 0.0;  ///< largest global norm; 0: none
   ScheduleLimits limits{};  ///< prefetch, live elements, persistence, reuse, bucket; in elements
-  bool overlap = true;      ///< false: every collective is waited for where it is issued
-  bool graphs = true;       ///< passes that leases repeat are kept where the device can (CUDA)
+  bool overlap = true;      ///< false: compute waits for every collective when it is issued
+  bool graphs = true;       ///< the work of Lease::repeat is captured as graphs (CUDA)
   std::uint64_t seed = 0;
   int replica_check_every = 0;  ///< steps between two Engine::check_replicas by step(); 0: never
   bool checked =
@@ -44,8 +44,8 @@ struct EngineOptions {
       false;
 #endif  ///< poison released windows and unwritten gradients with NaN
 };
-/// Throws zero::Error naming an option that is out of range, its value and what it must be. An
-/// Engine is not made with such options.
+/// Throws zero::Error naming an option that is out of range, its value and what it must be. The
+/// constructor of Engine calls it.
 void validate(const EngineOptions& options);
 
 }  // namespace zero

@@ -7,6 +7,8 @@
 
 #include "device/kept_norms.h"
 #include "engine/engine_core.h"
+#include "engine/planned_traffic.h"
+#include "engine/replica_check.h"
 #include "optim/clipping.h"
 
 namespace zero {
@@ -27,18 +29,19 @@ bool any_nonfinite(std::span<const T> elements) {
                      [](T value) { return !std::isfinite(to_float(value)); });
 }
 
-}  // namespace
-
-bool EngineCore::has_nonfinite(const View& values) {
+bool has_nonfinite(HostPieces& pieces, const View& values) {
   bool found = false;
-  pieces_.read(values, [&](std::int64_t /*begin*/, const View& piece) {
+  pieces.read(values, [&](std::int64_t /*begin*/, const View& piece) {
     found = found || (piece.dtype() == DType::fp32 ? any_nonfinite(piece.as<const float>())
                                                    : any_nonfinite(piece.as<const bfloat16>()));
   });
   return found;
 }
 
-/// Over all ranks, values of `sums_` as they are when the communication stream comes to them.
+}  // namespace
+
+/// Reduces `sums`, a part of `sums_`, over all ranks on the communication stream, from the values
+/// that earlier work of that stream leaves there.
 void EngineCore::reduce_sums(const View& sums, ReduceOp op, std::string_view purpose) {
   Stream& communication = device_.communication();
   world_.all_reduce(sums_twin_.upload(communication, sums), op, communication,
@@ -55,8 +58,8 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
   if (KeptNorms* kept = KeptNorms::of(device_.kernels())) {
     for (Stream* stream : {&device_.compute(), &communication}) kept->flush_norms(*stream);
   }
-  // Compute writes the losses, and sums the norm if no reduction does. In common memory a rank that
-  // has the norm goes on to overwrite its shard, which peers may read until they join the sum.
+  // Compute writes the losses, and sums the norm if no reduction does. After this all-reduce a rank
+  // updates its shard in memory that ranks share, so it must run after our last read of it.
   communication.wait(device_.compute().record());
   communication.submit_host("norm and loss", [sums, losses, &norm = reducer_->norm()] {
     ExactSum local_loss;
@@ -85,51 +88,46 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
   return norm;
 }
 
+/// The position, over all units, of the first parameter with a non-finite gradient in this rank's
+/// shard.
+std::int64_t EngineCore::first_nonfinite() {
+  std::int64_t position = 0;
+  for (const Unit& unit : units_) {
+    for (int i = 0; i < unit.parameters(); ++i, ++position) {
+      const View shard = state_->shard_values(unit.segment_of(i), StateKind::gradient);
+      if (unit.spec(i).trainable && has_nonfinite(pieces_, state_->owned(unit, i, shard)))
+        return position;
+    }
+  }
+  return kNone;
+}
+
 /// Names the first parameter with a non-finite gradient, and the lowest rank that saw one or had a
 /// non-finite loss.
 void EngineCore::find_nonfinite(std::span<const double> losses, StepReport& report) {
   synchronize();
-  std::int64_t first = kNone;
-  std::int64_t position = 0;
-  for (const Unit& unit : units_) {
-    const Segment* segment = unit.trainable();
-    for (std::size_t i = 0; i < unit.specs.size(); ++i, ++position) {
-      if (segment == nullptr || !unit.specs[i].trainable || first != kNone) continue;
-      const Placement& placement = unit.placement(static_cast<int>(i));
-      const std::int64_t shard_begin = segment->layout.shard() * shards_.rank();
-      const std::int64_t low = std::max(placement.begin, shard_begin);
-      const std::int64_t high =
-          std::min(placement.begin + placement.count, shard_begin + segment->layout.shard());
-      if (low < high && has_nonfinite(segment->gradient_shard.slice(low - shard_begin, high - low)))
-        first = position;
-    }
-  }
+  const std::int64_t first = first_nonfinite();
   const bool bad_loss =
       std::any_of(losses.begin(), losses.end(), [](double value) { return !std::isfinite(value); });
-  const View values = sums_.slice(0, 2);
+  const std::span<std::int64_t> values = sums_.slice(0, 2).as<std::int64_t>();
   const auto agree = [&](std::int64_t parameter, std::int64_t rank) {
-    values.as<std::int64_t>()[0] = parameter;
-    values.as<std::int64_t>()[1] = rank;
-    reduce_sums(values, ReduceOp::min, "non-finite gradients");
+    values[0] = parameter;
+    values[1] = rank;
+    reduce_sums(sums_.slice(0, 2), ReduceOp::min, "non-finite gradients");
     device_.communication().synchronize();
   };
   agree(first, bad_loss ? world_.rank() : kNone);
-  const std::int64_t parameter = values.as<std::int64_t>()[0];
-  std::int64_t rank = values.as<std::int64_t>()[1];
-  if (rank == kNone) {
-    agree(first, first == parameter && parameter != kNone ? world_.rank() : kNone);
-    rank = values.as<std::int64_t>()[1];
-  } else {
-    agree(first, kNone);  // every rank makes the same calls
-  }
+  std::int64_t position = values[0];
+  std::int64_t rank = values[1];
+  // Every rank makes the same calls.
+  agree(first, rank == kNone && first == position && first != kNone ? world_.rank() : kNone);
+  if (rank == kNone) rank = values[1];
   report.nonfinite = "loss";
   report.nonfinite_rank = rank == kNone ? -1 : static_cast<int>(rank);
-  position = parameter;
   for (const Unit& unit : units_) {
-    if (position >= 0 && position < static_cast<std::int64_t>(unit.full_names.size())) {
-      report.nonfinite = unit.full_names[static_cast<std::size_t>(position)];
-    }
-    position -= static_cast<std::int64_t>(unit.full_names.size());
+    if (position >= 0 && position < unit.parameters())
+      report.nonfinite = unit.full_name(static_cast<int>(position));
+    position -= unit.parameters();
   }
 }
 
@@ -189,8 +187,7 @@ void EngineCore::check_step(const StepOptions& options) const {
 }
 
 StepReport EngineCore::step(const StepOptions& options) {
-  check_sealed("step");
-  raise_failure();
+  check_usable("step");
   check_step(options);
   StepReport report;
   report.step = ++steps_reported_;
@@ -211,10 +208,9 @@ StepReport EngineCore::step(const StepOptions& options) {
   world_.set_step(report.step + 1);  // whose parameters are gathered from here on
   Renewal renewal;
   for (const int index : order_) {
-    Unit& unit = units_[static_cast<std::size_t>(index)];
     if (!report.nonfinite) {
-      update(unit, options, static_cast<float>(clip / options.loss_scale));
-      publish(unit, Kind::trainable);
+      update(unit_at(index), options, static_cast<float>(clip / options.loss_scale));
+      publish(unit_at(index), Kind::trainable);
     }
     issue_begin(index, renewal);
   }
@@ -228,47 +224,81 @@ StepReport EngineCore::step(const StepOptions& options) {
   return report;
 }
 
-/// The bytes of one step from sizes alone; a test compares it with what the recorder counts.
 MeshTraffic EngineCore::planned_axes() const {
   check_sealed("planned_traffic");
-  const std::int64_t element = size_of(options_.compute);
-  const int reduces = options_.reduction == ReductionPolicy::boundary ? 1 : accumulation_steps_;
-  MeshTraffic traffic;
-  const auto book = [&](const Communicator& along, Operation counted_as, Operation operation,
-                        std::int64_t bytes, int times) {
-    mesh_->booked(traffic, along)
-        .add(counted_as, Communicator::sent_bytes(operation, bytes, along.size()) * times);
-  };
-  const auto add = [&](Operation counted_as, Operation operation, std::int64_t bytes, int times) {
-    book(shards_, counted_as, operation, bytes, times);
-  };
-  const Communicator& replicas = mesh_->axis(Axis::replicate);
-  for (const Window& window : training_.schedule.windows) {
-    if (window.kind == Window::Kind::gradients) continue;
-    for (const Segment& segment : units_[static_cast<std::size_t>(window.unit)].segments) {
-      add(Operation::all_gather, Operation::all_gather,
-          sharding_->window_elements(segment) * element, accumulation_steps_);
-    }
+  return planned_traffic(resources(), *sharding_, *reducer_, units_, training_.schedule, *mesh_);
+}
+
+void EngineCore::check_replicas() {
+  check_usable("check_replicas");
+  if (!device_.has_memory()) return;
+  synchronize();
+  outside_step([&] { ReplicaCheck(*state_, options_.compute).run(steps_done_); });
+}
+
+void EngineCore::check_between_steps(std::string_view call) const {
+  ZERO_CHECK(cursor_ == 0 && micro_batch_ == 0 && !leased_ && !evaluating_,
+             "[rank {}] {}: only between optimizer steps", world_.rank(), call);
+}
+
+void EngineCore::check_gradients_finished(std::string_view call) const {
+  ZERO_CHECK(
+      micro_batch_ == accumulation_steps_ && !leased_ && !evaluating_,
+      "[rank {}] {}: {} of {} micro-batches are done; change a gradient after the last one's "
+      "backward and before step(), when it is finished and not used yet",
+      world_.rank(), call, micro_batch_, accumulation_steps_);
+}
+
+void EngineCore::write(std::string_view name, StateKind kind, const View& values) {
+  check_usable("write");
+  const ModelState::Parameter parameter = state_->find(name, kind, values);
+  if (kind == StateKind::parameter) check_between_steps("write");
+  if (kind == StateKind::gradient) check_gradients_finished("write");
+  synchronize();
+  state_->write(*parameter.unit, parameter.index, kind, values);
+  if (kind == StateKind::parameter) publish_parameters();
+  if (kind == StateKind::gradient) gradients_changed_ = true;
+}
+
+void EngineCore::publish_gradients() {
+  check_usable("publish_gradients");
+  check_gradients_finished("publish_gradients");
+  synchronize();
+  const OutsideStep guard(*this);
+  for (const int index : order_) {
+    Unit& unit = unit_at(index);
+    if (Segment* segment = unit.trainable(); segment != nullptr)
+      sharding_->finish_gradient(*segment, {unit.name, {}});
   }
-  for (const Unit& unit : units_) {
-    const Segment* segment = unit.trainable();
-    if (segment == nullptr) continue;
-    const std::int64_t wire =
-        reducer_->wire_bytes(*segment) / std::max<std::int64_t>(1, segment->layout.shard());
-    const std::int64_t length = reducer_->chunk(*segment);
-    for (std::int64_t begin = 0; begin < segment->layout.shard(); begin += length) {
-      const std::int64_t count = std::min(length, segment->layout.shard() - begin);
-      add(sharding_->reduce_traffic(), Operation::reduce_scatter, wire * count, reduces);
-      book(replicas, Operation::all_reduce, Operation::all_reduce, count * size_of(DType::fp32),
-           reduces);
-    }
-    add(Operation::all_gather, Operation::all_gather,
-        sharding_->published_elements(*segment) * element, 1);
-    add(Operation::all_reduce, Operation::all_gather,
-        sharding_->finished_elements(*segment) * size_of(gradient_dtype_), 1);
+  device_.communication().synchronize();
+  gradients_changed_ = true;
+}
+
+void EngineCore::publish_parameters() {
+  check_usable("publish_parameters");
+  check_between_steps("publish_parameters");
+  synchronize();
+  const OutsideStep guard(*this);
+  if (sharding_->in_common()) {  // a peer may still compute with the values that change now
+    shards_.barrier(device_.communication(), {"publish_parameters"});
+    device_.communication().synchronize();
   }
-  book(world_, Operation::all_reduce, Operation::all_reduce, sums_.view().bytes(), 1);
-  return traffic;
+  for (const int index : order_) {
+    Unit& unit = unit_at(index);
+    for (Segment& segment : unit.segments) {
+      if (segment.trainable) sharding_->spread_states(segment.master, segment, {unit.name, {}});
+    }
+    device_.communication().synchronize();
+    for (Segment& segment : unit.segments) {
+      if (segment.trainable && options_.compute != DType::fp32) {
+        device_.kernels().convert(device_.compute(), segment.master, segment.own);
+      }
+      if (!segment.trainable) sharding_->spread_states(segment.full, segment, {unit.name, {}});
+    }
+    for (const Kind kind : {Kind::frozen, Kind::trainable}) publish(unit, kind);
+  }
+  Renewal renewal;
+  for (const int index : order_) issue_begin(index, renewal);
 }
 
 }  // namespace zero

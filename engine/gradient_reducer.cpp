@@ -9,6 +9,9 @@
 #include "device/piece_sizes.h"
 
 namespace zero {
+
+static_assert(kAlignment % kNormBlock == 0, "a block of the gradient norm lies in one shard");
+
 GradientReducer::GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits)
     : resources_(resources), sharding_(sharding), waits_(waits) {
   if (KeptNorms* kept = KeptNorms::of(resources.device.kernels())) kept->let_stay(norm_);
@@ -19,8 +22,8 @@ DType GradientReducer::wire_dtype() const {
                                                                    : resources_.options.compute;
 }
 
-DType GradientReducer::window_dtype(bool shared) const {
-  return shared ? DType::fp32 : resources_.options.compute;
+DType GradientReducer::window_dtype(const Unit& unit) const {
+  return unit.sums_uses ? DType::fp32 : resources_.options.compute;
 }
 
 // Larger buckets than the device's receive slices are cut further, which changes no bit.
@@ -32,10 +35,6 @@ std::int64_t GradientReducer::chunk(const Segment& segment) const {
   if (resources_.replicas.size() > 1) by_memory = std::min(by_memory, most / size_of(DType::fp32));
   const std::int64_t limit = std::min(by_bucket, by_memory) / kAlignment * kAlignment;
   return std::min(std::max(limit, kAlignment), segment.layout.shard());
-}
-
-std::int64_t GradientReducer::wire_bytes(const Segment& segment) const {
-  return segment.layout.padded() * size_of(wire_dtype());
 }
 
 void GradientReducer::allocate(const std::vector<Unit>& units) {
@@ -86,9 +85,9 @@ void GradientReducer::accumulate_locally(Segment& segment, View source, int micr
   }
 }
 
-GradientReducer::Target GradientReducer::merge(Segment& segment, std::vector<Held>& held,
-                                               int micro_batch) {
+GradientReducer::Target GradientReducer::merge(Segment& segment, int micro_batch) {
   Target target;
+  std::vector<PartialSum>& held = segment.sums;
   const auto take = [&] {
     target.addends.push_back(segment.partials[held.back().buffer]);
     held.pop_back();
@@ -105,7 +104,8 @@ GradientReducer::Target GradientReducer::merge(Segment& segment, std::vector<Hel
     ++level;
   }
   std::size_t buffer = 0;  // the lowest that holds nothing
-  while (std::any_of(held.begin(), held.end(), [&](const Held& h) { return h.buffer == buffer; }))
+  while (std::any_of(held.begin(), held.end(),
+                     [&](const PartialSum& sum) { return sum.buffer == buffer; }))
     ++buffer;
   held.push_back({level, buffer});
   target.destination = segment.partials.at(buffer);
@@ -124,8 +124,8 @@ ReduceEpilogue GradientReducer::epilogue_of(const Segment& segment, const Target
           .uncounted = segment.uncounted};
 }
 
-/// With nobody to talk to there is nothing to hide: the gradient is finished where it was computed,
-/// by all threads of compute. Where it lies in its place already it is only read, for the norm.
+/// One rank has no communication to overlap: all threads of compute finish the gradient, on the
+/// compute stream. If it lies in its place already, it is only read, for the norm.
 void GradientReducer::reduce_alone(const Segment& segment, View wire, const Target& target) {
   resources_.device.kernels().tree_reduce(resources_.device.compute(), {wire},
                                           epilogue_of(segment, target));
@@ -183,11 +183,8 @@ Event GradientReducer::reduce(Unit& unit, View source, int micro_batch) {
     if (micro_batch < resources_.accumulation_steps - 1) return {};
     return reduce_to(unit, segment.gradient, {{}, segment.gradient_shard, true});
   }
-  auto held = std::find_if(held_.begin(), held_.end(),
-                           [&](const auto& entry) { return entry.first == &unit; });
-  if (held == held_.end()) held = held_.insert(held_.end(), {&unit, {}});
   const View wire = to_wire(unit, source);
-  return reduce_to(unit, wire, merge(segment, held->second, micro_batch));
+  return reduce_to(unit, wire, merge(segment, micro_batch));
 }
 
 }  // namespace zero

@@ -13,7 +13,7 @@ namespace zero {
 
 /// Sums a unit's gradients over ranks and micro-batch steps into the owner's shard, in the fixed
 /// binary tree: over ranks inside a reduce-scatter, over steps like a binary counter (equal levels
-/// merge; at the end leftovers fold, newest first). Where others hold the shard again, the
+/// merge; at the end leftovers fold, newest first). If replicas hold the shard again, the
 /// reduce-scatter's fp32 sum goes through an all-reduce among them before the steps are added: for
 /// a shard axis of a power of two that is the tree over all ranks. The squares of the finished
 /// gradient are summed while it is written. On the communication stream; alone in the world on the
@@ -25,16 +25,16 @@ class GradientReducer {
   /// Allocates the receive slices, and the sums across replicas, for the largest reduction of
   /// `units` (class communication).
   void allocate(const std::vector<Unit>& units);
-  /// Whether a unit used `uses` times in backward sums its gradient in an fp32 window.
-  DType window_dtype(bool shared) const;
+  /// Of a unit's gradient window: fp32 if several backward uses add to it (Unit::sums_uses), else
+  /// the compute dtype.
+  DType window_dtype(const Unit& unit) const;
 
-  /// Takes over the micro-batch gradient `source` (padded elements; the compute dtype, or fp32 for
-  /// a shared unit) of micro-batch step `micro_batch`. Returns the event after which `source` may
-  /// be rewritten.
+  /// Takes over the micro-batch gradient `source` (padded elements of window_dtype()) of
+  /// micro-batch step `micro_batch`. Returns the event after which `source` may be rewritten.
   Event reduce(Unit& unit, View source, int micro_batch);
 
-  /// Sum of squares of what this rank counts of its finished gradient shards (nothing on further
-  /// replicas; Segment::uncounted stays out): for work of the communication stream, which follows
+  /// Sum of squares of the elements of its finished gradient shards that this rank counts (none on
+  /// further replicas; not Segment::uncounted): for work of the communication stream, which follows
   /// every reduction.
   ExactSum& norm() { return *norm_; }
   /// After finished gradients were changed from outside: counts norm() anew, from the shards of
@@ -44,26 +44,20 @@ class GradientReducer {
   /// Elements per rank of one reduce-scatter of `segment`: the bucket and the receive limit bound
   /// it.
   std::int64_t chunk(const Segment& segment) const;
-  /// Bytes of one reduction of the segment, over all ranks' slices.
-  std::int64_t wire_bytes(const Segment& segment) const;
+  /// Of gradients as they cross ranks.
+  DType wire_dtype() const;
 
  private:
-  /// A held sum of 2^level micro-batch steps.
-  struct Held {
-    int level = 0;
-    std::size_t buffer = 0;  ///< index in Segment::partials
-  };
-  /// Where the sum of one micro-batch step goes, and what is added to it first.
+  /// The destination of the sum of one micro-batch step, and the partial sums added to it first.
   struct Target {
     std::vector<View> addends;
     View destination;
     bool finished = false;
   };
 
-  DType wire_dtype() const;
   View to_wire(Unit& unit, View source);
   void accumulate_locally(Segment& segment, View source, int micro_batch);
-  Target merge(Segment& segment, std::vector<Held>& held, int micro_batch);
+  Target merge(Segment& segment, int micro_batch);
   bool alone() const;
   ReduceEpilogue epilogue_of(const Segment& segment, const Target& target) const;
   void reduce_alone(const Segment& segment, View wire, const Target& target);
@@ -74,9 +68,8 @@ class GradientReducer {
   Sharding& sharding_;
   const Waits& waits_;
   std::shared_ptr<ExactSum> norm_ = std::make_shared<ExactSum>();
-  std::vector<std::pair<const Unit*, std::vector<Held>>> held_;
   Buffer receive_;
-  Buffer sums_;  ///< fp32, one chunk: what goes through the all-reduce across replicas
+  Buffer sums_;  ///< fp32, one chunk: for the all-reduce across replicas
 };
 
 }  // namespace zero

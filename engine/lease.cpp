@@ -9,39 +9,25 @@
 
 namespace zero {
 
-ParameterLease::ParameterLease(EngineCore& core, int step)
+Lease::Lease(EngineCore& core, int step)
     : core_(&core), step_(step), unwinding_(std::uncaught_exceptions()) {}
 
-ParameterLease::ParameterLease(ParameterLease&& other) noexcept
+Lease::Lease(Lease&& other) noexcept
     : core_(std::exchange(other.core_, nullptr)),
       step_(other.step_),
       unwinding_(other.unwinding_),
       repeated_(other.repeated_) {}
 
-ParameterLease::~ParameterLease() {
-  if (core_ != nullptr) core_->end_lease(step_, std::uncaught_exceptions() > unwinding_, false);
+Lease::~Lease() {
+  if (core_ != nullptr) core_->end_lease(step_, std::uncaught_exceptions() > unwinding_);
 }
+
+void Lease::repeat(const std::function<void()>& body) { core_->repeat(step_, repeated_++, body); }
 
 View ParameterLease::operator[](std::string_view parameter) const {
-  return core_->parameter(step_, core_->unit_of(step_).find(parameter));
+  return at(core_->unit_of(step_).find(parameter));
 }
 View ParameterLease::at(int index) const { return core_->parameter(step_, index); }
-void ParameterLease::repeat(const std::function<void()>& body) {
-  core_->repeat(step_, repeated_++, body);
-}
-
-GradientLease::GradientLease(EngineCore& core, int step)
-    : core_(&core), step_(step), unwinding_(std::uncaught_exceptions()) {}
-
-GradientLease::GradientLease(GradientLease&& other) noexcept
-    : core_(std::exchange(other.core_, nullptr)),
-      step_(other.step_),
-      unwinding_(other.unwinding_),
-      repeated_(other.repeated_) {}
-
-GradientLease::~GradientLease() {
-  if (core_ != nullptr) core_->end_lease(step_, std::uncaught_exceptions() > unwinding_, true);
-}
 
 View GradientLease::parameter(std::string_view name) const {
   return parameter(core_->unit_of(step_).find(name));
@@ -52,8 +38,5 @@ View GradientLease::gradient(std::string_view name) const {
 }
 View GradientLease::gradient(int index) const { return core_->gradient(step_, index); }
 bool GradientLease::accumulates() const { return core_->accumulates(step_); }
-void GradientLease::repeat(const std::function<void()>& body) {
-  core_->repeat(step_, repeated_++, body);
-}
 
 }  // namespace zero

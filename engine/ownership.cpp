@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <array>
 
+#include "collectives/mesh.h"
+#include "engine/unit.h"
+
 namespace zero {
 namespace {
 
@@ -14,7 +17,43 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+std::string ranks_text(int ranks) {
+  return ranks == 1 ? std::string("1 rank") : fmt::format("{} copies", ranks);
+}
+
+/// The states of a parameter that are cut over the shard axis.
+std::string sharded_states(const Unit& unit, int index) {
+  const Segment& segment = unit.segment_of(index);
+  const FlatLayout& layout = segment.layout;
+  std::vector<std::string_view> cut;
+  if (segment.trainable && segment.master.count() < layout.padded()) cut.emplace_back("states");
+  if (segment.trainable && segment.gradient.count() < layout.padded())
+    cut.emplace_back("gradients");
+  const bool in_tail = layout.tail() > 0 && unit.placement(index).begin >= layout.tail_begin();
+  if (segment.full.empty() && !in_tail) cut.emplace_back("parameters");
+  return fmt::format("{}", fmt::join(cut, ", "));
+}
+
 }  // namespace
+
+std::vector<ParameterOwnership> ownership_of(std::span<const Unit> units, const MeshShape& mesh) {
+  std::vector<ParameterOwnership> list;
+  for (const Unit& unit : units) {
+    for (int i = 0; i < unit.parameters(); ++i) {
+      const ParameterSpec& spec = unit.spec(i);
+      list.push_back({unit.full_name(i), spec.logical_shape(), spec.shape,
+                      ranks_text(mesh.replicate), ranks_text(mesh.shard), ranks_text(mesh.tensor)});
+      const std::string cut = sharded_states(unit, i);
+      if (mesh.shard > 1 && !cut.empty())
+        list.back().shard = fmt::format("{} over {}", cut, mesh.shard);
+      if (!spec.slice) continue;
+      const bool copies = !unit.shared_ranges[static_cast<std::size_t>(i)].empty();
+      list.back().tensor = fmt::format("along {} over {}{}", spec.slice->dimension, mesh.tensor,
+                                       copies ? ", some in copies" : "");
+    }
+  }
+  return list;
+}
 
 std::string ownership_table(std::span<const ParameterOwnership> parameters) {
   std::vector<std::array<std::string, 6>> rows{

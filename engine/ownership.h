@@ -9,16 +9,22 @@
 
 namespace zero {
 
-/// What a rank holds of one parameter, axis by axis of the mesh, in words.
+struct MeshShape;
+struct Unit;
+
+/// How the mesh holds one parameter, axis by axis, in words.
 struct ParameterOwnership {
   std::string name;  ///< full name
   std::vector<std::int64_t> logical_shape;
   std::vector<std::int64_t> local_shape;  ///< of this rank's slice
   std::string replicate;                  ///< "1 rank", "2 copies"
-  std::string shard;   ///< by stage: "1 rank", "4 copies", "states, gradients over 4"; what is not
-                       ///< named is whole on each rank
+  std::string shard;   ///< by stage: "1 rank", "4 copies", "states, gradients over 4"; states
+                       ///< not named are whole on each rank
   std::string tensor;  ///< "1 rank", "2 copies", "along 1 over 2", "along 0 over 4, some in copies"
 };
+
+/// Of every parameter, in registration order, as the storage of sealed units shows.
+std::vector<ParameterOwnership> ownership_of(std::span<const Unit> units, const MeshShape& mesh);
 
 /// The parameters as a table, one line each, below a heading.
 std::string ownership_table(std::span<const ParameterOwnership> parameters);

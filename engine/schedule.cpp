@@ -12,9 +12,8 @@ namespace {
 constexpr std::int64_t kWindowAlignment = 256;  // bytes: vector loads and page colours both like it
 // Compute steps for which a gradient window rests after its last write, so that its reduction can
 // run beside compute: one at least, one more if the memory is allowed. A reduction takes part of
-// every rank, so the second step absorbs what ranks have drifted apart in forward, where prefetched
-// gathers keep nobody together; with one step alone the third backward of a micro-batch pays for
-// all of that.
+// every rank, so the second step absorbs the drift between ranks in forward, which prefetched
+// gathers do not end; with one step alone the third backward of a micro-batch pays for all of it.
 constexpr int kLeastGradientLag = 1;
 constexpr int kLongestGradientLag = 2;
 // Communication runs in the order of issue, and a reduction may be due two compute steps after the
@@ -183,7 +182,7 @@ class Maker {
     }
   }
 
-  /// Compute steps after its last use for which nobody else may have the window's bytes.
+  /// Compute steps after its last use for which no other window may have its bytes.
   int lag(const Window& window) const {
     if (window.kind == Window::Kind::parameters) return 0;
     const std::int64_t elements = size(window.unit).gradient_elements;
@@ -228,7 +227,7 @@ class Maker {
   }
 
   /// Parameters and gradients apart: all ranks of a host may have the memory of gathered parameters
-  /// in common, gradients are each rank's own. Then who shares bytes with whom.
+  /// in common, gradients are each rank's own. Then the pairs that share bytes.
   void place_windows() {
     const std::int64_t end = place_windows(Window::Kind::parameters, 0);
     schedule_.gradients_begin = round_up(end, kWindowAlignment);

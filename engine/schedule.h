@@ -26,7 +26,7 @@ struct ScheduleLimits {
   std::int64_t reduce_bucket_elements = 500'000'000;  ///< bounds one reduce-scatter
 };
 
-/// What one compute step does with its unit.
+/// The use that one compute step makes of its unit.
 enum class Phase : std::uint8_t {
   forward,
   backward,
@@ -43,7 +43,7 @@ struct UnitUse {
 /// A unit as the scheduler sees it.
 struct UnitSize {
   std::int64_t gathered_elements =
-      0;  ///< what a gather brings: padded, without the persistent tail and frozen-free parts
+      0;  ///< that a gather brings: the large parameters of all segments, frozen ones too, padded
   std::int64_t gathered_bytes = 0;
   std::int64_t gradient_bytes =
       0;  ///< of the gradient window; 0 if the unit has no window of its own
@@ -66,9 +66,9 @@ struct Window {
                                ///< for their last users
 };
 
-/// What happens around compute step i, in this order: `gathers` are issued, `awaited` is waited
-/// for, the compute runs, then `released` windows are given back and `reduced` windows start their
-/// reduction.
+/// The actions around a compute step, in this order: `gathers` are issued, the window `parameters`
+/// is waited for, the compute runs, then (last_gradient) the gradient starts its reduction and
+/// (release) the parameter window is given back.
 struct ScheduleStep {
   UnitUse use;
   std::vector<int>
@@ -92,6 +92,8 @@ struct Schedule {
   std::int64_t peak_live_elements = 0;
   int gathers = 0;  ///< gathers per micro-batch
 
+  const ScheduleStep& step(int index) const { return steps[static_cast<std::size_t>(index)]; }
+  const Window& window(int index) const { return windows[static_cast<std::size_t>(index)]; }
   /// One line per action, for `--plan` and for people.
   std::string dump(const std::vector<std::string>& unit_names) const;
   /// A hash of every action: equal on all ranks.

@@ -33,27 +33,24 @@ std::string Schedule::dump(const std::vector<std::string>& unit_names) const {
   std::string text;
   const auto out = std::back_inserter(text);
   const auto gather = [&](int w) {
-    fmt::format_to(out, "  gather  {}\n",
-                   describe(windows[static_cast<std::size_t>(w)], unit_names));
+    fmt::format_to(out, "  gather  {}\n", describe(window(w), unit_names));
   };
   fmt::format_to(out, "micro-batch begins\n");
   for (const int w : begin) gather(w);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const ScheduleStep& step = steps[i];
-    fmt::format_to(out, "step {}: {} {}\n", i, name_of(step.use.phase),
-                   unit_names.at(static_cast<std::size_t>(step.use.unit)));
+    const std::string& unit = unit_names.at(static_cast<std::size_t>(step.use.unit));
+    fmt::format_to(out, "step {}: {} {}\n", i, name_of(step.use.phase), unit);
     for (const int w : step.gathers) gather(w);
     if (step.parameters >= 0)
       fmt::format_to(out, "  wait    parameters {}\n",
-                     describe(windows[static_cast<std::size_t>(step.parameters)], unit_names));
+                     describe(window(step.parameters), unit_names));
     if (step.gradients >= 0)
       fmt::format_to(out, "  write   gradients {}{}\n",
-                     describe(windows[static_cast<std::size_t>(step.gradients)], unit_names),
+                     describe(window(step.gradients), unit_names),
                      step.first_gradient ? "" : " (adds)");
-    if (step.release)
-      fmt::format_to(out, "  release {}\n", unit_names.at(static_cast<std::size_t>(step.use.unit)));
-    if (step.last_gradient)
-      fmt::format_to(out, "  reduce  {}\n", unit_names.at(static_cast<std::size_t>(step.use.unit)));
+    if (step.release) fmt::format_to(out, "  release {}\n", unit);
+    if (step.last_gradient) fmt::format_to(out, "  reduce  {}\n", unit);
   }
   fmt::format_to(out, "arena {} bytes, at most {} elements live, {} gathers a micro-batch\n",
                  arena_bytes, peak_live_elements, gathers);
@@ -61,12 +58,11 @@ std::string Schedule::dump(const std::vector<std::string>& unit_names) const {
 }
 
 std::uint64_t Schedule::hash() const {
-  std::vector<std::string> names;
-  for (const Window& window : windows)
-    names.resize(std::max(names.size(), static_cast<std::size_t>(window.unit) + 1));
-  for (const ScheduleStep& step : steps)
-    names.resize(std::max(names.size(), static_cast<std::size_t>(step.use.unit) + 1));
-  for (std::size_t i = 0; i < names.size(); ++i) names[i] = fmt::format("{}", i);
+  std::vector<std::string> names;  // every window's unit has a step
+  for (const ScheduleStep& step : steps) {
+    for (auto unit = static_cast<int>(names.size()); unit <= step.use.unit; ++unit)
+      names.push_back(fmt::format("{}", unit));
+  }
   const std::string text = dump(names);
   return XXH3_64bits(text.data(), text.size());
 }

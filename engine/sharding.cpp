@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sharding.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -31,10 +30,10 @@ void Sharding::allocate(Segment& segment, const std::string& unit) {
   place_partials(segment, unit);
 }
 
-bool Sharding::direct_gradients(bool shared) const {
+bool Sharding::direct_gradients(const Unit& unit) const {
   const EngineOptions& options = resources_.options;
   if (!full_gradients() || resources_.gradient != options.compute) return false;
-  if (shared && options.compute != DType::fp32) return false;  // summed in fp32 first
+  if (unit.sums_uses && options.compute != DType::fp32) return false;  // summed in fp32 first
   if (resources_.accumulation_steps == 1) return true;
   // An fp32 shard holds a partial sum between micro-batches; a local accumulator holds all of them.
   return options.reduction == ReductionPolicy::every_micro_batch &&
@@ -53,7 +52,7 @@ void Sharding::place_states(Segment& segment, const std::string& unit) {
   }
 }
 
-/// The finished gradient's own shard serves as one of the held sums where it is fp32.
+/// The finished gradient's own shard serves as one of the partial sums if it is fp32.
 void Sharding::place_partials(Segment& segment, const std::string& unit) {
   if (resources_.options.reduction == ReductionPolicy::boundary) return;
   int held = held_partials(resources_.accumulation_steps);
@@ -82,7 +81,6 @@ namespace {
 class Replicated : public Sharding {
  public:
   using Sharding::Sharding;
-  int stage() const override { return 0; }
   std::int64_t window_elements(const Segment& /*segment*/) const override { return 0; }
   void publish(Segment& /*segment*/, const Tag& /*tag*/) override {}
   std::int64_t published_elements(const Segment& /*segment*/) const override { return 0; }
@@ -124,7 +122,6 @@ class Replicated : public Sharding {
 class ShardedOptimizer : public Replicated {
  public:
   using Replicated::Replicated;
-  int stage() const override { return 1; }
   std::int64_t published_elements(const Segment& segment) const override {
     return segment.layout.padded();
   }
@@ -138,9 +135,9 @@ class ShardedOptimizer : public Replicated {
   Operation reduce_traffic() const override { return Operation::reduce_scatter; }
 
  protected:
-  /// In memory that a host's ranks have in common each updates its shard in place, and publish is a
-  /// meeting. Not where the compute copy is what read(), write() and checkpoints see: those come
-  /// when a rank likes.
+  /// In memory that a host's ranks share each updates its shard in place, and publish only
+  /// synchronizes them. Not if the compute copy is the master itself: read(), write() and
+  /// checkpoints use that at times of their own.
   void place_parameters(Segment& segment, const std::string& unit) override {
     if (segment.trainable && resources_.options.compute != DType::fp32) {
       place_in_common(segment, unit);
@@ -167,7 +164,6 @@ class ShardedOptimizer : public Replicated {
 class ShardedGradients : public ShardedOptimizer {
  public:
   using ShardedOptimizer::ShardedOptimizer;
-  int stage() const override { return 2; }
   bool full_gradients() const override { return false; }
 
  protected:
@@ -183,7 +179,6 @@ class ShardedGradients : public ShardedOptimizer {
 class ShardedParameters : public ShardedGradients {
  public:
   using ShardedGradients::ShardedGradients;
-  int stage() const override { return 3; }
   std::int64_t window_elements(const Segment& segment) const override {
     return segment.layout.tail_begin();
   }
@@ -193,7 +188,7 @@ class ShardedParameters : public ShardedGradients {
 
   void gather(const Segment& segment, View window, const Tag& tag) override {
     if (segment.layout.tail_begin() == 0) return;
-    const Slices slices = between(segment, window, 0, segment.layout.tail_begin());
+    const Slices slices = owned_slices(segment.layout, {0, segment.layout.tail_begin()}, window);
     resources_.communicator.all_gather(own(segment, slices, 0), slices, communication(), tag);
   }
   View parameters(const Segment& segment, View window, std::int64_t begin,
@@ -205,7 +200,8 @@ class ShardedParameters : public ShardedGradients {
   void publish(Segment& segment, const Tag& tag) override {
     if (segment.layout.tail() == 0) return;
     const std::int64_t begin = segment.layout.tail_begin();
-    const Slices slices = between(segment, segment.tail, begin, segment.layout.tail());
+    const Slices slices =
+        owned_slices(segment.layout, {begin, segment.layout.tail()}, segment.tail);
     resources_.communicator.all_gather(own(segment, slices, begin), slices, communication(), tag);
   }
 
@@ -219,19 +215,6 @@ class ShardedParameters : public ShardedGradients {
   }
 
  private:
-  /// Every rank's share of the flat elements [begin, begin + count), laid out from the start of
-  /// `buffer`.
-  Slices between(const Segment& segment, View buffer, std::int64_t begin,
-                 std::int64_t count) const {
-    Slices slices{buffer, {}};
-    for (int rank = 0; rank < segment.layout.world(); ++rank) {
-      const std::int64_t low = std::clamp(segment.layout.shard() * rank, begin, begin + count);
-      const std::int64_t high =
-          std::clamp(segment.layout.shard() * (rank + 1), begin, begin + count);
-      slices.ranges.push_back({low - begin, high - low});
-    }
-    return slices;
-  }
   /// This rank's share of such slices, in its shard.
   View own(const Segment& segment, const Slices& slices, std::int64_t begin) const {
     const Slices::Range& range =
@@ -242,6 +225,15 @@ class ShardedParameters : public ShardedGradients {
 };
 
 }  // namespace
+
+Slices owned_slices(const FlatLayout& layout, const FlatRange& range, View buffer) {
+  Slices slices{buffer, {}};
+  for (int rank = 0; rank < layout.world(); ++rank) {
+    const FlatRange owned = layout.owned(rank, range);
+    slices.ranges.push_back({owned.begin - range.begin, owned.count});
+  }
+  return slices;
+}
 
 std::unique_ptr<Sharding> make_sharding(EngineResources resources) {
   switch (resources.options.stage) {

@@ -11,7 +11,7 @@
 
 namespace zero {
 
-/// What the strategies work with. All outlive them.
+/// The objects that the strategies work with. All outlive them.
 struct EngineResources {
   Communicator& communicator;  ///< the ranks that share this rank's model states
   Device& device;
@@ -22,7 +22,7 @@ struct EngineResources {
   Communicator& replicas;  ///< the ranks that hold this rank's shards again
 };
 
-/// A stage of ZeRO as a strategy: where model states are found and what happens when they are
+/// A stage of ZeRO as a strategy: the place of model states, and the collectives when they are
 /// finished. Nothing else of the engine knows the stage. Table 1 of Rajbhandari et al., "ZeRO:
 /// Memory Optimizations Toward Training Trillion Parameter Models" (2020).
 class Sharding {
@@ -32,7 +32,6 @@ class Sharding {
   Sharding(const Sharding&) = delete;
   Sharding& operator=(const Sharding&) = delete;
 
-  virtual int stage() const = 0;
   /// Allocates all storage of a segment and sets its views.
   void allocate(Segment& segment, const std::string& unit);
 
@@ -43,7 +42,7 @@ class Sharding {
   /// stream.
   virtual void gather(const Segment& segment, View window, const Tag& tag);
   /// The full parameters [begin, begin + count) of the layout, given the segment's window (empty
-  /// where nothing is gathered).
+  /// if nothing is gathered).
   virtual View parameters(const Segment& segment, View window, std::int64_t begin,
                           std::int64_t count) const;
   /// After this rank's part of the compute copies has changed: makes the copies that live between
@@ -60,13 +59,13 @@ class Sharding {
   /// Whether full gradients live between micro-batches, so that they can accumulate locally
   /// (ReductionPolicy::boundary).
   virtual bool full_gradients() const = 0;
-  /// Whether a micro-batch's gradient can be written where the finished gradient lives: no window
-  /// needed. `shared` marks a unit whose gradient is summed over several uses.
-  bool direct_gradients(bool shared) const;
-  /// Whether this rank's part of compute copies that live between steps is memory that its peers
-  /// compute with: before it changes, all must have come to a collective behind their last use.
+  /// Whether a micro-batch's gradient can be written to the finished gradient's memory: no window
+  /// needed.
+  bool direct_gradients(const Unit& unit) const;
+  /// Whether ranks of a host share the compute copies that live between steps: a rank may change
+  /// its part only after a collective that all peers start behind their last use.
   bool in_common() const { return in_common_; }
-  /// What the traffic of a reduce is booked as.
+  /// The kind of traffic that a reduce is counted as.
   virtual Operation reduce_traffic() const { return Operation::reduce_scatter; }
 
  protected:
@@ -74,7 +73,7 @@ class Sharding {
   virtual void place_parameters(Segment& segment, const std::string& unit) = 0;
   virtual void place_gradients(Segment& segment, const std::string& unit) = 0;
 
-  /// Memory of the segment's, zero: what collectives work on from the communicator.
+  /// Zeroed memory for the segment, from the communicator, so that collectives reach it best.
   View allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
                 const std::string& label);
   View keep(Segment& segment, Buffer buffer);
@@ -88,6 +87,9 @@ class Sharding {
   EngineResources resources_;
   bool in_common_ = false;
 };
+
+/// Every rank's part of the flat elements `range`, laid out from the start of `buffer`.
+Slices owned_slices(const FlatLayout& layout, const FlatRange& range, View buffer);
 
 /// The strategy of `resources.options.stage`; throws zero::Error on a stage other than 0 to 3.
 std::unique_ptr<Sharding> make_sharding(EngineResources resources);

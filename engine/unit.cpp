@@ -4,9 +4,46 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace zero {
+namespace {
+
+void check_slice(const std::string& unit, const ParameterSpec& spec, const std::string& full_name,
+                 int tensor) {
+  const TensorSlice& slice = *spec.slice;
+  slice.check(full_name);
+  ZERO_CHECK(tensor > 1 || spec.count() == spec.logical_count(),
+             "add_unit({}): parameter \"{}\" is a slice [{}] of [{}], but the mesh has one rank on "
+             "its tensor "
+             "axis; expected all of it",
+             unit, full_name, fmt::join(spec.shape, ", "), fmt::join(slice.shape, ", "));
+  ZERO_CHECK(spec.shape == slice.local_shape(),
+             "add_unit({}): parameter \"{}\" has shape [{}], but its slice of [{}] is [{}]", unit,
+             full_name, fmt::join(spec.shape, ", "), fmt::join(slice.shape, ", "),
+             fmt::join(slice.local_shape(), ", "));
+}
+
+}  // namespace
+
+Unit Unit::make(std::string name, std::vector<ParameterSpec> parameters, int tensor) {
+  ZERO_CHECK(!name.empty(), "add_unit: a unit needs a name");
+  Unit unit;
+  unit.name = std::move(name);
+  unit.specs = std::move(parameters);
+  unit.shared_ranges.resize(unit.specs.size());
+  unit.requested.resize(unit.specs.size());
+  for (const ParameterSpec& spec : unit.specs) {
+    ZERO_CHECK(!spec.name.empty(), "add_unit({}): a parameter needs a name", unit.name);
+    unit.full_names.push_back(spec.full_name.empty() ? unit.name + "." + spec.name
+                                                     : spec.full_name);
+    static_cast<void>(spec.count());  // throws on a shape that cannot be
+    if (spec.slice) check_slice(unit.name, spec, unit.full_names.back(), tensor);
+  }
+  return unit;
+}
 
 void Unit::lay_out(int world, std::int64_t small) {
   segments.clear();
@@ -23,6 +60,71 @@ void Unit::lay_out(int world, std::int64_t small) {
     if (!chosen.empty())
       segments.emplace_back(FlatLayout(chosen, world, small), members, trainable_pass);
   }
+}
+
+/// Neighbours in the layout with equal settings are updated in one call; padding between them stays
+/// zero.
+void Unit::plan_updates(const std::vector<ParameterGroup>& groups, double weight_decay) {
+  Segment* segment = trainable();
+  if (segment == nullptr) return;
+  std::vector<Placement> placements = segment->layout.placements();
+  std::ranges::stable_sort(placements, {}, &Placement::begin);
+  std::vector<UpdateRun>& runs = segment->runs;
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    const std::int64_t begin = placements[i].begin;
+    const std::int64_t end =
+        i + 1 < placements.size() ? placements[i + 1].begin : segment->layout.padded();
+    const FlatRange own = FlatRange{begin, end - begin}.within(segment->extent());
+    if (own.count == 0) continue;
+    const GroupSettings settings =
+        settings_for(groups, full_name(segment->parameter(placements[i])), weight_decay);
+    if (!runs.empty() && runs.back().learning_rate_scale == settings.learning_rate_scale &&
+        runs.back().weight_decay == settings.weight_decay) {
+      runs.back().count = own.end() - segment->own_begin - runs.back().begin;
+    } else {
+      runs.push_back({own.begin - segment->own_begin, own.count, settings.learning_rate_scale,
+                      settings.weight_decay});
+    }
+  }
+}
+
+namespace {
+
+/// Rounds initial values to the compute copy. Frozen parameters have no master values: theirs pass
+/// through scratch memory.
+void initialise_segment(const Unit& unit, const Segment& segment, Device& device,
+                        std::uint64_t seed) {
+  constexpr std::int64_t kScratch = 1 << 16;
+  const Buffer scratch =
+      segment.master.empty()
+          ? device.allocate(kScratch, DType::fp32, MemoryClass::staging, "initial values")
+          : Buffer();
+  const std::int64_t chunk = scratch.empty() ? std::max(kScratch, segment.own.count()) : kScratch;
+  for (const Placement& placement : segment.layout.placements()) {
+    const int parameter = segment.parameter(placement);
+    const FlatRange own = placement.range().within(segment.extent());
+    for (std::int64_t begin = own.begin; begin < own.end(); begin += chunk) {
+      const std::int64_t count = std::min(chunk, own.end() - begin);
+      const std::int64_t at = begin - segment.own_begin;
+      const View values =
+          scratch.empty() ? segment.master.slice(at, count) : scratch.slice(0, count);
+      device.kernels().generate(
+          device.compute(), values,
+          [first = begin - placement.begin, &name = unit.full_name(parameter), seed,
+           &spec = unit.spec(parameter)](std::int64_t from, std::span<float> out) {
+            zero::initialise(spec, seed, name, first + from, out);
+          });
+      const View copy = segment.own.slice(at, count);
+      if (copy.data() != values.data()) device.kernels().convert(device.compute(), values, copy);
+    }
+  }
+  if (!scratch.empty()) device.compute().synchronize();
+}
+
+}  // namespace
+
+void Unit::initialise(Device& device, std::uint64_t seed) {
+  for (const Segment& segment : segments) initialise_segment(*this, segment, device, seed);
 }
 
 const Unit::Seat& Unit::seat(int parameter) const {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "device/buffer.h"
-#include "device/kernels.h"
-#include "device/stream.h"
+#include "device/device.h"
+#include "optim/parameter_groups.h"
 #include "partition/flat_layout.h"
 #include "partition/parameter_spec.h"
 
@@ -24,6 +24,12 @@ struct UpdateRun {
   double weight_decay = 0;
 };
 
+/// A partial sum of a gradient: of 2^level micro-batches.
+struct PartialSum {
+  int level = 0;
+  std::size_t buffer = 0;  ///< index in Segment::partials
+};
+
 /// The trainable, or the frozen, parameters of a unit: one flat layout and the storage its strategy
 /// gave it. Views of storage that a stage does not keep are empty.
 struct Segment {
@@ -35,26 +41,41 @@ struct Segment {
   bool trainable;
 
   View full;   ///< compute dtype, padded(): stages 0 to 2
-  View shard;  ///< compute dtype, shard(): this rank's part, within `full` where there is one
-  View own;    ///< compute dtype: what this rank initialises and updates, `full` or `shard`
+  View shard;  ///< compute dtype, shard(): this rank's part, within `full` if there is one
+  View own;    ///< compute dtype: the part this rank initialises and updates, `full` or `shard`
   View tail;   ///< compute dtype, tail(): every rank's whole copy of the small parameters, stage 3
   std::int64_t own_begin = 0;  ///< flat element at which `own` and the states start
-  View master;  ///< fp32, the extent of `own`: what the optimizer updates; `own` itself where that
+  View master;  ///< fp32, the extent of `own`, updated by the optimizer; `own` itself if that
                 ///< is fp32
   std::array<View, 2> moments;  ///< fp32, the extent of `own`
   View gradient;        ///< finished gradient dtype: padded() at stages 0 and 1, else shard()
   View gradient_shard;  ///< this rank's shard of it
-  /// What the optimizer reads of it: the extent of `own`.
+  /// The part of it that the optimizer reads: the extent of `own`.
   View finished_gradient() const {
     return gradient.count() == own.count() ? gradient : gradient_shard;
   }
-  std::vector<View> partials;   ///< fp32, shard(): sums of earlier micro-batch steps
-  std::vector<UpdateRun> runs;  ///< over the extent of master
+  std::vector<View> partials;    ///< fp32, shard(): room for sums of earlier micro-batch steps
+  std::vector<PartialSum> sums;  ///< that `partials` hold, highest level first
+  std::vector<UpdateRun> runs;   ///< over the extent of master
   /// Elements of this rank's shard that other ranks of the tensor axis hold too and count in the
   /// norm; null: none.
   std::shared_ptr<const std::vector<ElementRange>> uncounted;
 
-  std::vector<Buffer> buffers;  ///< what the views above point into
+  std::vector<Buffer> buffers;  ///< the memory of the views above
+
+  /// The flat elements that `own` and the states hold.
+  FlatRange extent() const { return {own_begin, own.count()}; }
+  /// Index in the unit's list of the parameter that was placed.
+  int parameter(const Placement& placement) const {
+    return parameters[static_cast<std::size_t>(placement.index)];
+  }
+};
+
+/// Indices along the sliced dimension of a parameter that several ranks of the tensor axis hold.
+struct SharedRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::vector<int> holders;  ///< ranks of the tensor axis, two or more, ascending
 };
 
 /// A registered unit.
@@ -62,8 +83,12 @@ struct Unit {
   std::string name;
   std::vector<ParameterSpec> specs;
   std::vector<std::string> full_names;
+  std::vector<std::vector<SharedRange>> shared_ranges;  ///< per parameter
   std::vector<Segment> segments;  ///< trainable first; a unit of one kind has one
-  Event ready;                    ///< the newest published values are in `full` or `tail`
+  bool sums_uses = false;  ///< several backward uses in a micro-batch add to its gradient, in fp32
+  std::vector<char> requested;  ///< per parameter: the gradient was asked for in this micro-batch
+  Event ready;                  ///< the newest published values are in `full` or `tail`
+  Event reduced;  ///< of a unit without a gradient window: the reduce that reads the gradient
 
   /// Where a parameter sits: its segment and its placement there.
   struct Seat {
@@ -72,9 +97,24 @@ struct Unit {
   };
   std::vector<Seat> seats;  ///< per parameter
 
+  /// Throws zero::Error on names and shapes that cannot be; `tensor` is the size of the tensor
+  /// axis.
+  static Unit make(std::string name, std::vector<ParameterSpec> parameters, int tensor);
   /// Cuts the segments; `small` is the largest size of a parameter that stays whole.
   void lay_out(int world, std::int64_t small);
-  /// Throws zero::Error where there is no parameter of that index.
+  /// Cuts the extent of the trainable segment into its `runs`.
+  void plan_updates(const std::vector<ParameterGroup>& groups, double weight_decay);
+  /// Writes the initial values of the elements this rank owns, on the compute stream.
+  void initialise(Device& device, std::uint64_t seed);
+
+  int parameters() const { return static_cast<int>(specs.size()); }
+  const ParameterSpec& spec(int parameter) const {
+    return specs[static_cast<std::size_t>(parameter)];
+  }
+  const std::string& full_name(int parameter) const {
+    return full_names[static_cast<std::size_t>(parameter)];
+  }
+  /// Throws zero::Error if there is no parameter of that index.
   const Seat& seat(int parameter) const;
   const Placement& placement(int parameter) const;
   const Segment& segment_of(int parameter) const;

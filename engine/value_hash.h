@@ -7,6 +7,7 @@
 
 #include "device/host_pieces.h"
 #include "device/view.h"
+#include "partition/flat_layout.h"
 
 namespace zero {
 
@@ -19,12 +20,10 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t seed);
 /// are of one size.
 std::uint64_t hash_values(HostPieces& pieces, const View& values);
 
-/// The sum of the hashes of blocks of kAlignment elements, each hashed with `seed` and its place:
-/// `begin`, the place of the first element, is a multiple of kAlignment.
-std::uint64_t hash_blocks(std::uint64_t seed, std::int64_t begin, const View& values);
-
-/// The sum of the hashes of single elements with their places, from any `begin` on: several times
-/// slower than blocks. fp32, bf16, fp16.
-std::uint64_t hash_elements(std::int64_t begin, const View& values);
+/// The sum of the hashes of blocks of `block` elements, each hashed with `seed` and its place, that
+/// of its first element; `begin`, the place of the first element, is a multiple of `block`. Blocks
+/// of one element are several times slower.
+std::uint64_t hash_blocks(std::uint64_t seed, std::int64_t begin, const View& values,
+                          std::int64_t block = kAlignment);
 
 }  // namespace zero

@@ -17,7 +17,7 @@ enum class WaitSite : std::uint8_t {
   release_before_gather,   ///< a gather waits for the last compute that used its memory
   gradient_before_reduce,  ///< a reduce waits for the compute that wrote the gradient
   reduce_before_rewrite,   ///< compute waits for the reduce that still reads a gradient window
-  update_before_gather,    ///< a gather waits for the update of what it gathers
+  update_before_gather,    ///< a gather waits for the update of its unit
   norm_before_update,      ///< the update waits for the global norm, and so for every reduce
 };
 inline constexpr std::array kWaitSites = {

@@ -26,7 +26,7 @@ WindowArena::WindowArena(const Schedule& schedule, View memory, const Waits& wai
 }
 
 View WindowArena::view(int window, DType dtype, std::int64_t count) const {
-  const Window& w = schedule_.windows[index(window)];
+  const Window& w = schedule_.window(window);
   const bool gradient = w.kind == Window::Kind::gradients;
   const View& memory = gradient ? gradients_ : memory_;
   const std::int64_t begin = w.offset - (gradient ? schedule_.gradients_begin : 0);
@@ -36,14 +36,14 @@ View WindowArena::view(int window, DType dtype, std::int64_t count) const {
 
 void WindowArena::before_gather(int window, Stream& communication) const {
   waits_.wait(communication, guards_[index(window)].released, WaitSite::release_before_gather);
-  for (const int other : schedule_.windows[index(window)].conflicts) {
+  for (const int other : schedule_.window(window).conflicts) {
     waits_.wait(communication, guards_[index(other)].released, WaitSite::release_before_gather);
   }
 }
 
 void WindowArena::before_write(int window, Stream& compute) const {
   waits_.wait(compute, guards_[index(window)].reduced, WaitSite::reduce_before_rewrite);
-  for (const int other : schedule_.windows[index(window)].conflicts) {
+  for (const int other : schedule_.window(window).conflicts) {
     waits_.wait(compute, guards_[index(other)].reduced, WaitSite::reduce_before_rewrite);
   }
 }

@@ -10,18 +10,22 @@
 
 namespace zero {
 
-/// The memory of a schedule's windows and the events that guard it. Who takes a stretch of the
-/// arena over waits for the last users of every window that shares bytes with it: a gather for
-/// their compute, compute for their reduces. (Gathers and reduces share one stream, and so do uses
-/// and writes: those pairs are in order anyhow.)
+/// The memory of a schedule's windows and the events that guard it. Before a window's bytes are
+/// used anew, a gather waits for the compute, and compute for the reduces, of every window that
+/// shares bytes with it. (Gathers and reduces share one stream, and so do uses and writes: those
+/// pairs are in order by themselves.)
 class WindowArena {
  public:
   /// `memory` (bytes) holds the schedule's parameter windows, `gradients` the others: together they
   /// must be at least its arena. All must outlive this.
   WindowArena(const Schedule& schedule, View memory, const Waits& waits, View gradients = {});
 
-  /// `count` elements of the window; throws zero::Error where they do not fit it.
+  /// `count` elements of the window; throws zero::Error if they do not fit it.
   View view(int window, DType dtype, std::int64_t count) const;
+  /// All of the window.
+  View view(int window, DType dtype) const {
+    return view(window, dtype, schedule_.window(window).bytes / size_of(dtype));
+  }
 
   /// Before a gather into the window is submitted to `communication`.
   void before_gather(int window, Stream& communication) const;

@@ -12,8 +12,8 @@
 #include "engine/engine_options.h"
 #include "launch/batch_arithmetic.h"
 #include "launch/configuration.h"
-#include "launch/learning_rate.h"
 #include "model/model_config.h"
+#include "optim/learning_rate.h"
 
 namespace zero {
 

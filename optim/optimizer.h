@@ -70,7 +70,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const D
 
 namespace cuda {
 
-/// make_optimizer for a CUDA device, of constants that are in range. Throws zero::Error where this
+/// make_optimizer for a CUDA device, of constants that are in range. Throws zero::Error if this
 /// build has none.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config);
 

@@ -2,32 +2,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/parameter_groups.h"
 
-#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
 namespace zero {
 
-namespace {
-
-void check_group(const ParameterGroup& group) {
-  ZERO_CHECK(std::isfinite(group.learning_rate_scale) && group.learning_rate_scale >= 0,
-             "parameter group \"{}\": learning_rate_scale is {}; expected a finite value of 0 or "
-             "more",
-             group.pattern, group.learning_rate_scale);
-  const double decay = group.weight_decay.value_or(0);
-  ZERO_CHECK(std::isfinite(decay) && decay >= 0,
-             "parameter group \"{}\": weight_decay is {}; expected a finite value of 0 or more",
-             group.pattern, decay);
+void validate(const ParameterGroup& group) {
+  const auto fits = [](double value) {  // the update has it in fp32
+    return value >= 0 && value <= std::numeric_limits<float>::max();
+  };
+  const double decay = group.weight_decay.value_or(0.0);
+  ZERO_CHECK(
+      fits(group.learning_rate_scale) && fits(decay),
+      "parameter group \"{}\" has learning_rate_scale {} and weight_decay {}, expected finite "
+      "values of 0 or more",
+      group.pattern, group.learning_rate_scale, decay);
 }
-
-}  // namespace
 
 GroupSettings settings_for(const std::vector<ParameterGroup>& groups, std::string_view full_name,
                            double default_weight_decay) {
   for (const ParameterGroup& group : groups) {
     if (!matches(group.pattern, full_name)) continue;
-    check_group(group);
+    validate(group);
     return {.learning_rate_scale = group.learning_rate_scale,
             .weight_decay = group.weight_decay.value_or(default_weight_decay)};
   }

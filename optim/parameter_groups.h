@@ -17,7 +17,10 @@ struct ParameterGroup {
   std::optional<double> weight_decay{};  ///< unset: the optimizer's
 };
 
-/// What applies to one parameter.
+/// Throws zero::Error naming the group's pattern if a number is out of range.
+void validate(const ParameterGroup& group);
+
+/// The settings of one parameter.
 struct GroupSettings {
   double learning_rate_scale = 1;
   double weight_decay = 0;

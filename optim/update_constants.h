@@ -6,7 +6,7 @@
 
 namespace zero {
 
-/// What Adam and AdamW multiply by in one step, rounded to fp32 once.
+/// The factors of Adam and AdamW in one step, rounded to fp32 once.
 struct AdamConstants {
   float gradient_scale = 1;
   float keep = 1;   ///< AdamW: 1 - learning_rate * weight_decay
@@ -19,7 +19,7 @@ struct AdamConstants {
   float step_size = 0;  ///< learning_rate / (1 - beta1^step)
 };
 
-/// What SGD multiplies by in one step.
+/// The factors of SGD in one step.
 struct SgdConstants {
   float gradient_scale = 1;
   float decay = 0;

@@ -7,7 +7,7 @@
 namespace zero {
 
 /// The memory of one update: as UpdateArguments, bare. Moments that the rule does not have, and
-/// `compute` where no copy is wanted, are null.
+/// `compute` if no copy is wanted, are null.
 struct UpdateMemory {
   float* master = nullptr;
   float* moment0 = nullptr;

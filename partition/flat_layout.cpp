@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/flat_layout.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/checked_math.h"
@@ -14,6 +15,11 @@ namespace {
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
 
 }  // namespace
+
+FlatRange FlatRange::within(const FlatRange& other) const {
+  const std::int64_t first = std::clamp(other.begin, begin, end());
+  return {first, std::clamp(other.end(), first, end()) - first};
+}
 
 FlatLayout::FlatLayout(const std::vector<ParameterSpec>& parameters, int world, std::int64_t small)
     : world_(world) {
@@ -48,6 +54,15 @@ FlatLayout::FlatLayout(const std::vector<ParameterSpec>& parameters, int world, 
   }
   tail_end_ = end;
   shard_ = round_up(div_ceil(end, world), kAlignment);
+}
+
+FlatRange FlatLayout::owned(int rank, const FlatRange& range) const {
+  ZERO_CHECK(rank >= 0 && rank < world_, "flat layout: rank {} in a world of {}; expected 0 to {}",
+             rank, world_, world_ - 1);
+  ZERO_CHECK(range.begin >= 0 && range.count >= 0 && range.begin <= padded() - range.count,
+             "flat layout: [{}, {} + {}) is outside its {} elements", range.begin, range.begin,
+             range.count, padded());
+  return range.within({shard_ * rank, shard_});
 }
 
 }  // namespace zero

@@ -14,11 +14,25 @@ namespace zero {
 /// blocks do not depend on where a shard ends.
 inline constexpr std::int64_t kAlignment = 64;
 
+/// A run of elements, of a flat layout or of a tensor.
+struct FlatRange {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+
+  std::int64_t end() const { return begin + count; }
+  /// The elements of this range that `other` has too. If there are none: no elements, at the end of
+  /// this range that is nearer to `other`.
+  FlatRange within(const FlatRange& other) const;
+  friend bool operator==(const FlatRange&, const FlatRange&) = default;
+};
+
 /// Where one parameter sits in the flat layout.
 struct Placement {
   int index = 0;           ///< position in the list that was given
   std::int64_t begin = 0;  ///< first element in the flat layout, a multiple of kAlignment
-  std::int64_t count = 0;  ///< logical elements
+  std::int64_t count = 0;  ///< elements that this rank of the tensor axis holds
+
+  FlatRange range() const { return {begin, count}; }
 };
 
 /// Where each parameter of a unit sits in the unit's contiguous, padded buffer of `world` equal
@@ -35,6 +49,10 @@ class FlatLayout {
   FlatLayout(const std::vector<ParameterSpec>& parameters, int world, std::int64_t small);
 
   const std::vector<Placement>& placements() const { return placements_; }  ///< in the order given
+  /// The elements of `range` that `rank` owns: those of its shard, as FlatRange::within() gives
+  /// them. Over all ranks in order they cover `range` without a gap. Throws zero::Error on a rank
+  /// outside the world or a range outside the layout.
+  FlatRange owned(int rank, const FlatRange& range) const;
   int world() const { return world_; }
   std::int64_t shard() const {
     return shard_;

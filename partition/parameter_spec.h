@@ -41,7 +41,7 @@ struct ParameterSpec {
   Init init = init::zeros();
   bool trainable = true;  ///< a frozen parameter has no gradient and no optimizer states
 
-  /// Set where the name in files and messages is not "unit.name": "wpe.weight" of the unit
+  /// Set if the name in files and messages is not "unit.name": "wpe.weight" of the unit
   /// "embedding".
   std::string full_name{};
 
@@ -56,7 +56,7 @@ struct ParameterSpec {
   /// Elements of the logical tensor.
   std::int64_t logical_count() const;
   /// Calls visit for the runs that make up the local elements [begin, begin + count), in order: one
-  /// of copy 0 where the parameter is not sliced.
+  /// of copy 0 if the parameter is not sliced.
   void for_each_run(std::int64_t begin, std::int64_t count,
                     const std::function<void(const TensorSlice::Run&)>& visit) const;
 };

@@ -17,7 +17,7 @@ struct TensorSlice {
   struct Range {
     std::int64_t begin = 0;  ///< index in the logical tensor
     std::int64_t count = 0;
-    /// Where several ranks hold the same range (a key/value head): this one's number among them.
+    /// If several ranks hold the same range (a key/value head): the number of this one among them.
     /// Copy 0 counts in the gradient norm, in hashes and in files.
     int copy = 0;
   };

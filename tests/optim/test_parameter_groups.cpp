@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <rapidcheck.h>
 
 #include "optim/parameter_groups.h"
@@ -92,11 +93,16 @@ TEST(SettingsFor, NoMatchChangesNothing) {
 }
 
 TEST(SettingsFor, ValuesOutOfRangeNameTheirGroup) {
+  EXPECT_EQ(error_of([] { settings_for({{.pattern = "*", .learning_rate_scale = -1}}, "a", 0); }),
+            "parameter group \"*\" has learning_rate_scale -1 and weight_decay 0, expected finite "
+            "values of 0 or more");
   EXPECT_EQ(
-      error_of([] { settings_for({{.pattern = "*", .learning_rate_scale = -1}}, "a", 0); }),
-      "parameter group \"*\": learning_rate_scale is -1; expected a finite value of 0 or more");
-  EXPECT_EQ(error_of([] { settings_for({{.pattern = "a", .weight_decay = -0.1}}, "a", 0); }),
-            "parameter group \"a\": weight_decay is -0.1; expected a finite value of 0 or more");
+      error_of([] { settings_for({{.pattern = "a", .weight_decay = -0.1}}, "a", 0); }),
+      "parameter group \"a\" has learning_rate_scale 1 and weight_decay -0.1, expected finite "
+      "values of 0 or more");
+  EXPECT_THAT(
+      error_of([] { settings_for({{.pattern = "a", .learning_rate_scale = 1e39}}, "a", 0); }),
+      ::testing::HasSubstr("learning_rate_scale 1e+39"));
 }
 
 }  // namespace

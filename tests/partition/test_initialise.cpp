@@ -7,8 +7,8 @@
 #include <limits>
 #include <numbers>
 
+#include "partition/flat_layout.h"
 #include "partition/parameter_spec.h"
-#include "partition/shard_map.h"
 #include "tests/partition/units.h"
 
 namespace zero::testing {
@@ -95,8 +95,10 @@ TEST(Initialise, EveryWorldStartsFromTheSameValues) {
   const auto whole = values_of(spec.init, 9, "u.w", 0, spec.count());
   for (const int world : kWorlds) {
     std::vector<float> joined;
-    for (const Piece& piece : ShardMap(FlatLayout({spec}, world, 0)).pieces_of_parameter(0)) {
-      const auto part = values_of(spec.init, 9, "u.w", piece.logical_begin, piece.count);
+    const FlatLayout layout({spec}, world, 0);
+    for (int rank = 0; rank < world; ++rank) {
+      const FlatRange own = layout.owned(rank, layout.placements()[0].range());
+      const auto part = values_of(spec.init, 9, "u.w", own.begin, own.count);
       joined.insert(joined.end(), part.begin(), part.end());
     }
     EXPECT_EQ(joined, whole) << "world " << world;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <numbers>
 
-#include "optim/schedule.h"
+#include "optim/learning_rate.h"
 #include "tests/optim/case.h"
 
 namespace zero::testing {

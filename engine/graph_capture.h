@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "engine/schedule.h"
+
+namespace zero {
+
+struct Unit;
+
+/// The graphs that a device has captured of the work that leases repeat.
+struct KeptPasses {
+  int passes = 0;           ///< captured, of training and evaluation
+  std::int64_t pieces = 0;  ///< of work in them
+  int refused = 0;          ///< that are submitted piece by piece for good
+  std::string refusal{};    ///< why, of the first
+};
+
+/// Graph capture of the work that leases submit: one graph for each repeat() of each compute step,
+/// replayed without the lease's code. The windows of a sealed schedule have fixed addresses, so a
+/// graph stays valid; the one effect of a body on the engine's host side, the gradients it asks
+/// for, is replayed too.
+class GraphCapture {
+ public:
+  /// The repeat() numbered `nth` of a lease of compute step `step`.
+  struct Place {
+    bool evaluation = false;
+    int step = 0;
+    std::size_t nth = 0;
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+  /// `check`: when a body is called although its graph is captured.
+  GraphCapture(Device& device, Repeat::Check check) : device_(device), check_(check) {}
+
+  /// Submits the work of `body` for `unit` to the compute stream, as Stream::repeat. A body that
+  /// finds other gradients asked for than at its capture may submit other work: its graph begins
+  /// anew.
+  void repeat(const Place& place, Unit& unit, Phase phase, const Stream::Work& body);
+  KeptPasses captured() const;
+  void clear() { graphs_.clear(); }
+
+ private:
+  struct Graph {
+    std::string name;
+    std::unique_ptr<Repeat> kept;
+    std::vector<char> before;  ///< Unit::requested when the work was captured
+    std::vector<char> after;
+  };
+
+  Device& device_;
+  Repeat::Check check_;
+  std::map<Place, Graph> graphs_;
+};
+
+}  // namespace zero

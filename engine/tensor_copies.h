@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include "collectives/communicator.h"
+#include "engine/unit.h"
+
+namespace zero {
+
+// Elements that several ranks of the tensor axis hold: parameters without a slice, and ranges that
+// several slices have in common (a key/value head).
+
+/// Sets Unit::shared_ranges of `units` from the slices of all ranks. Throws zero::Error unless each
+/// index of a sliced dimension is copy 0 on exactly one rank. Every rank has the same units, sliced
+/// or not. Collective over the tensor axis.
+void find_shared_ranges(Communicator& tensor, Device& device, std::span<Unit> units);
+
+/// Sets Segment::uncounted of the unit's trainable segment for the rank at these indices of the
+/// shard and the tensor axis: parameters without a slice if `tensor` is not the first, and copies
+/// after the first. The gradient norm so counts each element once.
+void find_uncounted(Unit& unit, int shard, int tensor);
+
+}  // namespace zero
