@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/ranges.h>
 
-#include "device/piece_sizes.h"
 #include "engine/agreement.h"
 #include "engine/engine_core.h"
 
@@ -92,9 +91,9 @@ std::string EngineCore::describe() const {
   }
   line(fmt::format("{}schedule", kOfGroup), fmt::format("{:016x}", training_.schedule.hash()));
   line("kernels", device_.bits());
-  const PieceSizes pieces = PieceSizes::of(device_);
-  line("pieces", fmt::format("{} rows of logits, {} bytes received", pieces.logit_rows,
-                             pieces.received_bytes));
+  const PieceSizes pieces = device_.piece_sizes();
+  line("pieces", fmt::format("{} rows of logits, padded to {} columns, {} bytes received",
+                             pieces.logit_rows, pieces.logit_columns, pieces.received_bytes));
   for (const auto& [key, value] : same_) line(key, value);
   line("threads", device_.threads());
   return text;

@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "device/kept_norms.h"
 #include "engine/engine_core.h"
 #include "optim/clipping.h"
 
@@ -52,8 +51,8 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
   if (mesh_->mesh().index(Axis::tensor) != 0) losses = {};
   const View sums = sums_.view();
   Stream& communication = device_.communication();
-  if (KeptNorms* kept = KeptNorms::of(device_.kernels())) {
-    for (Stream* stream : {&device_.compute(), &communication}) kept->flush_norms(*stream);
+  for (Stream* stream : {&device_.compute(), &communication}) {
+    device_.kernels().flush_norms(*stream);
   }
   // Compute writes the losses, and sums the norm if no reduction does. In common memory a rank that
   // has the norm goes on to overwrite its shard, which peers may read until they join the sum.

@@ -5,13 +5,11 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "device/kept_norms.h"
-#include "device/piece_sizes.h"
 
 namespace zero {
 GradientReducer::GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits)
     : resources_(resources), sharding_(sharding), waits_(waits) {
-  if (KeptNorms* kept = KeptNorms::of(resources.device.kernels())) kept->let_stay(norm_);
+  resources.device.kernels().defer_norm(norm_);
 }
 
 DType GradientReducer::wire_dtype() const {
@@ -25,7 +23,7 @@ DType GradientReducer::window_dtype(bool shared) const {
 
 // Larger buckets than the device's receive slices are cut further, which changes no bit.
 std::int64_t GradientReducer::chunk(const Segment& segment) const {
-  const std::int64_t most = PieceSizes::of(resources_.device).received_bytes;
+  const std::int64_t most = resources_.device.piece_sizes().received_bytes;
   const std::int64_t world = resources_.communicator.size();
   const std::int64_t by_bucket = resources_.options.limits.reduce_bucket_elements / world;
   std::int64_t by_memory = most / (std::max<std::int64_t>(1, world - 1) * size_of(wire_dtype()));

@@ -8,12 +8,12 @@
 #include <string>
 #include <utility>
 
-#include "device/stream_observer.h"
+#include "device/stream.h"
 #include "launch/host_clock.h"
 #include "launch/profile.h"
 #include "launch/trace.h"
 #include "launch/traced_communicator.h"
-#include "model/observed_ops.h"
+#include "model/op_listener.h"
 
 namespace zero {
 

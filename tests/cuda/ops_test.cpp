@@ -96,7 +96,7 @@ TEST_P(CudaOperations, AddEmbeddingGradientsInRowOrderWhateverTheVocabulary) {
 
 TEST_P(CudaOperations, GiveTheSameBitsWhereverViewsBegin) {
   const auto body = [&](Harness& h) {
-    const MatrixShape s{9, 1003, dtype_};  // rows of logits begin anywhere as it is
+    const LogitsShape s{9, 1003, dtype_};  // rows of logits begin anywhere as it is
     const View logits = h.tensor(random_values(9 * 1003, 1), dtype_);
     const View losses = h.empty(9, DType::fp64);
     h.ops->cross_entropy_backward(s, logits, h.tokens(random_tokens(9, 1003, 2)), 0.5F, losses);
