@@ -7,12 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include "bench/product_probe.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "collectives/backends.h"
 #include "launch/instruments.h"
 #include "launch/memory_probe.h"
-#include "launch/product_probe.h"
 #include "launch/profile_report.h"
 
 namespace zero::bench {
