@@ -15,10 +15,10 @@
 
 #include "base/error.h"
 #include "bench/process.h"
+#include "bench/product_probe.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
-#include "launch/product_probe.h"
 #include "launch/token_file.h"
 
 namespace zero::bench {

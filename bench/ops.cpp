@@ -7,13 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include "bench/product_probe.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "collectives/backends.h"
-#include "device/stream_observer.h"
 #include "launch/instruments.h"
 #include "launch/memory_probe.h"
-#include "launch/product_probe.h"
 #include "launch/profile_report.h"
 
 namespace zero::bench {
@@ -42,7 +41,8 @@ void measure_step(DType dtype, int threads, Report& report) {
   const TrainConfig config = make_config({.dtype = dtype, .threads = threads});
   local::run(1, [&](Communicator& communicator) {
     Instruments instruments({.profile = true});
-    const auto device = cpu::open({.threads = threads}, instruments);
+    const auto device = cpu::open({.threads = threads});
+    device->compute().observe(&instruments);
     Stepper stepper(config, communicator, *device, &instruments);
     ProductRate products(dtype, threads);
     MemoryProbe memory(threads);

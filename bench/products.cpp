@@ -7,9 +7,9 @@
 #include <string>
 
 #include "bench/limits.h"
+#include "bench/product_probe.h"
 #include "bench/timing.h"
 #include "launch/multiply_add_rate.h"
-#include "launch/product_probe.h"
 
 namespace zero::bench {
 namespace {
@@ -47,8 +47,9 @@ std::vector<Row> measure(DType dtype, int threads) {
 
 Row multiply_adds(int threads) {
   std::vector<double> rates;
-  multiply_add_rate(threads);
-  for (int round = 0; round < kRounds; ++round) rates.push_back(multiply_add_rate(threads) * 1e-9);
+  multiply_add_rate(DType::fp32, threads);
+  for (int round = 0; round < kRounds; ++round)
+    rates.push_back(multiply_add_rate(DType::fp32, threads) * 1e-9);
   return {.section = "limits",
           .name = "multiply-adds in registers",
           .dtype = "fp32",

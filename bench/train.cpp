@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bench/product_probe.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
 #include "launch/memory_report.h"
-#include "launch/product_probe.h"
 
 namespace zero::bench {
 namespace {

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "bench/product_probe.h"
 #include "bench/report.h"
 #include "bench/section.h"
 #include "collectives/backends.h"
@@ -73,6 +74,7 @@ int main(int argc, char** argv) {
     app.footer(kCpuLimitHelp);
     parse(app, sections, options, argc, argv);
     limit_cpu(process_environment());
+    limit_onednn(process_environment());
     if (!mpi::available()) {
       local::run(1, [&](Communicator& communicator) { run(communicator, sections, options); });
       return 0;

@@ -7,7 +7,6 @@ find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
-find_package(dnnl REQUIRED)  # 2.6 or newer
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Boost 1.74 REQUIRED)  # headers of Asio and Beast
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
@@ -15,7 +14,6 @@ list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)
 find_package(SentencePiece REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
-pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 
 set(ZERO_HAVE_MPI OFF)
 if(NOT ZERO_MPI STREQUAL "OFF")
@@ -26,6 +24,17 @@ if(NOT ZERO_MPI STREQUAL "OFF")
     find_package(MPI COMPONENTS C)
   endif()
   set(ZERO_HAVE_MPI ${MPI_C_FOUND})
+endif()
+
+# oneDNN, 2.6 or newer: what zero_bench measures this library beside, and nothing else.
+if(ZERO_TESTS)
+  find_package(dnnl REQUIRED)
+elseif(ZERO_BENCH)
+  find_package(dnnl QUIET)
+  if(NOT dnnl_FOUND)
+    message(STATUS "zero: without oneDNN zero_bench is not built; launch/install_packages.sh test brings it")
+    set(ZERO_BENCH OFF)
+  endif()
 endif()
 
 if(ZERO_TESTS)

@@ -33,6 +33,16 @@ struct DeviceBytes {
   friend bool operator==(const DeviceBytes&, const DeviceBytes&) = default;
 };
 
+/// The chunks that long work is cut into on a device: large enough to keep it busy, small beside
+/// its memory. Ranks compare them: sums over chunks of rows may depend on their length.
+struct PieceSizes {
+  std::int64_t logit_rows = 512;                        ///< rows of logits that exist at a time
+  std::int64_t received_bytes = std::int64_t{8} << 20;  ///< of one reduce-scatter's receive slices
+  std::int64_t logit_columns = 1;  ///< rows of logits are padded to multiples of so many elements
+};
+/// Of GPUs, whose products read 16 bytes at once, and by TMA: rows of logits must begin aligned.
+inline constexpr PieceSizes kGpuPieces{4096, std::int64_t{64} << 20, 64};
+
 /// Where bytes live and work runs: memory with its ledger, one compute stream, one communication
 /// stream, vector kernels. Host code never reads or writes memory of allocate() itself, wherever it
 /// may lie: it copies it from or to host memory (Kernels::convert), on a stream. Used by one host
@@ -60,6 +70,8 @@ class Device {
   /// Whether its kernels work on host memory, and host code could on the device's. Asked by the
   /// helpers that copy where they must (DeviceTwin, HostPieces, host_all_reduce); others use those.
   virtual Memory memory() const { return Memory::of_host; }
+
+  virtual PieceSizes piece_sizes() const { return {}; }
 
   MemoryLedger& ledger() { return ledger_; }
 

@@ -73,6 +73,11 @@ class Kernels {
   /// The fixed binary tree sum of `inputs` (fp32, bf16 or fp16, all of one dtype, at least one),
   /// then the epilogue.
   virtual void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) = 0;
+  /// Lets tree_reduce() sum `norm` in the device's memory until flush_norms(), so that many
+  /// reductions take one copy to the host. Kernels in host memory add to it as they run.
+  virtual void defer_norm(const std::shared_ptr<ExactSum>& /*norm*/) {}
+  /// Later work of `stream` finds in the norms all that reductions of this stream were to add.
+  virtual void flush_norms(Stream& /*stream*/) {}
   /// to = inputs[0] op inputs[1] op ..., elementwise by the fixed binary tree; fp32, fp64, i32 or
   /// i64, all views of one dtype, at least one input. Integer sums wrap; a NaN among the inputs
   /// makes a maximum or minimum NaN. `to` may be the same memory as one of the inputs.

@@ -32,9 +32,34 @@ class HostMark final : public Mark::State {
 
 }  // namespace
 
+bool Stream::observed() const { return observer_ != nullptr && observer_->listens(); }
+
+template <typename Call>
+void Stream::run(std::string_view what, const Call& call) {
+  if (!observed()) return call();
+  const Mark begin = mark();
+  call();
+  observer_->ran(what, begin, mark());
+}
+
+void Stream::submit(std::string_view what, Work work) {
+  run(what, [&] { do_submit(what, std::move(work)); });
+}
+
+void Stream::submit_host(std::string_view what, Work work) {
+  run(what, [&] { do_submit_host(what, std::move(work)); });
+}
+
+void Stream::wait(const Event& event) {
+  if (!observed() || event.complete()) return do_wait(event);
+  const Mark begin = mark();
+  do_wait(event);
+  observer_->waited(begin, mark());
+}
+
 Mark Stream::mark() {
   auto state = std::make_shared<HostMark>();
-  submit_host("mark", [state] { state->pass(); });
+  do_submit_host("mark", [state] { state->pass(); });
   return Mark(state);
 }
 

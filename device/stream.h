@@ -82,10 +82,12 @@ class Repeat {
   virtual std::string_view refusal() const = 0;
 };
 
+class StreamObserver;
+
 /// An ordered queue of work on a device, as in CUDA: work of one stream runs in submission order;
 /// between streams only events order it. Used by one host thread at a time. Work that throws fails
 /// its stream: later work is dropped and the first error is rethrown by submit, wait, synchronize
-/// and by waits on the stream's events.
+/// and by waits on the stream's events. Backends implement the functions that begin with do_.
 class Stream {
  public:
   using Work = std::function<void()>;
@@ -99,10 +101,10 @@ class Stream {
   /// until the stream has passed it; `what` (for traces and errors) is copied. On the inline CPU
   /// stream the work has run when submit returns. Where enqueues(), submit calls `work` at once, on
   /// the caller, and it puts commands into the device's queue.
-  virtual void submit(std::string_view what, Work work) = 0;
+  void submit(std::string_view what, Work work);
   /// Queues host code, which runs on some host thread when the stream comes to it. It touches host
   /// memory only, and calls no device, stream or communicator. For code that belongs to no device.
-  virtual void submit_host(std::string_view what, Work work) { submit(what, std::move(work)); }
+  void submit_host(std::string_view what, Work work);
   /// Whether the device has a queue of its own that submitted work fills (CUDA); otherwise the work
   /// itself is what the stream runs.
   virtual bool enqueues() const { return false; }
@@ -111,10 +113,11 @@ class Stream {
   /// `kept`, null before the first call, and from the third call on leaves `body` out; at the
   /// second it may call it twice. `check` has it called every time, and throws zero::Error where
   /// the work is another (its names and number are compared). Other devices call `body` and leave
-  /// `kept` null.
-  virtual void repeat(std::unique_ptr<Repeat>& /*kept*/, std::string_view /*what*/,
-                      Repeat::Check /*check*/, const Work& body) {
-    body();
+  /// `kept` null, as a stream with an observer does: its pieces of work are marked one by one.
+  void repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
+              const Work& body) {
+    if (observer_ != nullptr) return body();
+    do_repeat(kept, what, check, body);
   }
   /// The point after all work submitted so far.
   virtual Event record() = 0;
@@ -122,14 +125,45 @@ class Stream {
   virtual Mark mark();
   /// Later work of this stream runs only after `event`. Does not block the host, except on the
   /// inline CPU stream, where the caller is the stream.
-  virtual void wait(const Event& event) = 0;
+  void wait(const Event& event);
   /// Blocks the host until all submitted work has run.
   virtual void synchronize() = 0;
   /// Seconds this stream has spent in wait() for events of other streams since it was made: on the
   /// compute stream this is the exposed communication.
   virtual double waited_seconds() const = 0;
-  /// The stream that runs the work: another one where this passes all on to it (ObservedStream).
-  virtual Stream& undecorated() { return *this; }
+  /// Tells `observer` of each piece of work and each wait from here on; it must outlive the stream,
+  /// or another call of this. Null: nobody, which costs nothing.
+  void observe(StreamObserver* observer) { observer_ = observer; }
+
+ private:
+  virtual void do_submit(std::string_view what, Work work) = 0;
+  virtual void do_submit_host(std::string_view what, Work work) {
+    do_submit(what, std::move(work));
+  }
+  virtual void do_repeat(std::unique_ptr<Repeat>& /*kept*/, std::string_view /*what*/,
+                         Repeat::Check /*check*/, const Work& body) {
+    body();
+  }
+  virtual void do_wait(const Event& event) = 0;
+
+  bool observed() const;
+  template <typename Call>
+  void run(std::string_view what, const Call& call);
+
+  StreamObserver* observer_ = nullptr;
+};
+
+/// Hears of the work that is submitted to a stream, on the host thread that submits it; must not
+/// throw. The marks tell later when the work ran.
+class StreamObserver {
+ public:
+  virtual ~StreamObserver() = default;
+  /// Asked before each piece of work and each wait: whether it is to be marked.
+  virtual bool listens() const noexcept = 0;
+  /// The work submitted as `what` runs between two marks.
+  virtual void ran(std::string_view what, Mark begin, Mark end) noexcept = 0;
+  /// The stream waits for another stream's event.
+  virtual void waited(Mark begin, Mark end) noexcept = 0;
 };
 
 }  // namespace zero

@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "device/kept_norms.h"
 #include "engine/engine_core.h"
 #include "engine/planned_traffic.h"
 #include "engine/replica_check.h"
@@ -55,8 +54,8 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
   if (mesh_->mesh().index(Axis::tensor) != 0) losses = {};
   const View sums = sums_.view();
   Stream& communication = device_.communication();
-  if (KeptNorms* kept = KeptNorms::of(device_.kernels())) {
-    for (Stream* stream : {&device_.compute(), &communication}) kept->flush_norms(*stream);
+  for (Stream* stream : {&device_.compute(), &communication}) {
+    device_.kernels().flush_norms(*stream);
   }
   // Compute writes the losses, and sums the norm if no reduction does. After this all-reduce a rank
   // updates its shard in memory that ranks share, so it must run after our last read of it.

@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "device/kept_norms.h"
-#include "device/piece_sizes.h"
 
 namespace zero {
 
@@ -14,7 +12,7 @@ static_assert(kAlignment % kNormBlock == 0, "a block of the gradient norm lies i
 
 GradientReducer::GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits)
     : resources_(resources), sharding_(sharding), waits_(waits) {
-  if (KeptNorms* kept = KeptNorms::of(resources.device.kernels())) kept->let_stay(norm_);
+  resources.device.kernels().defer_norm(norm_);
 }
 
 DType GradientReducer::wire_dtype() const {
@@ -28,7 +26,7 @@ DType GradientReducer::window_dtype(const Unit& unit) const {
 
 // Larger buckets than the device's receive slices are cut further, which changes no bit.
 std::int64_t GradientReducer::chunk(const Segment& segment) const {
-  const std::int64_t most = PieceSizes::of(resources_.device).received_bytes;
+  const std::int64_t most = resources_.device.piece_sizes().received_bytes;
   const std::int64_t world = resources_.communicator.size();
   const std::int64_t by_bucket = resources_.options.limits.reduce_bucket_elements / world;
   std::int64_t by_memory = most / (std::max<std::int64_t>(1, world - 1) * size_of(wire_dtype()));

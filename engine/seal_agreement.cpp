@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include "collectives/agreement.h"
-#include "device/piece_sizes.h"
 
 namespace zero {
 namespace {
@@ -67,9 +66,9 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
   }
   line(fmt::format("{}schedule", kOfGroup), fmt::format("{:016x}", schedule.hash()));
   line("kernels", device.bits());
-  const PieceSizes pieces = PieceSizes::of(device);
-  line("pieces", fmt::format("{} rows of logits, {} bytes received", pieces.logit_rows,
-                             pieces.received_bytes));
+  const PieceSizes pieces = device.piece_sizes();
+  line("pieces", fmt::format("{} rows of logits, padded to {} columns, {} bytes received",
+                             pieces.logit_rows, pieces.logit_columns, pieces.received_bytes));
   line("threads", device.threads());
   return text;
 }

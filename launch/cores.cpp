@@ -3,14 +3,15 @@
 #include "launch/cores.h"
 
 #include <fmt/format.h>
-#include <hwloc.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "base/checked_math.h"
@@ -33,22 +34,16 @@ std::vector<int> cores_of(pid_t id) {
   return cores;
 }
 
-/// Physical cores among `logical`; as many as logical ones where hwloc knows nothing.
+/// Physical cores among `logical`, by the logical ones that each is said to have; as many as
+/// logical ones if the system does not say.
 int physical_cores(const std::vector<int>& logical) {
-  hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0) return static_cast<int>(logical.size());
-  std::set<unsigned> found;
-  if (hwloc_topology_load(topology) == 0) {
-    for (const int core : logical) {
-      const hwloc_obj_t unit = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(core));
-      const hwloc_obj_t whole =
-          unit == nullptr ? nullptr
-                          : hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, unit);
-      if (whole != nullptr) found.insert(whole->logical_index);
-    }
+  std::set<std::string> found;
+  for (const int core : logical) {
+    std::ifstream file(
+        fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", core));
+    if (std::string siblings; std::getline(file, siblings)) found.insert(siblings);
   }
-  hwloc_topology_destroy(topology);
-  return found.empty() ? static_cast<int>(logical.size()) : static_cast<int>(found.size());
+  return static_cast<int>(found.empty() ? logical.size() : found.size());
 }
 
 /// Ranks that share this rank's mask, itself included.

@@ -22,7 +22,7 @@ struct CoreFacts {
   std::optional<double> quota{};  ///< cores' worth of time the control group grants on this host
   int local_ranks = 1;            ///< ranks of the job on this host
 };
-/// Reads affinity, topology (hwloc) and control groups.
+/// Reads affinity, topology (sysfs) and control groups.
 CoreFacts core_facts(int local_ranks);
 
 /// Threads of a rank, and why so many.

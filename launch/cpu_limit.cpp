@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
 
 #include "base/error.h"
+#include "model/cpu/processor.h"
 
 namespace zero {
 namespace {
@@ -20,13 +20,13 @@ constexpr const char* kVariable = "ZERO_MAX_CPU_ISA";
 
 struct Limit {
   std::string_view name;
-  dnnl::cpu_isa products;
+  cpu::Bf16Instructions products;
   std::int64_t beyond;  ///< of Highway's targets; on x86 the better ones are the lower bits
 };
-constexpr std::array<Limit, 4> kLimits{{{"AVX2", dnnl::cpu_isa::avx2, HWY_AVX2 - 1},
-                                        {"AVX512", dnnl::cpu_isa::avx512_core, 0},
-                                        {"AVX512_BF16", dnnl::cpu_isa::avx512_core_bf16, 0},
-                                        {"AMX", dnnl::cpu_isa::avx512_core_amx, 0}}};
+constexpr std::array<Limit, 4> kLimits{{{"AVX2", cpu::Bf16Instructions::none, HWY_AVX2 - 1},
+                                        {"AVX512", cpu::Bf16Instructions::none, 0},
+                                        {"AVX512_BF16", cpu::Bf16Instructions::pairs, 0},
+                                        {"AMX", cpu::Bf16Instructions::tiles, 0}}};
 
 }  // namespace
 
@@ -37,13 +37,7 @@ void limit_cpu(const Environment& environment) {
   ZERO_CHECK(limit != kLimits.end(),
              "{} is \"{}\"; expected AVX2, AVX512, AVX512_BF16 or AMX, or unset it", kVariable,
              *wanted);
-  // Ours would replace oneDNN's, which may be the lower one.
-  for (const char* const other : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
-    ZERO_CHECK(!environment(other), "{} and {} are both set; set {} alone, which limits oneDNN too",
-               kVariable, other, kVariable);
-  }
-  ZERO_CHECK(dnnl::set_max_cpu_isa(limit->products) == dnnl::status::success,
-             "{} is \"{}\", but oneDNN cannot be limited here; unset it", kVariable, *wanted);
+  cpu::limit_bf16_instructions(limit->products);
   if (limit->beyond != 0) hwy::DisableTargets(limit->beyond);
 }
 

@@ -9,9 +9,8 @@
 namespace zero {
 
 /// Makes this process compute as if its processor had no instructions beyond ZERO_MAX_CPU_ISA:
-/// AVX2, AVX512, AVX512_BF16 or AMX. Holds for all kernels, oneDNN's too, and only lowers. To be
-/// called before any kernel runs; without the variable nothing happens. Throws zero::Error for
-/// other values, and where oneDNN is limited by a variable of its own.
+/// AVX2, AVX512, AVX512_BF16 or AMX. Holds for all kernels, and only lowers. To be called before
+/// any kernel runs; without the variable nothing happens. Throws zero::Error for other values.
 void limit_cpu(const Environment& environment);
 
 /// For --help.

@@ -9,7 +9,7 @@
 #
 #   run   what building and running the programs takes (the default)
 #   text  the English text that launch/quickstart.sh trains on
-#   test  what the tests take besides
+#   test  what the tests and zero_bench take besides
 #   ci    what .ci/run takes besides: formatting, static analysis, the second compiler
 #   cuda  what launch/install_cuda.sh takes
 #
@@ -26,19 +26,18 @@ run   ccache               command:ccache
 run   pkg-config           command:pkg-config
 run   libopenmpi-dev       command:mpicc
 run   openmpi-bin          command:mpirun
-run   libdnnl-dev          header:dnnl.hpp
-run   ocl-icd-opencl-dev   header:CL/cl.h
 run   libhwy-dev           header:hwy/highway.h
 run   libspdlog-dev        header:spdlog/spdlog.h
 run   libfmt-dev           header:fmt/format.h
 run   nlohmann-json3-dev   header:nlohmann/json.hpp
 run   libcli11-dev         header:CLI/CLI.hpp
 run   libxxhash-dev        header:xxhash.h
-run   libhwloc-dev         header:hwloc.h
 run   libboost-dev         header:boost/asio.hpp
 run   libssl-dev           header:openssl/hmac.h
 run   libsentencepiece-dev header:sentencepiece_processor.h
 text  dict-gcide           file:/usr/share/dictd/gcide.dict.dz
+test  libdnnl-dev          header:dnnl.hpp
+test  ocl-icd-opencl-dev   header:CL/cl.h
 test  libgtest-dev         header:gtest/gtest.h
 test  libgmock-dev         header:gmock/gmock.h
 test  librapidcheck-dev    header:rapidcheck.h

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "collectives/listener.h"
-#include "device/stream_observer.h"
+#include "device/stream.h"
 #include "launch/host_clock.h"
 #include "launch/profile.h"
 #include "launch/trace.h"
-#include "model/observed_ops.h"
+#include "model/op_listener.h"
 
 namespace zero {
 

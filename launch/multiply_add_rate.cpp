@@ -12,6 +12,7 @@
 
 #include "device/cpu/parallel.h"
 #include "launch/multiply_add_rate.h"
+#include "model/cpu/products.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::HWY_NAMESPACE {
@@ -66,15 +67,22 @@ constexpr std::int64_t kTurns = std::int64_t{1} << 21;  // a few milliseconds
 
 }  // namespace
 
-double multiply_add_rate(int threads) {
+double multiply_add_rate(DType dtype, int threads) {
   std::atomic<float> kept = 0;  // or a compiler would leave the arithmetic out
+  std::atomic<double> flop = 0;
   const auto start = std::chrono::steady_clock::now();
   cpu::parallel_for(threads, threads, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (; begin < end; ++begin) kept = HWY_DYNAMIC_DISPATCH(multiply_add)(kTurns, 0.999F);
+    for (; begin < end; ++begin) {
+      double done = cpu::flop_in_registers(dtype, kTurns);
+      if (done == 0) {
+        kept = HWY_DYNAMIC_DISPATCH(multiply_add)(kTurns, 0.999F);
+        done = HWY_DYNAMIC_DISPATCH(flop_of_a_turn)() * static_cast<double>(kTurns);
+      }
+      flop += done;
+    }
   });
   const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start);
-  return HWY_DYNAMIC_DISPATCH(flop_of_a_turn)() * static_cast<double>(kTurns) * threads /
-         seconds.count();
+  return flop / seconds.count();
 }
 
 }  // namespace zero

@@ -5,10 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "launch/memory_probe.h"
-#include "launch/product_probe.h"
+#include "launch/multiply_add_rate.h"
 
 namespace zero {
 namespace {
@@ -22,13 +23,14 @@ std::string or_dash(double value, double known) {
 }  // namespace
 
 MachineLimits measure_limits(DType dtype, int threads) {
-  // Two of the shapes that reach the rate: a run's end should not wait for all of them.
-  ProductRate products(dtype, threads, {{"up", 2048, 3072, 768}, {"down", 2048, 768, 3072}});
   MemoryProbe memory(threads);
   memory.pass();
   for (int i = 0; i < kSamples; ++i) memory.pass();
-  products.sample(kSamples);
-  return {.products = products.rate(), .memory = memory.rate()};
+  multiply_add_rate(dtype, threads);
+  std::array<double, kSamples> products{};
+  for (double& sample : products) sample = multiply_add_rate(dtype, threads);
+  std::ranges::sort(products);
+  return {.products = products[kSamples / 2], .memory = memory.rate()};
 }
 
 double ProfileEntry::least_seconds(const MachineLimits& limits) const {

@@ -19,11 +19,6 @@
 namespace zero {
 namespace {
 
-std::unique_ptr<Device> open_cpu(const TrainConfig& config, Instruments* instruments) {
-  const cpu::Options cores{.threads = config.run.threads};
-  return instruments != nullptr ? cpu::open(cores, *instruments) : cpu::open(cores);
-}
-
 /// Threads meet in their process; NCCL is for ranks that each have a GPU.
 bool share_a_gpu(std::string_view host, int ranks) {
   return host == "local" && cuda::visible_devices() < ranks;
@@ -127,7 +122,8 @@ MachineLimits limits_of(const TrainConfig& config, Device& device) {
 RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments* instruments)
     : host_(host) {
   if (config.run.device == DeviceKind::cpu) {
-    device_ = open_cpu(config, instruments);
+    device_ = cpu::open({.threads = config.run.threads});
+    device_->compute().observe(instruments);
     return;
   }
   const bool shared = share_a_gpu(host.backend(), host.size());
@@ -144,8 +140,9 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   agree(host, *cpu::open(), "run.device", [&] {
     const std::string_view backend = backend_on(DeviceKind::cuda, config, host.backend());
     const cuda::Options gpu{.index = index, .reserve = planned_arenas(config, host, backend)};
-    device_ = instruments != nullptr ? cuda::open(gpu, *instruments) : cuda::open(gpu);
+    device_ = cuda::open(gpu);
   });
+  device_->compute().observe(instruments);
   if (host.size() == 1 || shared) return;
   gpus_ =
       nccl::world({host.store(), host.rank(), host.size()}, *device_, {.sums = config.run.sums});

@@ -17,7 +17,6 @@
 #include "launch/plan.h"
 #include "launch/profile_report.h"
 #include "launch/run_device.h"
-#include "model/noted.h"
 
 namespace zero {
 namespace {
@@ -54,8 +53,8 @@ void Trainer::run() {
   if (communicator_.size() > 1) {
     console_.line(fmt::format("ranks talk through {}", communicator_.transport()));
   }
-  const auto* const noted = dynamic_cast<const Noted*>(&workbench_.model());
-  if (noted != nullptr && !noted->note().empty()) console_.line(noted->note());
+  const std::string note = workbench_.model().note();
+  if (!note.empty()) console_.line(note);
   show_mesh();
   load();
   for (std::int64_t step = 1; step <= config_.run.steps; ++step) train_step(step);

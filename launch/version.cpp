@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/version.h"
 
-#include <dnnl.h>
 #include <fmt/format.h>
 
 #include "collectives/backends.h"
@@ -14,13 +13,11 @@
 namespace zero {
 
 std::string libraries_text() {
-  const dnnl_version_t* const onednn = dnnl_version();
   return fmt::format(
-      "zero {}\nMPI: {}\noneDNN: {}.{}.{}\nvector instructions: {}{}\nCUDA: {}\ncuBLASLt: {}\n"
+      "zero {}\nMPI: {}\nvector instructions: {}{}\nCUDA: {}\ncuBLASLt: {}\n"
       "cuDNN: {}\nNCCL: {}",
-      ZERO_VERSION, mpi::version(), onednn->major, onednn->minor, onednn->patch, cpu::simd_target(),
-      cpu_limit_text(process_environment()), cuda::runtime_version(), cuda::cublaslt_version(),
-      cuda::cudnn_version(), nccl::version());
+      ZERO_VERSION, mpi::version(), cpu::simd_target(), cpu_limit_text(process_environment()),
+      cuda::runtime_version(), cuda::cublaslt_version(), cuda::cudnn_version(), nccl::version());
 }
 
 std::string version_text() {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "model/decoder_impl.h"
-#include "model/observed_ops.h"
+#include "model/op_listener.h"
 #include "model/tensor_specs.h"
 
 namespace zero {
@@ -42,13 +42,14 @@ TensorOptions with_overlap_of(TensorOptions options, const Engine& engine) {
   return options;
 }
 
-DecoderRows rows_of(TensorParallel& tensor, BatchShape batch) {
+DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, std::int64_t vocabulary) {
   return {.all = tensor.rows(),
           .own = tensor.own_rows(),
           .sequence = batch.sequence,
           .ranks = tensor.ranks(),
           .sequence_parallel = tensor.sequence_parallel(),
-          .logits = VocabularyParallelHead::rows_at_a_time(tensor)};
+          .logits = VocabularyParallelHead::rows_at_a_time(tensor),
+          .logit_columns = VocabularyParallelHead::padded_columns(tensor.device(), vocabulary)};
 }
 
 }  // namespace
@@ -66,9 +67,8 @@ Decoder::Impl::Impl(Engine& engine, const DecoderShape& whole, BatchShape batch,
       decoder(part_of(whole, heads_, tensor_)),
       listener_(listener),
       ops_(make_ops(engine.device())),
-      memory_(decoder, rows_of(tensor_, batch), dtype_) {
-  noted_ = dynamic_cast<const Noted*>(ops_.get());
-  if (listener_ != nullptr) ops_ = observe_ops(std::move(ops_), *listener_);
+      memory_(decoder, rows_of(tensor_, batch, decoder.vocabulary), dtype_) {
+  ops_->listen(listener_);
   make_layers();
   register_units();
   prepare();

@@ -9,7 +9,6 @@
 
 #include "model/decoder_shape.h"
 #include "model/model.h"
-#include "model/noted.h"
 #include "model/tensor_parallel.h"
 
 namespace zero {
@@ -18,7 +17,7 @@ namespace zero {
 /// last norm, a head. Every family is one of these with another DecoderShape. A unit is the
 /// embedding (with a tied head), a block, the last norm (with a head of its own). No dropout.
 /// Computes in the engine's compute dtype, sums in fp32.
-class Decoder : public Model, public Noted {
+class Decoder : public Model {
  public:
   /// Registers the units; before engine.seal(). Layers are cut over the tensor axis of
   /// engine.mesh(), whose ranks are given the same micro-batches. Throws zero::Error where `shape`

@@ -38,7 +38,7 @@ class Decoder::Impl {
 
   std::int64_t vocabulary() const { return whole_.vocabulary; }
   BatchShape batch_shape() const { return shape; }
-  std::string note() const { return noted_ == nullptr ? std::string() : noted_->note(); }
+  std::string note() const { return ops_->note(); }
 
  private:
   static constexpr int kTokens = 0;  // in the embedding's unit
@@ -140,7 +140,6 @@ class Decoder::Impl {
   VocabularyParallelHead head_;
   OpListener* listener_;  // null: nobody listens
   std::unique_ptr<Ops> ops_;
-  const Noted* noted_ = nullptr;  // the device's operations; null: these have no notes
   DecoderMemory memory_;
   DeviceTwin inputs_, targets_, loss_, logits_;  // of what callers have in host memory
   std::vector<Event> branch_sums_;               // of memory_.branch(), a chunk of rows each

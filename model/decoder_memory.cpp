@@ -84,7 +84,7 @@ void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& ro
   dqkv_ = take(rows.all * decoder.qkv_width(), dtype);
   end = std::max(end, bytes_);
   bytes_ = shared;
-  logits_ = take(VocabularyParallelHead::logits_count(rows.logits, decoder.vocabulary), dtype);
+  logits_ = take(checked_mul(rows.logits, rows.logit_columns), dtype);
   bytes_ = std::max(bytes_, end);
 }
 

@@ -18,7 +18,8 @@ struct DecoderRows {
   std::int64_t sequence = 0;
   int ranks = 1;  ///< of the tensor group
   bool sequence_parallel = false;
-  std::int64_t logits = 0;  ///< of logits, at a time
+  std::int64_t logits = 0;         ///< of logits, at a time
+  std::int64_t logit_columns = 0;  ///< of a row of logits, with its padding
 };
 
 /// All activations of one micro-batch of a decoder, in one arena with fixed offsets.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "collectives/traffic.h"
@@ -47,6 +48,8 @@ class Model {
   virtual std::int64_t activation_bytes() const = 0;
   /// Bytes that this rank sends along the tensor axis for one train(), as the recorder counts them.
   virtual TrafficCounter tensor_traffic() const = 0;
+  /// One sentence for the user on how the device computes the model (Ops::note); may be empty.
+  virtual std::string note() const = 0;
 
   /// One micro-batch, forward and backward. All views are host memory (Device::allocate_host).
   /// `inputs`, `targets`: i32, batch x sequence, row-major, each in [0, vocabulary).

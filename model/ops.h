@@ -3,153 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 
 #include "device/device.h"
-#include "device/view.h"
+#include "model/op_shapes.h"
 #include "model/rotary.h"
 
 namespace zero {
 
-/// Whether a result replaces its destination or is added to it.
-enum class Write : std::uint8_t { overwrite, add };
-
-/// How a weight lies in memory: GPT-2's files have (in, out), most others (out, in).
-enum class WeightLayout : std::uint8_t { in_out, out_in };
-
-/// rows x columns, row-major, of one dtype.
-struct MatrixShape {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  DType dtype = DType::fp32;
-};
-
-/// y (rows, out) = x (rows, in) * W + bias
-struct LinearShape {
-  std::int64_t rows = 0;
-  std::int64_t in = 0;
-  std::int64_t out = 0;
-  WeightLayout layout = WeightLayout::in_out;
-  DType dtype = DType::fp32;            ///< of x, W, bias, y and the gradients of x and y
-  DType weight_gradient = DType::fp32;  ///< `dtype`, or fp32
-};
-
-/// Operands of a linear layer that GELU follows: z (rows, out) = x W + bias, y = gelu(z).
-struct LinearGeluForward {
-  View x, weight, bias;
-  View z, y;  ///< of the shape's dtype; other memory each
-};
-
-/// Operands of the input gradient of a linear layer whose x was y = gelu(z).
-struct LinearGeluBackward {
-  View dy;  ///< (rows, out)
-  View weight;
-  View z;      ///< (rows, in)
-  View dz, y;  ///< (rows, in); overwritten; other memory each
-  View dbias;  ///< (in), overwritten; the shape's dtype, or fp32
-};
-
-/// Causal self-attention of `batch` sequences; C = heads * head_width.
-struct AttentionShape {
-  std::int64_t batch = 0;
-  std::int64_t sequence = 0;
-  std::int64_t heads = 0;
-  std::int64_t head_width = 0;
-  DType dtype = DType::fp32;
-  std::int64_t kv_heads = 0;  ///< divides heads; each serves heads / kv_heads of them; 0: as heads
-
-  std::int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
-  /// Elements of a row of q, k and v side by side.
-  std::int64_t qkv_width() const { return (heads + 2 * key_heads()) * head_width; }
-};
-
-/// Which way rotary embeddings turn: forward by the position's angles, backward (the gradient) by
-/// their negatives.
-enum class Turn : std::uint8_t { forward, backward };
-
-/// The first `heads` heads of each row of `row_width` elements turn; the rest stays.
-struct RotaryShape {
-  std::int64_t batch = 0;
-  std::int64_t sequence = 0;
-  std::int64_t heads = 0;
-  std::int64_t head_width = 0;  ///< even
-  std::int64_t row_width = 0;
-  DType dtype = DType::fp32;
-
-  /// Elements of the table of cosines, and of that of sines: (sequence, head_width / 2).
-  std::int64_t table() const { return sequence * (head_width / 2); }
-};
-
-/// Token and position embedding.
-struct EmbeddingShape {
-  std::int64_t batch = 0;
-  std::int64_t sequence = 0;
-  std::int64_t width = 0;
-  std::int64_t vocabulary = 0;  ///< rows of the table of tokens
-  DType dtype = DType::fp32;
-  std::int64_t first = 0;  ///< the token of its first row; tokens outside the table are zeros
-};
-
-/// A chunk of rows of logits, of which this rank holds `columns` of the vocabulary.
-struct LogitsShape {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::int64_t first = 0;  ///< the token of the first column
-  DType dtype = DType::fp32;
-};
-
-/// fp32 figures of a row that softmax_part leaves: the largest logit, the sum of exp(logit -
-/// largest), the target's logit (0 where another rank has it).
-inline constexpr std::int64_t kSoftmaxPart = 3;
-
-/// Operands of a layer norm's forward; (rows, columns) each but for gamma and beta (columns).
-struct LayerNormForward {
-  View x;
-  View delta{};  ///< added to x first; empty: nothing
-  View sum{};    ///< receives x + delta, rounded; given exactly where delta is; may be x's memory
-  View gamma;
-  View beta;
-  View y;
-  View statistics;  ///< fp32, 2 a row: mean and reciprocal deviation
-};
-
-/// Operands of a layer norm's backward.
-struct LayerNormBackward {
-  View x;           ///< what forward normalised (its `sum` where it had a delta)
-  View statistics;  ///< as forward left them
-  View gamma;
-  View dy;
-  View dx;      ///< in and out: the norm's gradient is added to the residual's already there
-  View dgamma;  ///< overwritten; dtype of x, or fp32
-  View dbeta;
-};
-
-/// Operands of an RMS norm's forward; (rows, columns) each but for weight (columns).
-struct RmsNormForward {
-  View x;
-  View delta{};  ///< as LayerNormForward's
-  View sum{};
-  View weight;
-  View y;
-  View statistics;  ///< fp32, 1 a row: the reciprocal root of the mean square
-  float epsilon = 1e-5F;
-};
-
-/// Operands of an RMS norm's backward.
-struct RmsNormBackward {
-  View x;           ///< what forward normalised
-  View statistics;  ///< as forward left them
-  View weight;
-  View dy;
-  View dx;       ///< in and out: the norm's gradient is added to the residual's already there
-  View dweight;  ///< overwritten; dtype of x, or fp32
-};
+class OpListener;
+struct OpCall;
+struct OpOperand;
 
 /// The kernels that layers are made of, free of any backend: explicit forward and backward, nothing
 /// recorded. Every call submits one piece of work to the device's compute stream; views must live,
 /// and stay as they are, until the stream has passed it. Public methods check counts and dtypes and
-/// throw zero::Error naming the operation, the operand, found and expected.
+/// throw zero::Error naming the operation, the operand, found and expected; then they tell the
+/// listener, if there is one. Backends implement the functions that begin with do_.
 ///
 /// Values are fp32 or bf16; sums are fp32. Results do not depend on the thread count or on what ran
 /// before: sums over rows go through partial sums of kRowChunk rows, added in order.
@@ -181,6 +54,11 @@ class Ops {
   /// What decides the bits of results of `dtype` beside Device::bits(), such as which of several
   /// product kernels the processor has; empty: nothing. Ranks compare it.
   virtual std::string bits(DType /*dtype*/) const { return {}; }
+  /// One sentence for the user on how the device computes what was prepared, such as a library that
+  /// refused a shape; empty: nothing to say.
+  virtual std::string note() const { return {}; }
+  /// `listener` hears of every operation from here on; it must outlive the calls. Null: nobody.
+  void listen(OpListener* listener) { listener_ = listener; }
   /// Bytes that allocate_scratch() takes for what was prepared so far.
   virtual std::int64_t scratch_bytes() const = 0;
   /// Takes the scratch, charged to MemoryClass::activations.
@@ -193,19 +71,8 @@ class Ops {
   /// dW (=, +=) x^T dy, in the weight's layout, in the shape's weight_gradient dtype.
   void linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight, Write write);
 
-  // These give what two of the others give one after the other, with fewer passes over memory where
-  // a device has a way for the operands: joins() then says so.
-
-  virtual bool joins(const LinearShape& /*shape*/, const LinearGeluForward& /*operands*/) const {
-    return false;
-  }
-  virtual bool joins(const LinearShape& /*shape*/, const LinearGeluBackward& /*operands*/) const {
-    return false;
-  }
-  virtual bool joins(const LinearShape& /*shape*/, View /*x*/, View /*dy*/, View /*dweight*/,
-                     View /*dbias*/) const {
-    return false;
-  }
+  // Each of these three does the work of two others with fewer passes over memory if the device can
+  // fuse them for the operands; otherwise it calls the two.
 
   /// y = gelu(z), of z = x W + bias as it is stored or before it is rounded.
   void linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands);
@@ -271,9 +138,9 @@ class Ops {
 
   /// losses (rows, fp64) = the cross-entropy of each row of logits in nats. targets: i32, each in
   /// [0, columns): the caller has checked.
-  void cross_entropy_forward(const MatrixShape& shape, View logits, View targets, View losses);
+  void cross_entropy_forward(const LogitsShape& shape, View logits, View targets, View losses);
   /// The same, and logits become scale * d(loss)/d(logits).
-  void cross_entropy_backward(const MatrixShape& shape, View logits, View targets, float scale,
+  void cross_entropy_backward(const LogitsShape& shape, View logits, View targets, float scale,
                               View losses);
   /// parts (rows, kSoftmaxPart) of the columns there are. targets: i32, of the whole vocabulary.
   void softmax_part(const LogitsShape& shape, View logits, View targets, View parts);
@@ -289,14 +156,25 @@ class Ops {
   void sum(View losses, View total);
 
  protected:
-  // One operation after the other: what a device has that knows no better.
-  virtual void do_linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands);
-  virtual void do_linear_gelu_backward(const LinearShape& shape,
-                                       const LinearGeluBackward& operands);
-  virtual void do_linear_backward_parameters(const LinearShape& shape, View x, View dy,
-                                             View dweight, View dbias);
+  /// A fused operation on given operands; empty if the device has none for them.
+  using Fused = std::function<void()>;
 
  private:
+  /// The way of every operation: checks the operands, tells the listener, calls `body`.
+  template <typename Body>
+  void run(const OpCall& call, std::initializer_list<OpOperand> operands, const Body& body);
+
+  virtual Fused fuse(const LinearShape& /*shape*/, const LinearGeluForward& /*operands*/) {
+    return {};
+  }
+  virtual Fused fuse(const LinearShape& /*shape*/, const LinearGeluBackward& /*operands*/) {
+    return {};
+  }
+  /// linear_backward_parameters.
+  virtual Fused fuse(const LinearShape& /*shape*/, View /*x*/, View /*dy*/, View /*dweight*/,
+                     View /*dbias*/) {
+    return {};
+  }
   virtual void do_linear_forward(const LinearShape& shape, View x, View weight, View bias,
                                  View y) = 0;
   virtual void do_linear_backward_input(const LinearShape& shape, View dy, View weight,
@@ -328,15 +206,17 @@ class Ops {
                                     View position_weight, View x) = 0;
   virtual void do_embedding_backward(const EmbeddingShape& shape, View tokens, View dx,
                                      View token_gradient, View position_gradient) = 0;
-  virtual void do_cross_entropy_forward(const MatrixShape& shape, View logits, View targets,
+  virtual void do_cross_entropy_forward(const LogitsShape& shape, View logits, View targets,
                                         View losses) = 0;
-  virtual void do_cross_entropy_backward(const MatrixShape& shape, View logits, View targets,
+  virtual void do_cross_entropy_backward(const LogitsShape& shape, View logits, View targets,
                                          float scale, View losses) = 0;
   virtual void do_softmax_part(const LogitsShape& shape, View logits, View targets, View parts) = 0;
   virtual void do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) = 0;
   virtual void do_cross_entropy_gradient(const LogitsShape& shape, View logits, View targets,
                                          View softmax, float scale) = 0;
   virtual void do_sum(View losses, View total) = 0;
+
+  OpListener* listener_ = nullptr;
 };
 
 /// The kernels for `device`, which must outlive them; throws zero::Error where there are none.

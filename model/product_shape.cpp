@@ -12,7 +12,8 @@ ProductShape forward_product(const LinearShape& s, DType out, ProductShape::Epil
       .b = s.layout == WeightLayout::in_out ? MatrixPlacement::plain : MatrixPlacement::transposed,
       .in = s.dtype,
       .out = out,
-      .epilogue = epilogue};
+      .epilogue = epilogue,
+      .ldc = s.out_stride};
 }
 
 ProductShape input_product(const LinearShape& s) {
@@ -22,7 +23,8 @@ ProductShape input_product(const LinearShape& s) {
       .k = s.out,
       .b = s.layout == WeightLayout::in_out ? MatrixPlacement::transposed : MatrixPlacement::plain,
       .in = s.dtype,
-      .out = s.dtype};
+      .out = s.dtype,
+      .lda = s.out_stride};
 }
 
 // dW (in, out) = x^T dy; dW (out, in) = dy^T x.
@@ -34,7 +36,9 @@ ProductShape weight_product(const LinearShape& s, Write write) {
           .a = MatrixPlacement::transposed,
           .in = s.dtype,
           .out = s.weight_gradient,
-          .write = write};
+          .write = write,
+          .lda = in_first ? 0 : s.out_stride,
+          .ldb = in_first ? s.out_stride : 0};
 }
 
 ProductShape gelu_product(const LinearShape& s) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "model/ops.h"
+#include "model/op_shapes.h"
 
 namespace zero {
 
@@ -50,8 +50,7 @@ struct ProductShape {
 ProductShape forward_product(const LinearShape& shape, DType out, ProductShape::Epilogue epilogue);
 ProductShape input_product(const LinearShape& shape);
 ProductShape weight_product(const LinearShape& shape, Write write);
-/// The same with what Ops' operations of two steps give on the way: gelu(y), dx through GELU, the
-/// bias's gradient.
+/// The same, fused: with gelu(y), with dx through GELU, with the bias's gradient.
 ProductShape gelu_product(const LinearShape& shape);
 ProductShape gelu_gradient_product(const LinearShape& shape);
 ProductShape parameters_product(const LinearShape& shape);

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/checked_math.h"
-#include "device/piece_sizes.h"
 #include "model/tensor_specs.h"
 
 namespace zero {
@@ -18,6 +17,8 @@ VocabularyParallelHead::VocabularyParallelHead(TensorParallel& tensor, const Lin
       vocabulary_(whole.out),
       mine_(even_share("vocabulary", whole.out, tensor)) {
   shape_.out = mine_.count;
+  const std::int64_t padded = padded_columns(tensor.device(), mine_.count);
+  if (padded != mine_.count) shape_.out_stride = padded;
   shape_.layout = WeightLayout::out_in;
   shape_.weight_gradient = DType::fp32;
 }
@@ -28,11 +29,11 @@ ParameterSpec VocabularyParallelHead::weight(std::string name, Init init) const 
 }
 
 std::int64_t VocabularyParallelHead::rows_at_a_time(TensorParallel& tensor) {
-  return std::min(tensor.rows(), PieceSizes::of(tensor.device()).logit_rows);
+  return std::min(tensor.rows(), tensor.device().piece_sizes().logit_rows);
 }
 
-std::int64_t VocabularyParallelHead::logits_count(std::int64_t rows, std::int64_t vocabulary) {
-  return checked_mul(rows, vocabulary);
+std::int64_t VocabularyParallelHead::padded_columns(const Device& device, std::int64_t columns) {
+  return round_up(columns, device.piece_sizes().logit_columns);
 }
 
 std::int64_t VocabularyParallelHead::parts_count(std::int64_t rows, int ranks) {
@@ -43,6 +44,12 @@ LinearShape VocabularyParallelHead::linear(std::int64_t count) const {
   LinearShape part = shape_;
   part.rows = count;
   return part;
+}
+
+LinearShape VocabularyParallelHead::one_row() const {
+  LinearShape row = linear(1);
+  row.out_stride = 0;
+  return row;
 }
 
 template <typename Body>
@@ -60,7 +67,7 @@ void VocabularyParallelHead::prepare(Ops& ops) const {
     for (const RowCut::Piece& piece : tensor_->cut().pieces(rows)) counts.insert(piece.rows.count);
   });
   for (const std::int64_t count : counts) ops.prepare(linear(count), Ops::LinearUse::training);
-  ops.prepare(linear(1), Ops::LinearUse::forward_fp32);
+  ops.prepare(one_row(), Ops::LinearUse::forward_fp32);
   tensor_->prepare(shape_.in, shape_.dtype);
 }
 
@@ -82,14 +89,14 @@ void VocabularyParallelHead::wait_for(const std::vector<Event>& gathered,
 void VocabularyParallelHead::forward_rows(Ops& ops, const Buffers& b, View weight,
                                           const Slices::Range& rows) const {
   ops.linear_forward(linear(rows.count), TensorParallel::rows_of(b.gathered, rows, shape_.in),
-                     weight, View(), b.logits.slice(0, rows.count * shape_.out));
+                     weight, View(), logits_of(b, rows.count));
 }
 
 void VocabularyParallelHead::fold(Ops& ops, const Buffers& b, View targets,
                                   const Slices::Range& rows) const {
   const std::int64_t each = rows.count * kSoftmaxPart;
   const View parts = b.parts.slice(0, tensor_->ranks() * each);
-  ops.softmax_part(of_logits(rows.count), b.logits.slice(0, rows.count * shape_.out),
+  ops.softmax_part(of_logits(rows.count), logits_of(b, rows.count),
                    targets.slice(rows.begin, rows.count),
                    parts.slice(tensor_->rank() * each, each));
   tensor_->wait(tensor_->gather(parts, Slices::even(parts, tensor_->ranks()).ranges, "softmax"));
@@ -98,10 +105,10 @@ void VocabularyParallelHead::fold(Ops& ops, const Buffers& b, View targets,
 
 void VocabularyParallelHead::gradient_of_logits(Ops& ops, const Buffers& b, View targets,
                                                 const Slices::Range& rows, float scale) const {
-  const View logits = b.logits.slice(0, rows.count * shape_.out);
+  const View logits = logits_of(b, rows.count);
   const View of_rows = targets.slice(rows.begin, rows.count);
   if (tensor_->ranks() == 1) {
-    ops.cross_entropy_backward({rows.count, shape_.out, shape_.dtype}, logits, of_rows, scale,
+    ops.cross_entropy_backward(of_logits(rows.count), logits, of_rows, scale,
                                b.losses.slice(rows.begin, rows.count));
     return;
   }
@@ -120,17 +127,16 @@ void VocabularyParallelHead::train(Ops& ops, const Buffers& b, const Gradient& g
     gradient_of_logits(ops, b, targets, rows, g.scale);
     for (const RowCut::Piece& piece : tensor_->cut().pieces(rows)) {
       const Slices::Range at{piece.rows.begin - rows.begin, piece.rows.count};
-      ops.linear_backward_input(linear(at.count), TensorParallel::rows_of(b.logits, at, shape_.out),
-                                g.weight,
-                                TensorParallel::rows_of(g.partial, piece.rows, shape_.in));
+      ops.linear_backward_input(
+          linear(at.count), TensorParallel::rows_of(b.logits, at, shape_.row_stride()), g.weight,
+          TensorParallel::rows_of(g.partial, piece.rows, shape_.in));
       if (!piece.ends_chunk) continue;
       summed = tensor_->sum(piece.chunk, {g.partial, g.dx, shape_.in}, "head gradient");
     }
     // While dx is summed.
-    ops.linear_backward_weight(linear(rows.count),
-                               TensorParallel::rows_of(b.gathered, rows, shape_.in),
-                               b.logits.slice(0, rows.count * shape_.out), g.gradient,
-                               rows.begin == 0 ? g.write : Write::add);
+    ops.linear_backward_weight(
+        linear(rows.count), TensorParallel::rows_of(b.gathered, rows, shape_.in),
+        logits_of(b, rows.count), g.gradient, rows.begin == 0 ? g.write : Write::add);
   });
   tensor_->wait(summed);
 }
@@ -141,14 +147,14 @@ void VocabularyParallelHead::evaluate(Ops& ops, const Buffers& b, View weight, V
     wait_for(gathered, rows);
     forward_rows(ops, b, weight, rows);
     if (tensor_->ranks() > 1) return fold(ops, b, targets, rows);
-    ops.cross_entropy_forward(
-        {rows.count, shape_.out, shape_.dtype}, b.logits.slice(0, rows.count * shape_.out),
-        targets.slice(rows.begin, rows.count), b.losses.slice(rows.begin, rows.count));
+    ops.cross_entropy_forward(of_logits(rows.count), logits_of(b, rows.count),
+                              targets.slice(rows.begin, rows.count),
+                              b.losses.slice(rows.begin, rows.count));
   });
 }
 
 void VocabularyParallelHead::logits(Ops& ops, View row, View weight, View out) const {
-  ops.linear_forward(linear(1), row, weight, View(), out.slice(mine_.begin, mine_.count));
+  ops.linear_forward(one_row(), row, weight, View(), out.slice(mine_.begin, mine_.count));
   std::vector<Slices::Range> ranges;
   for (int rank = 0; rank < tensor_->ranks(); ++rank) {
     const TensorSlice::Range range = even_range(vocabulary_, rank, tensor_->ranks());

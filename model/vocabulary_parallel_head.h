@@ -31,13 +31,14 @@ class VocabularyParallelHead {
 
   /// Rows of logits that exist at a time: as many as the device is best kept busy with.
   static std::int64_t rows_at_a_time(TensorParallel& tensor);
-  /// Elements of the two buffers below, for `rows` rows at a time.
-  static std::int64_t logits_count(std::int64_t rows, std::int64_t vocabulary);
+  /// Elements from one row of logits to the next: `columns`, padded as the device's products want.
+  static std::int64_t padded_columns(const Device& device, std::int64_t columns);
+  /// Elements of Buffers::parts for `rows` rows at a time.
   static std::int64_t parts_count(std::int64_t rows, int ranks);
   struct Buffers {
     View x, gathered;  ///< this rank's own rows, and all of them: gathered under sequence
                        ///< parallelism, else x itself
-    View logits;       ///< of the dtype; content is lost
+    View logits;       ///< rows_at_a_time() x padded_columns() of the dtype; content is lost
     View parts;        ///< fp32; empty for one rank; content is lost
     View losses;       ///< fp64, one a row: overwritten; the same on all ranks
   };
@@ -58,8 +59,9 @@ class VocabularyParallelHead {
 
  private:
   LinearShape linear(std::int64_t count) const;
+  LinearShape one_row() const;  // without padding
   LogitsShape of_logits(std::int64_t count) const {
-    return {count, mine_.count, mine_.begin, shape_.dtype};
+    return {count, mine_.count, shape_.dtype, mine_.begin, shape_.out_stride};
   }
   /// Calls body(rows) for every rows_at_a_time() rows. On a CPU no bit of the weight's gradient
   /// depends on how many those are.
@@ -69,6 +71,10 @@ class VocabularyParallelHead {
   /// Compute goes on once the chunks of `rows` have come.
   void wait_for(const std::vector<Event>& gathered, const Slices::Range& rows) const;
   void forward_rows(Ops& ops, const Buffers& b, View weight, const Slices::Range& rows) const;
+  /// The first `rows` rows of logits.
+  View logits_of(const Buffers& b, std::int64_t rows) const {
+    return b.logits.slice(0, rows * shape_.row_stride());
+  }
   /// Exchanges the figures of `rows`; leaves those of the whole vocabulary, and the losses.
   void fold(Ops& ops, const Buffers& b, View targets, const Slices::Range& rows) const;
   void gradient_of_logits(Ops& ops, const Buffers& b, View targets, const Slices::Range& rows,

@@ -4,7 +4,7 @@
 
 namespace zero::cpu {
 
-void InlineStream::submit(std::string_view what, Work work) {
+void InlineStream::do_submit(std::string_view what, Work work) {
   progress_->rethrow();
   try {
     work();
@@ -18,7 +18,7 @@ Event InlineStream::record() {
   return progress_->failed() ? event_at(progress_, progress_->done()) : Event();
 }
 
-void InlineStream::wait(const Event& event) {
+void InlineStream::do_wait(const Event& event) {
   progress_->rethrow();
   try {
     wait_and_count(event, waited_);

@@ -14,13 +14,14 @@ namespace zero::cpu {
 /// blocks the caller, who is the stream.
 class InlineStream final : public Stream {
  public:
-  void submit(std::string_view what, Work work) override;
   Event record() override;
-  void wait(const Event& event) override;
   void synchronize() override { progress_->rethrow(); }
   double waited_seconds() const override { return static_cast<double>(waited_.load()) * 1e-9; }
 
  private:
+  void do_submit(std::string_view what, Work work) override;
+  void do_wait(const Event& event) override;
+
   std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
   std::atomic<std::int64_t> waited_{0};  // nanoseconds
 };

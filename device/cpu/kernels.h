@@ -23,7 +23,7 @@ class CpuKernels final : public Kernels {
   void combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) override;
 
  private:
-  int threads_on(Stream& stream) const { return &stream.undecorated() == &compute_ ? threads_ : 1; }
+  int threads_on(Stream& stream) const { return &stream == &compute_ ? threads_ : 1; }
 
   const Stream& compute_;
   int threads_;

@@ -15,12 +15,12 @@ WorkerStream::~WorkerStream() {
   worker_.join();
 }
 
-void WorkerStream::submit(std::string_view what, Work work) {
+void WorkerStream::do_submit(std::string_view what, Work work) {
   progress_->rethrow();
   push({std::string(what), std::move(work)});
 }
 
-void WorkerStream::wait(const Event& event) {
+void WorkerStream::do_wait(const Event& event) {
   progress_->rethrow();
   if (event.state() == nullptr) return;
   push({"wait", [this, event] { wait_and_count(event, waited_); }});

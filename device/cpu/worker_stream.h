@@ -22,13 +22,14 @@ class WorkerStream final : public Stream {
   WorkerStream() : worker_([this] { run(); }) {}
   ~WorkerStream() override;
 
-  void submit(std::string_view what, Work work) override;
   Event record() override { return event_at(progress_, submitted_); }
-  void wait(const Event& event) override;
   void synchronize() override;
   double waited_seconds() const override { return static_cast<double>(waited_.load()) * 1e-9; }
 
  private:
+  void do_submit(std::string_view what, Work work) override;
+  void do_wait(const Event& event) override;
+
   struct Item {
     std::string what;
     Work work;

@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "device/cuda/arenas.h"
@@ -12,7 +11,6 @@
 #include "device/cuda/kernels.h"
 #include "device/cuda/stream.h"
 #include "device/cuda/version.h"
-#include "device/observed_stream.h"
 
 namespace zero::cuda {
 namespace {
@@ -88,8 +86,7 @@ Priorities priorities() {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, const cudaDeviceProp& properties, const BytesByClass& reserve,
-             StreamObserver* observer)
+  CudaDevice(int index, const cudaDeviceProp& properties, const BytesByClass& reserve)
       : index_(index),
         name_(fmt::format("cuda:{}", index)),
         bits_(fmt::format("cuda sm_{}{}", properties.major, properties.minor)),
@@ -98,9 +95,7 @@ class CudaDevice final : public Device {
                std::make_shared<EventPool>(cudaEventDefault, kClocks)},
         compute_(index, priorities().compute, pools_),
         communication_(index, priorities().communication, pools_),
-        kernels_(*this, properties.multiProcessorCount) {
-    if (observer != nullptr) observed_.emplace(compute_, *observer);
-  }
+        kernels_(*this, properties.multiProcessorCount) {}
 
   ~CudaDevice() override {
     compute_.drain();  // the kernels' scratch must not be in use
@@ -110,14 +105,12 @@ class CudaDevice final : public Device {
   std::string_view name() const override { return name_; }
   bool has_memory() const override { return true; }
   int threads() const override { return 1; }
-  Stream& compute() override {
-    if (observed_) return *observed_;
-    return compute_;
-  }
+  Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return bits_; }
   zero::Memory memory() const override { return zero::Memory::apart; }
+  PieceSizes piece_sizes() const override { return kGpuPieces; }
 
  protected:
   void* allocate_bytes(std::int64_t bytes, MemoryClass memory_class) override {
@@ -159,16 +152,9 @@ class CudaDevice final : public Device {
   Arenas arenas_;
   CudaStream::Pools pools_;
   CudaStream compute_;
-  std::optional<ObservedStream> observed_;
   CudaStream communication_;
   CudaKernels kernels_;
 };
-
-std::unique_ptr<Device> open_with(const Options& options, StreamObserver* observer) {
-  const int index = find_device(options);
-  check(cudaSetDevice(index), "choose the device");
-  return std::make_unique<CudaDevice>(index, properties_of(index), options.reserve, observer);
-}
 
 }  // namespace
 
@@ -194,10 +180,10 @@ std::string uuid_of(int index) {
   return uuid_text(properties_of(find_device({.index = index})).uuid);
 }
 
-std::unique_ptr<Device> open(const Options& options) { return open_with(options, nullptr); }
-
-std::unique_ptr<Device> open(const Options& options, StreamObserver& observer) {
-  return open_with(options, &observer);
+std::unique_ptr<Device> open(const Options& options) {
+  const int index = find_device(options);
+  check(cudaSetDevice(index), "choose the device");
+  return std::make_unique<CudaDevice>(index, properties_of(index), options.reserve);
 }
 
 }  // namespace zero::cuda

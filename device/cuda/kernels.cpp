@@ -32,12 +32,12 @@ std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.by
 }  // namespace
 
 CudaKernels::CudaKernels(Device& device, int processors)
-    : streams_{&device.compute().undecorated(), &device.communication().undecorated()},
+    : streams_{&device.compute(), &device.communication()},
       scratch_(device),
       blocks_(processors * kBlocksEach) {}
 
 std::size_t CudaKernels::index_of(Stream& stream) const {
-  const auto found = std::ranges::find(streams_, &stream.undecorated());
+  const auto found = std::ranges::find(streams_, &stream);
   ZERO_CHECK(found != streams_.end(),
              "tree_reduce: a norm needs one of the streams of the kernels' own device");
   return static_cast<std::size_t>(found - streams_.begin());
@@ -128,7 +128,7 @@ void CudaKernels::combine(Stream& stream, std::vector<View> inputs, ReduceOp op,
   stream.submit("combine", [&] { cuda::combine(inputs, op, to, native(stream)); });
 }
 
-void CudaKernels::let_stay(const std::shared_ptr<ExactSum>& norm) {
+void CudaKernels::defer_norm(const std::shared_ptr<ExactSum>& norm) {
   std::erase_if(may_stay_, [](const std::weak_ptr<ExactSum>& each) { return each.expired(); });
   may_stay_.push_back(norm);
 }

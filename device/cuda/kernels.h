@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "device/kept_norms.h"
 #include "device/kernel_scratch.h"
 #include "device/kernels.h"
 
@@ -14,7 +13,7 @@ namespace zero::cuda {
 
 /// The vector primitives on a CUDA device: checks at the call, then kernels, copies and fills in
 /// the native queue. Takes its scratch when it is made.
-class CudaKernels final : public Kernels, public KeptNorms {
+class CudaKernels final : public Kernels {
  public:
   /// For a device whose streams are made, and which must outlive it; `processors` is its number of
   /// multiprocessors.
@@ -26,7 +25,7 @@ class CudaKernels final : public Kernels, public KeptNorms {
   /// Calls `source` at once, on all of the host's threads, while earlier pieces are on their way.
   void generate(Stream& stream, View to, Source source) override;
   void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) override;
-  void let_stay(const std::shared_ptr<ExactSum>& norm) override;
+  void defer_norm(const std::shared_ptr<ExactSum>& norm) override;
   void flush_norms(Stream& stream) override;
   void combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) override;
 
@@ -34,13 +33,13 @@ class CudaKernels final : public Kernels, public KeptNorms {
   using Norm = KernelScratch::Norm;
 
   /// Which of the two streams, whose reductions sum their norm in memory of their own, in the
-  /// stream's order. `stream` may be decorated.
+  /// stream's order.
   std::size_t index_of(Stream& stream) const;
   bool may_stay(const std::shared_ptr<ExactSum>& norm) const;
   /// Adds what stays on the device to its norm, in the stream's order.
   void flush(Stream& stream, std::size_t at);
 
-  std::array<const Stream*, 2> streams_;  // undecorated
+  std::array<const Stream*, 2> streams_;
   std::vector<std::weak_ptr<ExactSum>> may_stay_;
   std::array<std::shared_ptr<ExactSum>, 2> staying_;  // to be added to; null: nothing stays
   KernelScratch scratch_;

@@ -157,7 +157,7 @@ void CudaStream::take_error(std::exception_ptr error) {
   std::rethrow_exception(error);
 }
 
-void CudaStream::submit(std::string_view what, Work work) {
+void CudaStream::do_submit(std::string_view what, Work work) {
   rethrow();
   activate();
   ++submitted_;
@@ -170,7 +170,7 @@ void CudaStream::submit(std::string_view what, Work work) {
   rethrow();
 }
 
-void CudaStream::submit_host(std::string_view what, Work work) {
+void CudaStream::do_submit_host(std::string_view what, Work work) {
   refuse_in_repeat("submit_host");
   rethrow();
   activate();
@@ -193,7 +193,7 @@ Event CudaStream::record() {
   return latest_;
 }
 
-void CudaStream::wait(const Event& event) {
+void CudaStream::do_wait(const Event& event) {
   rethrow();
   if (event.state() == nullptr) return;
   refuse_in_repeat("wait");
@@ -255,7 +255,7 @@ double CudaStream::waited_seconds() const {
 }
 
 cudaStream_t native(Stream& stream) {
-  auto* const own = dynamic_cast<CudaStream*>(&stream.undecorated());
+  auto* const own = dynamic_cast<CudaStream*>(&stream);
   ZERO_CHECK(own != nullptr,
              "cuda: work was submitted to a stream of another device; use the CUDA device's own");
   own->activate();

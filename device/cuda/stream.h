@@ -41,16 +41,10 @@ class CudaStream final : public Stream {
   CudaStream(int device, int priority, Pools pools);
   ~CudaStream() override { drain(); }
 
-  void submit(std::string_view what, Work work) override;
-  void submit_host(std::string_view what, Work work) override;
   bool enqueues() const override { return true; }
-  /// As graphs (KeptWork).
-  void repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
-              const Work& body) override;
   Event record() override;
   /// By the GPU's clock, of about half a microsecond, in single precision.
   Mark mark() override;
-  void wait(const Event& event) override;
   void synchronize() override;
   /// Of what has run so far: the time between two events around each wait whose event was not
   /// complete when wait() was called. Never blocks.
@@ -59,6 +53,13 @@ class CudaStream final : public Stream {
   void drain() noexcept { static_cast<void>(cudaStreamSynchronize(stream_.get())); }
 
  private:
+  void do_submit(std::string_view what, Work work) override;
+  void do_submit_host(std::string_view what, Work work) override;
+  /// As graphs (KeptWork).
+  void do_repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
+                 const Work& body) override;
+  void do_wait(const Event& event) override;
+
   friend cudaStream_t native(Stream& stream);
 
   struct Span {

@@ -87,8 +87,8 @@ void CudaStream::keep(KeptWork& work, std::string_view what, const Work& body) {
   work.keep(what, captured.graph.get(), stream_.get());
 }
 
-void CudaStream::repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check again,
-                        const Work& body) {
+void CudaStream::do_repeat(std::unique_ptr<Repeat>& kept, std::string_view what,
+                           Repeat::Check again, const Work& body) {
   refuse_in_repeat("repeat");
   rethrow();
   activate();
@@ -106,7 +106,7 @@ void CudaStream::repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Re
     submit_body(what, body);
     return;
   }
-  submit(what, [&] { check(cudaGraphLaunch(work.graph(), native(*this)), what); });
+  do_submit(what, [&] { check(cudaGraphLaunch(work.graph(), native(*this)), what); });
 }
 
 }  // namespace zero::cuda

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/gpus.h"
 #include "device/cuda/version.h"
-#include "device/stream_observer.h"
+#include "device/device.h"
 
 namespace zero::cuda {
 
@@ -15,10 +15,6 @@ constexpr std::string_view kNone =
 }  // namespace
 
 std::unique_ptr<Device> open(const Options& /*options*/) { fail("{}", kNone); }
-
-std::unique_ptr<Device> open(const Options& /*options*/, StreamObserver& /*observer*/) {
-  fail("{}", kNone);
-}
 
 int visible_devices() { return 0; }
 

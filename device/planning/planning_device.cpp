@@ -16,11 +16,13 @@ namespace {
 /// Runs nothing: what is submitted is dropped, every event is complete.
 class DroppingStream final : public Stream {
  public:
-  void submit(std::string_view /*what*/, Work /*work*/) override {}
   Event record() override { return {}; }
-  void wait(const Event& /*event*/) override {}
   void synchronize() override {}
   double waited_seconds() const override { return 0; }
+
+ private:
+  void do_submit(std::string_view /*what*/, Work /*work*/) override {}
+  void do_wait(const Event& /*event*/) override {}
 };
 
 class PlanningDevice final : public Device {
@@ -43,6 +45,7 @@ class PlanningDevice final : public Device {
   Stream& communication() override { return communication_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return cpu::bits(); }
+  PieceSizes piece_sizes() const override { return arenas_ ? kGpuPieces : PieceSizes(); }
 
  protected:
   void* allocate_bytes(std::int64_t bytes, MemoryClass memory_class) override {

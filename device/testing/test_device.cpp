@@ -18,18 +18,19 @@ class QueuedStream final : public Stream {
   QueuedStream(std::shared_ptr<Order> order, int index, ClosedMemory* closed)
       : order_(std::move(order)), index_(index), closed_(closed) {}
 
-  void submit(std::string_view what, Work work) override {
-    order_->submit(index_, what, std::move(work), closed_);
-  }
-  void submit_host(std::string_view what, Work work) override {
-    order_->submit(index_, what, std::move(work), nullptr);
-  }
   Event record() override { return order_->record(index_); }
-  void wait(const Event& event) override { order_->wait(index_, event); }
   void synchronize() override { order_->synchronize(index_); }
   double waited_seconds() const override { return order_->waited_seconds(index_); }
 
  private:
+  void do_submit(std::string_view what, Work work) override {
+    order_->submit(index_, what, std::move(work), closed_);
+  }
+  void do_submit_host(std::string_view what, Work work) override {
+    order_->submit(index_, what, std::move(work), nullptr);
+  }
+  void do_wait(const Event& event) override { order_->wait(index_, event); }
+
   std::shared_ptr<Order> order_;
   int index_;
   ClosedMemory* closed_;

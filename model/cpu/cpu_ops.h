@@ -55,9 +55,9 @@ class CpuOps final : public Ops {
                             View position_weight, View x) override;
   void do_embedding_backward(const EmbeddingShape& shape, View tokens, View dx, View token_gradient,
                              View position_gradient) override;
-  void do_cross_entropy_forward(const MatrixShape& shape, View logits, View targets,
+  void do_cross_entropy_forward(const LogitsShape& shape, View logits, View targets,
                                 View losses) override;
-  void do_cross_entropy_backward(const MatrixShape& shape, View logits, View targets, float scale,
+  void do_cross_entropy_backward(const LogitsShape& shape, View logits, View targets, float scale,
                                  View losses) override;
   void do_softmax_part(const LogitsShape& shape, View logits, View targets, View parts) override;
   void do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) override;
@@ -69,10 +69,16 @@ class CpuOps final : public Ops {
                       const Product::Operands& operands);
   /// Scratch for `bytes`; throws zero::Error where allocate_scratch() has not taken that much.
   void* scratch(std::string_view what, std::int64_t bytes) const;
-  /// Calls add(rows, partial) for each kRowChunk of rows with a zeroed partial of `width` floats.
+  /// Work that calls `kernel` for all rows, in ranges of `grain` rows or more, on all threads.
+  void submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,
+                   std::function<void(Rows)> kernel);
+  /// Bytes of partial sums over rows, one of `width` floats for each kRowChunk of them.
+  static std::int64_t partial_bytes(std::int64_t rows, std::int64_t width);
+  /// Work that gives sums over the rows of `s`, each of as many columns: calls add(rows, partial)
+  /// for each kRowChunk of rows, with the zeroed partials of all `sums` side by side.
   using AddRows = std::function<void(Rows, std::span<float>)>;
-  void sum_in_chunks(std::int64_t rows, std::int64_t width, float* partials,
-                     const AddRows& add) const;
+  void submit_sums(std::string_view what, const MatrixShape& s, AddRows add,
+                   std::initializer_list<View> sums);
 
   Device& device_;
   int threads_;

@@ -12,7 +12,6 @@
 #include "model/cpu/row_kernels.h"
 #include "model/cpu/typed.h"
 #include "model/cpu/vector_math-inl.h"
-#include "model/ops.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
@@ -42,7 +41,7 @@ Softmax softmax_of(const T* logits, std::size_t columns) {
 }
 
 template <typename T>
-double loss_of(const CrossEntropyRows& o, std::int64_t row, const T* logits, Softmax softmax) {
+double loss_of(const LogitRows& o, std::int64_t row, const T* logits, Softmax softmax) {
   const float target =
       to_float(logits[o.targets.as<std::int32_t>()[static_cast<std::size_t>(row)]]);
   return std::log(static_cast<double>(softmax.sum)) + static_cast<double>(softmax.largest) -
@@ -69,23 +68,23 @@ void gradient_row(T* logits, std::size_t columns, std::size_t target, Softmax so
   store(d, hn::Set(d, own), logits + target, SomeLanes{1});
 }
 
-void losses_only(const CrossEntropyRows& o, Rows rows) {
+void losses_only(const LogitRows& o, Rows rows) {
   with_type(o.logits.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      const T* logits = row_of<T>(o.logits, row, o.columns);
-      const Softmax softmax = softmax_of(logits, static_cast<std::size_t>(o.columns));
+      const T* logits = row_of<T>(o.logits, row, o.shape.row_stride());
+      const Softmax softmax = softmax_of(logits, static_cast<std::size_t>(o.shape.columns));
       *row_of<double>(o.losses, row, 1) = loss_of(o, row, logits, softmax);
     }
   });
 }
 
-void losses_and_gradients(const CrossEntropyRows& o, Rows rows) {
+void losses_and_gradients(const LogitRows& o, Rows rows) {
   with_type(o.logits.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto columns = static_cast<std::size_t>(o.columns);
+    const auto columns = static_cast<std::size_t>(o.shape.columns);
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      T* logits = row_of<T>(o.logits, row, o.columns);
+      T* logits = row_of<T>(o.logits, row, o.shape.row_stride());
       const Softmax softmax = softmax_of(logits, columns);
       *row_of<double>(o.losses, row, 1) = loss_of(o, row, logits, softmax);
       const std::int32_t target = *row_of<std::int32_t>(o.targets, row, 1);
@@ -95,17 +94,17 @@ void losses_and_gradients(const CrossEntropyRows& o, Rows rows) {
 }
 
 /// Where the row's target is among the columns; beyond them where it is not.
-std::size_t column_of_target(const SoftmaxRows& o, std::int64_t row) {
-  const std::int64_t column = *row_of<std::int32_t>(o.targets, row, 1) - o.first;
-  return static_cast<std::size_t>(column < 0 ? o.columns : column);
+std::size_t column_of_target(const LogitRows& o, std::int64_t row) {
+  const std::int64_t column = *row_of<std::int32_t>(o.targets, row, 1) - o.shape.first;
+  return static_cast<std::size_t>(column < 0 ? o.shape.columns : column);
 }
 
-void softmax_parts(const SoftmaxRows& o, Rows rows) {
+void softmax_parts(const LogitRows& o, Rows rows) {
   with_type(o.logits.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto columns = static_cast<std::size_t>(o.columns);
+    const auto columns = static_cast<std::size_t>(o.shape.columns);
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      const T* logits = row_of<T>(o.logits, row, o.columns);
+      const T* logits = row_of<T>(o.logits, row, o.shape.row_stride());
       const Softmax softmax = softmax_of(logits, columns);
       const std::size_t target = column_of_target(o, row);
       float* part = row_of<float>(o.parts, row, kSoftmaxPart);
@@ -116,13 +115,14 @@ void softmax_parts(const SoftmaxRows& o, Rows rows) {
   });
 }
 
-void softmax_gradients(const SoftmaxRows& o, Rows rows) {
+void softmax_gradients(const LogitRows& o, Rows rows) {
   with_type(o.logits.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       const float* softmax = row_of<float>(o.parts, row, kSoftmaxPart);
-      gradient_row(row_of<T>(o.logits, row, o.columns), static_cast<std::size_t>(o.columns),
-                   column_of_target(o, row), {softmax[0], softmax[1]}, o.scale);
+      gradient_row(row_of<T>(o.logits, row, o.shape.row_stride()),
+                   static_cast<std::size_t>(o.shape.columns), column_of_target(o, row),
+                   {softmax[0], softmax[1]}, o.scale);
     }
   });
 }
@@ -137,19 +137,19 @@ HWY_EXPORT(losses_and_gradients);
 HWY_EXPORT(softmax_parts);
 HWY_EXPORT(softmax_gradients);
 
-void cross_entropy_rows(const CrossEntropyRows& operands, Rows rows) {
+void cross_entropy_rows(const LogitRows& operands, Rows rows) {
   HWY_DYNAMIC_DISPATCH(losses_only)(operands, rows);
 }
 
-void cross_entropy_gradient_rows(const CrossEntropyRows& operands, Rows rows) {
+void cross_entropy_gradient_rows(const LogitRows& operands, Rows rows) {
   HWY_DYNAMIC_DISPATCH(losses_and_gradients)(operands, rows);
 }
 
-void softmax_part_rows(const SoftmaxRows& operands, Rows rows) {
+void softmax_part_rows(const LogitRows& operands, Rows rows) {
   HWY_DYNAMIC_DISPATCH(softmax_parts)(operands, rows);
 }
 
-void softmax_gradient_rows(const SoftmaxRows& operands, Rows rows) {
+void softmax_gradient_rows(const LogitRows& operands, Rows rows) {
   HWY_DYNAMIC_DISPATCH(softmax_gradients)(operands, rows);
 }
 

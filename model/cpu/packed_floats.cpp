@@ -264,7 +264,8 @@ const Kernels& float_kernels() {
                                .end = nothing,
                                .pack = pack,
                                .multiply = multiply,
-                               .store = store};
+                               .store = store,
+                               .in_registers = nullptr};
   return kernels;
 }
 

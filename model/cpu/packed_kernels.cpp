@@ -318,6 +318,42 @@ void store(const float* result, const Destination& to) {
   }
 }
 
+// As many sums as hide the latency of one.
+double pairs_in_registers(std::int64_t turns) {
+  constexpr int kSums = 12;
+  constexpr double kFlop = 2 * 32;  // of an instruction
+  const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));
+  __m512 sums[kSums] = {};
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+#pragma GCC unroll 12
+    for (auto& sum : sums) {
+      sum = _mm512_dpbf16_ps(sum, ones, ones);
+      __asm__ volatile("" : "+v"(sum));
+    }
+  }
+  return kFlop * kSums * static_cast<double>(turns);
+}
+
+// Four sums of 16 x 16, as products have them, of pairs of 16 x 32 and 32 x 16.
+double tiles_in_registers(std::int64_t turns) {
+  constexpr double kFlop = 2 * 16 * 16 * 32;  // of an instruction
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  _tile_zero(6);
+  _tile_zero(7);
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  return kFlop * 4 * static_cast<double>(turns);
+}
+
 constexpr Kernels kPairs{.square_bytes = kBlockBytes,
                          .left_bytes = kTileStride,
                          .squares = 1,
@@ -327,7 +363,8 @@ constexpr Kernels kPairs{.square_bytes = kBlockBytes,
                          .end = nothing,
                          .pack = pack,
                          .multiply = multiply_pairs,
-                         .store = store};
+                         .store = store,
+                         .in_registers = pairs_in_registers};
 constexpr Kernels kTiles{.square_bytes = kBlockBytes,
                          .left_bytes = kTileStride,
                          .squares = 1,
@@ -337,7 +374,8 @@ constexpr Kernels kTiles{.square_bytes = kBlockBytes,
                          .end = release_tiles,
                          .pack = pack,
                          .multiply = multiply_tiles,
-                         .store = store};
+                         .store = store,
+                         .in_registers = tiles_in_registers};
 
 }  // namespace
 

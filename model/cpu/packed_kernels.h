@@ -87,6 +87,8 @@ struct Kernels {
   void (*pack)(Form form, const Patch& patch, std::byte* to, std::int64_t step);
   void (*multiply)(const StripProduct& product);
   void (*store)(const float* result, const Destination& to);
+  /// Runs `turns` rounds on operands in registers and gives their FLOP; null: ordinary arithmetic.
+  double (*in_registers)(std::int64_t turns);
 };
 
 /// bf16 by AVX-512, a pair in depth at a time, and by AMX; for processors that have them only,

@@ -3,24 +3,19 @@
 #include "model/cpu/products.h"
 
 #include <algorithm>
-#include <oneapi/dnnl/dnnl.hpp>
 
 #include "model/cpu/packed_product.h"
+#include "model/cpu/processor.h"
 
 namespace zero::cpu {
 namespace {
 
-// oneDNN's word: it asks the system for AMX, and users limit it (ONEDNN_MAX_CPU_ISA).
-bool processor_has(dnnl::cpu_isa wanted) {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
-}
-
 const packed::Kernels& choose_bf16_kernels() {
   const packed::Kernels* kernels = nullptr;
-  if (processor_has(dnnl::cpu_isa::avx512_core_amx)) {
+  const Bf16Instructions instructions = bf16_instructions();
+  if (instructions == Bf16Instructions::tiles) {
     kernels = packed::tile_kernels();
-  } else if (processor_has(dnnl::cpu_isa::avx512_core_bf16) && packed::pairs_are_fast()) {
+  } else if (instructions == Bf16Instructions::pairs && packed::pairs_are_fast()) {
     kernels = packed::pair_kernels();
   }
   return kernels != nullptr ? *kernels : packed::float_kernels();
@@ -38,6 +33,15 @@ std::string_view name_of_kernels(DType dtype) {
   const packed::Kernels* const kernels = &kernels_for(dtype);
   if (kernels == packed::tile_kernels()) return "tiles";
   return kernels == packed::pair_kernels() ? "pairs" : "floats";
+}
+
+double flop_in_registers(DType dtype, std::int64_t turns) {
+  const packed::Kernels& kernels = kernels_for(dtype);
+  if (kernels.in_registers == nullptr) return 0;
+  kernels.begin();
+  const double flop = kernels.in_registers(turns);
+  kernels.end();
+  return flop;
 }
 
 std::int64_t packed_right_bytes(const ProductShape& shape) {

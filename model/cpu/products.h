@@ -50,6 +50,11 @@ enum class Right : std::uint8_t { in_memory, packed };
 /// Which kernels the processor's products of `dtype` are made of: "tiles", "pairs", "floats".
 std::string_view name_of_kernels(DType dtype);
 
+/// Runs `turns` rounds of the processor's instructions for products of `dtype` on operands that
+/// stay in registers, on this thread, and gives the FLOP of them: what no product exceeds. 0, and
+/// nothing is run, if products are made of ordinary vector arithmetic.
+double flop_in_registers(DType dtype, std::int64_t turns);
+
 /// Makes products for a fixed number of threads, each shape once, by the kernels that the processor
 /// has for their dtype (see packed_kernels.h). The scratch of each product is the caller's. Same
 /// shape, same bits on any rank, with any number of threads and however rows are cut.

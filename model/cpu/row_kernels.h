@@ -7,6 +7,7 @@
 #include <span>
 
 #include "device/view.h"
+#include "model/op_shapes.h"
 
 namespace zero::cpu {
 
@@ -48,26 +49,19 @@ void column_sum_rows(View x, std::int64_t columns, Rows rows, std::span<float> s
 /// out = round(partials[0] + partials[1] + ...), each `out.count()` long, `stride` elements apart.
 void fold_partials(const float* partials, std::int64_t count, std::int64_t stride, View out);
 
-struct CrossEntropyRows {
-  std::int64_t columns = 0;
-  View logits, targets, losses;
-  float scale = 0;
-};
-void cross_entropy_rows(const CrossEntropyRows& operands, Rows rows);
-/// As cross_entropy_rows; logits become scale * (softmax - one hot).
-void cross_entropy_gradient_rows(const CrossEntropyRows& operands, Rows rows);
-
-/// Logits of columns [first, first + columns) of a vocabulary.
-struct SoftmaxRows {
-  std::int64_t columns = 0;
-  std::int64_t first = 0;
+struct LogitRows {
+  LogitsShape shape;
   View logits, targets;
-  View parts;  ///< kSoftmaxPart a row: written, or as they are of the whole vocabulary
+  View losses{};  ///< of the whole vocabulary
+  View parts{};   ///< kSoftmaxPart a row: written, or as they are of the whole vocabulary
   float scale = 0;
 };
-void softmax_part_rows(const SoftmaxRows& operands, Rows rows);
+void cross_entropy_rows(const LogitRows& operands, Rows rows);
+/// As cross_entropy_rows; logits become scale * (softmax - one hot).
+void cross_entropy_gradient_rows(const LogitRows& operands, Rows rows);
+void softmax_part_rows(const LogitRows& operands, Rows rows);
 /// Logits become scale * (softmax - one hot).
-void softmax_gradient_rows(const SoftmaxRows& operands, Rows rows);
+void softmax_gradient_rows(const LogitRows& operands, Rows rows);
 
 struct EmbeddingRows {
   std::int64_t sequence = 0;

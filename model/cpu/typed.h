@@ -21,10 +21,10 @@ void with_type(DType dtype, Body&& body) {
   }
 }
 
-/// The first element of row `row` of a row-major matrix of `columns` columns.
+/// The first element of row `row` of a row-major matrix whose rows begin `stride` elements apart.
 template <typename T>
-T* row_of(const View& view, std::int64_t row, std::int64_t columns) {
-  return static_cast<T*>(view.data()) + row * columns;
+T* row_of(const View& view, std::int64_t row, std::int64_t stride) {
+  return static_cast<T*>(view.data()) + row * stride;
 }
 
 }  // namespace zero::cpu

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Cross-entropy: a block a row, one pass over the logits for their largest and the sum of their
-// exponentials, one more where they become gradients. Rows of an odd vocabulary start anywhere.
+// exponentials, one more where they become gradients. Rows without padding start anywhere.
 #include <limits>
 
 #include "model/cuda/formulas.cuh"
@@ -140,6 +140,7 @@ enum class Wanted : std::uint8_t { losses, losses_and_gradients, parts, gradient
 template <class T>
 struct Logits {
   std::int64_t columns;
+  std::int64_t stride;
   std::int64_t first;
   T* logits;
   const std::int32_t* targets;
@@ -151,7 +152,7 @@ struct Logits {
 template <Wanted wanted, class T>
 __global__ void __launch_bounds__(kMostThreads) cross_entropy_rows(Logits<T> o) {
   const std::int64_t at = blockIdx.x;
-  const Row<T> row{o.logits + at * o.columns, o.columns};
+  const Row<T> row{o.logits + at * o.stride, o.columns};
   const std::int64_t target = o.targets[at] - o.first;  // outside the columns: another rank's
   float* const part = o.parts + at * kSoftmaxPart;
   Softmax softmax{};
@@ -188,8 +189,9 @@ void launch_typed(const char* name, cudaStream_t stream, const LogitsShape& s, c
           .threads = threads_for(div_ceil(s.columns, kLanes<T>), kMostThreads),
           .shared_bytes = block_bytes(2)},
          stream,
-         Logits<T>{s.columns, s.first, pointer<T>(o.logits), pointer<std::int32_t>(o.targets),
-                   o.scale, pointer<double>(o.losses), pointer<float>(o.parts)});
+         Logits<T>{s.columns, s.row_stride(), s.first, pointer<T>(o.logits),
+                   pointer<std::int32_t>(o.targets), o.scale, pointer<double>(o.losses),
+                   pointer<float>(o.parts)});
 }
 
 template <Wanted wanted>

@@ -42,8 +42,6 @@ Products::Operands operands_of(const LinearShape& s, View x, View dy, View dweig
           .c = dweight.data()};
 }
 
-LogitsShape whole_vocabulary(const MatrixShape& s) { return {s.rows, s.columns, 0, s.dtype}; }
-
 }  // namespace
 
 std::unique_ptr<Ops> make_ops(Device& device) { return std::make_unique<CudaOps>(device); }
@@ -164,37 +162,25 @@ void CudaOps::do_linear_backward_weight(const LinearShape& s, View x, View dy, V
                  operands_of(s, x, dy, dweight, View()));
 }
 
-bool CudaOps::joins(const LinearShape& s, const LinearGeluForward& o) const {
-  return products_->takes(gelu_product(s), operands_of(o));
+Ops::Fused CudaOps::fuse(const LinearShape& s, const LinearGeluForward& o) {
+  if (!products_->takes(gelu_product(s), operands_of(o))) return {};
+  return [=, this] { submit_product("linear_gelu_forward", gelu_product(s), operands_of(o)); };
 }
 
-void CudaOps::do_linear_gelu_forward(const LinearShape& s, const LinearGeluForward& o) {
-  if (!joins(s, o)) return Ops::do_linear_gelu_forward(s, o);
-  submit_product("linear_gelu_forward", gelu_product(s), operands_of(o));
+Ops::Fused CudaOps::fuse(const LinearShape& s, const LinearGeluBackward& o) {
+  const ProductShape product = gelu_gradient_product(s);
+  if (o.dbias.dtype() != s.dtype || !products_->takes(product, operands_of(o))) return {};
+  return [=, this] {
+    submit_product("linear_gelu_backward", product, operands_of(o));
+    do_gelu_forward(o.z, o.y);
+  };
 }
 
-bool CudaOps::joins(const LinearShape& s, const LinearGeluBackward& o) const {
-  return o.dbias.dtype() == s.dtype && products_->takes(gelu_gradient_product(s), operands_of(o));
-}
-
-void CudaOps::do_linear_gelu_backward(const LinearShape& s, const LinearGeluBackward& o) {
-  if (!joins(s, o)) return Ops::do_linear_gelu_backward(s, o);
-  submit_product("linear_gelu_backward", gelu_gradient_product(s), operands_of(o));
-  do_gelu_forward(o.z, o.y);
-}
-
-bool CudaOps::joins(const LinearShape& s, View x, View dy, View dweight, View dbias) const {
-  return dbias.dtype() == s.weight_gradient &&
-         products_->takes(parameters_product(s), operands_of(s, x, dy, dweight, dbias));
-}
-
-void CudaOps::do_linear_backward_parameters(const LinearShape& s, View x, View dy, View dweight,
-                                            View dbias) {
-  if (!joins(s, x, dy, dweight, dbias)) {
-    return Ops::do_linear_backward_parameters(s, x, dy, dweight, dbias);
-  }
-  submit_product("linear_backward_parameters", parameters_product(s),
-                 operands_of(s, x, dy, dweight, dbias));
+Ops::Fused CudaOps::fuse(const LinearShape& s, View x, View dy, View dweight, View dbias) {
+  const ProductShape product = parameters_product(s);
+  const Products::Operands operands = operands_of(s, x, dy, dweight, dbias);
+  if (dbias.dtype() != s.weight_gradient || !products_->takes(product, operands)) return {};
+  return [=, this] { submit_product("linear_backward_parameters", product, operands); };
 }
 
 void CudaOps::do_column_sums(const MatrixShape& s, View x, View sums) {
@@ -321,17 +307,17 @@ void CudaOps::do_embedding_backward(const EmbeddingShape& s, View tokens, View d
          [s, operands](cudaStream_t stream) { cuda::embedding_backward(stream, s, operands); });
 }
 
-void CudaOps::do_cross_entropy_forward(const MatrixShape& s, View logits, View targets,
+void CudaOps::do_cross_entropy_forward(const LogitsShape& s, View logits, View targets,
                                        View losses) {
   submit("cross_entropy_forward", [=](cudaStream_t stream) {
-    cuda::cross_entropy_forward(stream, whole_vocabulary(s), logits, targets, losses);
+    cuda::cross_entropy_forward(stream, s, logits, targets, losses);
   });
 }
 
-void CudaOps::do_cross_entropy_backward(const MatrixShape& s, View logits, View targets,
+void CudaOps::do_cross_entropy_backward(const LogitsShape& s, View logits, View targets,
                                         float scale, View losses) {
   submit("cross_entropy_backward", [=](cudaStream_t stream) {
-    cuda::cross_entropy_backward(stream, whole_vocabulary(s), logits, targets, scale, losses);
+    cuda::cross_entropy_backward(stream, s, logits, targets, scale, losses);
   });
 }
 

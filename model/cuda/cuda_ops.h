@@ -10,7 +10,6 @@
 
 #include "model/cuda/attention.h"
 #include "model/cuda/products.h"
-#include "model/noted.h"
 #include "model/ops.h"
 
 namespace zero::cuda {
@@ -19,7 +18,7 @@ namespace zero::cuda {
 /// (products.h), attention by cuDNN where it has the shape and by our own kernels where not
 /// (attention.h), everything else by row_kernels.h. Operations of one device share one scratch:
 /// they are all on its compute stream.
-class CudaOps final : public Ops, public Noted {
+class CudaOps final : public Ops {
  public:
   explicit CudaOps(Device& device);
 
@@ -33,20 +32,15 @@ class CudaOps final : public Ops, public Noted {
   std::string note() const override { return note_; }
   std::int64_t scratch_bytes() const override { return scratch_bytes_; }
   void allocate_scratch() override;
-  bool joins(const LinearShape& shape, const LinearGeluForward& operands) const override;
-  bool joins(const LinearShape& shape, const LinearGeluBackward& operands) const override;
-  bool joins(const LinearShape& shape, View x, View dy, View dweight, View dbias) const override;
 
  private:
   void do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) override;
   void do_linear_backward_input(const LinearShape& shape, View dy, View weight, View dx) override;
   void do_linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight,
                                  Write write) override;
-  void do_linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands) override;
-  void do_linear_gelu_backward(const LinearShape& shape,
-                               const LinearGeluBackward& operands) override;
-  void do_linear_backward_parameters(const LinearShape& shape, View x, View dy, View dweight,
-                                     View dbias) override;
+  Fused fuse(const LinearShape& shape, const LinearGeluForward& operands) override;
+  Fused fuse(const LinearShape& shape, const LinearGeluBackward& operands) override;
+  Fused fuse(const LinearShape& shape, View x, View dy, View dweight, View dbias) override;
   void do_column_sums(const MatrixShape& shape, View x, View sums) override;
   void do_layer_norm_forward(const MatrixShape& shape, const LayerNormForward& operands) override;
   void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) override;
@@ -70,9 +64,9 @@ class CudaOps final : public Ops, public Noted {
                             View position_weight, View x) override;
   void do_embedding_backward(const EmbeddingShape& shape, View tokens, View dx, View token_gradient,
                              View position_gradient) override;
-  void do_cross_entropy_forward(const MatrixShape& shape, View logits, View targets,
+  void do_cross_entropy_forward(const LogitsShape& shape, View logits, View targets,
                                 View losses) override;
-  void do_cross_entropy_backward(const MatrixShape& shape, View logits, View targets, float scale,
+  void do_cross_entropy_backward(const LogitsShape& shape, View logits, View targets, float scale,
                                  View losses) override;
   void do_softmax_part(const LogitsShape& shape, View logits, View targets, View parts) override;
   void do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) override;

@@ -13,9 +13,9 @@
 namespace zero::cuda {
 
 /// Products of matrices on a CUDA stream: sums in fp32 (fp32 operands are not rounded to TF32),
-/// operands of epilogues of the type of C alone. Triangles and leading dimensions are the CPU's
-/// business. The same shape and operands give the same bits on GPUs of one type, at whatever
-/// multiples of 16 bytes the operands lie.
+/// operands of epilogues of the type of C alone. Triangles are the CPU's business. The same shape
+/// and operands give the same bits on GPUs of one type, at whatever multiples of 16 bytes the
+/// operands lie.
 class Products {
  public:
   struct Operands {

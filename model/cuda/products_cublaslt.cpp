@@ -90,10 +90,12 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
         "preference");
 }
 
-LayoutHandle layout(DType dtype, std::int64_t rows, std::int64_t columns) {
+// `leading`: elements between columns; 0: rows.
+LayoutHandle layout(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t leading) {
   LayoutHandle handle;
   check(cublasLtMatrixLayoutCreate(handle.put(), type_of(dtype), static_cast<std::uint64_t>(rows),
-                                   static_cast<std::uint64_t>(columns), rows),
+                                   static_cast<std::uint64_t>(columns),
+                                   leading == 0 ? rows : leading),
         "layout of a matrix");
   return handle;
 }
@@ -101,9 +103,9 @@ LayoutHandle layout(DType dtype, std::int64_t rows, std::int64_t columns) {
 // A matrix of (rows, columns) as row-major memory holds it is its transpose to cuBLAS,
 // column-major.
 LayoutHandle transposed_layout(DType dtype, MatrixPlacement placement, std::int64_t rows,
-                               std::int64_t columns) {
-  return placement == MatrixPlacement::plain ? layout(dtype, columns, rows)
-                                             : layout(dtype, rows, columns);
+                               std::int64_t columns, std::int64_t leading) {
+  return placement == MatrixPlacement::plain ? layout(dtype, columns, rows, leading)
+                                             : layout(dtype, rows, columns, leading);
 }
 
 cublasOperation_t operation(MatrixPlacement placement) {
@@ -120,9 +122,9 @@ class Plan {
  public:
   Plan(cublasLtHandle_t library, const ProductShape& s)
       : shape_(s),
-        left_(transposed_layout(s.in, s.b, s.k, s.n)),
-        right_(transposed_layout(s.in, s.a, s.m, s.k)),
-        result_(layout(s.out, s.n, s.m)) {
+        left_(transposed_layout(s.in, s.b, s.k, s.n, s.ldb)),
+        right_(transposed_layout(s.in, s.a, s.m, s.k, s.lda)),
+        result_(layout(s.out, s.n, s.m, s.ldc)) {
     check(cublasLtMatmulDescCreate(product_.put(), CUBLAS_COMPUTE_32F, CUDA_R_32F), text_of(s));
     set(product_.get(), CUBLASLT_MATMUL_DESC_TRANSA, operation(s.b));
     set(product_.get(), CUBLASLT_MATMUL_DESC_TRANSB, operation(s.a));

@@ -3,13 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
+#include <string>
 
 #include "base/error.h"
+#include "bench/product_probe.h"
 #include "launch/multiply_add_rate.h"
-#include "launch/product_probe.h"
 
-namespace zero {
+namespace zero::bench {
 namespace {
 
 class OldProcessor : public ::testing::Test {
@@ -42,9 +45,34 @@ TEST_F(OldProcessor, HasNoProbeOfBf16) {
 }
 
 TEST_F(OldProcessor, MultipliesAndAddsInRegistersOnEveryThread) {
-  EXPECT_GT(multiply_add_rate(1), 0);
-  EXPECT_GT(multiply_add_rate(2), 0);
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    EXPECT_GT(multiply_add_rate(dtype, 1), 0);
+    EXPECT_GT(multiply_add_rate(dtype, 2), 0);
+  }
+}
+
+TEST_F(OldProcessor, IsLimitedByOneVariableAlone) {
+  const auto only = [](std::map<std::string, std::string> variables) -> Environment {
+    return [variables](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      if (found == variables.end()) return std::nullopt;
+      return found->second;
+    };
+  };
+  EXPECT_NO_THROW(limit_onednn(only({{"ONEDNN_MAX_CPU_ISA", "AVX2"}})));
+  EXPECT_THAT(
+      [&] {
+        limit_onednn(only({{"ZERO_MAX_CPU_ISA", "AMX"}, {"ONEDNN_MAX_CPU_ISA", "AVX2"}}));
+      },
+      ::testing::ThrowsMessage<Error>(
+          ::testing::HasSubstr("ZERO_MAX_CPU_ISA and ONEDNN_MAX_CPU_ISA are both set")));
+  EXPECT_TRUE(ProductProbe::available(DType::fp32));  // behind the first product it is too late
+  EXPECT_THAT(
+      [&] {
+        limit_onednn(only({{"ZERO_MAX_CPU_ISA", "AMX"}}));
+      },
+      ::testing::ThrowsMessage<Error>(::testing::HasSubstr("oneDNN cannot be limited")));
 }
 
 }  // namespace
-}  // namespace zero
+}  // namespace zero::bench

@@ -16,19 +16,20 @@ namespace {
 
 class QueueStream final : public Stream {
  public:
-  void submit(std::string_view /*what*/, Work work) override { work(); }
-  void submit_host(std::string_view what, Work work) override {
-    queue_.submit(what, std::move(work));
-  }
   bool enqueues() const override { return true; }
   Event record() override { return queue_.record(); }
-  void wait(const Event& event) override { queue_.wait(event); }
   void synchronize() override { queue_.synchronize(); }
   double waited_seconds() const override { return queue_.waited_seconds(); }
 
   Stream& queue() { return queue_; }
 
  private:
+  void do_submit(std::string_view /*what*/, Work work) override { work(); }
+  void do_submit_host(std::string_view what, Work work) override {
+    queue_.submit(what, std::move(work));
+  }
+  void do_wait(const Event& event) override { queue_.wait(event); }
+
   cpu::WorkerStream queue_;
 };
 

@@ -11,7 +11,6 @@
 
 #include "device/cpu/primitives.h"
 #include "device/cuda/index.h"
-#include "device/kept_norms.h"
 #include "optim/optimizer.h"
 #include "tests/cuda/case.h"
 #include "tests/errors.h"
@@ -203,8 +202,6 @@ TEST_F(CudaKernels, NormsThatMayStayTakeOneCopyToTheHost) {
   const View there = upload(values->view);
   Kernels& kernels = device_->kernels();
   Stream& compute = device_->compute();
-  KeptNorms* const kept = KeptNorms::of(kernels);
-  ASSERT_NE(kept, nullptr);
   const auto host_functions = [] { return emulated::calls("cudaLaunchHostFunc"); };
   const auto reduce = [&](const std::shared_ptr<ExactSum>& norm, std::int64_t begin) {
     const View part = there.slice(begin, 1000);
@@ -214,13 +211,13 @@ TEST_F(CudaKernels, NormsThatMayStayTakeOneCopyToTheHost) {
   for (const std::int64_t begin : {0, 1000, 2000}) reduce(expected, begin);
   EXPECT_EQ(host_functions(), 3);
   const auto norm = std::make_shared<ExactSum>();
-  kept->let_stay(norm);
+  kernels.defer_norm(norm);
   for (const int step : {1, 2}) {
     for (const std::int64_t begin : {0, 1000, 2000}) reduce(norm, begin);
     EXPECT_EQ(host_functions(), 2 + step);
-    kept->flush_norms(compute);
-    kept->flush_norms(compute);  // nothing is left
-    kept->flush_norms(device_->communication());
+    kernels.flush_norms(compute);
+    kernels.flush_norms(compute);  // nothing is left
+    kernels.flush_norms(device_->communication());
     EXPECT_EQ(host_functions(), 3 + step);
     compute.synchronize();
     EXPECT_EQ(norm->value(), expected->value());
@@ -232,7 +229,7 @@ TEST_F(CudaKernels, NormsThatMayStayTakeOneCopyToTheHost) {
   reduce(other, 1000);
   reduce(norm, 2000);
   reduce(norm, 1000);
-  kept->flush_norms(compute);
+  kernels.flush_norms(compute);
   compute.synchronize();
   EXPECT_EQ(norm->value(), expected->value());
   EXPECT_GT(other->value(), 0);

@@ -39,9 +39,11 @@ void put(void* data, DType dtype, std::int64_t at, float value) {
 }
 
 float element(const void* data, DType dtype, MatrixPlacement placement, std::int64_t row,
-              std::int64_t column, const std::array<std::int64_t, 2>& size) {
+              std::int64_t column, const std::array<std::int64_t, 3>& size) {
+  const auto [rows, columns, leading] = size;
   const bool plain = placement == MatrixPlacement::plain;
-  return value_at(data, dtype, plain ? row * size[1] + column : column * size[0] + row);
+  const std::int64_t stride = leading != 0 ? leading : plain ? columns : rows;
+  return value_at(data, dtype, plain ? row * stride + column : column * stride + row);
 }
 
 constexpr double kSlope = 0.7978845608028654;  // of GPT-2's gelu
@@ -53,8 +55,8 @@ double gelu_gradient(double z) {
 }
 
 // What becomes of one element of the product.
-float finish(const ProductShape& s, const Products::Operands& o, float product, std::int64_t at) {
-  const std::int64_t column = at % s.n;
+float finish(const ProductShape& s, const Products::Operands& o, float product, std::int64_t column,
+             std::int64_t at) {
   switch (s.epilogue) {
     case Epilogue::bias:
       return product + value_at(o.bias, s.in, column);
@@ -76,11 +78,11 @@ void multiply(const ProductShape& s, const Products::Operands& o) {
     for (std::int64_t j = 0; j < s.n; ++j) {
       float sum = 0;
       for (std::int64_t l = 0; l < s.k; ++l) {
-        sum +=
-            element(o.a, s.in, s.a, i, l, {s.m, s.k}) * element(o.b, s.in, s.b, l, j, {s.k, s.n});
+        sum += element(o.a, s.in, s.a, i, l, {s.m, s.k, s.lda}) *
+               element(o.b, s.in, s.b, l, j, {s.k, s.n, s.ldb});
       }
-      const std::int64_t at = i * s.n + j;
-      const float result = finish(s, o, sum, at);
+      const std::int64_t at = i * (s.ldc == 0 ? s.n : s.ldc) + j;
+      const float result = finish(s, o, sum, j, at);
       columns[static_cast<std::size_t>(j)] += result;
       put(o.c, s.out, at, result);
     }
@@ -97,8 +99,8 @@ void sum_operand(const ProductShape& s, const Products::Operands& o) {
   for (std::int64_t i = 0; i < (rows ? s.m : s.n); ++i) {
     float sum = 0;
     for (std::int64_t l = 0; l < s.k; ++l) {
-      sum += rows ? element(o.a, s.in, s.a, i, l, {s.m, s.k})
-                  : element(o.b, s.in, s.b, l, i, {s.k, s.n});
+      sum += rows ? element(o.a, s.in, s.a, i, l, {s.m, s.k, s.lda})
+                  : element(o.b, s.in, s.b, l, i, {s.k, s.n, s.ldb});
     }
     put(o.bias, s.out, i, sum);
   }

@@ -5,9 +5,11 @@
 #include <map>
 
 #include "model/cuda/cuda_ops.h"
+#include "model/vocabulary_parallel_head.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/errors.h"
 #include "tests/model/ops_harness.h"
+#include "tests/model/padded_logits.h"
 
 // What operations on a GPU promise beside the contract of all devices.
 namespace zero::testing {
@@ -96,7 +98,7 @@ TEST_P(CudaOperations, AddEmbeddingGradientsInRowOrderWhateverTheVocabulary) {
 
 TEST_P(CudaOperations, GiveTheSameBitsWhereverViewsBegin) {
   const auto body = [&](Harness& h) {
-    const MatrixShape s{9, 1003, dtype_};  // rows of logits begin anywhere as it is
+    const LogitsShape s{9, 1003, dtype_};  // rows of logits begin anywhere as it is
     const View logits = h.tensor(random_values(9 * 1003, 1), dtype_);
     const View losses = h.empty(9, DType::fp64);
     h.ops->cross_entropy_backward(s, logits, h.tokens(random_tokens(9, 1003, 2)), 0.5F, losses);
@@ -112,6 +114,12 @@ TEST_P(CudaOperations, GiveTheSameBitsWhereverViewsBegin) {
   Harness as_asked{GetParam().alignment};
   Harness aligned;
   EXPECT_EQ(run(as_asked, body), run(aligned, body));
+}
+
+TEST_P(CudaOperations, GiveTheSameBitsWhereRowsOfLogitsArePadded) {
+  Harness dense{GetParam().alignment};
+  Harness padded{GetParam().alignment};
+  EXPECT_EQ(head_with_rows_apart(padded, dtype_, 64), head_with_rows_apart(dense, dtype_, 45));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaOperations, ::testing::ValuesIn(kTested),
@@ -219,6 +227,16 @@ TEST(CudaOps, PlanTheScratchThatTheyTake) {
   const std::int64_t bytes = prepare(planned);
   EXPECT_EQ(bytes, prepare(*h.ops));
   EXPECT_EQ(bytes, planning->ledger().snapshot().current_of(MemoryClass::activations));
+}
+
+TEST(CudaOps, PadRowsOfLogitsSoThatTheyBeginAligned) {
+  Harness h;
+  EXPECT_EQ(VocabularyParallelHead::padded_columns(*h.device, 50257), 50304);
+  EXPECT_EQ(VocabularyParallelHead::padded_columns(*h.device, 50304), 50304);
+  EXPECT_EQ(VocabularyParallelHead::padded_columns(*planning::open(1, Memory::apart, "cuda"), 65),
+            128);
+  EXPECT_EQ(VocabularyParallelHead::padded_columns(*planning::open(), 65), 65);
+  EXPECT_EQ(VocabularyParallelHead::padded_columns(*cpu::open(), 50257), 50257);
 }
 
 TEST(CudaOps, AddABiasOfAnotherTypeThanTheResult) {

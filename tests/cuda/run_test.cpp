@@ -7,15 +7,13 @@
 
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
-#include "device/piece_sizes.h"
 #include "launch/graphs_report.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/run_device.h"
 #include "launch/trainer.h"
 #include "launch/workbench.h"
-#include "model/noted.h"
-#include "model/observed_ops.h"
+#include "model/op_listener.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/library_attention.h"
 #include "tests/errors.h"
@@ -238,7 +236,7 @@ std::uint64_t state_after_many_rows(const TinyRun& run, int stage) {
       std::int32_t next = rank.rank();
       for (std::int32_t& id : ids.as<std::int32_t>()) id = next = (next * 5 + 3) % 32;
     }
-    EXPECT_GT(workbench.inputs().count(), PieceSizes::of(device.device()).logit_rows);
+    EXPECT_GT(workbench.inputs().count(), device.device().piece_sizes().logit_rows);
     workbench.model().train(workbench.inputs(), workbench.targets(), 1.0F / 8320, workbench.loss());
     workbench.engine().step({.learning_rate = 0.1});
     EXPECT_EQ(device.device().device_bytes(),
@@ -318,7 +316,7 @@ TEST(EmulatedRun, AttentionThatTheLibraryRefusesIsOurOwnKernels) {
     const AttentionShape shape{
         .batch = 1, .sequence = 16, .heads = 1, .head_width = 8, .dtype = DType::bf16};
     ops->prepare(shape);
-    const std::string note = dynamic_cast<const Noted&>(*ops).note();
+    const std::string note = ops->note();
     const std::string bits = ops->bits(DType::bf16);
     cuda::library_attention::become(Kind::none);
     EXPECT_EQ(note.empty(), kind == Kind::none);

@@ -33,20 +33,21 @@ class Point final : public Event::State {
 class LoggedStream final : public Stream {
  public:
   explicit LoggedStream(Log& log) : log_(log) {}
-  void submit(std::string_view what, Work work) override {
-    last_ = what;
-    log_.emplace_back(what);
-    work();
-  }
   Event record() override { return Event(std::make_shared<Point>(last_)); }
-  void wait(const Event& event) override {
-    if (const auto* point = dynamic_cast<const Point*>(event.state()))
-      log_.push_back("wait for " + point->after());
-  }
   void synchronize() override {}
   double waited_seconds() const override { return 0; }
 
  private:
+  void do_submit(std::string_view what, Work work) override {
+    last_ = what;
+    log_.emplace_back(what);
+    work();
+  }
+  void do_wait(const Event& event) override {
+    if (const auto* point = dynamic_cast<const Point*>(event.state()))
+      log_.push_back("wait for " + point->after());
+  }
+
   Log& log_;
   std::string last_;
 };

@@ -33,12 +33,19 @@ class Kept final : public Repeat {
 /// Runs work at once; the second body of a repeat is called twice, the first time in vain.
 class KeepingStream final : public Stream {
  public:
-  void submit(std::string_view /*what*/, Work work) override {
+  Event record() override { return {}; }
+  void synchronize() override {}
+  double waited_seconds() const override { return 0; }
+
+  std::vector<std::string> names;
+
+ private:
+  void do_submit(std::string_view /*what*/, Work work) override {
     if (works_ == nullptr) return work();
     works_->push_back(std::move(work));
   }
-  void repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
-              const Work& body) override {
+  void do_repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
+                 const Work& body) override {
     names.emplace_back(what);
     if (kept == nullptr) kept = std::make_unique<Kept>();
     auto& mine = static_cast<Kept&>(*kept);
@@ -53,14 +60,8 @@ class KeepingStream final : public Stream {
     }
     for (const Work& work : mine.works) work();
   }
-  Event record() override { return {}; }
-  void wait(const Event& event) override { event.synchronize(); }
-  void synchronize() override {}
-  double waited_seconds() const override { return 0; }
+  void do_wait(const Event& event) override { event.synchronize(); }
 
-  std::vector<std::string> names;
-
- private:
   std::vector<Work> works_of(const Work& body) {
     std::vector<Work> works;
     works_ = &works;

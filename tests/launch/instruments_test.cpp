@@ -109,7 +109,8 @@ TEST(Traces, AnUnwritableFileIsAnErrorOfAllRanks) {
 
 TEST(Observers, HearOfWorkAndOfWaits) {
   Instruments instruments({.profile = true});
-  const auto device = cpu::open({}, instruments);
+  const auto device = cpu::open();
+  device->compute().observe(&instruments);
   const auto work = [&] {
     device->compute().submit("before", [] {});
     std::atomic<bool> waiting = false;
@@ -153,15 +154,18 @@ TEST(Observers, AreToldWhileTheyListen) {
     int calls = 0;
   };
   Counter counter;
-  const auto device = cpu::open({}, counter);
+  const auto device = cpu::open();
+  device->compute().observe(&counter);
   for (const bool open : {false, true, false}) {
     counter.open = open;
     device->compute().submit("work", [] {});
     device->compute().submit_host("host code", [] {});
     EXPECT_EQ(counter.calls, open || counter.calls > 0 ? 2 : 0);
   }
-  EXPECT_FALSE(device->compute().enqueues());
-  EXPECT_EQ(&device->compute().undecorated(), &device->compute().undecorated().undecorated());
+  counter.open = true;
+  device->compute().observe(nullptr);
+  device->compute().submit("unobserved", [] {});
+  EXPECT_EQ(counter.calls, 2);
 }
 
 /// Trains the tiny run on `world` ranks with instruments; gives the lines of the log.
@@ -178,7 +182,8 @@ std::vector<Json> train_observed(const TinyRun& run, int world,
                              .trace_from = config.run.trace_from,
                              .trace_steps = config.run.trace_steps,
                              .trace_events = config.run.trace_events});
-    const auto device = cpu::open({}, instruments);
+    const auto device = cpu::open();
+    device->compute().observe(&instruments);
     const bool observed = !config.run.trace.empty();
     std::optional<Listening> listening;
     if (observed) listening.emplace(communicator, instruments);

@@ -21,9 +21,9 @@ using ::testing::ThrowsMessage;
 
 TEST(Process, VersionsAreNamed) {
   EXPECT_THAT(version_text(),
-              ::testing::AllOf(HasSubstr("zero "), HasSubstr("oneDNN: "), HasSubstr("MPI: "),
-                               HasSubstr("NCCL: "), HasSubstr("vector instructions: "),
-                               HasSubstr("CUDA: "), HasSubstr("cuBLASLt: "), HasSubstr("cuDNN: "),
+              ::testing::AllOf(HasSubstr("zero "), HasSubstr("MPI: "), HasSubstr("NCCL: "),
+                               HasSubstr("vector instructions: "), HasSubstr("CUDA: "),
+                               HasSubstr("cuBLASLt: "), HasSubstr("cuDNN: "),
                                HasSubstr("CUDA of the driver: ")));
 }
 
@@ -43,14 +43,6 @@ TEST(CpuLimits, NameOneOfTheKnownInstructionSets) {
       ThrowsMessage<Error>(HasSubstr("ZERO_MAX_CPU_ISA is \"SSE9\"; expected AVX2, AVX512, "
                                      "AVX512_BF16 or AMX, or unset it")));
   EXPECT_NO_THROW(limit_cpu(only({})));
-}
-
-TEST(CpuLimits, LeaveOneDnnsOwnVariableAlone) {
-  EXPECT_THAT(
-      [] {
-        limit_cpu(only({{"ZERO_MAX_CPU_ISA", "AMX"}, {"ONEDNN_MAX_CPU_ISA", "AVX2"}}));
-      },
-      ThrowsMessage<Error>(HasSubstr("ZERO_MAX_CPU_ISA and ONEDNN_MAX_CPU_ISA are both set")));
 }
 
 TEST(CpuLimits, AreSaidBesideTheInstructions) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <hwy/targets.h>
 
-#include <oneapi/dnnl/dnnl.hpp>
-
+#include "model/cpu/processor.h"
+#include "model/cpu/products.h"
 #include "tests/model/ops_harness.h"
 #include "tests/only_target.h"
 
@@ -28,15 +28,16 @@ std::vector<Values> products(Harness& h, const LinearShape& shape) {
   return {h.read(y), h.read(dx), h.read(dweight)};
 }
 
-// A program of its own: oneDNN's limit holds for a whole process, before its first product.
+// A program of its own: the limit holds for a whole process, before its first product.
 class OldProcessor : public ::testing::TestWithParam<WeightLayout> {
  protected:
-  static void SetUpTestSuite() {
-    ASSERT_EQ(dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2), dnnl::status::success);
-  }
+  static void SetUpTestSuite() { cpu::limit_bf16_instructions(cpu::Bf16Instructions::none); }
 };
 
 TEST_P(OldProcessor, MultipliesBf16WithoutInstructionsForIt) {
+  EXPECT_EQ(cpu::bf16_instructions(), cpu::Bf16Instructions::none);
+  EXPECT_EQ(cpu::name_of_kernels(DType::bf16), "floats");
+  EXPECT_EQ(cpu::flop_in_registers(DType::bf16, 1), 0);
   constexpr DType t = DType::bf16;
   Harness h;
   const Values y = products(h, {70, 300, 97, GetParam(), t, t})[0];

@@ -223,6 +223,34 @@ TEST(OpsErrors, AnUnpreparedShapeSaysToPrepareIt) {
   EXPECT_THAT(message, ::testing::HasSubstr("prepare() its shape before allocate_scratch()"));
 }
 
+TEST(OpsErrors, RowsThatOverlapOrHaveGapsInTheWrongPlaceAreRefused) {
+  Harness h;
+  const View x = h.empty(80, DType::fp32);
+  const LinearShape narrow{4, 2, 10, WeightLayout::in_out, DType::fp32, DType::fp32, 8};
+  EXPECT_THAT(message_of([&] { h.ops->linear_backward_input(narrow, x, x, x); }),
+              ::testing::HasSubstr("linear_backward_input: rows of 10 elements begin 8 apart, "
+                                   "expected 10 at least"));
+  EXPECT_THAT(message_of([&] {
+                h.ops->cross_entropy_forward({4, 10, DType::fp32, 0, 8}, x, x, x);
+              }),
+              ::testing::HasSubstr("cross_entropy_forward: rows of 10 elements begin 8 apart"));
+  LinearShape wide = narrow;
+  wide.out_stride = 16;
+  EXPECT_THAT(message_of([&] { h.ops->linear_forward(wide, x, x, x, x); }),
+              ::testing::HasSubstr("linear_forward: bias: rows of 10 elements begin 16 apart, "
+                                   "expected no gaps"));
+  EXPECT_THAT(message_of([&] {
+                h.ops->linear_gelu_forward(wide, {x, x, x, x, x});
+              }),
+              ::testing::HasSubstr("linear_gelu_forward: rows of 10"));
+  EXPECT_THAT(message_of([&] {
+                h.ops->linear_gelu_backward(wide, {x, x, x, x, x, x});
+              }),
+              ::testing::HasSubstr("linear_gelu_backward: rows of 10"));
+  EXPECT_THAT(message_of([&] { h.ops->linear_backward_parameters(wide, x, x, x, x); }),
+              ::testing::HasSubstr("linear_backward_parameters: rows of 10"));
+}
+
 TEST(OpsErrors, ApplyingANormToADeltaIsRefused) {
   Harness h;
   const View x = h.empty(4, DType::fp32);

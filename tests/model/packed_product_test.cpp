@@ -4,8 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <oneapi/dnnl/dnnl.hpp>
-
+#include "model/cpu/processor.h"
 #include "tests/model/ops_harness.h"
 
 namespace zero::testing {
@@ -15,14 +14,12 @@ namespace {
 struct KernelCase {
   const char* name;
   const cpu::packed::Kernels* kernels;
-  dnnl::cpu_isa needs;
+  cpu::Bf16Instructions needs;
   DType in;
 };
 
 bool on_this_processor(const KernelCase& tested) {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto needs = static_cast<unsigned>(tested.needs);
-  return tested.kernels != nullptr && (isa & needs) == needs;
+  return tested.kernels != nullptr && cpu::bf16_instructions() >= tested.needs;
 }
 
 class PackedProduct : public ::testing::TestWithParam<KernelCase> {};
@@ -129,13 +126,13 @@ TEST_P(PackedProduct, RowsHaveTheSameBitsTogetherAndAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, PackedProduct,
                          ::testing::Values(KernelCase{"Pairs", cpu::packed::pair_kernels(),
-                                                      dnnl::cpu_isa::avx512_core_bf16, DType::bf16},
+                                                      cpu::Bf16Instructions::pairs, DType::bf16},
                                            KernelCase{"Tiles", cpu::packed::tile_kernels(),
-                                                      dnnl::cpu_isa::avx512_core_amx, DType::bf16},
+                                                      cpu::Bf16Instructions::tiles, DType::bf16},
                                            KernelCase{"Bf16AsFp32", &cpu::packed::float_kernels(),
-                                                      dnnl::cpu_isa::sse41, DType::bf16},
+                                                      cpu::Bf16Instructions::none, DType::bf16},
                                            KernelCase{"Fp32", &cpu::packed::float_kernels(),
-                                                      dnnl::cpu_isa::sse41, DType::fp32}),
+                                                      cpu::Bf16Instructions::none, DType::fp32}),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

@@ -205,7 +205,7 @@ TEST_P(Rows, CrossEntropyAndItsGradientMatchTheLoops) {
     for (double& value : logits) value *= 16;
     logits[3] = 64;  // one probability of almost 1
     const auto targets = random_tokens(rows, static_cast<std::int32_t>(columns), 2);
-    const MatrixShape shape{rows, columns, dtype_};
+    const LogitsShape shape{rows, columns, dtype_};
     const View losses = h_.empty(rows, DType::fp64);
     const View again = h_.empty(rows, DType::fp64);
     const View gradient = h_.tensor(logits, dtype_);

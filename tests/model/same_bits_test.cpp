@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "tests/model/ops_harness.h"
+#include "tests/model/padded_logits.h"
 
 // Every kernel gives the same bits on 1, 2 and 3 threads, and on streams that run the work later.
 namespace zero::testing {
@@ -162,6 +163,15 @@ TEST_P(SameBits, DecoderRows) {
     h.ops->swiglu_backward({300, 48, dtype_}, gate, out);
     return std::vector<View>{qkv, log_sums, dqkv, dx, dweight, gate, out};
   });
+}
+
+TEST_P(SameBits, WhereRowsOfLogitsArePadded) {
+  for (const int threads : {1, 3}) {
+    Harness dense(threads);
+    Harness padded(threads);
+    EXPECT_EQ(head_with_rows_apart(padded, GetParam(), 64),
+              head_with_rows_apart(dense, GetParam(), 45));
+  }
 }
 
 // Cheap figures for large operands.

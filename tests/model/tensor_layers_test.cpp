@@ -256,7 +256,8 @@ void head(Rig& rig) {
   const VocabularyParallelHead::Buffers buffers{
       .x = x,
       .gathered = rig.all_of(x, width),
-      .logits = rig.h.empty(VocabularyParallelHead::logits_count(most, mine.count), rig.dtype),
+      .logits = rig.h.empty(
+          most * VocabularyParallelHead::padded_columns(*rig.h.device, mine.count), rig.dtype),
       .parts =
           rig.h.empty(VocabularyParallelHead::parts_count(most, rig.tensor.ranks()), DType::fp32),
       .losses = rig.h.empty(rows, DType::fp64)};

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Cross-entropy of logits whose columns several ranks hold.
+// Cross-entropy, also of logits whose columns several ranks hold.
 #include <algorithm>
 #include <cmath>
 
-#include "device/cpu/parallel.h"
 #include "model/cpu/cpu_ops.h"
 #include "model/cpu/typed.h"
 
@@ -34,13 +33,24 @@ void fold_row(std::int64_t row, std::int64_t rows, std::int64_t ranks, View part
 
 }  // namespace
 
+void CpuOps::do_cross_entropy_forward(const LogitsShape& s, View logits, View targets,
+                                      View losses) {
+  const LogitRows operands{.shape = s, .logits = logits, .targets = targets, .losses = losses};
+  submit_rows("cross_entropy_forward", s.rows, 1,
+              [=](Rows rows) { cross_entropy_rows(operands, rows); });
+}
+
+void CpuOps::do_cross_entropy_backward(const LogitsShape& s, View logits, View targets, float scale,
+                                       View losses) {
+  const LogitRows operands{
+      .shape = s, .logits = logits, .targets = targets, .losses = losses, .scale = scale};
+  submit_rows("cross_entropy_backward", s.rows, 1,
+              [=](Rows rows) { cross_entropy_gradient_rows(operands, rows); });
+}
+
 void CpuOps::do_softmax_part(const LogitsShape& s, View logits, View targets, View parts) {
-  const SoftmaxRows operands{s.columns, s.first, logits, targets, parts, 0.0F};
-  device_.compute().submit("softmax_part", [this, s, operands] {
-    parallel_for(threads_, s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
-      softmax_part_rows(operands, {begin, end});
-    });
-  });
+  const LogitRows operands{.shape = s, .logits = logits, .targets = targets, .parts = parts};
+  submit_rows("softmax_part", s.rows, 1, [=](Rows rows) { softmax_part_rows(operands, rows); });
 }
 
 void CpuOps::do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) {
@@ -53,11 +63,17 @@ void CpuOps::do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, 
 
 void CpuOps::do_cross_entropy_gradient(const LogitsShape& s, View logits, View targets,
                                        View softmax, float scale) {
-  const SoftmaxRows operands{s.columns, s.first, logits, targets, softmax, scale};
-  device_.compute().submit("cross_entropy_gradient", [this, s, operands] {
-    parallel_for(threads_, s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
-      softmax_gradient_rows(operands, {begin, end});
-    });
+  const LogitRows operands{
+      .shape = s, .logits = logits, .targets = targets, .parts = softmax, .scale = scale};
+  submit_rows("cross_entropy_gradient", s.rows, 1,
+              [=](Rows rows) { softmax_gradient_rows(operands, rows); });
+}
+
+void CpuOps::do_sum(View losses, View total) {
+  device_.compute().submit("sum", [losses, total] {
+    double sum = 0;
+    for (const double loss : losses.as<double>()) sum += loss;
+    total.as<double>()[0] = sum;
   });
 }
 

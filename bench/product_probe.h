@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "launch/start.h"
 
-namespace zero {
+namespace zero::bench {
 
 /// C (m, n) = A (m, k) * B (k, n).
 struct ProbeShape {
@@ -24,6 +25,10 @@ struct ProbeShape {
 };
 /// GPT-2 124M and 350M at 2048 tokens; the head in chunks of 512.
 const std::vector<ProbeShape>& gpt2_probe_shapes();
+
+/// Limits oneDNN as limit_cpu() limits our kernels (ZERO_MAX_CPU_ISA); before its first product.
+/// Throws zero::Error if oneDNN is limited by a variable of its own too, or cannot be.
+void limit_onednn(const Environment& environment);
 
 /// One product of oneDNN with its own random operands: what the machine's units can do.
 class ProductProbe {
@@ -78,4 +83,4 @@ class ProductRate {
   std::vector<double> multiply_adds_{};  ///< FLOP/s, as many samples as of a shape
 };
 
-}  // namespace zero
+}  // namespace zero::bench

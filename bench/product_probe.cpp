@@ -1,18 +1,19 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/product_probe.h"
+#include "bench/product_probe.h"
 
 #include <omp.h>
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <random>
 
 #include "base/error.h"
 #include "launch/multiply_add_rate.h"
 
-namespace zero {
+namespace zero::bench {
 namespace {
 
 using Format = dnnl::memory::format_tag;
@@ -80,6 +81,26 @@ struct ProductProbe::Operands {
   dnnl::memory a, b, c;
 };
 
+void limit_onednn(const Environment& environment) {
+  const auto wanted = environment("ZERO_MAX_CPU_ISA");
+  if (!wanted) return;
+  // Ours would replace oneDNN's, which may be the lower one.
+  for (const char* const other : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    ZERO_CHECK(!environment(other),
+               "ZERO_MAX_CPU_ISA and {} are both set; set ZERO_MAX_CPU_ISA alone, which limits "
+               "oneDNN too",
+               other);
+  }
+  const std::map<std::string_view, dnnl::cpu_isa> limits{
+      {"AVX2", dnnl::cpu_isa::avx2},
+      {"AVX512", dnnl::cpu_isa::avx512_core},
+      {"AVX512_BF16", dnnl::cpu_isa::avx512_core_bf16},
+      {"AMX", dnnl::cpu_isa::avx512_core_amx}};
+  const auto limit = limits.find(*wanted);
+  ZERO_CHECK(limit != limits.end() && dnnl::set_max_cpu_isa(limit->second) == dnnl::status::success,
+             "ZERO_MAX_CPU_ISA is \"{}\", but oneDNN cannot be limited so here; unset it", *wanted);
+}
+
 const std::vector<ProbeShape>& gpt2_probe_shapes() {
   static const std::vector<ProbeShape> shapes{
       {"124m qkv", 2048, 2304, 768},        {"124m attention out", 2048, 768, 768},
@@ -139,9 +160,9 @@ double ProductRate::sample(int repeats) {
       seconds_[i].push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
   }
-  multiply_add_rate(threads_);
+  multiply_add_rate(DType::fp32, threads_);
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    multiply_adds_.push_back(multiply_add_rate(threads_));
+    multiply_adds_.push_back(multiply_add_rate(DType::fp32, threads_));
   }
   return rate_of_newest(static_cast<std::size_t>(repeats));
 }
@@ -161,4 +182,4 @@ double ProductRate::rate_of_newest(std::size_t samples) const {
   return best;
 }
 
-}  // namespace zero
+}  // namespace zero::bench

@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Norms, elementwise operations, rotary embeddings and embeddings: rows spread over threads.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "device/cpu/parallel.h"
+#include "model/cpu/cpu_ops.h"
+#include "model/cpu/decoder_kernels.h"
+
+namespace zero::cpu {
+namespace {
+
+constexpr std::int64_t kElementGrain = 1 << 14;
+constexpr std::int64_t kRowGrain = 8;
+constexpr std::int64_t kColumnGrain = 64;
+
+}  // namespace
+
+void CpuOps::submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,
+                         std::function<void(Rows)> kernel) {
+  device_.compute().submit(what, [this, rows, grain, kernel = std::move(kernel)] {
+    parallel_for(threads_, rows, grain, [&](std::int64_t begin, std::int64_t end) {
+      kernel({begin, end});
+    });
+  });
+}
+
+std::int64_t CpuOps::partial_bytes(std::int64_t rows, std::int64_t width) {
+  return 4 * div_ceil(rows, kRowChunk) * width;
+}
+
+void CpuOps::submit_sums(std::string_view what, const MatrixShape& s, AddRows add,
+                         std::initializer_list<View> sums) {
+  const auto width = s.columns * static_cast<std::int64_t>(sums.size());
+  auto* const partials = static_cast<float*>(scratch(what, partial_bytes(s.rows, width)));
+  device_.compute().submit(what, [=, this, add = std::move(add), sums = std::vector<View>(sums)] {
+    const std::int64_t chunks = div_ceil(s.rows, kRowChunk);
+    parallel_for(threads_, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+        const std::span<float> partial(partials + chunk * width, static_cast<std::size_t>(width));
+        std::fill(partial.begin(), partial.end(), 0.0F);
+        add({chunk * kRowChunk, std::min(s.rows, (chunk + 1) * kRowChunk)}, partial);
+      }
+    });
+    const float* from = partials;
+    for (const View& each : sums) {
+      fold_partials(from, chunks, width, each);
+      from += s.columns;
+    }
+  });
+}
+
+void CpuOps::do_column_sums(const MatrixShape& s, View x, View sums) {
+  submit_sums(
+      "column_sums", s,
+      [=](Rows rows, std::span<float> partial) { column_sum_rows(x, s.columns, rows, partial); },
+      {sums});
+}
+
+void CpuOps::do_layer_norm_forward(const MatrixShape& s, const LayerNormForward& o) {
+  const NormRows operands{s.columns, o.x, o.delta, o.sum, o.gamma, o.beta, o.y, o.statistics};
+  submit_rows("layer_norm_forward", s.rows, kRowGrain,
+              [=](Rows rows) { layer_norm_forward_rows(operands, rows); });
+}
+
+void CpuOps::do_layer_norm_apply(const MatrixShape& s, const LayerNormForward& o) {
+  const NormRows operands{s.columns, o.x, {}, {}, o.gamma, o.beta, o.y, o.statistics};
+  submit_rows("layer_norm_apply", s.rows, kRowGrain,
+              [=](Rows rows) { layer_norm_apply_rows(operands, rows); });
+}
+
+void CpuOps::do_layer_norm_backward(const MatrixShape& s, const LayerNormBackward& o) {
+  const NormBackwardRows operands{s.columns, o.x, o.statistics, o.gamma, o.dy, o.dx};
+  const auto columns = static_cast<std::size_t>(s.columns);
+  submit_sums("layer_norm_backward", s,
+              [=](Rows rows, std::span<float> partial) {
+                layer_norm_backward_rows(operands, rows, partial.first(columns),
+                                         partial.last(columns));
+              },
+              {o.dgamma, o.dbeta});
+}
+
+void CpuOps::do_rms_norm_forward(const MatrixShape& s, const RmsNormForward& o) {
+  submit_rows("rms_norm_forward", s.rows, kRowGrain,
+              [=](Rows rows) { rms_norm_forward_rows(s.columns, o, rows); });
+}
+
+void CpuOps::do_rms_norm_apply(const MatrixShape& s, const RmsNormForward& o) {
+  submit_rows("rms_norm_apply", s.rows, kRowGrain,
+              [=](Rows rows) { rms_norm_apply_rows(s.columns, o, rows); });
+}
+
+void CpuOps::do_rms_norm_backward(const MatrixShape& s, const RmsNormBackward& o) {
+  submit_sums("rms_norm_backward", s,
+              [=](Rows rows, std::span<float> partial) {
+                rms_norm_backward_rows(s.columns, o, rows, partial);
+              },
+              {o.dweight});
+}
+
+void CpuOps::do_add(View x, View delta, View sum) {
+  submit_rows("add", x.count(), kElementGrain,
+              [=](Rows elements) { add_range(x, delta, sum, elements); });
+}
+
+void CpuOps::do_gelu_forward(View x, View y) {
+  submit_rows("gelu_forward", x.count(), kElementGrain,
+              [=](Rows elements) { gelu_range(x, y, elements); });
+}
+
+void CpuOps::do_gelu_backward(const MatrixShape& s, View x, View dy, View y, View dbias) {
+  submit_sums("gelu_backward", s,
+              [=](Rows rows, std::span<float> partial) {
+                gelu_backward_rows({s.columns, x, dy, y}, rows, partial);
+              },
+              {dbias});
+}
+
+void CpuOps::do_swiglu_forward(const MatrixShape& s, View x, View y) {
+  submit_rows("swiglu_forward", s.rows, kRowGrain,
+              [=](Rows rows) { swiglu_rows(x, y, s.columns, rows); });
+}
+
+void CpuOps::do_swiglu_backward(const MatrixShape& s, View x, View dy) {
+  submit_rows("swiglu_backward", s.rows, kRowGrain,
+              [=](Rows rows) { swiglu_backward_rows(x, dy, s.columns, rows); });
+}
+
+void CpuOps::do_rotary_table(const RotaryShape& s, const RotaryAngles& angles, View cosines,
+                             View sines) {
+  submit_rows("rotary_table", s.sequence, kRowGrain,
+              [=, frequencies = angles.frequencies(s.head_width)](Rows positions) {
+                auto at = static_cast<std::size_t>(positions.begin) * frequencies.size();
+                for (std::int64_t position = positions.begin; position < positions.end;
+                     ++position) {
+                  for (const double frequency : frequencies) {
+                    const double angle = static_cast<double>(position) * frequency;
+                    cosines.as<float>()[at] = static_cast<float>(std::cos(angle));
+                    sines.as<float>()[at] = static_cast<float>(std::sin(angle));
+                    ++at;
+                  }
+                }
+              });
+}
+
+void CpuOps::do_rotary(const RotaryShape& s, Turn turn, View x, View cosines, View sines) {
+  const RotaryRows operands{s, turn, x, cosines, sines};
+  submit_rows("rotary", s.batch * s.sequence, kRowGrain,
+              [=](Rows rows) { rotary_rows(operands, rows); });
+}
+
+void CpuOps::do_embedding_forward(const EmbeddingShape& s, View tokens, View token_weight,
+                                  View position_weight, View x) {
+  const EmbeddingRows operands{s.sequence,      s.width, tokens,  token_weight,
+                               position_weight, x,       s.first, s.vocabulary};
+  submit_rows("embedding_forward", s.batch * s.sequence, kRowGrain,
+              [=](Rows rows) { embedding_rows(operands, rows); });
+}
+
+// By columns: every element has one owner, which adds in row order.
+void CpuOps::do_embedding_backward(const EmbeddingShape& s, View tokens, View dx,
+                                   View token_gradient, View position_gradient) {
+  const EmbeddingRows operands{s.sequence,        s.width, tokens,  token_gradient,
+                               position_gradient, dx,      s.first, s.vocabulary};
+  submit_rows("embedding_backward", s.width, kColumnGrain, [=](Rows columns) {
+    embedding_backward_columns(operands, s.batch * s.sequence, columns);
+  });
+}
+
+}  // namespace zero::cpu

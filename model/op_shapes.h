@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/checked_math.h"
+#include "device/view.h"
+
+namespace zero {
+
+/// Whether a result replaces its destination or is added to it.
+enum class Write : std::uint8_t { overwrite, add };
+
+/// How a weight lies in memory: GPT-2's files have (in, out), most others (out, in).
+enum class WeightLayout : std::uint8_t { in_out, out_in };
+
+/// rows x columns, row-major, of one dtype.
+struct MatrixShape {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  DType dtype = DType::fp32;
+
+  std::int64_t count() const { return checked_mul(rows, columns); }
+};
+
+/// y (rows, out) = x (rows, in) * W + bias
+struct LinearShape {
+  std::int64_t rows = 0;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  WeightLayout layout = WeightLayout::in_out;
+  DType dtype = DType::fp32;            ///< of x, W, bias, y and the gradients of x and y
+  DType weight_gradient = DType::fp32;  ///< `dtype`, or fp32
+  std::int64_t out_stride = 0;          ///< elements between rows of y and dy; 0: out
+
+  std::int64_t row_stride() const { return out_stride == 0 ? out : out_stride; }
+};
+
+/// Operands of a linear layer that GELU follows: z (rows, out) = x W + bias, y = gelu(z).
+struct LinearGeluForward {
+  View x, weight, bias;
+  View z, y;  ///< of the shape's dtype; other memory each
+};
+
+/// Operands of the input gradient of a linear layer whose x was y = gelu(z).
+struct LinearGeluBackward {
+  View dy;  ///< (rows, out)
+  View weight;
+  View z;      ///< (rows, in)
+  View dz, y;  ///< (rows, in); overwritten; other memory each
+  View dbias;  ///< (in), overwritten; the shape's dtype, or fp32
+};
+
+/// Causal self-attention of `batch` sequences; C = heads * head_width.
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t sequence = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_width = 0;
+  DType dtype = DType::fp32;
+  std::int64_t kv_heads = 0;  ///< divides heads; each serves heads / kv_heads of them; 0: as heads
+
+  std::int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  /// Elements of a row of q, k and v side by side.
+  std::int64_t qkv_width() const { return (heads + 2 * key_heads()) * head_width; }
+};
+
+/// Which way rotary embeddings turn: forward by the position's angles, backward (the gradient) by
+/// their negatives.
+enum class Turn : std::uint8_t { forward, backward };
+
+/// The first `heads` heads of each row of `row_width` elements turn; the rest stays.
+struct RotaryShape {
+  std::int64_t batch = 0;
+  std::int64_t sequence = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_width = 0;  ///< even
+  std::int64_t row_width = 0;
+  DType dtype = DType::fp32;
+
+  /// Elements of the table of cosines, and of that of sines: (sequence, head_width / 2).
+  std::int64_t table() const { return sequence * (head_width / 2); }
+};
+
+/// Token and position embedding.
+struct EmbeddingShape {
+  std::int64_t batch = 0;
+  std::int64_t sequence = 0;
+  std::int64_t width = 0;
+  std::int64_t vocabulary = 0;  ///< rows of the table of tokens
+  DType dtype = DType::fp32;
+  std::int64_t first = 0;  ///< the token of its first row; tokens outside the table are zeros
+};
+
+/// A chunk of rows of logits, of which this rank holds `columns` of the vocabulary.
+struct LogitsShape {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  DType dtype = DType::fp32;
+  std::int64_t first = 0;   ///< the token of the first column
+  std::int64_t stride = 0;  ///< elements between rows; 0: columns. What lies between is not touched
+
+  std::int64_t row_stride() const { return stride == 0 ? columns : stride; }
+};
+
+/// fp32 figures of a row that softmax_part leaves: the largest logit, the sum of exp(logit -
+/// largest), the target's logit (0 where another rank has it).
+inline constexpr std::int64_t kSoftmaxPart = 3;
+
+/// Operands of a layer norm's forward; (rows, columns) each but for gamma and beta (columns).
+struct LayerNormForward {
+  View x;
+  View delta{};  ///< added to x first; empty: nothing
+  View sum{};    ///< receives x + delta, rounded; given exactly where delta is; may be x's memory
+  View gamma;
+  View beta;
+  View y;
+  View statistics;  ///< fp32, 2 a row: mean and reciprocal deviation
+};
+
+/// Operands of a layer norm's backward.
+struct LayerNormBackward {
+  View x;           ///< what forward normalised (its `sum` where it had a delta)
+  View statistics;  ///< as forward left them
+  View gamma;
+  View dy;
+  View dx;      ///< in and out: the norm's gradient is added to the residual's already there
+  View dgamma;  ///< overwritten; dtype of x, or fp32
+  View dbeta;
+};
+
+/// Operands of an RMS norm's forward; (rows, columns) each but for weight (columns).
+struct RmsNormForward {
+  View x;
+  View delta{};  ///< as LayerNormForward's
+  View sum{};
+  View weight;
+  View y;
+  View statistics;  ///< fp32, 1 a row: the reciprocal root of the mean square
+  float epsilon = 1e-5F;
+};
+
+/// Operands of an RMS norm's backward.
+struct RmsNormBackward {
+  View x;           ///< what forward normalised
+  View statistics;  ///< as forward left them
+  View weight;
+  View dy;
+  View dx;       ///< in and out: the norm's gradient is added to the residual's already there
+  View dweight;  ///< overwritten; dtype of x, or fp32
+};
+
+}  // namespace zero
