@@ -12,6 +12,13 @@
 namespace zero::control {
 namespace {
 
+[[noreturn]] void refuse(int rank, Operation operation, std::string_view unit) {
+  fail(
+      "{}: the ranks are on several hosts and have only a store in common; to compute on the CPU "
+      "there, start them with mpirun",
+      call_name(rank, operation, unit));
+}
+
 std::string_view bytes_of(View view) {
   return {static_cast<const char*>(view.data()), static_cast<std::size_t>(view.bytes())};
 }
@@ -111,21 +118,14 @@ void ControlTransport::barrier(std::string_view unit) {
   static_cast<void>(exchange(""));
 }
 
-void ControlTransport::refuse(Operation operation, std::string_view unit) const {
-  fail(
-      "{}: the ranks are on several hosts and have only a store in common; to compute on the CPU "
-      "there, start them with mpirun",
-      call_name(group_.seat.rank, operation, unit));
-}
-
 void ControlTransport::reduce_scatter(const Slices& /*full*/, const ReduceEpilogue&, View,
                                       std::string_view unit) {
-  refuse(Operation::reduce_scatter, unit);
+  refuse(group_.seat.rank, Operation::reduce_scatter, unit);
 }
 
 void ControlTransport::all_to_all(const Slices& /*send*/, const Slices& /*receive*/,
                                   std::string_view unit) {
-  refuse(Operation::all_to_all, unit);
+  refuse(group_.seat.rank, Operation::all_to_all, unit);
 }
 
 ControlBackend::ControlBackend(Members group, std::shared_ptr<CallContext> context)
@@ -133,6 +133,16 @@ ControlBackend::ControlBackend(Members group, std::shared_ptr<CallContext> conte
       group_(std::move(group)),
       store_(group_.seat.store, group_.name + "/user") {
   set_transport(std::make_shared<ControlTransport>(group_, this->context()));
+}
+
+void ControlBackend::reduce_scatter(const Slices& /*full*/, const ReduceEpilogue&, View, Stream&,
+                                    const Tag& tag) {
+  refuse(rank(), Operation::reduce_scatter, tag.unit);
+}
+
+void ControlBackend::all_to_all(const Slices& /*send*/, const Slices& /*receive*/, Stream&,
+                                const Tag& tag) {
+  refuse(rank(), Operation::all_to_all, tag.unit);
 }
 
 int ControlBackend::local_rank() const {

@@ -33,7 +33,6 @@ class ControlTransport final : public Transport {
 
  private:
   void start(Operation operation, std::string_view unit);
-  [[noreturn]] void refuse(Operation operation, std::string_view unit) const;
   /// Gives each rank's bytes, this one's among them.
   std::vector<std::string> exchange(std::string_view mine);
   /// Returns once `ranks` have come: have set their keys. Throws zero::Error if one is lost, the
@@ -67,6 +66,11 @@ class ControlBackend final : public BlockingBackend {
   std::string_view transport() const override { return "the store of rank 0"; }
   std::shared_ptr<CollectiveBackend> split(int color, int key) override;
   Store& store() override { return store_; }
+  // Refused before anything is queued.
+  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
+                      Stream& stream, const Tag& tag) override;
+  void all_to_all(const Slices& send, const Slices& receive, Stream& stream,
+                  const Tag& tag) override;
   /// There is no reduce_scatter to need one.
   std::int64_t reduce_scatter_workspace(const Slices& /*full*/) const override { return 0; }
 

@@ -54,6 +54,10 @@ class Group final : public Transport {
     DType dtype = DType::fp32;
     int detail = 0;  ///< the ReduceOp, the root
     std::span<const Slices::Range> counts{};
+
+    static Intent of(Operation operation, const Slices& slices, std::string_view unit) {
+      return {operation, unit, slices.buffer.dtype(), 0, slices.ranges};
+    }
   };
   /// Rank `seat` of a group; collective through `exchange`. `memory` may be null, for `reason`.
   static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason,

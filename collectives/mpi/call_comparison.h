@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/call.h"
-#include "collectives/mpi/while_waiting.h"
+#include "collectives/mpi/transfers.h"
 
 namespace zero::mpi {
 

@@ -77,10 +77,7 @@ void Hosts::in_parts(std::int64_t parts, const Start& start, const End& end) {
 }
 
 void Hosts::all_gather(View mine, const Slices& full, std::string_view unit) {
-  const Intent intent{.operation = Operation::all_gather,
-                      .unit = unit,
-                      .dtype = mine.dtype(),
-                      .counts = full.ranges};
+  const Intent intent = Intent::of(Operation::all_gather, full, unit);
   call(intent, [&] { gather(intent, mine, full, -1); });
 }
 

@@ -39,10 +39,7 @@ std::int64_t Hosts::sums_of_part() const {
 
 void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
                            std::string_view unit) {
-  const Intent intent{.operation = Operation::reduce_scatter,
-                      .unit = unit,
-                      .dtype = full.buffer.dtype(),
-                      .counts = full.ranges};
+  const Intent intent = Intent::of(Operation::reduce_scatter, full, unit);
   const std::int64_t sums = sums_of_part();
   const std::int64_t fitting = kPart / (sums * size_of(DType::fp32)) / kNormBlock * kNormBlock;
   const std::int64_t most = std::max(kNormBlock, fitting);

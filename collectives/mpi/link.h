@@ -16,7 +16,6 @@
 #include "collectives/mpi/places.h"
 #include "collectives/mpi/runtime.h"
 #include "collectives/mpi/transfers.h"
-#include "collectives/mpi/while_waiting.h"
 
 namespace zero::mpi {
 

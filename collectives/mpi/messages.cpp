@@ -21,14 +21,10 @@ void Messages::call(const Link::Intent& intent, const Link::Work& work) {
 }
 
 void Messages::all_gather(View mine, const Slices& full, std::string_view unit) {
-  call({.operation = Operation::all_gather,
-        .unit = unit,
-        .dtype = mine.dtype(),
-        .counts = full.ranges},
-       [&] {
-         link_.send_and_receive([&](int) { return mine; }, [&](int peer) { return full.of(peer); });
-         copy(mine, full.of(link_.rank()));
-       });
+  call(Link::Intent::of(Operation::all_gather, full, unit), [&] {
+    link_.send_and_receive([&](int) { return mine; }, [&](int peer) { return full.of(peer); });
+    copy(mine, full.of(link_.rank()));
+  });
 }
 
 // `buffer` has one equal slot per peer.
@@ -43,16 +39,12 @@ std::vector<View> Messages::received_in(View buffer, View own) const {
 
 void Messages::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                               std::string_view unit) {
-  call({.operation = Operation::reduce_scatter,
-        .unit = unit,
-        .dtype = full.buffer.dtype(),
-        .counts = full.ranges},
-       [&] {
-         const std::vector<View> inputs = received_in(workspace, full.of(link_.rank()));
-         link_.send_and_receive([&](int peer) { return full.of(peer); },
-                                [&](int peer) { return inputs[static_cast<std::size_t>(peer)]; });
-         cpu::tree_reduce(inputs, epilogue);
-       });
+  call(Link::Intent::of(Operation::reduce_scatter, full, unit), [&] {
+    const std::vector<View> inputs = received_in(workspace, full.of(link_.rank()));
+    link_.send_and_receive([&](int peer) { return full.of(peer); },
+                           [&](int peer) { return inputs[static_cast<std::size_t>(peer)]; });
+    cpu::tree_reduce(inputs, epilogue);
+  });
 }
 
 void Messages::all_reduce(View values, ReduceOp op, std::string_view unit) {

@@ -4,13 +4,19 @@
 
 #include <mpi.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "collectives/mpi/while_waiting.h"
 #include "device/view.h"
 
 namespace zero::mpi {
+
+/// Gives the ranks, as the group numbers them, from or to which something is still on its way.
+using Absent = std::function<std::vector<int>()>;
+
+/// What a rank does now and then while it waits for messages. May throw.
+using WhileWaiting = std::function<void(const Absent&)>;
 
 /// The messages of one exchange, all under way at once. Views must live until wait() has returned.
 /// Empty views travel as nothing. Both ends cut long views alike.
