@@ -10,11 +10,10 @@
 #include <numeric>
 #include <set>
 
-#include "collectives/local/run.h"
+#include "collectives/backends.h"
 #include "device/device.h"
 #include "engine/replica_check.h"
 #include "engine/sharding.h"
-#include "tests/engine/elements.h"
 #include "tests/errors.h"
 
 // Model states without an engine: units whose storage a strategy gave them.
