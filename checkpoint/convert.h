@@ -12,7 +12,7 @@ namespace zero {
 
 /// Turns elements as a file has them (F32, BF16, F16; any alignment) into elements of `to` (fp32,
 /// bf16, fp16; host memory), rounding to nearest even. At once, on the calling thread. Throws
-/// zero::Error on other types and where `bytes` does not hold as many elements as `to`.
+/// zero::Error on other types and if `bytes` does not hold as many elements as `to`.
 void decode(FileType from, std::span<const std::byte> bytes, View to);
 
 }  // namespace zero

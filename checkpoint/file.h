@@ -28,14 +28,14 @@ class File {
 
   const std::string& path() const { return path_; }
   std::int64_t size() const;
-  /// Fills `out` from `offset`, in as many transfers as it takes. Throws where the file ends first.
+  /// Fills `out` from `offset`, in as many transfers as it takes. Throws if the file ends first.
   void read(std::int64_t offset, std::span<std::byte> out) const;
   /// Writes all of `bytes` at `offset`, in as many transfers as it takes.
   void write(std::int64_t offset, std::span<const std::byte> bytes) const;
-  /// Makes the file `bytes` long and reserves the space, where the file system can: a full disk is
+  /// Makes the file `bytes` long and reserves the space, if the file system can: a full disk is
   /// found before the first write.
   void reserve(std::int64_t bytes) const;
-  /// Returns when what was written is on the disk, and closes.
+  /// Returns when all written bytes are on the disk, and closes.
   void sync_and_close();
 
  private:
@@ -46,7 +46,7 @@ class File {
   int descriptor_ = -1;
 };
 
-/// Puts the file `from` in the place of `to`, in the same directory: whoever opens `to` finds
+/// Puts the file `from` in the place of `to`, in the same directory: a reader of `to` finds
 /// either the old file or the new one, whole, even after a power cut.
 void replace_file(const std::string& from, const std::string& to);
 

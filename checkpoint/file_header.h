@@ -48,7 +48,7 @@ FileType file_type_of(DType dtype);
 
 /// "[2, 3]"
 std::string shape_text(std::span<const std::int64_t> shape);
-/// Elements of a shape without negative dimensions; empty where they do not fit 63 bits.
+/// Elements of a shape without negative dimensions; empty if they do not fit 63 bits.
 std::optional<std::int64_t> element_count(std::span<const std::int64_t> shape);
 
 /// One tensor of a file.
@@ -62,7 +62,7 @@ struct FileTensor {
   std::int64_t count() const { return (end - begin) / size_of(type); }
 };
 
-/// What a safetensors file says of itself:
+/// The header of a safetensors file:
 ///     8 bytes: header length, little-endian | header: JSON, padded with spaces | data section
 struct FileHeader {
   static constexpr std::int64_t kLengthBytes = 8;

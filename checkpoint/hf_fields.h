@@ -27,9 +27,9 @@ class HfFields {
   void only(std::string_view name, const nlohmann::json& expected, std::string_view why);
   bool flag(std::string_view name, std::optional<bool> fallback = {});
   std::string text(std::string_view name, std::optional<std::string> fallback = {});
-  /// The field as an object of its own; empty where it is absent.
+  /// The field as an object of its own; empty if it is absent.
   HfFields object(std::string_view name);
-  /// The field as it is written, null where it is absent.
+  /// The field as it is written, null if it is absent.
   nlohmann::json raw(std::string_view name);
 
   /// Throws unless every field that is neither null nor false was taken or is passed over.

@@ -12,7 +12,7 @@ namespace zero {
 /// take stack for each level, so a deeper one could end the process.
 inline constexpr int kDeepestTree = 100;
 
-/// The value of a JSON text; nothing where the text is not JSON, has a number that no double holds,
+/// The value of a JSON text; nothing if the text is not JSON, has a number that no double holds,
 /// or is nested deeper than kDeepestTree.
 std::optional<nlohmann::json> parse_json_tree(std::string_view text);
 

@@ -17,7 +17,7 @@ struct NameMap {
   /// A tensor that files may hold again under another name.
   struct Alias {
     std::string name;    ///< in files
-    std::string tensor;  ///< what it must equal, in shape and bytes
+    std::string tensor;  ///< that it must equal, in shape and bytes
   };
   /// One tensor of the model that files hold as several, its rows one after another.
   struct Split {

@@ -14,7 +14,7 @@
 namespace zero {
 namespace {
 
-/// Elements moved at a time where dtypes differ: the only memory that reading and writing take.
+/// Elements moved at a time if dtypes differ: the only memory that reading and writing take.
 constexpr std::int64_t kChunk = std::int64_t{1} << 18;
 
 bool readable(FileType type) {

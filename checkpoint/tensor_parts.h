@@ -26,7 +26,7 @@ struct FileMatch {
   std::vector<FileSource> sources;
   struct Alias {
     FileSource source;
-    std::size_t tensor;  ///< index of what it must equal
+    std::size_t tensor;  ///< index of the tensor that it must equal
   };
   std::vector<Alias> aliases;
 };
@@ -38,7 +38,7 @@ struct FileMatch {
 FileMatch match_files(std::span<const SafetensorsReader> files,
                       std::span<const LogicalTensor> tensors, const NameMap& names);
 
-/// Throws zero::Error where an alias has other values than its tensor, among the elements of this
+/// Throws zero::Error if an alias has other values than its tensor, among the elements of this
 /// rank's parts.
 void check_aliases(std::span<const LogicalTensor> tensors, const FileMatch& match);
 

@@ -12,8 +12,8 @@ namespace zero {
 /// Fills the parameters of a sealed engine from a safetensors file (F32, BF16 or F16), or from
 /// those of a Hugging Face folder, at any stage and world: each rank reads the bytes of the
 /// elements it owns. Optimizer states stay as they are. Throws the same zero::Error on all ranks,
-/// naming file and tensor, when the file lies, lacks a parameter, holds another shape or a tensor
-/// nobody knows; the engine's parameters are then as before, unless reading itself failed.
+/// naming file and tensor, when the file lies, lacks a parameter, holds another shape or an unknown
+/// tensor; the engine's parameters are then as before, unless reading itself failed.
 /// Collective; between optimizer steps.
 void load_weights(Engine& engine, const std::string& path, const NameMap& names = names::gpt2());
 

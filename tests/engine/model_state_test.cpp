@@ -8,13 +8,13 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <set>
 
-#include "collectives/local/run.h"
+#include "collectives/backends.h"
 #include "device/device.h"
 #include "engine/replica_check.h"
 #include "engine/sharding.h"
-#include "tests/engine/elements.h"
 #include "tests/errors.h"
 
 // Model states without an engine: units whose storage a strategy gave them.
@@ -40,10 +40,11 @@ class States {
       unit.lay_out(shape.shard, 0);
       for (Segment& segment : unit.segments) sharding_->allocate(segment, unit.name);
     }
+    state_.emplace(ModelState::Place{units_, mesh_, *device_, pieces_, kMoments});
   }
 
   const std::vector<Unit>& units() const { return units_; }
-  const ModelState& state() const { return state_; }
+  const ModelState& state() const { return *state_; }
   HostPieces& pieces() { return pieces_; }
 
   /// Gives a state the values first, first + 1, ...
@@ -51,13 +52,13 @@ class States {
     std::vector<float> values(300);
     std::iota(values.begin(), values.end(), first);
     const View all = View::of(std::span(values)).slice(0, count(name));
-    const ModelState::Parameter at = state_.find(name, kind, all);
-    state_.write(*at.unit, at.index, kind, all);
+    const ModelState::Parameter at = state_->find(name, kind, all);
+    state_->write(*at.unit, at.index, kind, all);
   }
   std::vector<float> read(std::string_view name, StateKind kind) {
     std::vector<float> values(static_cast<std::size_t>(count(name)));
-    const ModelState::Parameter at = state_.find(name, kind, View::of(std::span(values)));
-    state_.read(*at.unit, at.index, kind, View::of(std::span(values)));
+    const ModelState::Parameter at = state_->find(name, kind, View::of(std::span(values)));
+    state_->read(*at.unit, at.index, kind, View::of(std::span(values)));
     return values;
   }
 
@@ -73,7 +74,7 @@ class States {
   std::unique_ptr<Sharding> sharding_;
   std::vector<Unit> units_;
   HostPieces pieces_{*device_};
-  ModelState state_{{units_, mesh_, *device_, pieces_, kMoments}};
+  std::optional<ModelState> state_;
 };
 
 void with_states(const MeshShape& shape, int stage,

@@ -5,9 +5,13 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <set>
+#include <utility>
 
+#include "tests/engine/host_device.h"
 #include "tests/engine/plain.h"
+#include "tests/errors.h"
 
 namespace zero {
 namespace {
@@ -185,6 +189,51 @@ TEST(Step, OfTheBoundaryPolicyGivesTheSameBitsOnBothItsStages) {
     }
     EXPECT_EQ(hashes.size(), 1U);
   }
+}
+
+/// Runs work at once, but keeps one until the host waits for it; after the first event behind that
+/// work the stream fails.
+class LateStream final : public Stream {
+ public:
+  void submit(std::string_view what, Work work) override {
+    if (what != late) return work();
+    work_ = std::make_shared<Work>(std::move(work));
+  }
+  Event record() override {
+    if (!work_) return {};
+    if (events_++ > 0) fail("record: the device is lost");
+    return Event(std::make_shared<Point>(work_));
+  }
+  void wait(const Event& event) override { event.synchronize(); }
+  void synchronize() override {}
+  double waited_seconds() const override { return 0; }
+  bool has_run() const { return work_ != nullptr && !*work_; }
+
+  std::string late;  ///< name of the work to keep
+
+ private:
+  struct Point final : Event::State {
+    explicit Point(std::shared_ptr<Work> of) : work(std::move(of)) {}
+    bool complete() override { return !*work; }
+    void synchronize() override {
+      if (const Work once = std::exchange(*work, nullptr)) once();
+    }
+    std::shared_ptr<Work> work;
+  };
+  std::shared_ptr<Work> work_;
+  int events_ = 0;
+};
+
+TEST(Step, ThatThrowsHasReadTheLossesWhichItsCallerMayThenFree) {
+  local::run(1, [](Communicator& alone) {
+    testing::HostDevice<LateStream> device;
+    Hand hand(alone, device, plain::options(1));
+    device.communication().late = "norm and loss";
+    const std::vector<double> losses{1.5};
+    EXPECT_THAT(message_of([&] { hand.step(one, {.learning_rate = 0.1, .losses = losses}); }),
+                ::testing::HasSubstr("the device is lost"));
+    EXPECT_TRUE(device.communication().has_run());
+  });
 }
 
 }  // namespace
