@@ -92,6 +92,24 @@ TEST_F(Repeats, TakeFewerCallsOfTheRuntime) {
   EXPECT_EQ(4, sum());
 }
 
+TEST_F(Repeats, AreNotCapturedWhereAnObserverHearsOfEachPiece) {
+  struct Counter final : StreamObserver {
+    bool listens() const noexcept override { return true; }
+    void ran(std::string_view /*what*/, Mark /*begin*/, Mark /*end*/) noexcept override { ++heard; }
+    void waited(Mark /*begin*/, Mark /*end*/) noexcept override {}
+    int heard = 0;
+  };
+  Counter counter;
+  compute().observe(&counter);
+  for (int i = 0; i < 4; ++i) repeat();
+  compute().observe(nullptr);
+  EXPECT_EQ(kept_, nullptr);
+  EXPECT_EQ(4, bodies_);
+  EXPECT_EQ(8, counter.heard);
+  EXPECT_EQ(0, emulated::calls("cudaGraphLaunch"));
+  EXPECT_EQ(4, sum());
+}
+
 TEST_F(Repeats, AreOrderedByEventsAsOtherWorkIs) {
   View seen = allocate(1, DType::fp32);
   for (int i = 1; i < 6; ++i) {
