@@ -148,7 +148,7 @@ void CudaStream::rethrow() {
   if (const auto error = failure_->error(submitted_)) std::rethrow_exception(error);
 }
 
-/// Of work: the stream fails. What is captured may only be refused, which its end tells.
+/// An error of work fails the stream; during a capture it may be a refusal, which the end tells.
 void CudaStream::take_error(std::exception_ptr error) {
   if (repeating_ == nullptr || !repeating_->captures) {
     return failure_->set(std::move(error), submitted_);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Work of a CUDA stream that is kept as a graph, and submitted again as one.
+// Graph capture: work of a CUDA stream that is captured as a graph and launched as one.
 #include <exception>
 #include <string>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace zero::cuda {
 namespace {
 
-/// Why CUDA ended a capture: what the body met, or what the end says.
+/// Why CUDA ended a capture: the error that the body met, or the status of the end.
 std::string reason_of(cudaError_t status, const std::exception_ptr& error) {
   if (error == nullptr) {
     return fmt::format("CUDA cannot capture it: {} ({})", cudaGetErrorName(status),
@@ -49,7 +49,7 @@ void CudaStream::call_body(Repeating& now, const Work& body) {
   repeating_ = nullptr;
 }
 
-/// Submits what a body does; what that is, by its names.
+/// Submits the work of a body; gives the names of that work.
 Submissions CudaStream::submit_body(std::string_view what, const Work& body) {
   Repeating now{what};
   call_body(now, body);
@@ -57,7 +57,7 @@ Submissions CudaStream::submit_body(std::string_view what, const Work& body) {
   return now.submissions;
 }
 
-/// What a body submits, which does not run.
+/// Captures the work that a body submits, which does not run.
 CudaStream::Captured CudaStream::capture(std::string_view what, const Work& body) {
   Captured captured;
   Repeating now{.what = what, .captures = true};

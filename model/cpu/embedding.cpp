@@ -24,7 +24,7 @@ void add_rows(const A* a, const B* b, C* sum, std::size_t count) {
   });
 }
 
-/// The token's row of the table; null where it lies outside.
+/// The token's row of the table; null if it lies outside.
 template <typename T>
 T* token_row(const EmbeddingRows& o, std::int64_t row) {
   const std::int64_t token = *row_of<std::int32_t>(o.tokens, row, 1) - o.shape.first;
