@@ -66,16 +66,16 @@ class Mark {
 
 /// Work of a stream that its device has captured as a graph, to submit all of it again at once
 /// (Stream::repeat). Backends derive from it. It may be destroyed while its work runs.
-class Repeat {
+class CapturedGraph {
  public:
   /// When the body is called again and its work compared with the graph: until there is a graph, or
   /// every time.
   enum class Check : std::uint8_t { at_first, always };
 
-  virtual ~Repeat() = default;
-  Repeat() = default;
-  Repeat(const Repeat&) = delete;
-  Repeat& operator=(const Repeat&) = delete;
+  virtual ~CapturedGraph() = default;
+  CapturedGraph() = default;
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
 
   /// How many pieces of work the graph has; 0: there is no graph, yet or for good.
   virtual std::int64_t pieces() const = 0;
@@ -116,8 +116,8 @@ class Stream {
   /// throws zero::Error if the work differs (names and number are compared). Other devices call
   /// `body` and leave `kept` null; so does a stream with an observer, whose pieces of work are
   /// marked one by one.
-  void repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
-              const Work& body) {
+  void repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+              CapturedGraph::Check check, const Work& body) {
     if (observer_ != nullptr) return body();
     do_repeat(kept, what, check, body);
   }
@@ -142,8 +142,8 @@ class Stream {
   virtual void do_submit_host(std::string_view what, Work work) {
     do_submit(what, std::move(work));
   }
-  virtual void do_repeat(std::unique_ptr<Repeat>& /*kept*/, std::string_view /*what*/,
-                         Repeat::Check /*check*/, const Work& body) {
+  virtual void do_repeat(std::unique_ptr<CapturedGraph>& /*kept*/, std::string_view /*what*/,
+                         CapturedGraph::Check /*check*/, const Work& body) {
     body();
   }
   virtual void do_wait(const Event& event) = 0;

@@ -90,7 +90,7 @@ class EngineCore {
   /// What a device keeps of what a lease submits, and which gradients that asks for.
   struct Pass {
     std::string name;
-    std::unique_ptr<Repeat> kept;
+    std::unique_ptr<CapturedGraph> kept;
     std::vector<char> before;  ///< the unit's asked_ when the work was first made
     std::vector<char> after;
   };

@@ -30,9 +30,10 @@ void EngineCore::repeat(int step, std::size_t nth, const Stream::Work& body) {
     asked = pass.before;  // it may be called twice
     body();
   };
-  device_.compute().repeat(pass.kept, pass.name,
-                           options_.checked ? Repeat::Check::always : Repeat::Check::at_first,
-                           std::ref(noted));
+  device_.compute().repeat(
+      pass.kept, pass.name,
+      options_.checked ? CapturedGraph::Check::always : CapturedGraph::Check::at_first,
+      std::ref(noted));
   if (called) {
     pass.after = asked;
   } else {

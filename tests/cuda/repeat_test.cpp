@@ -41,7 +41,8 @@ class Repeats : public EmulatedDevice {
     device_->kernels().combine(compute(), {middle_, one_}, ReduceOp::sum, sum_);
   }
   void repeat(
-      const Stream::Work& more = [] {}, Repeat::Check check = Repeat::Check::at_first) {
+      const Stream::Work& more = [] {},
+      CapturedGraph::Check check = CapturedGraph::Check::at_first) {
     compute().repeat(kept_, "a pass", check, [&] {
       ++bodies_;
       add_one();
@@ -60,7 +61,7 @@ class Repeats : public EmulatedDevice {
   float host_one_ = 1;
   float zero_ = 0;
   View one_, sum_, middle_;
-  std::unique_ptr<Repeat> kept_;
+  std::unique_ptr<CapturedGraph> kept_;
   int bodies_ = 0;
 };
 
@@ -146,8 +147,9 @@ TEST_F(Repeats, HaveNoEventsHostCodeOrRepeats) {
     device_->kernels().zero(device_->communication(), one_);
     const Event event = device_->communication().record();
     refused("wait", [&] { compute().wait(event); });
-    std::unique_ptr<Repeat> inner;
-    refused("repeat", [&] { compute().repeat(inner, "inner", Repeat::Check::at_first, [] {}); });
+    std::unique_ptr<CapturedGraph> inner;
+    refused("repeat",
+            [&] { compute().repeat(inner, "inner", CapturedGraph::Check::at_first, [] {}); });
     device_->kernels().convert(device_->communication(), View::of(std::span(&host_one_, 1)), one_);
     repeat([&] { compute().wait(Event()); });  // for nothing
   }
@@ -166,7 +168,7 @@ TEST_F(Repeats, ThatSubmitOtherWorkAreFound) {
       message_of([&] { repeat(zero(middle_)); }));
   repeat();
   repeat(zero(middle_));  // nobody calls it
-  EXPECT_THAT(message_of([&] { repeat(zero(middle_), Repeat::Check::always); }),
+  EXPECT_THAT(message_of([&] { repeat(zero(middle_), CapturedGraph::Check::always); }),
               HasSubstr("3 piece(s), another number; expected 2"));
   kept_ = nullptr;
   repeat(zero(middle_));
@@ -175,7 +177,7 @@ TEST_F(Repeats, ThatSubmitOtherWorkAreFound) {
 }
 
 TEST_F(Repeats, AreCalledEveryTimeWhereTheyAreChecked) {
-  for (int i = 0; i < 5; ++i) repeat([] {}, Repeat::Check::always);
+  for (int i = 0; i < 5; ++i) repeat([] {}, CapturedGraph::Check::always);
   EXPECT_EQ(5, bodies_);
   EXPECT_EQ(5, sum());
   EXPECT_EQ(4, emulated::calls("cudaGraphLaunch"));
@@ -217,7 +219,7 @@ TEST_F(Repeats, ThatAreKeptAndThenCannotBeCapturedDiffer) {
   const auto grow = [&] { compute().submit("grow", [] { cudaFree(take_memory()); }); };
   repeat();
   repeat();
-  EXPECT_THAT(message_of([&] { repeat(grow, Repeat::Check::always); }),
+  EXPECT_THAT(message_of([&] { repeat(grow, CapturedGraph::Check::always); }),
               AllOf(HasSubstr("\"a pass\" is repeated, but submits what cannot be"),
                     HasSubstr("take memory")));
 }
@@ -247,7 +249,7 @@ TEST_F(Repeats, ErrorsOfTheirWorkEndTheStream) {
 }
 
 TEST_F(Repeats, BelongToOneKindOfDevice) {
-  class Other final : public Repeat {
+  class Other final : public CapturedGraph {
     std::int64_t pieces() const override { return 0; }
     std::string_view refusal() const override { return {}; }
   };

@@ -29,13 +29,13 @@ struct Submissions {
 /// kernels, modules are loaded. The second captures the work that the body submits as a graph,
 /// which that call and all later ones launch. If CUDA refuses to capture it, the body is called for
 /// good.
-class KeptWork final : public Repeat {
+class CudaGraph final : public CapturedGraph {
  public:
   enum class State : std::uint8_t { fresh, seen, kept, refused };
 
   /// The graph in `kept`, which is made if there is none. Throws zero::Error if it belongs to
   /// another kind of device.
-  static KeptWork& of(std::unique_ptr<Repeat>& kept);
+  static CudaGraph& of(std::unique_ptr<CapturedGraph>& kept);
 
   std::int64_t pieces() const override { return pieces_; }
   std::string_view refusal() const override { return refusal_; }
