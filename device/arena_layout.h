@@ -21,9 +21,9 @@ class ArenaLayout {
   /// unused.
   explicit ArenaLayout(std::int64_t capacity = kUnlimited);
 
-  /// Where `bytes` > 0 begin; nothing where no gap holds them.
+  /// Where `bytes` > 0 begin; nothing if no gap holds them.
   std::optional<std::int64_t> take(std::int64_t bytes);
-  /// Of what take(bytes) gave as `begin`.
+  /// Frees the range that take(bytes) gave as `begin`.
   void give_back(std::int64_t begin, std::int64_t bytes) noexcept;
 
   /// Behind the last byte that was ever taken, aligned: the block that this all needs.

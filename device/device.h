@@ -18,9 +18,8 @@ enum class Memory : std::uint8_t {
   apart,    ///< kernels see what allocate() gives, host code does not: CUDA
 };
 
-/// The most of its own memory that a device apart from the host had to have for its buffers so far:
-/// what was asked for, the alignment and the gaps between buffers. All zero on devices in host
-/// memory.
+/// The most memory that a device apart from the host has needed for its buffers so far: the bytes
+/// asked for, the alignment and the gaps between buffers. All zero on devices in host memory.
 struct DeviceBytes {
   /// Memory comes from a GPU's driver in pages of this size.
   static constexpr std::int64_t kPage = std::int64_t{2} << 20;
@@ -64,8 +63,8 @@ class Device {
   virtual Stream& compute() = 0;
   virtual Stream& communication() = 0;
   virtual Kernels& kernels() = 0;
-  /// What decides the bits of its results, beside the version of this library: equal on devices
-  /// that compute alike ("cpu AVX3_SPR", "cuda sm_90"). Ranks compare it.
+  /// Names all that decides the bits of results, beside the version of this library: equal on
+  /// devices that compute alike ("cpu AVX3_SPR", "cuda sm_90"). Ranks compare it.
   virtual std::string bits() const = 0;
   /// Whether its kernels work on host memory, and host code could on the device's. Asked by the
   /// helpers that copy where they must (DeviceTwin, HostPieces, host_all_reduce); others use those.
@@ -89,13 +88,13 @@ class Device {
   /// null. `count` > 0.
   Buffer adopt(std::shared_ptr<void> memory, std::int64_t count, DType dtype,
                MemoryClass memory_class, std::string_view label);
-  /// What its buffers have needed so far. A plan's device says what the run's will.
+  /// The memory that buffers have needed so far. A planning device gives the run's.
   DeviceBytes device_bytes() const { return {arena_bytes(), most_adopted_}; }
 
  protected:
   /// `bytes` > 0. Returns null when there is no memory.
   virtual void* allocate_bytes(std::int64_t bytes, MemoryClass memory_class) = 0;
-  /// What allocate_bytes() gave for the same.
+  /// Frees memory of allocate_bytes(), given the same arguments.
   virtual void free_bytes(void* data, std::int64_t bytes, MemoryClass memory_class) noexcept = 0;
   /// The same for host memory; a device in host memory has but one kind.
   virtual void* allocate_host_bytes(std::int64_t bytes, MemoryClass memory_class) {
@@ -105,8 +104,7 @@ class Device {
     free_bytes(data, bytes, memory_class);
   }
   virtual BytesByClass arena_bytes() const { return {}; }
-  /// What the device says of its memory beside the ledger, for the message that it is out; may be
-  /// empty.
+  /// The device's own figures of its memory, for the message that memory is out; may be empty.
   virtual std::string memory_report() const { return {}; }
 
  private:
@@ -136,15 +134,15 @@ namespace cuda {
 struct Options {
   int index = 0;       ///< among the GPUs that the driver shows: a rank's number on its host
   std::string uuid{};  ///< "GPU-3d1c02fe-...", as nvidia-smi -L has it: chooses instead of index
-  /// What its buffers will need, of a plan: taken from the driver at once, a block for each class.
-  /// Classes of no bytes, and what a block cannot hold, grow by what is asked for.
+  /// The bytes that buffers will need, by a plan: taken from the driver at once, a block for each
+  /// class. Classes without bytes, and buffers that a block cannot hold, take memory as they come.
   BytesByClass reserve{};
 };
 
 /// A GPU, by CUDA, named "cuda:0": both streams are queues of the GPU, communication with the
 /// higher priority; its memory is closed to host code. Makes the GPU the calling thread's current
-/// one. Throws zero::Error where the build, the driver or the machine has none, or too little
-/// memory for what is to be reserved, and what to do.
+/// one. Throws zero::Error, with the remedy, if the build, the driver or the machine has no GPU, or
+/// too little memory to reserve.
 std::unique_ptr<Device> open(const Options& options = {});
 
 /// How many GPUs open() can take; 0 where the build, the driver or the machine has none.

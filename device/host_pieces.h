@@ -16,7 +16,7 @@ namespace zero {
 class HostPieces {
  public:
   HostPieces() = default;
-  /// Takes its buffers (staging) now, where it needs them. `device` must outlive it.
+  /// Takes its buffers (staging) at once, if it needs any. `device` must outlive it.
   explicit HostPieces(Device& device);
 
   /// Elements [begin, begin + values.count()) of a view, in host memory until the call returns.

@@ -8,14 +8,14 @@
 
 namespace zero {
 
-/// What the kernels of a GPU take for themselves, when its device is opened; so does a plan's
-/// device that stands for one.
+/// Memory that a GPU's kernels take when its device is opened; so does a planning device that
+/// stands for a GPU.
 struct KernelScratch {
   /// Elements of fp32 that pass through one piece: 4 MiB.
   static constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;
 
-  /// Where the norm of one stream's reductions is summed (ExactSum::kLimbs of i64), and the host's
-  /// copy of it.
+  /// The sum of the norm of one stream's reductions (ExactSum::kLimbs of i64), and the host's copy
+  /// of it.
   struct Norm {
     Buffer limbs;
     Buffer copy;

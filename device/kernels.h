@@ -21,7 +21,7 @@ struct ElementRange {
   std::int64_t count = 0;
 };
 
-/// What becomes of the fp32 tree sum of one micro-batch step at the owner of a shard.
+/// How the owner of a shard finishes the fp32 tree sum of one micro-batch step.
 ///   value = tree(inputs) + addends[0] + addends[1] + ...    (in fp32, left to right)
 ///   destination = round(value)                              (to destination's dtype)
 /// `destination` may be the same memory as one of the addends, or as one of the inputs when it has

@@ -11,13 +11,13 @@
 
 namespace zero {
 
-/// What a byte of device memory is for. Every Buffer is charged to one class.
+/// The purpose of a byte of device memory. Every Buffer is charged to one class.
 enum class MemoryClass : std::uint8_t {
   parameters,     ///< compute copies that live between steps (whole or shards)
   gathered,       ///< windows of full parameters and full gradients of units in flight
   gradients,      ///< gradients that live until the step, and partial sums of accumulation
   optimizer,      ///< fp32 master copies and moments
-  activations,    ///< what forward keeps for backward, and scratch of the layers
+  activations,    ///< kept by forward for backward, and scratch of the layers
   communication,  ///< receive slices of reductions and other collectives' staging
   staging,        ///< host staging: files, data batches
   other,

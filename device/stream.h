@@ -64,21 +64,22 @@ class Mark {
   std::shared_ptr<State> state_;
 };
 
-/// Work of a stream that its device keeps, to submit all of it again at once (Stream::repeat).
-/// Backends derive it. It may end while its work runs.
-class Repeat {
+/// Work of a stream that its device has captured as a graph, to submit all of it again at once
+/// (Stream::repeat). Backends derive from it. It may be destroyed while its work runs.
+class CapturedGraph {
  public:
-  /// When the work is made anew to be compared with what is kept.
+  /// When the body is called again and its work compared with the graph: until there is a graph, or
+  /// every time.
   enum class Check : std::uint8_t { at_first, always };
 
-  virtual ~Repeat() = default;
-  Repeat() = default;
-  Repeat(const Repeat&) = delete;
-  Repeat& operator=(const Repeat&) = delete;
+  virtual ~CapturedGraph() = default;
+  CapturedGraph() = default;
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
 
-  /// How many pieces of work are kept; 0: none yet, or none for good.
+  /// How many pieces of work the graph has; 0: there is no graph, yet or for good.
   virtual std::int64_t pieces() const = 0;
-  /// Why they are submitted one by one for good; empty where they are not.
+  /// Why the work is submitted piece by piece for good; empty if it is not.
   virtual std::string_view refusal() const = 0;
 };
 
@@ -99,8 +100,8 @@ class Stream {
 
   /// Queues `work`, a device's own: kernels, copies, collectives. Everything it touches must live
   /// until the stream has passed it; `what` (for traces and errors) is copied. On the inline CPU
-  /// stream the work has run when submit returns. Where enqueues(), submit calls `work` at once, on
-  /// the caller, and it puts commands into the device's queue.
+  /// stream the work has run when submit returns. If enqueues(), submit calls `work` at once, on
+  /// the caller, and the work puts commands into the device's queue.
   void submit(std::string_view what, Work work);
   /// Queues host code, which runs on some host thread when the stream comes to it. It touches host
   /// memory only, and calls no device, stream or communicator. For code that belongs to no device.
@@ -108,14 +109,15 @@ class Stream {
   /// Whether the device has a queue of its own that submitted work fills (CUDA); otherwise the work
   /// itself is what the stream runs.
   virtual bool enqueues() const { return false; }
-  /// Submits what `body` does: to this stream alone, every time the same work on the same memory,
-  /// without events and host code. Where the device can keep that (CUDA: as a graph) it does so in
-  /// `kept`, null before the first call, and from the third call on leaves `body` out; at the
-  /// second it may call it twice. `check` has it called every time, and throws zero::Error where
-  /// the work is another (its names and number are compared). Other devices call `body` and leave
-  /// `kept` null, as a stream with an observer does: its pieces of work are marked one by one.
-  void repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
-              const Work& body) {
+  /// Submits the work of `body`: to this stream alone, every time the same work on the same memory,
+  /// without events and host code. A device with graph capture (CUDA) captures the work in `kept`,
+  /// null before the first call, and from the third call on replays it without `body`; at the
+  /// second call it may call `body` twice. With Check::always it calls `body` every time, and
+  /// throws zero::Error if the work differs (names and number are compared). Other devices call
+  /// `body` and leave `kept` null; so does a stream with an observer, whose pieces of work are
+  /// marked one by one.
+  void repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+              CapturedGraph::Check check, const Work& body) {
     if (observer_ != nullptr) return body();
     do_repeat(kept, what, check, body);
   }
@@ -140,8 +142,8 @@ class Stream {
   virtual void do_submit_host(std::string_view what, Work work) {
     do_submit(what, std::move(work));
   }
-  virtual void do_repeat(std::unique_ptr<Repeat>& /*kept*/, std::string_view /*what*/,
-                         Repeat::Check /*check*/, const Work& body) {
+  virtual void do_repeat(std::unique_ptr<CapturedGraph>& /*kept*/, std::string_view /*what*/,
+                         CapturedGraph::Check /*check*/, const Work& body) {
     body();
   }
   virtual void do_wait(const Event& event) = 0;

@@ -39,7 +39,7 @@ class GraphCapture {
     friend auto operator<=>(const Place&, const Place&) = default;
   };
   /// `check`: when a body is called although its graph is captured.
-  GraphCapture(Device& device, Repeat::Check check) : device_(device), check_(check) {}
+  GraphCapture(Device& device, CapturedGraph::Check check) : device_(device), check_(check) {}
 
   /// Submits the work of `body` for `unit` to the compute stream, as Stream::repeat. A body that
   /// finds other gradients asked for than at its capture may submit other work: its graph begins
@@ -51,13 +51,13 @@ class GraphCapture {
  private:
   struct Graph {
     std::string name;
-    std::unique_ptr<Repeat> kept;
+    std::unique_ptr<CapturedGraph> kept;
     std::vector<char> before;  ///< Unit::requested when the work was captured
     std::vector<char> after;
   };
 
   Device& device_;
-  Repeat::Check check_;
+  CapturedGraph::Check check_;
   std::map<Place, Graph> graphs_;
 };
 

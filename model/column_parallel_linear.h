@@ -34,14 +34,14 @@ class ColumnParallelLinear {
   };
 
   ColumnParallelLinear() = default;
-  /// `tensor` must outlive the layer. Throws zero::Error where there are fewer outputs than ranks,
+  /// `tensor` must outlive the layer. Throws zero::Error if there are fewer outputs than ranks,
   /// and where outputs that are shared do not lie together (WeightLayout::in_out).
   ColumnParallelLinear(TensorParallel& tensor, Options options);
 
   /// This rank's part of the parameters.
   ParameterSpec weight(std::string name, Init init) const;
   ParameterSpec bias(std::string name) const;
-  /// What this rank computes.
+  /// The part that this rank computes.
   const LinearShape& shape() const { return shape_; }
   bool has_bias() const { return at_.bias != kAbsent; }
   /// Where the bias's gradient goes; empty: there is no bias.
@@ -72,7 +72,7 @@ class ColumnParallelLinear {
     View x, gathered;  ///< as forward's: x is gathered again
     View dy;
     View partial, dx;
-    View dbias{};  ///< bias_gradient(); empty: whoever made dy has written it, or there is none
+    View dbias{};  ///< bias_gradient(); empty: the maker of dy has written it, or there is none
   };
   /// dx, and the parameters' gradients while dx is summed.
   void backward(Ops& ops, const GradientLease& unit, const Backward& operands) const;

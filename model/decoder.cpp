@@ -26,7 +26,7 @@ void check_tokens(std::string_view what, View tokens, std::int64_t rows, std::in
              what, *bad, bad - ids.begin(), vocabulary - 1);
 }
 
-// What a rank holds of a decoder.
+// The part of a decoder that a rank holds.
 DecoderShape part_of(const DecoderShape& whole, const HeadSplit& heads,
                      const TensorParallel& tensor) {
   DecoderShape part = whole;
@@ -120,7 +120,7 @@ void Decoder::Impl::allocate() {
   }
 }
 
-// Where the head is tied its unit is the embedding's. Where it is not, two units sum many parts
+// A tied head's unit is the embedding's. If the head is not tied, two units sum many parts
 // into one gradient, the head's by chunks of rows, the embedding's by tokens: each is used twice in
 // backward, which has the engine sum them in fp32, as a tied one's are.
 std::vector<Use> Decoder::Impl::order() const {

@@ -51,14 +51,14 @@ class Decoder::Impl {
   void prepare();
   bool tied() const { return decoder.head == DecoderShape::Head::tied; }
 
-  /// Embedding and blocks: what the last norm takes is left in memory_.
+  /// Embedding and blocks; leaves the last norm's input in memory_.
   void forward(View inputs);
   void forward_block(std::int64_t i);
-  /// Calls body(), or has the device submit again what it submitted.
+  /// Calls body(), or has the device replay the work that it submitted.
   template <typename Lease, typename Body>
   void repeat(Lease& unit, const Body& body);
   void forward_attention(std::int64_t i, const ParameterLease& unit);
-  /// A norm and the column-parallel layer that takes what it makes.
+  /// A norm and the column-parallel layer that takes its output.
   struct NormedColumn {
     const NormLayer& norm;
     NormLayer::Operands normed;

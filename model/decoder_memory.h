@@ -34,7 +34,7 @@ struct DecoderRows {
 /// parallelism two operands of all rows, gathered and partial.
 class DecoderMemory {
  public:
-  /// `decoder` is what this rank holds.
+  /// `decoder`: the part that this rank holds.
   DecoderMemory(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
 
   std::int64_t bytes() const { return bytes_; }

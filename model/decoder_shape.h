@@ -29,7 +29,7 @@ enum class BlockSlot : std::uint8_t {
 };
 inline constexpr std::size_t kBlockSlots = 12;
 
-/// What one family's decoder is made of: the only thing that tells families apart. A rank of a
+/// The parts of one family's decoder: all that tells families apart. A rank of a
 /// tensor group holds one of fewer heads, a narrower intermediate and a smaller vocabulary. Names
 /// are those of Hugging Face's files, but for matrices that are one product here and several
 /// tensors there. An empty name: no such parameter.

@@ -20,7 +20,7 @@ struct Gpt2Config {
 
   /// "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m"; nothing for any other name.
   static std::optional<Gpt2Config> by_name(std::string_view name);
-  /// Throws zero::Error naming the field that is out of range, its value and what it must be.
+  /// Throws zero::Error naming the field that is out of range, its value and the values allowed.
   void validate() const;
   /// Logical elements of all parameters: 124,439,808 for gpt2-124m.
   std::int64_t parameter_count() const;

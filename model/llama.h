@@ -26,7 +26,7 @@ struct LlamaConfig {
   enum class QkvBias : std::uint8_t { none, present } qkv_bias = QkvBias::none;  ///< Qwen2's
 
   std::int64_t head_elements() const { return head_width == 0 ? width / heads : head_width; }
-  /// Throws zero::Error naming the field that is out of range, its value and what it must be.
+  /// Throws zero::Error naming the field that is out of range, its value and the values allowed.
   void validate() const;
   /// Logical elements of all parameters: 8,030,261,248 for Llama 3 8B.
   std::int64_t parameter_count() const;

@@ -14,7 +14,7 @@ namespace zero {
 
 class OpListener;
 
-/// What one micro-batch holds: `batch` rows of `sequence` tokens. The ranks of a tensor group
+/// The size of one micro-batch: `batch` rows of `sequence` tokens. The ranks of a tensor group
 /// compute the same micro-batches together.
 struct BatchShape {
   std::int64_t batch = 1;

@@ -99,7 +99,7 @@ struct LogitsShape {
   std::int64_t columns = 0;
   DType dtype = DType::fp32;
   std::int64_t first = 0;   ///< the token of the first column
-  std::int64_t stride = 0;  ///< elements between rows; 0: columns. What lies between is not touched
+  std::int64_t stride = 0;  ///< elements between rows; 0: columns. the gap is not touched
 
   std::int64_t row_stride() const { return stride == 0 ? columns : stride; }
 };
@@ -121,7 +121,7 @@ struct LayerNormForward {
 
 /// Operands of a layer norm's backward.
 struct LayerNormBackward {
-  View x;           ///< what forward normalised (its `sum` where it had a delta)
+  View x;           ///< the rows that forward normalised: its `sum` if it had a delta
   View statistics;  ///< as forward left them
   View gamma;
   View dy;

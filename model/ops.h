@@ -24,8 +24,8 @@ struct OpOperand;
 /// throw zero::Error naming the operation, the operand, found and expected; then they tell the
 /// listener, if there is one. Backends implement the functions that begin with do_.
 ///
-/// Values are fp32 or bf16; sums are fp32. Results do not depend on the thread count or on what ran
-/// before: sums over rows go through partial sums of kRowChunk rows, added in order.
+/// Values are fp32 or bf16; sums are fp32. Results do not depend on the thread count or on earlier
+/// calls: sums over rows go through partial sums of kRowChunk rows, added in order.
 ///
 /// Memory: prepare() the shapes to be used, then allocate_scratch() once. Afterwards no call
 /// allocates.
@@ -39,7 +39,7 @@ class Ops {
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
-  /// What a LinearShape will be used for.
+  /// The operations that will use a LinearShape.
   enum class LinearUse : std::uint8_t { forward, forward_fp32, training };
 
   /// Makes the products of a shape ahead and notes their scratch. `forward`: linear_forward only;
@@ -51,8 +51,8 @@ class Ops {
   virtual void prepare(const MatrixShape& shape) = 0;
   /// For embedding_backward of this shape.
   virtual void prepare(const EmbeddingShape& shape) = 0;
-  /// What decides the bits of results of `dtype` beside Device::bits(), such as which of several
-  /// product kernels the processor has; empty: nothing. Ranks compare it.
+  /// Names all that decides the bits of results of `dtype` beside Device::bits(), such as the
+  /// product kernels that the processor has; may be empty. Ranks compare it.
   virtual std::string bits(DType /*dtype*/) const { return {}; }
   /// One sentence for the user on how the device computes what was prepared, such as a library that
   /// refused a shape; empty: nothing to say.
@@ -219,7 +219,7 @@ class Ops {
   OpListener* listener_ = nullptr;
 };
 
-/// The kernels for `device`, which must outlive them; throws zero::Error where there are none.
+/// The kernels for `device`, which must outlive them; throws zero::Error if there are none.
 std::unique_ptr<Ops> make_ops(Device& device);
 
 }  // namespace zero

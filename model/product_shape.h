@@ -22,9 +22,9 @@ struct ProductShape {
   MatrixPlacement a = MatrixPlacement::plain;
   MatrixPlacement b = MatrixPlacement::plain;
   DType in = DType::fp32;   ///< of A, B and bias
-  DType out = DType::fp32;  ///< of C, and of what else an epilogue reads or writes
+  DType out = DType::fp32;  ///< of C, and of the other operands of an epilogue
   Write write = Write::overwrite;
-  /// What a product does on the way; of those after `bias` a library may have none for a shape.
+  /// Work fused with a product; a library may lack those after `bias` for a shape.
   enum class Epilogue : std::uint8_t {
     none,
     bias,           ///< C += bias (n)
@@ -34,9 +34,9 @@ struct ProductShape {
     column_sums,    ///< bias (n) = the sums of B's columns
   };
   Epilogue epilogue = Epilogue::none;
-  /// What need not be computed. Row i wants of C, or has in A what is not zero, only the columns up
-  /// to i (up to i + columns - m where there are more of them than rows): lower; from i on: upper.
-  /// The rest of C is then undefined; of A it must be zero.
+  /// A triangle of C that alone is needed, or of A outside which all is zero. Lower: row i has the
+  /// columns up to i (up to i + columns - m if there are more columns than rows); upper: from i on.
+  /// The rest of C is then undefined; the rest of A must be zero.
   enum class Triangle : std::uint8_t { none, c_lower, c_upper, a_lower, a_upper };
   Triangle triangle = Triangle::none;
   std::int64_t lda = 0;

@@ -26,13 +26,13 @@ class RowParallelLinear {
   };
 
   RowParallelLinear() = default;
-  /// `tensor` must outlive the layer. Throws zero::Error where there are fewer inputs than ranks.
+  /// `tensor` must outlive the layer. Throws zero::Error if there are fewer inputs than ranks.
   RowParallelLinear(TensorParallel& tensor, Options options);
 
   /// This rank's part of the weight, and the bias, which is the same on all ranks.
   ParameterSpec weight(std::string name, Init init) const;
   ParameterSpec bias(std::string name) const;
-  /// What this rank computes.
+  /// The part that this rank computes.
   const LinearShape& shape() const { return shape_; }
 
   void prepare(Ops& ops) const;
@@ -64,7 +64,7 @@ class RowParallelLinear {
   };
   void backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& operands,
                       const ThroughGelu& gelu) const;
-  /// Writes the weight's gradient and the bias's, where there is one: that is the same on all
+  /// Writes the weight's gradient and the bias's, if there is one: that is the same on all
   /// ranks. dy has all rows, as backward_input left them in `gathered`.
   void backward_parameters(Ops& ops, const GradientLease& unit, View x, View dy) const;
 

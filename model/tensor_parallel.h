@@ -25,17 +25,17 @@ struct TensorOptions {
   bool overlap = true;
 };
 
-/// What a tensor-parallel layer knows of its group, and how activations, rows x width, cross it. A
-/// group's ranks compute the same micro-batch. Without sequence parallelism a rank's own rows are
-/// all of them; with it they are its share (RowCut). A group of one moves nothing.
+/// A layer's view of its tensor group, and how activations, rows x width, cross it. A group's ranks
+/// compute the same micro-batch. Without sequence parallelism a rank's own rows are all of them;
+/// with it they are its share (RowCut). A group of one moves nothing.
 ///
-/// Collectives go to device.communication() behind what compute was given so far; compute goes on
-/// until wait(). Views must stay as they are until then. Every rank makes the same calls in the
-/// same order. prepare() what will be summed, then allocate() once.
+/// Collectives go to device.communication(), behind the work submitted to compute so far; compute
+/// goes on until wait(). Views must stay as they are until then. Every rank makes the same calls in
+/// the same order. prepare() what will be summed, then allocate() once.
 class TensorParallel {
  public:
   /// For micro-batches of `rows` rows; `group` and `device` must outlive this. Throws zero::Error
-  /// where `options` ask for what `rows` cannot give.
+  /// if `options` ask for more parts than `rows` allow.
   TensorParallel(Communicator& group, Device& device, std::int64_t rows,
                  const TensorOptions& options);
 

@@ -20,9 +20,9 @@ struct TensorRanges {
 /// The part of the logical tensor `whole` that `mine` names; all of it where the group is one rank.
 ParameterSpec sliced_spec(ParameterSpec whole, const TensorRanges& mine, int ranks);
 
-/// Throws zero::Error where one of `ranks` ranks would have no share of `total` of `what`.
+/// Throws zero::Error if one of `ranks` ranks would have no share of `total` of `what`.
 void check_share(std::string_view what, std::int64_t total, int ranks);
-/// This rank's even share of `total` of `what`. Throws zero::Error where a rank would have none.
+/// This rank's even share of `total` of `what`. Throws zero::Error if a rank would have none.
 TensorSlice::Range even_share(std::string_view what, std::int64_t total,
                               const TensorParallel& tensor);
 

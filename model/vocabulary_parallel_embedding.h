@@ -11,7 +11,7 @@
 
 namespace zero {
 
-/// x = embedding of tokens + embedding of positions, where there are any. The table of tokens is
+/// x = embedding of tokens + embedding of positions, if there are any. The table of tokens is
 /// cut by rows over a tensor group: a rank embeds the tokens it holds, all others are zeros, and
 /// the sum is the embedding, to the bit. Positions lie whole on every rank; the first adds them. A
 /// value type over leases.
@@ -25,7 +25,7 @@ class VocabularyParallelEmbedding {
 
   VocabularyParallelEmbedding() = default;
   /// `whole` is the embedding over all ranks; `tensor` must outlive the layer. Throws zero::Error
-  /// where there are fewer tokens than ranks.
+  /// if there are fewer tokens than ranks.
   VocabularyParallelEmbedding(TensorParallel& tensor, const EmbeddingShape& whole,
                               const Slots& slots);
 

@@ -20,7 +20,7 @@ class VocabularyParallelHead {
  public:
   VocabularyParallelHead() = default;
   /// `whole`: rows of the micro-batch, in: the width, out: the vocabulary; the weight is (out, in).
-  /// `tensor` must outlive the layer. Throws zero::Error where there are fewer tokens than ranks.
+  /// `tensor` must outlive the layer. Throws zero::Error if there are fewer tokens than ranks.
   VocabularyParallelHead(TensorParallel& tensor, const LinearShape& whole);
 
   /// This rank's part of the weight.

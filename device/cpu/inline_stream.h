@@ -11,7 +11,7 @@
 namespace zero::cpu {
 
 /// A stream whose work runs on the caller, inside submit(). Waiting for another stream's event
-/// blocks the caller, who is the stream.
+/// blocks the caller, on whose thread the stream runs.
 class InlineStream final : public Stream {
  public:
   Event record() override;

@@ -10,7 +10,7 @@ namespace zero::cpu {
 /// kernel may back them with huge ones, given back to it when freed. `bytes` > 0; null when there
 /// is none.
 void* allocate_memory(std::int64_t bytes);
-/// Frees what allocate_memory(bytes) gave.
+/// Frees memory of allocate_memory(bytes).
 void free_memory(void* data, std::int64_t bytes) noexcept;
 
 }  // namespace zero::cpu

@@ -11,7 +11,7 @@
 namespace zero::cuda {
 
 /// Memory of the current device for the buffers of one class. With reserve(), one block holds them
-/// all. What no block was reserved for, or does not fit there, is taken as it comes: large buffers
+/// all. Buffers without a block, or that do not fit there, take memory as they come: large ones
 /// from the driver, which gives 2 MiB pages; small ones cut out of chunks of one page, so that many
 /// small parameters do not take a page each. Every address is a multiple of 256. Used by one
 /// thread.
@@ -31,15 +31,15 @@ class Arena {
   bool reserve(std::int64_t bytes);
   /// `bytes` > 0; null when the device has no more.
   void* take(std::int64_t bytes);
-  /// What take(bytes) gave.
+  /// Frees memory of take(bytes).
   void give_back(void* data, std::int64_t bytes) noexcept;
   /// Bytes that the driver gave for all of it, in pages.
   std::int64_t taken() const { return taken_; }
-  /// What was needed at most: of the block, and of what was taken beside it.
+  /// The most bytes needed so far: of the block, and beside it.
   std::int64_t high_water() const;
 
  private:
-  /// What small buffers are cut from. The block, where there is one, is the first.
+  /// Memory that small buffers are cut from. The block, if there is one, is the first.
   struct Chunk {
     std::byte* data;
     std::int64_t bytes;

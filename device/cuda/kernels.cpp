@@ -107,15 +107,15 @@ void CudaKernels::tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEp
     });
   }
   const std::size_t at = index_of(stream);
-  if (staying_[at] && staying_[at] != epilogue.norm) flush(stream, at);
+  if (pending_[at] && pending_[at] != epilogue.norm) flush(stream, at);
   stream.submit("tree_reduce", [&] {
     const cudaStream_t queue = native(stream);
     void* const limbs = scratch_.norms[at].limbs.view().data();
-    if (!staying_[at]) check(cudaMemsetAsync(limbs, 0, kNormBytes, queue), "zero the norm");
+    if (!pending_[at]) check(cudaMemsetAsync(limbs, 0, kNormBytes, queue), "zero the norm");
     cuda::tree_reduce(inputs, epilogue, static_cast<std::int64_t*>(limbs), blocks_, queue);
   });
-  staying_[at] = epilogue.norm;
-  if (!may_stay(epilogue.norm)) flush(stream, at);
+  pending_[at] = epilogue.norm;
+  if (!is_deferred(epilogue.norm)) flush(stream, at);
 }
 
 void CudaKernels::combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) {
@@ -129,17 +129,17 @@ void CudaKernels::combine(Stream& stream, std::vector<View> inputs, ReduceOp op,
 }
 
 void CudaKernels::defer_norm(const std::shared_ptr<ExactSum>& norm) {
-  std::erase_if(may_stay_, [](const std::weak_ptr<ExactSum>& each) { return each.expired(); });
-  may_stay_.push_back(norm);
+  std::erase_if(deferred_, [](const std::weak_ptr<ExactSum>& each) { return each.expired(); });
+  deferred_.push_back(norm);
 }
 
-bool CudaKernels::may_stay(const std::shared_ptr<ExactSum>& norm) const {
-  return std::ranges::any_of(may_stay_, [&](const auto& each) { return each.lock() == norm; });
+bool CudaKernels::is_deferred(const std::shared_ptr<ExactSum>& norm) const {
+  return std::ranges::any_of(deferred_, [&](const auto& each) { return each.lock() == norm; });
 }
 
 void CudaKernels::flush_norms(Stream& stream) {
   const std::size_t at = index_of(stream);
-  if (staying_[at]) flush(stream, at);
+  if (pending_[at]) flush(stream, at);
 }
 
 void CudaKernels::flush(Stream& stream, std::size_t at) {
@@ -150,7 +150,7 @@ void CudaKernels::flush(Stream& stream, std::size_t at) {
                           native(stream)),
           "copy the norm");
   });
-  stream.submit_host("norm", [copy, norm = std::exchange(staying_[at], nullptr)] {
+  stream.submit_host("norm", [copy, norm = std::exchange(pending_[at], nullptr)] {
     ExactSum sum;
     std::copy_n(copy, ExactSum::kLimbs, sum.limbs().begin());
     norm->add(sum);

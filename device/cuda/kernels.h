@@ -35,13 +35,13 @@ class CudaKernels final : public Kernels {
   /// Which of the two streams, whose reductions sum their norm in memory of their own, in the
   /// stream's order.
   std::size_t index_of(Stream& stream) const;
-  bool may_stay(const std::shared_ptr<ExactSum>& norm) const;
+  bool is_deferred(const std::shared_ptr<ExactSum>& norm) const;
   /// Adds what stays on the device to its norm, in the stream's order.
   void flush(Stream& stream, std::size_t at);
 
   std::array<const Stream*, 2> streams_;
-  std::vector<std::weak_ptr<ExactSum>> may_stay_;
-  std::array<std::shared_ptr<ExactSum>, 2> staying_;  // to be added to; null: nothing stays
+  std::vector<std::weak_ptr<ExactSum>> deferred_;
+  std::array<std::shared_ptr<ExactSum>, 2> pending_;  // to be added to; null: nothing stays
   KernelScratch scratch_;
   std::array<Event, 2> uploaded_;  // from each of the scratch's pieces
   int blocks_;

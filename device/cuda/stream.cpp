@@ -148,7 +148,7 @@ void CudaStream::rethrow() {
   if (const auto error = failure_->error(submitted_)) std::rethrow_exception(error);
 }
 
-/// Of work: the stream fails. What is captured may only be refused, which its end tells.
+/// An error of work fails the stream; during a capture it may be a refusal, which the end tells.
 void CudaStream::take_error(std::exception_ptr error) {
   if (repeating_ == nullptr || !repeating_->captures) {
     return failure_->set(std::move(error), submitted_);
@@ -171,7 +171,7 @@ void CudaStream::do_submit(std::string_view what, Work work) {
 }
 
 void CudaStream::do_submit_host(std::string_view what, Work work) {
-  refuse_in_repeat("submit_host");
+  refuse_in_capture("submit_host");
   rethrow();
   activate();
   ++submitted_;
@@ -183,7 +183,7 @@ void CudaStream::do_submit_host(std::string_view what, Work work) {
 }
 
 Event CudaStream::record() {
-  refuse_in_repeat("record");
+  refuse_in_capture("record");
   if (behind_) return latest_;
   activate();
   EventHandle event = pools_.points->take();
@@ -196,7 +196,7 @@ Event CudaStream::record() {
 void CudaStream::do_wait(const Event& event) {
   rethrow();
   if (event.state() == nullptr) return;
-  refuse_in_repeat("wait");
+  refuse_in_capture("wait");
   auto* const point = dynamic_cast<Point*>(event.state());
   if (point == nullptr) {  // of a device that this one's queue cannot wait for
     try {
@@ -217,7 +217,7 @@ void CudaStream::do_wait(const Event& event) {
 }
 
 Mark CudaStream::mark() {
-  refuse_in_repeat("mark");
+  refuse_in_capture("mark");
   activate();
   EventHandle event = pools_.clocks->take();
   check(cudaEventRecord(event.get(), stream_.get()), "record a clock");
@@ -235,7 +235,7 @@ void CudaStream::remember(const std::shared_ptr<Failure>& failure, std::int64_t 
 }
 
 void CudaStream::synchronize() {
-  refuse_in_repeat("synchronize");
+  refuse_in_capture("synchronize");
   check(cudaStreamSynchronize(stream_.get()), "wait for a stream");
   rethrow();
 }

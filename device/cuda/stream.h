@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/cuda/events.h"
-#include "device/cuda/kept_work.h"
+#include "device/cuda/graph.h"
 #include "device/stream.h"
 
 namespace zero::cuda {
@@ -55,9 +55,9 @@ class CudaStream final : public Stream {
  private:
   void do_submit(std::string_view what, Work work) override;
   void do_submit_host(std::string_view what, Work work) override;
-  /// As graphs (KeptWork).
-  void do_repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
-                 const Work& body) override;
+  /// As graphs (CudaGraph).
+  void do_repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+                 CapturedGraph::Check check, const Work& body) override;
   void do_wait(const Event& event) override;
 
   friend cudaStream_t native(Stream& stream);
@@ -81,11 +81,11 @@ class CudaStream final : public Stream {
     std::string refusal{};  // why there is no graph
   };
 
-  void refuse_in_repeat(std::string_view call) const;
+  void refuse_in_capture(std::string_view call) const;
   void call_body(Repeating& now, const Work& body);
   Submissions submit_body(std::string_view what, const Work& body);
   Captured capture(std::string_view what, const Work& body);
-  void keep(KeptWork& work, std::string_view what, const Work& body);
+  void keep(CudaGraph& work, std::string_view what, const Work& body);
   void take_error(std::exception_ptr error);
 
   void activate() const;

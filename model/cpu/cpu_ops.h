@@ -67,7 +67,7 @@ class CpuOps final : public Ops {
 
   void submit_product(std::string_view what, const ProductShape& shape,
                       const Product::Operands& operands);
-  /// Scratch for `bytes`; throws zero::Error where allocate_scratch() has not taken that much.
+  /// Scratch for `bytes`; throws zero::Error if allocate_scratch() has not taken that much.
   void* scratch(std::string_view what, std::int64_t bytes) const;
   /// Work that calls `kernel` for all rows, in ranges of `grain` rows or more, on all threads.
   void submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,

@@ -9,7 +9,6 @@
 #include "base/checked_math.h"
 #include "device/cpu/parallel.h"
 #include "model/cpu/cpu_ops.h"
-#include "model/cpu/decoder_kernels.h"
 
 namespace zero::cpu {
 namespace {
@@ -62,23 +61,20 @@ void CpuOps::do_column_sums(const MatrixShape& s, View x, View sums) {
 }
 
 void CpuOps::do_layer_norm_forward(const MatrixShape& s, const LayerNormForward& o) {
-  const NormRows operands{s.columns, o.x, o.delta, o.sum, o.gamma, o.beta, o.y, o.statistics};
   submit_rows("layer_norm_forward", s.rows, kRowGrain,
-              [=](Rows rows) { layer_norm_forward_rows(operands, rows); });
+              [=](Rows rows) { layer_norm_forward_rows(s.columns, o, rows); });
 }
 
 void CpuOps::do_layer_norm_apply(const MatrixShape& s, const LayerNormForward& o) {
-  const NormRows operands{s.columns, o.x, {}, {}, o.gamma, o.beta, o.y, o.statistics};
   submit_rows("layer_norm_apply", s.rows, kRowGrain,
-              [=](Rows rows) { layer_norm_apply_rows(operands, rows); });
+              [=](Rows rows) { layer_norm_apply_rows(s.columns, o, rows); });
 }
 
 void CpuOps::do_layer_norm_backward(const MatrixShape& s, const LayerNormBackward& o) {
-  const NormBackwardRows operands{s.columns, o.x, o.statistics, o.gamma, o.dy, o.dx};
   const auto columns = static_cast<std::size_t>(s.columns);
   submit_sums("layer_norm_backward", s,
               [=](Rows rows, std::span<float> partial) {
-                layer_norm_backward_rows(operands, rows, partial.first(columns),
+                layer_norm_backward_rows(s.columns, o, rows, partial.first(columns),
                                          partial.last(columns));
               },
               {o.dgamma, o.dbeta});
@@ -155,8 +151,7 @@ void CpuOps::do_rotary(const RotaryShape& s, Turn turn, View x, View cosines, Vi
 
 void CpuOps::do_embedding_forward(const EmbeddingShape& s, View tokens, View token_weight,
                                   View position_weight, View x) {
-  const EmbeddingRows operands{s.sequence,      s.width, tokens,  token_weight,
-                               position_weight, x,       s.first, s.vocabulary};
+  const EmbeddingRows operands{s, tokens, token_weight, position_weight, x};
   submit_rows("embedding_forward", s.batch * s.sequence, kRowGrain,
               [=](Rows rows) { embedding_rows(operands, rows); });
 }
@@ -164,11 +159,9 @@ void CpuOps::do_embedding_forward(const EmbeddingShape& s, View tokens, View tok
 // By columns: every element has one owner, which adds in row order.
 void CpuOps::do_embedding_backward(const EmbeddingShape& s, View tokens, View dx,
                                    View token_gradient, View position_gradient) {
-  const EmbeddingRows operands{s.sequence,        s.width, tokens,  token_gradient,
-                               position_gradient, dx,      s.first, s.vocabulary};
-  submit_rows("embedding_backward", s.width, kColumnGrain, [=](Rows columns) {
-    embedding_backward_columns(operands, s.batch * s.sequence, columns);
-  });
+  const EmbeddingRows operands{s, tokens, token_gradient, position_gradient, dx};
+  submit_rows("embedding_backward", s.width, kColumnGrain,
+              [=](Rows columns) { embedding_backward_columns(operands, columns); });
 }
 
 }  // namespace zero::cpu

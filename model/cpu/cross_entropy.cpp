@@ -93,7 +93,7 @@ void losses_and_gradients(const LogitRows& o, Rows rows) {
   });
 }
 
-/// Where the row's target is among the columns; beyond them where it is not.
+/// The column of the row's target; beyond all columns if the target is not among them.
 std::size_t column_of_target(const LogitRows& o, std::int64_t row) {
   const std::int64_t column = *row_of<std::int32_t>(o.targets, row, 1) - o.shape.first;
   return static_cast<std::size_t>(column < 0 ? o.shape.columns : column);

@@ -24,23 +24,24 @@ void add_rows(const A* a, const B* b, C* sum, std::size_t count) {
   });
 }
 
-/// The token's row of the table; null where it lies outside.
+/// The token's row of the table; null if it lies outside.
 template <typename T>
 T* token_row(const EmbeddingRows& o, std::int64_t row) {
-  const std::int64_t token = *row_of<std::int32_t>(o.tokens, row, 1) - o.first;
-  return token < 0 || token >= o.vocabulary ? nullptr : row_of<T>(o.token_weight, token, o.width);
+  const std::int64_t token = *row_of<std::int32_t>(o.tokens, row, 1) - o.shape.first;
+  return token < 0 || token >= o.shape.vocabulary ? nullptr
+                                                  : row_of<T>(o.token_weight, token, o.shape.width);
 }
 
 void embed(const EmbeddingRows& o, Rows rows) {
-  const auto count = static_cast<std::size_t>(o.width);
+  const auto count = static_cast<std::size_t>(o.shape.width);
   with_type(o.x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       const T* token = token_row<T>(o, row);
       const T* position = o.position_weight.empty()
                               ? nullptr
-                              : row_of<T>(o.position_weight, row % o.sequence, o.width);
-      T* x = row_of<T>(o.x, row, o.width);
+                              : row_of<T>(o.position_weight, row % o.shape.sequence, o.shape.width);
+      T* x = row_of<T>(o.x, row, o.shape.width);
       if (token != nullptr && position != nullptr) {
         add_rows(token, position, x, count);
       } else if (const T* only = token != nullptr ? token : position; only != nullptr) {
@@ -52,19 +53,19 @@ void embed(const EmbeddingRows& o, Rows rows) {
   });
 }
 
-void embed_backward(const EmbeddingRows& o, std::int64_t rows, Rows columns) {
+void embed_backward(const EmbeddingRows& o, Rows columns) {
   const auto count = static_cast<std::size_t>(columns.end - columns.begin);
   with_type(o.x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const T* dx = row_of<T>(o.x, row, o.width) + columns.begin;
+    for (std::int64_t row = 0; row < o.shape.batch * o.shape.sequence; ++row) {
+      const T* dx = row_of<T>(o.x, row, o.shape.width) + columns.begin;
       if (float* table = token_row<float>(o, row); table != nullptr) {
         float* of_token = table + columns.begin;
         add_rows(dx, of_token, of_token, count);
       }
       if (o.position_weight.empty()) continue;
       float* of_position =
-          row_of<float>(o.position_weight, row % o.sequence, o.width) + columns.begin;
+          row_of<float>(o.position_weight, row % o.shape.sequence, o.shape.width) + columns.begin;
       add_rows(dx, of_position, of_position, count);
     }
   });
@@ -82,8 +83,8 @@ void embedding_rows(const EmbeddingRows& operands, Rows rows) {
   HWY_DYNAMIC_DISPATCH(embed)(operands, rows);
 }
 
-void embedding_backward_columns(const EmbeddingRows& operands, std::int64_t rows, Rows columns) {
-  HWY_DYNAMIC_DISPATCH(embed_backward)(operands, rows, columns);
+void embedding_backward_columns(const EmbeddingRows& operands, Rows columns) {
+  HWY_DYNAMIC_DISPATCH(embed_backward)(operands, columns);
 }
 
 }  // namespace zero::cpu

@@ -14,7 +14,7 @@ namespace zero::cpu::packed {
 inline constexpr std::int64_t kBlock = 32;
 inline constexpr std::int64_t kResultFloats = kBlock * kBlock;
 
-/// What 32 x 32 elements are, as they lie in memory (row, column).
+/// The role of 32 x 32 elements, as they lie in memory (row, column).
 enum class Form : std::uint8_t {
   left,              ///< of the left operand: row, depth
   left_transposed,   ///< of the left operand: depth, row
@@ -22,7 +22,7 @@ enum class Form : std::uint8_t {
   right_transposed,  ///< of the right operand: column, depth
 };
 
-/// Squares of an operand side by side in memory; what they lack of 32 x 32 counts as zero.
+/// Squares of an operand side by side in memory; elements missing of 32 x 32 count as zero.
 struct Patch {
   const void* data = nullptr;
   DType dtype = DType::bf16;
@@ -92,7 +92,7 @@ struct Kernels {
 };
 
 /// bf16 by AVX-512, a pair in depth at a time, and by AMX; for processors that have them only,
-/// null where this build has none.
+/// null if this build has none.
 const Kernels* pair_kernels();
 const Kernels* tile_kernels();
 /// Whether pair_kernels() are worth it. A processor that is made for AMX takes two cycles for a

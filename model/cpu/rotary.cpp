@@ -6,7 +6,7 @@
 // After foreach_target, as Highway wants it.
 #include <hwy/highway.h>
 
-#include "model/cpu/decoder_kernels.h"
+#include "model/cpu/row_kernels.h"
 #include "model/cpu/typed.h"
 #include "model/cpu/vector_math-inl.h"
 

@@ -19,22 +19,16 @@ struct Rows {
   std::int64_t end = 0;
 };
 
-struct NormRows {
-  std::int64_t columns = 0;
-  View x, delta, sum;  ///< delta and sum: both empty or both given
-  View gamma, beta, y;
-  View statistics;
-};
-void layer_norm_forward_rows(const NormRows& operands, Rows rows);
-void layer_norm_apply_rows(const NormRows& operands, Rows rows);
-
-struct NormBackwardRows {
-  std::int64_t columns = 0;
-  View x, statistics, gamma, dy, dx;
-};
+void layer_norm_forward_rows(std::int64_t columns, const LayerNormForward& operands, Rows rows);
+void layer_norm_apply_rows(std::int64_t columns, const LayerNormForward& operands, Rows rows);
 /// Adds the rows' parts to dgamma and dbeta, fp32, which start at zero.
-void layer_norm_backward_rows(const NormBackwardRows& operands, Rows rows, std::span<float> dgamma,
-                              std::span<float> dbeta);
+void layer_norm_backward_rows(std::int64_t columns, const LayerNormBackward& operands, Rows rows,
+                              std::span<float> dgamma, std::span<float> dbeta);
+void rms_norm_forward_rows(std::int64_t columns, const RmsNormForward& operands, Rows rows);
+void rms_norm_apply_rows(std::int64_t columns, const RmsNormForward& operands, Rows rows);
+/// Adds the rows' part to dweight, fp32, which starts at zero.
+void rms_norm_backward_rows(std::int64_t columns, const RmsNormBackward& operands, Rows rows,
+                            std::span<float> dweight);
 
 /// Elements, not rows.
 void add_range(View x, View delta, View sum, Rows elements);
@@ -48,6 +42,16 @@ void gelu_backward_rows(const GeluBackwardRows& operands, Rows rows, std::span<f
 void column_sum_rows(View x, std::int64_t columns, Rows rows, std::span<float> sums);
 /// out = round(partials[0] + partials[1] + ...), each `out.count()` long, `stride` elements apart.
 void fold_partials(const float* partials, std::int64_t count, std::int64_t stride, View out);
+
+void swiglu_rows(View x, View y, std::int64_t columns, Rows rows);
+void swiglu_backward_rows(View x, View dy, std::int64_t columns, Rows rows);
+
+struct RotaryRows {
+  RotaryShape shape;
+  Turn turn = Turn::forward;
+  View x, cosines, sines;
+};
+void rotary_rows(const RotaryRows& operands, Rows rows);
 
 struct LogitRows {
   LogitsShape shape;
@@ -64,15 +68,12 @@ void softmax_part_rows(const LogitRows& operands, Rows rows);
 void softmax_gradient_rows(const LogitRows& operands, Rows rows);
 
 struct EmbeddingRows {
-  std::int64_t sequence = 0;
-  std::int64_t width = 0;
+  EmbeddingShape shape;
   View tokens, token_weight, position_weight, x;
-  std::int64_t first = 0;       ///< the token of the table's first row
-  std::int64_t vocabulary = 0;  ///< its rows; a token outside them counts as zeros
 };
 void embedding_rows(const EmbeddingRows& operands, Rows rows);
 /// Adds x (here: dx) into the fp32 tables (here: gradients), all rows in order, of columns
 /// [columns.begin, columns.end) alone.
-void embedding_backward_columns(const EmbeddingRows& operands, std::int64_t rows, Rows columns);
+void embedding_backward_columns(const EmbeddingRows& operands, Rows columns);
 
 }  // namespace zero::cpu

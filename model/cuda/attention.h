@@ -28,7 +28,7 @@ class Attention {
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
 
-  /// Why the shape is not to be had here; empty where it is.
+  /// Why the shape cannot be computed here; empty if it can.
   virtual std::string refusal(const AttentionShape& shape) const = 0;
   /// For forward and backward of a shape that is not refused.
   virtual void prepare(const AttentionShape& shape) = 0;
@@ -43,7 +43,7 @@ class Attention {
 /// Our own kernels: fp32 and bf16, heads of up to 256 elements, fp32 arithmetic without tensor
 /// cores.
 std::unique_ptr<Attention> make_plain_attention();
-/// cuDNN's; null where the engine was built without it.
+/// cuDNN's; null if the engine was built without it.
 std::unique_ptr<Attention> make_cudnn_attention(Device& device);
 
 }  // namespace zero::cuda

@@ -15,7 +15,7 @@
 namespace zero::cuda {
 
 /// Ops on a CUDA device, or on a planning device that stands for one: products by a library
-/// (products.h), attention by cuDNN where it has the shape and by our own kernels where not
+/// (products.h), attention by cuDNN if it has the shape and by our own kernels if not
 /// (attention.h), everything else by row_kernels.h. Operations of one device share one scratch:
 /// they are all on its compute stream.
 class CudaOps final : public Ops {
@@ -79,13 +79,13 @@ class CudaOps final : public Ops {
   void submit_product(std::string_view what, const ProductShape& shape,
                       const Products::Operands& operands);
   void prepare_product(const ProductShape& shape);
-  /// Scratch for `bytes`; throws zero::Error where allocate_scratch() has not taken that much.
+  /// Scratch for `bytes`; throws zero::Error if allocate_scratch() has not taken that much.
   void* scratch(std::string_view what, std::int64_t bytes) const;
   float* partials(std::string_view what, std::int64_t rows, std::int64_t width) const;
   void need(std::int64_t bytes);
   /// Has the library make its plans for a shape. One that it refuses is the end of its use.
   void prepare_library(const AttentionShape& shape);
-  /// cuDNN's attention where it has the shape, ours where not.
+  /// cuDNN's attention if it has the shape, ours if not.
   Attention& attention_of(const AttentionShape& shape) const;
 
   Device& device_;

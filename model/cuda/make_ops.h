@@ -9,7 +9,7 @@
 
 namespace zero::cuda {
 
-/// Ops on a CUDA device; throws zero::Error where the engine was built without CUDA.
+/// Ops on a CUDA device; throws zero::Error if the engine was built without CUDA.
 std::unique_ptr<Ops> make_ops(Device& device);
 
 }  // namespace zero::cuda

@@ -33,9 +33,9 @@ class Products {
   Products& operator=(const Products&) = delete;
 
   /// Chooses how `shape` is to be computed, once; on a planning device notes it only. Throws
-  /// zero::Error, with the shape, where there is no way, unless takes() may say so.
+  /// zero::Error, with the shape, if there is no kernel, unless takes() may say so.
   virtual void prepare(const ProductShape& shape) = 0;
-  /// Whether there is a way, and one worth taking, for the operands of a product whose epilogue
+  /// Whether there is a kernel, and one worth taking, for the operands of a product whose epilogue
   /// does more than add a bias.
   virtual bool takes(const ProductShape& shape, const Operands& operands) const = 0;
   /// Scratch that any product takes: the same on a planning device.

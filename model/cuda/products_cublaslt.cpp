@@ -73,7 +73,7 @@ bool has_aux(const ProductShape& s) {
   return s.epilogue == Epilogue::gelu || s.epilogue == Epilogue::gelu_gradient;
 }
 
-// What need not be there: whoever asks for it has another way.
+// Products that the library may lack: their callers have another way.
 bool is_optional(const ProductShape& s) {
   return s.epilogue != Epilogue::none && s.epilogue != Epilogue::bias;
 }

@@ -41,7 +41,8 @@ class Repeats : public EmulatedDevice {
     device_->kernels().combine(compute(), {middle_, one_}, ReduceOp::sum, sum_);
   }
   void repeat(
-      const Stream::Work& more = [] {}, Repeat::Check check = Repeat::Check::at_first) {
+      const Stream::Work& more = [] {},
+      CapturedGraph::Check check = CapturedGraph::Check::at_first) {
     compute().repeat(kept_, "a pass", check, [&] {
       ++bodies_;
       add_one();
@@ -60,7 +61,7 @@ class Repeats : public EmulatedDevice {
   float host_one_ = 1;
   float zero_ = 0;
   View one_, sum_, middle_;
-  std::unique_ptr<Repeat> kept_;
+  std::unique_ptr<CapturedGraph> kept_;
   int bodies_ = 0;
 };
 
@@ -89,6 +90,24 @@ TEST_F(Repeats, TakeFewerCallsOfTheRuntime) {
   const std::int64_t launched = emulated::calls() - before;
   add_one();
   EXPECT_LT(launched, emulated::calls() - before - launched);
+  EXPECT_EQ(4, sum());
+}
+
+TEST_F(Repeats, AreNotCapturedWhereAnObserverHearsOfEachPiece) {
+  struct Counter final : StreamObserver {
+    bool listens() const noexcept override { return true; }
+    void ran(std::string_view /*what*/, Mark /*begin*/, Mark /*end*/) noexcept override { ++heard; }
+    void waited(Mark /*begin*/, Mark /*end*/) noexcept override {}
+    int heard = 0;
+  };
+  Counter counter;
+  compute().observe(&counter);
+  for (int i = 0; i < 4; ++i) repeat();
+  compute().observe(nullptr);
+  EXPECT_EQ(kept_, nullptr);
+  EXPECT_EQ(4, bodies_);
+  EXPECT_EQ(8, counter.heard);
+  EXPECT_EQ(0, emulated::calls("cudaGraphLaunch"));
   EXPECT_EQ(4, sum());
 }
 
@@ -128,8 +147,9 @@ TEST_F(Repeats, HaveNoEventsHostCodeOrRepeats) {
     device_->kernels().zero(device_->communication(), one_);
     const Event event = device_->communication().record();
     refused("wait", [&] { compute().wait(event); });
-    std::unique_ptr<Repeat> inner;
-    refused("repeat", [&] { compute().repeat(inner, "inner", Repeat::Check::at_first, [] {}); });
+    std::unique_ptr<CapturedGraph> inner;
+    refused("repeat",
+            [&] { compute().repeat(inner, "inner", CapturedGraph::Check::at_first, [] {}); });
     device_->kernels().convert(device_->communication(), View::of(std::span(&host_one_, 1)), one_);
     repeat([&] { compute().wait(Event()); });  // for nothing
   }
@@ -148,7 +168,7 @@ TEST_F(Repeats, ThatSubmitOtherWorkAreFound) {
       message_of([&] { repeat(zero(middle_)); }));
   repeat();
   repeat(zero(middle_));  // nobody calls it
-  EXPECT_THAT(message_of([&] { repeat(zero(middle_), Repeat::Check::always); }),
+  EXPECT_THAT(message_of([&] { repeat(zero(middle_), CapturedGraph::Check::always); }),
               HasSubstr("3 piece(s), another number; expected 2"));
   kept_ = nullptr;
   repeat(zero(middle_));
@@ -157,7 +177,7 @@ TEST_F(Repeats, ThatSubmitOtherWorkAreFound) {
 }
 
 TEST_F(Repeats, AreCalledEveryTimeWhereTheyAreChecked) {
-  for (int i = 0; i < 5; ++i) repeat([] {}, Repeat::Check::always);
+  for (int i = 0; i < 5; ++i) repeat([] {}, CapturedGraph::Check::always);
   EXPECT_EQ(5, bodies_);
   EXPECT_EQ(5, sum());
   EXPECT_EQ(4, emulated::calls("cudaGraphLaunch"));
@@ -199,7 +219,7 @@ TEST_F(Repeats, ThatAreKeptAndThenCannotBeCapturedDiffer) {
   const auto grow = [&] { compute().submit("grow", [] { cudaFree(take_memory()); }); };
   repeat();
   repeat();
-  EXPECT_THAT(message_of([&] { repeat(grow, Repeat::Check::always); }),
+  EXPECT_THAT(message_of([&] { repeat(grow, CapturedGraph::Check::always); }),
               AllOf(HasSubstr("\"a pass\" is repeated, but submits what cannot be"),
                     HasSubstr("take memory")));
 }
@@ -229,7 +249,7 @@ TEST_F(Repeats, ErrorsOfTheirWorkEndTheStream) {
 }
 
 TEST_F(Repeats, BelongToOneKindOfDevice) {
-  class Other final : public Repeat {
+  class Other final : public CapturedGraph {
     std::int64_t pieces() const override { return 0; }
     std::string_view refusal() const override { return {}; }
   };

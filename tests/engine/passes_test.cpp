@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class Kept final : public Repeat {
+class Kept final : public CapturedGraph {
  public:
   std::int64_t pieces() const override { return static_cast<std::int64_t>(works.size()); }
   std::string_view refusal() const override { return {}; }
@@ -44,13 +44,13 @@ class KeepingStream final : public Stream {
     if (works_ == nullptr) return work();
     works_->push_back(std::move(work));
   }
-  void do_repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check check,
-                 const Work& body) override {
+  void do_repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+                 CapturedGraph::Check check, const Work& body) override {
     names.emplace_back(what);
     if (kept == nullptr) kept = std::make_unique<Kept>();
     auto& mine = static_cast<Kept&>(*kept);
     if (!std::exchange(mine.seen, true)) return body();
-    if (mine.kept && check == Repeat::Check::always) {
+    if (mine.kept && check == CapturedGraph::Check::always) {
       EXPECT_EQ(works_of(body).size(), mine.works.size()) << what;
     }
     if (!mine.kept) {

@@ -25,16 +25,17 @@ struct Submissions {
   friend bool operator==(const Submissions&, const Submissions&) = default;
 };
 
-/// What a stream makes of a repeated body. The first call runs it as it is: libraries choose their
-/// kernels, modules are loaded. The second captures what it submits as a graph, which that call and
-/// all later ones launch. Where CUDA does not let it be captured, the body is called for good.
-class KeptWork final : public Repeat {
+/// The graph of a repeated body. The first call runs the body as it is: libraries choose their
+/// kernels, modules are loaded. The second captures the work that the body submits as a graph,
+/// which that call and all later ones launch. If CUDA refuses to capture it, the body is called for
+/// good.
+class CudaGraph final : public CapturedGraph {
  public:
   enum class State : std::uint8_t { fresh, seen, kept, refused };
 
-  /// The one in `kept`, which is made where there is none. Throws zero::Error where it is another
-  /// device's.
-  static KeptWork& of(std::unique_ptr<Repeat>& kept);
+  /// The graph in `kept`, which is made if there is none. Throws zero::Error if it belongs to
+  /// another kind of device.
+  static CudaGraph& of(std::unique_ptr<CapturedGraph>& kept);
 
   std::int64_t pieces() const override { return pieces_; }
   std::string_view refusal() const override { return refusal_; }
@@ -45,9 +46,9 @@ class KeptWork final : public Repeat {
     submissions_ = submissions;
     state_ = State::seen;
   }
-  /// Throws zero::Error where a later call of `what` submitted other work than the first.
+  /// Throws zero::Error if a later call of `what` submitted other work than the first.
   void compare(std::string_view what, const Submissions& now) const;
-  /// Makes `graph` ready to be launched on `stream`; refuses where the driver has no memory for it.
+  /// Makes `graph` ready to be launched on `stream`; refuses if the driver has no memory for it.
   void keep(std::string_view what, cudaGraph_t graph, cudaStream_t stream);
   void refuse(std::string reason) {
     refusal_ = std::move(reason);

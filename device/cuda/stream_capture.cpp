@@ -1,20 +1,20 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Work of a CUDA stream that is kept as a graph, and submitted again as one.
+// Graph capture: work of a CUDA stream that is captured as a graph and launched as one.
 #include <exception>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "device/cuda/check.h"
-#include "device/cuda/kept_work.h"
+#include "device/cuda/graph.h"
 #include "device/cuda/stream.h"
 
 namespace zero::cuda {
 namespace {
 
-/// Why CUDA ended a capture: what the body met, or what the end says.
+/// Why CUDA ended a capture: the error that the body met, or the status of the end.
 std::string reason_of(cudaError_t status, const std::exception_ptr& error) {
   if (error == nullptr) {
     return fmt::format("CUDA cannot capture it: {} ({})", cudaGetErrorName(status),
@@ -31,7 +31,7 @@ std::string reason_of(cudaError_t status, const std::exception_ptr& error) {
 
 }  // namespace
 
-void CudaStream::refuse_in_repeat(std::string_view call) const {
+void CudaStream::refuse_in_capture(std::string_view call) const {
   ZERO_CHECK(repeating_ == nullptr,
              "cuda: {} inside \"{}\", which is repeated: that is work of one stream, without "
              "events and host code; call it before or behind",
@@ -49,7 +49,7 @@ void CudaStream::call_body(Repeating& now, const Work& body) {
   repeating_ = nullptr;
 }
 
-/// Submits what a body does; what that is, by its names.
+/// Submits the work of a body; gives the names of that work.
 Submissions CudaStream::submit_body(std::string_view what, const Work& body) {
   Repeating now{what};
   call_body(now, body);
@@ -57,7 +57,7 @@ Submissions CudaStream::submit_body(std::string_view what, const Work& body) {
   return now.submissions;
 }
 
-/// What a body submits, which does not run.
+/// Captures the work that a body submits, which does not run.
 CudaStream::Captured CudaStream::capture(std::string_view what, const Work& body) {
   Captured captured;
   Repeating now{.what = what, .captures = true};
@@ -80,29 +80,29 @@ CudaStream::Captured CudaStream::capture(std::string_view what, const Work& body
   return captured;
 }
 
-void CudaStream::keep(KeptWork& work, std::string_view what, const Work& body) {
+void CudaStream::keep(CudaGraph& work, std::string_view what, const Work& body) {
   Captured captured = capture(what, body);
   if (!captured.refusal.empty()) return work.refuse(std::move(captured.refusal));
   work.compare(what, captured.submissions);
   work.keep(what, captured.graph.get(), stream_.get());
 }
 
-void CudaStream::do_repeat(std::unique_ptr<Repeat>& kept, std::string_view what,
-                           Repeat::Check again, const Work& body) {
-  refuse_in_repeat("repeat");
+void CudaStream::do_repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+                           CapturedGraph::Check again, const Work& body) {
+  refuse_in_capture("repeat");
   rethrow();
   activate();
-  KeptWork& work = KeptWork::of(kept);
-  if (work.state() == KeptWork::State::fresh) return work.see(submit_body(what, body));
-  if (work.state() == KeptWork::State::seen) {
+  CudaGraph& work = CudaGraph::of(kept);
+  if (work.state() == CudaGraph::State::fresh) return work.see(submit_body(what, body));
+  if (work.state() == CudaGraph::State::seen) {
     keep(work, what, body);
-  } else if (work.state() == KeptWork::State::kept && again == Repeat::Check::always) {
+  } else if (work.state() == CudaGraph::State::kept && again == CapturedGraph::Check::always) {
     const Captured captured = capture(what, body);
     ZERO_CHECK(captured.refusal.empty(), "cuda: \"{}\" is repeated, but submits what cannot be: {}",
                what, captured.refusal);
     work.compare(what, captured.submissions);
   }
-  if (work.state() == KeptWork::State::refused) {
+  if (work.state() == CudaGraph::State::refused) {
     submit_body(what, body);
     return;
   }

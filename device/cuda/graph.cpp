@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "device/cuda/kept_work.h"
+#include "device/cuda/graph.h"
 
 #include "base/error.h"
 #include "device/cuda/check.h"
@@ -11,14 +11,14 @@ bool refuses_capture(cudaError_t status) {
   return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
 }
 
-KeptWork& KeptWork::of(std::unique_ptr<Repeat>& kept) {
-  if (kept == nullptr) kept = std::make_unique<KeptWork>();
-  auto* const own = dynamic_cast<KeptWork*>(kept.get());
+CudaGraph& CudaGraph::of(std::unique_ptr<CapturedGraph>& kept) {
+  if (kept == nullptr) kept = std::make_unique<CudaGraph>();
+  auto* const own = dynamic_cast<CudaGraph*>(kept.get());
   ZERO_CHECK(own != nullptr, "cuda: work that another device keeps cannot be repeated");
   return *own;
 }
 
-void KeptWork::compare(std::string_view what, const Submissions& now) const {
+void CudaGraph::compare(std::string_view what, const Submissions& now) const {
   ZERO_CHECK(now == submissions_,
              "cuda: \"{}\" is repeated, but has submitted other work than the first time: {} "
              "piece(s), {}; expected {}: the same every time",
@@ -26,7 +26,7 @@ void KeptWork::compare(std::string_view what, const Submissions& now) const {
              submissions_.count);
 }
 
-void KeptWork::keep(std::string_view what, cudaGraph_t graph, cudaStream_t stream) {
+void CudaGraph::keep(std::string_view what, cudaGraph_t graph, cudaStream_t stream) {
   cudaError_t status = cudaGraphInstantiate(executable_.put(), graph, 0);
   if (status == cudaSuccess) status = cudaGraphUpload(executable_.get(), stream);
   if (status == cudaErrorMemoryAllocation) {
