@@ -14,7 +14,7 @@
 namespace zero {
 namespace {
 
-class Captured final : public Repeat {
+class Captured final : public CapturedGraph {
  public:
   explicit Captured(std::string_view refusal) : refusal_(refusal) {}
   std::int64_t pieces() const override { return refusal_.empty() ? 3 : 0; }
@@ -26,21 +26,31 @@ class Captured final : public Repeat {
 
 class CapturingStream final : public Stream {
  public:
-  void submit(std::string_view /*what*/, Work work) override { work(); }
-  void repeat(std::unique_ptr<Repeat>& kept, std::string_view what, Repeat::Check /*check*/,
-              const Work& body) override {
-    names.emplace_back(what);
-    if (kept != nullptr) return;
-    kept = std::make_unique<Captured>(refusal);
-    body();
-  }
   Event record() override { return {}; }
-  void wait(const Event& /*event*/) override {}
   void synchronize() override {}
   double waited_seconds() const override { return 0; }
 
   std::vector<std::string> names;
   std::string refusal;
+
+ private:
+  void do_submit(std::string_view /*what*/, Work work) override { work(); }
+  void do_repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+                 CapturedGraph::Check /*check*/, const Work& body) override {
+    names.emplace_back(what);
+    if (kept != nullptr) return;
+    kept = std::make_unique<Captured>(refusal);
+    body();
+  }
+  void do_wait(const Event& /*event*/) override {}
+};
+}
+void wait(const Event& /*event*/) override {}
+void synchronize() override {}
+double waited_seconds() const override { return 0; }
+
+std::vector<std::string> names;
+std::string refusal;
 };
 
 struct Captures : ::testing::Test {
@@ -52,7 +62,7 @@ struct Captures : ::testing::Test {
   }
 
   testing::HostDevice<CapturingStream> device;
-  GraphCapture graphs{device, Repeat::Check::at_first};
+  GraphCapture graphs{device, CapturedGraph::Check::at_first};
   Unit unit = Unit::make("block", {{"weight", {2}}, {"bias", {1}}}, 1);
   int bodies = 0;
 };
