@@ -18,8 +18,8 @@
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
-#include "launch/product_probe.h"
-#include "launch/token_file.h"
+#include "launch/data/token_file.h"
+#include "launch/telemetry/product_probe.h"
 
 namespace zero::bench {
 namespace {

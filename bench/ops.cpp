@@ -11,10 +11,10 @@
 #include "bench/stepper.h"
 #include "collectives/backends.h"
 #include "device/stream_observer.h"
-#include "launch/instruments.h"
-#include "launch/memory_probe.h"
-#include "launch/product_probe.h"
-#include "launch/profile_report.h"
+#include "launch/telemetry/instruments.h"
+#include "launch/telemetry/memory_probe.h"
+#include "launch/telemetry/product_probe.h"
+#include "launch/telemetry/profile_report.h"
 
 namespace zero::bench {
 namespace {

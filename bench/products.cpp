@@ -8,8 +8,8 @@
 
 #include "bench/limits.h"
 #include "bench/timing.h"
-#include "launch/multiply_add_rate.h"
-#include "launch/product_probe.h"
+#include "launch/telemetry/multiply_add_rate.h"
+#include "launch/telemetry/product_probe.h"
 
 namespace zero::bench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launch/start.h"
+#include "launch/rendezvous/start.h"
 
 namespace zero {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launch/batches.h"
+#include "launch/data/batches.h"
 #include "launch/workbench.h"
 
 namespace zero {

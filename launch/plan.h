@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/recorded_mesh.h"
-#include "launch/memory_report.h"
+#include "launch/telemetry/memory_report.h"
 
 namespace zero {
 

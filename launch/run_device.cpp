@@ -12,9 +12,9 @@
 #include "collectives/store.h"
 #include "device/cuda/gpus.h"
 #include "launch/agree.h"
-#include "launch/memory_report.h"
 #include "launch/process.h"
-#include "launch/start.h"
+#include "launch/rendezvous/start.h"
+#include "launch/telemetry/memory_report.h"
 
 namespace zero {
 namespace {

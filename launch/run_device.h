@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
-#include "launch/instruments.h"
-#include "launch/train_config.h"
+#include "launch/config/train_config.h"
+#include "launch/telemetry/instruments.h"
 
 namespace zero {
 

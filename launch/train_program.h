@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/start.h"
+#include "launch/rendezvous/start.h"
 
 namespace zero {
 

@@ -11,12 +11,12 @@
 #include "checkpoint/weights.h"
 #include "launch/agree.h"
 #include "launch/evaluation.h"
-#include "launch/graphs_report.h"
-#include "launch/mesh_table.h"
 #include "launch/plan.h"
 #include "launch/process.h"
-#include "launch/profile_report.h"
 #include "launch/run_device.h"
+#include "launch/telemetry/graphs_report.h"
+#include "launch/telemetry/mesh_table.h"
+#include "launch/telemetry/profile_report.h"
 #include "model/noted.h"
 
 namespace zero {

@@ -7,13 +7,13 @@
 #include <optional>
 #include <vector>
 
-#include "launch/batches.h"
-#include "launch/console.h"
-#include "launch/exposed_units.h"
-#include "launch/instruments.h"
-#include "launch/memory_report.h"
-#include "launch/run_log.h"
-#include "launch/train_config.h"
+#include "launch/config/train_config.h"
+#include "launch/data/batches.h"
+#include "launch/telemetry/console.h"
+#include "launch/telemetry/exposed_units.h"
+#include "launch/telemetry/instruments.h"
+#include "launch/telemetry/memory_report.h"
+#include "launch/telemetry/run_log.h"
 #include "launch/workbench.h"
 
 namespace zero {

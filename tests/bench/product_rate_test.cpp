@@ -6,8 +6,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "base/error.h"
-#include "launch/multiply_add_rate.h"
-#include "launch/product_probe.h"
+#include "launch/telemetry/multiply_add_rate.h"
+#include "launch/telemetry/product_probe.h"
 
 namespace zero {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launch/digest.h"
-#include "launch/store_greeting.h"
-#include "launch/store_shelf.h"
-#include "launch/store_wire.h"
+#include "launch/rendezvous/digest.h"
+#include "launch/rendezvous/store/greeting.h"
+#include "launch/rendezvous/store/shelf.h"
+#include "launch/rendezvous/store/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

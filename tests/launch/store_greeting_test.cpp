@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/store_greeting.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/digest.h"
+#include "launch/rendezvous/digest.h"
+#include "launch/rendezvous/store/greeting.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 

@@ -12,8 +12,8 @@
 #include <mutex>
 #include <thread>
 
-#include "launch/store_wire.h"
-#include "launch/tcp_store.h"
+#include "launch/rendezvous/store/tcp_store.h"
+#include "launch/rendezvous/store/wire.h"
 
 namespace zero::testing {
 

@@ -6,9 +6,9 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "launch/digest.h"
-#include "launch/store_address.h"
-#include "launch/store_greeting.h"
+#include "launch/rendezvous/digest.h"
+#include "launch/rendezvous/store/address.h"
+#include "launch/rendezvous/store/greeting.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/store_shelf.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/store_reports.h"
+#include "launch/rendezvous/store/reports.h"
+#include "launch/rendezvous/store/shelf.h"
 #include "tests/errors.h"
 
 namespace zero {

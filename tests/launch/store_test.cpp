@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
-#include "launch/tcp_store.h"
+#include "launch/rendezvous/store/tcp_store.h"
 #include "tests/collectives/body.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"

@@ -11,8 +11,8 @@
 #include "collectives/backends.h"
 #include "launch/agree.h"
 #include "launch/evaluation.h"
-#include "launch/exposed_units.h"
 #include "launch/plan.h"
+#include "launch/telemetry/exposed_units.h"
 #include "tests/launch/flipping.h"
 #include "tests/launch/tiny_run.h"
 
