@@ -3,7 +3,6 @@
 #include "launch/rendezvous/start.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <initializer_list>
 #include <limits>
@@ -15,8 +14,9 @@
 #include "collectives/local/communicator.h"
 #include "launch/process.h"
 #include "launch/rendezvous/slurm.h"
-#include "launch/rendezvous/store/greeting.h"
+#include "launch/rendezvous/store/handshake.h"
 #include "launch/rendezvous/store/tcp_store.h"
+#include "launch/rendezvous/store/wire.h"
 
 namespace zero {
 namespace {
@@ -29,12 +29,10 @@ std::optional<int> number(const Environment& environment, const std::string& nam
                           int most) {
   const std::optional<std::string> text = environment(name);
   if (!text) return std::nullopt;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  ZERO_CHECK(
-      error == std::errc{} && end == text->data() + text->size() && value >= least && value <= most,
-      "the variable {} is \"{}\"; expected a whole number from {} to {}", name, *text, least, most);
-  return value;
+  const auto value = store_wire::whole_number(*text, least, most);
+  ZERO_CHECK(value.has_value(), "the variable {} is \"{}\"; expected a whole number from {} to {}",
+             name, *text, least, most);
+  return static_cast<int>(*value);
 }
 
 /// The same of a variable that `because` needs.

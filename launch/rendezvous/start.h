@@ -8,7 +8,7 @@
 
 #include "collectives/communicator.h"
 #include "launch/rendezvous/job_secret.h"
-#include "launch/rendezvous/store/address.h"
+#include "launch/rendezvous/store/endpoint.h"
 
 namespace zero {
 

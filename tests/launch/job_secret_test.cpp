@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "collectives/communicator.h"
-#include "launch/rendezvous/digest.h"
+#include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/start.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"

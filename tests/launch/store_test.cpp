@@ -59,6 +59,19 @@ TEST(TcpStore, WhatNobodySetsIsNamed) {
               HasSubstr("nobody set z within 10 ms"));
 }
 
+TEST(TcpStore, ManyLongValuesComeInSeveralReplies) {
+  Job job(1);
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  for (const char name : {'a', 'b', 'c', 'd', 'e'}) {
+    keys.emplace_back(1, name);
+    values.emplace_back(700'000, name);
+    job.first.set(keys.back(), values.back());
+  }
+  EXPECT_EQ(job.first.get_all(keys, kPatience), values);
+  EXPECT_TRUE(job.first.get_all({}, kPatience).empty());
+}
+
 TEST(TcpStore, ALostRankEndsEveryWait) {
   Job job(3);
   TcpStore second(job.options(1));

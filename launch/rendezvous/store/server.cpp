@@ -9,11 +9,10 @@
 #include <thread>
 
 #include "base/error.h"
-#include "launch/rendezvous/digest.h"
-#include "launch/rendezvous/store/doors.h"
-#include "launch/rendezvous/store/greeting.h"
-#include "launch/rendezvous/store/reports.h"
-#include "launch/rendezvous/store/shelf.h"
+#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/listener.h"
+#include "launch/rendezvous/store/state.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero {
@@ -22,78 +21,86 @@ namespace {
 namespace asio = boost::asio;
 using store_wire::Message;
 
-constexpr std::chrono::seconds kGreetingTime{5};
+constexpr std::chrono::seconds kHandshakeTime{5};
 /// Connections that have proven nothing yet, at most; a newer one takes the oldest one's place.
-constexpr std::size_t kMostStrangers = 128;
+constexpr std::size_t kMostUnproven = 128;
 
 }  // namespace
 
-class StoreServer::Keeper {
+class StoreServer::Impl {
  public:
-  explicit Keeper(const Options& options);
-  ~Keeper() {
+  explicit Impl(const Options& options);
+  ~Impl() {
     io_.stop();
     thread_.join();
   }
 
-  int port() const { return doors_.port(); }
-  StoreShelf& shelf() { return shelf_; }
+  int port() const { return listener_.port(); }
+  StoreState& state() { return state_; }
 
  private:
   class Connection;
+  /// Each waiting connection, at the first key that its wait misses.
+  using Waits = std::multimap<std::string, std::shared_ptr<Connection>, std::less<>>;
 
-  void take(StoreSocket socket, const std::string& peer);
-  /// Looks again at every wait: a key came, or a rank is lost.
-  void look_again();
+  void accept(StoreSocket socket, const std::string& peer);
+  /// Looks at the waits for `key`, which came.
+  void key_came(const std::string& key);
+  /// Looks at every wait: a rank is lost.
+  void rank_lost();
   void run();
 
   JobSecret secret_;
   asio::io_context io_;
-  StoreReports reports_;
-  StoreShelf shelf_;
+  ConnectionLog log_;
+  StoreState state_;
   std::uint64_t arrivals_ = 0;
-  std::map<std::uint64_t, std::shared_ptr<Connection>> strangers_;  // by arrival
-  std::set<std::shared_ptr<Connection>> guests_;
-  StoreDoors doors_;
+  std::map<std::uint64_t, std::shared_ptr<Connection>> unproven_;  // by arrival
+  std::set<std::shared_ptr<Connection>> clients_;
+  Waits waits_;
+  StoreListener listener_;
   std::thread thread_;
 };
 
-/// One connection: greets, then takes a request, answers it, takes the next. Whatever goes wrong
-/// ends this connection alone.
-class StoreServer::Keeper::Connection : public std::enable_shared_from_this<Connection> {
+/// One connection: a handshake, then request after request. An error ends this connection alone.
+class StoreServer::Impl::Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Keeper& keeper, StoreSocket socket, std::string peer, std::uint64_t arrival)
-      : keeper_(keeper),
+  Connection(Impl& impl, StoreSocket socket, std::string peer, std::uint64_t arrival)
+      : impl_(impl),
         socket_(std::move(socket)),
-        timer_(keeper.io_),
+        timer_(impl.io_),
         peer_(std::move(peer)),
         arrival_(arrival) {}
 
   void start() {
     guard([&] {
-      greeting_.emplace(keeper_.secret_, fresh_nonce());
-      timer_.expires_after(kGreetingTime);
+      handshake_.emplace(impl_.secret_, fresh_nonce());
+      timer_.expires_after(kHandshakeTime);
       timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-        if (!error && !self->guest_) self->drop("it did not greet in time");
+        if (!error && !self->client_) self->drop("it did not shake_hands in time");
       });
-      send(greeting_->banner());
+      send(handshake_->challenge());
     });
   }
 
   /// Answers a wait for which everything has come, or nothing more will.
-  void look(StoreShelf::Time time) {
+  void look(StoreState::Time time) {
     guard([&] {
       if (!wait_) return;
-      const auto reply = keeper_.shelf_.answer(*wait_, time);
-      if (!reply) return;
+      leave_waits();
+      const auto reply = impl_.state_.answer(*wait_, time);
+      if (!reply) {
+        at_ = impl_.waits_.emplace(wait_->missing(), shared_from_this());
+        return;
+      }
       wait_.reset();
       timer_.cancel();
-      send(session_->sealed(*reply));
+      send(channel_->sealed(*reply));
     });
   }
 
   void drop(const std::string& why) {
-    if (!ended_) keeper_.reports_.dropped(peer_, why);
+    if (!ended_) impl_.log_.dropped(peer_, why);
     end();
   }
 
@@ -108,6 +115,11 @@ class StoreServer::Keeper::Connection : public std::enable_shared_from_this<Conn
     }
   }
 
+  void leave_waits() {
+    if (at_) impl_.waits_.erase(*at_);
+    at_.reset();
+  }
+
   void send(std::string frame) {
     outgoing_ = std::move(frame);
     asio::async_write(socket_, asio::buffer(outgoing_),
@@ -118,7 +130,7 @@ class StoreServer::Keeper::Connection : public std::enable_shared_from_this<Conn
   }
 
   void read() {
-    if (const auto body = incoming_.next()) return guest_ ? obey(*body) : greet(*body);
+    if (const auto body = incoming_.next()) return client_ ? obey(*body) : shake_hands(*body);
     socket_.async_read_some(
         asio::buffer(piece_),
         [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
@@ -130,36 +142,36 @@ class StoreServer::Keeper::Connection : public std::enable_shared_from_this<Conn
         });
   }
 
-  void greet(const std::string& body) {
-    auto welcome = greeting_->judge(body);
-    if (!welcome) {
+  void shake_hands(const std::string& body) {
+    auto accepted = handshake_->verify(body);
+    if (!accepted) {
       refused_ = true;
-      keeper_.reports_.dropped(peer_, "it does not know this job's secret");
-      return send(store_wire::ServerGreeting::refusal());
+      impl_.log_.dropped(peer_, "it does not know this job's secret");
+      return send(store_wire::ServerHandshake::refusal());
     }
-    guest_ = StoreShelf::Guest{.caller = welcome->caller};
-    session_ = std::move(welcome->session);
+    client_ = StoreState::Client{.identity = accepted->identity};
+    channel_ = std::move(accepted->channel);
     timer_.cancel();
     incoming_.allow(store_wire::kLargest + kDigestBytes);
-    keeper_.strangers_.erase(arrival_);
-    keeper_.guests_.insert(shared_from_this());
-    send(std::move(welcome->frame));
+    impl_.unproven_.erase(arrival_);
+    impl_.clients_.insert(shared_from_this());
+    send(std::move(accepted->frame));
   }
 
   void obey(const std::string& body) {
-    const Message request = session_->opened(body);
-    auto outcome = keeper_.shelf_.obey(request, *guest_);
+    const Message request = channel_->opened(body);
+    auto outcome = impl_.state_.obey(request, *client_);
     if (const auto* reply = std::get_if<Message>(&outcome)) {
-      send(session_->sealed(*reply));
-      if (request[0] == "set") keeper_.look_again();
+      send(channel_->sealed(*reply));
+      if (request[0] == "set") impl_.key_came(request[1]);
       return;
     }
-    wait_ = std::get<StoreShelf::Wait>(std::move(outcome));
+    wait_ = std::get<StoreState::Wait>(std::move(outcome));
     timer_.expires_after(wait_->patience);
     timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (!error) self->look(StoreShelf::Time::over);
+      if (!error) self->look(StoreState::Time::over);
     });
-    look(StoreShelf::Time::left);
+    look(StoreState::Time::left);
   }
 
   void end() {
@@ -169,81 +181,91 @@ class StoreServer::Keeper::Connection : public std::enable_shared_from_this<Conn
     boost::system::error_code ignored;
     socket_.close(ignored);
     timer_.cancel();
+    leave_waits();
     wait_.reset();
-    keeper_.strangers_.erase(arrival_);
-    keeper_.guests_.erase(self);
-    if (!guest_ || !guest_->is_rank) return;
-    keeper_.shelf_.gone(*guest_);
-    keeper_.look_again();
+    impl_.unproven_.erase(arrival_);
+    impl_.clients_.erase(self);
+    if (!client_ || !client_->is_rank) return;
+    impl_.state_.gone(*client_);
+    impl_.rank_lost();
   }
 
-  Keeper& keeper_;
+  Impl& impl_;
   StoreSocket socket_;
-  asio::steady_timer timer_;  // of the greeting, then of a wait
+  asio::steady_timer timer_;  // of the handshake, then of a wait
   std::string peer_;
   std::uint64_t arrival_;
   std::array<char, 4096> piece_{};
-  store_wire::FrameReader incoming_{store_wire::kLargestGreeting};
+  store_wire::FrameReader incoming_{store_wire::kLargestHandshake};
   std::string outgoing_;
-  std::optional<store_wire::ServerGreeting> greeting_;
+  std::optional<store_wire::ServerHandshake> handshake_;
   bool refused_ = false;
   bool ended_ = false;
-  std::optional<StoreShelf::Guest> guest_;  // once the greeting has proven the secret
-  std::optional<store_wire::Session> session_;
-  std::optional<StoreShelf::Wait> wait_;
+  std::optional<StoreState::Client> client_;  // once the handshake has proven the secret
+  std::optional<store_wire::Channel> channel_;
+  std::optional<StoreState::Wait> wait_;
+  std::optional<Waits::iterator> at_;  // where the server has the wait
 };
 
-StoreServer::Keeper::Keeper(const Options& options)
+StoreServer::Impl::Impl(const Options& options)
     : secret_(options.secret.value_or(JobSecret::known_to_all())),
-      reports_(options.report),
-      shelf_(options.world, options.job),
-      doors_(io_, reports_, [this](StoreSocket socket, const std::string& peer) {
-        take(std::move(socket), peer);
+      log_(options.report),
+      state_(options.world, options.job),
+      listener_(io_, log_, [this](StoreSocket socket, const std::string& peer) {
+        accept(std::move(socket), peer);
       }) {
+  allow_connections(options.world);
   if (options.secret) {
-    doors_.open_network(options.host, options.port, options.spread);
+    listener_.open_network(options.host, options.port, options.spread);
   } else {
-    doors_.open_local(options.port);
+    listener_.open_local(options.port);
   }
   thread_ = std::thread([this] { run(); });
 }
 
-void StoreServer::Keeper::take(StoreSocket socket, const std::string& peer) {
-  if (strangers_.size() >= kMostStrangers) {
-    const auto oldest = strangers_.begin()->second;
-    oldest->drop("newer connections took its place before it had greeted");
+void StoreServer::Impl::accept(StoreSocket socket, const std::string& peer) {
+  if (unproven_.size() >= kMostUnproven) {
+    const auto oldest = unproven_.begin()->second;
+    oldest->drop("newer connections took its place before its handshake");
   }
   const auto connection = std::make_shared<Connection>(*this, std::move(socket), peer, ++arrivals_);
-  strangers_.emplace(arrivals_, connection);
+  unproven_.emplace(arrivals_, connection);
   connection->start();
 }
 
-void StoreServer::Keeper::look_again() {
-  const std::vector<std::shared_ptr<Connection>> all(guests_.begin(), guests_.end());
-  for (const auto& connection : all) connection->look(StoreShelf::Time::left);
+void StoreServer::Impl::key_came(const std::string& key) {
+  const auto [begin, end] = waits_.equal_range(key);
+  std::vector<std::shared_ptr<Connection>> waiting;
+  for (auto wait = begin; wait != end; ++wait) waiting.push_back(wait->second);
+  for (const auto& connection : waiting) connection->look(StoreState::Time::left);
+}
+
+void StoreServer::Impl::rank_lost() {
+  const std::vector<std::shared_ptr<Connection>> all(clients_.begin(), clients_.end());
+  for (const auto& connection : all) connection->look(StoreState::Time::left);
 }
 
 // What a connection cannot catch itself, such as a lack of memory as it comes, must not end the
 // thread.
-void StoreServer::Keeper::run() {
+void StoreServer::Impl::run() {
   for (;;) {
     try {
       io_.run();
       return;
     } catch (const std::exception& error) {
-      reports_.dropped("somebody", error.what());
+      log_.dropped("somebody", error.what());
     }
   }
 }
 
-StoreServer::StoreServer(const Options& options) : keeper_(std::make_unique<Keeper>(options)) {}
+StoreServer::StoreServer(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
 
 StoreServer::~StoreServer() = default;
 
-int StoreServer::port() const { return keeper_->port(); }
+int StoreServer::port() const { return impl_->port(); }
 
 void StoreServer::wait_for_goodbyes(std::chrono::milliseconds patience) {
-  keeper_->shelf().wait_for_goodbyes(patience);
+  impl_->state().wait_for_goodbyes(patience);
 }
 
 }  // namespace zero

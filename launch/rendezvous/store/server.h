@@ -9,14 +9,14 @@
 #include <string>
 
 #include "launch/rendezvous/job_secret.h"
-#include "launch/rendezvous/store/address.h"
+#include "launch/rendezvous/store/endpoint.h"
 
 namespace zero {
 
-/// Keeps the keys and values of a job for the TcpStores of all its ranks, on a thread of its own.
-/// Takes requests of connections alone that have proven the job's secret; of a job without a
-/// secret, alone of processes of this user on this host. A rank whose first connection ends without
-/// a goodbye is lost: whoever waits is told so.
+/// The server of a job's store, on a thread of its own: serves the TcpStores of all ranks. Takes
+/// requests only of clients that have proven the job's secret or, if the job has none, that are
+/// processes of this user on this host. A rank whose first connection ends without a goodbye is
+/// lost: all waits end with that message.
 class StoreServer {
  public:
   struct Options {
@@ -44,8 +44,8 @@ class StoreServer {
   void wait_for_goodbyes(std::chrono::milliseconds patience);
 
  private:
-  class Keeper;
-  std::unique_ptr<Keeper> keeper_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace zero

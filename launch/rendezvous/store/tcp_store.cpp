@@ -11,27 +11,35 @@
 #include <thread>
 
 #include "base/error.h"
-#include "launch/rendezvous/store/address.h"
-#include "launch/rendezvous/store/line.h"
+#include "launch/rendezvous/store/connection.h"
+#include "launch/rendezvous/store/endpoint.h"
 #include "launch/rendezvous/store/server.h"
 
 namespace zero {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = StoreLine::Clock;
-using Message = StoreLine::Message;
+using Clock = StoreConnection::Clock;
+using Message = StoreConnection::Message;
 
 /// What an answer may take beyond what was asked for.
 constexpr milliseconds kAnswer{10'000};
 constexpr milliseconds kFarewell{5'000};
+
+/// "a, b"; of many, the first.
+std::string listed(Message::const_iterator begin, Message::const_iterator end) {
+  constexpr std::ptrdiff_t kNamed = 8;
+  const std::ptrdiff_t more = (end - begin) - kNamed;
+  if (more <= 1) return fmt::format("{}", fmt::join(begin, end, ", "));
+  return fmt::format("{} and {} others", fmt::join(begin, begin + kNamed, ", "), more);
+}
 
 /// "get(a)", "set(a)", "wait(a, b)", "hello".
 std::string described(const Message& request) {
   const std::string& verb = request.at(0);
   if (verb == "set") return fmt::format("set({})", request.at(1));
   if (verb != "get" && verb != "wait") return verb;
-  return fmt::format("{}({})", verb, fmt::join(request.begin() + 2, request.end(), ", "));
+  return fmt::format("{}({})", verb, listed(request.begin() + 2, request.end()));
 }
 
 std::string patience(milliseconds timeout) {
@@ -43,10 +51,10 @@ std::string patience(milliseconds timeout) {
 struct TcpStore::State {
   Options options;
   int exceptions = std::uncaught_exceptions();
-  std::unique_ptr<StoreServer> server{};  // rank 0's
-  std::unique_ptr<StoreLine> first{};     // its end is the rank's
+  std::unique_ptr<StoreServer> server{};     // rank 0's
+  std::unique_ptr<StoreConnection> first{};  // its end is the rank's
   std::mutex mutex{};
-  std::vector<std::unique_ptr<StoreLine>> idle{};  // each thread that asks has one for itself
+  std::vector<std::unique_ptr<StoreConnection>> idle{};  // each thread that asks has one for itself
 
   std::string name() const {
     return fmt::format("[rank {}] store at {}:{}", options.rank, options.host, options.port);
@@ -63,18 +71,19 @@ struct TcpStore::State {
   /// What it means if nobody listens.
   enum class Silence { not_there_yet, gone };
 
-  /// Tries until rank 0 answers. A greeting may fail because strangers crowd the server: it is
+  /// Tries until rank 0 answers. A handshake may fail because strangers crowd the server: it is
   /// tried again too.
-  std::unique_ptr<StoreLine> connect(Clock::time_point deadline, Silence silence) const {
+  std::unique_ptr<StoreConnection> connect(Clock::time_point deadline, Silence silence) const {
     constexpr milliseconds kPause{100};
-    const StoreLine::Options line{
+    const StoreConnection::Options request{
         .host = options.host,
         .port = options.port,
-        .caller = {.rank = options.rank, .world = options.world, .job = options.job},
+        .identity = {.rank = options.rank, .world = options.world, .job = options.job},
         .secret = options.secret};
     for (;;) {
       try {
-        return std::make_unique<StoreLine>(line, std::min(deadline, Clock::now() + kAnswer));
+        return std::make_unique<StoreConnection>(request,
+                                                 std::min(deadline, Clock::now() + kAnswer));
       } catch (const boost::system::system_error& error) {
         const bool gone =
             silence == Silence::gone && error.code() == boost::system::errc::connection_refused;
@@ -86,7 +95,7 @@ struct TcpStore::State {
     }
   }
 
-  std::unique_ptr<StoreLine> connect_first(Clock::time_point deadline) const {
+  std::unique_ptr<StoreConnection> connect_first(Clock::time_point deadline) const {
     try {
       return connect(deadline, Silence::not_there_yet);
     } catch (const boost::system::system_error& error) {
@@ -107,13 +116,13 @@ struct TcpStore::State {
                        *why, kMakeJobSecret);
   }
 
-  std::unique_ptr<StoreLine> take(const Message& request) {
+  std::unique_ptr<StoreConnection> take(const Message& request) {
     {
       const std::scoped_lock lock(mutex);
       if (!idle.empty()) {
-        auto line = std::move(idle.back());
+        auto connection = std::move(idle.back());
         idle.pop_back();
-        return line;
+        return connection;
       }
     }
     try {
@@ -124,9 +133,10 @@ struct TcpStore::State {
     }
   }
 
-  Message talk(StoreLine& line, const Message& request, Clock::time_point deadline) const {
+  Message talk(StoreConnection& connection, const Message& request,
+               Clock::time_point deadline) const {
     try {
-      return line.ask(request, deadline);
+      return connection.ask(request, deadline);
     } catch (const boost::system::system_error& error) {
       fail("{}: {}: rank 0, which keeps the store, is gone: {}", name(), described(request),
            error.code().message());
@@ -136,16 +146,16 @@ struct TcpStore::State {
   }
 
   Message ask(const Message& request, milliseconds timeout) {
-    auto line = take(request);
-    Message reply = talk(*line, request, Clock::now() + timeout + kAnswer);
+    auto connection = take(request);
+    Message reply = talk(*connection, request, Clock::now() + timeout + kAnswer);
     const std::scoped_lock lock(mutex);
-    idle.push_back(std::move(line));
+    idle.push_back(std::move(connection));
     return reply;
   }
 
   void check_came(const Message& r, milliseconds timeout) const {
     const auto keys = [&] {
-      return fmt::join(r.begin() + std::min<std::ptrdiff_t>(2, std::ssize(r)), r.end(), ", ");
+      return listed(r.begin() + std::min<std::ptrdiff_t>(2, std::ssize(r)), r.end());
     };
     ZERO_CHECK(r.at(0) != "lost", "{}: nobody will set {}: {}", name(), keys(), r.at(1));
     if (r.at(0) != "missing") return;
@@ -198,9 +208,23 @@ void TcpStore::set(std::string_view key, std::string_view value) {
 }
 
 std::string TcpStore::get(std::string_view key, milliseconds timeout) {
-  const Message reply = state_->ask({"get", patience(timeout), std::string(key)}, timeout);
-  state_->check_came(reply, timeout);
-  return reply.at(1);
+  return get_all({std::string(key)}, timeout).front();
+}
+
+std::vector<std::string> TcpStore::get_all(const std::vector<std::string>& keys,
+                                           milliseconds timeout) {
+  std::vector<std::string> values;
+  while (values.size() < keys.size()) {
+    Message request{"get", patience(timeout)};
+    request.insert(request.end(), keys.begin() + std::ssize(values), keys.end());
+    Message reply = state_->ask(request, timeout);
+    state_->check_came(reply, timeout);
+    ZERO_CHECK(reply.size() > 1 && reply.size() <= request.size() - 1,
+               "{}: {}: rank 0 gave {} values", state_->name(), described(request),
+               reply.size() - 1);
+    std::move(reply.begin() + 1, reply.end(), std::back_inserter(values));
+  }
+  return values;
 }
 
 void TcpStore::wait(const std::vector<std::string>& keys, milliseconds timeout) {

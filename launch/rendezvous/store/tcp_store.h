@@ -8,7 +8,7 @@
 
 #include "collectives/store.h"
 #include "launch/rendezvous/job_secret.h"
-#include "launch/rendezvous/store/address.h"
+#include "launch/rendezvous/store/endpoint.h"
 
 namespace zero {
 
@@ -47,6 +47,8 @@ class TcpStore final : public Store {
 
   void set(std::string_view key, std::string_view value) override;
   std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+  std::vector<std::string> get_all(const std::vector<std::string>& keys,
+                                   std::chrono::milliseconds timeout) override;
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override;
   std::optional<std::string> lost() override;
 

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/rendezvous/store/wire.h"
 
+#include <charconv>
+
 #include "base/error.h"
-#include "launch/rendezvous/digest.h"
+#include "launch/rendezvous/job_secret.h"
 
 namespace zero::store_wire {
 namespace {
@@ -25,6 +27,15 @@ Length first_bytes(std::string_view text) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
+                                         std::int64_t most) {
+  std::int64_t value = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  if (error != std::errc{} || end != last || value < least || value > most) return std::nullopt;
+  return value;
+}
 
 std::string body_of(const Message& message) {
   std::size_t size = 0;

@@ -9,23 +9,28 @@
 #include <string_view>
 #include <vector>
 
-/// What a TcpStore and its server say to each other once they have greeted each other
-/// (launch/rendezvous/store/greeting.h): messages of a few strings, each message and each string
+/// What a TcpStore and its server say to each other once the handshake is done
+/// (launch/rendezvous/store/handshake.h): messages of a few strings, each message and each string
 /// behind its length in four bytes, the lowest first.
 ///
 ///   request                            answer
 ///   hello                              ok | refused WHY     the rank's first connection
 ///   set KEY VALUE                      ok | refused WHY
 ///   wait MILLISECONDS KEY...           ok | missing ABSENT KEY... | lost HOW KEY...
-///   get MILLISECONDS KEY               value VALUE | missing ABSENT KEY | lost HOW KEY
+///   get MILLISECONDS KEY...            values VALUE... | missing ABSENT KEY... | lost HOW KEY...
 ///   lost?                              ok | lost HOW
 ///   bye                                ok                   the rank ends in good order
 ///
-/// ABSENT says which ranks never came; it is empty if all did.
+/// ABSENT says which ranks never came; it is empty if all did. A long list of values ends early:
+/// the client asks for the rest.
 namespace zero::store_wire {
 
 using Message = std::vector<std::string>;
 using Length = std::array<unsigned char, 4>;
+
+/// The whole number in [least, most] that `text` is, all of it; nothing if it is none.
+std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
+                                         std::int64_t most);
 
 /// Bytes of a message at most: more is no message of ours.
 inline constexpr std::uint32_t kLargest = 64U << 20U;

@@ -21,9 +21,9 @@ std::optional<std::string> why_elsewhere(const std::string& host);
 
 /// The name of the Unix socket at which a store of this user that has `port` is found on this host:
 /// an abstract name, which is no file and ends with its socket.
-std::string local_name(int port);
+std::string unix_socket_name(int port);
 
-/// Which process is at the other end of a Unix socket.
+/// The process at the other end of a Unix socket.
 struct PeerProcess {
   uid_t user = 0;
   pid_t process = 0;
@@ -35,5 +35,13 @@ struct PeerProcess {
 /// The process that connected to or listens at the other end, as the kernel says. Throws
 /// zero::Error if it does not say.
 PeerProcess peer_process(int descriptor);
+
+/// Sets a TCP socket to send small messages at once, and to find out within about 8 seconds that a
+/// peer's host has vanished though nothing is sent.
+void watch_peer(int descriptor);
+
+/// Raises this process's soft limit of open files to its hard limit if a store of `ranks` ranks
+/// takes more: two connections a rank. Throws zero::Error if the hard limit is too low.
+void allow_connections(int ranks);
 
 }  // namespace zero

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/rendezvous/store/doors.h"
+#include "launch/rendezvous/store/listener.h"
 
 #include <random>
 
 #include "base/error.h"
-#include "launch/rendezvous/store/socket.h"
+#include "launch/rendezvous/store/endpoint.h"
 
 namespace zero {
 namespace {
@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kRest{100};
 std::string holder(asio::io_context& io, int port) {
   try {
     local::socket socket(io);
-    socket.connect(local::endpoint(local_name(port)));
+    socket.connect(local::endpoint(unix_socket_name(port)));
     return " (" + peer_process(socket.native_handle()).text() + " has it)";
   } catch (const std::exception&) {
     return "";
@@ -34,7 +34,31 @@ int any_port() {
 
 }  // namespace
 
-void StoreDoors::open_local(int port) {
+void ConnectionLog::dropped(const std::string& peer, const std::string& why) {
+  tell(fmt::format("a connection from {} was dropped: {}", peer, why));
+}
+
+void ConnectionLog::cannot_accept(const std::string& why) {
+  tell(fmt::format("no connection can be taken for now: {}", why));
+}
+
+void ConnectionLog::tell(const std::string& text) {
+  const auto now = Clock::now();
+  if (!report_ || now < next_) {
+    ++untold_;
+    return;
+  }
+  next_ = now + kBetween;
+  const std::string before = untold_ == 0 ? "" : fmt::format(" ({} more like it before)", untold_);
+  untold_ = 0;
+  try {
+    report_("[rank 0] store: " + text + before);
+  } catch (const std::exception&) {
+    // The job does not depend on its log.
+  }
+}
+
+void StoreListener::open_local(int port) {
   constexpr int kTries = 100;
   port_ = port == 0 ? any_port() : port;
   boost::system::error_code error = listen_locally(port_);
@@ -49,7 +73,7 @@ void StoreDoors::open_local(int port) {
   accept(local_, local_rest_);
 }
 
-void StoreDoors::open_network(const std::string& host, int port, Spread spread) {
+void StoreListener::open_network(const std::string& host, int port, Spread spread) {
   try {
     listen_on_tcp(host, port, spread);
   } catch (const boost::system::system_error& error) {
@@ -62,7 +86,7 @@ void StoreDoors::open_network(const std::string& host, int port, Spread spread) 
   if (!listen_locally(port_)) accept(local_, local_rest_);
 }
 
-void StoreDoors::listen_on_tcp(const std::string& host, int port, Spread spread) {
+void StoreListener::listen_on_tcp(const std::string& host, int port, Spread spread) {
   // Some launchers call rank 0's host "localhost" there, and by its name on the other hosts.
   const bool inside = is_loopback(host) && spread != Spread::several_hosts;
   const auto number = static_cast<std::uint16_t>(port);
@@ -89,27 +113,27 @@ void StoreDoors::listen_on_tcp(const std::string& host, int port, Spread spread)
   }
 }
 
-boost::system::error_code StoreDoors::listen_locally(int port) {
+boost::system::error_code StoreListener::listen_locally(int port) {
   boost::system::error_code error;
   boost::system::error_code ignored;
   local_.close(ignored);
   local_.open(local(), error);
-  if (!error) local_.bind(local::endpoint(local_name(port)), error);
+  if (!error) local_.bind(local::endpoint(unix_socket_name(port)), error);
   if (!error) local_.listen(asio::socket_base::max_listen_connections, error);
   return error;
 }
 
 template <typename Acceptor>
-void StoreDoors::accept(Acceptor& acceptor, asio::steady_timer& rest) {
+void StoreListener::accept(Acceptor& acceptor, asio::steady_timer& rest) {
   acceptor.async_accept([this, &acceptor, &rest](boost::system::error_code error, auto socket) {
     if (error == asio::error::operation_aborted) return;
     if (!error) {
       // The next is waited for whatever becomes of this one.
       accept(acceptor, rest);
-      return welcome(std::move(socket));
+      return accepted(std::move(socket));
     }
     // As a rule there is no descriptor or memory left: asking again at once would fail as well.
-    reports_.cannot_accept(error.message());
+    log_.cannot_accept(error.message());
     rest.expires_after(kRest);
     rest.async_wait([this, &acceptor, &rest](boost::system::error_code ended) {
       if (!ended) accept(acceptor, rest);
@@ -117,21 +141,21 @@ void StoreDoors::accept(Acceptor& acceptor, asio::steady_timer& rest) {
   });
 }
 
-void StoreDoors::welcome(tcp::socket socket) {
-  watch_peer(socket);
+void StoreListener::accepted(tcp::socket socket) {
+  watch_peer(socket.native_handle());
   boost::system::error_code error;
   const auto from = socket.remote_endpoint(error);
   if (error) return;  // it has left again
   const std::string peer = fmt::format("{}:{}", from.address().to_string(), from.port());
-  take_(StoreSocket(std::move(socket)), peer);
+  on_accept_(StoreSocket(std::move(socket)), peer);
 }
 
-void StoreDoors::welcome(local::socket socket) {
+void StoreListener::accepted(local::socket socket) {
   const PeerProcess peer = peer_process(socket.native_handle());
   if (!peer.is_of_this_user()) {
-    return reports_.dropped(peer.text(), "without a secret, only this user's processes may come");
+    return log_.dropped(peer.text(), "without a secret, only this user's processes may come");
   }
-  take_(StoreSocket(std::move(socket)), peer.text());
+  on_accept_(StoreSocket(std::move(socket)), peer.text());
 }
 
 }  // namespace zero
