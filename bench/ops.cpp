@@ -14,7 +14,7 @@
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/memory_probe.h"
 #include "launch/telemetry/product_probe.h"
-#include "launch/telemetry/profile_report.h"
+#include "launch/telemetry/profile.h"
 
 namespace zero::bench {
 namespace {

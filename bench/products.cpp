@@ -8,7 +8,6 @@
 
 #include "bench/limits.h"
 #include "bench/timing.h"
-#include "launch/telemetry/multiply_add_rate.h"
 #include "launch/telemetry/product_probe.h"
 
 namespace zero::bench {

@@ -14,8 +14,8 @@
 #include "bench/stepper.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
-#include "launch/telemetry/memory_report.h"
 #include "launch/telemetry/product_probe.h"
+#include "launch/telemetry/run_report.h"
 
 namespace zero::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "bench/report.h"
 #include "bench/section.h"
 #include "collectives/backends.h"
-#include "launch/cpu_limit.h"
+#include "launch/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/start.h"
 

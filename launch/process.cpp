@@ -2,11 +2,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/process.h"
 
+#include <dnnl.h>
+#include <fmt/format.h>
+#include <hwy/targets.h>
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
+
+#include "base/error.h"
+#include "collectives/backends.h"
+#include "device/cpu/primitives.h"
+#include "device/cuda/version.h"
+#include "model/cuda/libraries.h"
 
 namespace zero {
 namespace {
@@ -20,6 +33,18 @@ sigset_t ending_signals() {
   ::sigaddset(&signals, SIGUSR2);
   return signals;
 }
+
+constexpr const char* kVariable = "ZERO_MAX_CPU_ISA";
+
+struct Limit {
+  std::string_view name;
+  dnnl::cpu_isa products;
+  std::int64_t beyond;  ///< of Highway's targets; on x86 the better ones are the lower bits
+};
+constexpr std::array<Limit, 4> kLimits{{{"AVX2", dnnl::cpu_isa::avx2, HWY_AVX2 - 1},
+                                        {"AVX512", dnnl::cpu_isa::avx512_core, 0},
+                                        {"AVX512_BF16", dnnl::cpu_isa::avx512_core_bf16, 0},
+                                        {"AMX", dnnl::cpu_isa::avx512_core_amx, 0}}};
 
 }  // namespace
 
@@ -53,6 +78,42 @@ void make_waiting_threads_sleep(char** argv) {
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::execv("/proc/self/exe", argv);
   // Where the program cannot be started anew it runs on as it is, only slower.
+}
+
+void limit_cpu(const Environment& environment) {
+  const auto wanted = environment(kVariable);
+  if (!wanted) return;
+  const auto* const limit = std::ranges::find(kLimits, *wanted, &Limit::name);
+  ZERO_CHECK(limit != kLimits.end(),
+             "{} is \"{}\"; expected AVX2, AVX512, AVX512_BF16 or AMX, or unset it", kVariable,
+             *wanted);
+  // Ours would replace oneDNN's, which may be the lower one.
+  for (const char* const other : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    ZERO_CHECK(!environment(other), "{} and {} are both set; set {} alone, which limits oneDNN too",
+               kVariable, other, kVariable);
+  }
+  ZERO_CHECK(dnnl::set_max_cpu_isa(limit->products) == dnnl::status::success,
+             "{} is \"{}\", but oneDNN cannot be limited here; unset it", kVariable, *wanted);
+  if (limit->beyond != 0) hwy::DisableTargets(limit->beyond);
+}
+
+std::string cpu_limit_text(const Environment& environment) {
+  const auto limit = environment(kVariable);
+  return limit ? fmt::format(" ({}={})", kVariable, *limit) : "";
+}
+
+std::string libraries_text() {
+  const dnnl_version_t* const onednn = dnnl_version();
+  return fmt::format(
+      "zero {}\nMPI: {}\noneDNN: {}.{}.{}\nvector instructions: {}{}\nCUDA: {}\ncuBLASLt: {}\n"
+      "cuDNN: {}\nNCCL: {}",
+      ZERO_VERSION, mpi::version(), onednn->major, onednn->minor, onednn->patch, cpu::simd_target(),
+      cpu_limit_text(process_environment()), cuda::runtime_version(), cuda::cublaslt_version(),
+      cuda::cudnn_version(), nccl::version());
+}
+
+std::string version_text() {
+  return fmt::format("{}\nCUDA of the driver: {}", libraries_text(), cuda::driver_version());
 }
 
 }  // namespace zero

@@ -7,7 +7,6 @@
 
 #include "launch/config/option.h"
 #include "launch/config/train_config.h"
-#include "launch/cpu_limit.h"
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/start.h"

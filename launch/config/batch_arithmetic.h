@@ -7,7 +7,7 @@
 
 namespace zero {
 
-/// What a configuration says of the batch; a missing number is inferred.
+/// The batch sizes that a configuration gives; a missing one is inferred.
 struct BatchRequest {
   std::optional<std::int64_t> train{};         ///< train_batch_size
   std::optional<std::int64_t> micro{};         ///< train_micro_batch_size_per_gpu
@@ -23,7 +23,7 @@ struct Batch {
 };
 
 /// Infers as DeepSpeed does: any two give the third; train alone means one micro-batch; micro alone
-/// means one micro-batch on every rank. Throws zero::Error, with the numbers, where they do not
+/// means one micro-batch on every rank. Throws zero::Error, with the numbers, if they do not
 /// fit.
 Batch infer_batch(const BatchRequest& request, int world);
 

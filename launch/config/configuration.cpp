@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "launch/config/configuration_reader.h"
 #include "launch/config/json_text.h"
 
 namespace zero {
@@ -14,11 +13,6 @@ namespace zero {
 Configuration Configuration::read(const std::string& path,
                                   const std::vector<std::string>& overrides) {
   return from_json(read_json_file(path), path, overrides);
-}
-
-Configuration Configuration::from_json(nlohmann::json tree, const std::string& source,
-                                       const std::vector<std::string>& overrides) {
-  return ConfigurationReader(std::move(tree), source, overrides).read();
 }
 
 bool Configuration::given(std::string_view path) const {

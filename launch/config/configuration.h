@@ -13,8 +13,8 @@
 
 namespace zero {
 
-/// What the user asked for: one JSON file in DeepSpeed's sections, and --set overrides. Holds a
-/// value for every option of the table and where it came from. A value type.
+/// The user's configuration: one JSON file in DeepSpeed's sections, and --set overrides. Holds a
+/// value for every option of the table and its source. A value type.
 class Configuration {
  public:
   struct Value {
@@ -41,14 +41,14 @@ class Configuration {
   /// depends on another key.
   void resolve(std::string_view path, nlohmann::json value, std::string source);
 
-  /// One line naming the given keys that are known and change nothing here; empty where there are
+  /// One line naming the given keys that are known and change nothing here; empty if there are
   /// none.
   std::string note() const;
   /// The file it was read from.
   const std::string& source() const { return source_; }
-  /// Every effective value and where it came from, a line each.
+  /// Every effective value and its source, a line each.
   std::string dump() const;
-  /// The effective values alone: what must be equal on all ranks.
+  /// The effective values alone, which must be equal on all ranks.
   std::map<std::string, std::string> effective() const;
 
  private:

@@ -1,21 +1,57 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/config/configuration_reader.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <optional>
 
 #include "base/error.h"
 #include "checkpoint/json_tree.h"
+#include "launch/config/configuration.h"
 #include "launch/config/json_text.h"
-#include "launch/config/suggestion.h"
 
 namespace zero {
 namespace {
+
+/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; case is
+/// ignored.
+int edit_distance(std::string_view a, std::string_view b) {
+  const auto same = [](char x, char y) {
+    return std::tolower(static_cast<unsigned char>(x)) ==
+           std::tolower(static_cast<unsigned char>(y));
+  };
+  // rows[i][j]: distance of the first i characters of a and the first j of b (optimal alignment)
+  std::vector<std::vector<int>> rows(a.size() + 1, std::vector<int>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) rows[i][0] = static_cast<int>(i);
+  for (std::size_t j = 0; j <= b.size(); ++j) rows[0][j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const int replace = rows[i - 1][j - 1] + (same(a[i - 1], b[j - 1]) ? 0 : 1);
+      rows[i][j] = std::min({rows[i - 1][j] + 1, rows[i][j - 1] + 1, replace});
+      if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1])) {
+        rows[i][j] = std::min(rows[i][j], rows[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return rows[a.size()][b.size()];
+}
+
+/// The candidate nearest to `word`, or an empty string if none is near (a third of its length).
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  int least = std::max(1, static_cast<int>(word.size()) / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const int distance = edit_distance(word, candidate);
+    if (distance < least) {
+      least = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
 
 using nlohmann::json;
 
@@ -40,6 +76,34 @@ std::string as_listed(const std::string& text, const std::vector<std::string>& c
 }
 
 }  // namespace
+
+/// Turns a parsed file and overrides into a Configuration, checking each key and value against the
+/// option table.
+class ConfigurationReader {
+ public:
+  ConfigurationReader(nlohmann::json tree, std::string source, std::vector<std::string> overrides);
+  Configuration read();
+
+ private:
+  void apply_override(const std::string& text);
+  void walk(const nlohmann::json& object, const std::string& section);
+  void take(const Option& option, nlohmann::json value);
+  nlohmann::json checked(const Option& option, const nlohmann::json& value) const;
+  nlohmann::json checked_number(const Option& option, const nlohmann::json& value) const;
+  nlohmann::json checked_auto(const Option& option) const;
+  void check_handling(const Option& option, const nlohmann::json& value) const;
+  void check_types(const char* section) const;
+  void fill_defaults();
+  std::string source_of(const std::string& path) const;
+  [[noreturn]] void unknown(const std::string& path) const;
+  [[noreturn]] void mismatch(const Option& option, const nlohmann::json& value) const;
+
+  nlohmann::json tree_;
+  std::string source_;
+  std::vector<std::string> overrides_;
+  std::vector<std::string> override_paths_;
+  Configuration result_;
+};
 
 ConfigurationReader::ConfigurationReader(json tree, std::string source,
                                          std::vector<std::string> overrides)
@@ -277,6 +341,11 @@ void ConfigurationReader::mismatch(const Option& option, const json& value) cons
        option.fallback.empty() || option.fallback == "null"
            ? ""
            : "; the default is " + option.fallback);
+}
+
+Configuration Configuration::from_json(nlohmann::json tree, const std::string& source,
+                                       const std::vector<std::string>& overrides) {
+  return ConfigurationReader(std::move(tree), source, overrides).read();
 }
 
 }  // namespace zero

@@ -9,7 +9,7 @@
 namespace zero {
 
 /// How the ranks of the job are laid out: the section `mesh`, or DeepSpeed's keys of the same
-/// meaning, with what was left open filled in. Throws zero::Error naming the keys where they do not
+/// meaning, with open sizes filled in. Throws zero::Error naming the keys if they do not
 /// make the world, or contradict each other.
 MeshShape make_mesh_shape(Configuration& values, int world);
 

@@ -8,7 +8,7 @@
 namespace zero {
 
 /// The model that the section "model" describes: by name, by sizes, or by a Hugging Face folder.
-/// Fills in what was left to a default. Throws zero::Error naming the key that is missing, out of
+/// Fills in missing keys with defaults. Throws zero::Error naming the key that is missing, out of
 /// range, or of another family.
 ModelConfig make_model_config(Configuration& values);
 

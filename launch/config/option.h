@@ -19,7 +19,7 @@ enum class ValueType {
   anything,   ///< an object or value whose content is not looked at
 };
 
-/// What the trainer does with a key.
+/// How the trainer treats a key.
 enum class Handling {
   honoured,        ///< takes effect
   accepted,        ///< known from DeepSpeed; cannot change results here: one log line says so
@@ -34,7 +34,7 @@ struct Option {
   std::string path;  ///< "zero_optimization.stage"
   ValueType type = ValueType::anything;
   std::string fallback;  ///< the default as JSON text; empty: must be given; "null": may be absent
-  std::string help;      ///< honoured: what it does; otherwise the reason
+  std::string help;      ///< honoured: its effect; otherwise the reason
   Handling handling = Handling::honoured;
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -61,7 +61,7 @@ bool is_section(std::string_view path);
 std::vector<std::string> keys_of_section(std::string_view section);
 /// The name the table uses for a path that DeepSpeed has another, older name for.
 std::string canonical_path(std::string_view path);
-/// What a value must be: "a whole number from 1", "true or false".
+/// The values that an option takes: "a whole number from 1", "true or false".
 std::string expectation(const Option& option);
 /// The table as text for --help: the keys that take effect, then those that do not.
 std::string option_help();

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "launch/config/mesh_section.h"
 #include "launch/config/model_section.h"
-#include "launch/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/run_device.h"
 

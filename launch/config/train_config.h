@@ -17,7 +17,7 @@
 
 namespace zero {
 
-/// Where a run computes.
+/// The kind of device that a run computes on.
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 /// A configuration in the trainer's own terms, for one world.
@@ -67,7 +67,7 @@ struct TrainConfig {
   std::int64_t tokens_per_step() const { return batch.train * data.sequence_length; }
 };
 
-/// Works out what depends on several keys or on the world, `local_world` of whose ranks are on this
+/// Fills in values that depend on several keys or on the world; `local_world` ranks are on this
 /// host; 0: all. Throws zero::Error naming the keys and numbers that do not fit together.
 TrainConfig make_train_config(Configuration values, int world, int local_world = 0);
 

@@ -28,10 +28,10 @@ class Batches {
   void validation(std::span<const std::int64_t> rows, View inputs, View targets) const;
   /// Sequences of a validation; 0 without validation data.
   std::int64_t validation_sequences() const { return validation_sequences_; }
-  /// The first tokens of the validation data (of the training data, where there is none): the
+  /// The first tokens of the validation data (of the training data, if there is none): the
   /// beginning of sampled text.
   std::vector<std::int32_t> prompt(std::int64_t count) const;
-  /// What tells the files apart: compared across ranks.
+  /// Hashes that tell the files apart, for a comparison across ranks.
   std::map<std::string, std::string> fingerprint() const;
 
  private:

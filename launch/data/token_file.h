@@ -19,7 +19,7 @@ inline constexpr std::int64_t kTokenHeaderBytes = 256 * 4;
 /// One token file, mapped read-only. Movable.
 class TokenFile {
  public:
-  /// Throws zero::Error naming the file, what was found and what was expected: missing, no token
+  /// Throws zero::Error naming the file, the found and the expected value: missing, no token
   /// file, truncated.
   explicit TokenFile(const std::string& path);
 

@@ -13,7 +13,7 @@ namespace zero {
 
 /// The token files that data.train or data.validation means, in name order: files, folders (their
 /// train_*.bin, or else all *.bin but validation*.bin) and patterns with * ? [ ]. Throws
-/// zero::Error naming `key` where something matches nothing, or a file is meant twice.
+/// zero::Error naming `key` if a name matches no file, or a file is named twice.
 std::vector<std::string> expand_data_files(const std::vector<std::string>& names,
                                            const std::string& key);
 
@@ -31,7 +31,7 @@ class TokenStream {
   /// file, position and id.
   void sequence(std::int64_t q, std::int64_t vocabulary, std::span<std::int32_t> inputs,
                 std::span<std::int32_t> targets) const;
-  /// Throws as sequence() where one of the tokens [begin, end) of the stream is too large.
+  /// Throws as sequence() if one of the tokens [begin, end) of the stream is too large.
   void check_tokens(std::int64_t begin, std::int64_t end, std::int64_t vocabulary) const;
 
  private:

@@ -18,7 +18,7 @@ class Tokenizer {
   virtual std::int64_t vocabulary() const = 0;
   virtual std::vector<std::uint32_t> encode(std::string_view text) const = 0;
   virtual std::string decode(std::span<const std::uint32_t> tokens) const = 0;
-  /// The id that ends a document, or -1 where there is none.
+  /// The id that ends a document, or -1 if there is none.
   virtual std::int64_t end_of_document() const = 0;
 };
 

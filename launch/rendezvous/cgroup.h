@@ -8,13 +8,13 @@
 
 namespace zero {
 
-/// Where a process stands in one hierarchy of control groups: a line of /proc/self/cgroup.
+/// The control group of a process in one hierarchy: a line of /proc/self/cgroup.
 struct CgroupPlace {
   std::string controllers;  ///< "cpu,cpuacct"; empty: the unified hierarchy (version 2)
   std::string path;         ///< "/" or "/system.slice/job"
 };
 /// The line of /proc/self/cgroup that limits processor time in version 1 (`cpu` among the
-/// controllers) or, with an empty `controller`, that of version 2; nothing where there is none.
+/// controllers) or, with an empty `controller`, that of version 2; nothing if there is none.
 std::optional<CgroupPlace> cgroup_place(std::string_view text, std::string_view controller);
 
 /// Cores' worth of time that version 2's `cpu.max` grants: "150000 100000" is 1.5; nothing for

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <hwloc.h>
 #include <sched.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -56,13 +57,6 @@ int sharing(const CoreFacts& facts) {
   if (facts.allowed >= facts.launcher) return facts.local_ranks;
   return std::max(1, static_cast<int>(div_ceil(std::int64_t{facts.local_ranks} * facts.allowed,
                                                facts.launcher)));
-}
-
-/// FNV-1a.
-std::int64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 14695981039346656037U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return static_cast<std::int64_t>(hash);
 }
 
 constexpr std::int64_t kMaskWords = CPU_SETSIZE / 64;
@@ -136,7 +130,8 @@ std::vector<RankPlacement> gather_placements(Communicator& communicator, Device&
   std::vector<std::int64_t> words(world * kWords);
   const Slices slices = Slices::even(View::of(std::span<std::int64_t>(words)), communicator.size());
   const std::span<std::int64_t> mine = slices.of(communicator.rank()).as<std::int64_t>();
-  mine[0] = hash_of(host_name());
+  const std::string host = host_name();
+  mine[0] = static_cast<std::int64_t>(XXH3_64bits(host.data(), host.size()));
   mine[1] = threads;
   mine[2] = std::llround(cpu_quota().value_or(0) * 1000);
   for (const int core : cores_of(0)) {

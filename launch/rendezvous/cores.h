@@ -14,11 +14,11 @@ namespace zero {
 /// Cores this process may run on: its affinity mask.
 int usable_cores();
 
-/// What the system says of the cores of this process, before MPI starts.
+/// The cores of this process as the system reports them, before MPI starts.
 struct CoreFacts {
-  int allowed = 1;   ///< logical cores this process may run on
-  int launcher = 1;  ///< those of the process that started it: more where mpirun bound it
-  int physical = 1;  ///< physical cores among `allowed`
+  int allowed = 1;                ///< logical cores this process may run on
+  int launcher = 1;               ///< those of the process that started it: more if mpirun bound it
+  int physical = 1;               ///< physical cores among `allowed`
   std::optional<double> quota{};  ///< cores' worth of time the control group grants on this host
   int local_ranks = 1;            ///< ranks of the job on this host
 };
@@ -30,14 +30,14 @@ struct ThreadChoice {
   int threads = 1;
   std::string why;
 };
-/// One thread for each physical core that is a rank's own when the ranks of this host share what
+/// One thread for each physical core that is a rank's own if the ranks of this host share what
 /// the job may use; one at least. A rank that the launcher has bound shares its cores with as many
 /// ranks as an even spread over the launcher's cores puts there.
 ThreadChoice choose_threads(const CoreFacts& facts);
 /// Whether every thread of the ranks of this host has a core of its own.
 bool fits(const CoreFacts& facts, int threads);
 
-/// Where one rank computes.
+/// The host and cores of one rank.
 struct RankPlacement {
   std::int64_t host = 0;  ///< equal for ranks of one host
   std::int64_t threads = 1;
@@ -48,10 +48,10 @@ struct RankPlacement {
 std::vector<RankPlacement> gather_placements(Communicator& communicator, Device& device,
                                              int threads);
 
-/// What is wrong with where the ranks compute.
+/// Warnings on where the ranks compute.
 struct PlacementReport {
   std::vector<std::string> warnings{};  ///< with their remedies
-  /// Ranks take turns on cores, and why that matters to times; empty where they do not.
+  /// Ranks take turns on cores, and why that matters to times; empty if they do not.
   std::string shared{};
 };
 PlacementReport judge_placements(const std::vector<RankPlacement>& ranks);

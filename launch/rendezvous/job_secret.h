@@ -20,7 +20,7 @@ bool same_digest(std::string_view one, std::string_view other);
 /// no randomness.
 std::string fresh_nonce();
 
-/// What all processes of one job know and nobody else: they prove it to each other by HMACs, so
+/// The secret that only the processes of one job know: they prove it to each other by HMACs, so
 /// that it crosses no wire. No message shows it.
 class JobSecret {
  public:
@@ -43,7 +43,7 @@ class JobSecret {
   std::string bytes_;
 };
 
-/// What to do where a job lacks a secret, for the end of a message.
+/// The remedy if a job lacks a secret, for the end of a message.
 inline constexpr std::string_view kMakeJobSecret =
     "make one once, export ZERO_JOB_SECRET=$(openssl rand -hex 32), and give all ranks the same "
     "value, or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE";

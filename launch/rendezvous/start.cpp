@@ -13,7 +13,6 @@
 #include "collectives/backends.h"
 #include "collectives/local/communicator.h"
 #include "launch/process.h"
-#include "launch/rendezvous/slurm.h"
 #include "launch/rendezvous/store/handshake.h"
 #include "launch/rendezvous/store/tcp_store.h"
 #include "launch/rendezvous/store/wire.h"
@@ -291,6 +290,32 @@ std::string_view planned_backend(const Start& start, int world) {
   if (start.by == Start::By::threads || world == 1) return "local";
   if (start.world > 1 && start.by != Start::By::mpirun) return "host";
   return mpi::available() ? "mpi" : "local";
+}
+
+std::string first_host(std::string_view node_list) {
+  std::string host;
+  std::string_view rest = node_list;
+  while (!rest.empty() && rest.front() != ',') {
+    if (rest.front() != '[') {
+      host.push_back(rest.front());
+      rest.remove_prefix(1);
+      continue;
+    }
+    const std::size_t end = rest.find(']');
+    ZERO_CHECK(end != std::string_view::npos, "the node list \"{}\" has a [ without its ]",
+               node_list);
+    const std::string_view numbers = rest.substr(1, end - 1);
+    host += numbers.substr(0, numbers.find_first_of("-,"));
+    rest.remove_prefix(end + 1);
+  }
+  ZERO_CHECK(!host.empty(), "the node list \"{}\" names no host", node_list);
+  return host;
+}
+
+int port_of_job(int job) {
+  constexpr int kFirst = 20'000;
+  constexpr int kPorts = 10'000;
+  return kFirst + job % kPorts;
 }
 
 }  // namespace zero

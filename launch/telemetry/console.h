@@ -8,7 +8,7 @@
 
 namespace zero {
 
-/// What a program tells people: whole lines, and one line of progress that is refreshed in place on
+/// A program's output to its user: whole lines, and one line of progress, refreshed in place on
 /// a terminal. Does not own the stream.
 class Console {
  public:
@@ -34,7 +34,7 @@ class Console {
   std::chrono::steady_clock::time_point last_{};
 };
 
-/// Whether people see what this process writes to standard output as it comes: on a terminal, also
+/// Whether a user sees standard output of this process at once: on a terminal, also
 /// through mpirun, which puts a terminal of its own between.
 bool on_terminal();
 

@@ -7,12 +7,18 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/error.h"
+
 namespace zero {
 namespace {
 
 constexpr std::string_view kWaiting = "waiting for communication";
 /// Spans whose marks are kept before those that have run are read: marks are events of a GPU.
 constexpr std::size_t kUnread = 128;
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr int kLooks = 5;  // of which the quickest counts
 
 }  // namespace
 
@@ -149,6 +155,35 @@ void Instruments::keep(const Span& span, Lane& lane) {
 
 void Instruments::settle_all() {
   for (Lane* lane : {&work_, &units_, &communication_}) settle(*lane);
+}
+
+HostClock::HostClock(Stream& stream) : begin_(meet(stream)) {}
+
+void HostClock::stop(Stream& stream) {
+  end_ = meet(stream);
+  seconds_ = seconds_to(end_.mark).value();
+}
+
+HostClock::Time HostClock::at(double seconds) const {
+  const Seconds host = end_.time - begin_.time;
+  const double rate = seconds_ > 0 ? host.count() / seconds_ : 1;
+  return begin_.time + std::chrono::duration_cast<Time::duration>(Seconds(seconds * rate));
+}
+
+double HostClock::error_seconds() const { return std::max(begin_.error, end_.error); }
+
+HostClock::Meeting HostClock::meet(Stream& stream) {
+  stream.synchronize();
+  Meeting best;
+  for (int look = 0; look < kLooks; ++look) {
+    const Time before = std::chrono::steady_clock::now();
+    const Mark mark = stream.mark();
+    stream.synchronize();
+    const Time after = std::chrono::steady_clock::now();
+    const double error = Seconds(after - before).count() / 2;
+    if (look == 0 || error < best.error) best = {mark, before + (after - before) / 2, error};
+  }
+  return best;
 }
 
 }  // namespace zero

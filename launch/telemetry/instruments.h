@@ -2,20 +2,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "device/stream.h"
 #include "device/stream_observer.h"
-#include "launch/telemetry/host_clock.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/trace.h"
 #include "launch/traced_communicator.h"
 #include "model/observed_ops.h"
 
 namespace zero {
+
+/// A device's time on the host's clock, between two points at which the host waits for a stream:
+/// the two clocks meet there, and in between the device's runs evenly. Used by one host thread.
+class HostClock {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// The first meeting. Blocks until all work of the stream has run.
+  explicit HostClock(Stream& stream);
+  /// The second.
+  void stop(Stream& stream);
+
+  /// Seconds of the device from the first meeting to a mark of one of its streams; nothing as long
+  /// as the stream is not there.
+  std::optional<double> seconds_to(const Mark& mark) const {
+    return mark.seconds_since(begin_.mark);
+  }
+  /// The host's time so many seconds of the device after the first meeting. After stop().
+  Time at(double seconds) const;
+  double seconds() const { return seconds_; }  ///< of the device, between the meetings
+  /// The error of at(), beside the grain of the device's clock: each meeting lies between
+  /// two looks at the host's.
+  double error_seconds() const;
+
+ private:
+  struct Meeting {
+    Mark mark;
+    Time time;
+    double error = 0;  // seconds
+  };
+  static Meeting meet(Stream& stream);
+
+  Meeting begin_;
+  Meeting end_;
+  double seconds_ = 0;
+};
 
 /// Which steps of a run are looked at, and how.
 struct InstrumentOptions {
@@ -26,7 +63,7 @@ struct InstrumentOptions {
   std::int64_t trace_events = 1;  ///< of each stream; the newest are kept
 };
 
-/// The eyes of one rank's run: hears what its streams, operations and collectives are given, by
+/// Observes one rank's run: hears of work submitted to its streams, operations and collectives, by
 /// marks on the streams, and keeps a profile and a trace of the steps it is asked for. Marks are
 /// read once the streams have passed them: the host waits for its device at the begin and the end
 /// of a step that is looked at, and never in between. A run without it is not slowed down. Used by
@@ -40,7 +77,7 @@ class Instruments final : public StreamObserver, public OpListener, public Colle
   /// `compute`: of the device that reports here; must live until end_step().
   void begin_step(std::int64_t step, Stream& compute);
   void end_step(std::int64_t step);
-  /// What steps left to the communication stream is kept now, too. With the streams at rest.
+  /// Keeps the communication that steps left to its stream. With the streams at rest.
   void stop();
 
   void ran(std::string_view what, Mark begin, Mark end) noexcept override;
@@ -51,7 +88,7 @@ class Instruments final : public StreamObserver, public OpListener, public Colle
   bool listens() const noexcept override { return step_ != nullptr; }
   void collective(CollectiveRun run) noexcept override;
 
-  /// What the compute stream's time went to. Behind stop(), as the others are.
+  /// Time of the compute stream by kind of work. After stop(), as for the others.
   Profile& profile() { return profile_; }
   /// The collectives of the profiled steps; they run beside the compute stream.
   const Profile& collectives() const { return collectives_; }
@@ -67,10 +104,10 @@ class Instruments final : public StreamObserver, public OpListener, public Colle
     bool traced;
     bool over = false;
   };
-  /// What a stream was given between two marks.
+  /// Work of a stream between two marks.
   struct Span {
     std::string name;
-    std::string kind{};  // what a profile calls it; empty: its name
+    std::string kind{};  // its name in a profile; empty: `name`
     Mark begin;
     Mark end;
     std::int64_t bytes = 0;
@@ -88,13 +125,13 @@ class Instruments final : public StreamObserver, public OpListener, public Colle
 
   void add(Lane& lane, Span span);
   static void read(Lane& lane);
-  /// Passes on what has run of steps that are over.
+  /// Passes on the spans of steps that are over.
   static void settle(Lane& lane);
   static void keep(const Span& span, Lane& lane);
   void settle_all();
   /// Ends the unit that runs, if any.
   void leave_unit();
-  /// Observers must not fail: what cannot be kept is lost.
+  /// Observers must not fail: spans that cannot be kept are lost.
   template <typename Body>
   void try_to(const Body& body) noexcept;
 

@@ -8,7 +8,7 @@
 
 namespace zero {
 
-/// What the memory of a machine moves, taken in turn with something else: a rate is worth something
+/// Measures memory bandwidth, in turn with other work: a rate is comparable
 /// only beside another of the same minute.
 class MemoryProbe {
  public:

@@ -10,9 +10,9 @@
 
 namespace zero {
 
-/// The mesh for people: which ranks are where, and what its hosts mean for it.
+/// Text on the mesh: the host of each rank, and warnings on axes that cross hosts.
 struct MeshTable {
-  std::string text;                   ///< empty where the mesh is the shard axis alone
+  std::string text;                   ///< empty if the mesh is the shard axis alone
   std::vector<std::string> warnings;  ///< a tensor group that crosses hosts
 };
 

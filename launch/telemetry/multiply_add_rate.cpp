@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "device/cpu/parallel.h"
-#include "launch/telemetry/multiply_add_rate.h"
+#include "launch/telemetry/product_probe.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::HWY_NAMESPACE {

@@ -10,7 +10,6 @@
 #include <random>
 
 #include "base/error.h"
-#include "launch/telemetry/multiply_add_rate.h"
 
 namespace zero {
 namespace {

@@ -25,7 +25,7 @@ struct ProbeShape {
 /// GPT-2 124M and 350M at 2048 tokens; the head in chunks of 512.
 const std::vector<ProbeShape>& gpt2_probe_shapes();
 
-/// One product of oneDNN with its own random operands: what the machine's units can do.
+/// One product of oneDNN with its own random operands: measures the rate of the machine's units.
 class ProductProbe {
  public:
   enum class Layout : std::uint8_t {
@@ -34,7 +34,7 @@ class ProductProbe {
   };
   /// Whether oneDNN multiplies `dtype` on this machine.
   static bool available(DType dtype);
-  /// Throws zero::Error where it does not.
+  /// Throws zero::Error if oneDNN does not.
   ProductProbe(const ProbeShape& shape, DType dtype, Layout layout, int threads);
   ~ProductProbe();
   ProductProbe(const ProductProbe&) = delete;
@@ -50,8 +50,8 @@ class ProductProbe {
   std::unique_ptr<Operands> operands_;
 };
 
-/// The product rate of this machine, sampled in turn with what is held against it: the best of
-/// oneDNN's products and of multiply-adds in registers. Where the machine has no instructions for
+/// The product rate of this machine, sampled in turn with the work held against it: the best of
+/// oneDNN's products and of multiply-adds in registers. If the machine has no instructions for
 /// products of `dtype`, oneDNN's fp32 products stand for them.
 class ProductRate {
  public:
@@ -63,7 +63,7 @@ class ProductRate {
   double rate() const;
   /// In which oneDNN multiplies: that asked for, or fp32.
   DType dtype() const { return dtype_; }
-  /// What a row held against rate() adds to its name: empty, or ", limit in fp32".
+  /// Suffix for the name of a row held against rate(): empty, or ", limit in fp32".
   std::string_view remark() const { return dtype_ == asked_ ? "" : ", limit in fp32"; }
 
  private:
@@ -77,5 +77,10 @@ class ProductRate {
   std::vector<std::vector<double>> seconds_;
   std::vector<double> multiply_adds_{};  ///< FLOP/s, as many samples as of a shape
 };
+
+/// FLOP/s of a few milliseconds of fused multiply-adds of fp32 on `threads` threads at once, whose
+/// operands stay in registers: no fp32 product is faster. By the vector instructions that
+/// kernels use here (cpu::simd_target).
+double multiply_add_rate(int threads);
 
 }  // namespace zero

@@ -10,22 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
-#include "device/device.h"
+#include "launch/telemetry/machine_limits.h"
 
 namespace zero {
 
-/// What a rank can do at most.
-struct MachineLimits {
-  double products = 0;  ///< FLOP/s of the best product in the dtype that computes
-  double memory = 0;    ///< bytes/s
-};
-/// Of this machine's cores: oneDNN's products and the best of several passes over memory, with
-/// `threads` threads, in a few seconds and up to an eighth of the memory.
-MachineLimits measure_limits(DType dtype, int threads);
-/// Of a device, by its own products and copies on its compute stream, in a moment: larger ones
-/// until they last, or its memory ends. 0 where there is no room for any.
-MachineLimits measure_limits(DType dtype, Device& device);
+class Engine;
 
 /// The time of one kind of work in a profile.
 struct ProfileEntry {
@@ -35,7 +24,7 @@ struct ProfileEntry {
   double flop = 0;
   double bytes = 0;
 
-  /// Seconds that the limits allow at the least: the slower of arithmetic and memory; 0 where
+  /// Seconds that the limits allow at the least: the slower of arithmetic and memory; 0 if
   /// neither is known.
   double least_seconds(const MachineLimits& limits) const;
   /// least_seconds over seconds: 1 is at the limit. Operands that caches still hold may give more.
@@ -69,5 +58,13 @@ class Profile {
   std::int64_t steps_ = 0;
   double step_seconds_ = 0;  // of all steps
 };
+
+/// Tells a profile the bytes that the optimizer's updates moved: master values, moments, the
+/// gradient and the compute copy of every owned element, once a step.
+void add_update_bytes(Profile& profile, Engine& engine);
+
+/// Table of the collectives, which run beside the compute stream, per step; may be empty.
+std::string collectives_table(const Profile& collectives, std::int64_t steps);
+nlohmann::ordered_json collectives_json(const Profile& collectives);
 
 }  // namespace zero

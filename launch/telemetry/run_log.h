@@ -11,7 +11,7 @@ namespace zero {
 /// lines.
 class RunLog {
  public:
-  /// Replaces the file; throws zero::Error where it cannot be written.
+  /// Replaces the file; throws zero::Error if it cannot be written.
   explicit RunLog(const std::string& path);
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;

@@ -15,7 +15,7 @@
 
 namespace zero {
 
-/// What one stream did, in order, in bounded memory: the newest events replace the oldest. Written
+/// The events of one stream, in order, in bounded memory: new events replace the oldest. Written
 /// by one thread.
 class TraceTrack {
  public:
@@ -43,7 +43,7 @@ class TraceTrack {
   std::map<std::string, std::uint32_t, std::less<>> ids_;
 };
 
-/// What a rank did in the traced steps.
+/// The events of a rank in the traced steps.
 struct RankTrace {
   explicit RankTrace(std::int64_t capacity)
       : steps(capacity), units(capacity), compute(capacity), communication(capacity) {}
@@ -56,13 +56,13 @@ struct RankTrace {
 /// nanoseconds. The names of processes and threads come first.
 std::string trace_events(const RankTrace& trace, int rank, std::int64_t shift);
 
-/// What must be added to each rank's clock for that of the first: 0 on its host, measured by
+/// The shift from each rank's clock to the first rank's: 0 on its host, measured by
 /// barriers elsewhere. The same on all ranks. Collective.
 std::vector<std::int64_t> clock_shifts(Communicator& communicator, Device& device);
 
 /// The first rank writes all ranks' events to `path` as one JSON document, times counted from
 /// `origin` of the first rank. Gives the largest clock_error of all ranks, which the document has
-/// too. Throws AgreedError where it cannot. Collective; between steps, with the streams at rest.
+/// too. Throws AgreedError if it cannot. Collective; between steps, with the streams at rest.
 double write_trace(Communicator& communicator, Device& device, const RankTrace& trace,
                    const std::string& path, TraceTrack::Time origin);
 

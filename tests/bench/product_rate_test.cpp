@@ -6,7 +6,6 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "base/error.h"
-#include "launch/telemetry/multiply_add_rate.h"
 #include "launch/telemetry/product_probe.h"
 
 namespace zero {

@@ -11,7 +11,7 @@
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/run_device.h"
-#include "launch/telemetry/graphs_report.h"
+#include "launch/telemetry/run_report.h"
 #include "launch/trainer.h"
 #include "launch/workbench.h"
 #include "model/noted.h"

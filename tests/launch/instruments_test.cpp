@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
-#include "launch/telemetry/profile_report.h"
+#include "launch/telemetry/profile.h"
 #include "launch/trainer.h"
 #include "tests/launch/tiny_run.h"
 

@@ -8,7 +8,6 @@
 #include <map>
 
 #include "collectives/backends.h"
-#include "launch/rendezvous/slurm.h"
 #include "tests/errors.h"
 
 namespace zero {

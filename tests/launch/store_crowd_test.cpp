@@ -75,7 +75,7 @@ TEST(StoreCrowd, StrangersAreBoundedInNumberAndTime) {
 TEST(StoreCrowd, ASilentStrangerIsDropped) {
   Job job(1, secret_of(kSecret));
   EXPECT_TRUE(RawClient(job.first.port()).is_closed());
-  EXPECT_THAT(job.reported(), HasSubstr("it did not shake_hands in time"));
+  EXPECT_THAT(job.reported(), HasSubstr("no handshake within 5 seconds"));
 }
 
 double processor_seconds() {

@@ -12,7 +12,7 @@
 #include "launch/agree.h"
 #include "launch/evaluation.h"
 #include "launch/plan.h"
-#include "launch/telemetry/exposed_units.h"
+#include "launch/telemetry/run_report.h"
 #include "tests/launch/flipping.h"
 #include "tests/launch/tiny_run.h"
 

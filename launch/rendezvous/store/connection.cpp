@@ -15,7 +15,7 @@ using local = asio::local::stream_protocol;
 
 }  // namespace
 
-// Nothing stays under way when this returns: what is late is cut off.
+// No operation is pending on return: at the deadline the socket is closed.
 template <typename AnySocket, typename Start>
 std::size_t StoreConnection::run(Clock::time_point deadline, AnySocket& socket,
                                  const Start& start) {
@@ -58,7 +58,7 @@ void StoreConnection::connect_locally(int port, Clock::time_point deadline) {
     socket.async_connect(local::endpoint(unix_socket_name(port)),
                          [done](boost::system::error_code error) { done(error, 0); });
   });
-  // Where too many wait at that name, the system gives a socket that is not connected.
+  // If the backlog is full, the system may return a socket that is not connected.
   boost::system::error_code error;
   static_cast<void>(socket.remote_endpoint(error));
   if (error) throw boost::system::system_error(asio::error::try_again);

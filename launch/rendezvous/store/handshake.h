@@ -95,10 +95,10 @@ class ClientHandshake {
   ClientHandshake(const JobSecret& secret, Identity identity, std::string nonce)
       : secret_(secret), identity_(std::move(identity)), nonce_(std::move(nonce)) {}
 
-  /// The frame that answers the server's challenge. Throws zero::Error if that is none of ours.
+  /// The frame that answers the server's challenge. Throws zero::Error if it is another protocol.
   std::string answer(std::string_view challenge);
   /// The channel, if the server knows the secret; nothing if it does not, or says that the client
-  /// does not. Throws zero::Error if what it says is no handshake. answer() comes first.
+  /// does not. Throws zero::Error if the message is no handshake. answer() comes first.
   std::optional<Channel> finish(std::string_view body) const;
 
  private:

@@ -82,7 +82,7 @@ void StoreListener::open_network(const std::string& host, int port, Spread sprea
   }
   port_ = network_.local_endpoint().port();
   accept(network_, network_rest_);
-  // Somebody else's name does no harm: the ranks that know the secret come by TCP.
+  // A name that another process has does no harm: ranks that know the secret come by TCP.
   if (!listen_locally(port_)) accept(local_, local_rest_);
 }
 
@@ -128,7 +128,7 @@ void StoreListener::accept(Acceptor& acceptor, asio::steady_timer& rest) {
   acceptor.async_accept([this, &acceptor, &rest](boost::system::error_code error, auto socket) {
     if (error == asio::error::operation_aborted) return;
     if (!error) {
-      // The next is waited for whatever becomes of this one.
+      // The next connection is accepted even if this one fails.
       accept(acceptor, rest);
       return accepted(std::move(socket));
     }

@@ -3,16 +3,10 @@
 #include "launch/rendezvous/store/server.h"
 
 #include <array>
-#include <boost/asio.hpp>
-#include <map>
-#include <set>
-#include <thread>
 
 #include "base/error.h"
 #include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/store/handshake.h"
-#include "launch/rendezvous/store/listener.h"
-#include "launch/rendezvous/store/state.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero {
@@ -27,57 +21,22 @@ constexpr std::size_t kMostUnproven = 128;
 
 }  // namespace
 
-class StoreServer::Impl {
- public:
-  explicit Impl(const Options& options);
-  ~Impl() {
-    io_.stop();
-    thread_.join();
-  }
-
-  int port() const { return listener_.port(); }
-  StoreState& state() { return state_; }
-
- private:
-  class Connection;
-  /// Each waiting connection, at the first key that its wait misses.
-  using Waits = std::multimap<std::string, std::shared_ptr<Connection>, std::less<>>;
-
-  void accept(StoreSocket socket, const std::string& peer);
-  /// Looks at the waits for `key`, which came.
-  void key_came(const std::string& key);
-  /// Looks at every wait: a rank is lost.
-  void rank_lost();
-  void run();
-
-  JobSecret secret_;
-  asio::io_context io_;
-  ConnectionLog log_;
-  StoreState state_;
-  std::uint64_t arrivals_ = 0;
-  std::map<std::uint64_t, std::shared_ptr<Connection>> unproven_;  // by arrival
-  std::set<std::shared_ptr<Connection>> clients_;
-  Waits waits_;
-  StoreListener listener_;
-  std::thread thread_;
-};
-
 /// One connection: a handshake, then request after request. An error ends this connection alone.
-class StoreServer::Impl::Connection : public std::enable_shared_from_this<Connection> {
+class StoreServer::Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Impl& impl, StoreSocket socket, std::string peer, std::uint64_t arrival)
-      : impl_(impl),
+  Connection(StoreServer& server, StoreSocket socket, std::string peer, std::uint64_t arrival)
+      : server_(server),
         socket_(std::move(socket)),
-        timer_(impl.io_),
+        timer_(server.io_),
         peer_(std::move(peer)),
         arrival_(arrival) {}
 
   void start() {
     guard([&] {
-      handshake_.emplace(impl_.secret_, fresh_nonce());
+      handshake_.emplace(server_.secret_, fresh_nonce());
       timer_.expires_after(kHandshakeTime);
       timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-        if (!error && !self->client_) self->drop("it did not shake_hands in time");
+        if (!error && !self->client_) self->drop("no handshake within 5 seconds");
       });
       send(handshake_->challenge());
     });
@@ -88,9 +47,9 @@ class StoreServer::Impl::Connection : public std::enable_shared_from_this<Connec
     guard([&] {
       if (!wait_) return;
       leave_waits();
-      const auto reply = impl_.state_.answer(*wait_, time);
+      const auto reply = server_.state_.answer(*wait_, time);
       if (!reply) {
-        at_ = impl_.waits_.emplace(wait_->missing(), shared_from_this());
+        at_ = server_.waits_.emplace(wait_->missing(), shared_from_this());
         return;
       }
       wait_.reset();
@@ -100,7 +59,7 @@ class StoreServer::Impl::Connection : public std::enable_shared_from_this<Connec
   }
 
   void drop(const std::string& why) {
-    if (!ended_) impl_.log_.dropped(peer_, why);
+    if (!ended_) server_.log_.dropped(peer_, why);
     end();
   }
 
@@ -116,7 +75,7 @@ class StoreServer::Impl::Connection : public std::enable_shared_from_this<Connec
   }
 
   void leave_waits() {
-    if (at_) impl_.waits_.erase(*at_);
+    if (at_) server_.waits_.erase(*at_);
     at_.reset();
   }
 
@@ -146,24 +105,24 @@ class StoreServer::Impl::Connection : public std::enable_shared_from_this<Connec
     auto accepted = handshake_->verify(body);
     if (!accepted) {
       refused_ = true;
-      impl_.log_.dropped(peer_, "it does not know this job's secret");
+      server_.log_.dropped(peer_, "it does not know this job's secret");
       return send(store_wire::ServerHandshake::refusal());
     }
     client_ = StoreState::Client{.identity = accepted->identity};
     channel_ = std::move(accepted->channel);
     timer_.cancel();
     incoming_.allow(store_wire::kLargest + kDigestBytes);
-    impl_.unproven_.erase(arrival_);
-    impl_.clients_.insert(shared_from_this());
+    server_.unproven_.erase(arrival_);
+    server_.clients_.insert(shared_from_this());
     send(std::move(accepted->frame));
   }
 
   void obey(const std::string& body) {
     const Message request = channel_->opened(body);
-    auto outcome = impl_.state_.obey(request, *client_);
+    auto outcome = server_.state_.obey(request, *client_);
     if (const auto* reply = std::get_if<Message>(&outcome)) {
       send(channel_->sealed(*reply));
-      if (request[0] == "set") impl_.key_came(request[1]);
+      if (request[0] == "set") server_.key_came(request[1]);
       return;
     }
     wait_ = std::get<StoreState::Wait>(std::move(outcome));
@@ -183,14 +142,14 @@ class StoreServer::Impl::Connection : public std::enable_shared_from_this<Connec
     timer_.cancel();
     leave_waits();
     wait_.reset();
-    impl_.unproven_.erase(arrival_);
-    impl_.clients_.erase(self);
+    server_.unproven_.erase(arrival_);
+    server_.clients_.erase(self);
     if (!client_ || !client_->is_rank) return;
-    impl_.state_.gone(*client_);
-    impl_.rank_lost();
+    server_.state_.gone(*client_);
+    server_.rank_lost();
   }
 
-  Impl& impl_;
+  StoreServer& server_;
   StoreSocket socket_;
   asio::steady_timer timer_;  // of the handshake, then of a wait
   std::string peer_;
@@ -207,7 +166,7 @@ class StoreServer::Impl::Connection : public std::enable_shared_from_this<Connec
   std::optional<Waits::iterator> at_;  // where the server has the wait
 };
 
-StoreServer::Impl::Impl(const Options& options)
+StoreServer::StoreServer(const Options& options)
     : secret_(options.secret.value_or(JobSecret::known_to_all())),
       log_(options.report),
       state_(options.world, options.job),
@@ -223,7 +182,7 @@ StoreServer::Impl::Impl(const Options& options)
   thread_ = std::thread([this] { run(); });
 }
 
-void StoreServer::Impl::accept(StoreSocket socket, const std::string& peer) {
+void StoreServer::accept(StoreSocket socket, const std::string& peer) {
   if (unproven_.size() >= kMostUnproven) {
     const auto oldest = unproven_.begin()->second;
     oldest->drop("newer connections took its place before its handshake");
@@ -233,21 +192,21 @@ void StoreServer::Impl::accept(StoreSocket socket, const std::string& peer) {
   connection->start();
 }
 
-void StoreServer::Impl::key_came(const std::string& key) {
+void StoreServer::key_came(const std::string& key) {
   const auto [begin, end] = waits_.equal_range(key);
   std::vector<std::shared_ptr<Connection>> waiting;
   for (auto wait = begin; wait != end; ++wait) waiting.push_back(wait->second);
   for (const auto& connection : waiting) connection->look(StoreState::Time::left);
 }
 
-void StoreServer::Impl::rank_lost() {
+void StoreServer::rank_lost() {
   const std::vector<std::shared_ptr<Connection>> all(clients_.begin(), clients_.end());
   for (const auto& connection : all) connection->look(StoreState::Time::left);
 }
 
-// What a connection cannot catch itself, such as a lack of memory as it comes, must not end the
-// thread.
-void StoreServer::Impl::run() {
+// An error outside of a connection, such as a lack of memory when one is accepted, must not end
+// the thread.
+void StoreServer::run() {
   for (;;) {
     try {
       io_.run();
@@ -258,14 +217,9 @@ void StoreServer::Impl::run() {
   }
 }
 
-StoreServer::StoreServer(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
-
-StoreServer::~StoreServer() = default;
-
-int StoreServer::port() const { return impl_->port(); }
-
-void StoreServer::wait_for_goodbyes(std::chrono::milliseconds patience) {
-  impl_->state().wait_for_goodbyes(patience);
+StoreServer::~StoreServer() {
+  io_.stop();
+  thread_.join();
 }
 
 }  // namespace zero

@@ -2,14 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <boost/asio.hpp>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <thread>
 
 #include "launch/rendezvous/job_secret.h"
-#include "launch/rendezvous/store/endpoint.h"
+#include "launch/rendezvous/store/listener.h"
+#include "launch/rendezvous/store/state.h"
 
 namespace zero {
 
@@ -39,13 +44,32 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  int port() const;
+  int port() const { return listener_.port(); }
   /// Returns once every rank that came has said goodbye or is lost, or `patience` has passed.
-  void wait_for_goodbyes(std::chrono::milliseconds patience);
+  void wait_for_goodbyes(std::chrono::milliseconds patience) { state_.wait_for_goodbyes(patience); }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  class Connection;
+  /// Each waiting connection, at the first key that its wait misses.
+  using Waits = std::multimap<std::string, std::shared_ptr<Connection>, std::less<>>;
+
+  void accept(StoreSocket socket, const std::string& peer);
+  /// Looks at the waits for `key`, which came.
+  void key_came(const std::string& key);
+  /// Looks at every wait: a rank is lost.
+  void rank_lost();
+  void run();
+
+  JobSecret secret_;
+  boost::asio::io_context io_;
+  ConnectionLog log_;
+  StoreState state_;
+  std::uint64_t arrivals_ = 0;
+  std::map<std::uint64_t, std::shared_ptr<Connection>> unproven_;  // by arrival
+  std::set<std::shared_ptr<Connection>> clients_;
+  Waits waits_;
+  StoreListener listener_;
+  std::thread thread_;
 };
 
 }  // namespace zero

@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 using Clock = StoreConnection::Clock;
 using Message = StoreConnection::Message;
 
-/// What an answer may take beyond what was asked for.
+/// Time for an answer beyond the time that was asked for.
 constexpr milliseconds kAnswer{10'000};
 constexpr milliseconds kFarewell{5'000};
 
@@ -68,10 +68,10 @@ struct TcpStore::State {
                name(), *why, kMakeJobSecret);
   }
 
-  /// What it means if nobody listens.
+  /// The meaning of a refused connection.
   enum class Silence { not_there_yet, gone };
 
-  /// Tries until rank 0 answers. A handshake may fail because strangers crowd the server: it is
+  /// Tries until rank 0 answers. A handshake may fail because strangers crowd the server, so it is
   /// tried again too.
   std::unique_ptr<StoreConnection> connect(Clock::time_point deadline, Silence silence) const {
     constexpr milliseconds kPause{100};

@@ -33,8 +33,8 @@ class TcpStore final : public Store {
   };
 
   /// Rank 0 listens; the others try until it answers. Throws zero::Error naming rank and address
-  /// where that does not happen in time, where rank 0 was started for another world or job, where
-  /// one of the two does not know the other's secret, and where there is no secret and rank 0 is on
+  /// if that does not happen in time, if rank 0 was started for another world or job, if
+  /// one of the two does not know the other's secret, and if there is no secret and rank 0 is on
   /// another host. Without a secret a job that is said to be on one host uses the port alone.
   explicit TcpStore(const Options& options);
   /// Says goodbye. Rank 0 stays for a few seconds until the others have, unless it unwinds: a rank

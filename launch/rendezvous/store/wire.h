@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-/// What a TcpStore and its server say to each other once the handshake is done
-/// (launch/rendezvous/store/handshake.h): messages of a few strings, each message and each string
+/// The messages of a TcpStore and its server once the handshake is done
+/// (launch/rendezvous/store/handshake.h): a few strings each, each message and each string
 /// behind its length in four bytes, the lowest first.
 ///
 ///   request                            answer
@@ -47,8 +47,8 @@ std::uint32_t length_of(const Length& bytes);
 /// The message of a body. Throws zero::Error if it is none.
 Message unframed(std::string_view body);
 
-/// Cuts what comes in pieces into bodies. Holds no more than the bytes that came, whatever length
-/// they announce.
+/// Cuts a stream of bytes into bodies. Holds only the bytes that came, however large a length they
+/// announce.
 class FrameReader {
  public:
   /// `largest`: bytes of a body at most.

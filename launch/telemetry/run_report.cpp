@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/telemetry/memory_report.h"
+#include "launch/telemetry/run_report.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collectives/backends.h"
@@ -16,7 +17,6 @@
 #include "launch/workbench.h"
 
 namespace zero {
-
 namespace {
 
 // As one row of numbers, for the ranks' maximum: ledger | arenas | adopted.
@@ -35,6 +35,13 @@ MemoryUse use_of(std::span<const std::int64_t> row) {
   std::copy_n(row.begin() + kMemoryClasses, kMemoryClasses, use.device.arenas.begin());
   use.device.adopted = row.back();
   return use;
+}
+
+std::string why_none(const TrainConfig& config) {
+  if (!config.engine.graphs) return "run.graphs is false";
+  if (config.mesh.tensor > 1) return "collectives of the tensor group lie inside the passes";
+  if (config.run.profile || !config.run.trace.empty()) return "every operation was timed";
+  return "no pass came a second time";
 }
 
 }  // namespace
@@ -119,6 +126,48 @@ std::string MemoryReport::table() const {
   const std::int64_t pages = planned.device.in_pages();
   if (pages != 0) text += row("of the GPU", pages, used.device.in_pages());
   return text;
+}
+
+std::string graphs_text(const KeptPasses& kept, const TrainConfig& config) {
+  if (kept.refused > 0) {
+    return fmt::format("graphs: {} pass(es) of units kept, {} submitted piece by piece: {}",
+                       kept.passes, kept.refused, kept.refusal);
+  }
+  if (kept.passes == 0) return fmt::format("graphs: none, {}", why_none(config));
+  return fmt::format("graphs: {} passes of units, {} kernels, fills and copies in all, were kept",
+                     kept.passes, kept.pieces);
+}
+
+nlohmann::ordered_json graphs_json(const KeptPasses& kept, const TrainConfig& config) {
+  return {{"passes", kept.passes},
+          {"pieces", kept.pieces},
+          {"refused", kept.refused},
+          {"text", graphs_text(kept, config)}};
+}
+
+ExposedUnits::ExposedUnits(std::vector<std::string> units, const Schedule& schedule)
+    : places_(std::move(units)) {
+  places_.emplace_back("the boundary");
+  for (const ScheduleStep& step : schedule.steps) units_.push_back(step.use.unit);
+  seconds_.assign(places_.size(), 0.0);
+}
+
+void ExposedUnits::add(std::span<const double> by_use, double total) {
+  for (std::size_t i = 0; i < by_use.size(); ++i) {
+    seconds_[static_cast<std::size_t>(units_[i])] += by_use[i];
+    total -= by_use[i];
+  }
+  seconds_.back() += std::max(0.0, total);
+  ++steps_;
+}
+
+std::string ExposedUnits::summary() const {
+  const double total = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
+  if (total <= 0) return {};
+  const auto worst = std::max_element(seconds_.begin(), seconds_.end());
+  return fmt::format(
+      "exposed communication: {:.2f} ms a step, most of it at {}: {:.2f} ms", 1e3 * total / steps_,
+      places_[static_cast<std::size_t>(worst - seconds_.begin())], 1e3 * *worst / steps_);
 }
 
 }  // namespace zero

@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "launch/telemetry/machine_limits.h"
+
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -9,7 +11,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launch/telemetry/profile.h"
+#include "launch/telemetry/memory_probe.h"
+#include "launch/telemetry/product_probe.h"
 #include "model/ops.h"
 
 namespace zero {
@@ -84,7 +87,7 @@ Trial copy(Device& device, std::int64_t count) {
   return trial;
 }
 
-/// Null where the device has no room for it.
+/// Nothing if the device has no room for it.
 std::optional<Trial> if_there_is_room(const std::function<Trial()>& make) {
   try {
     return make();
@@ -93,7 +96,7 @@ std::optional<Trial> if_there_is_room(const std::function<Trial()>& make) {
   }
 }
 
-/// Median seconds by the device's clock, behind a call that warms up.
+/// Median seconds by the device's clock, after a call that warms up.
 double seconds_of(const Trial& trial, Stream& stream) {
   std::vector<std::pair<Mark, Mark>> marks;
   trial.submit();
@@ -110,6 +113,17 @@ double seconds_of(const Trial& trial, Stream& stream) {
 }
 
 }  // namespace
+
+MachineLimits measure_limits(DType dtype, int threads) {
+  // Two of the shapes that reach the rate: a run's end should not wait for all of them.
+  ProductRate products(dtype, threads, {{"up", 2048, 3072, 768}, {"down", 2048, 768, 3072}});
+  constexpr int kPasses = 3;
+  MemoryProbe memory(threads);
+  memory.pass();
+  for (int i = 0; i < kPasses; ++i) memory.pass();
+  products.sample(kPasses);
+  return {.products = products.rate(), .memory = memory.rate()};
+}
 
 MachineLimits measure_limits(DType dtype, Device& device) {
   MachineLimits limits;

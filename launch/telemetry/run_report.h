@@ -4,10 +4,14 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "device/device.h"
+#include "engine/engine.h"
+#include "engine/schedule.h"
 #include "launch/config/train_config.h"
 
 namespace zero {
@@ -15,7 +19,7 @@ namespace zero {
 /// The most memory that a rank has at a time.
 struct MemoryUse {
   BytesByClass ledger{};  ///< asked for, of the host's memory too
-  DeviceBytes device{};   ///< what its device has to have for that, where it has memory of its own
+  DeviceBytes device{};   ///< bytes of the device for that, if it has its own memory
 
   static MemoryUse of(Device& device);
   /// In each figure the larger.
@@ -23,7 +27,7 @@ struct MemoryUse {
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 
-/// What a rank of a world will use, from the same code a run executes, on a device without memory;
+/// The memory that a rank of a world will use, by the run's own code on a device without memory;
 /// `memory` is where the run's device has its own.
 MemoryUse plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend,
                       Memory memory = Memory::of_host);
@@ -35,7 +39,7 @@ nlohmann::json device_json(const DeviceBytes& bytes);
 struct MemoryReport {
   MemoryUse planned{};
   MemoryUse used{};
-  bool exact = true;                   ///< every rank used what was planned, in every figure
+  bool exact = true;                   ///< every rank used exactly the planned bytes
   std::int64_t model_state_bytes = 0;  ///< parameters + gradients + optimizer of the largest rank
 
   /// {class: {"planned": bytes, "peak": bytes}}
@@ -50,5 +54,29 @@ std::int64_t model_state_bytes(const BytesByClass& bytes);
 /// Merges all ranks' figures. Collective; blocks the host.
 MemoryReport merge_memory(Communicator& communicator, Device& device, const MemoryUse& planned,
                           const MemoryUse& used);
+
+/// The graphs that a GPU has captured by the end of a run, or why there are none, as text.
+std::string graphs_text(const KeptPasses& kept, const TrainConfig& config);
+/// The same for the log.
+nlohmann::ordered_json graphs_json(const KeptPasses& kept, const TrainConfig& config);
+
+/// Exposed communication of one rank: per unit, and at the boundary (the global norm).
+/// In seconds.
+class ExposedUnits {
+ public:
+  ExposedUnits(std::vector<std::string> units, const Schedule& schedule);
+
+  /// After a step: seconds per compute step of the schedule, and of the whole step.
+  void add(std::span<const double> by_use, double total);
+  /// "exposed communication: 12.30 ms a step, most of it at h.3: 5.00 ms"; empty before a step and
+  /// if nothing was exposed.
+  std::string summary() const;
+
+ private:
+  std::vector<std::string> places_;  ///< the units, then the boundary
+  std::vector<int> units_;           ///< per compute step
+  std::vector<double> seconds_;      ///< per place
+  int steps_ = 0;
+};
 
 }  // namespace zero
