@@ -14,7 +14,6 @@
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/run_device.h"
-#include "launch/telemetry/mesh_table.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
 #include "model/noted.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/mesh.h"
 #include "device/device.h"
 #include "engine/engine.h"
 #include "engine/schedule.h"
@@ -78,5 +79,17 @@ class ExposedUnits {
   std::vector<double> seconds_;      ///< per place
   int steps_ = 0;
 };
+
+/// Text on the mesh: the host of each rank, and warnings on axes that cross hosts.
+struct MeshTable {
+  std::string text;                   ///< empty if the mesh is the shard axis alone
+  std::vector<std::string> warnings;  ///< a tensor group that crosses hosts
+};
+
+/// Gathers the ranks' hosts. The same on all ranks. Collective; blocks the host.
+MeshTable mesh_table(Mesh& mesh, Device& device, const std::string& host);
+
+/// The table for ranks whose hosts are known: hosts[rank] is a name.
+MeshTable mesh_table(const MeshShape& shape, const std::vector<std::string>& hosts);
 
 }  // namespace zero

@@ -13,7 +13,7 @@
 #include "launch/config/json_text.h"
 #include "launch/plan.h"
 #include "launch/run_device.h"
-#include "launch/telemetry/mesh_table.h"
+#include "launch/telemetry/run_report.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
