@@ -14,7 +14,7 @@
 #include "bench/timing.h"
 #include "collectives/local/backend.h"
 #include "engine/engine.h"
-#include "launch/run_log.h"
+#include "launch/telemetry/run_log.h"
 #include "model/gpt2.h"
 
 namespace zero::bench {

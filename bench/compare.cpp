@@ -19,7 +19,7 @@
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
-#include "launch/token_file.h"
+#include "launch/data/token_file.h"
 
 namespace zero::bench {
 namespace {

@@ -11,9 +11,9 @@
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "collectives/backends.h"
-#include "launch/instruments.h"
-#include "launch/memory_probe.h"
-#include "launch/profile_report.h"
+#include "launch/telemetry/instruments.h"
+#include "launch/telemetry/memory_probe.h"
+#include "launch/telemetry/profile.h"
 
 namespace zero::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "launch/multiply_add_rate.h"
+#include "launch/telemetry/machine_limits.h"
 
 namespace zero::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "launch/start.h"
+#include "launch/rendezvous/start.h"
 
 namespace zero::bench {
 

@@ -9,7 +9,7 @@
 #include "bench/limits.h"
 #include "bench/product_probe.h"
 #include "bench/timing.h"
-#include "launch/multiply_add_rate.h"
+#include "launch/telemetry/machine_limits.h"
 
 namespace zero::bench {
 namespace {

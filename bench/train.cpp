@@ -15,7 +15,7 @@
 #include "bench/stepper.h"
 #include "bench/timing.h"
 #include "collectives/backends.h"
-#include "launch/memory_report.h"
+#include "launch/telemetry/run_report.h"
 
 namespace zero::bench {
 namespace {

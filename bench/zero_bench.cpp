@@ -13,9 +13,9 @@
 #include "bench/report.h"
 #include "bench/section.h"
 #include "collectives/backends.h"
-#include "launch/cores.h"
-#include "launch/cpu_limit.h"
-#include "launch/start.h"
+#include "launch/process.h"
+#include "launch/rendezvous/cores.h"
+#include "launch/rendezvous/start.h"
 
 namespace {
 

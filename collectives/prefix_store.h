@@ -20,14 +20,21 @@ class PrefixStore final : public Store {
   std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
     return whole_.get(prefix_ + std::string(key), timeout);
   }
+  std::vector<std::string> get_all(const std::vector<std::string>& keys,
+                                   std::chrono::milliseconds timeout) override {
+    return whole_.get_all(prefixed(keys), timeout);
+  }
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override {
-    std::vector<std::string> there;
-    for (const std::string& key : keys) there.push_back(prefix_ + key);
-    whole_.wait(there, timeout);
+    whole_.wait(prefixed(keys), timeout);
   }
   std::optional<std::string> lost() override { return whole_.lost(); }
 
  private:
+  std::vector<std::string> prefixed(std::vector<std::string> keys) const {
+    for (std::string& key : keys) key.insert(0, prefix_);
+    return keys;
+  }
+
   Store& whole_;
   std::string prefix_;
 };

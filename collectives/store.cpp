@@ -23,9 +23,14 @@ std::vector<std::string> exchange(const StoreSeat& seat, std::string_view key,
   std::vector<std::string> names;
   for (int rank = 0; rank < seat.size; ++rank) names.push_back(name(rank));
   seat.store.set(name(seat.rank), mine);
-  seat.store.wait(names, seat.timeout);
+  return seat.store.get_all(names, seat.timeout);
+}
+
+std::vector<std::string> Store::get_all(const std::vector<std::string>& keys,
+                                        std::chrono::milliseconds timeout) {
+  wait(keys, timeout);
   std::vector<std::string> values;
-  for (const std::string& one : names) values.push_back(seat.store.get(one, seat.timeout));
+  for (const std::string& key : keys) values.push_back(get(key, timeout));
   return values;
 }
 

@@ -25,6 +25,9 @@ class Store {
   virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
   /// The value if some rank has set it; does not wait.
   std::optional<std::string> find(std::string_view key);
+  /// The values of all keys, in their order, once all are set. Throws as wait().
+  virtual std::vector<std::string> get_all(const std::vector<std::string>& keys,
+                                           std::chrono::milliseconds timeout);
   /// Returns once every key is set; throws zero::Error naming the missing keys when `timeout`
   /// passes first.
   virtual void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) = 0;

@@ -12,7 +12,7 @@
 
 #include "collectives/host_values.h"
 #include "device/exact_sum.h"
-#include "launch/tokenizer.h"
+#include "launch/data/tokenizer.h"
 
 namespace zero {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launch/batches.h"
+#include "launch/data/batches.h"
 #include "launch/workbench.h"
 
 namespace zero {
@@ -13,7 +13,7 @@ namespace zero {
 /// world with the same micro-batch. Collective; between optimizer steps.
 double validation_loss(Workbench& workbench, const Batches& batches);
 
-/// What a model says after a beginning.
+/// A prompt and the tokens that a model continues it with.
 struct SampledText {
   std::vector<std::uint32_t> prompt;
   std::vector<std::uint32_t> tokens;
@@ -24,7 +24,7 @@ struct SampledText {
 SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64_t count,
                         std::uint64_t seed);
 
-/// The text as it is shown: through the tokenizer, or as token ids where `tokenizer` is empty.
+/// The text as it is shown: through the tokenizer, or as token ids if `tokenizer` is empty.
 std::string show(const SampledText& sample, const std::string& tokenizer);
 
 }  // namespace zero

@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "collectives/backends.h"
-#include "launch/console.h"
 #include "launch/run_device.h"
+#include "launch/telemetry/console.h"
 #include "launch/workbench.h"
 
 namespace zero {

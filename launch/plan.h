@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "engine/counted_mesh.h"
-#include "launch/memory_report.h"
+#include "launch/telemetry/run_report.h"
 
 namespace zero {
 
-/// What a run would take: nothing is trained or allocated.
+/// The memory and traffic of a run, without training or allocating anything.
 struct Plan {
   int world = 1;
   int stage = 0;
@@ -24,7 +24,7 @@ struct Plan {
   std::uint64_t schedule_hash = 0;
   std::vector<std::string> schedule;  ///< one line per action
   MeshShape mesh;
-  std::string ownership;  ///< what each axis holds of every parameter; empty: the mesh is one axis
+  std::string ownership;  ///< the part of every parameter on each axis; empty: one axis
 
   nlohmann::json json() const;
   std::string text() const;
@@ -39,7 +39,7 @@ Plan make_plan(const TrainConfig& config, std::string_view backend);
 
 /// {"all_gather_bytes": ..., "reduce_scatter_bytes": ..., "all_reduce_bytes": ...}
 nlohmann::json traffic_json(const TrafficCounter& traffic);
-/// {axis: the same} for the axes of several ranks, and "across" for what spans some of them.
+/// {axis: the same} for the axes of several ranks, and "across" for calls that span some of them.
 nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh);
 
 }  // namespace zero

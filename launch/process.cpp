@@ -2,10 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/process.h"
 
+#include <fmt/format.h>
+#include <hwy/targets.h>
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdlib>
+#include <string_view>
+
+#include "base/error.h"
+#include "collectives/backends.h"
+#include "device/cpu/primitives.h"
+#include "device/cuda/version.h"
+#include "model/cpu/processor.h"
+#include "model/cuda/libraries.h"
 
 namespace zero {
 namespace {
@@ -19,6 +32,18 @@ sigset_t ending_signals() {
   ::sigaddset(&signals, SIGUSR2);
   return signals;
 }
+
+constexpr const char* kVariable = "ZERO_MAX_CPU_ISA";
+
+struct Limit {
+  std::string_view name;
+  cpu::Bf16Instructions products;
+  std::int64_t beyond;  ///< of Highway's targets; on x86 the better ones are the lower bits
+};
+constexpr std::array<Limit, 4> kLimits{{{"AVX2", cpu::Bf16Instructions::none, HWY_AVX2 - 1},
+                                        {"AVX512", cpu::Bf16Instructions::none, 0},
+                                        {"AVX512_BF16", cpu::Bf16Instructions::pairs, 0},
+                                        {"AMX", cpu::Bf16Instructions::tiles, 0}}};
 
 }  // namespace
 
@@ -46,6 +71,34 @@ void make_waiting_threads_sleep(char** argv) {
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::execv("/proc/self/exe", argv);
   // Where the program cannot be started anew it runs on as it is, only slower.
+}
+
+void limit_cpu(const Environment& environment) {
+  const auto wanted = environment(kVariable);
+  if (!wanted) return;
+  const auto* const limit = std::ranges::find(kLimits, *wanted, &Limit::name);
+  ZERO_CHECK(limit != kLimits.end(),
+             "{} is \"{}\"; expected AVX2, AVX512, AVX512_BF16 or AMX, or unset it", kVariable,
+             *wanted);
+  cpu::limit_bf16_instructions(limit->products);
+  if (limit->beyond != 0) hwy::DisableTargets(limit->beyond);
+}
+
+std::string cpu_limit_text(const Environment& environment) {
+  const auto limit = environment(kVariable);
+  return limit ? fmt::format(" ({}={})", kVariable, *limit) : "";
+}
+
+std::string libraries_text() {
+  return fmt::format(
+      "zero {}\nMPI: {}\nvector instructions: {}{}\nCUDA: {}\ncuBLASLt: {}\n"
+      "cuDNN: {}\nNCCL: {}",
+      ZERO_VERSION, mpi::version(), cpu::simd_target(), cpu_limit_text(process_environment()),
+      cuda::runtime_version(), cuda::cublaslt_version(), cuda::cudnn_version(), nccl::version());
+}
+
+std::string version_text() {
+  return fmt::format("{}\nCUDA of the driver: {}", libraries_text(), cuda::driver_version());
 }
 
 }  // namespace zero

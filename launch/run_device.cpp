@@ -13,8 +13,9 @@
 #include "collectives/nccl/options.h"
 #include "collectives/store.h"
 #include "device/cuda/gpus.h"
-#include "launch/memory_report.h"
-#include "launch/start.h"
+#include "launch/process.h"
+#include "launch/rendezvous/start.h"
+#include "launch/telemetry/run_report.h"
 
 namespace zero {
 namespace {
@@ -34,10 +35,9 @@ std::string gpu_text(int index) {
   return fmt::format("{} of {}", cuda::uuid_of(index), host_name());
 }
 
-/// "ranks 0 and 1 are both on GPU-...": the first two that name one GPU in `mine`; nothing where
-/// there are none. Ranks without a GPU give an empty text. Collective.
-std::optional<std::string> find_shared_gpu(Communicator& host, const std::string& mine) {
-  const std::vector<std::string> gpus = exchange(host, *cpu::open(), mine, "run.device");
+/// "ranks 0 and 1 are both on GPU-...": the first two ranks with the same GPU; nothing if there are
+/// none. The text of a rank without a GPU is empty.
+std::optional<std::string> shared_gpu(const std::vector<std::string>& gpus) {
   for (auto one = gpus.begin(); one != gpus.end(); ++one) {
     const auto first = std::find(gpus.begin(), one, *one);
     if (one->empty() || first == one) continue;
@@ -53,22 +53,57 @@ constexpr std::string_view kGiveOwnGpus =
 
 /// Ranks that are processes, before they take memory of their GPUs. Collective.
 void require_own_gpus(Communicator& host, const std::string& mine) {
-  if (const auto shared = find_shared_gpu(host, mine)) {
+  if (const auto shared = shared_gpu(exchange(host, *cpu::open(), mine, "run.device"))) {
     throw AgreedError(
         fmt::format("run.device is \"cuda\", and {}; {}, or compute with run.device=cpu", *shared,
                     kGiveOwnGpus));
   }
 }
 
-/// The GPU that this rank takes; empty where it takes none, and where RunDevice will say why not.
+constexpr std::string_view kNoGpu = "-";
+
+bool chosen_by_auto(const Configuration& values) {
+  return values.at("run.device").source.starts_with("auto: ");
+}
+
+/// The GPU that this rank takes because of "auto", or kNoGpu; empty if the user chose the device,
+/// or if RunDevice will say why there is no such GPU.
 std::string gpu_of_auto(const Communicator& host, const Configuration& values) {
-  const bool worked_out = values.at("run.device").source.starts_with("auto: ");
-  if (!worked_out || values.text("run.device") != "cuda") return "";
+  if (!chosen_by_auto(values)) return "";
+  if (values.text("run.device") != "cuda") return std::string(kNoGpu);
   try {
     return gpu_text(cuda::index_of_rank(host.local_rank()));
   } catch (const Error&) {
     return "";
   }
+}
+
+/// Why the ranks cannot compute on the GPUs that "auto" found, and what to do for GPUs.
+struct Obstacle {
+  std::string why;
+  std::string remedy;
+};
+
+std::optional<Obstacle> obstacle(const Communicator& host, const std::vector<std::string>& gpus,
+                                 NcclSupport nccl) {
+  std::vector<std::string> taken = gpus;
+  std::ranges::replace(taken, kNoGpu, "");
+  if (const auto shared = shared_gpu(taken)) return Obstacle{*shared, std::string(kGiveOwnGpus)};
+  const auto with =
+      std::ranges::find_if(taken, [](const std::string& gpu) { return !gpu.empty(); });
+  if (with == taken.end()) return std::nullopt;
+  const auto without = std::ranges::find(gpus, kNoGpu);
+  if (without != gpus.end()) {
+    return Obstacle{fmt::format("rank {} has {}, rank {} has no GPU of its own",
+                                with - taken.begin(), *with, without - gpus.begin()),
+                    "start the ranks on hosts that have one for each of theirs"};
+  }
+  if (nccl == NcclSupport::built_in || host.size() == 1 ||
+      share_a_gpu(host.backend(), host.size())) {
+    return std::nullopt;
+  }
+  return Obstacle{fmt::format("this build has no NCCL, through which {} GPUs talk", host.size()),
+                  "launch/install_cuda.sh brings NCCL; configure with -DZERO_CUDA=ON"};
 }
 
 }  // namespace
@@ -91,15 +126,22 @@ DeviceChoice choose_device(const DeviceFacts& facts) {
           fmt::format("auto: {} GPU(s) for {} ranks of this host", facts.gpus, facts.ranks)};
 }
 
-std::optional<std::string> agree_on_device(Communicator& host, Configuration& values) {
-  const std::string mine = gpu_of_auto(host, values);
-  const auto shared = find_shared_gpu(host, mine);
-  if (!shared) return std::nullopt;
-  if (!mine.empty()) values.resolve("run.device", "cpu", "auto: " + *shared);
+NcclSupport nccl_support() {
+  return nccl::available() ? NcclSupport::built_in : NcclSupport::missing;
+}
+
+std::optional<std::string> agree_on_device(Communicator& host, Configuration& values,
+                                           NcclSupport nccl) {
+  const auto found =
+      obstacle(host, exchange(host, *cpu::open(), gpu_of_auto(host, values), "run.device"), nccl);
+  if (!found) return std::nullopt;
+  if (chosen_by_auto(values) && values.text("run.device") == "cuda") {
+    values.resolve("run.device", "cpu", "auto: " + found->why);
+  }
   return fmt::format(
       "run.device is \"auto\", and {}: all ranks compute on the CPU; for GPUs {}; "
       "run.device=cpu leaves this line out",
-      *shared, kGiveOwnGpus);
+      found->why, found->remedy);
 }
 
 std::string_view backend_on(DeviceKind kind, const TrainConfig& config, std::string_view host) {

@@ -20,13 +20,13 @@
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
-#include "launch/batches.h"
-#include "launch/console.h"
-#include "launch/cores.h"
-#include "launch/instruments.h"
+#include "launch/data/batches.h"
 #include "launch/plan.h"
 #include "launch/process.h"
+#include "launch/rendezvous/cores.h"
 #include "launch/run_device.h"
+#include "launch/telemetry/console.h"
+#include "launch/telemetry/instruments.h"
 #include "launch/trainer.h"
 
 namespace zero {

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "launch/start.h"
+#include "launch/rendezvous/start.h"
 
 namespace zero {
 
-/// What zero_train is asked to do.
+/// The arguments of zero_train.
 struct TrainFlags {
   std::string config;
   std::vector<std::string> overrides;
@@ -18,7 +18,7 @@ struct TrainFlags {
   bool json = false;
   bool profile = false;  ///< as run.profile
   std::string trace{};   ///< as run.trace
-  std::string error{};   ///< what is wrong with the command line
+  std::string error{};   ///< the error in the command line
   int world = 0;         ///< of --plan and --print-config; 0: as started
   int local_ranks = kNoLocalRanks;
   Start start{};  ///< how the program was started
@@ -35,7 +35,7 @@ std::string printed_plan(const TrainFlags& flags, int world);
 int train(const TrainFlags& flags, int* argc, char*** argv);
 
 /// Reports an error that maybe only this rank knows of and ends all ranks. A rank waits for those
-/// below it: where several fail alike, the first has then ended the job before the others speak.
+/// below it: if several fail alike, the first has then ended the job before the others speak.
 [[noreturn]] void end_job(const std::string& message, int rank, int world);
 
 }  // namespace zero

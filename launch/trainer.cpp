@@ -12,11 +12,11 @@
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "launch/evaluation.h"
-#include "launch/graphs_report.h"
-#include "launch/mesh_table.h"
 #include "launch/plan.h"
-#include "launch/profile_report.h"
+#include "launch/process.h"
 #include "launch/run_device.h"
+#include "launch/telemetry/profile.h"
+#include "launch/telemetry/run_report.h"
 
 namespace zero {
 namespace {

@@ -7,18 +7,17 @@
 #include <optional>
 #include <vector>
 
-#include "launch/batches.h"
-#include "launch/console.h"
-#include "launch/exposed_units.h"
-#include "launch/instruments.h"
-#include "launch/memory_report.h"
-#include "launch/run_log.h"
-#include "launch/train_config.h"
+#include "launch/config/train_config.h"
+#include "launch/data/batches.h"
+#include "launch/telemetry/console.h"
+#include "launch/telemetry/instruments.h"
+#include "launch/telemetry/run_log.h"
+#include "launch/telemetry/run_report.h"
 #include "launch/workbench.h"
 
 namespace zero {
 
-/// What a trainer works with; all must outlive it.
+/// The objects that a trainer works with; all must outlive it.
 struct TrainerParts {
   const TrainConfig& config;
   const Batches& batches;
@@ -27,12 +26,12 @@ struct TrainerParts {
   Console& console;
   RunLog* log = nullptr;          ///< the first rank's; null elsewhere
   bool cores_are_shared = false;  ///< ranks take turns: waiting for others includes that
-  /// What looks at the run; the device and the mesh report to it. Null: nothing does.
+  /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
 };
 
 /// One training run: plan, start, steps, validation, sample, weights, final line. Collective in all
-/// its parts. Throws AgreedError where all ranks know of a failure, zero::Error where one does.
+/// its parts. Throws AgreedError if all ranks know of a failure, zero::Error if one does.
 class Trainer {
  public:
   explicit Trainer(const TrainerParts& parts);
@@ -51,7 +50,7 @@ class Trainer {
   void check_replicas();
   void finish();
   void write_trace_file();
-  /// The profile for the log's last line; null where there is none. Prints its table. Collective.
+  /// The profile for the log's last line; null if there is none. Prints its table. Collective.
   nlohmann::ordered_json finish_profile();
   std::optional<double> validate();
 
@@ -65,9 +64,9 @@ class Trainer {
   bool cores_are_shared_;
   Instruments* instruments_;
   MemoryUse planned_;
-  std::vector<double> losses_;  // of this rank's micro-batches; written behind the compute stream
+  std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   Workbench workbench_;
-  std::array<Event, 2> trained_;        // behind the latest micro-batches, by turns
+  std::array<Event, 2> trained_;        // recorded after the latest micro-batches, by turns
   std::optional<double> validation_{};  // the last one
   std::int64_t validated_at_ = -1;      // the step it is of
   double trained_seconds_ = 0;          // of the steps after the first

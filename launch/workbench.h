@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "engine/engine.h"
-#include "launch/train_config.h"
+#include "launch/config/train_config.h"
 #include "model/model.h"
 
 namespace zero {

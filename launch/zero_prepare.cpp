@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 
-#include "launch/prepare.h"
+#include "launch/data/prepare.h"
 
 namespace {
 

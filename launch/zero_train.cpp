@@ -5,12 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 
-#include "launch/cores.h"
-#include "launch/cpu_limit.h"
-#include "launch/option.h"
+#include "launch/config/option.h"
+#include "launch/config/train_config.h"
 #include "launch/process.h"
-#include "launch/start.h"
-#include "launch/train_config.h"
+#include "launch/rendezvous/cores.h"
+#include "launch/rendezvous/start.h"
 #include "launch/train_program.h"
 
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "bench/product_probe.h"
-#include "launch/multiply_add_rate.h"
+#include "launch/telemetry/machine_limits.h"
 
 namespace zero::bench {
 namespace {

@@ -75,7 +75,7 @@ std::vector<Agreed> agreed_devices(const TinyRun& run, int ranks,
       values.resolve("run.device", "cuda", mine.why);
     }
     Agreed& agreed = all[static_cast<std::size_t>(rank.rank())];
-    agreed.line = agree_on_device(process, values).value_or("");
+    agreed.line = agree_on_device(process, values, NcclSupport::built_in).value_or("");
     agreed.device = values.text("run.device");
     agreed.why = values.at("run.device").source;
     if (cuda::visible_devices() >= ranks) return;
@@ -167,11 +167,52 @@ TEST(EmulatedRunDevice, AutoLeavesTheChoiceOfARankWithoutGpuAlone) {
     Configuration values = Configuration::read(run.config(), {});
     const bool has_gpu = rank.rank() != 1;
     values.resolve("run.device", has_gpu ? "cuda" : "cpu", has_gpu ? "auto: one" : "auto: none");
-    const auto line = agree_on_device(process, values);
+    const auto line = agree_on_device(process, values, NcclSupport::built_in);
     EXPECT_EQ(values.text("run.device"), "cpu");
     EXPECT_THAT(line.value_or(""), HasSubstr("ranks 0 and 2 are both on GPU-"));
     EXPECT_THAT(values.at("run.device").source, StartsWith(has_gpu ? "auto: ranks" : "auto: none"));
   });
+  cuda::emulated::reset();
+}
+
+// As on hosts of which one has a GPU for each of its ranks and the other has none.
+TEST(EmulatedRunDevice, AutoIsTheCpuWhereARankHasNoGpu) {
+  const TinyRun run;
+  cuda::emulated::reset({.devices = 2});
+  local::run(3, [&](Communicator& rank) {
+    AsProcess process(rank);
+    Configuration values = Configuration::read(run.config(), {});
+    const bool has_gpu = rank.rank() != 2;
+    values.resolve("run.device", has_gpu ? "cuda" : "cpu", has_gpu ? "auto: one" : "auto: none");
+    const auto line = agree_on_device(process, values, NcclSupport::built_in);
+    EXPECT_EQ(values.text("run.device"), "cpu");
+    EXPECT_THAT(line.value_or(""),
+                AllOf(StartsWith("run.device is \"auto\", and rank 0 has GPU-"),
+                      HasSubstr(", rank 2 has no GPU of its own: all ranks compute on the CPU")));
+  });
+  cuda::emulated::reset();
+}
+
+TEST(EmulatedRunDevice, AutoIsTheCpuWhereTheBuildHasNoNccl) {
+  const TinyRun run;
+  cuda::emulated::reset({.devices = 2});
+  const auto agreed = [&](const std::string& device, NcclSupport nccl) {
+    std::string line;
+    local::run(2, [&](Communicator& rank) {
+      AsProcess process(rank);
+      Configuration values = Configuration::read(run.config(), {});
+      values.resolve("run.device", "cuda", device == "auto" ? "auto: 2 GPU(s)" : "--set");
+      const auto said = agree_on_device(process, values, nccl);
+      EXPECT_EQ(values.text("run.device"), said ? "cpu" : "cuda");
+      if (rank.rank() == 0) line = said.value_or("");
+    });
+    return line;
+  };
+  EXPECT_EQ(agreed("auto", NcclSupport::built_in), "");
+  EXPECT_EQ(agreed("cuda", NcclSupport::missing), "") << "RunDevice refuses what the user chose";
+  EXPECT_THAT(agreed("auto", NcclSupport::missing),
+              HasSubstr("this build has no NCCL, through which 2 GPUs talk: all ranks compute on "
+                        "the CPU; for GPUs launch/install_cuda.sh brings NCCL"));
   cuda::emulated::reset();
 }
 

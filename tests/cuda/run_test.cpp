@@ -7,10 +7,10 @@
 
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
-#include "launch/graphs_report.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/run_device.h"
+#include "launch/telemetry/run_report.h"
 #include "launch/trainer.h"
 #include "launch/workbench.h"
 #include "model/op_listener.h"

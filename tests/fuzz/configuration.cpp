@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/json_text.h"
-#include "launch/train_config.h"
+#include "launch/config/json_text.h"
+#include "launch/config/train_config.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

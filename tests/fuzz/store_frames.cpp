@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launch/digest.h"
-#include "launch/store_greeting.h"
-#include "launch/store_shelf.h"
-#include "launch/store_wire.h"
+#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/state.h"
+#include "launch/rendezvous/store/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -38,33 +38,33 @@ std::vector<std::string> bodies_of(std::string_view bytes, std::size_t piece,
   return bodies;
 }
 
-/// As the first message from a caller, then from a server.
-void greet(const std::string& body) {
+/// As the first message from a client, then from a server.
+void shake_hands(const std::string& body) {
   const JobSecret secret("a secret of the fuzz test", "the test");
-  const ServerGreeting server(secret, std::string(kDigestBytes, 's'));
+  const ServerHandshake server(secret, std::string(kDigestBytes, 's'));
   fuzz::may_refuse([&] {
-    const auto welcome = server.judge(body);
+    const auto accepted = server.verify(body);
     // Whoever made these bytes knew the secret, or copied the corpus, which did.
-    fuzz::expect(!welcome || welcome->caller.rank < welcome->caller.world,
-                 "a caller is a rank of its world");
+    fuzz::expect(!accepted || accepted->identity.rank < accepted->identity.world,
+                 "a client is a rank of its world");
   });
-  CallerGreeting caller(secret, {.rank = 1, .world = 3}, std::string(kDigestBytes, 'c'));
+  ClientHandshake client(secret, {.rank = 1, .world = 3}, std::string(kDigestBytes, 'c'));
   fuzz::may_refuse([&] {
-    const Message answer = unframed(std::string_view(caller.answer(body)).substr(sizeof(Length)));
+    const Message answer = unframed(std::string_view(client.answer(body)).substr(sizeof(Length)));
     fuzz::expect(answer.size() == 6, "an answer has six parts");
   });
-  fuzz::may_refuse([&] { static_cast<void>(caller.conclude(body)); });
+  fuzz::may_refuse([&] { static_cast<void>(client.finish(body)); });
 }
 
 /// As a request of a rank that knows the secret.
-void ask(StoreShelf& shelf, StoreShelf::Guest& guest, const std::string& body) {
+void ask(StoreState& state, StoreState::Client& client, const std::string& body) {
   fuzz::may_refuse([&] {
     const Message request = unframed(body);
     fuzz::expect(body_of(request) == body, "a message is written as it was read");
-    const auto outcome = shelf.obey(request, guest);
-    const auto* const wait = std::get_if<StoreShelf::Wait>(&outcome);
+    auto outcome = state.obey(request, client);
+    auto* const wait = std::get_if<StoreState::Wait>(&outcome);
     if (wait == nullptr) return;
-    fuzz::expect(shelf.answer(*wait, StoreShelf::Time::over).has_value(),
+    fuzz::expect(state.answer(*wait, StoreState::Time::over).has_value(),
                  "a wait that is over has an answer");
   });
 }
@@ -76,18 +76,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t piece = std::size_t{data[0]} + 1;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
 
-  const std::vector<std::string> greetings = bodies_of(bytes, piece, kLargestGreeting);
-  fuzz::expect(greetings == bodies_of(bytes, bytes.size() + 1, kLargestGreeting),
+  const std::vector<std::string> handshakes = bodies_of(bytes, piece, kLargestHandshake);
+  fuzz::expect(handshakes == bodies_of(bytes, bytes.size() + 1, kLargestHandshake),
                "frames do not depend on how they come in pieces");
-  for (const std::string& body : greetings) greet(body);
+  for (const std::string& body : handshakes) shake_hands(body);
 
-  StoreShelf shelf(3, "", 1U << 16U);
-  StoreShelf::Guest guest{.caller = {.rank = 1, .world = 3}};
-  Session session("one", "other");
+  StoreState state(3, "", 1U << 16U);
+  StoreState::Client client{.identity = {.rank = 1, .world = 3}};
+  Channel channel("one", "other");
   for (const std::string& body : bodies_of(bytes, piece, kLargest)) {
-    ask(shelf, guest, body);
-    fuzz::may_refuse([&] { static_cast<void>(session.opened(body)); });
+    ask(state, client, body);
+    fuzz::may_refuse([&] { static_cast<void>(channel.opened(body)); });
   }
-  shelf.gone(guest);
+  state.gone(client);
   return 0;
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a configuration asks of the machine, for programs of libFuzzer, which are not linked with
 // all of the project: the fuzz target answers these questions itself, so that none is asked.
-#include "launch/cores.h"
+#include "launch/rendezvous/cores.h"
 #include "launch/run_device.h"
 
 namespace zero {

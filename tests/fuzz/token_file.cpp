@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "launch/token_stream.h"
+#include "launch/data/token_stream.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

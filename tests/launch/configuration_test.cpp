@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/configuration.h"
+#include "launch/config/configuration.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "launch/json_text.h"
+#include "launch/config/json_text.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {

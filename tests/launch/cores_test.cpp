@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/cores.h"
+#include "launch/rendezvous/cores.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
-#include "launch/cgroup.h"
+#include "launch/rendezvous/cgroup.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {

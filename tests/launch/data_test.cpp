@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "launch/data_order.h"
-#include "launch/token_stream.h"
+#include "launch/data/data_order.h"
+#include "launch/data/token_stream.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/instruments.h"
+#include "launch/telemetry/instruments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
-#include "launch/profile_report.h"
+#include "launch/telemetry/profile.h"
 #include "launch/trainer.h"
 #include "tests/launch/tiny_run.h"
 

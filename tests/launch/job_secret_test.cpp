@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/job_secret.h"
+#include "launch/rendezvous/job_secret.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "collectives/communicator.h"
-#include "launch/digest.h"
-#include "launch/start.h"
+#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/start.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 #include "tests/launch/temporary_folder.h"

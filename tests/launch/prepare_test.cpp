@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/prepare.h"
+#include "launch/data/prepare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "launch/token_stream.h"
-#include "launch/tokenizer.h"
+#include "launch/data/token_stream.h"
+#include "launch/data/tokenizer.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "launch/cpu_limit.h"
 
 namespace zero {
 namespace {

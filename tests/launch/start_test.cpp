@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/start.h"
+#include "launch/rendezvous/start.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <map>
 
 #include "collectives/backends.h"
-#include "launch/slurm.h"
 #include "tests/errors.h"
 
 namespace zero {

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 
 #include "tests/errors.h"
@@ -20,12 +21,12 @@ using ::testing::HasSubstr;
 using testing::Job;
 using testing::kPatience;
 using testing::kSecret;
-using testing::RawCaller;
+using testing::RawClient;
 using testing::secret_of;
 
 constexpr std::string_view kHugeMessage("\0\0\0\4", 4);  // announces 64 MiB
-constexpr std::string_view kLargeGreeting("\0\x10\0\0",
-                                          4);  // announces 4096 bytes, what is allowed
+constexpr std::string_view kLargeHandshake("\0\x10\0\0",
+                                           4);  // announces 4096 bytes, what is allowed
 
 std::int64_t resident_bytes() {
   std::int64_t pages = 0;
@@ -34,9 +35,9 @@ std::int64_t resident_bytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-std::vector<RawCaller> flood(int port, int callers, std::string_view words) {
-  std::vector<RawCaller> all;
-  for (int i = 0; i < callers; ++i) {
+std::vector<RawClient> flood(int port, int clients, std::string_view words) {
+  std::vector<RawClient> all;
+  for (int i = 0; i < clients; ++i) {
     all.emplace_back(port);
     EXPECT_TRUE(all.back().connected());
     all.back().send(words);
@@ -48,7 +49,7 @@ TEST(StoreCrowd, AnnouncedBytesTakeNoMemory) {
   Job job(2, secret_of(kSecret));
   const std::int64_t before = resident_bytes();
   const auto crowd = flood(job.first.port(), 40, kHugeMessage);
-  for (const RawCaller& stranger : crowd) EXPECT_TRUE(stranger.is_closed());
+  for (const RawClient& stranger : crowd) EXPECT_TRUE(stranger.is_closed());
   EXPECT_LT(resident_bytes() - before, std::int64_t{64} << 20);
   EXPECT_THAT(job.reported(), HasSubstr("was dropped: a message of 67108864 bytes; a store takes "
                                         "at most 4096"));
@@ -57,24 +58,24 @@ TEST(StoreCrowd, AnnouncedBytesTakeNoMemory) {
 TEST(StoreCrowd, StrangersAreBoundedInNumberAndTime) {
   Job job(2, secret_of(kSecret));
   const std::int64_t before = resident_bytes();
-  const auto crowd = flood(job.first.port(), 300, kLargeGreeting);
+  const auto crowd = flood(job.first.port(), 300, kLargeHandshake);
   // The ranks come through the crowd.
   TcpStore second(job.options(1));
   second.set("a", "1");
   EXPECT_EQ(job.first.get("a", kPatience), "1");
   const auto left = std::ranges::count_if(
-      crowd, [](const RawCaller& stranger) { return !stranger.is_closed_already(); });
+      crowd, [](const RawClient& stranger) { return !stranger.is_closed_already(); });
   EXPECT_LE(left, 128);
   EXPECT_LT(resident_bytes() - before, std::int64_t{64} << 20);
-  for (const RawCaller& stranger : crowd) EXPECT_TRUE(stranger.is_closed()) << "its time is over";
-  EXPECT_THAT(job.reported(), HasSubstr("newer connections took its place before it had greeted"));
+  for (const RawClient& stranger : crowd) EXPECT_TRUE(stranger.is_closed()) << "its time is over";
+  EXPECT_THAT(job.reported(), HasSubstr("newer connections took its place before its handshake"));
   EXPECT_EQ(job.first.lost(), std::nullopt);
 }
 
 TEST(StoreCrowd, ASilentStrangerIsDropped) {
   Job job(1, secret_of(kSecret));
-  EXPECT_TRUE(RawCaller(job.first.port()).is_closed());
-  EXPECT_THAT(job.reported(), HasSubstr("it did not greet in time"));
+  EXPECT_TRUE(RawClient(job.first.port()).is_closed());
+  EXPECT_THAT(job.reported(), HasSubstr("no handshake within 5 seconds"));
 }
 
 double processor_seconds() {
@@ -99,7 +100,7 @@ int store_without_descriptors() {
   if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return 2;
   {
     // Each takes a descriptor at once, and another one as it is accepted.
-    std::vector<RawCaller> crowd;
+    std::vector<RawClient> crowd;
     for (int i = 0; i < 60; ++i) crowd.emplace_back(job.first.port());
     std::this_thread::sleep_for(200ms);
     if (::dup(0) >= 0) return 3;
@@ -120,14 +121,76 @@ int store_without_descriptors() {
              : 7;
 }
 
-TEST(StoreCrowd, WithoutDescriptorsTheStoreRestsAndGoesOn) {
+/// Runs `body` in a process of its own; its exit status.
+template <typename Body>
+int status_of_process(const Body& body) {
   const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) ::_exit(store_without_descriptors());
+  if (child == 0) ::_exit(body());
   int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0) << "see store_without_descriptors";
+  if (child < 0 || ::waitpid(child, &status, 0) != child) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(StoreCrowd, WithoutDescriptorsTheStoreRestsAndGoesOn) {
+  EXPECT_EQ(status_of_process(store_without_descriptors), 0) << "see store_without_descriptors";
+}
+
+constexpr int kRanks = 512;
+
+// Ranks are threads here: each end of a connection takes descriptors of one process, the client's
+// four.
+TEST(StoreCrowd, FiveHundredRanksExchangeWithinSeconds) {
+  EXPECT_EQ(status_of_process([] {
+              rlimit files{};
+              ::getrlimit(RLIMIT_NOFILE, &files);
+              if (files.rlim_max < 8192) return 0;
+              files.rlim_cur = 8192;
+              ::setrlimit(RLIMIT_NOFILE, &files);
+              const auto begin = std::chrono::steady_clock::now();
+              std::atomic<int> whole = 0;
+              std::optional<Job> job(kRanks);
+              std::vector<std::jthread> ranks;
+              for (int rank = 0; rank < kRanks; ++rank) {
+                ranks.emplace_back([&, rank] {
+                  std::optional<TcpStore> own;
+                  TcpStore& store = rank == 0 ? job->first : own.emplace(job->options(rank));
+                  const auto values =
+                      exchange({store, rank, kRanks, kPatience}, "host", std::to_string(rank));
+                  for (int i = 0; i < kRanks; ++i) {
+                    if (values.at(static_cast<std::size_t>(i)) != std::to_string(i)) return;
+                  }
+                  ++whole;
+                });
+              }
+              ranks.clear();
+              if (whole != kRanks) return 2;
+              return std::chrono::steady_clock::now() - begin < kPatience ? 0 : 3;
+            }),
+            0)
+      << "2: an exchange failed; 3: it took too long";
+}
+
+TEST(StoreCrowd, RankZeroRaisesTheLimitOfOpenFiles) {
+  EXPECT_EQ(status_of_process([] {
+              const rlimit files{.rlim_cur = 64, .rlim_max = 1000};
+              if (::setrlimit(RLIMIT_NOFILE, &files) != 0) return 2;
+              const Job job(300);
+              rlimit raised{};
+              ::getrlimit(RLIMIT_NOFILE, &raised);
+              return raised.rlim_cur == 1000 ? 0 : 3;
+            }),
+            0);
+  EXPECT_EQ(status_of_process([] {
+              const rlimit files{.rlim_cur = 64, .rlim_max = 1000};
+              if (::setrlimit(RLIMIT_NOFILE, &files) != 0) return 2;
+              const std::string told = message_of([] { const Job job(500); });
+              return told == "[rank 0] store: 500 ranks take 1256 file descriptors of rank 0's "
+                             "process, which may open at most 1000; raise its hard limit (ulimit "
+                             "-Hn), or start the ranks with mpirun"
+                         ? 0
+                         : 3;
+            }),
+            0);
 }
 
 }  // namespace

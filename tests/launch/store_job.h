@@ -12,8 +12,8 @@
 #include <mutex>
 #include <thread>
 
-#include "launch/store_wire.h"
-#include "launch/tcp_store.h"
+#include "launch/rendezvous/store/tcp_store.h"
+#include "launch/rendezvous/store/wire.h"
 
 namespace zero::testing {
 
@@ -67,9 +67,9 @@ inline sockaddr_in loopback(int port, in_addr_t address = INADDR_LOOPBACK) {
 }
 
 /// A connection to a port of the loopback, without any of the store's own code for sockets.
-class RawCaller {
+class RawClient {
  public:
-  explicit RawCaller(int port, in_addr_t address = INADDR_LOOPBACK)
+  explicit RawClient(int port, in_addr_t address = INADDR_LOOPBACK)
       : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
     const sockaddr_in at = loopback(port, address);
     connected_ =
@@ -79,13 +79,13 @@ class RawCaller {
   struct Accepted {
     int socket;
   };
-  explicit RawCaller(Accepted accepted) : socket_(accepted.socket), connected_(true) {}
-  ~RawCaller() {
+  explicit RawClient(Accepted accepted) : socket_(accepted.socket), connected_(true) {}
+  ~RawClient() {
     if (socket_ >= 0) ::close(socket_);
   }
-  RawCaller(RawCaller&& other) noexcept
+  RawClient(RawClient&& other) noexcept
       : socket_(std::exchange(other.socket_, -1)), connected_(other.connected_) {}
-  RawCaller& operator=(RawCaller&&) = delete;
+  RawClient& operator=(RawClient&&) = delete;
 
   bool connected() const { return connected_; }
   void send(std::string_view bytes) const {
@@ -148,8 +148,8 @@ class ForeignListener {
     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&at), &length);
     return ::ntohs(at.sin_port);
   }
-  RawCaller accepted() const {
-    return RawCaller(RawCaller::Accepted{::accept(socket_, nullptr, nullptr)});
+  RawClient accepted() const {
+    return RawClient(RawClient::Accepted{::accept(socket_, nullptr, nullptr)});
   }
 
  private:

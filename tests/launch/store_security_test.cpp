@@ -6,9 +6,9 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "launch/digest.h"
-#include "launch/store_address.h"
-#include "launch/store_greeting.h"
+#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/endpoint.h"
+#include "launch/rendezvous/store/handshake.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 
@@ -24,10 +24,10 @@ using testing::Job;
 using testing::kPatience;
 using testing::kSecret;
 using ::testing::Not;
-using testing::RawCaller;
+using testing::RawClient;
 using testing::secret_of;
 
-constexpr Caller kRankOne{.rank = 1, .world = 2};
+constexpr Identity kRankOne{.rank = 1, .world = 2};
 
 std::string body(const std::string& frame) { return frame.substr(4); }
 
@@ -46,7 +46,7 @@ void check_completes(Job& job) {
 void check_dropped(const std::string& words, const std::string& why) {
   Job job(2, secret_of(kSecret));
   {
-    const RawCaller stranger(job.first.port());
+    const RawClient stranger(job.first.port());
     stranger.send(words);
     EXPECT_TRUE(stranger.is_closed()) << why;
   }
@@ -60,8 +60,10 @@ TEST(StoreSecurity, StrangersWordsDoNotHarmTheJob) {
   check_dropped("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "a message of 542393671 bytes");
   check_dropped("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
                 "bytes; a store takes at most 4096");
-  check_dropped(framed({"hello", "zero-store-1", "1", "2"}), "not the greeting of a rank of ours");
-  check_dropped(framed({"set", "start/host/0", "elsewhere"}), "not the greeting of a rank of ours");
+  check_dropped(framed({"hello", "zero-store-1", "1", "2"}),
+                "not the handshake of a rank of this program");
+  check_dropped(framed({"set", "start/host/0", "elsewhere"}),
+                "not the handshake of a rank of this program");
   check_dropped(framed({magic, "x", "2", "", std::string(32, 'n'), "p"}),
                 "no whole number from 0 to");
   check_dropped(framed({magic, "1", "2", "", std::string(32, 'n'), "p"}),
@@ -73,21 +75,21 @@ TEST(StoreSecurity, StrangersWordsDoNotHarmTheJob) {
 TEST(StoreSecurity, AProofHeardOnTheWireIsOfNoUse) {
   Job job(2, secret_of(kSecret));
   const JobSecret secret = secret_of(kSecret);
-  CallerGreeting greeting(secret, kRankOne, fresh_nonce());
+  ClientHandshake handshake(secret, kRankOne, fresh_nonce());
   std::string heard;
   {
-    RawCaller rank(job.first.port());
-    heard = greeting.answer(rank.body().value_or(""));
+    RawClient rank(job.first.port());
+    heard = handshake.answer(rank.body().value_or(""));
     rank.send(heard);
-    auto session = greeting.conclude(rank.body().value_or(""));
-    ASSERT_TRUE(session.has_value());
-    rank.send(session->sealed({"lost?"}));
-    EXPECT_THAT(session->opened(rank.body().value_or("")), ::testing::ElementsAre("ok"));
+    auto channel = handshake.finish(rank.body().value_or(""));
+    ASSERT_TRUE(channel.has_value());
+    rank.send(channel->sealed({"lost?"}));
+    EXPECT_THAT(channel->opened(rank.body().value_or("")), ::testing::ElementsAre("ok"));
   }
-  RawCaller thief(job.first.port());
+  RawClient thief(job.first.port());
   ASSERT_TRUE(thief.body().has_value());
   thief.send(heard);
-  EXPECT_EQ(thief.body().value_or(""), body(ServerGreeting::refusal()));
+  EXPECT_EQ(thief.body().value_or(""), body(ServerHandshake::refusal()));
   EXPECT_TRUE(thief.is_closed());
   check_completes(job);
 }
@@ -95,10 +97,10 @@ TEST(StoreSecurity, AProofHeardOnTheWireIsOfNoUse) {
 TEST(StoreSecurity, AfterTheGreetingUnsealedRequestsAreDropped) {
   Job job(2, secret_of(kSecret));
   const JobSecret secret = secret_of(kSecret);
-  CallerGreeting greeting(secret, kRankOne, fresh_nonce());
-  RawCaller rank(job.first.port());
-  rank.send(greeting.answer(rank.body().value_or("")));
-  ASSERT_TRUE(greeting.conclude(rank.body().value_or("")).has_value());
+  ClientHandshake handshake(secret, kRankOne, fresh_nonce());
+  RawClient rank(job.first.port());
+  rank.send(handshake.answer(rank.body().value_or("")));
+  ASSERT_TRUE(handshake.finish(rank.body().value_or("")).has_value());
   rank.send(framed({"set", "put", "in by somebody on the way"}));
   EXPECT_TRUE(rank.is_closed());
   EXPECT_THAT(message_of([&] { static_cast<void>(job.first.get("put", 10ms)); }),
@@ -114,30 +116,30 @@ TEST(StoreSecurity, AStrangerInRankZerosPlaceIsNotTrusted) {
                                   .world = 2,
                                   .timeout = kPatience,
                                   .secret = secret_of(kSecret)};
-  const auto answers = [&](const std::string& banner, const std::string& end) {
+  const auto answers = [&](const std::string& challenge, const std::string& end) {
     std::string heard;
     std::jthread server([&] {
-      RawCaller caller = stranger.accepted();
-      caller.send(banner);
-      heard = caller.body().value_or("");
-      caller.send(end);
-      EXPECT_TRUE(caller.is_closed());
+      RawClient client = stranger.accepted();
+      client.send(challenge);
+      heard = client.body().value_or("");
+      client.send(end);
+      EXPECT_TRUE(client.is_closed());
     });
     const std::string message = message_of([&] { TcpStore store(options); });
     server.join();
     EXPECT_EQ(heard.find(kSecret), std::string::npos);
     return message;
   };
-  const std::string banner = framed({std::string(kMagic), std::string(32, 'n')});
+  const std::string challenge = framed({std::string(kMagic), std::string(32, 'n')});
   const auto unknown =
       AllOf(HasSubstr("[rank 1] store at 127.0.0.1:"),
             HasSubstr("rank 0 does not know this job's secret: it was started with another one, or "
                       "with none; give all ranks the same ZERO_JOB_SECRET"));
-  EXPECT_THAT(answers(banner, framed({"proven", std::string(32, 'x')})), unknown);
-  EXPECT_THAT(answers(banner, ServerGreeting::refusal()), unknown);
+  EXPECT_THAT(answers(challenge, framed({"proven", std::string(32, 'x')})), unknown);
+  EXPECT_THAT(answers(challenge, ServerHandshake::refusal()), unknown);
   const auto foreign = HasSubstr("what answers there is no store of this program");
   EXPECT_THAT(answers("HTTP/1.1 400 Bad Request\r\n", ""), foreign);
-  EXPECT_THAT(answers(banner, framed({"ok"})), foreign);
+  EXPECT_THAT(answers(challenge, framed({"ok"})), foreign);
 }
 
 TEST(StoreSecurity, BothSidesSayThatSecretsDiffer) {
@@ -165,13 +167,13 @@ TEST(StoreSecurity, BothSidesSayThatSecretsDiffer) {
 
 TEST(StoreSecurity, WithoutASecretNothingListensOnTheNetwork) {
   Job job(2);
-  EXPECT_FALSE(RawCaller(job.first.port()).connected());
+  EXPECT_FALSE(RawClient(job.first.port()).connected());
   check_completes(job);
 }
 
 TEST(StoreSecurity, WithASecretRanksMeetOnTheNetwork) {
   Job job(3, secret_of(kSecret));
-  EXPECT_TRUE(RawCaller(job.first.port()).connected());
+  EXPECT_TRUE(RawClient(job.first.port()).connected());
   TcpStore third(job.options(2));
   TcpStore second(job.options(1));
   std::jthread waiter([&] { second.wait({"a", "b"}, kPatience); });
@@ -252,14 +254,14 @@ TEST(StoreSecurity, ALocalhostOfSeveralHostsIsReachedFromThem) {
                                .secret = secret_of(kSecret)};
     };
     TcpStore first(rank(0, 0, Spread::several_hosts));
-    EXPECT_TRUE(RawCaller(first.port(), kOther).connected());
+    EXPECT_TRUE(RawClient(first.port(), kOther).connected());
     TcpStore second(rank(1, first.port(), Spread::several_hosts));
     second.set("a", "1");
     EXPECT_EQ(first.get("a", kPatience), "1");
     for (const Spread spread : {Spread::one_host, Spread::unsaid}) {
       const TcpStore inside(rank(0, 0, spread));
-      EXPECT_TRUE(RawCaller(inside.port()).connected());
-      EXPECT_FALSE(RawCaller(inside.port(), kOther).connected());
+      EXPECT_TRUE(RawClient(inside.port()).connected());
+      EXPECT_FALSE(RawClient(inside.port(), kOther).connected());
     }
   }
 }
@@ -294,7 +296,7 @@ class Squatter {
   explicit Squatter(int port) {
     std::array<int, 2> ready{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ready.data()), 0);
-    const std::string name = local_name(port);
+    const std::string name = unix_socket_name(port);
     child_ = ::fork();
     if (child_ == 0) squat(name, ready[1]);
     ::close(ready[1]);
@@ -347,7 +349,7 @@ TEST(StoreSecurity, AnotherUserWhoTakesTheNameIsNamed) {
 TEST(StoreSecurity, AnotherUsersProcessIsDropped) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   Job job(2);
-  const std::string name = local_name(job.first.port());
+  const std::string name = unix_socket_name(job.first.port());
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
-#include "launch/tcp_store.h"
+#include "launch/rendezvous/store/tcp_store.h"
 #include "tests/collectives/body.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
@@ -57,6 +57,19 @@ TEST(TcpStore, WhatNobodySetsIsNamed) {
                     HasSubstr("nobody set x, y within 10 ms; check that every rank reached")));
   EXPECT_THAT(message_of([&] { static_cast<void>(job.first.get("z", 10ms)); }),
               HasSubstr("nobody set z within 10 ms"));
+}
+
+TEST(TcpStore, ManyLongValuesComeInSeveralReplies) {
+  Job job(1);
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  for (const char name : {'a', 'b', 'c', 'd', 'e'}) {
+    keys.emplace_back(1, name);
+    values.emplace_back(700'000, name);
+    job.first.set(keys.back(), values.back());
+  }
+  EXPECT_EQ(job.first.get_all(keys, kPatience), values);
+  EXPECT_TRUE(job.first.get_all({}, kPatience).empty());
 }
 
 TEST(TcpStore, ALostRankEndsEveryWait) {

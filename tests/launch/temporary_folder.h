@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launch/token_file.h"
+#include "launch/data/token_file.h"
 
 namespace zero::testing {
 

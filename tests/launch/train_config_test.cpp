@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/train_config.h"
+#include "launch/config/train_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "checkpoint/hf_config.h"
-#include "launch/json_text.h"
-#include "launch/mesh_table.h"
+#include "launch/config/json_text.h"
 #include "launch/plan.h"
 #include "launch/run_device.h"
+#include "launch/telemetry/run_report.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {

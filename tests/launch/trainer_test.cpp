@@ -10,8 +10,8 @@
 
 #include "collectives/backends.h"
 #include "launch/evaluation.h"
-#include "launch/exposed_units.h"
 #include "launch/plan.h"
+#include "launch/telemetry/run_report.h"
 #include "tests/launch/flipping.h"
 #include "tests/launch/tiny_run.h"
 

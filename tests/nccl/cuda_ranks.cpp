@@ -12,7 +12,7 @@
 #include <string>
 
 #include "collectives/backends.h"
-#include "launch/tcp_store.h"
+#include "launch/rendezvous/store/tcp_store.h"
 #include "tests/collectives/body.h"
 #include "tests/collectives/messages.h"
 

@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config/configuration.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "launch/config/json_text.h"
+
+namespace zero {
+
+Configuration Configuration::read(const std::string& path,
+                                  const std::vector<std::string>& overrides) {
+  return from_json(read_json_file(path), path, overrides);
+}
+
+bool Configuration::given(std::string_view path) const {
+  const Value& value = at(path);
+  return value.source == source_ || value.source == "--set";
+}
+
+bool Configuration::is_null(std::string_view path) const { return at(path).value.is_null(); }
+
+const Configuration::Value& Configuration::at(std::string_view path) const {
+  const auto found = values_.find(path);
+  ZERO_CHECK(found != values_.end(), "the option table has no key \"{}\"", path);
+  return found->second;
+}
+
+bool Configuration::boolean(std::string_view path) const { return at(path).value.get<bool>(); }
+
+std::int64_t Configuration::integer(std::string_view path) const {
+  return at(path).value.get<std::int64_t>();
+}
+
+double Configuration::number(std::string_view path) const { return at(path).value.get<double>(); }
+
+std::string Configuration::text(std::string_view path) const {
+  return is_null(path) ? "" : at(path).value.get<std::string>();
+}
+
+std::vector<std::string> Configuration::texts(std::string_view path) const {
+  const nlohmann::json& value = at(path).value;
+  if (value.is_null()) return {};
+  if (value.is_string()) return {value.get<std::string>()};
+  return value.get<std::vector<std::string>>();
+}
+
+void Configuration::resolve(std::string_view path, nlohmann::json value, std::string source) {
+  ZERO_CHECK(find_option(path) != nullptr, "the option table has no key \"{}\"", path);
+  values_[std::string(path)] = {std::move(value), std::move(source)};
+}
+
+std::string Configuration::note() const {
+  std::vector<std::string> keys;
+  for (const Option& option : option_table()) {
+    const bool accepted =
+        option.handling == Handling::accepted || option.handling == Handling::unless_enabled;
+    if (accepted && given(option.path)) keys.push_back(option.path);
+  }
+  if (keys.empty()) return "";
+  return fmt::format("{}: accepted, and cannot change results here (--print-config says why): {}",
+                     source_, fmt::join(keys, ", "));
+}
+
+std::string Configuration::dump() const {
+  std::string text;
+  for (const Option& option : option_table()) {
+    const Value& value = at(option.path);
+    // Keys that cannot take effect are shown only where somebody wrote them.
+    if (option.handling != Handling::honoured && !given(option.path)) continue;
+    const std::string note =
+        option.handling == Handling::honoured ? "" : "; changes nothing here: " + option.help;
+    text += fmt::format("{:<52} = {:<24} # {}{}\n", option.path, value.value.dump(), value.source,
+                        note);
+  }
+  return text;
+}
+
+std::map<std::string, std::string> Configuration::effective() const {
+  std::map<std::string, std::string> all;
+  for (const Option& option : option_table()) {
+    if (option.handling == Handling::honoured) all[option.path] = at(option.path).value.dump();
+  }
+  return all;
+}
+
+}  // namespace zero

@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config/option.h"
+
+namespace zero {
+namespace {
+
+Option make(std::string_view key, ValueType type, std::string fallback, std::string why,
+            Handling handling) {
+  return {.path = std::string(key),
+          .type = type,
+          .fallback = std::move(fallback),
+          .help = std::move(why),
+          .handling = handling};
+}
+
+Option accept(std::string_view key, ValueType type, std::string fallback, std::string why) {
+  return make(key, type, std::move(fallback), std::move(why), Handling::accepted);
+}
+
+Option only(std::string_view key, ValueType type, std::string fallback, std::string why) {
+  return make(key, type, std::move(fallback), std::move(why), Handling::only_default);
+}
+
+Option unless_enabled(std::string_view section, std::string why) {
+  return make(section, ValueType::anything, "null", std::move(why), Handling::unless_enabled);
+}
+
+std::vector<Option> precision_options() {
+  using enum ValueType;
+  const std::string scaling =
+      "fp16 needs loss scaling, which this trainer does not have; "
+      "use \"bf16\": {\"enabled\": true}";
+  const std::string unused = "it matters only with fp16";
+  return {
+      only("fp16.enabled", boolean, "false", scaling),
+      only("fp16.auto_cast", boolean, "false", scaling),
+      only("fp16.fp16_master_weights_and_grads", boolean, "false", scaling),
+      accept("fp16.loss_scale", number, "0", unused),
+      accept("fp16.initial_scale_power", integer, "16", unused),
+      accept("fp16.loss_scale_window", integer, "1000", unused),
+      accept("fp16.hysteresis", integer, "2", unused),
+      accept("fp16.consecutive_hysteresis", boolean, "false", unused),
+      accept("fp16.min_loss_scale", number, "1", unused),
+      accept("bf16.immediate_grad_update", boolean, "false", "the reduction is `reduction`'s"),
+      accept("bf16.check_grad_overflow", boolean, "true", "gradients are always checked"),
+      only("bf16.bf16_master_weights_and_grads", boolean, "false", "master values are fp32"),
+      only("bf16.bf16_optimizer_states", boolean, "false", "moments are fp32"),
+      only("data_types.param_dtype", text, "null", "bf16.enabled decides it"),
+      only("data_types.buffer_dtype", text, "null", "bf16.enabled decides it"),
+      unless_enabled("torch_autocast", "bf16.enabled decides what is computed in bf16"),
+      unless_enabled("amp", "bf16.enabled decides what is computed in bf16"),
+  };
+}
+
+std::vector<Option> reduction_options() {
+  using enum ValueType;
+  const std::string exact = "sums are fp32 in the order of the exact tree, then scaled once";
+  return {
+      only("prescale_gradients", boolean, "false", exact),
+      only("gradient_predivide_factor", number, "1.0", exact),
+      only("gradient_allreduce_op", text, "\"mean\"",
+           "the gradient is the mean over the step's tokens"),
+      only("communication_data_type", text, "null",
+           "gradients travel in the dtype they are computed in, partial sums in fp32"),
+      accept("seq_parallel_communication_data_type", text, "\"fp32\"", "sequences are not split"),
+      accept("sparse_gradients", boolean, "false",
+             "embedding gradients are dense, with equal sums"),
+      only("disable_allgather", boolean, "false", "sharded parameters must be gathered"),
+      accept("managed_gradient_accumulation", boolean, "true", "accumulation is always managed"),
+  };
+}
+
+std::vector<Option> report_options() {
+  using enum ValueType;
+  const std::string log = "run.log and the console have the figures";
+  return {
+      accept("wall_clock_breakdown", boolean, "false", log),
+      accept("memory_breakdown", boolean, "false", log),
+      accept("dump_state", boolean, "false", "--print-config prints what took effect"),
+      accept("log_level", text, "null", log),
+      accept("tensorboard", anything, "null", log),
+      accept("wandb", anything, "null", log),
+      accept("csv_monitor", anything, "null", log),
+      accept("comet", anything, "null", log),
+      accept("comms_logger.enabled", boolean, "false", log),
+      accept("comms_logger.verbose", boolean, "false", log),
+      accept("comms_logger.prof_all", boolean, "true", log),
+      accept("comms_logger.debug", boolean, "false", log),
+      accept("comms_logger.prof_ops", anything, "null", log),
+      accept("flops_profiler.enabled", boolean, "false", log),
+      accept("flops_profiler.recompute_fwd_factor", number, "0.0", log),
+      accept("flops_profiler.profile_step", integer, "1", log),
+      accept("flops_profiler.module_depth", integer, "-1", log),
+      accept("flops_profiler.top_modules", integer, "1", log),
+      accept("flops_profiler.detailed", boolean, "true", log),
+      accept("flops_profiler.output_file", text, "null", log),
+  };
+}
+
+std::vector<Option> memory_and_file_options() {
+  using enum ValueType;
+  const std::string activations = "activations are kept whole, which gives the same values";
+  const std::string aio = "nothing is offloaded to NVMe";
+  const std::string files = "weights are written once, at the end";
+  return {
+      accept("activation_checkpointing.partition_activations", boolean, "false", activations),
+      accept("activation_checkpointing.cpu_checkpointing", boolean, "false", activations),
+      accept("activation_checkpointing.contiguous_memory_optimization", boolean, "false",
+             activations),
+      accept("activation_checkpointing.number_checkpoints", integer, "null", activations),
+      accept("activation_checkpointing.synchronize_checkpoint_boundary", boolean, "false",
+             activations),
+      accept("activation_checkpointing.profile", boolean, "false", activations),
+      accept("aio.block_size", integer, "1048576", aio),
+      accept("aio.queue_depth", integer, "8", aio),
+      accept("aio.intra_op_parallelism", integer, "1", aio),
+      accept("aio.thread_count", integer, "1", aio),
+      accept("aio.single_submit", boolean, "false", aio),
+      accept("aio.overlap_events", boolean, "true", aio),
+      accept("aio.use_gds", boolean, "false", aio),
+      accept("checkpoint.tag_validation", text, "\"Warn\"", files),
+      accept("checkpoint.load_universal", boolean, "false", files),
+      accept("checkpoint.use_node_local_storage", boolean, "false", files),
+      accept("checkpoint.parallel_write", anything, "null", files),
+      accept("checkpoint.checkpoint_serialization", boolean, "true", files),
+      accept("checkpoint.writer", anything, "null", files),
+      unless_enabled("datastates_ckpt", files),
+      unless_enabled("nebula", files),
+  };
+}
+
+std::vector<Option> other_options() {
+  using enum ValueType;
+  const std::string layers = "the models' own layers say how they are cut";
+  return {
+      only("dataloader_drop_last", boolean, "false", "batches run on from one epoch into the next"),
+      accept("zero_allow_untested_optimizer", boolean, "false", "every optimizer here is tested"),
+      accept("zero_force_ds_cpu_optimizer", boolean, "true", "there is one implementation"),
+      accept("graph_harvesting", boolean, "false",
+             "run.graphs decides whether passes are captured as CUDA graphs"),
+      {.path = "vocabulary_size",
+       .type = integer,
+       .fallback = "null",
+       .help = "must equal model.vocabulary",
+       .low = 2,
+       .high = 2147483647},
+      {.path = "tensor_parallel.autotp_size",
+       .type = integer,
+       .fallback = "0",
+       .help = "DeepSpeed's name of mesh.tensor; 0: as mesh.tensor says",
+       .low = 0,
+       .high = 1e6},
+      accept("tensor_parallel.preset_model", text, "null", layers),
+      accept("tensor_parallel.tp_overlap_comm", boolean, "false",
+             "zero_optimization.overlap_comm decides it"),
+      accept("tensor_parallel.partition_config", anything, "null", layers),
+      unless_enabled("expert_parallel", "the models here have no experts"),
+      accept("pipeline", anything, "null", "there is one pipeline stage"),
+      unless_enabled("autotuning", "nothing is tuned behind the configuration's back"),
+      unless_enabled("elasticity", "the batch is what the configuration says, for any world"),
+      accept("compile", anything, "null", "nothing is compiled at run time"),
+      unless_enabled("zenflow", "updates are never delayed"),
+      unless_enabled("hybrid_engine", "there is one engine"),
+  };
+}
+
+}  // namespace
+
+std::vector<Option> deepspeed_options() {
+  std::vector<Option> all;
+  for (auto part : {precision_options(), reduction_options(), report_options(),
+                    memory_and_file_options(), other_options()}) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+}  // namespace zero

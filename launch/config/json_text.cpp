@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config/json_text.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/json_tree.h"
+
+namespace zero {
+namespace {
+
+/// Overwrites comments and trailing commas with blanks, so that positions stay those of the file.
+class Blanker {
+ public:
+  explicit Blanker(std::string_view text) : text_(text) {}
+
+  std::string run() {
+    while (at_ < text_.size()) {
+      if (text_[at_] == '"') {
+        skip_string();
+      } else if (text_[at_] == '#' || starts("//")) {
+        blank_until("\n", 0);
+      } else if (starts("/*")) {
+        blank_until("*/", 2);
+      } else {
+        visit(text_[at_]);
+        ++at_;
+      }
+    }
+    return std::move(text_);
+  }
+
+ private:
+  bool starts(std::string_view what) const {
+    return std::string_view(text_).substr(at_, what.size()) == what;
+  }
+
+  void skip_string() {
+    comma_ = std::string::npos;
+    previous_ = '"';
+    for (++at_; at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\n'; ++at_) {
+      if (text_[at_] == '\\') ++at_;
+    }
+    ++at_;
+  }
+
+  void blank_until(std::string_view end, std::size_t keep) {
+    const std::size_t found = text_.find(end, at_ + (keep > 0 ? 2 : 0));
+    const std::size_t stop = found == std::string::npos ? text_.size() : found + keep;
+    for (; at_ < stop; ++at_) {
+      if (text_[at_] != '\n') text_[at_] = ' ';
+    }
+  }
+
+  void visit(char c) {
+    const bool blank = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    if (c == ',') {
+      const bool after_value = previous_ != '{' && previous_ != '[' && previous_ != ',';
+      comma_ = after_value ? at_ : std::string::npos;
+    } else if ((c == '}' || c == ']') && comma_ != std::string::npos) {
+      text_[comma_] = ' ';
+      comma_ = std::string::npos;
+    } else if (!blank) {
+      comma_ = std::string::npos;
+    }
+    if (!blank) previous_ = c;
+  }
+
+  std::string text_;
+  std::size_t at_ = 0;
+  char previous_ = '{';                    // the last token's last character
+  std::size_t comma_ = std::string::npos;  // the last token, where it is a comma after a value
+};
+
+std::string position(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, std::min(byte, text.size()));
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const std::size_t start = before.rfind('\n');
+  const std::size_t column =
+      start == std::string_view::npos ? before.size() : before.size() - start - 1;
+  return fmt::format("line {} column {}", line, std::max<std::size_t>(column, 1));
+}
+
+/// What nlohmann's message says after its own prefix and position.
+std::string reason(const std::string& what) {
+  std::size_t at = what.find("while parsing");
+  if (at == std::string::npos)
+    at = what.rfind("] ") == std::string::npos ? 0 : what.rfind("] ") + 2;
+  return what.substr(at);
+}
+
+}  // namespace
+
+nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
+  using nlohmann::json;
+  const std::string plain = Blanker(text).run();
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::string duplicate;
+  bool deep = false;
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    deep = deep || depth > kDeepestTree;
+    if (deep) return false;  // what is refused is not kept, so that no deep tree comes to be
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key &&
+        !keys.back().insert(parsed.get<std::string>()).second && duplicate.empty()) {
+      duplicate = parsed.get<std::string>();
+    }
+    return true;
+  };
+  json value;
+  try {
+    value = json::parse(plain, watch);
+  } catch (const json::parse_error& error) {
+    fail("{}: {}: not JSON: {}", source, position(plain, error.byte), reason(error.what()));
+  } catch (const json::exception& error) {  // a number that no double holds
+    fail("{}: {}; correct the number", source, reason(error.what()));
+  }
+  ZERO_CHECK(!deep, "{}: objects and lists are nested deeper than {} levels; take some out", source,
+             kDeepestTree);
+  ZERO_CHECK(duplicate.empty(), "{}: key \"{}\" is given twice in one object; keep one of them",
+             source, duplicate);
+  return value;
+}
+
+nlohmann::json read_json_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  ZERO_CHECK(file && text,
+             "{}: cannot read the configuration: {}; give an existing file to --config", path,
+             errno != 0 ? std::strerror(errno) : "empty file");
+  return parse_json_text(text.str(), path);
+}
+
+}  // namespace zero

@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config/mesh_section.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "launch/config/option.h"
+
+namespace zero {
+namespace {
+
+/// A key of DeepSpeed that says the size of an axis, and the value with which it says nothing.
+struct Foreign {
+  const char* key;
+  Axis axis;
+  std::int64_t nothing;
+};
+constexpr std::array kForeign = {
+    Foreign{"tensor_parallel.autotp_size", Axis::tensor, 0},
+    Foreign{"zero_optimization.mics_shard_size", Axis::shard, -1},
+    Foreign{"zero_optimization.zero_hpz_partition_size", Axis::shard, 1},
+};
+
+std::string path_of(Axis axis) { return fmt::format("mesh.{}", name_of(axis)); }
+
+/// Lets DeepSpeed's key set the axis, unless `mesh` or another key of DeepSpeed has set it
+/// otherwise. A shard size leaves the other ranks to replicas.
+void take(Configuration& values, const Foreign& foreign) {
+  const std::int64_t size = values.integer(foreign.key);
+  if (size == foreign.nothing) return;
+  const std::string path = path_of(foreign.axis);
+  const Configuration::Value& known = values.at(path);
+  const bool set = known.source != "default";
+  ZERO_CHECK(!set || values.integer(path) == size,
+             "{}: {} is {}, but {} is {} ({}); give one of the two", values.source(), foreign.key,
+             size, path, values.integer(path), known.source);
+  values.resolve(path, size, foreign.key);
+  if (foreign.axis == Axis::shard && values.at("mesh.replicate").source == "default") {
+    values.resolve("mesh.replicate", -1, foreign.key);
+  }
+}
+
+}  // namespace
+
+MeshShape make_mesh_shape(Configuration& values, int world) {
+  for (const Foreign& foreign : kForeign) take(values, foreign);
+  const auto ranks = [&](Axis axis) { return static_cast<int>(values.integer(path_of(axis))); };
+  const MeshShape asked{.replicate = ranks(Axis::replicate),
+                        .shard = ranks(Axis::shard),
+                        .tensor = ranks(Axis::tensor)};
+  MeshShape shape;
+  try {
+    shape = asked.resolved(world);
+  } catch (const Error& error) {
+    fail("{}: {}", values.source(), error.what());
+  }
+  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+    if (ranks(axis) != shape.size(axis)) {
+      values.resolve(path_of(axis), shape.size(axis), fmt::format("inferred for world {}", world));
+    }
+  }
+  return shape;
+}
+
+TensorOptions make_tensor_options(const Configuration& values) {
+  return {.sequence_parallel = values.boolean("mesh.sequence_parallel"),
+          .chunks = static_cast<int>(values.integer("mesh.chunks"))};
+}
+
+std::vector<Option> mesh_options() {
+  using enum ValueType;
+  const auto axis = [](std::string_view name, std::string fallback, std::string help) {
+    return Option{.path = "mesh." + std::string(name),
+                  .type = integer,
+                  .fallback = std::move(fallback),
+                  .help = std::move(help),
+                  .low = -1,
+                  .high = 1e6};
+  };
+  return {
+      axis("replicate", "1", "groups of ranks that each hold the whole model states (HSDP)"),
+      axis("shard", "-1", "ranks that share one copy of the model states; -1: what is left"),
+      axis("tensor", "1", "ranks that compute a part of each layer together; adjacent ranks"),
+      {.path = "mesh.check_every",
+       .type = integer,
+       .fallback = "100",
+       .help = "steps between two comparisons of what several ranks hold and must have alike, by "
+               "hashes; the end of a run makes one too; 0: never",
+       .low = 0,
+       .high = 1e9},
+      {.path = "mesh.sequence_parallel",
+       .type = boolean,
+       .fallback = "false",
+       .help = "cut residual stream and norms over the tensor ranks too, by rows"},
+      {.path = "mesh.chunks",
+       .type = integer,
+       .fallback = "2",
+       .help = "parts in which a product and what tensor ranks exchange of it overlap, at most",
+       .low = 1,
+       .high = 1024},
+  };
+}
+
+}  // namespace zero

@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config/option.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+namespace zero {
+namespace {
+
+std::vector<Option> make_table() {
+  std::vector<Option> table = model_options();
+  for (auto part : {trainer_options(), mesh_options(), optimizer_options(), zero_options(),
+                    deepspeed_options()}) {
+    std::move(part.begin(), part.end(), std::back_inserter(table));
+  }
+  return table;
+}
+
+std::string plain(double value) {
+  return std::floor(value) == value && std::abs(value) < 1e15 ? fmt::format("{:.0f}", value)
+                                                              : fmt::format("{:g}", value);
+}
+
+std::string range_text(const Option& option) {
+  const bool low = std::isfinite(option.low);
+  const bool high = std::isfinite(option.high);
+  if (low && high) return fmt::format(" from {} to {}", plain(option.low), plain(option.high));
+  if (low) return fmt::format(" from {}", plain(option.low));
+  return high ? fmt::format(" up to {}", plain(option.high)) : "";
+}
+
+}  // namespace
+
+const std::vector<Option>& option_table() {
+  static const std::vector<Option> table = make_table();
+  return table;
+}
+
+const Option* find_option(std::string_view path) {
+  const auto& table = option_table();
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const Option& o) { return o.path == path; });
+  return found == table.end() ? nullptr : &*found;
+}
+
+bool is_section(std::string_view path) {
+  const std::string prefix = std::string(path) + ".";
+  return path.empty() || std::any_of(option_table().begin(), option_table().end(),
+                                     [&](const Option& o) { return o.path.starts_with(prefix); });
+}
+
+std::vector<std::string> keys_of_section(std::string_view section) {
+  const std::string prefix = section.empty() ? "" : std::string(section) + ".";
+  std::vector<std::string> keys;
+  for (const Option& option : option_table()) {
+    if (!option.path.starts_with(prefix)) continue;
+    const std::string rest = option.path.substr(prefix.size());
+    const std::string key = rest.substr(0, rest.find('.'));
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::string canonical_path(std::string_view path) {
+  if (path == "bfloat16" || path.starts_with("bfloat16."))
+    return "bf16" + std::string(path.substr(8));
+  if (path == "zero_optimization.stage3_gather_fp16_weights_on_model_save") {
+    return "zero_optimization.stage3_gather_16bit_weights_on_model_save";
+  }
+  return std::string(path);
+}
+
+std::string expectation(const Option& option) {
+  const std::string or_null = option.fallback == "null" ? " or null"
+                              : option.from_machine     ? " or \"auto\""
+                                                        : "";
+  switch (option.type) {
+    case ValueType::boolean:
+      return "true or false" + or_null;
+    case ValueType::integer:
+      return "a whole number" + range_text(option) + or_null;
+    case ValueType::number:
+      return "a number" + range_text(option) + or_null;
+    case ValueType::text:
+      if (!option.choices.empty()) {
+        return fmt::format("one of \"{}\"{}", fmt::join(option.choices, "\", \""), or_null);
+      }
+      return "a text" + or_null;
+    case ValueType::text_list:
+      return "a text or a list of texts" + or_null;
+    case ValueType::betas:
+      return "two numbers from 0 to below 1";
+    case ValueType::anything:
+      break;
+  }
+  return "an object or null";
+}
+
+std::string option_help() {
+  std::string text = "Configuration keys (JSON file, or --set key=value):\n";
+  std::string others =
+      "\nKeys of DeepSpeed that are known and change nothing here, or are refused:\n";
+  for (const Option& option : option_table()) {
+    const std::string fallback = option.fallback.empty() ? "must be given" : option.fallback;
+    const std::string types =
+        option.types.empty() ? "" : fmt::format(" [{}]", fmt::join(option.types, ", "));
+    if (option.handling == Handling::honoured) {
+      text += fmt::format("  {:<52} {}{} ({}; default {})\n", option.path, option.help, types,
+                          expectation(option), fallback);
+    } else {
+      const char* what = option.handling == Handling::accepted ? "accepted" : "refused unless";
+      others += fmt::format("  {:<52} {}{}: {}\n", option.path, what,
+                            option.handling == Handling::accepted         ? ""
+                            : option.handling == Handling::unless_enabled ? " not enabled"
+                                                                          : " " + fallback,
+                            option.help);
+    }
+  }
+  return text + others;
+}
+
+}  // namespace zero

@@ -1,0 +1,341 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config/train_config.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "launch/config/mesh_section.h"
+#include "launch/config/model_section.h"
+#include "launch/rendezvous/cores.h"
+#include "launch/run_device.h"
+
+namespace zero {
+namespace {
+
+std::optional<std::int64_t> maybe(const Configuration& values, std::string_view path) {
+  if (values.is_null(path)) return std::nullopt;
+  return values.integer(path);
+}
+
+void check_vocabulary(const Configuration& values, std::int64_t vocabulary) {
+  if (const auto size = maybe(values, "vocabulary_size")) {
+    ZERO_CHECK(
+        *size == vocabulary,
+        "{}: vocabulary_size is {}, model.vocabulary is {}; make them equal or leave the first out",
+        values.source(), *size, vocabulary);
+  }
+}
+
+TrainConfig::Data make_data(Configuration& values, const ModelConfig& model) {
+  const std::int64_t context = context_of(model);
+  if (values.is_null("data.sequence_length")) {
+    values.resolve("data.sequence_length", context, "model.context");
+  }
+  if (values.is_null("data.tokenizer") && vocabulary_of(model) == 256) {
+    values.resolve("data.tokenizer", "bytes", "model.vocabulary 256");
+  }
+  TrainConfig::Data data{.train = values.texts("data.train"),
+                         .validation = values.texts("data.validation"),
+                         .sequence_length = values.integer("data.sequence_length"),
+                         .shuffle = values.boolean("data.shuffle"),
+                         .tokenizer = values.text("data.tokenizer")};
+  ZERO_CHECK(data.sequence_length <= context,
+             "{}: data.sequence_length {} is longer than model.context {}; make it at most that",
+             values.source(), data.sequence_length, context);
+  return data;
+}
+
+/// Where the weights come from at the start; empty: initial values.
+std::string initial_weights(Configuration& values) {
+  const std::string text = values.text("run.init");
+  if (text == "none") return "";
+  if (text.empty() && !values.is_null("model.hf")) {
+    values.resolve("run.init", values.text("model.hf"), "model.hf");
+  }
+  return values.text("run.init");
+}
+
+DeviceKind make_device(Configuration& values, int local_world) {
+  if (values.is_null("run.device")) {
+    const DeviceChoice choice = choose_device(device_facts(local_world, RanksAre::threads));
+    values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
+  }
+  const bool cuda = values.text("run.device") == "cuda";
+  ZERO_CHECK(
+      cuda || values.text("run.sums") == "exact",
+      "{}: run.sums \"fast\" is for GPUs, and run.device is \"cpu\", whose sums are exact at "
+      "full speed; leave it out",
+      values.source());
+  return cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+WaitLimits make_wait_limits(const Configuration& values) {
+  const double warning = values.number("run.collective_warning");
+  const double timeout = values.number("run.collective_timeout");
+  ZERO_CHECK(timeout == 0 || warning <= timeout,
+             "{}: run.collective_warning is {:g} s, run.collective_timeout {:g} s: the job would "
+             "end before the warning; give the warning the shorter time, or 0 for none",
+             values.source(), warning, timeout);
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  };
+  return {.warning = milliseconds(warning), .timeout = milliseconds(timeout)};
+}
+
+TrainConfig::Run make_run(Configuration& values, int local_world) {
+  if (values.is_null("run.threads")) {
+    const ThreadChoice choice = choose_threads(core_facts(local_world));
+    values.resolve("run.threads", choice.threads, "auto: " + choice.why);
+  }
+  const std::int64_t steps = values.integer("run.steps");
+  if (values.is_null("steps_per_print")) {
+    values.resolve("steps_per_print", std::max<std::int64_t>(1, steps / 20), "run.steps");
+  }
+  return {.steps = steps,
+          .seed = static_cast<std::uint64_t>(values.integer("run.seed")),
+          .device = make_device(values, local_world),
+          .sums = values.text("run.sums") == "fast" ? nccl::Sums::fast : nccl::Sums::exact,
+          .threads = static_cast<int>(values.integer("run.threads")),
+          .waits = make_wait_limits(values),
+          .log = values.text("run.log"),
+          .profile = values.boolean("run.profile"),
+          .trace = values.text("run.trace"),
+          .trace_from = values.integer("run.trace_from"),
+          .trace_steps = values.integer("run.trace_steps"),
+          .trace_events = values.integer("run.trace_events"),
+          .init = initial_weights(values),
+          .save_weights = values.text("run.save_weights"),
+          .validation_every = values.integer("run.validation_every"),
+          .validation_sequences = values.integer("run.validation_sequences"),
+          .sample = values.integer("run.sample"),
+          .steps_per_print = values.integer("steps_per_print")};
+}
+
+/// Ranks of one tensor group compute the same micro-batches: `ranks` is how many groups there are.
+Batch make_batch(Configuration& values, int ranks, int world) {
+  const BatchRequest request{.train = maybe(values, "train_batch_size"),
+                             .micro = maybe(values, "train_micro_batch_size_per_gpu"),
+                             .accumulation = maybe(values, "gradient_accumulation_steps")};
+  Batch batch;
+  try {
+    batch = infer_batch(request, ranks);
+  } catch (const Error& error) {
+    fail("{}: {}{}", values.source(), error.what(),
+         ranks == world ? ""
+                        : fmt::format(" (world: the {} ranks are {} groups of mesh.tensor {})",
+                                      world, ranks, world / ranks));
+  }
+  const auto note = [&](const char* path, bool given, std::int64_t value) {
+    if (!given) values.resolve(path, value, fmt::format("inferred for world {}", ranks));
+  };
+  note("train_batch_size", request.train.has_value(), batch.train);
+  note("train_micro_batch_size_per_gpu", request.micro.has_value(), batch.micro);
+  note("gradient_accumulation_steps", request.accumulation.has_value(), batch.accumulation);
+  return batch;
+}
+
+OptimizerConfig make_optimizer_config(const Configuration& values) {
+  const std::string type = values.text("optimizer.type");
+  const bool decoupled = values.boolean("optimizer.params.adam_w_mode");
+  ZERO_CHECK(
+      type != "AdamW" || decoupled,
+      "{}: optimizer.params.adam_w_mode is false with optimizer.type \"AdamW\"; use type \"Adam\" "
+      "for weight decay inside the gradient",
+      values.source());
+  OptimizerConfig config;
+  config.kind = type == "SGD" ? OptimizerConfig::Kind::sgd
+                : decoupled   ? OptimizerConfig::Kind::adamw
+                              : OptimizerConfig::Kind::adam;
+  const auto& betas = values.at("optimizer.params.betas").value;
+  config.beta1 = betas[0].get<double>();
+  config.beta2 = betas[1].get<double>();
+  config.epsilon = values.number("optimizer.params.eps");
+  config.weight_decay = values.number("optimizer.params.weight_decay");
+  config.momentum = values.number("optimizer.params.momentum");
+  return config;
+}
+
+EngineOptions make_engine_options(Configuration& values) {
+  if (values.is_null("zero_optimization.overlap_comm")) {
+    values.resolve("zero_optimization.overlap_comm", true, "default");
+  }
+  EngineOptions options;
+  options.stage = static_cast<int>(values.integer("zero_optimization.stage"));
+  options.compute = values.boolean("bf16.enabled") ? DType::bf16 : DType::fp32;
+  if (!values.is_null("data_types.grad_accum_dtype")) {
+    options.gradient = dtype_from_name(values.text("data_types.grad_accum_dtype"));
+  }
+  options.reduction = values.text("reduction") == "boundary" ? ReductionPolicy::boundary
+                                                             : ReductionPolicy::every_micro_batch;
+  ZERO_CHECK(
+      options.reduction != ReductionPolicy::boundary || options.stage <= 1,
+      "{}: reduction \"boundary\" needs zero_optimization.stage 0 or 1, found {}: it keeps a full "
+      "accumulator, which stages 2 and 3 exist to avoid; use \"every_micro_batch\"",
+      values.source(), options.stage);
+  options.optimizer = make_optimizer_config(values);
+  options.groups = {{.pattern = "*.bias", .weight_decay = 0.0},
+                    {.pattern = "*ln_*", .weight_decay = 0.0},
+                    {.pattern = "*norm.weight", .weight_decay = 0.0}};
+  options.replica_check_every = static_cast<int>(values.integer("mesh.check_every"));
+  options.gradient_clipping = values.number("gradient_clipping");
+  const auto size = [&](const char* key) {
+    return values.integer("zero_optimization." + std::string(key));
+  };
+  options.limits = {.prefetch_elements = size("stage3_prefetch_bucket_size"),
+                    .live_elements = size("stage3_max_live_parameters"),
+                    .persistence_threshold = size("stage3_param_persistence_threshold"),
+                    .reuse_distance = size("stage3_max_reuse_distance"),
+                    .reduce_bucket_elements = size("reduce_bucket_size")};
+  options.overlap = values.boolean("zero_optimization.overlap_comm");
+  options.graphs = values.boolean("run.graphs");
+  options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
+  try {
+    validate(options);
+  } catch (const Error& error) {
+    fail("{}: {}", values.source(), error.what());
+  }
+  return options;
+}
+
+/// A scheduler parameter; where it is null, `fallback`, which is noted.
+std::int64_t steps_of(Configuration& values, const char* key, std::int64_t fallback,
+                      const char* why) {
+  const std::string path = "scheduler.params." + std::string(key);
+  if (values.is_null(path)) values.resolve(path, fallback, why);
+  return values.integer(path);
+}
+
+LearningRates make_deepspeed_rates(Configuration& values, const std::string& type, double lr) {
+  DeepSpeedSchedule schedule;
+  const auto param = [](const char* key) { return "scheduler.params." + std::string(key); };
+  schedule.warmup = values.text(param("warmup_type")) == "linear"
+                        ? DeepSpeedSchedule::Warmup::linear
+                        : DeepSpeedSchedule::Warmup::log;
+  schedule.warmup_steps = steps_of(values, "warmup_num_steps", 1000, "default of DeepSpeed");
+  ZERO_CHECK(
+      schedule.warmup_steps > 0,
+      "{}: scheduler.params.warmup_num_steps: found 0, expected a whole number from 1 for {}",
+      values.source(), type);
+  if (type != "WarmupLR") {
+    schedule.total_steps =
+        steps_of(values, "total_num_steps", std::max<std::int64_t>(1, values.integer("run.steps")),
+                 "run.steps");
+  }
+  if (type == "WarmupCosineLR") {
+    schedule.kind = DeepSpeedSchedule::Kind::warmup_cosine;
+    schedule.low = values.number(param("warmup_min_ratio")) * lr;
+    schedule.high = lr;
+    schedule.final_ratio = values.number(param("cos_min_ratio"));
+    return LearningRates(schedule);
+  }
+  const bool decays = type == "WarmupDecayLR";
+  schedule.kind = decays ? DeepSpeedSchedule::Kind::warmup_decay : DeepSpeedSchedule::Kind::warmup;
+  if (values.is_null(param("warmup_max_lr"))) {
+    values.resolve(param("warmup_max_lr"), decays ? 0.001 : lr,
+                   decays ? "default of DeepSpeed" : "optimizer.params.lr");
+  }
+  schedule.low = values.number(param("warmup_min_lr"));
+  schedule.high = values.number(param("warmup_max_lr"));
+  return LearningRates(schedule);
+}
+
+LearningRates make_rates(Configuration& values) {
+  const std::string type = values.text("scheduler.type");
+  const double lr = values.number("optimizer.params.lr");
+  if (type.starts_with("Warmup")) return make_deepspeed_rates(values, type, lr);
+  LearningRateSchedule schedule;
+  schedule.peak = lr;
+  schedule.warmup_steps = steps_of(values, "warmup_num_steps", 0, "default");
+  if (type != "constant") {
+    schedule.kind = type == "linear"   ? LearningRateSchedule::Kind::linear
+                    : type == "cosine" ? LearningRateSchedule::Kind::cosine
+                                       : LearningRateSchedule::Kind::wsd;
+    schedule.total_steps =
+        steps_of(values, "total_num_steps", std::max<std::int64_t>(1, values.integer("run.steps")),
+                 "run.steps");
+    schedule.min_ratio = values.number("scheduler.params.min_ratio");
+  }
+  if (type == "wsd") {
+    schedule.decay_steps =
+        steps_of(values, "decay_num_steps", std::max<std::int64_t>(1, schedule.total_steps / 5),
+                 "a fifth of total_num_steps");
+  }
+  try {
+    if (values.integer("run.steps") > 0) schedule.validate();
+  } catch (const Error& error) {
+    fail("{}: scheduler: {}", values.source(), error.what());
+  }
+  return LearningRates(schedule);
+}
+
+/// A model that cannot be cut is refused before any rank builds a part of it.
+void check_tensor(const Configuration& values, const ModelConfig& model, int ranks) {
+  try {
+    validate(model, ranks);
+  } catch (const Error& error) {
+    fail("{}: mesh.tensor is {}: {}", values.source(), ranks, error.what());
+  }
+}
+
+std::int64_t divided(std::int64_t train, const char* by_name, std::int64_t by, int world) {
+  const std::int64_t product = checked_mul(by, world);
+  if (train % product != 0) {
+    fail(
+        "train_batch_size {} is not a multiple of {} {} x world {} = {}; set train_batch_size to "
+        "{} "
+        "or change {} or the number of ranks",
+        train, by_name, by, world, product, round_up(train, product), by_name);
+  }
+  return train / product;
+}
+
+}  // namespace
+
+TrainConfig make_train_config(Configuration values, int world, int local_world) {
+  TrainConfig config;
+  config.world = world;
+  config.model = make_model_config(values);
+  check_vocabulary(values, vocabulary_of(config.model));
+  config.data = make_data(values, config.model);
+  config.run = make_run(values, local_world > 0 ? local_world : world);
+  config.mesh = make_mesh_shape(values, world);
+  check_tensor(values, config.model, config.mesh.tensor);
+  config.tensor = make_tensor_options(values);
+  config.batch = make_batch(values, config.data_ranks(), world);
+  config.engine = make_engine_options(values);
+  config.learning_rates = make_rates(values);
+  config.values = std::move(values);
+  return config;
+}
+
+Batch infer_batch(const BatchRequest& request, int world) {
+  const auto& [train, micro, accumulation] = request;
+  if (train && micro && accumulation) {
+    const std::int64_t product = checked_mul(checked_mul(*micro, *accumulation), world);
+    ZERO_CHECK(*train == product,
+               "train_batch_size {} is not train_micro_batch_size_per_gpu {} x "
+               "gradient_accumulation_steps {} x world {} = {}; leave one of the three out",
+               *train, *micro, *accumulation, world, product);
+    return {*train, *micro, *accumulation};
+  }
+  if (train && micro) {
+    return {*train, *micro, divided(*train, "train_micro_batch_size_per_gpu", *micro, world)};
+  }
+  if (train && accumulation) {
+    return {*train, divided(*train, "gradient_accumulation_steps", *accumulation, world),
+            *accumulation};
+  }
+  if (train) return {*train, divided(*train, "gradient_accumulation_steps", 1, world), 1};
+  ZERO_CHECK(
+      micro.has_value(),
+      "neither train_batch_size nor train_micro_batch_size_per_gpu is given; give at least one "
+      "of them");
+  const std::int64_t steps = accumulation.value_or(1);
+  return {checked_mul(checked_mul(*micro, steps), world), *micro, steps};
+}
+
+}  // namespace zero

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/mesh.h"
+#include "collectives/nccl/options.h"
+#include "collectives/wait_limits.h"
+#include "engine/engine_options.h"
+#include "launch/config/configuration.h"
+#include "model/model_config.h"
+#include "optim/learning_rate.h"
+
+namespace zero {
+
+/// The batch sizes that a configuration gives; a missing one is inferred.
+struct BatchRequest {
+  std::optional<std::int64_t> train{};         ///< train_batch_size
+  std::optional<std::int64_t> micro{};         ///< train_micro_batch_size_per_gpu
+  std::optional<std::int64_t> accumulation{};  ///< gradient_accumulation_steps
+};
+
+/// train = micro x accumulation x world.
+struct Batch {
+  std::int64_t train = 0;
+  std::int64_t micro = 0;
+  std::int64_t accumulation = 0;
+  friend bool operator==(const Batch&, const Batch&) = default;
+};
+
+/// Infers as DeepSpeed does: any two give the third; train alone means one micro-batch; micro alone
+/// means one micro-batch on every rank. Throws zero::Error, with the numbers, if they do not
+/// fit.
+Batch infer_batch(const BatchRequest& request, int world);
+
+/// The kind of device that a run computes on.
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+/// A configuration in the trainer's own terms, for one world.
+struct TrainConfig {
+  struct Data {
+    std::vector<std::string> train;
+    std::vector<std::string> validation;
+    std::int64_t sequence_length = 0;
+    bool shuffle = false;
+    std::string tokenizer;  ///< "bytes", a SentencePiece model, or empty: token ids are printed
+  };
+  struct Run {
+    std::int64_t steps = 0;
+    std::uint64_t seed = 0;
+    DeviceKind device = DeviceKind::cpu;
+    nccl::Sums sums = nccl::Sums::exact;  ///< of GPUs; the CPU's are always exact
+    int threads = 1;
+    WaitLimits waits;  ///< without the callback
+    std::string log;
+    bool profile = false;
+    std::string trace;  ///< empty: none
+    std::int64_t trace_from = 2;
+    std::int64_t trace_steps = 2;
+    std::int64_t trace_events = 100000;
+    std::string init;          ///< a file or a Hugging Face folder; empty: none
+    std::string save_weights;  ///< a file, or, with a slash at its end, a folder; empty: none
+    std::int64_t validation_every = 0;
+    std::int64_t validation_sequences = 0;  ///< 0: all
+    std::int64_t sample = 0;
+    std::int64_t steps_per_print = 1;
+  };
+
+  ModelConfig model;
+  Data data;
+  Run run;
+  Batch batch;
+  EngineOptions engine;
+  LearningRates learning_rates;
+  int world = 1;
+  MeshShape mesh;        ///< resolved for the world
+  TensorOptions tensor;  ///< of its tensor axis
+  Configuration values;  ///< with everything that was worked out filled in
+
+  /// Ranks that each compute micro-batches of their own.
+  int data_ranks() const { return mesh.replicate * mesh.shard; }
+  /// Tokens of one optimizer step.
+  std::int64_t tokens_per_step() const { return batch.train * data.sequence_length; }
+};
+
+/// Fills in values that depend on several keys or on the world; `local_world` ranks are on this
+/// host; 0: all. Throws zero::Error naming the keys and numbers that do not fit together.
+TrainConfig make_train_config(Configuration values, int world, int local_world = 0);
+
+}  // namespace zero

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config/option.h"
+
+namespace zero {
+namespace {
+
+Option accept(std::string_view key, ValueType type, std::string fallback, std::string why) {
+  return {.path = "zero_optimization." + std::string(key),
+          .type = type,
+          .fallback = std::move(fallback),
+          .help = std::move(why),
+          .handling = Handling::accepted};
+}
+
+Option only(std::string_view key, ValueType type, std::string fallback, std::string why) {
+  return {.path = "zero_optimization." + std::string(key),
+          .type = type,
+          .fallback = std::move(fallback),
+          .help = std::move(why),
+          .handling = Handling::only_default};
+}
+
+Option elements(std::string_view key, std::string fallback, std::string help) {
+  return {.path = "zero_optimization." + std::string(key),
+          .type = ValueType::integer,
+          .fallback = std::move(fallback),
+          .help = std::move(help),
+          .low = 0,
+          .high = 9.2e18};
+}
+
+}  // namespace
+
+std::vector<Option> zero_options() {
+  using enum ValueType;
+  const std::string offload = "model states stay in the device's memory";
+  const std::string quantized = "the exact sum needs gradients and weights that are not quantized";
+  const std::string groups = "each shard group gathers from its own ranks alone";
+  return {
+      {.path = "zero_optimization.stage",
+       .type = integer,
+       .fallback = "0",
+       .help = "what is sharded: 0 nothing, 1 optimizer, 2 + gradients, 3 + parameters",
+       .low = 0,
+       .high = 3},
+      {.path = "zero_optimization.overlap_comm",
+       .type = boolean,
+       .fallback = "null",
+       .help = "collectives run beside compute; null: true (it cannot change a bit here)"},
+      elements("stage3_prefetch_bucket_size", "50000000",
+               "elements gathered ahead of use, at most"),
+      elements("stage3_max_live_parameters", "1000000000", "elements gathered at once, at most"),
+      elements("stage3_param_persistence_threshold", "100000",
+               "parameters of at most this many elements stay whole"),
+      elements("stage3_max_reuse_distance", "0",
+               "keep a unit whose next use is at most this many elements away"),
+      elements("reduce_bucket_size", "500000000", "elements of one reduction, at most"),
+      accept("allgather_bucket_size", integer, "500000000", "gathers are cut by units"),
+      accept("contiguous_gradients", boolean, "true", "a unit's gradients are always contiguous"),
+      accept("reduce_scatter", boolean, "true", "the stage decides the collective"),
+      accept("use_multi_rank_bucket_allreduce", boolean, "true",
+             "the stage decides the collective"),
+      accept("allgather_partitions", boolean, "true",
+             "shards are always gathered in one collective"),
+      accept("load_from_fp32_weights", boolean, "true",
+             "weights are always read into fp32 masters"),
+      accept("elastic_checkpoint", boolean, "false", "weights fit any world"),
+      accept("sub_group_size", integer, "1000000000", "the update is elementwise, in units"),
+      accept("stage3_model_persistence_threshold", integer, "9223372036854775807",
+             "stage3_param_persistence_threshold alone decides"),
+      accept("stage3_gather_16bit_weights_on_model_save", boolean, "false",
+             "run.save_weights writes whole fp32 weights"),
+      accept("stage3_module_granularity_threshold", integer, "0",
+             "units are registered by the model"),
+      accept("stage3_use_all_reduce_for_fetch_params", boolean, "false",
+             "gathers are always all-gathers"),
+      accept("stage3_allgather_sequential", boolean, "false", "the schedule is static"),
+      accept("ignore_unused_parameters", boolean, "true", "an unwritten gradient counts as zero"),
+      accept("legacy_stage1", boolean, "false", "there is one stage 1"),
+      accept("round_robin_gradients", boolean, "false", "every rank owns a slice of every unit"),
+      {.path = "zero_optimization.zero_hpz_partition_size",
+       .type = integer,
+       .fallback = "1",
+       .help = "DeepSpeed's: as mics_shard_size; 1: as mesh.shard says",
+       .low = 1,
+       .high = 1e6},
+      only("zero_quantized_weights", boolean, "false", quantized),
+      only("zero_quantized_nontrainable_weights", boolean, "false", quantized),
+      only("zero_quantized_gradients", boolean, "false", quantized),
+      only("zeropp_loco_param", anything, "null", quantized),
+      {.path = "zero_optimization.mics_shard_size",
+       .type = integer,
+       .fallback = "-1",
+       .help = "DeepSpeed's name of mesh.shard, with mesh.replicate -1; -1: as mesh.shard says",
+       .low = -1,
+       .high = 1e6},
+      accept("mics_hierarchical_params_gather", boolean, "false", groups),
+      accept("memory_efficient_linear", boolean, "true", "layers keep no copy of their weights"),
+      accept("pipeline_loading_checkpoint", boolean, "false", "each rank reads only its bytes"),
+      accept("override_module_apply", boolean, "true", "initial values do not depend on it"),
+      accept("log_trace_cache_warnings", boolean, "false", "the schedule is static: no trace"),
+      accept("enable_sanity_checks", boolean, "false", "checks are always on"),
+      accept("save_muon_momentum_buffer_in_memory", boolean, "false", "Muon is not used"),
+      accept("leaf_module", anything, "null", "units are registered by the model"),
+      only("zenflow", anything, "null", "updates are never delayed"),
+      only("cpu_offload", boolean, "false", offload),
+      only("cpu_offload_param", boolean, "false", offload),
+      accept("cpu_offload_use_pin_memory", boolean, "false", offload),
+      only("offload_param.device", text, "\"none\"", offload),
+      accept("offload_param.nvme_path", text, "null", offload),
+      accept("offload_param.buffer_count", integer, "5", offload),
+      accept("offload_param.buffer_size", integer, "100000000", offload),
+      accept("offload_param.max_in_cpu", integer, "1000000000", offload),
+      accept("offload_param.pin_memory", boolean, "true", offload),
+      only("offload_optimizer.device", text, "\"none\"", offload),
+      accept("offload_optimizer.nvme_path", text, "null", offload),
+      accept("offload_optimizer.buffer_count", integer, "4", offload),
+      accept("offload_optimizer.pin_memory", boolean, "true", offload),
+      accept("offload_optimizer.pipeline", boolean, "false", offload),
+      accept("offload_optimizer.pipeline_read", boolean, "false", offload),
+      accept("offload_optimizer.pipeline_write", boolean, "false", offload),
+      accept("offload_optimizer.fast_init", boolean, "false", offload),
+      accept("offload_optimizer.ratio", number, "1.0", offload),
+      accept("offload_optimizer.super_offload", boolean, "false", offload),
+      accept("offload_optimizer.cpuadam_cores_perc", number, "0.8", offload),
+  };
+}
+
+}  // namespace zero

@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/data/batches.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+/// Token ids that a rank looks at before the first step; the others are checked when they are used.
+constexpr std::int64_t kCheckedAtStart = std::int64_t{1} << 26;
+
+void check_share(const TokenStream& stream, const TrainConfig& config, int rank) {
+  const std::int64_t share = (stream.count() + config.world - 1) / config.world;
+  const std::int64_t begin = std::min(stream.count(), share * rank);
+  stream.check_tokens(begin, std::min(stream.count(), begin + std::min(share, kCheckedAtStart)),
+                      vocabulary_of(config.model));
+}
+
+std::span<std::int32_t> row_of(View view, std::int64_t row, std::int64_t length) {
+  return view.slice(row * length, length).as<std::int32_t>();
+}
+
+}  // namespace
+
+Batches::Batches(const TrainConfig& config, int rank)
+    : length_(config.data.sequence_length), vocabulary_(vocabulary_of(config.model)) {
+  train_ = std::make_unique<TokenStream>(expand_data_files(config.data.train, "data.train"));
+  const std::int64_t sequences = train_->sequences(length_);
+  ZERO_CHECK(sequences >= config.batch.train,
+             "data.train: {} tokens in {} file(s) make {} sequences of {}, fewer than one batch of "
+             "{}; give more data, or smaller "
+             "train_batch_size, data.sequence_length or fewer ranks",
+             train_->count(), train_->files().size(), sequences, length_, config.batch.train);
+  order_ = {.sequences = sequences,
+            .micro_batches = config.batch.accumulation * config.data_ranks(),
+            .rows = config.batch.micro,
+            .shuffle = config.data.shuffle,
+            .seed = config.run.seed};
+  check_share(*train_, config, rank);
+  if (config.data.validation.empty()) return;
+  validation_ =
+      std::make_unique<TokenStream>(expand_data_files(config.data.validation, "data.validation"));
+  validation_sequences_ = validation_->sequences(length_);
+  ZERO_CHECK(validation_sequences_ > 0,
+             "data.validation: {} tokens are shorter than one sequence of {} and its target; give "
+             "more data or a smaller "
+             "data.sequence_length",
+             validation_->count(), length_);
+  if (config.run.validation_sequences > 0) {
+    validation_sequences_ = std::min(validation_sequences_, config.run.validation_sequences);
+  }
+  check_share(*validation_, config, rank);
+}
+
+void Batches::train(std::int64_t step, std::int64_t micro_batch, View inputs, View targets) const {
+  for (std::int64_t row = 0; row < order_.rows; ++row) {
+    train_->sequence(order_.sequence(step, micro_batch, row), vocabulary_,
+                     row_of(inputs, row, length_), row_of(targets, row, length_));
+  }
+}
+
+void Batches::validation(std::span<const std::int64_t> rows, View inputs, View targets) const {
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const auto at = static_cast<std::int64_t>(row);
+    validation_->sequence(rows[row], vocabulary_, row_of(inputs, at, length_),
+                          row_of(targets, at, length_));
+  }
+}
+
+std::vector<std::int32_t> Batches::prompt(std::int64_t count) const {
+  const TokenStream& stream = validation_ ? *validation_ : *train_;
+  std::vector<std::int32_t> inputs(static_cast<std::size_t>(count));
+  std::vector<std::int32_t> targets(inputs.size());
+  stream.sequence(0, vocabulary_, inputs, targets);
+  return inputs;
+}
+
+std::map<std::string, std::string> Batches::fingerprint() const {
+  std::map<std::string, std::string> all;
+  const auto add = [&](const std::string& key, const TokenStream& stream) {
+    for (std::size_t i = 0; i < stream.files().size(); ++i) {
+      const TokenFile& file = stream.files()[i];
+      all[fmt::format("{}[{}]", key, i)] = fmt::format(
+          "{} ({} tokens, fingerprint {:016x})", file.path(), file.count(), file.fingerprint());
+    }
+  };
+  add("data.train", *train_);
+  if (validation_) add("data.validation", *validation_);
+  return all;
+}
+
+}  // namespace zero

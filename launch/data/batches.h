@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "device/view.h"
+#include "launch/config/train_config.h"
+#include "launch/data/data_order.h"
+#include "launch/data/token_stream.h"
+
+namespace zero {
+
+/// The run's data: training and validation streams, checked against the configuration.
+class Batches {
+ public:
+  /// Opens the files. Checks this rank's share of the token ids. Throws zero::Error naming file and
+  /// key: bad files, fewer sequences than a batch, ids beyond the vocabulary.
+  Batches(const TrainConfig& config, int rank);
+
+  /// The rows of micro-batch `micro_batch` (over all ranks) of optimizer step `step` (from 0).
+  void train(std::int64_t step, std::int64_t micro_batch, View inputs, View targets) const;
+  /// Rows of validation sequences: row r takes sequence rows[r].
+  void validation(std::span<const std::int64_t> rows, View inputs, View targets) const;
+  /// Sequences of a validation; 0 without validation data.
+  std::int64_t validation_sequences() const { return validation_sequences_; }
+  /// The first tokens of the validation data (of the training data, if there is none): the
+  /// beginning of sampled text.
+  std::vector<std::int32_t> prompt(std::int64_t count) const;
+  /// Hashes that tell the files apart, for a comparison across ranks.
+  std::map<std::string, std::string> fingerprint() const;
+
+ private:
+  std::int64_t length_;
+  std::int64_t vocabulary_;
+  std::unique_ptr<TokenStream> train_;
+  std::unique_ptr<TokenStream> validation_;
+  std::int64_t validation_sequences_ = 0;
+  DataOrder order_;
+};
+
+}  // namespace zero

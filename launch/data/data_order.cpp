@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/data/data_order.h"
+
+#include "base/checked_math.h"
+
+namespace zero {
+namespace {
+
+/// A bijective mixer of 64 bits (the finaliser of splitmix64).
+std::uint64_t mix(std::uint64_t value) {
+  value += 0x9e3779b97f4a7c15U;
+  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31U);
+}
+
+}  // namespace
+
+Permutation::Permutation(std::int64_t count, std::uint64_t seed, std::uint64_t epoch)
+    : count_(count) {
+  ZERO_CHECK(count > 0, "cannot permute {} sequences", count);
+  while ((std::uint64_t{1} << (2 * half_bits_)) < static_cast<std::uint64_t>(count)) ++half_bits_;
+  std::uint64_t state = mix(seed) ^ mix(~epoch);
+  for (std::uint64_t& key : keys_) key = state = mix(state);
+}
+
+std::uint64_t Permutation::encrypt(std::uint64_t value) const {
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  std::uint64_t left = value >> half_bits_;
+  std::uint64_t right = value & mask;
+  for (const std::uint64_t key : keys_) {
+    const std::uint64_t next = left ^ (mix(right ^ key) & mask);
+    left = right;
+    right = next;
+  }
+  return (left << half_bits_) | right;
+}
+
+std::int64_t Permutation::operator()(std::int64_t index) const {
+  ZERO_CHECK(index >= 0 && index < count_, "index {} is outside a permutation of {}", index,
+             count_);
+  auto value = static_cast<std::uint64_t>(index);
+  do {
+    value = encrypt(value);
+  } while (value >= static_cast<std::uint64_t>(count_));
+  return static_cast<std::int64_t>(value);
+}
+
+std::int64_t DataOrder::sequence(std::int64_t step, std::int64_t micro_batch,
+                                 std::int64_t row) const {
+  const std::int64_t flat = (step * micro_batches + micro_batch) * rows + row;
+  const std::int64_t place = flat % sequences;
+  if (!shuffle) return place;
+  return Permutation(sequences, seed, static_cast<std::uint64_t>(flat / sequences))(place);
+}
+
+}  // namespace zero

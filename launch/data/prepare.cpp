@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/data/prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "base/error.h"
+#include "launch/data/token_file.h"
+#include "launch/data/tokenizer.h"
+
+namespace zero {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kChunk = std::size_t{1} << 20;
+
+std::int64_t size_of_text(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  ZERO_CHECK(!error, "{}: cannot read the text: {}", path, error.message());
+  return static_cast<std::int64_t>(size);
+}
+
+/// Receives tokens and cuts them into files.
+class ShardWriter {
+ public:
+  ShardWriter(const PrepareOptions& options, std::int64_t token_bytes)
+      : options_(options), token_bytes_(token_bytes) {}
+
+  void train(std::span<const std::uint32_t> tokens) {
+    while (!tokens.empty()) {
+      if (train_.empty() || train_.back()->count() == options_.shard_tokens) next_shard();
+      const auto room = static_cast<std::size_t>(options_.shard_tokens - train_.back()->count());
+      const auto part = tokens.first(std::min(room, tokens.size()));
+      train_.back()->write(part);
+      tokens = tokens.subspan(part.size());
+    }
+  }
+
+  void validation(std::span<const std::uint32_t> tokens) {
+    if (!validation_) {
+      validation_ =
+          std::make_unique<TokenFileWriter>(options_.out + "/validation.bin", token_bytes_);
+    }
+    validation_->write(tokens);
+  }
+
+  void commit(PrepareReport& report) {
+    ZERO_CHECK(!train_.empty(),
+               "the texts leave nothing to train on; give more text or a smaller --validation");
+    train_.back()->finish();
+    if (validation_) validation_->finish();
+    for (const auto& entry : fs::directory_iterator(options_.out)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("train_") && name.ends_with(".bin")) fs::remove(entry.path());
+    }
+    for (auto& shard : train_) {
+      shard->commit();
+      report.train_files.push_back(shard->path());
+      report.train_tokens += shard->count();
+    }
+    if (validation_) {
+      validation_->commit();
+      report.validation_file = validation_->path();
+      report.validation_tokens = validation_->count();
+    }
+  }
+
+ private:
+  void next_shard() {
+    if (!train_.empty()) train_.back()->finish();
+    const std::string name = fmt::format("{}/train_{:06}.bin", options_.out, train_.size());
+    train_.push_back(std::make_unique<TokenFileWriter>(name, token_bytes_));
+  }
+
+  const PrepareOptions& options_;
+  std::int64_t token_bytes_;
+  std::vector<std::unique_ptr<TokenFileWriter>> train_;
+  std::unique_ptr<TokenFileWriter> validation_;
+};
+
+/// Reads texts chunk by chunk, encodes them and reports progress.
+class Preparation {
+ public:
+  Preparation(const PrepareOptions& options, Console& console)
+      : options_(options),
+        console_(console),
+        tokenizer_(make_tokenizer(options.tokenizer)),
+        writer_(options, tokenizer_->vocabulary() > 65536 ? 4 : 2) {}
+
+  PrepareReport run() {
+    for (const std::string& path : options_.files) total_ += size_of_text(path);
+    ZERO_CHECK(total_ > 0, "the texts are empty: {} file(s), 0 bytes", options_.files.size());
+    split_ = total_ - static_cast<std::int64_t>(static_cast<double>(total_) * options_.validation);
+    for (const std::string& path : options_.files) read(path);
+    PrepareReport report;
+    report.text_bytes = done_;
+    report.vocabulary = tokenizer_->vocabulary();
+    writer_.commit(report);
+    console_.end_progress();
+    return report;
+  }
+
+ private:
+  void read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    ZERO_CHECK(file, "{}: cannot read the text: {}", path, std::strerror(errno));
+    std::string text;
+    std::vector<char> chunk(kChunk);
+    while (file) {
+      // A chunk never crosses the line between training and validation.
+      const std::int64_t pending = done_ + static_cast<std::int64_t>(text.size());
+      const std::int64_t left =
+          split_ > pending ? split_ - pending : static_cast<std::int64_t>(kChunk);
+      file.read(chunk.data(), std::min<std::int64_t>(left, static_cast<std::int64_t>(kChunk)));
+      text.append(chunk.data(), static_cast<std::size_t>(file.gcount()));
+      const std::size_t newline = text.rfind('\n');
+      const bool at_split = done_ + static_cast<std::int64_t>(text.size()) == split_;
+      if (!at_split && newline != std::string::npos) {
+        encode(text.substr(0, newline + 1));
+        text.erase(0, newline + 1);
+      } else if (at_split || text.size() >= 16 * kChunk) {
+        encode(text);
+        text.clear();
+      }
+    }
+    ZERO_CHECK(!file.bad(), "{}: reading the text failed", path);
+    encode(text);
+    if (tokenizer_->end_of_document() >= 0) {
+      put({static_cast<std::uint32_t>(tokenizer_->end_of_document())}, done_ - 1);
+    }
+  }
+
+  void encode(const std::string& text) {
+    if (text.empty()) return;
+    put(tokenizer_->encode(text), done_);
+    done_ += static_cast<std::int64_t>(text.size());
+    progress();
+  }
+
+  void put(const std::vector<std::uint32_t>& tokens, std::int64_t position) {
+    if (position < split_) {
+      writer_.train(tokens);
+    } else {
+      writer_.validation(tokens);
+    }
+    tokens_ += static_cast<std::int64_t>(tokens.size());
+  }
+
+  void progress() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::max(1e-3, std::chrono::duration<double>(now - start_).count());
+    const double speed = static_cast<double>(done_) / seconds;
+    const std::string text =
+        fmt::format("{:5.1f} %  {} of {}  {} tokens  {}/s  {} left",
+                    100.0 * static_cast<double>(done_) / static_cast<double>(total_),
+                    bytes_text(static_cast<double>(done_)), bytes_text(static_cast<double>(total_)),
+                    count_text(static_cast<double>(tokens_)), bytes_text(speed),
+                    duration_text(static_cast<double>(total_ - done_) / speed));
+    console_.refresh(text);
+    if (console_.mode() == Console::Mode::lines && now - last_line_ >= std::chrono::seconds(10)) {
+      last_line_ = now;
+      console_.line(text);
+    }
+  }
+
+  const PrepareOptions& options_;
+  Console& console_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  ShardWriter writer_;
+  std::int64_t total_ = 0;
+  std::int64_t split_ = 0;  // the byte at which validation starts
+  std::int64_t done_ = 0;
+  std::int64_t tokens_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_line_ = start_;
+};
+
+}  // namespace
+
+PrepareReport prepare(const PrepareOptions& options, Console& console) {
+  ZERO_CHECK(!options.files.empty(), "no text is given; name one or more text files");
+  ZERO_CHECK(options.validation >= 0 && options.validation < 1,
+             "--validation is {}, expected a part from 0 to below 1", options.validation);
+  ZERO_CHECK(options.shard_tokens >= 1 && options.shard_tokens <= 2147483647,
+             "--shard-tokens is {}, expected 1 to 2147483647", options.shard_tokens);
+  std::error_code error;
+  fs::create_directories(options.out, error);
+  ZERO_CHECK(!error && fs::is_directory(options.out),
+             "{}: cannot make the folder: {}; give --out a folder you may write to", options.out,
+             error ? error.message() : "it is a file");
+  return Preparation(options, console).run();
+}
+
+}  // namespace zero

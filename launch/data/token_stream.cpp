@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/data/token_stream.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+std::vector<std::string> matches_of(const std::string& pattern) {
+  glob_t found{};
+  const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
+  std::vector<std::string> paths;
+  if (result == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  return paths;
+}
+
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> shards;
+  std::vector<std::string> others;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with(".bin") || name.starts_with("validation")) continue;
+    (name.starts_with("train_") ? shards : others).push_back(entry.path().string());
+  }
+  return shards.empty() ? others : shards;
+}
+
+[[noreturn]] void fail_outside(const TokenFile& file, std::int64_t position,
+                               std::int64_t vocabulary) {
+  fail(
+      "{}: token {} has id {}, but model.vocabulary is {}; ids must be below it: use the model's "
+      "tokenizer or "
+      "raise model.vocabulary",
+      file.path(), position, file.at(position), vocabulary);
+}
+
+}  // namespace
+
+std::vector<std::string> expand_data_files(const std::vector<std::string>& names,
+                                           const std::string& key) {
+  std::vector<std::string> files;
+  for (const std::string& name : names) {
+    std::error_code ignored;
+    std::vector<std::string> found{name};
+    if (std::filesystem::is_directory(name, ignored)) {
+      found = files_in(name);
+      ZERO_CHECK(
+          !found.empty(),
+          "{}: the folder {} holds no .bin token files; make them with zero_prepare --out {}", key,
+          name, name);
+    } else if (!std::filesystem::exists(name, ignored) &&
+               name.find_first_of("*?[") != std::string::npos) {
+      found = matches_of(name);
+      ZERO_CHECK(!found.empty(), "{}: no file matches {}; make token files with zero_prepare", key,
+                 name);
+    }
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  std::sort(files.begin(), files.end());
+  const auto twice = std::adjacent_find(files.begin(), files.end());
+  ZERO_CHECK(twice == files.end(), "{}: {} is given twice; name each token file once", key, *twice);
+  return files;
+}
+
+TokenStream::TokenStream(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    files_.emplace_back(path);
+    begins_.push_back(count_);
+    count_ += files_.back().count();
+  }
+}
+
+std::int64_t TokenStream::sequences(std::int64_t length) const {
+  return count_ == 0 ? 0 : (count_ - 1) / length;
+}
+
+std::size_t TokenStream::file_of(std::int64_t position) const {
+  const auto next = std::upper_bound(begins_.begin(), begins_.end(), position);
+  return static_cast<std::size_t>(next - begins_.begin()) - 1;
+}
+
+void TokenStream::sequence(std::int64_t q, std::int64_t vocabulary, std::span<std::int32_t> inputs,
+                           std::span<std::int32_t> targets) const {
+  const auto length = static_cast<std::int64_t>(inputs.size());
+  ZERO_CHECK(q >= 0 && q < sequences(length), "sequence {} of {} was asked for", q,
+             sequences(length));
+  const std::int64_t begin = q * length;
+  std::size_t file = file_of(begin);
+  std::int64_t position = begin - begins_[file];
+  for (std::int64_t i = 0; i <= length; ++i, ++position) {
+    while (position >= files_[file].count()) {  // empty shards are passed over
+      ++file;
+      position = 0;
+    }
+    const std::uint32_t token = files_[file].at(position);
+    if (token >= vocabulary) fail_outside(files_[file], position, vocabulary);
+    if (i < length) inputs[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(token);
+    if (i > 0) targets[static_cast<std::size_t>(i - 1)] = static_cast<std::int32_t>(token);
+  }
+}
+
+void TokenStream::check_tokens(std::int64_t begin, std::int64_t end,
+                               std::int64_t vocabulary) const {
+  for (std::size_t f = 0; f < files_.size(); ++f) {
+    const std::int64_t first = std::max<std::int64_t>(begin - begins_[f], 0);
+    const std::int64_t last = std::min(end - begins_[f], files_[f].count());
+    const std::int64_t position = files_[f].find_outside(first, last, vocabulary);
+    if (position >= 0) fail_outside(files_[f], position, vocabulary);
+  }
+}
+
+}  // namespace zero

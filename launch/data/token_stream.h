@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launch/data/token_file.h"
+
+namespace zero {
+
+/// The token files that data.train or data.validation means, in name order: files, folders (their
+/// train_*.bin, or else all *.bin but validation*.bin) and patterns with * ? [ ]. Throws
+/// zero::Error naming `key` if a name matches no file, or a file is named twice.
+std::vector<std::string> expand_data_files(const std::vector<std::string>& names,
+                                           const std::string& key);
+
+/// Shards in name order as one stream of tokens. Read-only; maps the files.
+class TokenStream {
+ public:
+  explicit TokenStream(const std::vector<std::string>& paths);
+
+  std::int64_t count() const { return count_; }
+  const std::vector<TokenFile>& files() const { return files_; }
+  /// Whole sequences of `length` inputs and their targets: (tokens - 1) / length.
+  std::int64_t sequences(std::int64_t length) const;
+  /// Sequence `q`: tokens [q * T, q * T + T], T = inputs.size() = targets.size(); targets are the
+  /// inputs one further. Throws zero::Error on a token id that is not below `vocabulary`, naming
+  /// file, position and id.
+  void sequence(std::int64_t q, std::int64_t vocabulary, std::span<std::int32_t> inputs,
+                std::span<std::int32_t> targets) const;
+  /// Throws as sequence() if one of the tokens [begin, end) of the stream is too large.
+  void check_tokens(std::int64_t begin, std::int64_t end, std::int64_t vocabulary) const;
+
+ private:
+  std::size_t file_of(std::int64_t position) const;
+
+  std::vector<TokenFile> files_;
+  std::vector<std::int64_t> begins_;  // of each file, in the stream
+  std::int64_t count_ = 0;
+};
+
+}  // namespace zero

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero {
+
+/// Text to token ids and back.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual std::int64_t vocabulary() const = 0;
+  virtual std::vector<std::uint32_t> encode(std::string_view text) const = 0;
+  virtual std::string decode(std::span<const std::uint32_t> tokens) const = 0;
+  /// The id that ends a document, or -1 if there is none.
+  virtual std::int64_t end_of_document() const = 0;
+};
+
+/// "bytes": one token per byte, vocabulary 256. Anything else: a SentencePiece model file. Throws
+/// zero::Error naming the file when it is none.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
+
+/// `text` with everything that a terminal could take for a command replaced: control characters
+/// (but newline and tab) and bytes that are no UTF-8 become '.'.
+std::string printable(std::string_view text);
+
+}  // namespace zero

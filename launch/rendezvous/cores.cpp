@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rendezvous/cores.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "base/checked_math.h"
+#include "base/host_name.h"
+#include "collectives/host_values.h"
+#include "launch/process.h"
+#include "launch/rendezvous/cgroup.h"
+
+namespace zero {
+namespace {
+
+/// The affinity mask of process `id` (0: this thread); empty where the system does not say.
+std::vector<int> cores_of(pid_t id) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (::sched_getaffinity(id, sizeof(set), &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+/// Physical cores among `logical`, by the logical ones that each is said to have; as many as
+/// logical ones if the system does not say.
+int physical_cores(const std::vector<int>& logical) {
+  std::set<std::string> found;
+  for (const int core : logical) {
+    std::ifstream file(
+        fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", core));
+    if (std::string siblings; std::getline(file, siblings)) found.insert(siblings);
+  }
+  return static_cast<int>(found.empty() ? logical.size() : found.size());
+}
+
+/// Ranks that share this rank's mask, itself included.
+int sharing(const CoreFacts& facts) {
+  if (facts.allowed >= facts.launcher) return facts.local_ranks;
+  return std::max(1, static_cast<int>(div_ceil(std::int64_t{facts.local_ranks} * facts.allowed,
+                                               facts.launcher)));
+}
+
+constexpr std::int64_t kMaskWords = CPU_SETSIZE / 64;
+constexpr std::int64_t kWords = 3 + kMaskWords;  // host, threads, quota in thousandths, mask
+
+/// What the ranks of one host use together.
+struct HostUse {
+  std::int64_t ranks = 0;
+  std::int64_t threads = 0;
+  std::set<int> cores{};
+  double quota = 0;
+};
+
+double available(const HostUse& host) {
+  const auto cores = static_cast<double>(host.cores.size());
+  return host.quota > 0 ? std::min(host.quota, cores) : cores;
+}
+
+std::string bound_text(const std::vector<int>& bound, const RankPlacement& first) {
+  return fmt::format(
+      "rank {}{} computes with {} threads on {} core(s), to which the launcher has bound it: start "
+      "with mpirun --bind-to none, or --map-by slot:PE={}",
+      bound.front(), bound.size() > 1 ? fmt::format(" (and {} more)", bound.size() - 1) : "",
+      first.threads, first.cores.size(), first.threads);
+}
+
+}  // namespace
+
+int usable_cores() {
+  const std::vector<int> cores = cores_of(0);
+  return cores.empty() ? static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))
+                       : static_cast<int>(cores.size());
+}
+
+CoreFacts core_facts(int local_ranks) {
+  const std::vector<int> mine = cores_of(0);
+  const int allowed = usable_cores();
+  return {.allowed = allowed,
+          .launcher = std::max(allowed, static_cast<int>(cores_of(::getppid()).size())),
+          .physical = mine.empty() ? allowed : physical_cores(mine),
+          .quota = cpu_quota(),
+          .local_ranks = std::max(1, local_ranks)};
+}
+
+ThreadChoice choose_threads(const CoreFacts& facts) {
+  const int sharers = sharing(facts);
+  ThreadChoice choice;
+  choice.threads = std::max(1, facts.physical / sharers);
+  choice.why = fmt::format("{} {} / {} rank(s)", facts.physical,
+                           facts.physical < facts.allowed ? "physical cores" : "cores", sharers);
+  if (facts.allowed < facts.launcher) choice.why += " bound to them";
+  if (!facts.quota) return choice;
+  const int granted =
+      std::max(1, static_cast<int>(std::floor(*facts.quota / facts.local_ranks + 1e-9)));
+  if (granted < choice.threads) {
+    choice.threads = granted;
+    choice.why =
+        fmt::format("{:.4g} cores by control group / {} rank(s)", *facts.quota, facts.local_ranks);
+  }
+  return choice;
+}
+
+bool fits(const CoreFacts& facts, int threads) {
+  const bool cores = threads * sharing(facts) <= facts.allowed;
+  return cores && (!facts.quota || threads * facts.local_ranks <= *facts.quota);
+}
+
+std::vector<RankPlacement> gather_placements(Communicator& communicator, Device& device,
+                                             int threads) {
+  const auto world = static_cast<std::size_t>(communicator.size());
+  std::vector<std::int64_t> words(world * kWords);
+  const Slices slices = Slices::even(View::of(std::span<std::int64_t>(words)), communicator.size());
+  const std::span<std::int64_t> mine = slices.of(communicator.rank()).as<std::int64_t>();
+  const std::string host = host_name();
+  mine[0] = static_cast<std::int64_t>(XXH3_64bits(host.data(), host.size()));
+  mine[1] = threads;
+  mine[2] = std::llround(cpu_quota().value_or(0) * 1000);
+  for (const int core : cores_of(0)) {
+    auto& word = mine[static_cast<std::size_t>(3 + core / 64)];
+    word = static_cast<std::int64_t>(static_cast<std::uint64_t>(word) | (1ULL << (core % 64)));
+  }
+  host_all_gather(communicator, device, slices, {"where ranks compute", {}});
+  std::vector<RankPlacement> ranks;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    const std::int64_t* const from = words.data() + rank * kWords;
+    RankPlacement placement{
+        .host = from[0], .threads = from[1], .quota = static_cast<double>(from[2]) / 1000};
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if ((static_cast<std::uint64_t>(from[3 + core / 64]) >> (core % 64) & 1U) != 0) {
+        placement.cores.push_back(core);
+      }
+    }
+    ranks.push_back(std::move(placement));
+  }
+  return ranks;
+}
+
+PlacementReport judge_placements(const std::vector<RankPlacement>& ranks) {
+  std::map<std::int64_t, HostUse> hosts;
+  for (const RankPlacement& rank : ranks) {
+    HostUse& host = hosts[rank.host];
+    ++host.ranks;
+    host.threads += rank.threads;
+    host.cores.insert(rank.cores.begin(), rank.cores.end());
+    host.quota = rank.quota;
+  }
+  PlacementReport report;
+  std::vector<int> bound;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const RankPlacement& rank = ranks[i];
+    const auto cores = static_cast<std::int64_t>(rank.cores.size());
+    const bool others = hosts[rank.host].cores.size() > rank.cores.size();
+    if (cores > 0 && cores < rank.threads && others) bound.push_back(static_cast<int>(i));
+  }
+  if (!bound.empty()) {
+    report.warnings.push_back(bound_text(bound, ranks[static_cast<std::size_t>(bound.front())]));
+  }
+  for (const auto& [id, host] : hosts) {
+    const double cores = available(host);
+    if (cores == 0 || static_cast<double>(host.threads) <= cores || !report.shared.empty())
+      continue;
+    const std::string what = fmt::format("{} rank(s) with {} thread(s) in all share {:.4g} core(s)",
+                                         host.ranks, host.threads, cores);
+    report.shared =
+        what + ": they take turns, so exposed communication includes waiting for a core";
+    if (host.threads > host.ranks && bound.empty()) {
+      report.warnings.push_back(fmt::format(
+          "{}; lower run.threads (\"auto\" fits them), or where mpirun bound the ranks, "
+          "start it with --bind-to none or another --map-by",
+          what));
+    }
+  }
+  return report;
+}
+
+}  // namespace zero

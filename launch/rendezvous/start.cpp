@@ -1,0 +1,322 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rendezvous/start.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+#include <limits>
+#include <mutex>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "base/host_name.h"
+#include "collectives/backends.h"
+#include "collectives/local/backend.h"
+#include "launch/process.h"
+#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/tcp_store.h"
+#include "launch/rendezvous/store/wire.h"
+
+namespace zero {
+namespace {
+
+constexpr int kPorts = 65'535;
+constexpr int kAnyRanks = 1 << 20;
+
+/// The whole number in [least, most] that a variable holds; nothing where it is not set.
+std::optional<int> number(const Environment& environment, const std::string& name, int least,
+                          int most) {
+  const std::optional<std::string> text = environment(name);
+  if (!text) return std::nullopt;
+  const auto value = store_wire::whole_number(*text, least, most);
+  ZERO_CHECK(value.has_value(), "the variable {} is \"{}\"; expected a whole number from {} to {}",
+             name, *text, least, most);
+  return static_cast<int>(*value);
+}
+
+/// The same of a variable that `because` needs.
+int needed(const Environment& environment, const std::string& name, int most,
+           const std::string& because) {
+  const std::optional<int> value = number(environment, name, 0, most);
+  ZERO_CHECK(value.has_value(), "the variable {} is not set, though {}; set it too, or neither",
+             name, because);
+  return *value;
+}
+
+void check_rank(const Start& start, const std::string& rank, const std::string& world) {
+  ZERO_CHECK(start.world >= 1, "the variable {} is 0; expected at least 1", world);
+  ZERO_CHECK(start.rank < start.world,
+             "the variable {} is {}, {} is {}; ranks are numbered from 0 to {}", rank, start.rank,
+             world, start.world, start.world - 1);
+  ZERO_CHECK(start.local_rank < start.local_world && start.local_world <= start.world,
+             "rank {} of {} is said to be rank {} of {} on its host; the numbers on a host are "
+             "from 0 on, below how many ranks it has",
+             start.rank, start.world, start.local_rank, start.local_world);
+}
+
+/// The name that a launcher gave the job, the same on all ranks that it started.
+std::string job_name(const Environment& environment) {
+  if (const auto run = environment("TORCHELASTIC_RUN_ID")) {
+    ZERO_CHECK(run->size() <= store_wire::kMostJobBytes,
+               "the variable TORCHELASTIC_RUN_ID has {} bytes, expected at most {}; give torchrun "
+               "a shorter --rdzv-id",
+               run->size(), store_wire::kMostJobBytes);
+    return *run;
+  }
+  // Every task of a job array has a number of its own here.
+  const auto job = environment("SLURM_JOB_ID");
+  if (!job) return "";
+  const auto step = environment("SLURM_STEP_ID");
+  const std::string name = step ? *job + "." + *step : *job;
+  return name.substr(0, store_wire::kMostJobBytes);
+}
+
+/// The number of the first variable that is set.
+std::optional<int> first_number(const Environment& environment,
+                                std::initializer_list<const char*> names, int least) {
+  for (const char* name : names) {
+    if (const auto value = number(environment, name, least, kAnyRanks)) return value;
+  }
+  return std::nullopt;
+}
+
+/// What mpirun's variables say if they say how many ranks there are. Slurm and other launchers set
+/// the rank alone, for programs with MPI and without.
+std::optional<Start> of_mpirun(const Environment& environment) {
+  const auto told = [&](std::initializer_list<const char*> names) {
+    return first_number(environment, names, 0);
+  };
+  const auto world =
+      first_number(environment, {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1);
+  if (!world) return std::nullopt;
+  Start start{.by = Start::By::mpirun, .world = *world, .address = {}};
+  start.rank =
+      told({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK"}).value_or(0);
+  start.local_rank =
+      told({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"})
+          .value_or(start.rank);
+  start.local_world =
+      told({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"})
+          .value_or(start.world);
+  return start;
+}
+
+std::optional<Start> of_variables(const Environment& environment) {
+  const std::optional<int> rank = number(environment, "RANK", 0, kAnyRanks);
+  const std::optional<int> world = number(environment, "WORLD_SIZE", 0, kAnyRanks);
+  if (!rank && !world) return std::nullopt;
+  Start start{.by = Start::By::variables, .address = {}};
+  start.rank = rank ? *rank : needed(environment, "RANK", kAnyRanks, "WORLD_SIZE is");
+  start.world = world ? *world : needed(environment, "WORLD_SIZE", kAnyRanks, "RANK is");
+  const std::string reason = "RANK and WORLD_SIZE are";
+  start.local_rank = needed(environment, "LOCAL_RANK", kAnyRanks, reason);
+  const auto local_world = number(environment, "LOCAL_WORLD_SIZE", 1, kAnyRanks);
+  start.local_world = local_world.value_or(start.world);
+  check_rank(start, "RANK", "WORLD_SIZE");
+  if (local_world) {
+    start.spread = *local_world == start.world ? Spread::one_host : Spread::several_hosts;
+  }
+  const auto address = environment("MASTER_ADDR");
+  ZERO_CHECK(address.has_value(),
+             "the variable MASTER_ADDR is not set, though {}; set it to the address of rank 0's "
+             "host",
+             reason);
+  start.address = *address;
+  start.port = needed(environment, "MASTER_PORT", kPorts, reason);
+  // torchrun's agent itself listens on that port then.
+  if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") ++start.port;
+  ZERO_CHECK(start.port >= 1 && start.port <= kPorts,
+             "the store would be at port {}; give another MASTER_PORT", start.port);
+  start.job = job_name(environment);
+  return start;
+}
+
+std::optional<Start> of_slurm(const Environment& environment) {
+  const std::optional<int> rank = number(environment, "SLURM_PROCID", 0, kAnyRanks);
+  if (!rank) return std::nullopt;
+  const std::string reason = "SLURM_PROCID is";
+  Start start{.by = Start::By::slurm, .rank = *rank, .address = {}};
+  start.world = needed(environment, "SLURM_NTASKS", kAnyRanks, reason);
+  start.local_rank = needed(environment, "SLURM_LOCALID", kAnyRanks, reason);
+  const auto hosts = number(environment, "SLURM_NNODES", 1, kAnyRanks);
+  start.local_world =
+      std::max(start.local_rank + 1, static_cast<int>(div_ceil(start.world, hosts.value_or(1))));
+  if (hosts) start.spread = *hosts == 1 ? Spread::one_host : Spread::several_hosts;
+  check_rank(start, "SLURM_PROCID", "SLURM_NTASKS");
+  if (start.world == 1) return start;
+  const auto master = environment("MASTER_ADDR");
+  const auto hosts_of_job = environment("SLURM_NODELIST");
+  ZERO_CHECK(master || hosts_of_job,
+             "neither SLURM_NODELIST nor MASTER_ADDR is set, though {}; one of them must say where "
+             "rank 0 is",
+             reason);
+  start.address = master ? *master : first_host(*hosts_of_job);
+  start.port = number(environment, "MASTER_PORT", 1, kPorts).value_or(0);
+  if (start.port == 0) {
+    start.port =
+        port_of_job(needed(environment, "SLURM_JOB_ID", std::numeric_limits<int>::max(),
+                           reason + " and MASTER_PORT, which would take its place, is not"));
+  }
+  start.job = job_name(environment);
+  return start;
+}
+
+/// What Slurm's variables say, where PMIX_RANK or PMI_RANK may say that MPI knows more.
+Start of_slurm_or_none(const Environment& environment, MpiSupport mpi) {
+  const std::optional<Start> by_slurm = of_slurm(environment);
+  const std::optional<int> rank = first_number(environment, {"PMIX_RANK", "PMI_RANK"}, 0);
+  if (!rank) return by_slurm.value_or(Start{});
+  if (mpi == MpiSupport::built_in) {
+    Start start = by_slurm.value_or(Start{.rank = *rank, .world_is_said = false, .address = {}});
+    start.by = Start::By::mpirun;
+    return start;
+  }
+  ZERO_CHECK(by_slurm || *rank == 0,
+             "PMIX_RANK or PMI_RANK is {}, so a launcher started several processes, but this build "
+             "has no MPI and no variable says how many: build it with -DZERO_MPI=ON, or set RANK, "
+             "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
+             *rank);
+  return by_slurm.value_or(Start{});
+}
+
+/// Refuses what says the process is one of a job beside another way that says something else.
+void check_agree(const Start& one, std::string_view one_name, const Start& other,
+                 std::string_view other_name) {
+  ZERO_CHECK(one.rank == other.rank && one.world == other.world,
+             "{} say that this is rank {} of {}, {} that it is rank {} of {}; unset one of them",
+             one_name, one.rank, one.world, other_name, other.rank, other.world);
+}
+
+Start of_threads(const Environment& environment, int local_ranks) {
+  const auto refuse = [&](const std::optional<Start>& start, std::string_view launcher) {
+    ZERO_CHECK(!start || start->world == 1,
+               "--local-ranks {} makes all ranks in one process, but {} started {} of them; give "
+               "one or the other",
+               local_ranks, launcher, start->world);
+  };
+  refuse(of_mpirun(environment), "mpirun");
+  refuse(of_variables(environment), "RANK and WORLD_SIZE say that a launcher");
+  // The script of a batch job has the variables of a task too, but of no step.
+  if (environment("SLURM_STEP_ID")) refuse(of_slurm(environment), "srun");
+  Start start{.by = Start::By::threads, .world = local_ranks, .address = {}};
+  start.local_world = local_ranks;
+  return start;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* const value = std::getenv(name.c_str());
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return value;
+  };
+}
+
+MpiSupport mpi_support() { return mpi::available() ? MpiSupport::built_in : MpiSupport::missing; }
+
+Start read_start(const Environment& environment, int local_ranks, MpiSupport mpi) {
+  if (local_ranks != kNoLocalRanks) return of_threads(environment, local_ranks);
+  const auto by_mpirun = of_mpirun(environment);
+  const auto by_variables = of_variables(environment);
+  if (by_mpirun && by_variables) {
+    check_agree(*by_mpirun, "mpirun's variables", *by_variables, "RANK and WORLD_SIZE");
+  }
+  if (by_mpirun && mpi == MpiSupport::built_in) return *by_mpirun;
+  if (by_variables) return *by_variables;
+  if (by_mpirun) {
+    ZERO_CHECK(by_mpirun->world == 1,
+               "mpirun started {} processes, but this build has no MPI: build it with "
+               "-DZERO_MPI=ON, or set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; "
+               "of srun, give --mpi=none",
+               by_mpirun->world);
+    return {};
+  }
+  return of_slurm_or_none(environment, mpi);
+}
+
+void check_mpi_world(const Start& start, int size) {
+  ZERO_CHECK(!start.world_is_said || size == start.world,
+             "[rank {}] MPI made a world of {} rank(s), the launcher's variables say that this is "
+             "rank {} of {}: the MPI of this build does not understand what started it; use that "
+             "MPI's own mpirun, or srun --mpi=pmix",
+             start.rank, size, start.rank, start.world);
+}
+
+std::optional<JobSecret> read_job_secret(const Environment& environment) {
+  const auto secret = environment("ZERO_JOB_SECRET");
+  const auto file = environment("ZERO_JOB_SECRET_FILE");
+  ZERO_CHECK(!secret || !file,
+             "both ZERO_JOB_SECRET and ZERO_JOB_SECRET_FILE are set; unset one of them");
+  if (file) return JobSecret::of_file(*file);
+  if (!secret) return std::nullopt;
+  return JobSecret(*secret, "the variable ZERO_JOB_SECRET");
+}
+
+int run_ranks(const Start& start, int* argc, char*** argv,
+              const std::function<int(Communicator&)>& body,
+              const std::function<void(const std::string&)>& report) {
+  if (start.by == Start::By::mpirun) {
+    const auto world = mpi::world(argc, argv);
+    check_mpi_world(start, world->size());
+    return body(*world);
+  }
+  if (start.world == 1) return body(*local::single());
+  if (start.by == Start::By::threads) {
+    std::mutex mutex;
+    int status = 0;
+    local::run(start.world, [&](Communicator& communicator) {
+      const int mine = body(communicator);
+      const std::scoped_lock lock(mutex);
+      status = std::max(status, mine);
+    });
+    return status;
+  }
+  TcpStore store({.host = start.address,
+                  .port = start.port,
+                  .rank = start.rank,
+                  .world = start.world,
+                  .job = start.job,
+                  .spread = start.spread,
+                  .secret = read_job_secret(process_environment()),
+                  .report = report});
+  const StoreSeat seat{store, start.rank, start.world};
+  const std::vector<std::string> hosts = exchange(seat, "start/host", host_name());
+  const bool together = std::ranges::count(hosts, hosts.front()) == start.world;
+  return body(together ? *host::world(seat) : *control::world(seat, hosts));
+}
+
+std::string_view planned_backend(const Start& start, int world) {
+  if (start.by == Start::By::threads || world == 1) return "local";
+  if (start.world > 1 && start.by != Start::By::mpirun) return "host";
+  return mpi::available() ? "mpi" : "local";
+}
+
+std::string first_host(std::string_view node_list) {
+  std::string host;
+  std::string_view rest = node_list;
+  while (!rest.empty() && rest.front() != ',') {
+    if (rest.front() != '[') {
+      host.push_back(rest.front());
+      rest.remove_prefix(1);
+      continue;
+    }
+    const std::size_t end = rest.find(']');
+    ZERO_CHECK(end != std::string_view::npos, "the node list \"{}\" has a [ without its ]",
+               node_list);
+    const std::string_view numbers = rest.substr(1, end - 1);
+    host += numbers.substr(0, numbers.find_first_of("-,"));
+    rest.remove_prefix(end + 1);
+  }
+  ZERO_CHECK(!host.empty(), "the node list \"{}\" names no host", node_list);
+  return host;
+}
+
+int port_of_job(int job) {
+  constexpr int kFirst = 20'000;
+  constexpr int kPorts = 10'000;
+  return kFirst + job % kPorts;
+}
+
+}  // namespace zero

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rendezvous/store/connection.h"
+
+#include "base/error.h"
+#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/endpoint.h"
+
+namespace zero {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using local = asio::local::stream_protocol;
+
+}  // namespace
+
+// No operation is pending on return: at the deadline the socket is closed.
+template <typename AnySocket, typename Start>
+std::size_t StoreConnection::run(Clock::time_point deadline, AnySocket& socket,
+                                 const Start& start) {
+  boost::system::error_code result = asio::error::timed_out;
+  std::size_t moved = 0;
+  bool late = false;
+  start([&](boost::system::error_code error, std::size_t size) {
+    if (!late) result = error;
+    moved = size;
+  });
+  io_.restart();
+  io_.run_until(deadline);
+  if (!io_.stopped()) {
+    late = true;
+    boost::system::error_code ignored;
+    socket.close(ignored);
+    io_.run();
+  }
+  if (result) throw boost::system::system_error(result);
+  return moved;
+}
+
+void StoreConnection::connect_network(const std::string& host, int port,
+                                      Clock::time_point deadline) {
+  tcp::resolver resolver(io_);
+  const auto places = resolver.resolve(host, std::to_string(port));
+  tcp::socket socket(io_);
+  run(deadline, socket, [&](const auto& done) {
+    asio::async_connect(
+        socket, places,
+        [done](boost::system::error_code error, const tcp::endpoint&) { done(error, 0); });
+  });
+  watch_peer(socket.native_handle());
+  socket_ = asio::generic::stream_protocol::socket(std::move(socket));
+}
+
+void StoreConnection::connect_locally(int port, Clock::time_point deadline) {
+  local::socket socket(io_);
+  run(deadline, socket, [&](const auto& done) {
+    socket.async_connect(local::endpoint(unix_socket_name(port)),
+                         [done](boost::system::error_code error) { done(error, 0); });
+  });
+  // If the backlog is full, the system may return a socket that is not connected.
+  boost::system::error_code error;
+  static_cast<void>(socket.remote_endpoint(error));
+  if (error) throw boost::system::system_error(asio::error::try_again);
+  const PeerProcess peer = peer_process(socket.native_handle());
+  ZERO_CHECK(peer.is_of_this_user(),
+             "{} has taken the name at which this user's rank 0 is expected; give another "
+             "MASTER_PORT",
+             peer.text());
+  socket_ = asio::generic::stream_protocol::socket(std::move(socket));
+}
+
+void StoreConnection::send(const std::string& frame, Clock::time_point deadline) {
+  run(deadline, socket_,
+      [&](const auto& done) { asio::async_write(socket_, asio::buffer(frame), done); });
+}
+
+std::string StoreConnection::receive(Clock::time_point deadline) {
+  for (;;) {
+    if (auto body = incoming_.next()) return std::move(*body);
+    const std::size_t size = run(deadline, socket_, [&](const auto& done) {
+      socket_.async_read_some(asio::buffer(piece_), done);
+    });
+    incoming_.append({piece_.data(), size});
+  }
+}
+
+StoreConnection::StoreConnection(const Options& options, Clock::time_point deadline) {
+  if (options.secret) {
+    connect_with_secret(options, deadline);
+  } else {
+    connect_locally(options.port, deadline);
+  }
+  shake_hands(options, deadline);
+}
+
+void StoreConnection::connect_with_secret(const Options& options, Clock::time_point deadline) {
+  try {
+    connect_network(options.host, options.port, deadline);
+  } catch (const boost::system::system_error& error) {
+    if (error.code() != asio::error::connection_refused || why_elsewhere(options.host)) throw;
+    // A rank 0 without a secret may be there all the same: its refusal tells more.
+    try {
+      connect_locally(options.port, deadline);
+    } catch (const std::exception&) {
+      throw boost::system::system_error(error.code());
+    }
+  }
+}
+
+void StoreConnection::shake_hands(const Options& options, Clock::time_point deadline) {
+  const JobSecret secret = options.secret.value_or(JobSecret::known_to_all());
+  store_wire::ClientHandshake handshake(secret, options.identity, fresh_nonce());
+  try {
+    send(handshake.answer(receive(deadline)), deadline);
+    channel_ = handshake.finish(receive(deadline));
+  } catch (const Error& error) {
+    fail(
+        "what answers there is no store of this program: {}; give a port that is free on rank 0's "
+        "host",
+        error.what());
+  }
+  if (!channel_ && options.secret) {
+    fail(
+        "rank 0 does not know this job's secret: it was started with another one, or with none; "
+        "give all ranks the same ZERO_JOB_SECRET, or ZERO_JOB_SECRET_FILE");
+  }
+  ZERO_CHECK(channel_.has_value(),
+             "rank 0 was started with a secret of its job, this process without; give it the same "
+             "ZERO_JOB_SECRET, or ZERO_JOB_SECRET_FILE");
+  incoming_.allow(store_wire::kLargest + kDigestBytes);
+}
+
+StoreConnection::Message StoreConnection::ask(const Message& request, Clock::time_point deadline) {
+  send(channel_->sealed(request), deadline);
+  return channel_->opened(receive(deadline));
+}
+
+}  // namespace zero

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <boost/asio.hpp>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/wire.h"
+
+namespace zero {
+
+/// A client's connection to the server of its store; one request at a time. Both ends have proven
+/// the job's secret or, without one, to be processes of one user. Throws the system's error
+/// (boost::system::system_error) if the server does not answer in time or is gone, and zero::Error
+/// if another program answers. Not thread-safe.
+class StoreConnection {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Message = store_wire::Message;
+
+  struct Options {
+    std::string host;
+    int port = 0;
+    store_wire::Identity identity{};
+    std::optional<JobSecret> secret{};
+  };
+
+  StoreConnection(const Options& options, Clock::time_point deadline);
+  StoreConnection(const StoreConnection&) = delete;
+  StoreConnection& operator=(const StoreConnection&) = delete;
+
+  Message ask(const Message& request, Clock::time_point deadline);
+
+ private:
+  void connect_with_secret(const Options& options, Clock::time_point deadline);
+  void connect_network(const std::string& host, int port, Clock::time_point deadline);
+  void connect_locally(int port, Clock::time_point deadline);
+  void shake_hands(const Options& options, Clock::time_point deadline);
+  void send(const std::string& frame, Clock::time_point deadline);
+  /// The next frame's body.
+  std::string receive(Clock::time_point deadline);
+  template <typename AnySocket, typename Start>
+  std::size_t run(Clock::time_point deadline, AnySocket& socket, const Start& start);
+
+  boost::asio::io_context io_;
+  boost::asio::generic::stream_protocol::socket socket_{io_};
+  std::array<char, 16'384> piece_{};
+  store_wire::FrameReader incoming_{store_wire::kLargestHandshake};
+  std::optional<store_wire::Channel> channel_;
+};
+
+}  // namespace zero

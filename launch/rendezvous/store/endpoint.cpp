@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rendezvous/store/endpoint.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio.hpp>
+
+#include "base/error.h"
+#include "base/host_name.h"
+
+namespace zero {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+// Only an address of this host can be bound to.
+bool is_own(asio::io_context& io, const asio::ip::address& address) {
+  tcp::socket socket(io);
+  boost::system::error_code error;
+  const tcp::endpoint any_port(address, 0);
+  socket.open(any_port.protocol(), error);
+  if (!error) socket.bind(any_port, error);
+  return !error;
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::optional<std::string> why_elsewhere(const std::string& host) {
+  if (is_loopback(host) || host == host_name()) return std::nullopt;
+  asio::io_context io;
+  boost::system::error_code error;
+  const auto places = tcp::resolver(io).resolve(host, "", error);
+  if (error) return fmt::format("{} has no address here ({})", host, error.message());
+  for (const auto& place : places) {
+    if (is_own(io, place.endpoint().address())) return std::nullopt;
+  }
+  return fmt::format("{} is no address of this host", host);
+}
+
+std::string unix_socket_name(int port) {
+  return fmt::format("{}zero-store-{}-{}", '\0', ::geteuid(), port);
+}
+
+bool PeerProcess::is_of_this_user() const { return user == ::geteuid(); }
+
+std::string PeerProcess::text() const {
+  return fmt::format("process {} of user id {}", process, user);
+}
+
+PeerProcess peer_process(int descriptor) {
+  struct ucred found {};
+  socklen_t length = sizeof found;
+  ZERO_CHECK(::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &found, &length) == 0 &&
+                 length == sizeof found,
+             "the system does not say whose process is at the other end of a Unix socket");
+  return {.user = found.uid, .process = found.pid};
+}
+
+void watch_peer(int descriptor) {
+  constexpr int kIdleSeconds = 3;
+  constexpr int kSecondsBetween = 1;
+  constexpr int kProbes = 5;
+  constexpr int kUnansweredMilliseconds = 8000;
+  // A system without one of these options still serves.
+  const auto set = [&](int level, int name, int value) {
+    ::setsockopt(descriptor, level, name, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kSecondsBetween);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUnansweredMilliseconds);
+}
+
+void allow_connections(int ranks) {
+  constexpr rlim_t kOthers = 256;  // files of the program, clients that have proven nothing yet
+  const rlim_t needed = 2 * static_cast<rlim_t>(ranks) + kOthers;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= needed) return;
+  ZERO_CHECK(files.rlim_max >= needed,
+             "[rank 0] store: {} ranks take {} file descriptors of rank 0's process, which may "
+             "open at most {}; raise its hard limit (ulimit -Hn), or start the ranks with mpirun",
+             ranks, needed, files.rlim_max);
+  files.rlim_cur = files.rlim_max;
+  ZERO_CHECK(::setrlimit(RLIMIT_NOFILE, &files) == 0,
+             "[rank 0] store: the limit of open files cannot be raised to {}; raise it before the "
+             "start (ulimit -n)",
+             files.rlim_max);
+}
+
+}  // namespace zero

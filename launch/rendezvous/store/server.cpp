@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rendezvous/store/server.h"
+
+#include <array>
+
+#include "base/error.h"
+#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/wire.h"
+
+namespace zero {
+namespace {
+
+namespace asio = boost::asio;
+using store_wire::Message;
+
+constexpr std::chrono::seconds kHandshakeTime{5};
+/// Connections that have proven nothing yet, at most; a newer one takes the oldest one's place.
+constexpr std::size_t kMostUnproven = 128;
+
+}  // namespace
+
+/// One connection: a handshake, then request after request. An error ends this connection alone.
+class StoreServer::Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(StoreServer& server, StoreSocket socket, std::string peer, std::uint64_t arrival)
+      : server_(server),
+        socket_(std::move(socket)),
+        timer_(server.io_),
+        peer_(std::move(peer)),
+        arrival_(arrival) {}
+
+  void start() {
+    guard([&] {
+      handshake_.emplace(server_.secret_, fresh_nonce());
+      timer_.expires_after(kHandshakeTime);
+      timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+        if (!error && !self->client_) self->drop("no handshake within 5 seconds");
+      });
+      send(handshake_->challenge());
+    });
+  }
+
+  /// Answers a wait for which everything has come, or nothing more will.
+  void look(StoreState::Time time) {
+    guard([&] {
+      if (!wait_) return;
+      leave_waits();
+      const auto reply = server_.state_.answer(*wait_, time);
+      if (!reply) {
+        at_ = server_.waits_.emplace(wait_->missing(), shared_from_this());
+        return;
+      }
+      wait_.reset();
+      timer_.cancel();
+      send(channel_->sealed(*reply));
+    });
+  }
+
+  void drop(const std::string& why) {
+    if (!ended_) server_.log_.dropped(peer_, why);
+    end();
+  }
+
+ private:
+  template <typename Work>
+  void guard(Work work) {
+    if (ended_) return;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      drop(error.what());
+    }
+  }
+
+  void leave_waits() {
+    if (at_) server_.waits_.erase(*at_);
+    at_.reset();
+  }
+
+  void send(std::string frame) {
+    outgoing_ = std::move(frame);
+    asio::async_write(socket_, asio::buffer(outgoing_),
+                      [self = shared_from_this()](boost::system::error_code error, std::size_t) {
+                        if (error || self->refused_) return self->end();
+                        self->guard([&] { self->read(); });
+                      });
+  }
+
+  void read() {
+    if (const auto body = incoming_.next()) return client_ ? obey(*body) : shake_hands(*body);
+    socket_.async_read_some(
+        asio::buffer(piece_),
+        [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
+          if (error) return self->end();
+          self->guard([&] {
+            self->incoming_.append({self->piece_.data(), size});
+            self->read();
+          });
+        });
+  }
+
+  void shake_hands(const std::string& body) {
+    auto accepted = handshake_->verify(body);
+    if (!accepted) {
+      refused_ = true;
+      server_.log_.dropped(peer_, "it does not know this job's secret");
+      return send(store_wire::ServerHandshake::refusal());
+    }
+    client_ = StoreState::Client{.identity = accepted->identity};
+    channel_ = std::move(accepted->channel);
+    timer_.cancel();
+    incoming_.allow(store_wire::kLargest + kDigestBytes);
+    server_.unproven_.erase(arrival_);
+    server_.clients_.insert(shared_from_this());
+    send(std::move(accepted->frame));
+  }
+
+  void obey(const std::string& body) {
+    const Message request = channel_->opened(body);
+    auto outcome = server_.state_.obey(request, *client_);
+    if (const auto* reply = std::get_if<Message>(&outcome)) {
+      send(channel_->sealed(*reply));
+      if (request[0] == "set") server_.key_came(request[1]);
+      return;
+    }
+    wait_ = std::get<StoreState::Wait>(std::move(outcome));
+    timer_.expires_after(wait_->patience);
+    timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+      if (!error) self->look(StoreState::Time::over);
+    });
+    look(StoreState::Time::left);
+  }
+
+  void end() {
+    if (ended_) return;
+    ended_ = true;
+    const auto self = shared_from_this();
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+    timer_.cancel();
+    leave_waits();
+    wait_.reset();
+    server_.unproven_.erase(arrival_);
+    server_.clients_.erase(self);
+    if (!client_ || !client_->is_rank) return;
+    server_.state_.gone(*client_);
+    server_.rank_lost();
+  }
+
+  StoreServer& server_;
+  StoreSocket socket_;
+  asio::steady_timer timer_;  // of the handshake, then of a wait
+  std::string peer_;
+  std::uint64_t arrival_;
+  std::array<char, 4096> piece_{};
+  store_wire::FrameReader incoming_{store_wire::kLargestHandshake};
+  std::string outgoing_;
+  std::optional<store_wire::ServerHandshake> handshake_;
+  bool refused_ = false;
+  bool ended_ = false;
+  std::optional<StoreState::Client> client_;  // once the handshake has proven the secret
+  std::optional<store_wire::Channel> channel_;
+  std::optional<StoreState::Wait> wait_;
+  std::optional<Waits::iterator> at_;  // where the server has the wait
+};
+
+StoreServer::StoreServer(const Options& options)
+    : secret_(options.secret.value_or(JobSecret::known_to_all())),
+      log_(options.report),
+      state_(options.world, options.job),
+      listener_(io_, log_, [this](StoreSocket socket, const std::string& peer) {
+        accept(std::move(socket), peer);
+      }) {
+  allow_connections(options.world);
+  if (options.secret) {
+    listener_.open_network(options.host, options.port, options.spread);
+  } else {
+    listener_.open_local(options.port);
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+void StoreServer::accept(StoreSocket socket, const std::string& peer) {
+  if (unproven_.size() >= kMostUnproven) {
+    const auto oldest = unproven_.begin()->second;
+    oldest->drop("newer connections took its place before its handshake");
+  }
+  const auto connection = std::make_shared<Connection>(*this, std::move(socket), peer, ++arrivals_);
+  unproven_.emplace(arrivals_, connection);
+  connection->start();
+}
+
+void StoreServer::key_came(const std::string& key) {
+  const auto [begin, end] = waits_.equal_range(key);
+  std::vector<std::shared_ptr<Connection>> waiting;
+  for (auto wait = begin; wait != end; ++wait) waiting.push_back(wait->second);
+  for (const auto& connection : waiting) connection->look(StoreState::Time::left);
+}
+
+void StoreServer::rank_lost() {
+  const std::vector<std::shared_ptr<Connection>> all(clients_.begin(), clients_.end());
+  for (const auto& connection : all) connection->look(StoreState::Time::left);
+}
+
+// An error outside of a connection, such as a lack of memory when one is accepted, must not end
+// the thread.
+void StoreServer::run() {
+  for (;;) {
+    try {
+      io_.run();
+      return;
+    } catch (const std::exception& error) {
+      log_.dropped("somebody", error.what());
+    }
+  }
+}
+
+StoreServer::~StoreServer() {
+  io_.stop();
+  thread_.join();
+}
+
+}  // namespace zero

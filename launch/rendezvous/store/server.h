@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio.hpp>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/listener.h"
+#include "launch/rendezvous/store/state.h"
+
+namespace zero {
+
+/// The server of a job's store, on a thread of its own: serves the TcpStores of all ranks. Takes
+/// requests only of clients that have proven the job's secret or, if the job has none, that are
+/// processes of this user on this host. A rank whose first connection ends without a goodbye is
+/// lost: all waits end with that message.
+class StoreServer {
+ public:
+  struct Options {
+    std::string host;
+    int port = 0;  ///< 0 for any that is free
+    int world = 1;
+    std::string job{};  ///< the name that all ranks must give
+    Spread spread = Spread::unsaid;
+    std::optional<JobSecret> secret{};
+    /// Is told which connections were dropped, at most every few seconds, on the server's thread.
+    std::function<void(const std::string&)> report{};
+  };
+
+  /// Listens for this user's processes on this host and, if there is a secret, on TCP: on the
+  /// loopback if `host` is of it and no rank is on another host, on all addresses otherwise. Throws
+  /// zero::Error if that is refused.
+  explicit StoreServer(const Options& options);
+  /// Stops at once.
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  int port() const { return listener_.port(); }
+  /// Returns once every rank that came has said goodbye or is lost, or `patience` has passed.
+  void wait_for_goodbyes(std::chrono::milliseconds patience) { state_.wait_for_goodbyes(patience); }
+
+ private:
+  class Connection;
+  /// Each waiting connection, at the first key that its wait misses.
+  using Waits = std::multimap<std::string, std::shared_ptr<Connection>, std::less<>>;
+
+  void accept(StoreSocket socket, const std::string& peer);
+  /// Looks at the waits for `key`, which came.
+  void key_came(const std::string& key);
+  /// Looks at every wait: a rank is lost.
+  void rank_lost();
+  void run();
+
+  JobSecret secret_;
+  boost::asio::io_context io_;
+  ConnectionLog log_;
+  StoreState state_;
+  std::uint64_t arrivals_ = 0;
+  std::map<std::uint64_t, std::shared_ptr<Connection>> unproven_;  // by arrival
+  std::set<std::shared_ptr<Connection>> clients_;
+  Waits waits_;
+  StoreListener listener_;
+  std::thread thread_;
+};
+
+}  // namespace zero

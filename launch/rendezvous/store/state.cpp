@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rendezvous/store/state.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+/// What a key takes beside its characters and its value's, about.
+constexpr std::uint64_t kKeyBytes = 128;
+/// Values of a reply are the first that have more bytes than these; the client asks for the rest.
+constexpr std::uint64_t kReplyBytes = std::uint64_t{1} << 20U;
+constexpr std::int64_t kLongestWait = std::int64_t{1} << 40;  // milliseconds: 35 years
+
+std::uint64_t bytes_of(std::string_view key, std::string_view value) {
+  return kKeyBytes + key.size() + value.size();
+}
+
+/// A job's name for a message: what cannot be printed is a question mark.
+std::string described(std::string_view job) {
+  if (job.empty()) return "a job without a name";
+  std::string text(job);
+  std::ranges::replace_if(
+      text, [](char byte) { return byte < ' ' || byte > '~'; }, '?');
+  return fmt::format("job \"{}\"", text);
+}
+
+void check_parts(const StoreState::Message& request, std::size_t expected) {
+  ZERO_CHECK(request.size() == expected, "a request of {} strings, expected {}", request.size(),
+             expected);
+}
+
+}  // namespace
+
+StoreState::StoreState(int world, std::string job, std::uint64_t most_bytes)
+    : world_(world),
+      job_(std::move(job)),
+      most_bytes_(most_bytes),
+      ranks_(static_cast<std::size_t>(world), Presence::absent) {}
+
+std::variant<StoreState::Message, StoreState::Wait> StoreState::obey(const Message& request,
+                                                                     Client& client) {
+  const std::string& verb = request.at(0);
+  if (verb == "set") {
+    check_parts(request, 3);
+    return set(request[1], request[2]);
+  }
+  if (verb == "wait" || verb == "get") {
+    ZERO_CHECK(request.size() >= 3, "a wait of {} strings, expected how long and for which keys",
+               request.size());
+    return Wait{
+        .patience = std::chrono::milliseconds(store_wire::number(request[1], 0, kLongestWait)),
+        .keys = Message(request.begin() + 2, request.end()),
+        .wants_values = verb == "get"};
+  }
+  check_parts(request, 1);
+  if (verb == "hello") return hello(client);
+  if (verb == "lost?") return lost_ ? Message{"lost", *lost_} : Message{"ok"};
+  ZERO_CHECK(verb == "bye", "a request that a store does not know");
+  if (client.is_rank) mark(client.identity.rank, Presence::left);
+  client.is_rank = false;
+  return Message{"ok"};
+}
+
+std::optional<StoreState::Message> StoreState::answer(Wait& wait, Time time) const {
+  while (wait.found < wait.keys.size() && values_.contains(wait.missing())) ++wait.found;
+  Message reply;
+  if (wait.found == wait.keys.size()) {
+    if (!wait.wants_values) return Message{"ok"};
+    reply.emplace_back("values");
+    std::uint64_t bytes = 0;
+    for (const std::string& key : wait.keys) {
+      if (bytes > kReplyBytes) break;
+      const std::string& value = values_.find(key)->second;
+      bytes += bytes_of("", value);
+      reply.push_back(value);
+    }
+    return reply;
+  }
+  if (!lost_ && time == Time::left) return std::nullopt;
+  reply = lost_ ? Message{"lost", *lost_} : Message{"missing", absent_ranks()};
+  std::ranges::copy_if(wait.keys, std::back_inserter(reply),
+                       [&](const std::string& key) { return !values_.contains(key); });
+  return reply;
+}
+
+void StoreState::gone(Client& client) {
+  if (!client.is_rank) return;
+  client.is_rank = false;
+  mark(client.identity.rank, Presence::lost);
+  if (lost_) return;
+  lost_ = fmt::format("rank {} is gone: its process has ended, or its host cannot be reached",
+                      client.identity.rank);
+}
+
+void StoreState::wait_for_goodbyes(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, patience,
+                    [&] { return std::ranges::count(ranks_, Presence::there) == 0; });
+}
+
+StoreState::Message StoreState::hello(Client& client) {
+  const auto& [rank, world, job] = client.identity;
+  if (job != job_) {
+    return {"refused",
+            fmt::format("this port belongs to {}, rank {} is of {}; give each job a MASTER_PORT of "
+                        "its own, or all ranks of one job the same TORCHELASTIC_RUN_ID",
+                        described(job_), rank, described(job))};
+  }
+  if (world != world_) {
+    return {"refused", fmt::format("it was started as one of {} ranks, rank 0 as one of {}; give "
+                                   "all ranks the same number of ranks",
+                                   world, world_)};
+  }
+  if (client.is_rank || ranks_[static_cast<std::size_t>(rank)] != Presence::absent) {
+    return {"refused", fmt::format("rank {} is there already; give each process a rank of its "
+                                   "own, and each job a port of its own",
+                                   rank)};
+  }
+  client.is_rank = true;
+  mark(rank, Presence::there);
+  return {"ok"};
+}
+
+StoreState::Message StoreState::set(const std::string& key, const std::string& value) {
+  const auto at = values_.find(key);
+  const std::uint64_t old = at == values_.end() ? 0 : bytes_of(key, at->second);
+  const std::uint64_t total = bytes_ - old + bytes_of(key, value);
+  if (total > most_bytes_) {
+    return {"refused", fmt::format("all keys and values would take {} bytes, and a store keeps at "
+                                   "most {}; it is for agreement, not for data",
+                                   total, most_bytes_)};
+  }
+  values_.insert_or_assign(key, value);
+  bytes_ = total;
+  return {"ok"};
+}
+
+void StoreState::mark(int rank, Presence presence) {
+  const std::scoped_lock lock(mutex_);
+  ranks_[static_cast<std::size_t>(rank)] = presence;
+  changed_.notify_all();
+}
+
+// "rank 3 has not come", "ranks 1, 2, 3 and 5 others have not come"; empty if all have.
+std::string StoreState::absent_ranks() const {
+  constexpr int kNamed = 8;
+  const std::scoped_lock lock(mutex_);
+  std::string names;
+  std::int64_t absent = 0;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank] != Presence::absent || ++absent > kNamed) continue;
+    names += (names.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  if (absent == 0) return "";
+  if (absent > kNamed) names += fmt::format(" and {} others", absent - kNamed);
+  return absent == 1 ? fmt::format("rank {} has not come", names)
+                     : fmt::format("ranks {} have not come", names);
+}
+
+}  // namespace zero

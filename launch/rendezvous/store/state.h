@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/wire.h"
+
+namespace zero {
+
+/// The state of a store, without sockets: keys, values, and which ranks of the job are there. Used
+/// by one thread, except wait_for_goodbyes.
+class StoreState {
+ public:
+  using Message = store_wire::Message;
+
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30U;
+
+  /// A connection whose handshake is done.
+  struct Client {
+    store_wire::Identity identity;
+    bool is_rank = false;  ///< its rank's first connection, whose end means that the rank is lost
+  };
+  /// A request that is answered once its keys are set, or `patience` later at the latest.
+  struct Wait {
+    std::chrono::milliseconds patience{};
+    Message keys;
+    bool wants_values = false;
+    std::size_t found = 0;  ///< keys at the front that are known to be set
+
+    /// The key that the wait cannot be answered without.
+    const std::string& missing() const { return keys[found]; }
+  };
+  enum class Time { left, over };
+
+  /// `job`: the name that all ranks must give. `most_bytes`: of all keys and values together.
+  explicit StoreState(int world, std::string job = "", std::uint64_t most_bytes = kMostBytes);
+
+  /// Carries out a client's request. Returns the answer, or the keys that the client waits for.
+  /// Throws zero::Error if the message is no request.
+  std::variant<Message, Wait> obey(const Message& request, Client& client);
+  /// The answer to a wait. If there is none yet, the wait needs another look only when
+  /// wait.missing() is set, or a rank is lost, or its time is over: keys are never removed.
+  std::optional<Message> answer(Wait& wait, Time time) const;
+  /// The client's connection has ended.
+  void gone(Client& client);
+
+  /// Returns once every rank that came has said goodbye or is lost, or `patience` has passed.
+  /// Thread-safe.
+  void wait_for_goodbyes(std::chrono::milliseconds patience);
+
+ private:
+  /// One rank's state, as its first connection shows it.
+  enum class Presence { absent, there, left, lost };
+
+  Message hello(Client& client);
+  Message set(const std::string& key, const std::string& value);
+  void mark(int rank, Presence presence);
+  std::string absent_ranks() const;
+
+  int world_;
+  std::string job_;
+  std::uint64_t most_bytes_;
+  std::uint64_t bytes_ = 0;
+  std::map<std::string, std::string, std::less<>> values_;
+  std::optional<std::string> lost_;
+
+  mutable std::mutex mutex_;  // of ranks_
+  std::condition_variable changed_;
+  std::vector<Presence> ranks_;
+};
+
+}  // namespace zero

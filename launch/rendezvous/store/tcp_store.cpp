@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rendezvous/store/tcp_store.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/system/system_error.hpp>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "launch/rendezvous/store/connection.h"
+#include "launch/rendezvous/store/endpoint.h"
+#include "launch/rendezvous/store/server.h"
+
+namespace zero {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = StoreConnection::Clock;
+using Message = StoreConnection::Message;
+
+/// Time for an answer beyond the time that was asked for.
+constexpr milliseconds kAnswer{10'000};
+constexpr milliseconds kFarewell{5'000};
+
+/// "a, b"; of many, the first.
+std::string listed(Message::const_iterator begin, Message::const_iterator end) {
+  constexpr std::ptrdiff_t kNamed = 8;
+  const std::ptrdiff_t more = (end - begin) - kNamed;
+  if (more <= 1) return fmt::format("{}", fmt::join(begin, end, ", "));
+  return fmt::format("{} and {} others", fmt::join(begin, begin + kNamed, ", "), more);
+}
+
+/// "get(a)", "set(a)", "wait(a, b)", "hello".
+std::string described(const Message& request) {
+  const std::string& verb = request.at(0);
+  if (verb == "set") return fmt::format("set({})", request.at(1));
+  if (verb != "get" && verb != "wait") return verb;
+  return fmt::format("{}({})", verb, listed(request.begin() + 2, request.end()));
+}
+
+std::string patience(milliseconds timeout) {
+  return std::to_string(std::max<milliseconds::rep>(timeout.count(), 0));
+}
+
+}  // namespace
+
+struct TcpStore::State {
+  Options options;
+  int exceptions = std::uncaught_exceptions();
+  std::unique_ptr<StoreServer> server{};     // rank 0's
+  std::unique_ptr<StoreConnection> first{};  // its end is the rank's
+  std::mutex mutex{};
+  std::vector<std::unique_ptr<StoreConnection>> idle{};  // each thread that asks has one for itself
+
+  std::string name() const {
+    return fmt::format("[rank {}] store at {}:{}", options.rank, options.host, options.port);
+  }
+
+  void check_place() const {
+    // If all ranks are here the port is enough, and the address may be one of a cluster's service.
+    if (options.secret || options.spread == Spread::one_host) return;
+    const auto why = why_elsewhere(options.host);
+    ZERO_CHECK(!why, "{}: {}, and this job has no secret; ranks on several hosts need one: {}",
+               name(), *why, kMakeJobSecret);
+  }
+
+  /// The meaning of a refused connection.
+  enum class Silence { not_there_yet, gone };
+
+  /// Tries until rank 0 answers. A handshake may fail because strangers crowd the server, so it is
+  /// tried again too.
+  std::unique_ptr<StoreConnection> connect(Clock::time_point deadline, Silence silence) const {
+    constexpr milliseconds kPause{100};
+    const StoreConnection::Options request{
+        .host = options.host,
+        .port = options.port,
+        .identity = {.rank = options.rank, .world = options.world, .job = options.job},
+        .secret = options.secret};
+    for (;;) {
+      try {
+        return std::make_unique<StoreConnection>(request,
+                                                 std::min(deadline, Clock::now() + kAnswer));
+      } catch (const boost::system::system_error& error) {
+        const bool gone =
+            silence == Silence::gone && error.code() == boost::system::errc::connection_refused;
+        if (gone || Clock::now() + kPause >= deadline) throw;
+        std::this_thread::sleep_for(kPause);
+      } catch (const Error& error) {
+        fail("{}: {}", name(), error.what());
+      }
+    }
+  }
+
+  std::unique_ptr<StoreConnection> connect_first(Clock::time_point deadline) const {
+    try {
+      return connect(deadline, Silence::not_there_yet);
+    } catch (const boost::system::system_error& error) {
+      fail(
+          "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that address "
+          "and port are its host's{}",
+          name(), options.timeout.count(), error.code().message(), reason_for_silence());
+    }
+  }
+
+  std::string reason_for_silence() const {
+    if (options.secret) {
+      return "; a rank 0 that was given no secret listens on its own host alone";
+    }
+    const auto why = why_elsewhere(options.host);
+    if (!why) return "";
+    return fmt::format("; {}, though all ranks are said to be on one host: if they are not, {}",
+                       *why, kMakeJobSecret);
+  }
+
+  std::unique_ptr<StoreConnection> take(const Message& request) {
+    {
+      const std::scoped_lock lock(mutex);
+      if (!idle.empty()) {
+        auto connection = std::move(idle.back());
+        idle.pop_back();
+        return connection;
+      }
+    }
+    try {
+      return connect(Clock::now() + kAnswer, Silence::gone);
+    } catch (const boost::system::system_error& error) {
+      fail("{}: {}: rank 0, which keeps the store, is gone: {}", name(), described(request),
+           error.code().message());
+    }
+  }
+
+  Message talk(StoreConnection& connection, const Message& request,
+               Clock::time_point deadline) const {
+    try {
+      return connection.ask(request, deadline);
+    } catch (const boost::system::system_error& error) {
+      fail("{}: {}: rank 0, which keeps the store, is gone: {}", name(), described(request),
+           error.code().message());
+    } catch (const Error& error) {
+      fail("{}: {}: {}", name(), described(request), error.what());
+    }
+  }
+
+  Message ask(const Message& request, milliseconds timeout) {
+    auto connection = take(request);
+    Message reply = talk(*connection, request, Clock::now() + timeout + kAnswer);
+    const std::scoped_lock lock(mutex);
+    idle.push_back(std::move(connection));
+    return reply;
+  }
+
+  void check_came(const Message& r, milliseconds timeout) const {
+    const auto keys = [&] {
+      return listed(r.begin() + std::min<std::ptrdiff_t>(2, std::ssize(r)), r.end());
+    };
+    ZERO_CHECK(r.at(0) != "lost", "{}: nobody will set {}: {}", name(), keys(), r.at(1));
+    if (r.at(0) != "missing") return;
+    const std::string& absent = r.at(1);
+    const std::string hint =
+        absent.empty() || options.secret
+            ? ""
+            : fmt::format("; this job has no secret, and ranks on several hosts need one: {}",
+                          kMakeJobSecret);
+    fail("{}: nobody set {} within {} ms; {}{}", name(), keys(), timeout.count(),
+         absent.empty() ? "check that every rank reached this point" : absent, hint);
+  }
+};
+
+TcpStore::TcpStore(const Options& options) : state_(new State{.options = options}) {
+  state_->check_place();
+  if (options.rank == 0) {
+    state_->server = std::make_unique<StoreServer>(StoreServer::Options{.host = options.host,
+                                                                        .port = options.port,
+                                                                        .world = options.world,
+                                                                        .job = options.job,
+                                                                        .spread = options.spread,
+                                                                        .secret = options.secret,
+                                                                        .report = options.report});
+    state_->options.port = state_->server->port();
+  }
+  const auto deadline = Clock::now() + options.timeout;
+  state_->first = state_->connect_first(deadline);
+  const Message reply = state_->talk(*state_->first, {"hello"}, Clock::now() + kAnswer);
+  ZERO_CHECK(reply.at(0) == "ok", "{}: rank 0 refuses this process: {}", state_->name(),
+             reply.back());
+}
+
+TcpStore::~TcpStore() {
+  if (std::uncaught_exceptions() > state_->exceptions) return;
+  try {
+    state_->talk(*state_->first, {"bye"}, Clock::now() + kFarewell);
+    if (state_->server) state_->server->wait_for_goodbyes(kFarewell);
+  } catch (const std::exception&) {
+    // Rank 0 is gone already: nobody needs a goodbye.
+  }
+}
+
+int TcpStore::port() const { return state_->options.port; }
+
+void TcpStore::set(std::string_view key, std::string_view value) {
+  const Message reply = state_->ask({"set", std::string(key), std::string(value)}, milliseconds(0));
+  ZERO_CHECK(reply.at(0) == "ok", "{}: set({}): rank 0 refuses it: {}", state_->name(), key,
+             reply.back());
+}
+
+std::string TcpStore::get(std::string_view key, milliseconds timeout) {
+  return get_all({std::string(key)}, timeout).front();
+}
+
+std::vector<std::string> TcpStore::get_all(const std::vector<std::string>& keys,
+                                           milliseconds timeout) {
+  std::vector<std::string> values;
+  while (values.size() < keys.size()) {
+    Message request{"get", patience(timeout)};
+    request.insert(request.end(), keys.begin() + std::ssize(values), keys.end());
+    Message reply = state_->ask(request, timeout);
+    state_->check_came(reply, timeout);
+    ZERO_CHECK(reply.size() > 1 && reply.size() <= request.size() - 1,
+               "{}: {}: rank 0 gave {} values", state_->name(), described(request),
+               reply.size() - 1);
+    std::move(reply.begin() + 1, reply.end(), std::back_inserter(values));
+  }
+  return values;
+}
+
+void TcpStore::wait(const std::vector<std::string>& keys, milliseconds timeout) {
+  if (keys.empty()) return;
+  Message request{"wait", patience(timeout)};
+  request.insert(request.end(), keys.begin(), keys.end());
+  state_->check_came(state_->ask(request, timeout), timeout);
+}
+
+std::optional<std::string> TcpStore::lost() {
+  const Message reply = state_->ask({"lost?"}, kAnswer);
+  return reply.at(0) == "lost" ? std::optional(reply.at(1)) : std::nullopt;
+}
+
+}  // namespace zero

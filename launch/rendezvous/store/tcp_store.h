@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "collectives/store.h"
+#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/endpoint.h"
+
+namespace zero {
+
+/// The Store of ranks that only a network joins: rank 0 keeps keys and values, on a thread of its
+/// own; every rank, rank 0 too, asks it. For bootstrap and agreement, not for data. With a secret
+/// the ranks speak TCP and prove the secret to each other; without one they are processes of one
+/// user on one host, which the kernel vouches for. Messages are sealed, not encrypted.
+class TcpStore final : public Store {
+ public:
+  struct Options {
+    std::string host;  ///< of rank 0
+    int port = 0;      ///< rank 0 alone may give 0: any that is free
+    int rank = 0;
+    int world = 1;
+    std::string job{};  ///< its name, the same on all ranks; kMostJobBytes at most
+    Spread spread = Spread::unsaid;
+    std::chrono::milliseconds timeout{60'000};  ///< until rank 0 answers
+    std::optional<JobSecret> secret{};          ///< the same on all ranks
+    /// Rank 0's is told of connections that were dropped, every few seconds at most, on a thread
+    /// of the store's.
+    std::function<void(const std::string&)> report{};
+  };
+
+  /// Rank 0 listens; the others try until it answers. Throws zero::Error naming rank and address
+  /// if that does not happen in time, if rank 0 was started for another world or job, if
+  /// one of the two does not know the other's secret, and if there is no secret and rank 0 is on
+  /// another host. Without a secret a job that is said to be on one host uses the port alone.
+  explicit TcpStore(const Options& options);
+  /// Says goodbye. Rank 0 stays for a few seconds until the others have, unless it unwinds: a rank
+  /// that unwinds is lost to the others.
+  ~TcpStore() override;
+  TcpStore(const TcpStore&) = delete;
+  TcpStore& operator=(const TcpStore&) = delete;
+
+  int port() const;
+
+  void set(std::string_view key, std::string_view value) override;
+  std::string get(std::string_view key, std::chrono::milliseconds timeout) override;
+  std::vector<std::string> get_all(const std::vector<std::string>& keys,
+                                   std::chrono::milliseconds timeout) override;
+  void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) override;
+  std::optional<std::string> lost() override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace zero

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rendezvous/store/wire.h"
+
+#include <charconv>
+
+#include "base/error.h"
+#include "launch/rendezvous/job_secret.h"
+
+namespace zero::store_wire {
+namespace {
+
+void check_length(std::size_t length, std::size_t most) {
+  ZERO_CHECK(length <= most, "a message of {} bytes; a store takes at most {}", length, most);
+}
+
+void append_length(std::string& text, std::size_t length) {
+  for (int byte = 0; byte < 4; ++byte) {
+    text.push_back(static_cast<char>((length >> (8 * byte)) & 0xffU));
+  }
+}
+
+Length first_bytes(std::string_view text) {
+  Length bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(text[i]);
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
+                                         std::int64_t most) {
+  std::int64_t value = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  if (error != std::errc{} || end != last || value < least || value > most) return std::nullopt;
+  return value;
+}
+
+std::string body_of(const Message& message) {
+  std::size_t size = 0;
+  for (const std::string& part : message) size += sizeof(Length) + part.size();
+  check_length(size, kLargest);
+  std::string body;
+  body.reserve(size);
+  for (const std::string& part : message) {
+    append_length(body, part.size());
+    body += part;
+  }
+  return body;
+}
+
+std::string framed_body(std::string_view body) {
+  check_length(body.size(), kLargest + kDigestBytes);
+  std::string frame;
+  frame.reserve(sizeof(Length) + body.size());
+  append_length(frame, body.size());
+  frame += body;
+  return frame;
+}
+
+std::uint32_t length_of(const Length& bytes) {
+  std::uint32_t length = 0;
+  for (int byte = 3; byte >= 0; --byte) {
+    length = length << 8U | bytes[static_cast<std::size_t>(byte)];
+  }
+  return length;
+}
+
+Message unframed(std::string_view body) {
+  Message message;
+  while (!body.empty()) {
+    ZERO_CHECK(message.size() < kMostParts, "a message of more than {} strings", kMostParts);
+    ZERO_CHECK(body.size() >= sizeof(Length), "a message of a store ends too early");
+    const std::uint32_t length = length_of(first_bytes(body));
+    body.remove_prefix(sizeof(Length));
+    ZERO_CHECK(body.size() >= length, "a message of a store ends too early");
+    message.emplace_back(body.substr(0, length));
+    body.remove_prefix(length);
+  }
+  ZERO_CHECK(!message.empty(), "an empty message for a store");
+  return message;
+}
+
+std::optional<std::string> FrameReader::next() {
+  if (pending_.size() < sizeof(Length)) return std::nullopt;
+  const std::size_t length = length_of(first_bytes(pending_));
+  check_length(length, largest_);
+  const std::size_t end = sizeof(Length) + length;
+  if (pending_.size() < end) return std::nullopt;
+  // What follows gets memory of its own, so that a long body's goes with the body.
+  std::string rest = pending_.substr(end);
+  pending_.resize(end);
+  pending_.erase(0, sizeof(Length));
+  std::string body = std::move(pending_);
+  pending_ = std::move(rest);
+  return body;
+}
+
+}  // namespace zero::store_wire

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/telemetry/console.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+namespace zero {
+
+void Console::line(const std::string& text) {
+  if (mode_ == Mode::silent) return;
+  end_progress();
+  fmt::print(stream_, "{}\n", text);
+  std::fflush(stream_);
+}
+
+void Console::refresh(const std::string& text) {
+  if (mode_ != Mode::terminal) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (open_ && now - last_ < std::chrono::milliseconds(100)) return;
+  last_ = now;
+  open_ = true;
+  fmt::print(stream_, "\r{}\x1b[K", text);
+  std::fflush(stream_);
+}
+
+void Console::end_progress() {
+  if (!open_) return;
+  open_ = false;
+  fmt::print(stream_, "\n");
+  std::fflush(stream_);
+}
+
+bool on_terminal() {
+  if (::isatty(STDOUT_FILENO) == 0) return false;
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;
+  // mpirun gives its ranks a terminal even where its own output goes to a file: look at the
+  // parent's.
+  std::error_code error;
+  const auto target =
+      std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error).string();
+  return !error && (target.starts_with("/dev/pts/") || target.starts_with("/dev/tty"));
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<long long>(std::ceil(std::max(0.0, std::min(seconds, 1e12))));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string bytes_text(double bytes) {
+  constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; std::abs(bytes) >= 1024 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, kUnits[unit]);
+}
+
+std::string count_text(double count) {
+  if (count < 1e3) return fmt::format("{:.0f}", count);
+  if (count < 1e6) return fmt::format("{:.1f}k", count / 1e3);
+  return count < 1e9 ? fmt::format("{:.2f}M", count / 1e6) : fmt::format("{:.2f}G", count / 1e9);
+}
+
+}  // namespace zero

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace zero {
+
+/// The events of one stream, in order, in bounded memory: new events replace the oldest. Written
+/// by one thread.
+class TraceTrack {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  /// `capacity`: events it keeps, 32 bytes each.
+  explicit TraceTrack(std::int64_t capacity);
+
+  struct Event {
+    std::int64_t begin = 0;  ///< nanoseconds of CLOCK_MONOTONIC
+    std::int64_t end = 0;
+    std::int64_t bytes = 0;  ///< moved; 0: none
+    std::uint32_t name = 0;
+  };
+  void add(std::string_view name, Time begin, Time end, std::int64_t bytes = 0);
+  /// The kept events, the oldest first.
+  std::vector<Event> events() const;
+  std::string_view name_of(const Event& event) const { return names_[event.name]; }
+  std::int64_t dropped() const;
+
+ private:
+  std::size_t capacity_;
+  std::int64_t added_ = 0;
+  std::vector<Event> ring_;
+  std::vector<std::string> names_;
+  std::map<std::string, std::uint32_t, std::less<>> ids_;
+};
+
+/// The events of a rank in the traced steps.
+struct RankTrace {
+  explicit RankTrace(std::int64_t capacity)
+      : steps(capacity), units(capacity), compute(capacity), communication(capacity) {}
+  TraceTrack steps, units, compute, communication;
+  /// Seconds by which times of the device may be off on the host's clock.
+  double clock_error = 0;
+};
+
+/// One rank's events in Chrome's trace format, a comma before each, times moved by `shift`
+/// nanoseconds. The names of processes and threads come first.
+std::string trace_events(const RankTrace& trace, int rank, std::int64_t shift);
+
+/// The shift from each rank's clock to the first rank's: 0 on its host, measured by
+/// barriers elsewhere. The same on all ranks. Collective.
+std::vector<std::int64_t> clock_shifts(Communicator& communicator, Device& device);
+
+/// The first rank writes all ranks' events to `path` as one JSON document, times counted from
+/// `origin` of the first rank. Gives the largest clock_error of all ranks, which the document has
+/// too. Throws AgreedError if it cannot. Collective; between steps, with the streams at rest.
+double write_trace(Communicator& communicator, Device& device, const RankTrace& trace,
+                   const std::string& path, TraceTrack::Time origin);
+
+}  // namespace zero

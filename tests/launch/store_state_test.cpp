@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch/rendezvous/store/listener.h"
+#include "launch/rendezvous/store/state.h"
+#include "tests/errors.h"
+
+namespace zero {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Message = StoreState::Message;
+
+Message obeyed(StoreState& state, const Message& request, StoreState::Client& client) {
+  return std::get<Message>(state.obey(request, client));
+}
+
+TEST(StoreState, KeepsNoMoreBytesThanItMay) {
+  StoreState state(1, "", 1000);
+  StoreState::Client client;
+  EXPECT_THAT(obeyed(state, {"set", "a", std::string(500, 'x')}, client), ElementsAre("ok"));
+  EXPECT_THAT(obeyed(state, {"set", "b", std::string(500, 'x')}, client),
+              ElementsAre("refused", HasSubstr("a store keeps at most 1000; it is for agreement")));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(obeyed(state, {"set", "a", std::string(800, 'y')}, client), ElementsAre("ok"))
+        << "a value that takes the place of another counts once";
+  }
+  EXPECT_THAT(obeyed(state, {"set", "c", ""}, client), ElementsAre("refused", HasSubstr("bytes")));
+}
+
+TEST(StoreState, RequestsThatAreNoneAreErrors) {
+  StoreState state(2);
+  StoreState::Client client;
+  for (const Message& request : {Message{"set", "a"},
+                                 {"set", "a", "b", "c"},
+                                 {"wait", "1"},
+                                 {"get", "1"},
+                                 {"wait", "x", "a"},
+                                 {"wait", "-1", "a"},
+                                 {"wait", "99999999999999999999", "a"},
+                                 {"bye", "a"},
+                                 {"format the disk"},
+                                 {""}}) {
+    EXPECT_NE(message_of([&] { state.obey(request, client); }), "no error") << request[0];
+  }
+  EXPECT_THAT(message_of([&] { state.obey({"\033[2J"}, client); }),
+              "a request that a store does not know")
+      << "what strangers send is not repeated";
+}
+
+TEST(StoreState, ARankIsThereOnce) {
+  StoreState state(2);
+  StoreState::Client client{.identity = {.rank = 1, .world = 2}};
+  StoreState::Client twin = client;
+  EXPECT_THAT(obeyed(state, {"hello"}, client), ElementsAre("ok"));
+  EXPECT_THAT(obeyed(state, {"hello"}, client), ElementsAre("refused", HasSubstr("is there")));
+  EXPECT_THAT(obeyed(state, {"hello"}, twin), ElementsAre("refused", HasSubstr("is there")));
+  state.gone(twin);
+  EXPECT_THAT(obeyed(state, {"lost?"}, client), ElementsAre("ok"));
+  state.gone(client);
+  EXPECT_THAT(obeyed(state, {"lost?"}, twin), ElementsAre("lost", HasSubstr("rank 1 is gone")));
+}
+
+TEST(StoreState, RanksThatNeverCameAreNamed) {
+  StoreState state(12);
+  StoreState::Client client{.identity = {.rank = 3, .world = 12}};
+  obeyed(state, {"hello"}, client);
+  auto wait = std::get<StoreState::Wait>(state.obey({"wait", "1", "a"}, client));
+  EXPECT_EQ(state.answer(wait, StoreState::Time::left), std::nullopt);
+  EXPECT_THAT(
+      state.answer(wait, StoreState::Time::over).value_or(Message{}),
+      ElementsAre("missing", "ranks 0, 1, 2, 4, 5, 6, 7, 8 and 3 others have not come", "a"));
+}
+
+TEST(StoreState, AWaitStandsAtTheFirstKeyThatIsMissing) {
+  StoreState state(1);
+  StoreState::Client client;
+  auto wait = std::get<StoreState::Wait>(state.obey({"get", "1", "a", "b", "c"}, client));
+  EXPECT_EQ(state.answer(wait, StoreState::Time::left), std::nullopt);
+  EXPECT_EQ(wait.missing(), "a");
+  obeyed(state, {"set", "a", "1"}, client);
+  obeyed(state, {"set", "c", "3"}, client);
+  EXPECT_EQ(state.answer(wait, StoreState::Time::left), std::nullopt);
+  EXPECT_EQ(wait.missing(), "b");
+  auto late = wait;
+  EXPECT_THAT(state.answer(late, StoreState::Time::over).value_or(Message{}),
+              ElementsAre("missing", "rank 0 has not come", "b"));
+  obeyed(state, {"set", "b", "2"}, client);
+  obeyed(state, {"set", "a", "4"}, client);
+  EXPECT_THAT(state.answer(wait, StoreState::Time::left).value_or(Message{}),
+              ElementsAre("values", "4", "2", "3"));
+}
+
+TEST(StoreState, ALongListOfValuesEndsEarly) {
+  StoreState state(1);
+  StoreState::Client client;
+  Message request{"get", "1"};
+  for (const std::string key : {"a", "b", "c"}) {
+    obeyed(state, {"set", key, std::string(600'000, 'x')}, client);
+    request.push_back(key);
+  }
+  auto wait = std::get<StoreState::Wait>(state.obey(request, client));
+  EXPECT_EQ(state.answer(wait, StoreState::Time::left).value_or(Message{}).size(), 3U);
+}
+
+TEST(ConnectionLog, SayTheFirstAndCountTheRest) {
+  std::vector<std::string> told;
+  ConnectionLog reports([&](const std::string& text) { told.push_back(text); });
+  for (int i = 0; i < 1000; ++i) reports.dropped("10.0.0.1:5", "it is a stranger");
+  reports.cannot_accept("Too many open files");
+  EXPECT_THAT(told, ElementsAre("[rank 0] store: a connection from 10.0.0.1:5 was dropped: it is "
+                                "a stranger"));
+  ConnectionLog failing([](const std::string&) { throw std::runtime_error("disk full"); });
+  failing.dropped("10.0.0.1:5", "it is a stranger");
+}
+
+}  // namespace
+}  // namespace zero
