@@ -36,6 +36,7 @@ class GraphCapture {
     bool evaluation = false;
     int step = 0;
     std::size_t nth = 0;
+    // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 sees a null pointer in the comparison
     friend auto operator<=>(const Place&, const Place&) = default;
   };
   /// `check`: when a body is called although its graph is captured.
