@@ -12,7 +12,8 @@ endif()
 
 find_program(ZERO_CCACHE ccache)
 if(ZERO_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${ZERO_CCACHE})
+  # Else precompiled headers, and what includes them, are not cached.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${ZERO_CCACHE})
 endif()
 
 # Flags of every target of the project; not exported to users.

@@ -29,7 +29,6 @@ run   openmpi-bin          command:mpirun
 run   libdnnl-dev          header:dnnl.hpp
 run   ocl-icd-opencl-dev   header:CL/cl.h
 run   libhwy-dev           header:hwy/highway.h
-run   libspdlog-dev        header:spdlog/spdlog.h
 run   libfmt-dev           header:fmt/format.h
 run   nlohmann-json3-dev   header:nlohmann/json.hpp
 run   libcli11-dev         header:CLI/CLI.hpp
