@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # zero_precompile(TARGET KIND [HEADER...]): the headers that nearly all sources include, and HEADER..., are compiled once a KIND, with its first
-# target, whose flags all targets of the kind have. Sources stand alone all the same: builds with -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
-# show it. Clang is stricter about flags that differ, and goes without.
+# target, whose flags all targets of the kind have. Sources stand alone all the same, which builds with
+# CMAKE_DISABLE_PRECOMPILE_HEADERS=ON show. Clang is stricter about flags that differ, and goes without.
 function(zero_precompile target kind)
   get_property(first GLOBAL PROPERTY ZERO_PRECOMPILED_${kind})
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -55,12 +55,21 @@ function(zero_test_flags target)
   endif()
 endfunction()
 
+# zero_unity(TARGET): with ZERO_UNITY its sources are compiled by fives, in which one's constants may shadow another's.
+function(zero_unity target)
+  if(ZERO_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+    target_compile_options(${target} PRIVATE -Wno-shadow)
+  endif()
+endfunction()
+
 # zero_test_objects(NAME SOURCES file... [LINK target...]): tests that several programs of tests have.
 function(zero_test_objects name)
   cmake_parse_arguments(TEST "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} OBJECT ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE zero_flags PUBLIC ${TEST_LINK} GTest::gmock)
   zero_test_flags(${name})
+  zero_unity(${name})
 endfunction()
 
 # zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PREFIX text]): a GoogleTest program; each
@@ -76,7 +85,10 @@ function(zero_test name)
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main)
   zero_test_flags(${name})
-  zero_precompile(${name} test <gmock/gmock.h> <gtest/gtest.h>)
+  zero_unity(${name})
+  if(NOT ZERO_SANITIZE)  # CI's build with sanitizers shows that each source of the tests stands alone
+    zero_precompile(${name} test <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${TEST_PREFIX}"
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
 endfunction()
