@@ -55,12 +55,9 @@ function(zero_test_flags target)
   endif()
 endfunction()
 
-# zero_unity(TARGET): with ZERO_UNITY its sources are compiled by fives, in which one's constants may shadow another's.
+# zero_unity(TARGET): with ZERO_UNITY its sources are compiled by fives.
 function(zero_unity target)
-  if(ZERO_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
-    target_compile_options(${target} PRIVATE -Wno-shadow)
-  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ZERO_UNITY} UNITY_BUILD_BATCH_SIZE 5)
 endfunction()
 
 # zero_test_objects(NAME SOURCES file... [LINK target...]): tests that several programs of tests have.
