@@ -5,7 +5,8 @@
 # A table of how training scales, in markdown: ranks 1 to 8, stages 0 to 3, on this host and, as root, on two namespaces
 # that stand for hosts.
 #
-#   bench/scaling.sh [--model NAME] [--sequence T] [--ranks LIST] [--stages LIST] [--rounds N] [--rate RATE] [--program FILE]
+#   bench/scaling.sh [--model NAME] [--sequence T] [--ranks LIST] [--stages LIST] [--rounds N] [--rate RATE]
+#                    [--set KEY=VALUE] [--program FILE]
 #
 #   --model NAME      gpt2-124m
 #   --sequence T      tokens of a sequence (256)
@@ -13,6 +14,7 @@
 #   --stages LIST     0,1,2,3
 #   --rounds N        turns of each setting with one process (2)
 #   --rate RATE       of the link between the two hosts, as tc has it (1gbit); none: this host alone
+#   --set KEY=VALUE   of zero_train's configuration
 #   --program FILE    build/bin/zero_bench
 #
 # Strong: 8 sequences a step, whatever the ranks. Weak: one sequence a rank. Each figure is tokens per second over those of
@@ -23,11 +25,11 @@ set -euo pipefail
 fail() { echo "scaling: $1" >&2; exit 1; }
 
 program=$(dirname "$0")/../build/bin/zero_bench
-model=gpt2-124m sequence=256 ranks=1,2,4,8 stages=0,1,2,3 rounds=2 rate=1gbit
+model=gpt2-124m sequence=256 ranks=1,2,4,8 stages=0,1,2,3 rounds=2 rate=1gbit set=
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '5,21s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    --model | --sequence | --ranks | --stages | --rounds | --rate | --program)
+    -h | --help) sed -n '5,23s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --model | --sequence | --ranks | --stages | --rounds | --rate | --set | --program)
       [ $# -ge 2 ] || fail "$1 takes a value; see bench/scaling.sh --help"
       declare "${1#--}=$2"
       shift 2
@@ -47,7 +49,7 @@ measure() {
   local start=()
   while [ "$1" != -- ]; do start+=("$1"); shift; done
   "${start[@]}" "$program" train --model "$model" --sequence "$sequence" --stages "$stages" --rounds "$rounds" \
-    --batch "$2" --json "$scratch/rows.json" >"$scratch/out" 2>"$scratch/errors" ||
+    --batch "$2" ${set:+--set "$set"} --json "$scratch/rows.json" >"$scratch/out" 2>"$scratch/errors" ||
     { echo "scaling: ${start[*]}: $(tail -n 1 "$scratch/errors")" >&2; return 0; }
   grep 'left out' "$scratch/out" >&2 || true
   # The file has one field a line, and of each stage more rows than one.

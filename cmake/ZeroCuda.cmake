@@ -7,7 +7,7 @@
 #   ZERO_HAVE_CUDNN  target zero_cudnn: the library and the frontend's headers
 #   ZERO_CUDA_HEADERS  the folder of cuda_runtime_api.h, also where nvcc is switched off (the emulator's tests use it), or empty
 set(ZERO_CUDA AUTO CACHE STRING "CUDA backend: ON, OFF or AUTO")
-set(ZERO_CUDA_ARCHITECTURES "80-real;90a-real;100" CACHE STRING "GPU architectures to build for, as CMAKE_CUDA_ARCHITECTURES")
+set(ZERO_CUDA_ARCHITECTURES "90a-real" CACHE STRING "GPU architectures to build for, as CMAKE_CUDA_ARCHITECTURES")
 
 # zero_cuda_part(NAME ROOT HEADER LIBRARY...)
 # Sets ZERO_NAME_HEADERS and ZERO_NAME_LIBRARY where ROOT, or one of CMake's own places where ROOT is "anywhere", has both.

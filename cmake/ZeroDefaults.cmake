@@ -12,14 +12,17 @@ endif()
 
 find_program(ZERO_CCACHE ccache)
 if(ZERO_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${ZERO_CCACHE})
+  # Else precompiled headers, and what includes them, are not cached.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${ZERO_CCACHE})
 endif()
 
 # Flags of every target of the project; not exported to users.
 add_library(zero_flags INTERFACE)
-# -ffp-contract=off: the same arithmetic however a loop is vectorised. What nvcc takes is in ZeroCuda.
-target_compile_options(zero_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-ffp-contract=off>"
-  "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
+# -ffp-contract=off: the same arithmetic however a loop is vectorised. What nvcc takes is in ZeroCuda. Of sources that are compiled by fives,
+# one's constant may shadow another's.
+target_compile_options(zero_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic>"
+  "$<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>>:-Wshadow>"
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>" "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
 if(ZERO_WERROR)
   target_compile_options(zero_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Werror>")
 endif()

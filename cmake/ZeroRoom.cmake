@@ -1,6 +1,24 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 
+# zero_precompile(TARGET KIND [HEADER...]): the headers that nearly all sources include, and HEADER..., are compiled once a KIND, with its first
+# target, whose flags all targets of the kind have. Sources stand alone all the same, which builds with
+# CMAKE_DISABLE_PRECOMPILE_HEADERS=ON show. Clang is stricter about flags that differ, and goes without.
+function(zero_precompile target kind)
+  get_property(first GLOBAL PROPERTY ZERO_PRECOMPILED_${kind})
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    return()
+  elseif(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+    return()
+  endif()
+  set(headers <algorithm> <array> <atomic> <bit> <chrono> <cmath> <cstdint> <cstring> <exception> <filesystem> <functional> <limits> <map>
+    <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <stdexcept> <string> <string_view> <thread> <utility> <vector>
+    <fmt/format.h> <fmt/ranges.h> ${ARGN})
+  target_precompile_headers(${target} PRIVATE ${headers})
+  set_property(GLOBAL PROPERTY ZERO_PRECOMPILED_${kind} ${target})
+endfunction()
+
 # zero_room(NAME SOURCES file... [LINK target...] [PRIVATE_LINK target...])
 # One library per room: target zero_NAME, alias zero::NAME. LINK is what its headers need, PRIVATE_LINK what only its sources do.
 function(zero_room name)
@@ -12,6 +30,11 @@ function(zero_room name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/zero>)
   target_compile_features(zero_${name} PUBLIC cxx_std_20)
   target_link_libraries(zero_${name} PUBLIC ${ROOM_LINK} PRIVATE $<BUILD_INTERFACE:zero_flags> ${ROOM_PRIVATE_LINK})
+  set(kind room)
+  if("OpenMP::OpenMP_CXX" IN_LIST ROOM_PRIVATE_LINK)
+    set(kind parallel_room)
+  endif()
+  zero_precompile(zero_${name} ${kind})
   set_property(GLOBAL APPEND PROPERTY ZERO_ROOMS zero_${name})
 endfunction()
 
@@ -32,12 +55,18 @@ function(zero_test_flags target)
   endif()
 endfunction()
 
+# zero_unity(TARGET): with ZERO_UNITY its sources are compiled by fives.
+function(zero_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ZERO_UNITY} UNITY_BUILD_BATCH_SIZE 5)
+endfunction()
+
 # zero_test_objects(NAME SOURCES file... [LINK target...]): tests that several programs of tests have.
 function(zero_test_objects name)
   cmake_parse_arguments(TEST "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} OBJECT ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE zero_flags PUBLIC ${TEST_LINK} GTest::gmock)
   zero_test_flags(${name})
+  zero_unity(${name})
 endfunction()
 
 # zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PREFIX text]): a GoogleTest program; each
@@ -53,6 +82,10 @@ function(zero_test name)
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main)
   zero_test_flags(${name})
+  zero_unity(${name})
+  if(NOT ZERO_SANITIZE)  # CI's build with sanitizers shows that each source of the tests stands alone
+    zero_precompile(${name} test <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${TEST_PREFIX}"
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
 endfunction()

@@ -27,7 +27,6 @@ run   pkg-config           command:pkg-config
 run   libopenmpi-dev       command:mpicc
 run   openmpi-bin          command:mpirun
 run   libhwy-dev           header:hwy/highway.h
-run   libspdlog-dev        header:spdlog/spdlog.h
 run   libfmt-dev           header:fmt/format.h
 run   nlohmann-json3-dev   header:nlohmann/json.hpp
 run   libcli11-dev         header:CLI/CLI.hpp

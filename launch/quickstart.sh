@@ -78,7 +78,7 @@ main() {
 
   if [ ${#texts[@]} -gt 0 ]; then launch/install_packages.sh run; else launch/install_packages.sh run text; fi
   cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DZERO_TESTS=OFF --log-level=WARNING
-  cmake --build build --parallel "$(nproc)"
+  cmake --build build --parallel "$(nproc)" --target zero_prepare zero_train
 
   mkdir -p data
   if [ ${#texts[@]} -eq 0 ]; then

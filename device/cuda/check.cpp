@@ -26,6 +26,10 @@ std::string_view advice(cudaError_t status) {
            "compute-sanitizer";
   }
   if (status == cudaErrorInsufficientDriver) return "; install a newer NVIDIA driver";
+  if (status == cudaErrorNoKernelImageForDevice) {
+    return "; this build has no code for this GPU; on its machine configure with "
+           "-DZERO_CUDA_ARCHITECTURES=native";
+  }
   return "";
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/cuda/check.h"
 #include "device/cuda/gpus.h"
 #include "device/cuda/stream.h"
 #include "tests/cuda/case.h"
@@ -90,6 +91,12 @@ TEST_F(CudaDevice, SaysWhatTheMachineLacks) {
       "cuda: there is no NVIDIA driver here, and device \"cuda\" needs one; use a CPU device or a "
       "machine with a GPU",
       message_of([] { open(); }));
+}
+
+TEST_F(CudaDevice, NamesTheOptionIfTheBuildHasNoCodeForAGpu) {
+  EXPECT_THAT(message_of([] { check(cudaErrorNoKernelImageForDevice, "fill"); }),
+              AllOf(StartsWith("cuda: fill: "), HasSubstr("this build has no code for this GPU"),
+                    HasSubstr("-DZERO_CUDA_ARCHITECTURES=native")));
 }
 
 TEST_F(CudaDevice, CutsSmallBuffersOutOfChunksAndReusesThem) {
