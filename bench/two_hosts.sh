@@ -11,6 +11,7 @@
 # Between the hosts ranks talk TCP through a veth pair, each end of which sends at RATE at most (htb). Namespaces, link and processes
 # are gone when it ends, after an error or a signal too.
 set -euo pipefail
+case ${1-} in -h | --help) sed -n '5,12s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 fail() {
   echo "two_hosts: $1" >&2

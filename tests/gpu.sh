@@ -20,6 +20,7 @@
 # the table, are kept in the folder ZERO_GPU_RESULTS (default: gpu_results), and in one archive beside
 # it.
 set -uo pipefail
+case ${1-} in -h | --help) sed -n '5,22s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 readonly kSeconds=${ZERO_GPU_SECONDS:-460}  # for all checks together
 read -ra kOnGpu <<<"${ZERO_ON_GPU:---set run.device=cuda}"

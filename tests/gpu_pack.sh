@@ -19,6 +19,7 @@
 # need a newer glibc than the programs, lie apart in lib-gcc: gpu.sh takes them where the host's are
 # too old.
 set -uo pipefail
+case ${1-} in -h | --help) sed -n '5,21s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 readonly kPackedMegabytes=60
 readonly kPrograms=(zero_train zero_bench gpu_tests nccl_cuda_ranks)

@@ -282,7 +282,7 @@ Submitted submitted_by(const EngineOptions& engine, std::int64_t blocks) {
   return one;
 }
 
-// docs/performance.md has these figures, of as many blocks as GPT-2 124M has.
+// docs/gpu.md has these figures, of as many blocks as GPT-2 124M has.
 TEST(EmulatedTraining, SubmitsAPassOfABlockAtOnce) {
   EngineOptions engine = options(0, DType::bf16);
   engine.checked = false;  // it would make each pass again, to compare it

@@ -9,6 +9,7 @@
 # What is found on the way stays in build-fuzz/found/TARGET and is built upon by the next call. An input that a reader does not bear is
 # written to build-fuzz/, named at the end, and makes the exit status 1: mend the reader, and keep the input in tests/fuzz/corpus/TARGET.
 set -euo pipefail
+case ${1-} in -h | --help) sed -n '5,10s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 cd "$(dirname "$0")/../.."
 
 seconds=${1:-60}

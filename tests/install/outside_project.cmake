@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-# Installs BUILD into a prefix of its own, builds a copy of EXAMPLES against nothing but that prefix with the
-# compiler CXX, runs the examples and reads zero_mlp's ledger. Everything happens under WORK.
+# Installs BUILD into a prefix of its own, builds a copy of EXAMPLES, and the custom trainer that README shows, against
+# nothing but that prefix with the compiler CXX, runs them and reads zero_mlp's ledger. Everything happens under WORK.
 cmake_minimum_required(VERSION 3.25)
 
 function(run_step)
@@ -17,6 +17,16 @@ function(expect_line pattern)
   if(NOT output MATCHES "${pattern}")
     message(FATAL_ERROR "no line like \"${pattern}\" in:\n${output}")
   endif()
+endfunction()
+
+# Sets `block` to README's first block of code in `language`.
+function(read_block language)
+  file(READ ${README} text)
+  string(REGEX MATCH "```${language}\n([^`]*)```" found "${text}")
+  if(NOT found)
+    message(FATAL_ERROR "${README} has no block of ${language}")
+  endif()
+  set(block "${CMAKE_MATCH_1}" PARENT_SCOPE)
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
@@ -37,3 +47,21 @@ expect_line("optimizer +96\\.(09|10)")
 expect_line("activations +1\\.500 MiB")
 expect_line("staging/input +0\\.125 MiB")
 expect_line("staging/target +0\\.125 MiB")
+
+# What README leaves to the reader: its arithmetic, and here no batch.
+read_block(cmake)
+file(WRITE ${WORK}/readme/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)\n${block}")
+read_block(cpp)
+file(WRITE ${WORK}/readme/trainer.cpp "#include \"device/view.h\"
+#include <string>
+#include <vector>
+struct Batch {};
+const std::vector<Batch> batches;
+void forward(zero::View, zero::View) {}
+double error(const Batch&) { return 0; }
+void backward(zero::View, zero::View, zero::View) {}
+${block}")
+run_step(${CMAKE_COMMAND} -S ${WORK}/readme -B ${WORK}/readme/build -G Ninja
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix)
+run_step(${CMAKE_COMMAND} --build ${WORK}/readme/build)
+run_step(${WORK}/readme/build/trainer)
