@@ -122,7 +122,7 @@ class Communicator final {
   /// (N-1)/N of them for all_gather, reduce_scatter and all_to_all, twice that for all_reduce,
   /// (N-1)/N for broadcast, 0 for barrier. By whatever way: inside a host nothing leaves the
   /// memory, and between hosts fewer bytes cross than their ranks give to each other
-  /// (docs/zero.md).
+  /// (docs/transports.md).
   static std::int64_t sent_bytes(Operation operation, std::int64_t total_bytes, int world);
 
  private:
