@@ -83,8 +83,12 @@ function(zero_test name)
   target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main)
   zero_test_flags(${name})
   zero_unity(${name})
+  set(kind test)
+  if("OpenMP::OpenMP_CXX" IN_LIST TEST_LINK)
+    set(kind parallel_test)
+  endif()
   if(NOT ZERO_SANITIZE)  # CI's build with sanitizers shows that each source of the tests stands alone
-    zero_precompile(${name} test <gmock/gmock.h> <gtest/gtest.h>)
+    zero_precompile(${name} ${kind} <gmock/gmock.h> <gtest/gtest.h>)
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${TEST_PREFIX}"
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")

@@ -180,7 +180,7 @@ TEST(EmulatedRunDevice, AutoIsTheCpuWhereARankHasNoGpu) {
   const TinyRun run;
   cuda::emulated::reset({.devices = 2});
   local::run(3, [&](Communicator& rank) {
-    AsProcess process(rank);
+    Communicator process(std::make_shared<AsProcess>(rank));
     Configuration values = Configuration::read(run.config(), {});
     const bool has_gpu = rank.rank() != 2;
     values.resolve("run.device", has_gpu ? "cuda" : "cpu", has_gpu ? "auto: one" : "auto: none");
@@ -199,7 +199,7 @@ TEST(EmulatedRunDevice, AutoIsTheCpuWhereTheBuildHasNoNccl) {
   const auto agreed = [&](const std::string& device, NcclSupport nccl) {
     std::string line;
     local::run(2, [&](Communicator& rank) {
-      AsProcess process(rank);
+      Communicator process(std::make_shared<AsProcess>(rank));
       Configuration values = Configuration::read(run.config(), {});
       values.resolve("run.device", "cuda", device == "auto" ? "auto: 2 GPU(s)" : "--set");
       const auto said = agree_on_device(process, values, nccl);

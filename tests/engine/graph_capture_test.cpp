@@ -44,14 +44,6 @@ class CapturingStream final : public Stream {
   }
   void do_wait(const Event& /*event*/) override {}
 };
-}
-void wait(const Event& /*event*/) override {}
-void synchronize() override {}
-double waited_seconds() const override { return 0; }
-
-std::vector<std::string> names;
-std::string refusal;
-};
 
 struct Captures : ::testing::Test {
   void repeat(const GraphCapture::Place& place, Phase phase, std::vector<int> asks = {}) {

@@ -195,16 +195,11 @@ TEST(Step, OfTheBoundaryPolicyGivesTheSameBitsOnBothItsStages) {
 /// work the stream fails.
 class LateStream final : public Stream {
  public:
-  void submit(std::string_view what, Work work) override {
-    if (what != late) return work();
-    work_ = std::make_shared<Work>(std::move(work));
-  }
   Event record() override {
     if (!work_) return {};
     if (events_++ > 0) fail("record: the device is lost");
     return Event(std::make_shared<Point>(work_));
   }
-  void wait(const Event& event) override { event.synchronize(); }
   void synchronize() override {}
   double waited_seconds() const override { return 0; }
   bool has_run() const { return work_ != nullptr && !*work_; }
@@ -212,6 +207,12 @@ class LateStream final : public Stream {
   std::string late;  ///< name of the work to keep
 
  private:
+  void do_submit(std::string_view what, Work work) override {
+    if (what != late) return work();
+    work_ = std::make_shared<Work>(std::move(work));
+  }
+  void do_wait(const Event& event) override { event.synchronize(); }
+
   struct Point final : Event::State {
     explicit Point(std::shared_ptr<Work> of) : work(std::move(of)) {}
     bool complete() override { return !*work; }
