@@ -90,6 +90,6 @@ function(zero_test name)
   if(NOT ZERO_SANITIZE)  # CI's build with sanitizers shows that each source of the tests stands alone
     zero_precompile(${name} ${kind} <gmock/gmock.h> <gtest/gtest.h>)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${TEST_PREFIX}"
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${TEST_PREFIX}"
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
 endfunction()

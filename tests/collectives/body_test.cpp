@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/backends.h"
+#include "tests/case_names.h"
 #include "tests/collectives/messages.h"
 #include "tests/collectives/queue_device.h"
 
@@ -26,10 +27,12 @@ TEST_P(LocalCollectives, MoveAndReduceByTheirContract) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, LocalCollectives,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 5, 7, 8, 9),
-                                            ::testing::Values(0, 1, 3, 64, 1000)));
+                                            ::testing::Values(0, 1, 3, 64, 1000)),
+                         zero::testing::kCaseName);
 INSTANTIATE_TEST_SUITE_P(Large, LocalCollectives,
                          ::testing::Combine(::testing::Values(3, 8),
-                                            ::testing::Values(10007, 1 << 20)));
+                                            ::testing::Values(10007, 1 << 20)),
+                         zero::testing::kCaseName);
 
 class LocalGroups : public ::testing::TestWithParam<int> {};
 
@@ -44,7 +47,8 @@ TEST_P(LocalGroups, SplitStoreExchangeAndBucketsWork) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, LocalGroups, ::testing::Values(1, 2, 3, 4, 5, 7, 8, 9));
+INSTANTIATE_TEST_SUITE_P(Worlds, LocalGroups, ::testing::Values(1, 2, 3, 4, 5, 7, 8, 9),
+                         zero::testing::kCaseName);
 
 class StreamOrders : public ::testing::TestWithParam<int> {};
 
@@ -79,7 +83,8 @@ TEST_P(StreamOrders, MemoryThatTheHostCannotSeeHoldsTheSameValues) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, StreamOrders, ::testing::Values(1, 2, 5));
+INSTANTIATE_TEST_SUITE_P(Worlds, StreamOrders, ::testing::Values(1, 2, 5),
+                         zero::testing::kCaseName);
 
 /// Devices that have queues of their own.
 class Queues : public ::testing::TestWithParam<int> {};
@@ -97,7 +102,8 @@ TEST_P(Queues, AreFilledByTheHostsThatMeet) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Queues, ::testing::Values(1, 2, 3, 4, 5));
+INSTANTIATE_TEST_SUITE_P(Worlds, Queues, ::testing::Values(1, 2, 3, 4, 5),
+                         zero::testing::kCaseName);
 
 TEST(Queue, OfARankThatStraysEndsTheMeetingOfAll) {
   const auto messages = messages_of(3, [](Communicator& communicator, Device&) {

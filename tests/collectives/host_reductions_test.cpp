@@ -8,6 +8,7 @@
 #include <bit>
 #include <ostream>
 
+#include "tests/case_names.h"
 #include "tests/collectives/body.h"
 #include "tests/collectives/host_ranks.h"
 
@@ -115,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, HostReductions,
                          ::testing::Combine(::testing::Values(2, 3, 5, 7, 8),
                                             ::testing::Values(Place::posted, Place::region,
                                                               Place::plain, Place::each_other,
-                                                              Place::common)));
+                                                              Place::common)),
+                         zero::testing::kCaseName);
 
 // A sum in another order than the tree's has other bits, so the tests above would see one.
 TEST(HostReductionsTest, HaveValuesWhoseSumShowsItsOrder) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "device/device.h"
+#include "tests/case_names.h"
 #include "tests/errors.h"
 
 namespace zero {
@@ -61,7 +62,8 @@ class ForgottenWaits : public ::testing::TestWithParam<std::tuple<bool, bool>> {
 };
 
 INSTANTIATE_TEST_SUITE_P(EitherWay, ForgottenWaits,
-                         ::testing::Combine(::testing::Bool(), ::testing::Bool()));
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+                         zero::testing::kCaseName);
 
 TEST_P(ForgottenWaits, WithAllWaitsEveryOrderReadsTheSame) {
   EXPECT_EQ(1, read_by(*lazy(), with(Forgotten::nothing)));

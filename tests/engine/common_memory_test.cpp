@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
+#include "tests/case_names.h"
 #include "tests/collectives/forwarding_backend.h"
 #include "tests/engine/toy_run.h"
 
@@ -106,7 +107,8 @@ TEST_P(CommonMemory, GivesTheSameBitsWhateverRankIsLate) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, CommonMemory, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Stages, CommonMemory, ::testing::Values(1, 2, 3),
+                         zero::testing::kCaseName);
 
 /// One unit of ones, and a use of it that ends late on all ranks but the first.
 class LateReaders : public ::testing::TestWithParam<int> {
@@ -177,7 +179,7 @@ TEST_P(LateReaders, ReadOldValuesWhenAPeerHasAlreadyUpdatedItsOwn) {
       {Phase::forward, Phase::backward, Phase::forward}, true);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, LateReaders, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Stages, LateReaders, ::testing::Values(1, 2, 3), zero::testing::kCaseName);
 
 }  // namespace
 }  // namespace zero::toy

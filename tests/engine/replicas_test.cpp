@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "device/host_pieces.h"
+#include "tests/case_names.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
 
@@ -94,7 +95,8 @@ class Copies : public ::testing::TestWithParam<std::tuple<int, DType>> {
 };
 INSTANTIATE_TEST_SUITE_P(Stages, Copies,
                          ::testing::Combine(::testing::Range(0, 4),
-                                            ::testing::Values(DType::fp32, DType::bf16)));
+                                            ::testing::Values(DType::fp32, DType::bf16)),
+                         zero::testing::kCaseName);
 
 TEST_P(Copies, OfReplicasAreComparedAndTheRankThatDiffersIsNamed) {
   for (const std::int64_t element : {0, 1004}) {

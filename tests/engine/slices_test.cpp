@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "tests/case_names.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
 
@@ -59,7 +60,8 @@ Outcome train(const plain::Setup& setup) {
 }
 
 class Slices : public ::testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(Types, Slices, ::testing::Values(DType::fp32, DType::bf16));
+INSTANTIATE_TEST_SUITE_P(Types, Slices, ::testing::Values(DType::fp32, DType::bf16),
+                         zero::testing::kCaseName);
 
 /// Without clipping an update is elementwise, so nothing tells a sliced run from a whole one.
 TEST_P(Slices, TrainToTheStateOfWholeTensorsAndCountEachElementOnceInTheNorm) {

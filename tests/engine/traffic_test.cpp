@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "partition/flat_layout.h"
+#include "tests/case_names.h"
 #include "tests/collectives/recorder.h"
 #include "tests/engine/plain.h"
 #include "tests/engine/toy_run.h"
@@ -85,7 +86,7 @@ TrafficCounter formula(const plain::Setup& setup, int world) {
 }
 
 class Traffic : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Stage, Traffic, ::testing::Range(0, 4));
+INSTANTIATE_TEST_SUITE_P(Stage, Traffic, ::testing::Range(0, 4), zero::testing::kCaseName);
 
 TEST_P(Traffic, IsTheFormulaAndThePlanInEveryStep) {
   for (const Case& c : cases(GetParam())) {

@@ -7,6 +7,7 @@
 
 #include "collectives/backends.h"
 #include "launch/rendezvous/store/tcp_store.h"
+#include "tests/case_names.h"
 #include "tests/collectives/body.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
@@ -279,7 +280,7 @@ TEST_P(HostWorlds, DoEverythingThatACommunicatorDoes) {
   EXPECT_THAT(errors, ::testing::Each("no error"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, HostWorlds, ::testing::Values(1, 2, 5));
+INSTANTIATE_TEST_SUITE_P(Worlds, HostWorlds, ::testing::Values(1, 2, 5), zero::testing::kCaseName);
 
 }  // namespace
 }  // namespace zero
