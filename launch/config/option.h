@@ -42,7 +42,7 @@ struct Option {
   std::vector<std::string> types{};    ///< optimizer or scheduler types it belongs to; empty: all
   bool from_machine = false;  ///< "auto" is allowed, kept as null, and worked out from the machine
 
-  // For rows of the table, after honour(), accept() or only().
+  // This option with a range, choices, types, or "auto": for rows of the table.
   Option from(double least, double most = std::numeric_limits<double>::infinity()) &&;
   Option one_of(std::vector<std::string> texts) &&;
   Option of(std::vector<std::string> optimizers_or_schedulers) &&;
