@@ -13,11 +13,16 @@ class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
   Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(value_, other.value_);
+    return *this;
+  }
   ~Descriptor() {
     if (value_ >= 0) close(value_);
   }
   int get() const { return value_; }
+  /// Leaves closing to the caller.
+  int release() { return std::exchange(value_, -1); }
 
  private:
   int value_;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/limits.h"
 #include "bench/timing.h"
-#include "launch/telemetry/memory_probe.h"
+#include "launch/telemetry/machine_limits.h"
 
 namespace zero::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "bench/stepper.h"
 #include "collectives/backends.h"
 #include "launch/telemetry/instruments.h"
-#include "launch/telemetry/memory_probe.h"
+#include "launch/telemetry/machine_limits.h"
 #include "launch/telemetry/profile.h"
 
 namespace zero::bench {

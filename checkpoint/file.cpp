@@ -26,71 +26,47 @@ constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-struct stat status_of(int descriptor, const std::string& path) {
-  struct stat status {};
-  ZERO_CHECK(::fstat(descriptor, &status) == 0, "{}: cannot read its size: {}", path,
-             reason(errno));
-  return status;
-}
-
 std::string directory_of(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
 }
 
 void sync_directory(const std::string& directory) {
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  ZERO_CHECK(descriptor >= 0, "{}: cannot open the directory: {}", directory, reason(errno));
-  const int result = ::fsync(descriptor);
-  const int error = errno;
-  ::close(descriptor);
+  const Descriptor descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ZERO_CHECK(descriptor.get() >= 0, "{}: cannot open the directory: {}", directory, reason(errno));
   // Some network file systems have no fsync for directories; their rename is durable by itself.
-  ZERO_CHECK(result == 0 || error == EINVAL, "{}: cannot flush the directory: {}", directory,
-             reason(error));
+  ZERO_CHECK(::fsync(descriptor.get()) == 0 || errno == EINVAL,
+             "{}: cannot flush the directory: {}", directory, reason(errno));
 }
 
 }  // namespace
 
-File::File(std::string path, int flags) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a pipe by mistake must not wait for its other end. Regular files ignore it.
-  descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
-  ZERO_CHECK(descriptor_ >= 0, "{}: cannot open for {}: {}", path_,
+// O_NONBLOCK: opening a pipe by mistake must not wait for its other end. Regular files ignore it.
+File::File(std::string path, int flags)
+    : path_(std::move(path)),
+      descriptor_(::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666)) {
+  ZERO_CHECK(descriptor_.get() >= 0, "{}: cannot open for {}: {}", path_,
              (flags & O_ACCMODE) == O_RDONLY ? "reading" : "writing", reason(errno));
   struct stat status {};
-  const bool regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
-  if (!regular) close_quietly();
-  ZERO_CHECK(regular, "{}: is not a regular file", path_);
+  ZERO_CHECK(::fstat(descriptor_.get(), &status) == 0 && S_ISREG(status.st_mode),
+             "{}: is not a regular file", path_);
 }
 
 File File::open_read(const std::string& path) { return {path, O_RDONLY}; }
 File File::open_write(const std::string& path) { return {path, O_WRONLY}; }
 File File::create(const std::string& path) { return {path, O_WRONLY | O_CREAT | O_TRUNC}; }
 
-File::File(File&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-File& File::operator=(File&& other) noexcept {
-  if (this != &other) {
-    close_quietly();
-    path_ = std::move(other.path_);
-    descriptor_ = std::exchange(other.descriptor_, -1);
-  }
-  return *this;
+std::int64_t File::size() const {
+  struct stat status {};
+  ZERO_CHECK(::fstat(descriptor_.get(), &status) == 0, "{}: cannot read its size: {}", path_,
+             reason(errno));
+  return status.st_size;
 }
-
-File::~File() { close_quietly(); }
-
-void File::close_quietly() noexcept {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = -1;
-}
-
-std::int64_t File::size() const { return status_of(descriptor_, path_).st_size; }
 
 void File::read(std::int64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     const std::size_t wanted = std::min(out.size(), kLargestTransfer);
-    const ssize_t got = ::pread(descriptor_, out.data(), wanted, offset);
+    const ssize_t got = ::pread(descriptor_.get(), out.data(), wanted, offset);
     if (got < 0 && errno == EINTR) continue;
     ZERO_CHECK(got >= 0, "{}: cannot read {} bytes at offset {}: {}", path_, out.size(), offset,
                reason(errno));
@@ -104,7 +80,7 @@ void File::read(std::int64_t offset, std::span<std::byte> out) const {
 void File::write(std::int64_t offset, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
     const std::size_t wanted = std::min(bytes.size(), kLargestTransfer);
-    const ssize_t put = ::pwrite(descriptor_, bytes.data(), wanted, offset);
+    const ssize_t put = ::pwrite(descriptor_.get(), bytes.data(), wanted, offset);
     if (put < 0 && errno == EINTR) continue;
     ZERO_CHECK(put >= 0, "{}: cannot write {} bytes at offset {}: {}", path_, bytes.size(), offset,
                reason(errno));
@@ -118,19 +94,18 @@ void File::write(std::int64_t offset, std::span<const std::byte> bytes) const {
 void File::reserve(std::int64_t bytes) const {
   int result = 0;
   do {
-    result = ::fallocate(descriptor_, 0, 0, bytes);
+    result = ::fallocate(descriptor_.get(), 0, 0, bytes);
   } while (result != 0 && errno == EINTR);
   if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
-    result = ::ftruncate(descriptor_, bytes);
+    result = ::ftruncate(descriptor_.get(), bytes);
   }
   ZERO_CHECK(result == 0, "{}: cannot make room for {} bytes: {}", path_, bytes, reason(errno));
 }
 
 void File::sync_and_close() {
-  ZERO_CHECK(::fsync(descriptor_) == 0, "{}: cannot flush to disk: {}", path_, reason(errno));
+  ZERO_CHECK(::fsync(descriptor_.get()) == 0, "{}: cannot flush to disk: {}", path_, reason(errno));
   // After close() the descriptor is gone whatever it returns.
-  ZERO_CHECK(::close(std::exchange(descriptor_, -1)) == 0, "{}: cannot close: {}", path_,
-             reason(errno));
+  ZERO_CHECK(::close(descriptor_.release()) == 0, "{}: cannot close: {}", path_, reason(errno));
 }
 
 void replace_file(const std::string& from, const std::string& to) {

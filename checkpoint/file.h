@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "base/descriptor.h"
+
 namespace zero {
 
 /// An open regular file, read and written at 64-bit offsets. Owns its descriptor; destruction
@@ -22,10 +24,6 @@ class File {
   /// A new, empty file, for writing; an older one of that name loses its content.
   static File create(const std::string& path);
 
-  File(File&& other) noexcept;
-  File& operator=(File&& other) noexcept;
-  ~File();
-
   const std::string& path() const { return path_; }
   std::int64_t size() const;
   /// Fills `out` from `offset`, in as many transfers as it takes. Throws if the file ends first.
@@ -40,10 +38,9 @@ class File {
 
  private:
   File(std::string path, int flags);
-  void close_quietly() noexcept;
 
   std::string path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
 };
 
 /// Puts the file `from` in the place of `to`, in the same directory: a reader of `to` finds

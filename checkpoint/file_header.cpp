@@ -12,7 +12,6 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "checkpoint/header_reader.h"
 
 namespace zero {
 namespace {

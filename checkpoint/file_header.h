@@ -73,6 +73,11 @@ struct FileHeader {
   std::int64_t data_begin = 0;                  ///< file offset of the data section
 };
 
+/// Reads the JSON text of a header as it is written: tensors in the text's order, metadata. Checks
+/// its form alone (JSON, the fields of each tensor and their types, names that repeat), not the
+/// places of the bytes. Throws zero::Error naming file, tensor and offset.
+FileHeader read_header_text(const std::string& file, std::string_view json);
+
 /// Parses and checks the JSON text of a header; `file_size` is the size of the whole file, `file`
 /// its name for messages. Throws zero::Error naming file, tensor and offset unless the tensors fill
 /// the data section exactly: no overlap, no hole, nothing behind them, each as long as its shape

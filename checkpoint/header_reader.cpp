@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/header_reader.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/file_header.h"
 
 namespace zero {
 namespace {

@@ -30,40 +30,29 @@ const json* HfFields::take(std::string_view name, bool required, std::string_vie
   return nullptr;
 }
 
+template <typename Value>
+Value HfFields::value(std::string_view name, std::optional<Value> fallback,
+                      std::string_view expected, bool (json::*fits)() const noexcept) {
+  const json* found = take(name, !fallback, expected);
+  if (found == nullptr) return *std::move(fallback);
+  ZERO_CHECK((found->*fits)(), "{}: found {}, expected {}", place(name), found->dump(), expected);
+  return found->get<Value>();
+}
+
 std::int64_t HfFields::integer(std::string_view name, std::optional<std::int64_t> fallback) {
-  constexpr std::string_view kExpected = "a whole number";
-  const json* value = take(name, !fallback, kExpected);
-  if (value == nullptr) return *fallback;
-  ZERO_CHECK(value->is_number_integer(), "{}: found {}, expected {}", place(name), value->dump(),
-             kExpected);
-  return value->get<std::int64_t>();
+  return value(name, fallback, "a whole number", &json::is_number_integer);
 }
 
 double HfFields::number(std::string_view name, std::optional<double> fallback) {
-  constexpr std::string_view kExpected = "a number";
-  const json* value = take(name, !fallback, kExpected);
-  if (value == nullptr) return *fallback;
-  ZERO_CHECK(value->is_number(), "{}: found {}, expected {}", place(name), value->dump(),
-             kExpected);
-  return value->get<double>();
+  return value(name, fallback, "a number", &json::is_number);
 }
 
 bool HfFields::flag(std::string_view name, std::optional<bool> fallback) {
-  constexpr std::string_view kExpected = "true or false";
-  const json* value = take(name, !fallback, kExpected);
-  if (value == nullptr) return *fallback;
-  ZERO_CHECK(value->is_boolean(), "{}: found {}, expected {}", place(name), value->dump(),
-             kExpected);
-  return value->get<bool>();
+  return value(name, fallback, "true or false", &json::is_boolean);
 }
 
 std::string HfFields::text(std::string_view name, std::optional<std::string> fallback) {
-  constexpr std::string_view kExpected = "a text";
-  const json* value = take(name, !fallback, kExpected);
-  if (value == nullptr) return *fallback;
-  ZERO_CHECK(value->is_string(), "{}: found {}, expected {}", place(name), value->dump(),
-             kExpected);
-  return value->get<std::string>();
+  return value(name, std::move(fallback), "a text", &json::is_string);
 }
 
 void HfFields::only(std::string_view name, const json& expected, std::string_view why) {

@@ -39,6 +39,10 @@ class HfFields {
 
  private:
   const nlohmann::json* take(std::string_view name, bool required, std::string_view expected);
+  /// The value, for which `fits` is true; `expected` says so in messages.
+  template <typename Value>
+  Value value(std::string_view name, std::optional<Value> fallback, std::string_view expected,
+              bool (nlohmann::json::*fits)() const noexcept);
 
   nlohmann::json object_;
   std::string file_;

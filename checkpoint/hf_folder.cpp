@@ -13,7 +13,6 @@
 #include "checkpoint/file.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/hf_index.h"
-#include "checkpoint/tensor_files.h"
 #include "checkpoint/weights.h"
 
 namespace zero {

@@ -20,8 +20,6 @@ std::string shown(std::string_view text) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
-}  // namespace
-
 void check_plain_name(std::string_view file, std::string_view key, std::string_view name) {
   using namespace std::string_view_literals;
   const bool plain = !name.empty() && name != "." && name != ".." &&
@@ -32,6 +30,8 @@ void check_plain_name(std::string_view file, std::string_view key, std::string_v
       "name, and trust the weights only where their source is known",
       file, key, shown(name));
 }
+
+}  // namespace
 
 // {"weight_map": {tensor: file of the same folder}}
 std::vector<std::string> files_of_index(const std::string& index, std::string_view text) {

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <functional>
+#include <numeric>
 #include <unordered_map>
 #include <vector>
 
@@ -62,6 +63,18 @@ void read_values(const FileSource& from, std::int64_t first, const View& values,
     staging.resize(static_cast<std::size_t>(count * size_of(source.type)));
     file.read(source, first + begin, staging);
     decode(source.type, staging, values.slice(begin, count));
+  });
+}
+
+/// Writes `values`, of the host, as elements of a tensor from `first` on.
+void write_values(const SafetensorsWriter& file, const std::string& name, std::int64_t first,
+                  const View& values, std::vector<float>& staging) {
+  if (values.dtype() == DType::fp32) return file.write(name, first, bytes_of(values));
+  for_chunks(values.count(), [&](std::int64_t begin, std::int64_t count) {
+    staging.resize(static_cast<std::size_t>(count));
+    decode(file_type_of(values.dtype()), bytes_of(values.slice(begin, count)),
+           View::of(std::span(staging)));
+    file.write(name, first + begin, std::as_bytes(std::span(staging)));
   });
 }
 
@@ -142,7 +155,63 @@ std::string files_text(std::span<const SafetensorsReader> files) {
   return fmt::format("{} and {} other files", files[0].path(), files.size() - 1);
 }
 
+/// Elements [begin, end) of `whole`, under another name and shape.
+LogicalTensor cut(const LogicalTensor& whole, std::int64_t begin, std::int64_t end) {
+  LogicalTensor piece{.name = {},
+                      .shape = whole.shape,
+                      .kind = whole.kind,
+                      .trainable = whole.trainable,
+                      .parts = {}};
+  for (const LogicalTensor::Part& part : whole.parts) {
+    const std::int64_t first = std::max(begin, part.begin);
+    const std::int64_t last = std::min(end, part.begin + part.values.count());
+    if (first >= last) continue;
+    piece.parts.push_back(
+        {first - begin, part.values.slice(first - part.begin, last - first), part.primary});
+  }
+  return piece;
+}
+
+void split(const LogicalTensor& tensor, const NameMap::Split& names,
+           std::vector<LogicalTensor>& pieces) {
+  const std::int64_t rows =
+      std::accumulate(names.pieces.begin(), names.pieces.end(), std::int64_t{0},
+                      [](std::int64_t sum, const auto& piece) { return sum + piece.rows; });
+  ZERO_CHECK(!tensor.shape.empty() && tensor.shape[0] == rows,
+             "tensor \"{}\" of shape {} is split into {} rows; expected as many as it has",
+             tensor.name, shape_text(tensor.shape), rows);
+  const std::int64_t row = std::accumulate(tensor.shape.begin() + 1, tensor.shape.end(),
+                                           std::int64_t{1}, std::multiplies<>());
+  const std::size_t at = tensor.name.find("." + names.component + ".") + 1;
+  std::int64_t begin = 0;
+  for (const NameMap::Split::Piece& of : names.pieces) {
+    LogicalTensor piece = cut(tensor, begin * row, (begin + of.rows) * row);
+    piece.name = tensor.name;
+    piece.name.replace(at, names.component.size(), of.name);
+    piece.shape[0] = of.rows;
+    pieces.push_back(std::move(piece));
+    begin += of.rows;
+  }
+}
+
 }  // namespace
+
+std::vector<LogicalTensor> split_tensors(std::span<const LogicalTensor> tensors,
+                                         const NameMap& names) {
+  std::vector<LogicalTensor> result;
+  for (const LogicalTensor& tensor : tensors) {
+    const auto found =
+        std::find_if(names.splits.begin(), names.splits.end(), [&](const NameMap::Split& each) {
+          return tensor.name.find("." + each.component + ".") != std::string::npos;
+        });
+    if (found == names.splits.end()) {
+      result.push_back(tensor);
+    } else {
+      split(tensor, *found, result);
+    }
+  }
+  return result;
+}
 
 FileMatch match_files(std::span<const SafetensorsReader> files,
                       std::span<const LogicalTensor> tensors, const NameMap& names) {
@@ -192,22 +261,6 @@ FileHeader layout_of(std::span<const LogicalTensor> tensors) {
   // Hugging Face's loader refuses a file without it.
   return lay_out(std::move(listed), {{"format", "pt"}});
 }
-
-namespace {
-
-/// Writes `values`, of the host, as elements of a tensor from `first` on.
-void write_values(const SafetensorsWriter& file, const std::string& name, std::int64_t first,
-                  const View& values, std::vector<float>& staging) {
-  if (values.dtype() == DType::fp32) return file.write(name, first, bytes_of(values));
-  for_chunks(values.count(), [&](std::int64_t begin, std::int64_t count) {
-    staging.resize(static_cast<std::size_t>(count));
-    decode(file_type_of(values.dtype()), bytes_of(values.slice(begin, count)),
-           View::of(std::span(staging)));
-    file.write(name, first + begin, std::as_bytes(std::span(staging)));
-  });
-}
-
-}  // namespace
 
 void write_parts(const SafetensorsWriter& file, std::span<const LogicalTensor> tensors,
                  HostPieces& pieces) {

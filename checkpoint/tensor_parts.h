@@ -15,6 +15,12 @@ namespace zero {
 // One rank's side of moving logical tensors between memory and files: no communication. Tensors are
 // the engine's lists (Engine::state): every rank has all names and shapes, and its own parts.
 
+/// `tensors` as files have them: one that `names` splits is replaced by its pieces, whose parts are
+/// views into the parts of the whole. Throws zero::Error if the rows of the pieces are not those
+/// of the tensor.
+std::vector<LogicalTensor> split_tensors(std::span<const LogicalTensor> tensors,
+                                         const NameMap& names);
+
 /// A tensor of a file.
 struct FileSource {
   const SafetensorsReader* file = nullptr;

@@ -11,6 +11,7 @@
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
+#include "collectives/store.h"
 #include "launch/evaluation.h"
 #include "launch/plan.h"
 #include "launch/process.h"
@@ -23,6 +24,16 @@ namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Runs `work`, whose ReplicasDiffer all ranks throw alike.
+template <typename Work>
+auto with_agreed_failure(const Work& work) {
+  try {
+    return work();
+  } catch (const ReplicasDiffer& error) {
+    throw AgreedError(error.what());
+  }
 }
 
 }  // namespace
@@ -67,7 +78,8 @@ void Trainer::run() {
 }
 
 void Trainer::show_mesh() {
-  const MeshTable table = mesh_table(mesh_, device_, host_name());
+  const MeshTable table =
+      mesh_table(mesh_.shape(), exchange(communicator_, device_, host_name(), "hosts of the mesh"));
   if (!table.text.empty()) console_.line(table.text);
   for (const std::string& warning : table.warnings) console_.line("warning: " + warning);
 }
@@ -110,7 +122,9 @@ void Trainer::train_step(std::int64_t step) {
     trained = device_.compute().record();
   }
   const double learning_rate = config_.learning_rates.at(step);
-  const StepReport report = finish_step(learning_rate);
+  const StepReport report = with_agreed_failure([&] {
+    return workbench_.engine().step({.learning_rate = learning_rate, .losses = losses_});
+  });
   check_finite(report);
   const double seconds = seconds_since(start);
   if (instruments_ != nullptr) instruments_->end_step(step);
@@ -118,23 +132,6 @@ void Trainer::train_step(std::int64_t step) {
   log_step(report, learning_rate, seconds);
   show_progress(report, seconds);
   exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
-}
-
-StepReport Trainer::finish_step(double learning_rate) {
-  try {
-    return workbench_.engine().step({.learning_rate = learning_rate, .losses = losses_});
-  } catch (const ReplicasDiffer& error) {
-    throw AgreedError(error.what());
-  }
-}
-
-/// The hash of the log and the files of weights are of one copy: the others must be the same.
-void Trainer::check_replicas() {
-  try {
-    workbench_.engine().check_replicas();
-  } catch (const ReplicasDiffer& error) {
-    throw AgreedError(error.what());
-  }
 }
 
 void Trainer::check_finite(const StepReport& report) const {
@@ -248,7 +245,10 @@ void Trainer::finish() {
   // The hash takes memory of its own, which is no part of training.
   const MemoryReport memory =
       merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
-  if (config_.engine.replica_check_every > 0) check_replicas();
+  // The hash and the files of weights are of one copy: the others must be the same.
+  if (config_.engine.replica_check_every > 0) {
+    with_agreed_failure([&] { workbench_.engine().check_replicas(); });
+  }
   const std::uint64_t hash = workbench_.engine().state_hash();
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });

@@ -43,11 +43,9 @@ class Trainer {
   void load();
   void save();
   void train_step(std::int64_t step);
-  StepReport finish_step(double learning_rate);
   void check_finite(const StepReport& report) const;
   void log_step(const StepReport& report, double learning_rate, double seconds);
   void show_progress(const StepReport& report, double seconds);
-  void check_replicas();
   void finish();
   void write_trace_file();
   /// The profile for the log's last line; null if there is none. Prints its table. Collective.

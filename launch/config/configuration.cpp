@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "launch/config/json_text.h"
 
 namespace zero {
 

@@ -13,6 +13,14 @@
 
 namespace zero {
 
+/// JSON as people write it for trainers: // and # and /* */ comments and trailing commas are
+/// accepted; a key given twice in one object is not. Throws zero::Error with `source`, line and
+/// column.
+nlohmann::json parse_json_text(std::string_view text, std::string_view source);
+
+/// Reads and parses a file; throws zero::Error when it cannot be read.
+nlohmann::json read_json_file(const std::string& path);
+
 /// The user's configuration: one JSON file in DeepSpeed's sections, and --set overrides. Holds a
 /// value for every option of the table and its source. A value type.
 class Configuration {

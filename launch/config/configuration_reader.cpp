@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "checkpoint/json_tree.h"
 #include "launch/config/configuration.h"
-#include "launch/config/json_text.h"
 
 namespace zero {
 namespace {

@@ -5,27 +5,6 @@
 namespace zero {
 namespace {
 
-Option make(std::string_view key, ValueType type, std::string fallback, std::string why,
-            Handling handling) {
-  return {.path = std::string(key),
-          .type = type,
-          .fallback = std::move(fallback),
-          .help = std::move(why),
-          .handling = handling};
-}
-
-Option accept(std::string_view key, ValueType type, std::string fallback, std::string why) {
-  return make(key, type, std::move(fallback), std::move(why), Handling::accepted);
-}
-
-Option only(std::string_view key, ValueType type, std::string fallback, std::string why) {
-  return make(key, type, std::move(fallback), std::move(why), Handling::only_default);
-}
-
-Option unless_enabled(std::string_view section, std::string why) {
-  return make(section, ValueType::anything, "null", std::move(why), Handling::unless_enabled);
-}
-
 std::vector<Option> precision_options() {
   using enum ValueType;
   const std::string scaling =
@@ -139,18 +118,10 @@ std::vector<Option> other_options() {
       accept("zero_force_ds_cpu_optimizer", boolean, "true", "there is one implementation"),
       accept("graph_harvesting", boolean, "false",
              "run.graphs decides whether passes are captured as CUDA graphs"),
-      {.path = "vocabulary_size",
-       .type = integer,
-       .fallback = "null",
-       .help = "must equal model.vocabulary",
-       .low = 2,
-       .high = 2147483647},
-      {.path = "tensor_parallel.autotp_size",
-       .type = integer,
-       .fallback = "0",
-       .help = "DeepSpeed's name of mesh.tensor; 0: as mesh.tensor says",
-       .low = 0,
-       .high = 1e6},
+      honour("vocabulary_size", integer, "null", "must equal model.vocabulary").from(2, 2147483647),
+      honour("tensor_parallel.autotp_size", integer, "0",
+             "DeepSpeed's name of mesh.tensor; 0: as mesh.tensor says")
+          .from(0, 1e6),
       accept("tensor_parallel.preset_model", text, "null", layers),
       accept("tensor_parallel.tp_overlap_comm", boolean, "false",
              "zero_optimization.overlap_comm decides it"),

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/config/json_text.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,6 +10,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json_tree.h"
+#include "launch/config/configuration.h"
 
 namespace zero {
 namespace {

@@ -1,14 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/config/model_section.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "checkpoint/hf_config.h"
-#include "launch/config/option.h"
+#include "launch/config/train_config.h"
 
 namespace zero {
 namespace {
@@ -174,25 +172,6 @@ ModelConfig from_keys(Configuration& values) {
   return llama_from(values);
 }
 
-/// A size; null: the family's default, where it has one.
-Option size(std::string_view key, std::string help, double low, double high) {
-  return {.path = "model." + std::string(key),
-          .type = ValueType::integer,
-          .fallback = "null",
-          .help = std::move(help),
-          .low = low,
-          .high = high};
-}
-
-Option scaling(std::string_view key, ValueType type, std::string help) {
-  return {.path = "model.rope_scaling." + std::string(key),
-          .type = type,
-          .fallback = "null",
-          .help = std::move(help),
-          .low = 0,
-          .high = 1e9};
-}
-
 }  // namespace
 
 ModelConfig make_model_config(Configuration& values) {
@@ -211,56 +190,49 @@ ModelConfig make_model_config(Configuration& values) {
 std::vector<Option> model_options() {
   using enum ValueType;
   return {
-      {.path = "model.name",
-       .type = text,
-       .fallback = "null",
-       .help = "sizes by name; \"model\": \"gpt2-124m\" is short for it",
-       .choices = {"gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m"}},
-      {.path = "model.hf",
-       .type = text,
-       .fallback = "null",
-       .help = "a Hugging Face folder (GPT-2, Llama, Mistral, Qwen2): its config.json gives all of "
-               "this section, its safetensors files the weights unless run.init says otherwise"},
-      {.path = "model.family",
-       .type = text,
-       .fallback = "\"gpt2\"",
-       .help = "what is computed",
-       .choices = {"gpt2", "llama"}},
-      size("layers", "transformer blocks; null: 12 for gpt2", 1, 1e5),
-      size("width", "channels; null: 768 for gpt2", 1, 1e6),
-      size("heads", "attention heads; null: 12 for gpt2", 1, 1e5),
-      size("context", "longest sequence; null: 1024 for gpt2", 1, 1e7),
-      size("vocabulary", "token ids are below it; null: 50257 for gpt2", 2, 2147483647),
-      size("kv_heads", "llama: heads of keys and values, a divisor of heads; null: heads", 1, 1e5),
-      size("head_width", "llama: elements of a head, even; null: width / heads", 2, 1e6),
-      size("intermediate", "llama: channels inside the MLP", 1, 1e7),
-      {.path = "model.norm_epsilon",
-       .type = number,
-       .fallback = "null",
-       .help = "llama: added to the mean square in norms; null: 1e-5",
-       .low = 0,
-       .high = 1},
-      {.path = "model.head",
-       .type = text,
-       .fallback = "null",
-       .help = "llama: a matrix of its own, or the token embedding again; null: separate",
-       .choices = {"separate", "tied"}},
-      {.path = "model.qkv_bias",
-       .type = boolean,
-       .fallback = "null",
-       .help = "llama: whether q, k and v have biases, as Qwen2's; null: false"},
-      {.path = "model.rope_theta",
-       .type = number,
-       .fallback = "null",
-       .help = "llama: base of the rotary embeddings' angles; null: 10000",
-       .low = 0,
-       .high = 1e12},
-      scaling("factor", number, "llama: Llama 3's slowing of long turns; null: none"),
-      scaling("low_freq_factor", number,
-              "turns longer than the original context over it are slowed; null: 1"),
-      scaling("high_freq_factor", number,
-              "turns shorter than the original context over it stay; null: 4"),
-      scaling("original_max_position_embeddings", integer, "the original context; with factor"),
+      honour("model.name", text, "null", "sizes by name; \"model\": \"gpt2-124m\" is short for it")
+          .one_of({"gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m"}),
+      honour("model.hf", text, "null",
+             "a Hugging Face folder (GPT-2, Llama, Mistral, Qwen2): its config.json gives all of "
+             "this section, its safetensors files the weights unless run.init says otherwise"),
+      honour("model.family", text, "\"gpt2\"", "what is computed").one_of({"gpt2", "llama"}),
+      honour("model.layers", integer, "null", "transformer blocks; null: 12 for gpt2").from(1, 1e5),
+      honour("model.width", integer, "null", "channels; null: 768 for gpt2").from(1, 1e6),
+      honour("model.heads", integer, "null", "attention heads; null: 12 for gpt2").from(1, 1e5),
+      honour("model.context", integer, "null", "longest sequence; null: 1024 for gpt2")
+          .from(1, 1e7),
+      honour("model.vocabulary", integer, "null", "token ids are below it; null: 50257 for gpt2")
+          .from(2, 2147483647),
+      honour("model.kv_heads", integer, "null",
+             "llama: heads of keys and values, a divisor of heads; null: heads")
+          .from(1, 1e5),
+      honour("model.head_width", integer, "null",
+             "llama: elements of a head, even; null: width / heads")
+          .from(2, 1e6),
+      honour("model.intermediate", integer, "null", "llama: channels inside the MLP").from(1, 1e7),
+      honour("model.norm_epsilon", number, "null",
+             "llama: added to the mean square in norms; null: 1e-5")
+          .from(0, 1),
+      honour("model.head", text, "null",
+             "llama: a matrix of its own, or the token embedding again; null: separate")
+          .one_of({"separate", "tied"}),
+      honour("model.qkv_bias", boolean, "null",
+             "llama: whether q, k and v have biases, as Qwen2's; null: false"),
+      honour("model.rope_theta", number, "null",
+             "llama: base of the rotary embeddings' angles; null: 10000")
+          .from(0, 1e12),
+      honour("model.rope_scaling.factor", number, "null",
+             "llama: Llama 3's slowing of long turns; null: none")
+          .from(0, 1e9),
+      honour("model.rope_scaling.low_freq_factor", number, "null",
+             "turns longer than the original context over it are slowed; null: 1")
+          .from(0, 1e9),
+      honour("model.rope_scaling.high_freq_factor", number, "null",
+             "turns shorter than the original context over it stay; null: 4")
+          .from(0, 1e9),
+      honour("model.rope_scaling.original_max_position_embeddings", integer, "null",
+             "the original context; with factor")
+          .from(0, 1e9),
   };
 }
 

@@ -21,6 +21,15 @@ std::vector<Option> make_table() {
   return table;
 }
 
+Option make(std::string path, ValueType type, std::string fallback, std::string help,
+            Handling handling) {
+  return {.path = std::move(path),
+          .type = type,
+          .fallback = std::move(fallback),
+          .help = std::move(help),
+          .handling = handling};
+}
+
 std::string plain(double value) {
   return std::floor(value) == value && std::abs(value) < 1e15 ? fmt::format("{:.0f}", value)
                                                               : fmt::format("{:g}", value);
@@ -35,6 +44,44 @@ std::string range_text(const Option& option) {
 }
 
 }  // namespace
+
+Option Option::from(double least, double most) && {
+  low = least;
+  high = most;
+  return std::move(*this);
+}
+
+Option Option::one_of(std::vector<std::string> texts) && {
+  choices = std::move(texts);
+  return std::move(*this);
+}
+
+Option Option::of(std::vector<std::string> optimizers_or_schedulers) && {
+  types = std::move(optimizers_or_schedulers);
+  return std::move(*this);
+}
+
+Option Option::or_from_machine() && {
+  from_machine = true;
+  return std::move(*this);
+}
+
+Option honour(std::string path, ValueType type, std::string fallback, std::string help) {
+  return make(std::move(path), type, std::move(fallback), std::move(help), Handling::honoured);
+}
+
+Option accept(std::string path, ValueType type, std::string fallback, std::string why) {
+  return make(std::move(path), type, std::move(fallback), std::move(why), Handling::accepted);
+}
+
+Option only(std::string path, ValueType type, std::string fallback, std::string why) {
+  return make(std::move(path), type, std::move(fallback), std::move(why), Handling::only_default);
+}
+
+Option unless_enabled(std::string section, std::string why) {
+  return make(std::move(section), ValueType::anything, "null", std::move(why),
+              Handling::unless_enabled);
+}
 
 const std::vector<Option>& option_table() {
   static const std::vector<Option> table = make_table();

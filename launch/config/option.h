@@ -41,7 +41,19 @@ struct Option {
   std::vector<std::string> choices{};  ///< texts that are allowed; empty: any
   std::vector<std::string> types{};    ///< optimizer or scheduler types it belongs to; empty: all
   bool from_machine = false;  ///< "auto" is allowed, kept as null, and worked out from the machine
+
+  // This option with a range, choices, types, or "auto": for rows of the table.
+  Option from(double least, double most = std::numeric_limits<double>::infinity()) &&;
+  Option one_of(std::vector<std::string> texts) &&;
+  Option of(std::vector<std::string> optimizers_or_schedulers) &&;
+  Option or_from_machine() &&;
 };
+/// An option that takes effect.
+Option honour(std::string path, ValueType type, std::string fallback, std::string help);
+/// Options known from DeepSpeed, one for each other Handling.
+Option accept(std::string path, ValueType type, std::string fallback, std::string why);
+Option only(std::string path, ValueType type, std::string fallback, std::string why);
+Option unless_enabled(std::string section, std::string why);
 
 /// Every key the trainer knows, section by section.
 const std::vector<Option>& option_table();

@@ -8,8 +8,6 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "launch/config/mesh_section.h"
-#include "launch/config/model_section.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/run_device.h"
 

@@ -87,6 +87,19 @@ struct TrainConfig {
   std::int64_t tokens_per_step() const { return batch.train * data.sequence_length; }
 };
 
+/// The model that the section "model" describes: by name, by sizes, or by a Hugging Face folder.
+/// Fills in missing keys with defaults. Throws zero::Error naming the key that is missing, out of
+/// range, or of another family.
+ModelConfig make_model_config(Configuration& values);
+
+/// How the ranks of the job are laid out: the section `mesh`, or DeepSpeed's keys of the same
+/// meaning, with open sizes filled in. Throws zero::Error naming the keys if they do not
+/// make the world, or contradict each other.
+MeshShape make_mesh_shape(Configuration& values, int world);
+
+/// How the ranks of the tensor axis work together: the rest of the section.
+TensorOptions make_tensor_options(const Configuration& values);
+
 /// Fills in values that depend on several keys or on the world; `local_world` ranks are on this
 /// host; 0: all. Throws zero::Error naming the keys and numbers that do not fit together.
 TrainConfig make_train_config(Configuration values, int world, int local_world = 0);

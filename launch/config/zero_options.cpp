@@ -3,59 +3,32 @@
 #include "launch/config/option.h"
 
 namespace zero {
-namespace {
-
-Option accept(std::string_view key, ValueType type, std::string fallback, std::string why) {
-  return {.path = "zero_optimization." + std::string(key),
-          .type = type,
-          .fallback = std::move(fallback),
-          .help = std::move(why),
-          .handling = Handling::accepted};
-}
-
-Option only(std::string_view key, ValueType type, std::string fallback, std::string why) {
-  return {.path = "zero_optimization." + std::string(key),
-          .type = type,
-          .fallback = std::move(fallback),
-          .help = std::move(why),
-          .handling = Handling::only_default};
-}
-
-Option elements(std::string_view key, std::string fallback, std::string help) {
-  return {.path = "zero_optimization." + std::string(key),
-          .type = ValueType::integer,
-          .fallback = std::move(fallback),
-          .help = std::move(help),
-          .low = 0,
-          .high = 9.2e18};
-}
-
-}  // namespace
 
 std::vector<Option> zero_options() {
   using enum ValueType;
   const std::string offload = "model states stay in the device's memory";
   const std::string quantized = "the exact sum needs gradients and weights that are not quantized";
   const std::string groups = "each shard group gathers from its own ranks alone";
-  return {
-      {.path = "zero_optimization.stage",
-       .type = integer,
-       .fallback = "0",
-       .help = "what is sharded: 0 nothing, 1 optimizer, 2 + gradients, 3 + parameters",
-       .low = 0,
-       .high = 3},
-      {.path = "zero_optimization.overlap_comm",
-       .type = boolean,
-       .fallback = "null",
-       .help = "collectives run beside compute; null: true (it cannot change a bit here)"},
-      elements("stage3_prefetch_bucket_size", "50000000",
-               "elements gathered ahead of use, at most"),
-      elements("stage3_max_live_parameters", "1000000000", "elements gathered at once, at most"),
-      elements("stage3_param_persistence_threshold", "100000",
-               "parameters of at most this many elements stay whole"),
-      elements("stage3_max_reuse_distance", "0",
-               "keep a unit whose next use is at most this many elements away"),
-      elements("reduce_bucket_size", "500000000", "elements of one reduction, at most"),
+  std::vector<Option> all{
+      honour("stage", integer, "0",
+             "what is sharded: 0 nothing, 1 optimizer, 2 + gradients, 3 + parameters")
+          .from(0, 3),
+      honour("overlap_comm", boolean, "null",
+             "collectives run beside compute; null: true (it cannot change a bit here)"),
+      honour("stage3_prefetch_bucket_size", integer, "50000000",
+             "elements gathered ahead of use, at most")
+          .from(0, 9.2e18),
+      honour("stage3_max_live_parameters", integer, "1000000000",
+             "elements gathered at once, at most")
+          .from(0, 9.2e18),
+      honour("stage3_param_persistence_threshold", integer, "100000",
+             "parameters of at most this many elements stay whole")
+          .from(0, 9.2e18),
+      honour("stage3_max_reuse_distance", integer, "0",
+             "keep a unit whose next use is at most this many elements away")
+          .from(0, 9.2e18),
+      honour("reduce_bucket_size", integer, "500000000", "elements of one reduction, at most")
+          .from(0, 9.2e18),
       accept("allgather_bucket_size", integer, "500000000", "gathers are cut by units"),
       accept("contiguous_gradients", boolean, "true", "a unit's gradients are always contiguous"),
       accept("reduce_scatter", boolean, "true", "the stage decides the collective"),
@@ -79,22 +52,16 @@ std::vector<Option> zero_options() {
       accept("ignore_unused_parameters", boolean, "true", "an unwritten gradient counts as zero"),
       accept("legacy_stage1", boolean, "false", "there is one stage 1"),
       accept("round_robin_gradients", boolean, "false", "every rank owns a slice of every unit"),
-      {.path = "zero_optimization.zero_hpz_partition_size",
-       .type = integer,
-       .fallback = "1",
-       .help = "DeepSpeed's: as mics_shard_size; 1: as mesh.shard says",
-       .low = 1,
-       .high = 1e6},
+      honour("zero_hpz_partition_size", integer, "1",
+             "DeepSpeed's: as mics_shard_size; 1: as mesh.shard says")
+          .from(1, 1e6),
       only("zero_quantized_weights", boolean, "false", quantized),
       only("zero_quantized_nontrainable_weights", boolean, "false", quantized),
       only("zero_quantized_gradients", boolean, "false", quantized),
       only("zeropp_loco_param", anything, "null", quantized),
-      {.path = "zero_optimization.mics_shard_size",
-       .type = integer,
-       .fallback = "-1",
-       .help = "DeepSpeed's name of mesh.shard, with mesh.replicate -1; -1: as mesh.shard says",
-       .low = -1,
-       .high = 1e6},
+      honour("mics_shard_size", integer, "-1",
+             "DeepSpeed's name of mesh.shard, with mesh.replicate -1; -1: as mesh.shard says")
+          .from(-1, 1e6),
       accept("mics_hierarchical_params_gather", boolean, "false", groups),
       accept("memory_efficient_linear", boolean, "true", "layers keep no copy of their weights"),
       accept("pipeline_loading_checkpoint", boolean, "false", "each rank reads only its bytes"),
@@ -125,6 +92,8 @@ std::vector<Option> zero_options() {
       accept("offload_optimizer.super_offload", boolean, "false", offload),
       accept("offload_optimizer.cpuadam_cores_perc", number, "0.8", offload),
   };
+  for (Option& option : all) option.path = "zero_optimization." + option.path;
+  return all;
 }
 
 }  // namespace zero

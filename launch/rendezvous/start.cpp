@@ -154,9 +154,10 @@ std::optional<Start> of_slurm(const Environment& environment) {
   start.address = master ? *master : first_host(*hosts_of_job);
   start.port = number(environment, "MASTER_PORT", 1, kPorts).value_or(0);
   if (start.port == 0) {
-    start.port =
-        port_of_job(needed(environment, "SLURM_JOB_ID", std::numeric_limits<int>::max(),
-                           reason + " and MASTER_PORT, which would take its place, is not"));
+    // The same on all hosts of the job: from 20000 to 29999.
+    start.port = 20'000 + needed(environment, "SLURM_JOB_ID", std::numeric_limits<int>::max(),
+                                 reason + " and MASTER_PORT, which would take its place, is not") %
+                              10'000;
   }
   start.job = job_name(environment);
   return start;
@@ -311,12 +312,6 @@ std::string first_host(std::string_view node_list) {
   }
   ZERO_CHECK(!host.empty(), "the node list \"{}\" names no host", node_list);
   return host;
-}
-
-int port_of_job(int job) {
-  constexpr int kFirst = 20'000;
-  constexpr int kPorts = 10'000;
-  return kFirst + job % kPorts;
 }
 
 }  // namespace zero

@@ -77,7 +77,4 @@ std::string_view planned_backend(const Start& start, int world);
 /// zero::Error if there is none.
 std::string first_host(std::string_view node_list);
 
-/// A port for the job's own use, the same on all its hosts: from 20000 to 29999.
-int port_of_job(int job);
-
 }  // namespace zero

@@ -2,16 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/telemetry/machine_limits.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstring>
 #include <functional>
-#include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
-#include <vector>
+#include <utility>
 
 #include "base/error.h"
-#include "launch/telemetry/memory_probe.h"
+#include "device/cpu/parallel.h"
 #include "model/ops.h"
 
 namespace zero {
@@ -27,6 +31,25 @@ constexpr std::int64_t kLastSide = 8192;
 constexpr std::int64_t kFirstCopy = std::int64_t{1} << 18;  // elements
 constexpr std::int64_t kLastCopy = std::int64_t{1} << 28;
 constexpr std::int64_t kRandom = std::int64_t{1} << 20;
+
+constexpr std::int64_t kGrain = 1 << 16;  // elements
+
+void add_scaled(std::span<float> a, std::span<const float> b, std::span<const float> c) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = b[i] + 3.0F * c[i];
+}
+
+std::uint64_t sum_of(std::span<const std::uint64_t> words) {
+  std::array<std::uint64_t, 16> sums{};  // chains that do not wait for each other
+  for (std::size_t i = 0; i + sums.size() <= words.size(); i += sums.size()) {
+    for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += words[i + j];
+  }
+  return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
 
 /// Arrays of a device, and work on them.
 struct Trial {
@@ -107,21 +130,68 @@ double seconds_of(const Trial& trial, Stream& stream) {
   stream.synchronize();
   std::vector<double> seconds;
   for (const auto& [begin, end] : marks) seconds.push_back(end.seconds_since(begin).value());
-  std::ranges::sort(seconds);
-  return seconds[seconds.size() / 2];
+  return median(std::move(seconds));
 }
 
 }  // namespace
+
+MemoryProbe::MemoryProbe(int threads)
+    : threads_(threads), device_(cpu::open({.threads = threads})) {
+  for (Buffer* buffer : {&a_, &b_, &c_}) {
+    *buffer = device_->allocate(array_bytes() / 4, DType::fp32, MemoryClass::other, "probe");
+    device_->kernels().zero(device_->compute(), buffer->view());
+  }
+}
+
+template <typename Body>
+double MemoryProbe::over(const Body& body) const {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  cpu::parallel_for(threads_, array_bytes() / 4, kGrain,
+                    [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void MemoryProbe::pass() {
+  const double copy = over([&](std::int64_t begin, std::int64_t count) {
+    const View to = a_.slice(begin, count);
+    std::memcpy(to.data(), b_.slice(begin, count).data(), static_cast<std::size_t>(to.bytes()));
+  });
+  const double triad = over([&](std::int64_t begin, std::int64_t count) {
+    add_scaled(a_.slice(begin, count).as<float>(), b_.slice(begin, count).as<float>(),
+               c_.slice(begin, count).as<float>());
+  });
+  const double read = over([&](std::int64_t begin, std::int64_t count) {
+    const View words = b_.slice(begin, count);
+    sink_ += sum_of(
+        {static_cast<const std::uint64_t*>(words.data()), static_cast<std::size_t>(count / 2)});
+  });
+  if (!std::exchange(warm_, true)) return;
+  seconds_.copy.push_back(copy);
+  seconds_.triad.push_back(triad);
+  seconds_.read.push_back(read);
+}
+
+std::int64_t MemoryProbe::array_bytes() {
+  const std::int64_t memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  return std::clamp<std::int64_t>(memory / 24, 16 << 20, 256 << 20) / 64 * 64;
+}
+
+double MemoryProbe::rate() const {
+  if (seconds_.copy.empty()) return 0;
+  const auto bytes = static_cast<double>(array_bytes());
+  return std::max({2 * bytes / median(seconds_.copy), 3 * bytes / median(seconds_.triad),
+                   bytes / median(seconds_.read)});
+}
 
 MachineLimits measure_limits(DType dtype, int threads) {
   MemoryProbe memory(threads);
   memory.pass();
   for (int i = 0; i < kSamples; ++i) memory.pass();
   multiply_add_rate(dtype, threads);
-  std::array<double, kSamples> products{};
+  std::vector<double> products(kSamples);
   for (double& sample : products) sample = multiply_add_rate(dtype, threads);
-  std::ranges::sort(products);
-  return {.products = products[kSamples / 2], .memory = memory.rate()};
+  return {.products = median(std::move(products)), .memory = memory.rate()};
 }
 
 MachineLimits measure_limits(DType dtype, Device& device) {

@@ -2,10 +2,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "base/dtype.h"
 #include "device/device.h"
 
 namespace zero {
+
+/// Measures memory bandwidth, in turn with other work: a rate is comparable only beside another of
+/// the same minute.
+class MemoryProbe {
+ public:
+  explicit MemoryProbe(int threads);
+
+  /// Copies, adds and reads arrays beyond the caches, once each. The first pass warms up.
+  void pass();
+  /// Bytes of one array: well beyond the last-level cache, within an eighth of the memory for all.
+  static std::int64_t array_bytes();
+  /// Seconds of the passes so far but the first: copying (moves two arrays), a = b + s * c (three),
+  /// reading (one).
+  struct Seconds {
+    std::vector<double> copy, triad, read;
+  };
+  const Seconds& seconds() const { return seconds_; }
+  /// Bytes per second, read and written by the program (not counting lines that caches fetch before
+  /// a write): the best of the three, each the median of its passes; 0 before the second pass.
+  double rate() const;
+
+ private:
+  /// Calls body(begin, count) for parts of the arrays on all threads; its seconds.
+  template <typename Body>
+  double over(const Body& body) const;
+
+  int threads_;
+  std::unique_ptr<Device> device_;
+  Buffer a_, b_, c_;
+  std::atomic<std::uint64_t> sink_ = 0;  // keeps the reads alive
+  bool warm_ = false;
+  Seconds seconds_;
+};
 
 /// Upper limits of a rank's machine.
 struct MachineLimits {

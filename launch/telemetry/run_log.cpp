@@ -15,17 +15,16 @@ namespace zero {
 
 RunLog::RunLog(const std::string& path)
     : path_(path), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  ZERO_CHECK(file_ >= 0, "run.log: cannot write {}: {}; give the path of a file you may write to",
-             path, std::strerror(errno));
+  ZERO_CHECK(file_.get() >= 0,
+             "run.log: cannot write {}: {}; give the path of a file you may write to", path,
+             std::strerror(errno));
 }
-
-RunLog::~RunLog() { ::close(file_); }
 
 void RunLog::write(const nlohmann::ordered_json& line) {
   const std::string text = line.dump() + "\n";
   std::size_t done = 0;
   while (done < text.size()) {
-    const ssize_t result = ::write(file_, text.data() + done, text.size() - done);
+    const ssize_t result = ::write(file_.get(), text.data() + done, text.size() - done);
     if (result < 0 && errno == EINTR) continue;
     ZERO_CHECK(result > 0, "run.log: cannot write {}: {}; free some space", path_,
                std::strerror(errno));

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/descriptor.h"
+
 namespace zero {
 
 /// A file of JSON lines. Each line reaches the file whole, at once: an interrupted run leaves whole
@@ -13,9 +15,6 @@ class RunLog {
  public:
   /// Replaces the file; throws zero::Error if it cannot be written.
   explicit RunLog(const std::string& path);
-  RunLog(const RunLog&) = delete;
-  RunLog& operator=(const RunLog&) = delete;
-  ~RunLog();
 
   /// Fields keep the order they were given in.
   void write(const nlohmann::ordered_json& line);
@@ -23,7 +22,7 @@ class RunLog {
 
  private:
   std::string path_;
-  int file_ = -1;
+  Descriptor file_;
 };
 
 /// Throws zero::Error naming `key` unless a file can be made at `path`: its folder is there and may

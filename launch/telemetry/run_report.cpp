@@ -13,7 +13,6 @@
 
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
-#include "collectives/store.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/console.h"
 #include "launch/workbench.h"
@@ -213,10 +212,6 @@ MeshTable mesh_table(const MeshShape& shape, const std::vector<std::string>& hos
   }
   table.text.pop_back();
   return table;
-}
-
-MeshTable mesh_table(Mesh& mesh, Device& device, const std::string& host) {
-  return mesh_table(mesh.shape(), exchange(mesh.world(), device, host, "hosts of the mesh"));
 }
 
 }  // namespace zero

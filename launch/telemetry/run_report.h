@@ -86,10 +86,7 @@ struct MeshTable {
   std::vector<std::string> warnings;  ///< a tensor group that crosses hosts
 };
 
-/// Gathers the ranks' hosts. The same on all ranks. Collective; blocks the host.
-MeshTable mesh_table(Mesh& mesh, Device& device, const std::string& host);
-
-/// The table for ranks whose hosts are known: hosts[rank] is a name.
+/// The table for ranks on hosts[rank].
 MeshTable mesh_table(const MeshShape& shape, const std::vector<std::string>& hosts);
 
 }  // namespace zero

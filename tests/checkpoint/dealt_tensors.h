@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/tensor_files.h"
+#include "checkpoint/weights.h"
 
 namespace zero::testing {
 

@@ -12,7 +12,7 @@
 #include "checkpoint/hf_config.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/tensor_split.h"
+#include "checkpoint/tensor_parts.h"
 #include "checkpoint/weights.h"
 #include "scratch.h"
 #include "tests/model/training_harness.h"

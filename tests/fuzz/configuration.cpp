@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/config/json_text.h"
 #include "launch/config/train_config.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "launch/config/json_text.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "checkpoint/hf_config.h"
-#include "launch/config/json_text.h"
 #include "launch/plan.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/run_report.h"

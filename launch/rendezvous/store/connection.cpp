@@ -3,8 +3,6 @@
 #include "launch/rendezvous/store/connection.h"
 
 #include "base/error.h"
-#include "launch/rendezvous/job_secret.h"
-#include "launch/rendezvous/store/endpoint.h"
 
 namespace zero {
 namespace {
@@ -85,7 +83,7 @@ std::string StoreConnection::receive(Clock::time_point deadline) {
   }
 }
 
-StoreConnection::StoreConnection(const Options& options, Clock::time_point deadline) {
+StoreConnection::StoreConnection(const StoreOptions& options, Clock::time_point deadline) {
   if (options.secret) {
     connect_with_secret(options, deadline);
   } else {
@@ -94,7 +92,7 @@ StoreConnection::StoreConnection(const Options& options, Clock::time_point deadl
   shake_hands(options, deadline);
 }
 
-void StoreConnection::connect_with_secret(const Options& options, Clock::time_point deadline) {
+void StoreConnection::connect_with_secret(const StoreOptions& options, Clock::time_point deadline) {
   try {
     connect_network(options.host, options.port, deadline);
   } catch (const boost::system::system_error& error) {
@@ -108,9 +106,10 @@ void StoreConnection::connect_with_secret(const Options& options, Clock::time_po
   }
 }
 
-void StoreConnection::shake_hands(const Options& options, Clock::time_point deadline) {
+void StoreConnection::shake_hands(const StoreOptions& options, Clock::time_point deadline) {
   const JobSecret secret = options.secret.value_or(JobSecret::known_to_all());
-  store_wire::ClientHandshake handshake(secret, options.identity, fresh_nonce());
+  store_wire::ClientHandshake handshake(
+      secret, {.rank = options.rank, .world = options.world, .job = options.job}, fresh_nonce());
   try {
     send(handshake.answer(receive(deadline)), deadline);
     channel_ = handshake.finish(receive(deadline));

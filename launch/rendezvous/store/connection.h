@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/endpoint.h"
 #include "launch/rendezvous/store/handshake.h"
 #include "launch/rendezvous/store/wire.h"
 
@@ -23,24 +23,17 @@ class StoreConnection {
   using Clock = std::chrono::steady_clock;
   using Message = store_wire::Message;
 
-  struct Options {
-    std::string host;
-    int port = 0;
-    store_wire::Identity identity{};
-    std::optional<JobSecret> secret{};
-  };
-
-  StoreConnection(const Options& options, Clock::time_point deadline);
+  StoreConnection(const StoreOptions& options, Clock::time_point deadline);
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
   Message ask(const Message& request, Clock::time_point deadline);
 
  private:
-  void connect_with_secret(const Options& options, Clock::time_point deadline);
+  void connect_with_secret(const StoreOptions& options, Clock::time_point deadline);
   void connect_network(const std::string& host, int port, Clock::time_point deadline);
   void connect_locally(int port, Clock::time_point deadline);
-  void shake_hands(const Options& options, Clock::time_point deadline);
+  void shake_hands(const StoreOptions& options, Clock::time_point deadline);
   void send(const std::string& frame, Clock::time_point deadline);
   /// The next frame's body.
   std::string receive(Clock::time_point deadline);

@@ -4,8 +4,12 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
+
+#include "launch/rendezvous/job_secret.h"
 
 namespace zero {
 
@@ -14,6 +18,21 @@ bool is_loopback(const std::string& host);
 
 /// Where the ranks of a job are, as its launcher says.
 enum class Spread { unsaid, one_host, several_hosts };
+
+/// The store of a job, and a rank that asks it.
+struct StoreOptions {
+  std::string host;  ///< of rank 0
+  int port = 0;      ///< rank 0 alone may give 0: any that is free
+  int rank = 0;
+  int world = 1;
+  std::string job{};  ///< its name, the same on all ranks; kMostJobBytes at most
+  Spread spread = Spread::unsaid;
+  std::chrono::milliseconds timeout{60'000};  ///< until rank 0 answers
+  std::optional<JobSecret> secret{};          ///< the same on all ranks
+  /// Rank 0's is told of connections that were dropped, every few seconds at most, on a thread
+  /// of the store's.
+  std::function<void(const std::string&)> report{};
+};
 
 /// Why `host` is not this host, for a message; nothing if one of its addresses is of this host.
 /// Asks the name service.

@@ -32,13 +32,8 @@ struct Transcript {
 };
 
 std::string tag(const std::string& key, std::uint64_t count, std::string_view body) {
-  std::string text;
-  text.reserve(sizeof count + body.size());
-  for (unsigned byte = 0; byte < sizeof count; ++byte) {
-    text.push_back(static_cast<char>((count >> (8 * byte)) & 0xffU));
-  }
-  text += body;
-  return hmac_sha256(key, text);
+  std::string text(reinterpret_cast<const char*>(&count), sizeof count);
+  return hmac_sha256(key, text.append(body));
 }
 
 void check_nonce(const std::string& nonce) {

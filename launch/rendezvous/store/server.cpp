@@ -5,7 +5,6 @@
 #include <array>
 
 #include "base/error.h"
-#include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/store/handshake.h"
 #include "launch/rendezvous/store/wire.h"
 
@@ -166,7 +165,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
   std::optional<Waits::iterator> at_;  // where the server has the wait
 };
 
-StoreServer::StoreServer(const Options& options)
+StoreServer::StoreServer(const StoreOptions& options)
     : secret_(options.secret.value_or(JobSecret::known_to_all())),
       log_(options.report),
       state_(options.world, options.job),

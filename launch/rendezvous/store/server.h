@@ -4,7 +4,6 @@
 
 #include <boost/asio.hpp>
 #include <chrono>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "launch/rendezvous/job_secret.h"
+#include "launch/rendezvous/store/endpoint.h"
 #include "launch/rendezvous/store/listener.h"
 #include "launch/rendezvous/store/state.h"
 
@@ -24,21 +23,10 @@ namespace zero {
 /// lost: all waits end with that message.
 class StoreServer {
  public:
-  struct Options {
-    std::string host;
-    int port = 0;  ///< 0 for any that is free
-    int world = 1;
-    std::string job{};  ///< the name that all ranks must give
-    Spread spread = Spread::unsaid;
-    std::optional<JobSecret> secret{};
-    /// Is told which connections were dropped, at most every few seconds, on the server's thread.
-    std::function<void(const std::string&)> report{};
-  };
-
   /// Listens for this user's processes on this host and, if there is a secret, on TCP: on the
   /// loopback if `host` is of it and no rank is on another host, on all addresses otherwise. Throws
   /// zero::Error if that is refused.
-  explicit StoreServer(const Options& options);
+  explicit StoreServer(const StoreOptions& options);
   /// Stops at once.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;

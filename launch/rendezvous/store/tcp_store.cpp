@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "launch/rendezvous/store/connection.h"
-#include "launch/rendezvous/store/endpoint.h"
 #include "launch/rendezvous/store/server.h"
 
 namespace zero {
@@ -75,14 +74,9 @@ struct TcpStore::State {
   /// tried again too.
   std::unique_ptr<StoreConnection> connect(Clock::time_point deadline, Silence silence) const {
     constexpr milliseconds kPause{100};
-    const StoreConnection::Options request{
-        .host = options.host,
-        .port = options.port,
-        .identity = {.rank = options.rank, .world = options.world, .job = options.job},
-        .secret = options.secret};
     for (;;) {
       try {
-        return std::make_unique<StoreConnection>(request,
+        return std::make_unique<StoreConnection>(options,
                                                  std::min(deadline, Clock::now() + kAnswer));
       } catch (const boost::system::system_error& error) {
         const bool gone =
@@ -173,13 +167,7 @@ struct TcpStore::State {
 TcpStore::TcpStore(const Options& options) : state_(new State{.options = options}) {
   state_->check_place();
   if (options.rank == 0) {
-    state_->server = std::make_unique<StoreServer>(StoreServer::Options{.host = options.host,
-                                                                        .port = options.port,
-                                                                        .world = options.world,
-                                                                        .job = options.job,
-                                                                        .spread = options.spread,
-                                                                        .secret = options.secret,
-                                                                        .report = options.report});
+    state_->server = std::make_unique<StoreServer>(options);
     state_->options.port = state_->server->port();
   }
   const auto deadline = Clock::now() + options.timeout;

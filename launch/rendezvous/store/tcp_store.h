@@ -2,12 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <optional>
 
 #include "collectives/store.h"
-#include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/store/endpoint.h"
 
 namespace zero {
@@ -18,19 +15,7 @@ namespace zero {
 /// user on one host, which the kernel vouches for. Messages are sealed, not encrypted.
 class TcpStore final : public Store {
  public:
-  struct Options {
-    std::string host;  ///< of rank 0
-    int port = 0;      ///< rank 0 alone may give 0: any that is free
-    int rank = 0;
-    int world = 1;
-    std::string job{};  ///< its name, the same on all ranks; kMostJobBytes at most
-    Spread spread = Spread::unsaid;
-    std::chrono::milliseconds timeout{60'000};  ///< until rank 0 answers
-    std::optional<JobSecret> secret{};          ///< the same on all ranks
-    /// Rank 0's is told of connections that were dropped, every few seconds at most, on a thread
-    /// of the store's.
-    std::function<void(const std::string&)> report{};
-  };
+  using Options = StoreOptions;
 
   /// Rank 0 listens; the others try until it answers. Throws zero::Error naming rank and address
   /// if that does not happen in time, if rank 0 was started for another world or job, if

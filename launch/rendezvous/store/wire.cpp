@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/rendezvous/store/wire.h"
 
+#include <bit>
 #include <charconv>
+#include <cstring>
 
 #include "base/error.h"
 #include "launch/rendezvous/job_secret.h"
@@ -10,20 +12,22 @@
 namespace zero::store_wire {
 namespace {
 
+static_assert(std::endian::native == std::endian::little, "messages have the lowest byte first");
+
 void check_length(std::size_t length, std::size_t most) {
   ZERO_CHECK(length <= most, "a message of {} bytes; a store takes at most {}", length, most);
 }
 
 void append_length(std::string& text, std::size_t length) {
-  for (int byte = 0; byte < 4; ++byte) {
-    text.push_back(static_cast<char>((length >> (8 * byte)) & 0xffU));
-  }
+  const auto value = static_cast<Length>(length);
+  text.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-Length first_bytes(std::string_view text) {
-  Length bytes{};
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(text[i]);
-  return bytes;
+/// The length that `text` begins with.
+Length length_of(std::string_view text) {
+  Length length = 0;
+  std::memcpy(&length, text.data(), sizeof length);
+  return length;
 }
 
 }  // namespace
@@ -59,20 +63,12 @@ std::string framed_body(std::string_view body) {
   return frame;
 }
 
-std::uint32_t length_of(const Length& bytes) {
-  std::uint32_t length = 0;
-  for (int byte = 3; byte >= 0; --byte) {
-    length = length << 8U | bytes[static_cast<std::size_t>(byte)];
-  }
-  return length;
-}
-
 Message unframed(std::string_view body) {
   Message message;
   while (!body.empty()) {
     ZERO_CHECK(message.size() < kMostParts, "a message of more than {} strings", kMostParts);
     ZERO_CHECK(body.size() >= sizeof(Length), "a message of a store ends too early");
-    const std::uint32_t length = length_of(first_bytes(body));
+    const Length length = length_of(body);
     body.remove_prefix(sizeof(Length));
     ZERO_CHECK(body.size() >= length, "a message of a store ends too early");
     message.emplace_back(body.substr(0, length));
@@ -84,7 +80,7 @@ Message unframed(std::string_view body) {
 
 std::optional<std::string> FrameReader::next() {
   if (pending_.size() < sizeof(Length)) return std::nullopt;
-  const std::size_t length = length_of(first_bytes(pending_));
+  const std::size_t length = length_of(pending_);
   check_length(length, largest_);
   const std::size_t end = sizeof(Length) + length;
   if (pending_.size() < end) return std::nullopt;

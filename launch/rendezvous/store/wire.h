@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,7 +25,7 @@
 namespace zero::store_wire {
 
 using Message = std::vector<std::string>;
-using Length = std::array<unsigned char, 4>;
+using Length = std::uint32_t;
 
 /// The whole number in [least, most] that `text` is, all of it; nothing if it is none.
 std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
@@ -42,8 +41,6 @@ std::string body_of(const Message& message);
 /// A body with its length before it. Throws zero::Error if it is longer than a message may be.
 std::string framed_body(std::string_view body);
 inline std::string framed(const Message& message) { return framed_body(body_of(message)); }
-/// The length that begins a frame.
-std::uint32_t length_of(const Length& bytes);
 /// The message of a body. Throws zero::Error if it is none.
 Message unframed(std::string_view body);
 
