@@ -9,8 +9,8 @@ namespace zero::cpu {
 
 /// Calls body(begin, end) for consecutive ranges that cover [0, count), on up to `threads` threads;
 /// ranges are multiples of `grain` (but the last). With threads == 1, or count <= grain, it is one
-/// plain call on the caller. The one place of the project that uses OpenMP, whose team oneDNN
-/// shares. A body that throws ends the call with its error.
+/// plain call on the caller. No other file of the library uses OpenMP.
+/// A body that throws ends the call with its error.
 void parallel_for(int threads, std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body);
 
