@@ -188,30 +188,18 @@ void CudaOps::do_column_sums(const MatrixShape& s, View x, View sums) {
   submit("column_sums", [=](cudaStream_t stream) { cuda::column_sums(stream, s, x, sums, place); });
 }
 
-void CudaOps::do_layer_norm_forward(const MatrixShape& s, const LayerNormForward& o) {
-  submit("layer_norm_forward", [s, o](cudaStream_t stream) { norm_forward(stream, s, o); });
+void CudaOps::do_norm_forward(const MatrixShape& s, const NormForward& o) {
+  submit("norm_forward", [s, o](cudaStream_t stream) { cuda::norm_forward(stream, s, o); });
 }
 
-void CudaOps::do_layer_norm_apply(const MatrixShape& s, const LayerNormForward& o) {
-  submit("layer_norm_apply", [s, o](cudaStream_t stream) { norm_apply(stream, s, o); });
+void CudaOps::do_norm_apply(const MatrixShape& s, const NormForward& o) {
+  submit("norm_apply", [s, o](cudaStream_t stream) { cuda::norm_apply(stream, s, o); });
 }
 
-void CudaOps::do_layer_norm_backward(const MatrixShape& s, const LayerNormBackward& o) {
-  float* const place = partials("layer_norm_backward", s.rows, 2 * s.columns);
-  submit("layer_norm_backward", [=](cudaStream_t stream) { norm_backward(stream, s, o, place); });
-}
-
-void CudaOps::do_rms_norm_forward(const MatrixShape& s, const RmsNormForward& o) {
-  submit("rms_norm_forward", [s, o](cudaStream_t stream) { norm_forward(stream, s, o); });
-}
-
-void CudaOps::do_rms_norm_apply(const MatrixShape& s, const RmsNormForward& o) {
-  submit("rms_norm_apply", [s, o](cudaStream_t stream) { norm_apply(stream, s, o); });
-}
-
-void CudaOps::do_rms_norm_backward(const MatrixShape& s, const RmsNormBackward& o) {
-  float* const place = partials("rms_norm_backward", s.rows, s.columns);
-  submit("rms_norm_backward", [=](cudaStream_t stream) { norm_backward(stream, s, o, place); });
+void CudaOps::do_norm_backward(const MatrixShape& s, const NormBackward& o) {
+  const std::int64_t sums = o.kind() == NormKind::layer ? 2 : 1;
+  float* const place = partials("norm_backward", s.rows, sums * s.columns);
+  submit("norm_backward", [=](cudaStream_t stream) { cuda::norm_backward(stream, s, o, place); });
 }
 
 void CudaOps::do_add(View x, View delta, View sum) {

@@ -42,12 +42,9 @@ class CudaOps final : public Ops {
   Fused fuse(const LinearShape& shape, const LinearGeluBackward& operands) override;
   Fused fuse(const LinearShape& shape, View x, View dy, View dweight, View dbias) override;
   void do_column_sums(const MatrixShape& shape, View x, View sums) override;
-  void do_layer_norm_forward(const MatrixShape& shape, const LayerNormForward& operands) override;
-  void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) override;
-  void do_layer_norm_backward(const MatrixShape& shape, const LayerNormBackward& operands) override;
-  void do_rms_norm_forward(const MatrixShape& shape, const RmsNormForward& operands) override;
-  void do_rms_norm_apply(const MatrixShape& shape, const RmsNormForward& operands) override;
-  void do_rms_norm_backward(const MatrixShape& shape, const RmsNormBackward& operands) override;
+  void do_norm_forward(const MatrixShape& shape, const NormForward& operands) override;
+  void do_norm_apply(const MatrixShape& shape, const NormForward& operands) override;
+  void do_norm_backward(const MatrixShape& shape, const NormBackward& operands) override;
   void do_add(View x, View delta, View sum) override;
   void do_gelu_forward(View x, View y) override;
   void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;
