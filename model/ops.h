@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "device/device.h"
 #include "model/op_shapes.h"
@@ -35,7 +36,8 @@ class Ops {
   static constexpr std::int64_t kRowChunk = 64;
 
   virtual ~Ops() = default;
-  Ops() = default;
+  /// `device` must outlive the operations.
+  explicit Ops(Device& device) : device_(device) {}
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
@@ -62,7 +64,7 @@ class Ops {
   /// Bytes that allocate_scratch() takes for what was prepared so far.
   virtual std::int64_t scratch_bytes() const = 0;
   /// Takes the scratch, charged to MemoryClass::activations.
-  virtual void allocate_scratch() = 0;
+  void allocate_scratch();
 
   /// y = x W + bias; an empty bias is none. y: the shape's dtype, or fp32.
   void linear_forward(const LinearShape& shape, View x, View weight, View bias, View y);
@@ -155,6 +157,10 @@ class Ops {
   /// A fused operation on given operands; empty if the device has none for them.
   using Fused = std::function<void()>;
 
+  Device& device() const { return device_; }
+  /// Scratch for `bytes`; throws zero::Error if allocate_scratch() has not taken that much.
+  void* scratch(std::string_view what, std::int64_t bytes) const;
+
  private:
   /// The way of every operation: checks the operands, tells the listener, calls `body`.
   template <typename Body>
@@ -207,6 +213,8 @@ class Ops {
                                          View softmax, float scale) = 0;
   virtual void do_sum(View losses, View total) = 0;
 
+  Device& device_;
+  Buffer scratch_;
   OpListener* listener_ = nullptr;
 };
 

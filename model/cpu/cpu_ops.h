@@ -26,7 +26,6 @@ class CpuOps final : public Ops {
   void prepare(const EmbeddingShape& /*shape*/) override {}  // columns have one owner: no scratch
   std::string bits(DType dtype) const override;
   std::int64_t scratch_bytes() const override;
-  void allocate_scratch() override;
 
  private:
   void do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) override;
@@ -65,8 +64,6 @@ class CpuOps final : public Ops {
 
   void submit_product(std::string_view what, const ProductShape& shape,
                       const Product::Operands& operands);
-  /// Scratch for `bytes`; throws zero::Error if allocate_scratch() has not taken that much.
-  void* scratch(std::string_view what, std::int64_t bytes) const;
   /// Work that calls `kernel` for all rows, in ranges of `grain` rows or more, on all threads.
   void submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,
                    std::function<void(Rows)> kernel);
@@ -78,12 +75,10 @@ class CpuOps final : public Ops {
   void submit_sums(std::string_view what, const MatrixShape& s, AddRows add,
                    std::vector<View> sums);
 
-  Device& device_;
   int threads_;
   Products products_;
   Attention attention_;
   std::int64_t partial_bytes_ = 0;
-  Buffer scratch_;
 };
 
 }  // namespace zero::cpu

@@ -22,7 +22,7 @@ constexpr std::int64_t kColumnGrain = 64;
 
 void CpuOps::submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,
                          std::function<void(Rows)> kernel) {
-  device_.compute().submit(what, [this, rows, grain, kernel = std::move(kernel)] {
+  device().compute().submit(what, [this, rows, grain, kernel = std::move(kernel)] {
     parallel_for(threads_, rows, grain, [&](std::int64_t begin, std::int64_t end) {
       kernel({begin, end});
     });
@@ -37,7 +37,7 @@ void CpuOps::submit_sums(std::string_view what, const MatrixShape& s, AddRows ad
                          std::vector<View> sums) {
   const auto width = s.columns * static_cast<std::int64_t>(sums.size());
   auto* const partials = static_cast<float*>(scratch(what, partial_bytes(s.rows, width)));
-  device_.compute().submit(what, [=, this, add = std::move(add), sums = std::move(sums)] {
+  device().compute().submit(what, [=, this, add = std::move(add), sums = std::move(sums)] {
     const std::int64_t chunks = div_ceil(s.rows, kRowChunk);
     parallel_for(threads_, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t chunk = begin; chunk < end; ++chunk) {

@@ -24,12 +24,8 @@ template <typename T>
 const T* residual_row(std::int64_t columns, const NormForward& o, std::int64_t row) {
   const T* x = row_of<T>(o.x, row, columns);
   if (o.delta.empty()) return x;
-  const hn::ScalableTag<float> d;
-  const T* delta = row_of<T>(o.delta, row, columns);
   T* sum = row_of<T>(o.sum, row, columns);
-  for_lanes(d, static_cast<std::size_t>(columns), [&](std::size_t i, auto lanes) HWY_ATTR {
-    store(d, hn::Add(load(d, x + i, lanes), load(d, delta + i, lanes)), sum + i, lanes);
-  });
+  add_rows(x, row_of<T>(o.delta, row, columns), sum, static_cast<std::size_t>(columns));
   return sum;
 }
 
