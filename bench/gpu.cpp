@@ -164,9 +164,9 @@ class Cases {
     const View statistics = take(2 * rows, DType::fp32);
     cases_.push_back(
         {"layer norm", kBf16, 4.0 * static_cast<double>(rows * width), 0, [=, this] {
-           ops_->layer_norm_forward(
+           ops_->norm_forward(
                {rows, width, kBf16},
-               {.x = x, .gamma = gamma, .beta = beta, .y = y, .statistics = statistics});
+               {.x = x, .weight = gamma, .bias = beta, .y = y, .statistics = statistics});
          }});
   }
 

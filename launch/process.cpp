@@ -16,9 +16,9 @@
 #include "base/error.h"
 #include "collectives/backends.h"
 #include "device/cpu/primitives.h"
-#include "device/cuda/version.h"
+#include "device/cuda/gpus.h"
 #include "model/cpu/processor.h"
-#include "model/cuda/libraries.h"
+#include "model/cuda/make_ops.h"
 
 namespace zero {
 namespace {

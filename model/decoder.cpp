@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/decoder_impl.h"
+#include "model/decoder.h"
 #include "model/op_listener.h"
 #include "model/tensor_specs.h"
 
@@ -24,6 +24,14 @@ void check_tokens(std::string_view what, View tokens, std::int64_t rows, std::in
                                 [&](std::int32_t id) { return id < 0 || id >= vocabulary; });
   ZERO_CHECK(bad == ids.end(), "{}: token {} at position {}, expected 0 to {} (the vocabulary)",
              what, *bad, bad - ids.begin(), vocabulary - 1);
+}
+
+BatchShape checked(BatchShape batch, const DecoderShape& decoder) {
+  ZERO_CHECK(batch.batch >= 1, "the micro-batch has {} rows, expected at least 1", batch.batch);
+  ZERO_CHECK(batch.sequence >= 1 && batch.sequence <= decoder.context,
+             "the sequence length is {}, expected 1 to model.context = {}", batch.sequence,
+             decoder.context);
+  return batch;
 }
 
 // The part of a decoder that a rank holds.
@@ -54,9 +62,9 @@ DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, std::int64_t vocab
 
 }  // namespace
 
-Decoder::Impl::Impl(Engine& engine, const DecoderShape& whole, BatchShape batch,
-                    OpListener* listener, const TensorOptions& tensor)
-    : shape(batch),
+Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch, OpListener* listener,
+                 const TensorOptions& tensor)
+    : batch_(checked(batch, whole)),
       whole_(whole),
       engine_(engine),
       dtype_(engine.options().compute),
@@ -64,10 +72,10 @@ Decoder::Impl::Impl(Engine& engine, const DecoderShape& whole, BatchShape batch,
       tensor_(engine.mesh().axis(Axis::tensor), engine.device(), rows_,
               with_overlap_of(tensor, engine)),
       heads_(HeadSplit::of(whole.heads, whole.kv_heads, tensor_.rank(), tensor_.ranks())),
-      decoder(part_of(whole, heads_, tensor_)),
+      decoder_(part_of(whole, heads_, tensor_)),
       listener_(listener),
       ops_(make_ops(engine.device())),
-      memory_(decoder, rows_of(tensor_, batch, decoder.vocabulary), dtype_) {
+      memory_(decoder_, rows_of(tensor_, batch, decoder_.vocabulary), dtype_) {
   ops_->listen(listener_);
   make_layers();
   register_units();
@@ -75,34 +83,34 @@ Decoder::Impl::Impl(Engine& engine, const DecoderShape& whole, BatchShape batch,
   engine_.require_same("layers' kernels", ops_->bits(dtype_));
 }
 
-ParameterLease Decoder::Impl::enter(UnitId unit) {
+ParameterLease Decoder::enter(UnitId unit) {
   if (listener_ != nullptr) {
     listener_->unit(engine_.unit_names()[static_cast<std::size_t>(unit.index)], Phase::forward);
   }
   return engine_.forward(unit);
 }
 
-GradientLease Decoder::Impl::enter_backward(UnitId unit) {
+GradientLease Decoder::enter_backward(UnitId unit) {
   if (listener_ != nullptr) {
     listener_->unit(engine_.unit_names()[static_cast<std::size_t>(unit.index)], Phase::backward);
   }
   return engine_.backward(unit);
 }
 
-void Decoder::Impl::prepare() {
+void Decoder::prepare() {
   embedding_layer_.prepare(*ops_);
   for (const ColumnParallelLinear& each : {qkv_, hidden_}) each.prepare(*ops_);
   for (const RowParallelLinear& each : {projection_, output_}) each.prepare(*ops_);
   head_.prepare(*ops_);
   ops_->prepare(attention());
   // The widest that is summed over rows: norms, and biases where there are any.
-  std::int64_t widest = decoder.width;
-  if (qkv_.has_bias()) widest = std::max(widest, decoder.qkv_width());
-  if (hidden_.has_bias()) widest = std::max(widest, decoder.hidden_width());
+  std::int64_t widest = decoder_.width;
+  if (qkv_.has_bias()) widest = std::max(widest, decoder_.qkv_width());
+  if (hidden_.has_bias()) widest = std::max(widest, decoder_.hidden_width());
   ops_->prepare(matrix(widest));
 }
 
-void Decoder::Impl::allocate() {
+void Decoder::allocate() {
   memory_.allocate(engine_.device(), tensor_.group());
   tensor_.allocate();
   ops_->allocate_scratch();
@@ -115,15 +123,15 @@ void Decoder::Impl::allocate() {
   targets_ = twin(rows_, DType::i32, "targets on the device");
   loss_ = twin(1, DType::fp64, "loss on the device");
   logits_ = twin(whole_.vocabulary, DType::fp32, "logits on the device");
-  if (decoder.rotary) {
-    ops_->rotary_table(rotary(), *decoder.rotary, memory_.cosines(), memory_.sines());
+  if (decoder_.rotary) {
+    ops_->rotary_table(rotary(), *decoder_.rotary, memory_.cosines(), memory_.sines());
   }
 }
 
 // A tied head's unit is the embedding's. If the head is not tied, two units sum many parts
 // into one gradient, the head's by chunks of rows, the embedding's by tokens: each is used twice in
 // backward, which has the engine sum them in fp32, as a tied one's are.
-std::vector<Use> Decoder::Impl::order() const {
+std::vector<Use> Decoder::order() const {
   std::vector<Use> uses{{embedding_, Phase::forward}};
   for (const UnitId unit : blocks_) uses.push_back({unit, Phase::forward});
   if (tied()) {
@@ -144,15 +152,15 @@ std::vector<Use> Decoder::Impl::order() const {
 // Four sums of rows a layer, and under sequence parallelism six gathers: what a row layer sums and
 // a column layer gathers forward, the reverse of each backward, and the norm's outputs once more
 // for the weights' gradients.
-TrafficCounter Decoder::Impl::tensor_traffic() const {
+TrafficCounter Decoder::tensor_traffic() const {
   TrafficCounter sent = embedding_layer_.traffic();
   sent.add(head_.traffic());
   const auto add_norms = [&](const NormLayer& norm, int count) {
     if (tensor_.sequence_parallel()) {
-      sent.add(tensor_.sum_traffic(count * norm.parameters() * decoder.width));
+      sent.add(tensor_.sum_traffic(count * norm.parameters() * decoder_.width));
     }
   };
-  for (std::int64_t i = 0; i < decoder.layers; ++i) {
+  for (std::int64_t i = 0; i < decoder_.layers; ++i) {
     for (const ColumnParallelLinear* each : {&qkv_, &hidden_}) sent.add(each->traffic());
     for (const RowParallelLinear* each : {&projection_, &output_}) sent.add(each->traffic());
     add_norms(norm1_, 2);
@@ -161,26 +169,26 @@ TrafficCounter Decoder::Impl::tensor_traffic() const {
   return sent;
 }
 
-void Decoder::Impl::forward(View inputs) {
+void Decoder::forward(View inputs) {
   {
     const ParameterLease unit = enter(embedding_);
     embedding_layer_.forward(
         *ops_, unit, {.tokens = inputs, .partial = memory_.partial_embedding(), .x = memory_.x(0)});
   }
   branch_sums_.assign(static_cast<std::size_t>(tensor_.chunks()), Event());
-  for (std::int64_t i = 0; i < decoder.layers; ++i) forward_block(i);
+  for (std::int64_t i = 0; i < decoder_.layers; ++i) forward_block(i);
 }
 
 template <typename Lease>
-void Decoder::Impl::forward_last(const Lease& unit) {
+void Decoder::forward_last(const Lease& unit) {
   for (int k = 0; k < tensor_.chunks(); ++k) {
     tensor_.wait(branch_sum(k));
     last_norm_.forward(*ops_, unit, last_operands(), tensor_.own_rows(k));
   }
 }
 
-NormLayer::Operands Decoder::Impl::last_operands() const {
-  const std::int64_t last = decoder.layers;
+NormLayer::Operands Decoder::last_operands() const {
+  const std::int64_t last = decoder_.layers;
   return {.x = memory_.middle(last - 1),
           .delta = memory_.branch(),
           .sum = memory_.x(last),
@@ -188,7 +196,7 @@ NormLayer::Operands Decoder::Impl::last_operands() const {
           .statistics = memory_.statistics(last)};
 }
 
-VocabularyParallelHead::Buffers Decoder::Impl::head_buffers() const {
+VocabularyParallelHead::Buffers Decoder::head_buffers() const {
   return {.x = memory_.normed(),
           .gathered = memory_.gathered_normed(),
           .logits = memory_.logits(),
@@ -197,7 +205,7 @@ VocabularyParallelHead::Buffers Decoder::Impl::head_buffers() const {
 }
 
 template <typename Body>
-void Decoder::Impl::with_head(const Body& body) {
+void Decoder::with_head(const Body& body) {
   if (tied()) {
     {
       const ParameterLease unit = enter(last_);
@@ -212,7 +220,7 @@ void Decoder::Impl::with_head(const Body& body) {
   }
 }
 
-void Decoder::Impl::train_tied(View targets, float gradient_scale) {
+void Decoder::train_tied(View targets, float gradient_scale) {
   {
     const ParameterLease unit = enter(last_);
     forward_last(unit);
@@ -233,7 +241,7 @@ void Decoder::Impl::train_tied(View targets, float gradient_scale) {
               targets);
 }
 
-void Decoder::Impl::train_separate(View targets, float gradient_scale) {
+void Decoder::train_separate(View targets, float gradient_scale) {
   const GradientLease unit = enter_backward(last_);
   forward_last(unit);
   head_.train(*ops_, head_buffers(),
@@ -246,12 +254,12 @@ void Decoder::Impl::train_separate(View targets, float gradient_scale) {
               targets);
 }
 
-void Decoder::Impl::sum_losses(View loss_sum) {
+void Decoder::sum_losses(View loss_sum) {
   ops_->sum(memory_.losses(), loss_.of(loss_sum));
   loss_.download(engine_.device().compute(), loss_sum);
 }
 
-void Decoder::Impl::train(View inputs, View targets, float gradient_scale, View loss_sum) {
+void Decoder::train(View inputs, View targets, float gradient_scale, View loss_sum) {
   check_tokens("inputs", inputs, rows_, whole_.vocabulary);
   check_tokens("targets", targets, rows_, whole_.vocabulary);
   Stream& stream = engine_.device().compute();
@@ -261,11 +269,11 @@ void Decoder::Impl::train(View inputs, View targets, float gradient_scale, View 
   tied() ? train_tied(targets, gradient_scale) : train_separate(targets, gradient_scale);
   sum_losses(loss_sum);
   backward_norm();
-  for (std::int64_t i = decoder.layers - 1; i >= 0; --i) backward_block(i);
+  for (std::int64_t i = decoder_.layers - 1; i >= 0; --i) backward_block(i);
   backward_embedding(inputs);
 }
 
-void Decoder::Impl::evaluate(View inputs, View targets, View loss_sum) {
+void Decoder::evaluate(View inputs, View targets, View loss_sum) {
   check_tokens("inputs", inputs, rows_, whole_.vocabulary);
   check_tokens("targets", targets, rows_, whole_.vocabulary);
   Stream& stream = engine_.device().compute();
@@ -276,34 +284,34 @@ void Decoder::Impl::evaluate(View inputs, View targets, View loss_sum) {
   sum_losses(loss_sum);
 }
 
-void Decoder::Impl::next_logits(View inputs, std::int64_t position, View logits) {
+void Decoder::next_logits(View inputs, std::int64_t position, View logits) {
   check_tokens("inputs", inputs, rows_, whole_.vocabulary);
-  ZERO_CHECK(position >= 0 && position < shape.sequence,
+  ZERO_CHECK(position >= 0 && position < batch_.sequence,
              "next_logits: position {}, expected 0 to {} (the sequence)", position,
-             shape.sequence - 1);
+             batch_.sequence - 1);
   Stream& stream = engine_.device().compute();
   forward(inputs_.upload(stream, inputs));
   with_head([&](View weight) {
     const View all = memory_.gathered_normed();
-    tensor_.gather_rows({all, memory_.normed(), decoder.width}, "head");
-    const View row = all.slice(position * decoder.width, decoder.width);
+    tensor_.gather_rows({all, memory_.normed(), decoder_.width}, "head");
+    const View row = all.slice(position * decoder_.width, decoder_.width);
     head_.logits(*ops_, row, weight, logits_.of(logits));
   });
   logits_.download(stream, logits);
 }
 
-void Decoder::Impl::backward_norm() {
+void Decoder::backward_norm() {
   const GradientLease unit = enter_backward(last_);
   Device& device = engine_.device();
   device.kernels().zero(device.compute(), memory_.dx());
   last_norm_.backward(
       *ops_, unit,
-      norm_gradient({0, memory_.x(decoder.layers), memory_.statistics(decoder.layers)},
+      norm_gradient({0, memory_.x(decoder_.layers), memory_.statistics(decoder_.layers)},
                     last_norm_));
   finish_norms(unit, {last_norm_});
 }
 
-void Decoder::Impl::clear_embedding(const GradientLease& unit) {
+void Decoder::clear_embedding(const GradientLease& unit) {
   if (unit.accumulates()) return;
   Device& device = engine_.device();
   device.kernels().zero(device.compute(), unit.gradient(kTokens));
@@ -312,44 +320,12 @@ void Decoder::Impl::clear_embedding(const GradientLease& unit) {
   }
 }
 
-void Decoder::Impl::backward_embedding(View inputs) {
+void Decoder::backward_embedding(View inputs) {
   if (!tied()) clear_embedding(enter_backward(embedding_));
   const GradientLease unit = enter_backward(embedding_);
   clear_embedding(unit);
   embedding_layer_.backward(
       *ops_, unit, {.tokens = inputs, .dx = memory_.dx(), .gathered = memory_.gathered_dx()});
 }
-
-Decoder::Decoder(Engine& engine, const DecoderShape& decoder, BatchShape shape,
-                 OpListener* listener, const TensorOptions& tensor) {
-  ZERO_CHECK(shape.batch >= 1, "the micro-batch has {} rows, expected at least 1", shape.batch);
-  ZERO_CHECK(shape.sequence >= 1 && shape.sequence <= decoder.context,
-             "the sequence length is {}, expected 1 to model.context = {}", shape.sequence,
-             decoder.context);
-  impl_ = std::make_unique<Impl>(engine, decoder, shape, listener, tensor);
-}
-
-Decoder::~Decoder() = default;
-
-std::vector<Use> Decoder::order() const { return impl_->order(); }
-void Decoder::allocate() { impl_->allocate(); }
-std::int64_t Decoder::activation_bytes() const { return impl_->activation_bytes(); }
-TrafficCounter Decoder::tensor_traffic() const { return impl_->tensor_traffic(); }
-
-void Decoder::train(View inputs, View targets, float gradient_scale, View loss_sum) {
-  impl_->train(inputs, targets, gradient_scale, loss_sum);
-}
-
-void Decoder::evaluate(View inputs, View targets, View loss_sum) {
-  impl_->evaluate(inputs, targets, loss_sum);
-}
-
-void Decoder::next_logits(View inputs, std::int64_t position, View logits) {
-  impl_->next_logits(inputs, position, logits);
-}
-
-std::string Decoder::note() const { return impl_->note(); }
-BatchShape Decoder::shape() const { return impl_->batch_shape(); }
-std::int64_t Decoder::vocabulary() const { return impl_->vocabulary(); }
 
 }  // namespace zero

@@ -3,13 +3,23 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "device/device_twin.h"
+#include "model/column_parallel_linear.h"
+#include "model/decoder_memory.h"
 #include "model/decoder_shape.h"
+#include "model/head_split.h"
+#include "model/layers.h"
 #include "model/model.h"
+#include "model/ops.h"
+#include "model/row_parallel_linear.h"
 #include "model/tensor_parallel.h"
+#include "model/vocabulary_parallel_embedding.h"
+#include "model/vocabulary_parallel_head.h"
 
 namespace zero {
 
@@ -20,27 +30,126 @@ namespace zero {
 class Decoder : public Model {
  public:
   /// Registers the units; before engine.seal(). Layers are cut over the tensor axis of
-  /// engine.mesh(), whose ranks are given the same micro-batches. Throws zero::Error where `shape`
-  /// is out of range or the axis has more ranks than there is to cut; `decoder` was checked by its
+  /// engine.mesh(), whose ranks are given the same micro-batches. Throws zero::Error if `batch` is
+  /// out of range or the axis has more ranks than there is to cut; `whole` was checked by its
   /// family. `listener`, which must outlive the model, hears of its operations and units.
-  Decoder(Engine& engine, const DecoderShape& decoder, BatchShape shape,
+  Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
           OpListener* listener = nullptr, const TensorOptions& tensor = {});
-  ~Decoder() override;
 
   std::vector<Use> order() const override;
   void allocate() override;
-  std::int64_t activation_bytes() const override;
+  std::int64_t activation_bytes() const override { return memory_.bytes() + ops_->scratch_bytes(); }
   TrafficCounter tensor_traffic() const override;
   void train(View inputs, View targets, float gradient_scale, View loss_sum) override;
   void evaluate(View inputs, View targets, View loss_sum) override;
   void next_logits(View inputs, std::int64_t position, View logits) override;
-  std::string note() const override;
-  BatchShape shape() const override;
-  std::int64_t vocabulary() const override;
+  std::string note() const override { return ops_->note(); }
+  BatchShape shape() const override { return batch_; }
+  std::int64_t vocabulary() const override { return whole_.vocabulary; }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  static constexpr int kTokens = 0;  // in the embedding's unit
+
+  ParameterSpec block_parameter(BlockSlot slot) const;
+  void register_units();
+  void make_layers();
+  void make_ends();
+  ColumnParallelLinear::Options::Shared shared_keys();
+  void prepare();
+  bool tied() const { return decoder_.head == DecoderShape::Head::tied; }
+
+  /// Embedding and blocks; leaves the last norm's input in memory_.
+  void forward(View inputs);
+  void forward_block(std::int64_t i);
+  /// Calls body(), or has the device replay the work that it submitted.
+  template <typename Lease, typename Body>
+  void repeat(Lease& unit, const Body& body);
+  void forward_attention(std::int64_t i, const ParameterLease& unit);
+  /// A norm and the column-parallel layer that takes its output.
+  struct NormedColumn {
+    const NormLayer& norm;
+    NormLayer::Operands normed;
+    const ColumnParallelLinear& column;
+    ColumnParallelLinear::Forward columns;
+  };
+  /// Each chunk of rows once its branch's sum is there: both forward, then then(k).
+  template <typename Then>
+  void by_chunks(const ParameterLease& unit, const NormedColumn& operands, const Then& then);
+  void forward_mlp(std::int64_t i, const ParameterLease& unit);
+  /// The last norm, behind the sums of the last branch.
+  template <typename Lease>
+  void forward_last(const Lease& unit);
+  NormLayer::Operands last_operands() const;
+  VocabularyParallelHead::Buffers head_buffers() const;
+  /// Calls body(weight of the head) with the last norm's output in memory_.normed().
+  template <typename Body>
+  void with_head(const Body& body);
+  void train_tied(View targets, float gradient_scale);
+  void train_separate(View targets, float gradient_scale);
+  /// The micro-batch's loss, for the host.
+  void sum_losses(View loss_sum);
+  void backward_norm();
+  void backward_block(std::int64_t i);
+  void backward_mlp(std::int64_t i, const GradientLease& unit);
+  void backward_attention(std::int64_t i, const GradientLease& unit);
+  void backward_embedding(View inputs);
+  void clear_embedding(const GradientLease& unit);
+  /// A norm among its unit's, and what its forward left.
+  struct NormPlace {
+    int index = 0;
+    View x, statistics;
+  };
+  NormLayer::Gradient norm_gradient(const NormPlace& norm, const NormLayer& layer) const;
+  void finish_norms(const GradientLease& unit, std::initializer_list<NormLayer> norms);
+
+  LinearShape linear(std::int64_t in, std::int64_t out) const {
+    return {.rows = rows_,
+            .in = in,
+            .out = out,
+            .layout = decoder_.layout,
+            .dtype = dtype_,
+            .weight_gradient = dtype_};
+  }
+  MatrixShape matrix(std::int64_t columns) const { return {rows_, columns, dtype_}; }
+  MatrixShape own_rows() const { return {tensor_.own_rows(), decoder_.width, dtype_}; }
+  AttentionShape attention() const {
+    return {batch_.batch,        batch_.sequence, decoder_.heads,
+            decoder_.head_width, dtype_,          decoder_.kv_heads};
+  }
+  RotaryShape rotary() const {
+    return {batch_.batch,        batch_.sequence,      decoder_.heads + decoder_.kv_heads,
+            decoder_.head_width, decoder_.qkv_width(), dtype_};
+  }
+  Event& branch_sum(int chunk) { return branch_sums_[static_cast<std::size_t>(chunk)]; }
+  UnitId block(std::int64_t i) const { return blocks_[static_cast<std::size_t>(i)]; }
+
+  /// Leases, of which a listener hears.
+  ParameterLease enter(UnitId unit);
+  GradientLease enter_backward(UnitId unit);
+
+  const BatchShape batch_;
+  const DecoderShape whole_;  // over the tensor group
+  Engine& engine_;
+  const DType dtype_;
+  const std::int64_t rows_;  // batch * sequence
+  TensorParallel tensor_;
+  const HeadSplit heads_;
+  const DecoderShape decoder_;  // of this rank
+  UnitId embedding_;
+  std::vector<UnitId> blocks_;
+  UnitId last_;  // the last norm, and the head that is not tied
+  int positions_ = kAbsent;
+  int head_weight_ = kAbsent;  // in last_
+  VocabularyParallelEmbedding embedding_layer_;
+  NormLayer norm1_, norm2_, last_norm_;
+  ColumnParallelLinear qkv_, hidden_;
+  RowParallelLinear projection_, output_;
+  VocabularyParallelHead head_;
+  OpListener* listener_;  // null: nobody listens
+  std::unique_ptr<Ops> ops_;
+  DecoderMemory memory_;
+  DeviceTwin inputs_, targets_, loss_, logits_;  // of what callers have in host memory
+  std::vector<Event> branch_sums_;               // of memory_.branch(), a chunk of rows each
 };
 
 }  // namespace zero

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// One block of a decoder, forward and backward.
-#include "model/decoder_impl.h"
+// One block of a decoder_, forward and backward.
+#include "model/decoder.h"
 
 namespace zero {
 
 // A block's pass is the same in every micro-batch. Not where events of the communication stream lie
 // between its parts, which are over a tensor group, nor where somebody wants to hear of each part.
 template <typename Lease, typename Body>
-void Decoder::Impl::repeat(Lease& unit, const Body& body) {
+void Decoder::repeat(Lease& unit, const Body& body) {
   if (tensor_.ranks() > 1 || listener_ != nullptr) {
     body();
   } else {
@@ -20,7 +20,7 @@ void Decoder::Impl::repeat(Lease& unit, const Body& body) {
 // Under sequence parallelism the gather of a chunk's rows travels while the chunk before is
 // computed.
 template <typename Then>
-void Decoder::Impl::by_chunks(const ParameterLease& unit, const NormedColumn& o, const Then& then) {
+void Decoder::by_chunks(const ParameterLease& unit, const NormedColumn& o, const Then& then) {
   std::vector<Event> gathered(branch_sums_.size());
   const auto ready = [&](int k) {
     tensor_.wait(branch_sum(k));
@@ -42,7 +42,7 @@ void Decoder::Impl::by_chunks(const ParameterLease& unit, const NormedColumn& o,
 
 // From one attention to the next every operation works on single rows: while the sum of one chunk
 // travels, the others are computed, across layers.
-void Decoder::Impl::forward_block(std::int64_t i) {
+void Decoder::forward_block(std::int64_t i) {
   ParameterLease unit = enter(block(i));
   repeat(unit, [&] {
     forward_attention(i, unit);
@@ -50,7 +50,7 @@ void Decoder::Impl::forward_block(std::int64_t i) {
   });
 }
 
-void Decoder::Impl::forward_attention(std::int64_t i, const ParameterLease& unit) {
+void Decoder::forward_attention(std::int64_t i, const ParameterLease& unit) {
   const DecoderMemory& m = memory_;
   // x(i) is the layer below's middle plus what its MLP left in branch; the first is ready.
   const NormLayer::Operands norm{.x = i == 0 ? m.x(0) : m.middle(i - 1),
@@ -61,7 +61,7 @@ void Decoder::Impl::forward_attention(std::int64_t i, const ParameterLease& unit
   const ColumnParallelLinear::Forward qkv{
       .x = m.normed(), .gathered = m.gathered_normed(), .y = m.qkv(i)};
   by_chunks(unit, {norm1_, norm, qkv_, qkv}, [](int) {});
-  if (decoder.rotary) {
+  if (decoder_.rotary) {
     ops_->rotary(rotary(), Turn::forward, m.qkv(i), m.cosines(), m.sines());
   }
   ops_->attention_forward(attention(), m.qkv(i), m.attended(i), m.log_sums(i));
@@ -71,22 +71,22 @@ void Decoder::Impl::forward_attention(std::int64_t i, const ParameterLease& unit
   }
 }
 
-void Decoder::Impl::forward_mlp(std::int64_t i, const ParameterLease& unit) {
+void Decoder::forward_mlp(std::int64_t i, const ParameterLease& unit) {
   const DecoderMemory& m = memory_;
   const NormLayer::Operands norm{.x = m.x(i),
                                  .delta = m.branch(),
                                  .sum = m.middle(i),
                                  .y = m.normed(),
                                  .statistics = m.middle_statistics(i)};
-  const bool swiglu = decoder.activation == DecoderShape::Activation::swiglu;
+  const bool swiglu = decoder_.activation == DecoderShape::Activation::swiglu;
   const ColumnParallelLinear::Forward up{.x = m.normed(),
                                          .gathered = m.gathered_normed(),
                                          .y = m.hidden(i),
                                          .gelu = swiglu ? View() : m.activated()};
   const auto gate = [&](const Slices::Range& rows) {
-    ops_->swiglu_forward({rows.count, decoder.intermediate, dtype_},
-                         TensorParallel::rows_of(m.hidden(i), rows, decoder.hidden_width()),
-                         TensorParallel::rows_of(m.activated(), rows, decoder.intermediate));
+    ops_->swiglu_forward({rows.count, decoder_.intermediate, dtype_},
+                         TensorParallel::rows_of(m.hidden(i), rows, decoder_.hidden_width()),
+                         TensorParallel::rows_of(m.activated(), rows, decoder_.intermediate));
   };
   by_chunks(unit, {norm2_, norm, hidden_, up}, [&](int k) {
     if (swiglu) gate(tensor_.cut().chunk(k));
@@ -95,7 +95,7 @@ void Decoder::Impl::forward_mlp(std::int64_t i, const ParameterLease& unit) {
   });
 }
 
-void Decoder::Impl::backward_block(std::int64_t i) {
+void Decoder::backward_block(std::int64_t i) {
   GradientLease unit = enter_backward(block(i));
   repeat(unit, [&] {
     backward_mlp(i, unit);
@@ -105,16 +105,16 @@ void Decoder::Impl::backward_block(std::int64_t i) {
 }
 
 // dx: the gradient of the block's output becomes that of its middle.
-void Decoder::Impl::backward_mlp(std::int64_t i, const GradientLease& unit) {
+void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
-  const bool swiglu = decoder.activation == DecoderShape::Activation::swiglu;
+  const bool swiglu = decoder_.activation == DecoderShape::Activation::swiglu;
   const View dhidden = swiglu ? m.hidden(i) : m.dhidden();
   const View dbias = hidden_.bias_gradient(unit);
   const RowParallelLinear::BackwardInput down{
       .dy = m.dx(), .gathered = m.gathered_dx(), .dx = swiglu ? m.activated() : dhidden};
   if (swiglu) {
     output_.backward_input(*ops_, unit, down);
-    ops_->swiglu_backward(matrix(decoder.intermediate), m.hidden(i), m.activated());
+    ops_->swiglu_backward(matrix(decoder_.intermediate), m.hidden(i), m.activated());
   } else {
     output_.backward_input(*ops_, unit, down,
                            {.z = m.hidden(i), .x = m.activated(), .dbias = dbias});
@@ -137,14 +137,14 @@ void Decoder::Impl::backward_mlp(std::int64_t i, const GradientLease& unit) {
 }
 
 // dx: the gradient of the block's middle becomes that of its input.
-void Decoder::Impl::backward_attention(std::int64_t i, const GradientLease& unit) {
+void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
   projection_.backward_input(*ops_, unit,
                              {.dy = m.dx(), .gathered = m.gathered_dx(), .dx = m.dattended()});
   projection_.backward_parameters(*ops_, unit, m.attended(i), m.gathered_dx());
   ops_->attention_backward(attention(), m.qkv(i), m.attended(i), m.log_sums(i), m.dattended(),
                            m.dqkv());
-  if (decoder.rotary) ops_->rotary(rotary(), Turn::backward, m.dqkv(), m.cosines(), m.sines());
+  if (decoder_.rotary) ops_->rotary(rotary(), Turn::backward, m.dqkv(), m.cosines(), m.sines());
   norm1_.apply(
       *ops_, unit,
       {.x = m.x(i), .delta = {}, .sum = {}, .y = m.normed(), .statistics = m.statistics(i)});
@@ -160,34 +160,32 @@ void Decoder::Impl::backward_attention(std::int64_t i, const GradientLease& unit
 
 // The gradients of norms from a share of the rows are parts of a sum, kept in fp32 until the unit
 // is done.
-NormLayer::Gradient Decoder::Impl::norm_gradient(const NormPlace& norm,
-                                                 const NormLayer& layer) const {
+NormLayer::Gradient Decoder::norm_gradient(const NormPlace& norm, const NormLayer& layer) const {
   NormLayer::Gradient gradient{
       .x = norm.x, .statistics = norm.statistics, .dy = memory_.branch(), .dx = memory_.dx()};
   if (!tensor_.sequence_parallel()) return gradient;
   const View sums = memory_.norm_gradients();
-  const std::int64_t at = norm.index * layer.parameters() * decoder.width;
-  gradient.dweight = sums.slice(at, decoder.width);
-  if (layer.bias != kAbsent) gradient.dbias = sums.slice(at + decoder.width, decoder.width);
+  const std::int64_t at = norm.index * layer.parameters() * decoder_.width;
+  gradient.dweight = sums.slice(at, decoder_.width);
+  if (layer.bias != kAbsent) gradient.dbias = sums.slice(at + decoder_.width, decoder_.width);
   return gradient;
 }
 
 // One sum over the group for a unit's norms, rounded once: the same bits on all ranks.
-void Decoder::Impl::finish_norms(const GradientLease& unit,
-                                 std::initializer_list<NormLayer> norms) {
+void Decoder::finish_norms(const GradientLease& unit, std::initializer_list<NormLayer> norms) {
   if (!tensor_.sequence_parallel()) return;
   Device& device = engine_.device();
   const View sums = memory_.norm_gradients();
   const std::int64_t parameters =
       static_cast<std::int64_t>(norms.size()) * norms.begin()->parameters();
-  tensor_.wait(tensor_.sum(sums.slice(0, parameters * decoder.width), "norms"));
+  tensor_.wait(tensor_.sum(sums.slice(0, parameters * decoder_.width), "norms"));
   std::int64_t at = 0;
   for (const NormLayer& norm : norms) {
     for (const int slot : {norm.weight, norm.bias}) {
       if (slot == kAbsent) continue;
-      device.kernels().convert(device.compute(), sums.slice(at, decoder.width),
+      device.kernels().convert(device.compute(), sums.slice(at, decoder_.width),
                                unit.gradient(slot));
-      at += decoder.width;
+      at += decoder_.width;
     }
   }
 }

@@ -14,7 +14,7 @@ constexpr std::int64_t kAlignment = 64;
 
 // A layer norm has two figures a row, and two parameters; an RMS norm one of each.
 std::int64_t of_norm(const DecoderShape& decoder, std::int64_t count) {
-  return decoder.norm == DecoderShape::Norm::layer ? 2 * count : count;
+  return decoder.norm == NormKind::layer ? 2 * count : count;
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ struct DecoderShape {
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;  ///< longest sequence
 
-  enum class Norm : std::uint8_t { layer, rms } norm = Norm::layer;
+  NormKind norm = NormKind::layer;
   float epsilon = 1e-5F;  ///< of RMS norms
   enum class Activation : std::uint8_t { gelu, swiglu } activation = Activation::gelu;
   enum class Head : std::uint8_t { tied, separate } head = Head::tied;

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <utility>
 
-#include "model/decoder_impl.h"
+#include "model/decoder.h"
 #include "model/tensor_specs.h"
 
 namespace zero {
@@ -35,18 +35,18 @@ std::vector<BlockSlot> filled_slots(const DecoderShape& decoder) {
 }  // namespace
 
 // Shape and initial values of the parameter a slot holds, as this rank has it.
-ParameterSpec Decoder::Impl::block_parameter(BlockSlot slot) const {
+ParameterSpec Decoder::block_parameter(BlockSlot slot) const {
   const Init normal = init::normal(0.02F);
   // What adds to the residual stream 2 L times starts smaller (Radford et al. 2019, section 2.3).
-  const Init residual = init::normal(0.02F / std::sqrt(2.0F * static_cast<float>(decoder.layers)));
-  const std::string& name = decoder.name(slot);
+  const Init residual = init::normal(0.02F / std::sqrt(2.0F * static_cast<float>(decoder_.layers)));
+  const std::string& name = decoder_.name(slot);
   switch (slot) {
     case BlockSlot::norm1_weight:
     case BlockSlot::norm2_weight:
-      return {.name = name, .shape = {decoder.width}, .init = init::ones()};
+      return {.name = name, .shape = {decoder_.width}, .init = init::ones()};
     case BlockSlot::norm1_bias:
     case BlockSlot::norm2_bias:
-      return {.name = name, .shape = {decoder.width}};
+      return {.name = name, .shape = {decoder_.width}};
     case BlockSlot::qkv_weight:
       return qkv_.weight(name, normal);
     case BlockSlot::qkv_bias:
@@ -67,8 +67,8 @@ ParameterSpec Decoder::Impl::block_parameter(BlockSlot slot) const {
   return {};
 }
 
-void Decoder::Impl::register_units() {
-  const DecoderShape& d = decoder;
+void Decoder::register_units() {
+  const DecoderShape& d = decoder_;
   std::vector<ParameterSpec> tables{
       full_named(embedding_layer_.tokens(d.tokens_name, init::normal(0.02F)))};
   if (positions_ != kAbsent) {
@@ -89,8 +89,8 @@ void Decoder::Impl::register_units() {
   last_ = engine_.add_unit(tied() ? d.norm_unit : "head", of_last);
 }
 
-void Decoder::Impl::make_layers() {
-  const DecoderShape& d = decoder;
+void Decoder::make_layers() {
+  const DecoderShape& d = decoder_;
   std::array<int, kBlockSlots> at{};
   at.fill(kAbsent);
   int next = 0;
@@ -129,18 +129,18 @@ void Decoder::Impl::make_layers() {
 
 // Where there are fewer heads of keys and values than ranks, several hold the same: k and v lie
 // behind the queries of a rank. Every rank of the axis takes part in the split.
-ColumnParallelLinear::Options::Shared Decoder::Impl::shared_keys() {
+ColumnParallelLinear::Options::Shared Decoder::shared_keys() {
   if (whole_.kv_heads >= tensor_.ranks()) return {};
   Communicator& holders = engine_.mesh().split(
       Axis::tensor, {static_cast<int>(heads_.keys.begin), heads_.keys.copy, heads_.holders});
-  return {&holders, {decoder.attended_width(), 2 * decoder.kv_heads * decoder.head_width}};
+  return {&holders, {decoder_.attended_width(), 2 * decoder_.kv_heads * decoder_.head_width}};
 }
 
-void Decoder::Impl::make_ends() {
-  const DecoderShape& d = decoder;
+void Decoder::make_ends() {
+  const DecoderShape& d = decoder_;
   if (!d.positions_name.empty()) positions_ = kTokens + 1;
   embedding_layer_ = VocabularyParallelEmbedding(
-      tensor_, {shape.batch, shape.sequence, d.width, whole_.vocabulary, dtype_},
+      tensor_, {batch_.batch, batch_.sequence, d.width, whole_.vocabulary, dtype_},
       {kTokens, positions_});
   last_norm_ = {own_rows(), 0, d.norm_bias.empty() ? kAbsent : 1, d.epsilon};
   if (!tied()) head_weight_ = d.norm_bias.empty() ? 1 : 2;

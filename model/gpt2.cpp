@@ -31,6 +31,6 @@ DecoderShape decoder_of(const Gpt2Config& config) {
 
 Gpt2::Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape, OpListener* listener,
            const TensorOptions& tensor)
-    : Decoder(engine, decoder_of(config), shape, listener, tensor), config_(config) {}
+    : Decoder(engine, decoder_of(config), shape, listener, tensor) {}
 
 }  // namespace zero

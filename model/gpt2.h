@@ -34,11 +34,6 @@ class Gpt2 final : public Decoder {
   /// of range.
   Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape, OpListener* listener = nullptr,
        const TensorOptions& tensor = {});
-
-  const Gpt2Config& config() const { return config_; }
-
- private:
-  Gpt2Config config_;
 };
 
 }  // namespace zero

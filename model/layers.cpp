@@ -3,80 +3,65 @@
 #include "model/layers.h"
 
 namespace zero {
+namespace {
 
-void NormLayer::forward(Ops& ops, const ParameterLease& unit, const Operands& o) const {
-  normalise(ops, {unit.at(weight), bias == kAbsent ? View() : unit.at(bias)}, o);
+View parameter(const ParameterLease& unit, int slot) {
+  return slot == kAbsent ? View() : unit.at(slot);
 }
 
-void NormLayer::forward(Ops& ops, const GradientLease& unit, const Operands& o) const {
-  normalise(ops, {unit.parameter(weight), bias == kAbsent ? View() : unit.parameter(bias)}, o);
+View parameter(const GradientLease& unit, int slot) {
+  return slot == kAbsent ? View() : unit.parameter(slot);
 }
 
-NormLayer::Operands NormLayer::of_rows(const Operands& o, const Slices::Range& rows) const {
-  const auto part = [&](View view, std::int64_t width) {
-    return view.empty() ? view : view.slice(rows.begin * width, rows.count * width);
+template <class Lease>
+NormForward with_parameters(const NormLayer& norm, const Lease& unit,
+                            const NormLayer::Operands& o) {
+  return {.x = o.x,
+          .delta = o.delta,
+          .sum = o.sum,
+          .weight = parameter(unit, norm.weight),
+          .bias = parameter(unit, norm.bias),
+          .y = o.y,
+          .statistics = o.statistics,
+          .epsilon = norm.epsilon};
+}
+
+}  // namespace
+
+void NormLayer::forward(Ops& ops, const ParameterLease& unit, const Operands& o,
+                        const Slices::Range& rows) const {
+  forward(ops, with_parameters(*this, unit, o), rows);
+}
+
+void NormLayer::forward(Ops& ops, const GradientLease& unit, const Operands& o,
+                        const Slices::Range& rows) const {
+  forward(ops, with_parameters(*this, unit, o), rows);
+}
+
+void NormLayer::forward(Ops& ops, const NormForward& whole, const Slices::Range& rows) const {
+  const auto cut = [&](View& view, std::int64_t width) {
+    if (!view.empty()) view = view.slice(rows.begin * width, rows.count * width);
   };
-  return {.x = part(o.x, shape.columns),
-          .delta = part(o.delta, shape.columns),
-          .sum = part(o.sum, shape.columns),
-          .y = part(o.y, shape.columns),
-          .statistics = part(o.statistics, statistics())};
-}
-
-void NormLayer::normalise(Ops& ops, const Weights& w, const Operands& o) const {
-  if (bias == kAbsent) {
-    ops.rms_norm_forward(shape, {.x = o.x,
-                                 .delta = o.delta,
-                                 .sum = o.sum,
-                                 .weight = w.weight,
-                                 .y = o.y,
-                                 .statistics = o.statistics,
-                                 .epsilon = epsilon});
-    return;
-  }
-  ops.layer_norm_forward(shape, {.x = o.x,
-                                 .delta = o.delta,
-                                 .sum = o.sum,
-                                 .gamma = w.weight,
-                                 .beta = w.bias,
-                                 .y = o.y,
-                                 .statistics = o.statistics});
+  NormForward part = whole;
+  for (View* const view : {&part.x, &part.delta, &part.sum, &part.y}) cut(*view, shape.columns);
+  cut(part.statistics, statistics());
+  ops.norm_forward({rows.count, shape.columns, shape.dtype}, part);
 }
 
 void NormLayer::apply(Ops& ops, const GradientLease& unit, const Operands& o) const {
-  if (bias == kAbsent) {
-    ops.rms_norm_apply(shape, {.x = o.x,
-                               .weight = unit.parameter(weight),
-                               .y = o.y,
-                               .statistics = o.statistics,
-                               .epsilon = epsilon});
-    return;
-  }
-  ops.layer_norm_apply(shape, {.x = o.x,
-                               .gamma = unit.parameter(weight),
-                               .beta = unit.parameter(bias),
-                               .y = o.y,
-                               .statistics = o.statistics});
+  ops.norm_apply(shape, with_parameters(*this, unit, o));
 }
 
 void NormLayer::backward(Ops& ops, const GradientLease& unit, const Gradient& o) const {
-  const View dweight = o.dweight.empty() ? unit.gradient(weight) : o.dweight;
-  if (bias == kAbsent) {
-    ops.rms_norm_backward(shape, {.x = o.x,
-                                  .statistics = o.statistics,
-                                  .weight = unit.parameter(weight),
-                                  .dy = o.dy,
-                                  .dx = o.dx,
-                                  .dweight = dweight});
-    return;
-  }
-  ops.layer_norm_backward(shape, {.x = o.x,
-                                  .statistics = o.statistics,
-                                  .gamma = unit.parameter(weight),
-                                  .dy = o.dy,
-                                  .dx = o.dx,
-                                  .dgamma = dweight,
-                                  .dbeta = o.dbias.empty() ? unit.gradient(bias) : o.dbias});
+  View dbias = o.dbias;
+  if (bias != kAbsent && dbias.empty()) dbias = unit.gradient(bias);
+  ops.norm_backward(shape, {.x = o.x,
+                            .statistics = o.statistics,
+                            .weight = unit.parameter(weight),
+                            .dy = o.dy,
+                            .dx = o.dx,
+                            .dweight = o.dweight.empty() ? unit.gradient(weight) : o.dweight,
+                            .dbias = dbias});
 }
 
 }  // namespace zero

@@ -28,20 +28,15 @@ struct NormLayer {
   /// fp32 figures that forward leaves for a row.
   std::int64_t statistics() const { return bias == kAbsent ? 1 : 2; }
 
-  /// As LayerNormForward's.
+  /// As NormForward's.
   struct Operands {
     View x, delta, sum, y, statistics;
   };
-  void forward(Ops& ops, const ParameterLease& unit, const Operands& operands) const;
-  void forward(Ops& ops, const GradientLease& unit, const Operands& operands) const;
-  /// The same for some of the rows.
-  template <class Lease>
-  void forward(Ops& ops, const Lease& unit, const Operands& operands,
-               const Slices::Range& rows) const {
-    NormLayer part = *this;
-    part.shape.rows = rows.count;
-    part.forward(ops, unit, of_rows(operands, rows));
-  }
+  /// Some of the rows.
+  void forward(Ops& ops, const ParameterLease& unit, const Operands& operands,
+               const Slices::Range& rows) const;
+  void forward(Ops& ops, const GradientLease& unit, const Operands& operands,
+               const Slices::Range& rows) const;
   /// y again, from x and statistics alone.
   void apply(Ops& ops, const GradientLease& unit, const Operands& operands) const;
   /// Adds to dx; writes the parameters' gradients: into the lease's, or where they are given.
@@ -52,11 +47,7 @@ struct NormLayer {
   void backward(Ops& ops, const GradientLease& unit, const Gradient& operands) const;
 
  private:
-  Operands of_rows(const Operands& operands, const Slices::Range& rows) const;
-  struct Weights {
-    View weight, bias;
-  };
-  void normalise(Ops& ops, const Weights& weights, const Operands& operands) const;
+  void forward(Ops& ops, const NormForward& whole, const Slices::Range& rows) const;
 };
 
 }  // namespace zero

@@ -17,7 +17,7 @@ DecoderShape decoder_of(const LlamaConfig& config) {
   d.intermediate = config.intermediate;
   d.vocabulary = config.vocabulary;
   d.context = config.context;
-  d.norm = DecoderShape::Norm::rms;
+  d.norm = NormKind::rms;
   d.epsilon = static_cast<float>(config.norm_epsilon);
   d.activation = DecoderShape::Activation::swiglu;
   d.head = config.head == LlamaConfig::Head::tied ? DecoderShape::Head::tied
@@ -47,6 +47,6 @@ DecoderShape decoder_of(const LlamaConfig& config) {
 
 Llama::Llama(Engine& engine, const LlamaConfig& config, BatchShape shape, OpListener* listener,
              const TensorOptions& tensor)
-    : Decoder(engine, decoder_of(config), shape, listener, tensor), config_(config) {}
+    : Decoder(engine, decoder_of(config), shape, listener, tensor) {}
 
 }  // namespace zero

@@ -42,11 +42,6 @@ class Llama final : public Decoder {
   /// of range.
   Llama(Engine& engine, const LlamaConfig& config, BatchShape shape, OpListener* listener = nullptr,
         const TensorOptions& tensor = {});
-
-  const LlamaConfig& config() const { return config_; }
-
- private:
-  LlamaConfig config_;
 };
 
 }  // namespace zero

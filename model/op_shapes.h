@@ -108,47 +108,36 @@ struct LogitsShape {
 /// largest), the target's logit (0 where another rank has it).
 inline constexpr std::int64_t kSoftmaxPart = 3;
 
-/// Operands of a layer norm's forward; (rows, columns) each but for gamma and beta (columns).
-struct LayerNormForward {
+/// An RMS norm is a layer norm without mean and bias.
+enum class NormKind : std::uint8_t { layer, rms };
+
+/// Operands of a norm's forward; (rows, columns) each but for weight and bias (columns).
+struct NormForward {
   View x;
   View delta{};  ///< added to x first; empty: nothing
-  View sum{};    ///< receives x + delta, rounded; given exactly where delta is; may be x's memory
-  View gamma;
-  View beta;
-  View y;
-  View statistics;  ///< fp32, 2 a row: mean and reciprocal deviation
-};
-
-/// Operands of a layer norm's backward.
-struct LayerNormBackward {
-  View x;           ///< the rows that forward normalised: its `sum` if it had a delta
-  View statistics;  ///< as forward left them
-  View gamma;
-  View dy;
-  View dx;      ///< in and out: the norm's gradient is added to the residual's already there
-  View dgamma;  ///< overwritten; dtype of x, or fp32
-  View dbeta;
-};
-
-/// Operands of an RMS norm's forward; (rows, columns) each but for weight (columns).
-struct RmsNormForward {
-  View x;
-  View delta{};  ///< as LayerNormForward's
-  View sum{};
+  View sum{};    ///< receives x + delta, rounded; given exactly if delta is; may be x's memory
   View weight;
+  View bias{};  ///< empty: an RMS norm
   View y;
-  View statistics;  ///< fp32, 1 a row: the reciprocal root of the mean square
+  /// fp32 figures of each row: mean (layer norm alone) and reciprocal deviation from it, of an RMS
+  /// norm from zero.
+  View statistics;
   float epsilon = 1e-5F;
+
+  NormKind kind() const { return bias.empty() ? NormKind::rms : NormKind::layer; }
 };
 
-/// Operands of an RMS norm's backward.
-struct RmsNormBackward {
-  View x;           ///< what forward normalised
+/// Operands of a norm's backward.
+struct NormBackward {
+  View x;           ///< the rows that forward normalised: its `sum` if it had a delta
   View statistics;  ///< as forward left them
   View weight;
   View dy;
   View dx;       ///< in and out: the norm's gradient is added to the residual's already there
   View dweight;  ///< overwritten; dtype of x, or fp32
+  View dbias{};  ///< as dweight; empty: an RMS norm
+
+  NormKind kind() const { return dbias.empty() ? NormKind::rms : NormKind::layer; }
 };
 
 }  // namespace zero

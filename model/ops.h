@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "device/device.h"
 #include "model/op_shapes.h"
@@ -35,7 +36,8 @@ class Ops {
   static constexpr std::int64_t kRowChunk = 64;
 
   virtual ~Ops() = default;
-  Ops() = default;
+  /// `device` must outlive the operations.
+  explicit Ops(Device& device) : device_(device) {}
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
@@ -46,8 +48,8 @@ class Ops {
   /// `forward_fp32`: with y in fp32; `training`: all that begin with linear_.
   virtual void prepare(const LinearShape& shape, LinearUse use) = 0;
   virtual void prepare(const AttentionShape& shape) = 0;
-  /// For column_sums, layer_norm_backward, rms_norm_backward and gelu_backward up to this shape,
-  /// and for the linear_ operations that give the sums of so many columns.
+  /// For column_sums, norm_backward and gelu_backward up to this shape, and for the linear_
+  /// operations that give the sums of so many columns.
   virtual void prepare(const MatrixShape& shape) = 0;
   /// For embedding_backward of this shape.
   virtual void prepare(const EmbeddingShape& shape) = 0;
@@ -62,7 +64,7 @@ class Ops {
   /// Bytes that allocate_scratch() takes for what was prepared so far.
   virtual std::int64_t scratch_bytes() const = 0;
   /// Takes the scratch, charged to MemoryClass::activations.
-  virtual void allocate_scratch() = 0;
+  void allocate_scratch();
 
   /// y = x W + bias; an empty bias is none. y: the shape's dtype, or fp32.
   void linear_forward(const LinearShape& shape, View x, View weight, View bias, View y);
@@ -87,17 +89,13 @@ class Ops {
   /// sums (columns) = the sum of the rows of x; the dtype of x, or fp32.
   void column_sums(const MatrixShape& shape, View x, View sums);
 
-  /// sum = x + delta; y = gamma * (sum - mean) * rstd + beta; epsilon 1e-5.
-  void layer_norm_forward(const MatrixShape& shape, const LayerNormForward& operands);
+  /// sum = x + delta; y = weight * (sum - mean) * rstd + bias, or, without a bias,
+  /// y = weight * sum / root(mean(sum^2) + epsilon). Listeners hear "layer_norm_forward" or
+  /// "rms_norm_forward", and so on.
+  void norm_forward(const MatrixShape& shape, const NormForward& operands);
   /// y again from x and the statistics of an earlier forward: the same bits.
-  void layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands);
-  void layer_norm_backward(const MatrixShape& shape, const LayerNormBackward& operands);
-
-  /// sum = x + delta; y = weight * sum / root(mean(sum^2) + epsilon).
-  void rms_norm_forward(const MatrixShape& shape, const RmsNormForward& operands);
-  /// y again from x and the statistics of an earlier forward: the same bits.
-  void rms_norm_apply(const MatrixShape& shape, const RmsNormForward& operands);
-  void rms_norm_backward(const MatrixShape& shape, const RmsNormBackward& operands);
+  void norm_apply(const MatrixShape& shape, const NormForward& operands);
+  void norm_backward(const MatrixShape& shape, const NormBackward& operands);
 
   /// sum = x + delta, rounded once; sum may be the memory of either.
   void add(View x, View delta, View sum);
@@ -159,6 +157,10 @@ class Ops {
   /// A fused operation on given operands; empty if the device has none for them.
   using Fused = std::function<void()>;
 
+  Device& device() const { return device_; }
+  /// Scratch for `bytes`; throws zero::Error if allocate_scratch() has not taken that much.
+  void* scratch(std::string_view what, std::int64_t bytes) const;
+
  private:
   /// The way of every operation: checks the operands, tells the listener, calls `body`.
   template <typename Body>
@@ -182,14 +184,9 @@ class Ops {
   virtual void do_linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight,
                                          Write write) = 0;
   virtual void do_column_sums(const MatrixShape& shape, View x, View sums) = 0;
-  virtual void do_layer_norm_forward(const MatrixShape& shape,
-                                     const LayerNormForward& operands) = 0;
-  virtual void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) = 0;
-  virtual void do_layer_norm_backward(const MatrixShape& shape,
-                                      const LayerNormBackward& operands) = 0;
-  virtual void do_rms_norm_forward(const MatrixShape& shape, const RmsNormForward& operands) = 0;
-  virtual void do_rms_norm_apply(const MatrixShape& shape, const RmsNormForward& operands) = 0;
-  virtual void do_rms_norm_backward(const MatrixShape& shape, const RmsNormBackward& operands) = 0;
+  virtual void do_norm_forward(const MatrixShape& shape, const NormForward& operands) = 0;
+  virtual void do_norm_apply(const MatrixShape& shape, const NormForward& operands) = 0;
+  virtual void do_norm_backward(const MatrixShape& shape, const NormBackward& operands) = 0;
   virtual void do_add(View x, View delta, View sum) = 0;
   virtual void do_gelu_forward(View x, View y) = 0;
   virtual void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) = 0;
@@ -216,6 +213,8 @@ class Ops {
                                          View softmax, float scale) = 0;
   virtual void do_sum(View losses, View total) = 0;
 
+  Device& device_;
+  Buffer scratch_;
   OpListener* listener_ = nullptr;
 };
 

@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "device/arena_layout.h"
+#include "device/memory_ledger.h"
 
 namespace zero::cuda {
 
@@ -53,6 +56,23 @@ class Arena {
   bool reserved_ = false;
   std::int64_t taken_ = 0;
   std::int64_t most_taken_ = 0;
+};
+
+/// A device's arenas, one for each class of memory.
+class Arenas {
+ public:
+  /// Reserves what is not 0, on the current device. Throws zero::Error, in the name of the device,
+  /// where it has no room for all of it.
+  Arenas(std::string_view device, const BytesByClass& reserve);
+
+  Arena& of(MemoryClass memory_class) { return arenas_[static_cast<std::size_t>(memory_class)]; }
+  /// Arena::high_water() of each.
+  BytesByClass high_water() const;
+  /// Bytes that the driver gave, in pages.
+  std::int64_t taken() const;
+
+ private:
+  std::array<Arena, kMemoryClasses> arenas_;
 };
 
 }  // namespace zero::cuda

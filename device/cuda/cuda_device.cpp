@@ -5,18 +5,21 @@
 #include <memory>
 #include <string>
 
-#include "device/cuda/arenas.h"
+#include "device/cuda/arena.h"
 #include "device/cuda/check.h"
 #include "device/cuda/gpus.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/stream.h"
-#include "device/cuda/version.h"
 
 namespace zero::cuda {
 namespace {
 
 constexpr int kPoints = 256;  // events made at once; a step needs some for each unit
 constexpr int kClocks = 64;
+
+std::string text_of(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
 
 /// "GPU-3d1c..." as nvidia-smi prints it.
 std::string uuid_text(const cudaUUID_t& uuid) {
@@ -157,6 +160,18 @@ class CudaDevice final : public Device {
 };
 
 }  // namespace
+
+std::string runtime_version() {
+  int version = 0;
+  check(cudaRuntimeGetVersion(&version), "read the runtime's version");
+  return text_of(version);
+}
+
+std::string driver_version() {
+  int version = 0;
+  check(cudaDriverGetVersion(&version), "read the driver's version");
+  return version > 0 ? text_of(version) : "none";
+}
 
 int visible_devices() {
   int count = 0;

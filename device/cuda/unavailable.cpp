@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/gpus.h"
-#include "device/cuda/version.h"
 #include "device/device.h"
 
 namespace zero::cuda {

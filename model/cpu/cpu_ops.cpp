@@ -7,7 +7,7 @@
 namespace zero::cpu {
 
 CpuOps::CpuOps(Device& device)
-    : device_(device),
+    : Ops(device),
       threads_(device.threads()),
       products_(device.threads()),
       attention_(device.threads()) {}
@@ -38,25 +38,12 @@ std::int64_t CpuOps::scratch_bytes() const {
   return std::max({products_.scratch_bytes(), attention_.scratch_bytes(), partial_bytes_});
 }
 
-void CpuOps::allocate_scratch() {
-  scratch_ = Buffer();
-  scratch_ = device_.allocate(scratch_bytes(), DType::u8, MemoryClass::activations, "scratch");
-}
-
-void* CpuOps::scratch(std::string_view what, std::int64_t bytes) const {
-  ZERO_CHECK(bytes <= scratch_.view().bytes(),
-             "{}: needs {} bytes of scratch, {} are allocated; prepare() its shape before "
-             "allocate_scratch()",
-             what, bytes, scratch_.view().bytes());
-  return scratch_.view().data();
-}
-
 void CpuOps::submit_product(std::string_view what, const ProductShape& shape,
                             const Product::Operands& operands) {
   Product& product = products_.get(shape);
   Product::Operands all = operands;
   all.scratch = scratch(what, product.scratch_bytes());
-  device_.compute().submit(what, [&product, all] { product.run(all); });
+  device().compute().submit(what, [&product, all] { product.run(all); });
 }
 
 void CpuOps::do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) {
@@ -86,8 +73,8 @@ void CpuOps::do_attention_forward(const AttentionShape& shape, View qkv, View ou
       .dout = {},
       .dqkv = {},
       .scratch = scratch("attention_forward", attention_.scratch_bytes())};
-  device_.compute().submit("attention_forward",
-                           [this, shape, operands] { attention_.forward(shape, operands); });
+  device().compute().submit("attention_forward",
+                            [this, shape, operands] { attention_.forward(shape, operands); });
 }
 
 void CpuOps::do_attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums,
@@ -99,8 +86,8 @@ void CpuOps::do_attention_backward(const AttentionShape& shape, View qkv, View o
       .dout = dout,
       .dqkv = dqkv,
       .scratch = scratch("attention_backward", attention_.scratch_bytes())};
-  device_.compute().submit("attention_backward",
-                           [this, shape, operands] { attention_.backward(shape, operands); });
+  device().compute().submit("attention_backward",
+                            [this, shape, operands] { attention_.backward(shape, operands); });
 }
 
 }  // namespace zero::cpu

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "model/cpu/attention.h"
 #include "model/cpu/products.h"
@@ -25,7 +26,6 @@ class CpuOps final : public Ops {
   void prepare(const EmbeddingShape& /*shape*/) override {}  // columns have one owner: no scratch
   std::string bits(DType dtype) const override;
   std::int64_t scratch_bytes() const override;
-  void allocate_scratch() override;
 
  private:
   void do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) override;
@@ -33,12 +33,9 @@ class CpuOps final : public Ops {
   void do_linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight,
                                  Write write) override;
   void do_column_sums(const MatrixShape& shape, View x, View sums) override;
-  void do_layer_norm_forward(const MatrixShape& shape, const LayerNormForward& operands) override;
-  void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) override;
-  void do_layer_norm_backward(const MatrixShape& shape, const LayerNormBackward& operands) override;
-  void do_rms_norm_forward(const MatrixShape& shape, const RmsNormForward& operands) override;
-  void do_rms_norm_apply(const MatrixShape& shape, const RmsNormForward& operands) override;
-  void do_rms_norm_backward(const MatrixShape& shape, const RmsNormBackward& operands) override;
+  void do_norm_forward(const MatrixShape& shape, const NormForward& operands) override;
+  void do_norm_apply(const MatrixShape& shape, const NormForward& operands) override;
+  void do_norm_backward(const MatrixShape& shape, const NormBackward& operands) override;
   void do_add(View x, View delta, View sum) override;
   void do_gelu_forward(View x, View y) override;
   void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;
@@ -67,8 +64,6 @@ class CpuOps final : public Ops {
 
   void submit_product(std::string_view what, const ProductShape& shape,
                       const Product::Operands& operands);
-  /// Scratch for `bytes`; throws zero::Error if allocate_scratch() has not taken that much.
-  void* scratch(std::string_view what, std::int64_t bytes) const;
   /// Work that calls `kernel` for all rows, in ranges of `grain` rows or more, on all threads.
   void submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,
                    std::function<void(Rows)> kernel);
@@ -78,14 +73,12 @@ class CpuOps final : public Ops {
   /// for each kRowChunk of rows, with the zeroed partials of all `sums` side by side.
   using AddRows = std::function<void(Rows, std::span<float>)>;
   void submit_sums(std::string_view what, const MatrixShape& s, AddRows add,
-                   std::initializer_list<View> sums);
+                   std::vector<View> sums);
 
-  Device& device_;
   int threads_;
   Products products_;
   Attention attention_;
   std::int64_t partial_bytes_ = 0;
-  Buffer scratch_;
 };
 
 }  // namespace zero::cpu

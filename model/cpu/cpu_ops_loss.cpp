@@ -54,7 +54,7 @@ void CpuOps::do_softmax_part(const LogitsShape& s, View logits, View targets, Vi
 }
 
 void CpuOps::do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) {
-  device_.compute().submit("fold_softmax", [rows, ranks, parts, losses] {
+  device().compute().submit("fold_softmax", [rows, ranks, parts, losses] {
     for (std::int64_t row = 0; row < rows; ++row) {
       fold_row(row, rows, ranks, parts, losses.as<double>()[static_cast<std::size_t>(row)]);
     }
@@ -70,7 +70,7 @@ void CpuOps::do_cross_entropy_gradient(const LogitsShape& s, View logits, View t
 }
 
 void CpuOps::do_sum(View losses, View total) {
-  device_.compute().submit("sum", [losses, total] {
+  device().compute().submit("sum", [losses, total] {
     double sum = 0;
     for (const double loss : losses.as<double>()) sum += loss;
     total.as<double>()[0] = sum;

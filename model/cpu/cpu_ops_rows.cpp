@@ -4,6 +4,7 @@
 // Norms, elementwise operations, rotary embeddings and embeddings: rows spread over threads.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -21,7 +22,7 @@ constexpr std::int64_t kColumnGrain = 64;
 
 void CpuOps::submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,
                          std::function<void(Rows)> kernel) {
-  device_.compute().submit(what, [this, rows, grain, kernel = std::move(kernel)] {
+  device().compute().submit(what, [this, rows, grain, kernel = std::move(kernel)] {
     parallel_for(threads_, rows, grain, [&](std::int64_t begin, std::int64_t end) {
       kernel({begin, end});
     });
@@ -33,10 +34,10 @@ std::int64_t CpuOps::partial_bytes(std::int64_t rows, std::int64_t width) {
 }
 
 void CpuOps::submit_sums(std::string_view what, const MatrixShape& s, AddRows add,
-                         std::initializer_list<View> sums) {
+                         std::vector<View> sums) {
   const auto width = s.columns * static_cast<std::int64_t>(sums.size());
   auto* const partials = static_cast<float*>(scratch(what, partial_bytes(s.rows, width)));
-  device_.compute().submit(what, [=, this, add = std::move(add), sums = std::vector<View>(sums)] {
+  device().compute().submit(what, [=, this, add = std::move(add), sums = std::move(sums)] {
     const std::int64_t chunks = div_ceil(s.rows, kRowChunk);
     parallel_for(threads_, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t chunk = begin; chunk < end; ++chunk) {
@@ -60,42 +61,23 @@ void CpuOps::do_column_sums(const MatrixShape& s, View x, View sums) {
       {sums});
 }
 
-void CpuOps::do_layer_norm_forward(const MatrixShape& s, const LayerNormForward& o) {
-  submit_rows("layer_norm_forward", s.rows, kRowGrain,
-              [=](Rows rows) { layer_norm_forward_rows(s.columns, o, rows); });
+void CpuOps::do_norm_forward(const MatrixShape& s, const NormForward& o) {
+  submit_rows("norm_forward", s.rows, kRowGrain,
+              [=](Rows rows) { norm_forward_rows(s.columns, o, rows); });
 }
 
-void CpuOps::do_layer_norm_apply(const MatrixShape& s, const LayerNormForward& o) {
-  submit_rows("layer_norm_apply", s.rows, kRowGrain,
-              [=](Rows rows) { layer_norm_apply_rows(s.columns, o, rows); });
+void CpuOps::do_norm_apply(const MatrixShape& s, const NormForward& o) {
+  submit_rows("norm_apply", s.rows, kRowGrain,
+              [=](Rows rows) { norm_apply_rows(s.columns, o, rows); });
 }
 
-void CpuOps::do_layer_norm_backward(const MatrixShape& s, const LayerNormBackward& o) {
-  const auto columns = static_cast<std::size_t>(s.columns);
-  submit_sums("layer_norm_backward", s,
-              [=](Rows rows, std::span<float> partial) {
-                layer_norm_backward_rows(s.columns, o, rows, partial.first(columns),
-                                         partial.last(columns));
-              },
-              {o.dgamma, o.dbeta});
-}
-
-void CpuOps::do_rms_norm_forward(const MatrixShape& s, const RmsNormForward& o) {
-  submit_rows("rms_norm_forward", s.rows, kRowGrain,
-              [=](Rows rows) { rms_norm_forward_rows(s.columns, o, rows); });
-}
-
-void CpuOps::do_rms_norm_apply(const MatrixShape& s, const RmsNormForward& o) {
-  submit_rows("rms_norm_apply", s.rows, kRowGrain,
-              [=](Rows rows) { rms_norm_apply_rows(s.columns, o, rows); });
-}
-
-void CpuOps::do_rms_norm_backward(const MatrixShape& s, const RmsNormBackward& o) {
-  submit_sums("rms_norm_backward", s,
-              [=](Rows rows, std::span<float> partial) {
-                rms_norm_backward_rows(s.columns, o, rows, partial);
-              },
-              {o.dweight});
+void CpuOps::do_norm_backward(const MatrixShape& s, const NormBackward& o) {
+  std::vector<View> sums{o.dweight};
+  if (o.kind() == NormKind::layer) sums.push_back(o.dbias);
+  submit_sums(
+      "norm_backward", s,
+      [=](Rows rows, std::span<float> partial) { norm_backward_rows(s.columns, o, rows, partial); },
+      std::move(sums));
 }
 
 void CpuOps::do_add(View x, View delta, View sum) {

@@ -52,28 +52,12 @@ void gelu_backward(const GeluBackwardRows& o, Rows rows, float* dbias) {
   });
 }
 
-template <typename T>
-void add_all(const T* x, const T* delta, T* sum, std::size_t count) {
-  const hn::ScalableTag<float> d;
-  for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
-    store(d, hn::Add(load(d, x + i, lanes), load(d, delta + i, lanes)), sum + i, lanes);
-  });
-}
-
 void add_elements(const View& x, const View& delta, const View& sum, Rows elements) {
   with_type(x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
-    add_all(row_of<T>(x, elements.begin, 1), row_of<T>(delta, elements.begin, 1),
-            row_of<T>(sum, elements.begin, 1),
-            static_cast<std::size_t>(elements.end - elements.begin));
-  });
-}
-
-template <typename T>
-void add_row(const T* x, float* sums, std::size_t columns) {
-  const hn::ScalableTag<float> d;
-  for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
-    store(d, hn::Add(load(d, sums + i, lanes), load(d, x + i, lanes)), sums + i, lanes);
+    add_rows(row_of<T>(x, elements.begin, 1), row_of<T>(delta, elements.begin, 1),
+             row_of<T>(sum, elements.begin, 1),
+             static_cast<std::size_t>(elements.end - elements.begin));
   });
 }
 
@@ -81,7 +65,7 @@ void column_sums(const View& x, std::int64_t columns, Rows rows, float* sums) {
   with_type(x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      add_row(row_of<T>(x, row, columns), sums, static_cast<std::size_t>(columns));
+      add_rows(sums, row_of<T>(x, row, columns), sums, static_cast<std::size_t>(columns));
     }
   });
 }

@@ -16,14 +16,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-template <typename A, typename B, typename C>
-void add_rows(const A* a, const B* b, C* sum, std::size_t count) {
-  const hn::ScalableTag<float> d;
-  for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
-    store(d, hn::Add(load(d, a + i, lanes), load(d, b + i, lanes)), sum + i, lanes);
-  });
-}
-
 /// The token's row of the table; null if it lies outside.
 template <typename T>
 T* token_row(const EmbeddingRows& o, std::int64_t row) {

@@ -9,7 +9,6 @@
 
 #include "base/checked_math.h"
 #include "device/cpu/parallel.h"
-#include "model/cpu/cut.h"
 #include "model/cpu/packed_kernels.h"
 #include "model/cpu/packed_operand.h"
 

@@ -19,16 +19,12 @@ struct Rows {
   std::int64_t end = 0;
 };
 
-void layer_norm_forward_rows(std::int64_t columns, const LayerNormForward& operands, Rows rows);
-void layer_norm_apply_rows(std::int64_t columns, const LayerNormForward& operands, Rows rows);
-/// Adds the rows' parts to dgamma and dbeta, fp32, which start at zero.
-void layer_norm_backward_rows(std::int64_t columns, const LayerNormBackward& operands, Rows rows,
-                              std::span<float> dgamma, std::span<float> dbeta);
-void rms_norm_forward_rows(std::int64_t columns, const RmsNormForward& operands, Rows rows);
-void rms_norm_apply_rows(std::int64_t columns, const RmsNormForward& operands, Rows rows);
-/// Adds the rows' part to dweight, fp32, which starts at zero.
-void rms_norm_backward_rows(std::int64_t columns, const RmsNormBackward& operands, Rows rows,
-                            std::span<float> dweight);
+void norm_forward_rows(std::int64_t columns, const NormForward& operands, Rows rows);
+void norm_apply_rows(std::int64_t columns, const NormForward& operands, Rows rows);
+/// Adds the rows' parts to `sums`, fp32, which start at zero: dweight's, and a layer norm's
+/// dbias's.
+void norm_backward_rows(std::int64_t columns, const NormBackward& operands, Rows rows,
+                        std::span<float> sums);
 
 /// Elements, not rows.
 void add_range(View x, View delta, View sum, Rows elements);

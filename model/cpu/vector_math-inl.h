@@ -62,6 +62,15 @@ HWY_INLINE void for_lanes(D d, std::size_t count, const Body& body) {
   if (i < count) body(i, SomeLanes{count - i});
 }
 
+/// sum = a + b, rounded once; sum may be the memory of either.
+template <typename A, typename B, typename C>
+void add_rows(const A* a, const B* b, C* sum, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  for_lanes(d, count, [&](std::size_t i, auto lanes) HWY_ATTR {
+    store(d, hn::Add(load(d, a + i, lanes), load(d, b + i, lanes)), sum + i, lanes);
+  });
+}
+
 #include "model/row_formulas.inc"
 
 /// The lanes of RowFormulas.

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "device/cuda/handles.h"
 #include "model/cuda/attention.h"
-#include "model/cuda/libraries.h"
+#include "model/cuda/make_ops.h"
 
 namespace zero::cuda {
 namespace {

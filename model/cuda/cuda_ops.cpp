@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "device/cuda/stream.h"
-#include "model/cuda/libraries.h"
 #include "model/cuda/make_ops.h"
 #include "model/cuda/row_kernels.h"
 
@@ -47,7 +46,7 @@ Products::Operands operands_of(const LinearShape& s, View x, View dy, View dweig
 std::unique_ptr<Ops> make_ops(Device& device) { return std::make_unique<CudaOps>(device); }
 
 CudaOps::CudaOps(Device& device)
-    : device_(device),
+    : Ops(device),
       products_(make_products(device)),
       plain_attention_(make_plain_attention()),
       library_attention_(make_cudnn_attention(device)) {}
@@ -76,12 +75,12 @@ void CudaOps::prepare(const LinearShape& shape, LinearUse use) {
 void CudaOps::prepare(const AttentionShape& shape) {
   Attention& attention = attention_of(shape);
   const std::string refusal = attention.refusal(shape);
-  ZERO_CHECK(refusal.empty(), "attention on {}: {}", device_.name(), refusal);
+  ZERO_CHECK(refusal.empty(), "attention on {}: {}", device().name(), refusal);
   need(attention.scratch_bytes(shape));
   if (&attention == plain_attention_.get()) return attention.prepare(shape);
   // A plan has room for either.
   if (plain_attention_->refusal(shape).empty()) need(plain_attention_->scratch_bytes(shape));
-  if (device_.has_memory()) prepare_library(shape);
+  if (device().has_memory()) prepare_library(shape);
 }
 
 void CudaOps::prepare_library(const AttentionShape& shape) {
@@ -90,7 +89,7 @@ void CudaOps::prepare_library(const AttentionShape& shape) {
   } catch (const Error& error) {
     if (!plain_attention_->refusal(shape).empty()) throw;
     note_ = fmt::format("attention on {} is computed by our own kernels, which are slower: {}",
-                        device_.name(), error.what());
+                        device().name(), error.what());
     library_attention_.reset();
     plain_attention_->prepare(shape);
   }
@@ -108,25 +107,12 @@ std::string CudaOps::bits(DType dtype) const {
                      cudnn_version());
 }
 
-void CudaOps::allocate_scratch() {
-  scratch_ = Buffer();
-  scratch_ = device_.allocate(scratch_bytes_, DType::u8, MemoryClass::activations, "scratch");
-}
-
-void* CudaOps::scratch(std::string_view what, std::int64_t bytes) const {
-  ZERO_CHECK(bytes <= scratch_.view().bytes(),
-             "{}: needs {} bytes of scratch, {} are allocated; prepare() its shape before "
-             "allocate_scratch()",
-             what, bytes, scratch_.view().bytes());
-  return scratch_.view().data();
-}
-
 float* CudaOps::partials(std::string_view what, std::int64_t rows, std::int64_t width) const {
   return static_cast<float*>(scratch(what, 4 * partial_floats(rows, width)));
 }
 
 void CudaOps::submit(std::string_view what, std::function<void(cudaStream_t)> work) {
-  Stream& stream = device_.compute();
+  Stream& stream = device().compute();
   stream.submit(what, [&stream, work = std::move(work)] { work(native(stream)); });
 }
 
@@ -188,30 +174,18 @@ void CudaOps::do_column_sums(const MatrixShape& s, View x, View sums) {
   submit("column_sums", [=](cudaStream_t stream) { cuda::column_sums(stream, s, x, sums, place); });
 }
 
-void CudaOps::do_layer_norm_forward(const MatrixShape& s, const LayerNormForward& o) {
-  submit("layer_norm_forward", [s, o](cudaStream_t stream) { norm_forward(stream, s, o); });
+void CudaOps::do_norm_forward(const MatrixShape& s, const NormForward& o) {
+  submit("norm_forward", [s, o](cudaStream_t stream) { cuda::norm_forward(stream, s, o); });
 }
 
-void CudaOps::do_layer_norm_apply(const MatrixShape& s, const LayerNormForward& o) {
-  submit("layer_norm_apply", [s, o](cudaStream_t stream) { norm_apply(stream, s, o); });
+void CudaOps::do_norm_apply(const MatrixShape& s, const NormForward& o) {
+  submit("norm_apply", [s, o](cudaStream_t stream) { cuda::norm_apply(stream, s, o); });
 }
 
-void CudaOps::do_layer_norm_backward(const MatrixShape& s, const LayerNormBackward& o) {
-  float* const place = partials("layer_norm_backward", s.rows, 2 * s.columns);
-  submit("layer_norm_backward", [=](cudaStream_t stream) { norm_backward(stream, s, o, place); });
-}
-
-void CudaOps::do_rms_norm_forward(const MatrixShape& s, const RmsNormForward& o) {
-  submit("rms_norm_forward", [s, o](cudaStream_t stream) { norm_forward(stream, s, o); });
-}
-
-void CudaOps::do_rms_norm_apply(const MatrixShape& s, const RmsNormForward& o) {
-  submit("rms_norm_apply", [s, o](cudaStream_t stream) { norm_apply(stream, s, o); });
-}
-
-void CudaOps::do_rms_norm_backward(const MatrixShape& s, const RmsNormBackward& o) {
-  float* const place = partials("rms_norm_backward", s.rows, s.columns);
-  submit("rms_norm_backward", [=](cudaStream_t stream) { norm_backward(stream, s, o, place); });
+void CudaOps::do_norm_backward(const MatrixShape& s, const NormBackward& o) {
+  const std::int64_t sums = o.kind() == NormKind::layer ? 2 : 1;
+  float* const place = partials("norm_backward", s.rows, sums * s.columns);
+  submit("norm_backward", [=](cudaStream_t stream) { cuda::norm_backward(stream, s, o, place); });
 }
 
 void CudaOps::do_add(View x, View delta, View sum) {
@@ -241,8 +215,8 @@ void CudaOps::do_rotary_table(const RotaryShape& s, const RotaryAngles& angles, 
                               View sines) {
   const std::vector<double> frequencies = angles.frequencies(s.head_width);
   const auto fill = [&](View table, double (*of_angle)(double)) {
-    device_.kernels().generate(
-        device_.compute(), table,
+    device().kernels().generate(
+        device().compute(), table,
         [frequencies, of_angle](std::int64_t begin, std::span<float> out) {
           const auto pairs = static_cast<std::int64_t>(frequencies.size());
           for (std::size_t i = 0; i < out.size(); ++i) {

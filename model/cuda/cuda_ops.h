@@ -31,7 +31,6 @@ class CudaOps final : public Ops {
   /// That cuDNN refused attention, and with which words.
   std::string note() const override { return note_; }
   std::int64_t scratch_bytes() const override { return scratch_bytes_; }
-  void allocate_scratch() override;
 
  private:
   void do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) override;
@@ -42,12 +41,9 @@ class CudaOps final : public Ops {
   Fused fuse(const LinearShape& shape, const LinearGeluBackward& operands) override;
   Fused fuse(const LinearShape& shape, View x, View dy, View dweight, View dbias) override;
   void do_column_sums(const MatrixShape& shape, View x, View sums) override;
-  void do_layer_norm_forward(const MatrixShape& shape, const LayerNormForward& operands) override;
-  void do_layer_norm_apply(const MatrixShape& shape, const LayerNormForward& operands) override;
-  void do_layer_norm_backward(const MatrixShape& shape, const LayerNormBackward& operands) override;
-  void do_rms_norm_forward(const MatrixShape& shape, const RmsNormForward& operands) override;
-  void do_rms_norm_apply(const MatrixShape& shape, const RmsNormForward& operands) override;
-  void do_rms_norm_backward(const MatrixShape& shape, const RmsNormBackward& operands) override;
+  void do_norm_forward(const MatrixShape& shape, const NormForward& operands) override;
+  void do_norm_apply(const MatrixShape& shape, const NormForward& operands) override;
+  void do_norm_backward(const MatrixShape& shape, const NormBackward& operands) override;
   void do_add(View x, View delta, View sum) override;
   void do_gelu_forward(View x, View y) override;
   void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;
@@ -79,8 +75,6 @@ class CudaOps final : public Ops {
   void submit_product(std::string_view what, const ProductShape& shape,
                       const Products::Operands& operands);
   void prepare_product(const ProductShape& shape);
-  /// Scratch for `bytes`; throws zero::Error if allocate_scratch() has not taken that much.
-  void* scratch(std::string_view what, std::int64_t bytes) const;
   float* partials(std::string_view what, std::int64_t rows, std::int64_t width) const;
   void need(std::int64_t bytes);
   /// Has the library make its plans for a shape. One that it refuses is the end of its use.
@@ -88,13 +82,11 @@ class CudaOps final : public Ops {
   /// cuDNN's attention if it has the shape, ours if not.
   Attention& attention_of(const AttentionShape& shape) const;
 
-  Device& device_;
   std::unique_ptr<Products> products_;
   std::unique_ptr<Attention> plain_attention_;
   std::unique_ptr<Attention> library_attention_;  // null: none, or it refused a shape
   std::string note_;
   std::int64_t scratch_bytes_ = 0;
-  Buffer scratch_;
 };
 
 }  // namespace zero::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "device/device.h"
 #include "model/ops.h"
@@ -11,5 +12,11 @@ namespace zero::cuda {
 
 /// Ops on a CUDA device; throws zero::Error if the engine was built without CUDA.
 std::unique_ptr<Ops> make_ops(Device& device);
+
+// The vendor's libraries that compute on a GPU, which decide last bits.
+
+/// "13.0.2": of the library that is loaded, or why there is none.
+std::string cublaslt_version();
+std::string cudnn_version();
 
 }  // namespace zero::cuda

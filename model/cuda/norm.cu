@@ -10,31 +10,28 @@ namespace zero::cuda {
 namespace {
 
 constexpr int kMostThreads = 1024;
-constexpr float kLayerNormEpsilon = 1e-5F;
-
-enum class Kind : std::uint8_t { layer, rms };
 
 /// fp32 figures a row: mean (layer norm) and reciprocal deviation.
-template <Kind kind>
-inline constexpr int kStatistics = kind == Kind::layer ? 2 : 1;
+template <NormKind kind>
+inline constexpr int kStatistics = kind == NormKind::layer ? 2 : 1;
 
-template <Kind kind>
+template <NormKind kind>
 struct Statistics {
   float mean;
   float scale;
 
   __device__ __forceinline__ static Statistics of_row(const float* statistics, std::int64_t row) {
     const float* at = statistics + row * kStatistics<kind>;
-    if constexpr (kind == Kind::layer) return {at[0], at[1]};
+    if constexpr (kind == NormKind::layer) return {at[0], at[1]};
     return {0.0F, at[0]};
   }
   __device__ __forceinline__ void keep(float* statistics, std::int64_t row) const {
     float* at = statistics + row * kStatistics<kind>;
-    if constexpr (kind == Kind::layer) at[0] = mean;
+    if constexpr (kind == NormKind::layer) at[0] = mean;
     at[kStatistics<kind> - 1] = scale;
   }
   __device__ __forceinline__ float normed(float x) const {
-    return (kind == Kind::layer ? x - mean : x) * scale;
+    return (kind == NormKind::layer ? x - mean : x) * scale;
   }
 };
 
@@ -44,8 +41,8 @@ struct Forward {
   const T* x;
   const T* delta;  // may be null, as sum
   T* sum;
-  const T* gamma;
-  const T* beta;  // null: RMS norm
+  const T* weight;
+  const T* bias;  // null: RMS norm
   T* y;
   float* statistics;
   float epsilon;
@@ -65,23 +62,24 @@ __device__ __forceinline__ Lanes<T> residual(const Forward<T>& o, std::int64_t a
   return values;
 }
 
-template <Kind kind, Access access, class T>
+template <NormKind kind, Access access, class T>
 __device__ __forceinline__ void normalise(const Forward<T>& o, const Statistics<kind>& statistics,
                                           const Lanes<T>& x, std::int64_t at, int column) {
   const int left = o.columns - column;
-  const Lanes<T> gamma = read<access>(o.gamma + column, left);
-  Lanes<T> beta{};
-  if constexpr (kind == Kind::layer) beta = read<access>(o.beta + column, left);
+  const Lanes<T> weight = read<access>(o.weight + column, left);
+  Lanes<T> bias{};
+  if constexpr (kind == NormKind::layer) bias = read<access>(o.bias + column, left);
   Lanes<T> y;
 #pragma unroll
   for (int i = 0; i < kLanes<T>; ++i) {
     const float normed = statistics.normed(x.at[i]);
-    y.at[i] = kind == Kind::layer ? fmaf(normed, gamma.at[i], beta.at[i]) : normed * gamma.at[i];
+    y.at[i] =
+        kind == NormKind::layer ? fmaf(normed, weight.at[i], bias.at[i]) : normed * weight.at[i];
   }
   write<access>(y, o.y + at, left);
 }
 
-template <Kind kind, Access access, class T>
+template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(kMostThreads) norm_forward_rows(Forward<T> o) {
   auto* const place = shared<float>();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * o.columns;
@@ -95,7 +93,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_forward_rows(Forward<T> o) 
     if (column == own) held = x;
 #pragma unroll
     for (int i = 0; i < kLanes<T>; ++i) {
-      total = kind == Kind::layer ? total + x.at[i] : fmaf(x.at[i], x.at[i], total);
+      total = kind == NormKind::layer ? total + x.at[i] : fmaf(x.at[i], x.at[i], total);
     }
   }
   const float inverse = 1.0F / static_cast<float>(o.columns);
@@ -103,7 +101,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_forward_rows(Forward<T> o) 
   const auto pack = [&](int column) {
     return column == own ? held : read<access>(source + row + column, o.columns - column);
   };
-  if constexpr (kind == Kind::layer) {
+  if constexpr (kind == NormKind::layer) {
     statistics.mean = block_sum(total, place) * inverse;
     total = 0;
     for (int column = own; column < o.columns; column += step) {
@@ -124,7 +122,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_forward_rows(Forward<T> o) 
 }
 
 /// On a row_grid.
-template <Kind kind, Access access, class T>
+template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(256) norm_apply_rows(Forward<T> o) {
   const std::int64_t column = pack_of_thread() * kLanes<T>;
   if (column >= o.columns) return;
@@ -140,14 +138,14 @@ struct Backward {
   std::int64_t rows;
   const T* x;
   const float* statistics;
-  const T* gamma;
+  const T* weight;
   const T* dy;
   T* dx;
-  float* partials;  // (chunks, columns of dgamma, then of dbeta)
+  float* partials;  // (chunks, columns of dweight, then of dbias)
 };
 
 /// dx: a block a row.
-template <Kind kind, Access access, class T>
+template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o) {
   auto* const place = shared<float>();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * o.columns;
@@ -160,11 +158,11 @@ __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o
   const auto read_pack = [&](int column) {
     const int left = o.columns - column;
     Pack pack{read<access>(o.x + row + column, left), read<access>(o.dy + row + column, left)};
-    const Lanes<T> gamma = read<access>(o.gamma + column, left);
+    const Lanes<T> weight = read<access>(o.weight + column, left);
 #pragma unroll
     for (int i = 0; i < kLanes<T>; ++i) {
       pack.normed.at[i] = statistics.normed(pack.normed.at[i]);
-      pack.scaled.at[i] *= gamma.at[i];  // beyond the row: 0
+      pack.scaled.at[i] *= weight.at[i];  // beyond the row: 0
     }
     return pack;
   };
@@ -181,7 +179,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o
     }
   }
   const float inverse = 1.0F / static_cast<float>(o.columns);
-  const float mean_scaled = kind == Kind::layer ? block_sum(sum, place) * inverse : 0.0F;
+  const float mean_scaled = kind == NormKind::layer ? block_sum(sum, place) * inverse : 0.0F;
   const float mean_product = block_sum(product, place + 32) * inverse;
   for (int column = own; column < o.columns; column += step) {
     const Pack pack = column == own ? held : read_pack(column);
@@ -189,7 +187,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o
 #pragma unroll
     for (int i = 0; i < kLanes<T>; ++i) {
       const float scaled =
-          kind == Kind::layer ? pack.scaled.at[i] - mean_scaled : pack.scaled.at[i];
+          kind == NormKind::layer ? pack.scaled.at[i] - mean_scaled : pack.scaled.at[i];
       const float inner = fmaf(-pack.normed.at[i], mean_product, scaled);
       dx.at[i] = fmaf(inner, statistics.scale, dx.at[i]);
     }
@@ -197,16 +195,16 @@ __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o
   }
 }
 
-/// dgamma and dbeta of kRowChunk rows, added in order: a row_grid of chunks.
-template <Kind kind, Access access, class T>
+/// dweight and dbias of kRowChunk rows, added in order: a row_grid of chunks.
+template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(128) norm_partials(Backward<T> o) {
   const std::int64_t column = pack_of_thread() * kLanes<T>;
   if (column >= o.columns) return;
   const std::int64_t left = o.columns - column;
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * Ops::kRowChunk;
   const std::int64_t end = begin + Ops::kRowChunk < o.rows ? begin + Ops::kRowChunk : o.rows;
-  Lanes<T> dgamma{};
-  Lanes<T> dbeta{};
+  Lanes<T> dweight{};
+  Lanes<T> dbias{};
 #pragma unroll 4
   for (std::int64_t row = begin; row < end; ++row) {
     const auto statistics = Statistics<kind>::of_row(o.statistics, row);
@@ -214,60 +212,58 @@ __global__ void __launch_bounds__(128) norm_partials(Backward<T> o) {
     const Lanes<T> dy = read<access>(o.dy + row * o.columns + column, left);
 #pragma unroll
     for (int i = 0; i < kLanes<T>; ++i) {
-      dgamma.at[i] = fmaf(dy.at[i], statistics.normed(x.at[i]), dgamma.at[i]);
-      if constexpr (kind == Kind::layer) dbeta.at[i] += dy.at[i];
+      dweight.at[i] = fmaf(dy.at[i], statistics.normed(x.at[i]), dweight.at[i]);
+      if constexpr (kind == NormKind::layer) dbias.at[i] += dy.at[i];
     }
   }
   float* const partials = o.partials + blockIdx.x * std::int64_t{kStatistics<kind>} * o.columns;
-  write<access>(dgamma, partials + column, left);
-  if constexpr (kind == Kind::layer) write<access>(dbeta, partials + o.columns + column, left);
+  write<access>(dweight, partials + column, left);
+  if constexpr (kind == NormKind::layer) write<access>(dbias, partials + o.columns + column, left);
 }
 
 template <class T>
-Forward<T> typed(const MatrixShape& s, const LayerNormForward& o, float epsilon) {
+Forward<T> typed(const MatrixShape& s, const NormForward& o) {
   return {narrow<int>(s.columns),
           pointer<T>(o.x),
           pointer<T>(o.delta),
           pointer<T>(o.sum),
-          pointer<T>(o.gamma),
-          pointer<T>(o.beta),
+          pointer<T>(o.weight),
+          pointer<T>(o.bias),
           pointer<T>(o.y),
           pointer<float>(o.statistics),
-          epsilon};
+          o.epsilon};
 }
 
-template <Kind kind>
-void forward(cudaStream_t stream, const MatrixShape& s, const LayerNormForward& o, float epsilon) {
-  with_access(s.dtype, s.columns, {o.x, o.delta, o.sum, o.gamma, o.beta, o.y},
+template <NormKind kind>
+void forward(cudaStream_t stream, const MatrixShape& s, const NormForward& o) {
+  with_access(s.dtype, s.columns, {o.x, o.delta, o.sum, o.weight, o.bias, o.y},
               [&]<class T, class A>(std::type_identity<T>, A) {
                 const std::int64_t packs = div_ceil(s.columns, kLanes<T>);
                 launch("norm_forward", norm_forward_rows<kind, A::value, T>,
                        {.blocks = dim3(narrow<unsigned>(s.rows)),
                         .threads = threads_for(packs, kMostThreads),
                         .shared_bytes = block_bytes(2)},
-                       stream, typed<T>(s, o, epsilon));
+                       stream, typed<T>(s, o));
               });
 }
 
-template <Kind kind>
-void apply(cudaStream_t stream, const MatrixShape& s, const LayerNormForward& o) {
-  with_access(s.dtype, s.columns, {o.x, o.gamma, o.beta, o.y},
+template <NormKind kind>
+void apply(cudaStream_t stream, const MatrixShape& s, const NormForward& o) {
+  with_access(s.dtype, s.columns, {o.x, o.weight, o.bias, o.y},
               [&]<class T, class A>(std::type_identity<T>, A) {
                 launch("norm_apply", norm_apply_rows<kind, A::value, T>,
-                       row_grid(s.rows, div_ceil(s.columns, kLanes<T>)), stream,
-                       typed<T>(s, o, 0.0F));
+                       row_grid(s.rows, div_ceil(s.columns, kLanes<T>)), stream, typed<T>(s, o));
               });
 }
 
-template <Kind kind>
-void backward(cudaStream_t stream, const MatrixShape& s, const LayerNormBackward& o,
-              float* partials) {
+template <NormKind kind>
+void backward(cudaStream_t stream, const MatrixShape& s, const NormBackward& o, float* partials) {
   const std::int64_t chunks = div_ceil(s.rows, Ops::kRowChunk);
-  with_access(s.dtype, s.columns, {o.x, o.gamma, o.dy, o.dx},
+  with_access(s.dtype, s.columns, {o.x, o.weight, o.dy, o.dx},
               [&]<class T, class A>(std::type_identity<T>, A) {
                 const Backward<T> operands{narrow<int>(s.columns), s.rows,
                                            pointer<T>(o.x),        pointer<float>(o.statistics),
-                                           pointer<T>(o.gamma),    pointer<T>(o.dy),
+                                           pointer<T>(o.weight),   pointer<T>(o.dy),
                                            pointer<T>(o.dx),       partials};
                 const std::int64_t packs = div_ceil(s.columns, kLanes<T>);
                 launch("norm_partials", norm_partials<kind, A::value, T>,
@@ -278,40 +274,25 @@ void backward(cudaStream_t stream, const MatrixShape& s, const LayerNormBackward
                         .shared_bytes = block_bytes(2)},
                        stream, operands);
               });
-  fold_partials(stream, chunks, partials, o.dgamma, o.dbeta);
-}
-
-LayerNormForward as_layer_norm(const RmsNormForward& o) {
-  return {o.x, o.delta, o.sum, o.weight, {}, o.y, o.statistics};
+  fold_partials(stream, chunks, partials, o.dweight, o.dbias);
 }
 
 }  // namespace
 
-void norm_forward(cudaStream_t stream, const MatrixShape& shape, const LayerNormForward& o) {
-  forward<Kind::layer>(stream, shape, o, kLayerNormEpsilon);
+void norm_forward(cudaStream_t stream, const MatrixShape& shape, const NormForward& o) {
+  const bool layer = o.kind() == NormKind::layer;
+  (layer ? forward<NormKind::layer> : forward<NormKind::rms>)(stream, shape, o);
 }
 
-void norm_apply(cudaStream_t stream, const MatrixShape& shape, const LayerNormForward& o) {
-  apply<Kind::layer>(stream, shape, o);
+void norm_apply(cudaStream_t stream, const MatrixShape& shape, const NormForward& o) {
+  const bool layer = o.kind() == NormKind::layer;
+  (layer ? apply<NormKind::layer> : apply<NormKind::rms>)(stream, shape, o);
 }
 
-void norm_backward(cudaStream_t stream, const MatrixShape& shape, const LayerNormBackward& o,
+void norm_backward(cudaStream_t stream, const MatrixShape& shape, const NormBackward& o,
                    float* partials) {
-  backward<Kind::layer>(stream, shape, o, partials);
-}
-
-void norm_forward(cudaStream_t stream, const MatrixShape& shape, const RmsNormForward& o) {
-  forward<Kind::rms>(stream, shape, as_layer_norm(o), o.epsilon);
-}
-
-void norm_apply(cudaStream_t stream, const MatrixShape& shape, const RmsNormForward& o) {
-  apply<Kind::rms>(stream, shape, as_layer_norm(o));
-}
-
-void norm_backward(cudaStream_t stream, const MatrixShape& shape, const RmsNormBackward& o,
-                   float* partials) {
-  backward<Kind::rms>(stream, shape, {o.x, o.statistics, o.weight, o.dy, o.dx, o.dweight, View()},
-                      partials);
+  const bool layer = o.kind() == NormKind::layer;
+  (layer ? backward<NormKind::layer> : backward<NormKind::rms>)(stream, shape, o, partials);
 }
 
 }  // namespace zero::cuda

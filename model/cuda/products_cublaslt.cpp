@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "device/cuda/check.h"
 #include "device/cuda/handles.h"
-#include "model/cuda/libraries.h"
+#include "model/cuda/make_ops.h"
 #include "model/cuda/products.h"
 
 namespace zero::cuda {

@@ -21,15 +21,10 @@ std::int64_t partial_floats(std::int64_t rows, std::int64_t width);
 void fold_partials(cudaStream_t stream, std::int64_t chunks, const float* partials, View first,
                    View second);
 
-void norm_forward(cudaStream_t stream, const MatrixShape& shape, const LayerNormForward& operands);
-void norm_apply(cudaStream_t stream, const MatrixShape& shape, const LayerNormForward& operands);
-/// partials: of 2 * columns.
-void norm_backward(cudaStream_t stream, const MatrixShape& shape, const LayerNormBackward& operands,
-                   float* partials);
-void norm_forward(cudaStream_t stream, const MatrixShape& shape, const RmsNormForward& operands);
-void norm_apply(cudaStream_t stream, const MatrixShape& shape, const RmsNormForward& operands);
-/// partials: of columns.
-void norm_backward(cudaStream_t stream, const MatrixShape& shape, const RmsNormBackward& operands,
+void norm_forward(cudaStream_t stream, const MatrixShape& shape, const NormForward& operands);
+void norm_apply(cudaStream_t stream, const MatrixShape& shape, const NormForward& operands);
+/// partials: of columns, of a layer norm twice as many.
+void norm_backward(cudaStream_t stream, const MatrixShape& shape, const NormBackward& operands,
                    float* partials);
 
 void add(cudaStream_t stream, View x, View delta, View sum);

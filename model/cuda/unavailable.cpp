@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
-#include "model/cuda/libraries.h"
 #include "model/cuda/make_ops.h"
 
 namespace zero::cuda {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "model/cuda/attention.h"
-#include "model/cuda/libraries.h"
+#include "model/cuda/make_ops.h"
 
 namespace zero::cuda {
 namespace {

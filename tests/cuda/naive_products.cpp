@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/half.h"
-#include "model/cuda/libraries.h"
+#include "model/cuda/make_ops.h"
 #include "model/cuda/products.h"
 #include "tests/cuda/emulator/emulator.h"
 

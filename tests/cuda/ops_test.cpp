@@ -58,9 +58,9 @@ TEST_P(CudaOperations, AreTheCpusBitForBitWhereNothingIsSummedAlongARow) {
     const View dx = h.tensor(random_values(n, 5), dtype_);
     h.ops->add(x, dy, sum);
     h.ops->gelu_forward(sum, gelu);
-    h.ops->layer_norm_apply(
-        s, {.x = x, .gamma = row, .beta = row, .y = normed, .statistics = statistics});
-    h.ops->layer_norm_backward(s, {x, statistics, row, dy, dx, dgamma, dbeta});
+    h.ops->norm_apply(s,
+                      {.x = x, .weight = row, .bias = row, .y = normed, .statistics = statistics});
+    h.ops->norm_backward(s, {x, statistics, row, dy, dx, dgamma, dbeta});
     h.ops->gelu_backward(s, sum, dy, again, dbias);
     h.ops->column_sums(s, dy, sums);
     const MatrixShape half{s.rows, s.columns / 2, dtype_};
@@ -105,10 +105,10 @@ TEST_P(CudaOperations, GiveTheSameBitsWhereverViewsBegin) {
     const MatrixShape rows{9, 64, dtype_};
     const View y = h.empty(9 * 64, dtype_);
     const View statistics = h.empty(9, DType::fp32);
-    h.ops->rms_norm_forward(rows, {.x = h.tensor(random_values(9 * 64, 3), dtype_),
-                                   .weight = h.tensor(random_values(64, 4), dtype_),
-                                   .y = y,
-                                   .statistics = statistics});
+    h.ops->norm_forward(rows, {.x = h.tensor(random_values(9 * 64, 3), dtype_),
+                               .weight = h.tensor(random_values(64, 4), dtype_),
+                               .y = y,
+                               .statistics = statistics});
     return std::vector<View>{logits, losses, y, statistics};
   };
   Harness as_asked{GetParam().alignment};

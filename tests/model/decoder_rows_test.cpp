@@ -29,14 +29,14 @@ TEST_P(DecoderRows, RmsNormMatchesTheLoopsAddsItsDeltaFirstAndCanBeAppliedAgain)
     const MatrixShape shape{rows, columns, dtype_};
     const Values weight = random_values(columns, 3, dtype_);
     const View sum = h_.empty(rows * columns, dtype_);
-    RmsNormForward o{.x = h_.tensor(random_values(rows * columns, 1, dtype_), dtype_),
-                     .delta = h_.tensor(random_values(rows * columns, 2, dtype_), dtype_),
-                     .sum = sum,
-                     .weight = h_.tensor(weight, dtype_),
-                     .y = h_.empty(rows * columns, dtype_),
-                     .statistics = h_.empty(rows, DType::fp32),
-                     .epsilon = 1e-3F};
-    h_.ops->rms_norm_forward(shape, o);
+    NormForward o{.x = h_.tensor(random_values(rows * columns, 1, dtype_), dtype_),
+                  .delta = h_.tensor(random_values(rows * columns, 2, dtype_), dtype_),
+                  .sum = sum,
+                  .weight = h_.tensor(weight, dtype_),
+                  .y = h_.empty(rows * columns, dtype_),
+                  .statistics = h_.empty(rows, DType::fp32),
+                  .epsilon = 1e-3F};
+    h_.ops->norm_forward(shape, o);
     expect_near(h_.read(sum), sum_of(h_.read(o.x), h_.read(o.delta)), rounding(dtype_), "sum");
     const Values y = h_.read(o.y);
     expect_near(y, reference::rms_norm(h_.read(sum), weight, columns, 1e-3), rounding(dtype_),
@@ -44,10 +44,10 @@ TEST_P(DecoderRows, RmsNormMatchesTheLoopsAddsItsDeltaFirstAndCanBeAppliedAgain)
     o.x = sum;
     o.delta = o.sum = View();
     o.y = h_.empty(rows * columns, dtype_);
-    h_.ops->rms_norm_apply(shape, o);
+    h_.ops->norm_apply(shape, o);
     EXPECT_EQ(h_.read(o.y), y);
     o.y = h_.empty(rows * columns, dtype_);
-    h_.ops->rms_norm_forward(shape, o);
+    h_.ops->norm_forward(shape, o);
     EXPECT_EQ(h_.read(o.y), y) << "without a delta";
   }
 }
@@ -65,15 +65,15 @@ TEST_P(DecoderRows, RmsNormBackwardMatchesFiniteDifferences) {
   const View statistics = h_.empty(rows, DType::fp32);
   const View in = h_.tensor(x, dtype_);
   const View w = h_.tensor(weight, dtype_);
-  h_.ops->rms_norm_forward(shape, {.x = in,
-                                   .weight = w,
-                                   .y = h_.empty(rows * columns, dtype_),
-                                   .statistics = statistics,
-                                   .epsilon = 1e-2F});
+  h_.ops->norm_forward(shape, {.x = in,
+                               .weight = w,
+                               .y = h_.empty(rows * columns, dtype_),
+                               .statistics = statistics,
+                               .epsilon = 1e-2F});
   for (const DType of_weight : {dtype_, DType::fp32}) {
     const View dx = h_.tensor(residual, dtype_);
     const View dweight = h_.empty(columns, of_weight);
-    h_.ops->rms_norm_backward(shape, {in, statistics, w, h_.tensor(dy, dtype_), dx, dweight});
+    h_.ops->norm_backward(shape, {in, statistics, w, h_.tensor(dy, dtype_), dx, dweight});
     const auto of_x = [&](const Values& v) {
       return reference::rms_norm(v, weight, columns, 1e-2);
     };
@@ -207,7 +207,7 @@ TEST(DecoderOps, RefuseWhatDoesNotFit) {
               HasSubstr("swiglu_forward: operand x holds 12 x fp32, expected 16 x fp32"));
   EXPECT_THAT(
       message_of([&] {
-        h.ops->rms_norm_apply(
+        h.ops->norm_apply(
             {3, 4, DType::fp32},
             {.x = x, .delta = x, .weight = x.slice(0, 4), .y = x, .statistics = x.slice(0, 3)});
       }),

@@ -255,9 +255,9 @@ TEST(OpsErrors, ApplyingANormToADeltaIsRefused) {
   Harness h;
   const View x = h.empty(4, DType::fp32);
   const View statistics = h.empty(2, DType::fp32);
-  const LayerNormForward o{x, x, x, x, x, x, statistics};
+  const NormForward o{x, x, x, x, x, x, statistics};
   EXPECT_THAT(message_of([&] {
-                h.ops->layer_norm_apply({1, 4, DType::fp32}, o);
+                h.ops->norm_apply({1, 4, DType::fp32}, o);
               }),
               ::testing::HasSubstr("layer_norm_apply: takes no delta"));
 }

@@ -108,18 +108,18 @@ TEST_F(Listeners, HearOfRowsWithWhatEachReadsAndWrites) {
   const View two = view(8, DType::fp32), one = view(4, DType::fp32);
   ops_->column_sums(s, x, row);
   expect("column_sums", 0, 2 * (32 + 8));
-  ops_->layer_norm_forward(
-      s, {.x = x, .delta = x, .sum = x, .gamma = row, .beta = row, .y = y, .statistics = two});
+  ops_->norm_forward(
+      s, {.x = x, .delta = x, .sum = x, .weight = row, .bias = row, .y = y, .statistics = two});
   expect("layer_norm_forward", 0, 2 * (4 * 32 + 16) + 32);
-  ops_->layer_norm_apply(s, {.x = x, .gamma = row, .beta = row, .y = y, .statistics = two});
+  ops_->norm_apply(s, {.x = x, .weight = row, .bias = row, .y = y, .statistics = two});
   expect("layer_norm_apply", 0, 2 * (2 * 32 + 16) + 32);
-  ops_->layer_norm_backward(s, {x, two, row, y, x, row, row});
+  ops_->norm_backward(s, {x, two, row, y, x, row, row});
   expect("layer_norm_backward", 0, 2 * (4 * 32 + 24) + 32);
-  ops_->rms_norm_forward(s, {.x = x, .weight = row, .y = y, .statistics = one});
+  ops_->norm_forward(s, {.x = x, .weight = row, .y = y, .statistics = one});
   expect("rms_norm_forward", 0, 2 * (2 * 32 + 8) + 16);
-  ops_->rms_norm_apply(s, {.x = x, .weight = row, .y = y, .statistics = one});
+  ops_->norm_apply(s, {.x = x, .weight = row, .y = y, .statistics = one});
   expect("rms_norm_apply", 0, 2 * (2 * 32 + 8) + 16);
-  ops_->rms_norm_backward(s, {x, one, row, y, x, row});
+  ops_->norm_backward(s, {x, one, row, y, x, row});
   expect("rms_norm_backward", 0, 2 * (4 * 32 + 16) + 16);
   ops_->add(x, y, x);
   expect("add", 0, 2 * 3 * 32);

@@ -33,11 +33,11 @@ TEST_P(Rows, LayerNormMatchesTheLoops) {
     const Norm n = random_norm(rows, columns, dtype_);
     const View y = h_.empty(rows * columns, dtype_);
     const View statistics = h_.empty(2 * rows, DType::fp32);
-    h_.ops->layer_norm_forward({rows, columns, dtype_}, {.x = h_.tensor(n.x, dtype_),
-                                                         .gamma = h_.tensor(n.gamma, dtype_),
-                                                         .beta = h_.tensor(n.beta, dtype_),
-                                                         .y = y,
-                                                         .statistics = statistics});
+    h_.ops->norm_forward({rows, columns, dtype_}, {.x = h_.tensor(n.x, dtype_),
+                                                   .weight = h_.tensor(n.gamma, dtype_),
+                                                   .bias = h_.tensor(n.beta, dtype_),
+                                                   .y = y,
+                                                   .statistics = statistics});
     expect_near(h_.read(y), reference::layer_norm(n.x, n.gamma, n.beta, columns), rounding(dtype_),
                 fmt::format("{} columns", columns));
   }
@@ -48,14 +48,14 @@ TEST_P(Rows, LayerNormAddsItsDeltaFirstAndCanBeAppliedAgain) {
   const std::int64_t columns = 37;
   const Norm n = random_norm(rows, columns, dtype_);
   const View sum = h_.empty(rows * columns, dtype_);
-  LayerNormForward o{.x = h_.tensor(n.x, dtype_),
-                     .delta = h_.tensor(n.dy, dtype_),
-                     .sum = sum,
-                     .gamma = h_.tensor(n.gamma, dtype_),
-                     .beta = h_.tensor(n.beta, dtype_),
-                     .y = h_.empty(rows * columns, dtype_),
-                     .statistics = h_.empty(2 * rows, DType::fp32)};
-  h_.ops->layer_norm_forward({rows, columns, dtype_}, o);
+  NormForward o{.x = h_.tensor(n.x, dtype_),
+                .delta = h_.tensor(n.dy, dtype_),
+                .sum = sum,
+                .weight = h_.tensor(n.gamma, dtype_),
+                .bias = h_.tensor(n.beta, dtype_),
+                .y = h_.empty(rows * columns, dtype_),
+                .statistics = h_.empty(2 * rows, DType::fp32)};
+  h_.ops->norm_forward({rows, columns, dtype_}, o);
   expect_near(h_.read(sum), sum_of(n.x, n.dy), rounding(dtype_), "sum");
   const Values y = h_.read(o.y);
   expect_near(y, reference::layer_norm(h_.read(sum), n.gamma, n.beta, columns), rounding(dtype_),
@@ -63,7 +63,7 @@ TEST_P(Rows, LayerNormAddsItsDeltaFirstAndCanBeAppliedAgain) {
   o.x = sum;
   o.delta = o.sum = View();
   o.y = h_.empty(rows * columns, dtype_);
-  h_.ops->layer_norm_apply({rows, columns, dtype_}, o);
+  h_.ops->norm_apply({rows, columns, dtype_}, o);
   EXPECT_EQ(h_.read(o.y), y);
 }
 
@@ -78,16 +78,15 @@ TEST_P(Rows, LayerNormBackwardMatchesFiniteDifferences) {
   const View x = h_.tensor(n.x, dtype_);
   const View gamma = h_.tensor(n.gamma, dtype_);
   const View statistics = h_.empty(2 * rows, DType::fp32);
-  h_.ops->layer_norm_forward(shape, {.x = x,
-                                     .gamma = gamma,
-                                     .beta = h_.tensor(n.beta, dtype_),
-                                     .y = h_.empty(rows * columns, dtype_),
-                                     .statistics = statistics});
+  h_.ops->norm_forward(shape, {.x = x,
+                               .weight = gamma,
+                               .bias = h_.tensor(n.beta, dtype_),
+                               .y = h_.empty(rows * columns, dtype_),
+                               .statistics = statistics});
   const View dx = h_.tensor(residual, dtype_);
   const View dgamma = h_.empty(columns, dtype_);
   const View dbeta = h_.empty(columns, dtype_);
-  h_.ops->layer_norm_backward(shape,
-                              {x, statistics, gamma, h_.tensor(n.dy, dtype_), dx, dgamma, dbeta});
+  h_.ops->norm_backward(shape, {x, statistics, gamma, h_.tensor(n.dy, dtype_), dx, dgamma, dbeta});
   const auto differences = [&](const auto& f, const Values& at) {
     return reference::differences(f, at, n.dy);
   };

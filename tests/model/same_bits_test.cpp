@@ -83,8 +83,8 @@ TEST_P(SameBits, NormGeluSums) {
     const View bias = h.empty(s.columns, dtype_);
     const View columns = h.empty(s.columns, DType::fp32);
     const View z = h.empty(n, dtype_);
-    h.ops->layer_norm_forward(s, {x, delta, sum, gamma, beta, y, statistics});
-    h.ops->layer_norm_backward(s, {sum, statistics, gamma, delta, dx, dgamma, dbeta});
+    h.ops->norm_forward(s, {x, delta, sum, gamma, beta, y, statistics});
+    h.ops->norm_backward(s, {sum, statistics, gamma, delta, dx, dgamma, dbeta});
     h.ops->gelu_forward(y, z);
     h.ops->gelu_backward(s, y, dx, z, bias);
     h.ops->column_sums(s, dx, columns);
@@ -153,13 +153,13 @@ TEST_P(SameBits, DecoderRows) {
     const View dweight = h.empty(80, dtype_);
     const View gate = h.tensor(random_values(300 * 96, 4), dtype_);
     h.ops->rotary_table(r, {.theta = 100}, cosines, sines);
-    h.ops->rms_norm_forward(s, {.x = x, .weight = weight, .y = qkv, .statistics = statistics});
+    h.ops->norm_forward(s, {.x = x, .weight = weight, .y = qkv, .statistics = statistics});
     h.ops->rotary(r, Turn::forward, qkv, cosines, sines);
     h.ops->attention_forward(a, qkv, out, log_sums);
     const View dout = h.tensor(random_values(300 * 48, 5), dtype_);
     h.ops->attention_backward(a, qkv, out, log_sums, dout, dqkv);
     h.ops->rotary(r, Turn::backward, dqkv, cosines, sines);
-    h.ops->rms_norm_backward(s, {x, statistics, weight, dqkv, dx, dweight});
+    h.ops->norm_backward(s, {x, statistics, weight, dqkv, dx, dweight});
     h.ops->swiglu_backward({300, 48, dtype_}, gate, out);
     return std::vector<View>{qkv, log_sums, dqkv, dx, dweight, gate, out};
   });

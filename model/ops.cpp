@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/ops.h"
+
+#include "base/error.h"
+#include "model/cpu/cpu_ops.h"
+#include "model/cuda/make_ops.h"
+
+namespace zero {
+
+void Ops::allocate_scratch() {
+  scratch_ = Buffer();
+  scratch_ = device_.allocate(scratch_bytes(), DType::u8, MemoryClass::activations, "scratch");
+}
+
+void* Ops::scratch(std::string_view what, std::int64_t bytes) const {
+  ZERO_CHECK(bytes <= scratch_.view().bytes(),
+             "{}: needs {} bytes of scratch, {} are allocated; prepare() its shape before "
+             "allocate_scratch()",
+             what, bytes, scratch_.view().bytes());
+  return scratch_.view().data();
+}
+
+std::unique_ptr<Ops> make_ops(Device& device) {
+  // "cuda:0", and a planning device that stands for one.
+  if (device.name().find("cuda") != std::string_view::npos) return cuda::make_ops(device);
+  return std::make_unique<cpu::CpuOps>(device);
+}
+
+}  // namespace zero
