@@ -8,9 +8,9 @@
 #include <string>
 
 #include "base/checked_math.h"
+#include "bench/mpi_own.h"
 #include "bench/section.h"
 #include "bench/timing.h"
-#include "collectives/mpi/own.h"
 
 namespace zero::bench {
 namespace {
@@ -79,11 +79,11 @@ class Bench {
     const std::int64_t share = count / communicator_.size();
     switch (operation) {
       case Operation::all_gather:
-        return mpi::own_collective(operation, receive.slice(0, share), send);
+        return run_mpi_own(operation, receive.slice(0, share), send);
       case Operation::reduce_scatter:
-        return mpi::own_collective(operation, send, receive.slice(0, share));
+        return run_mpi_own(operation, send, receive.slice(0, share));
       default:
-        return mpi::own_collective(operation, send, receive);
+        return run_mpi_own(operation, send, receive);
     }
   }
 

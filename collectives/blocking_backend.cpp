@@ -6,8 +6,6 @@
 #include <array>
 #include <string>
 
-#include "collectives/workspace.h"
-
 namespace zero {
 namespace {
 
@@ -53,10 +51,6 @@ void BlockingBackend::reduce_scatter(const Slices& full, const ReduceEpilogue& e
          [full, epilogue, workspace](Transport& transport, const auto& unit) {
            transport.reduce_scatter(full, epilogue, workspace, unit);
          });
-}
-
-std::int64_t BlockingBackend::reduce_scatter_workspace(const Slices& full) const {
-  return zero::reduce_scatter_workspace(name(), full);
 }
 
 void BlockingBackend::all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {

@@ -17,7 +17,6 @@ class BlockingBackend : public CollectiveBackend {
   void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                       Stream& stream, const Tag& tag) override;
-  std::int64_t reduce_scatter_workspace(const Slices& full) const override;
   void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override;
   void all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                   const Tag& tag) override;

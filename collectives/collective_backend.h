@@ -22,6 +22,12 @@ struct SharedBuffer {
   bool shared = false;  ///< one memory for all ranks; every rank finds the same here
 };
 
+/// Elements of workspace that reduce_scatter of `backend` ("local", "host", "mpi", "nccl" or "nccl
+/// fast") needs for `full`: none where ranks read each other's memory, a receive slice per peer
+/// where slices travel. The same on every rank, so one plan holds for all. Throws zero::Error on
+/// another name.
+std::int64_t reduce_scatter_workspace(std::string_view backend, const Slices& full);
+
 /// One rank's side of a way to move values between ranks. Communicator is the only caller: it has
 /// checked the arguments, so a backend may assume valid input, and it counts and reports what is
 /// submitted here. The contract of each member is that of its namesake in Communicator.
@@ -53,7 +59,9 @@ class CollectiveBackend {
   virtual void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) = 0;
   virtual void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                               Stream& stream, const Tag& tag) = 0;
-  virtual std::int64_t reduce_scatter_workspace(const Slices& full) const = 0;
+  virtual std::int64_t reduce_scatter_workspace(const Slices& full) const {
+    return zero::reduce_scatter_workspace(name(), full);
+  }
   virtual void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) = 0;
   virtual void all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                           const Tag& tag) = 0;

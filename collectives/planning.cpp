@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends.h"
 #include "collectives/in_process_store.h"
-#include "collectives/nccl/memory.h"
-#include "collectives/workspace.h"
+#include "collectives/nccl/plan.h"
 
 namespace zero::planning {
 namespace {

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/workspace.h"
-
 #include "base/checked_math.h"
+#include "collectives/collective_backend.h"
 #include "collectives/nccl/plan.h"
 
 namespace zero {

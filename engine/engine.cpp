@@ -58,7 +58,6 @@ std::int64_t Engine::padding_count() const {
   return count;
 }
 
-TrafficCounter Engine::planned_traffic() const { return core_->planned_axes().total(); }
 MeshTraffic Engine::planned_axes() const { return core_->planned_axes(); }
 std::vector<LogicalTensor> Engine::state(StateKind kind) {
   return core_->state("state").tensors(kind);
@@ -66,7 +65,8 @@ std::vector<LogicalTensor> Engine::state(StateKind kind) {
 void Engine::read(std::string_view name, StateKind kind, View out) {
   const ModelState& state = core_->state("read");
   const ModelState::Parameter parameter = state.find(name, kind, out);
-  core_->outside_step([&] { state.read(*parameter.unit, parameter.index, kind, out); });
+  const EngineCore::OutsideStep guard(*core_);
+  state.read(*parameter.unit, parameter.index, kind, out);
 }
 void Engine::write(std::string_view name, StateKind kind, View values) {
   core_->write(name, kind, values);
@@ -76,7 +76,8 @@ void Engine::publish_gradients() { core_->publish_gradients(); }
 std::int64_t Engine::steps_done() const { return core_->steps_done(); }
 std::uint64_t Engine::state_hash() {
   const ModelState& state = core_->state("state_hash");
-  return core_->outside_step([&] { return state.hash(); });
+  const EngineCore::OutsideStep guard(*core_);
+  return state.hash();
 }
 
 std::vector<ParameterOwnership> Engine::ownership() const {

@@ -173,10 +173,8 @@ class Engine {
   std::vector<ParameterOwnership> ownership() const;
   std::int64_t parameter_count() const;  ///< logical elements, frozen ones included
   std::int64_t padding_count() const;    ///< padding elements of all flat layouts
-  /// Bytes per kind of traffic that one optimizer step will use, from the schedule alone: the
+  /// Bytes that one optimizer step will send along each axis, from the schedule alone: the
   /// engine's own, without those of layers along the tensor axis.
-  TrafficCounter planned_traffic() const;
-  /// The same bytes by axis.
   MeshTraffic planned_axes() const;
 
   /// Every logical tensor of one kind, in registration order; this rank's parts. Waits for the

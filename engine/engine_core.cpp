@@ -19,7 +19,8 @@ EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, Engine
       options_(std::move(options)),
       gradient_dtype_(options_.gradient.value_or(options_.compute)),
       optimizer_(make_optimizer(options_.optimizer, device)),
-      graphs_(device, options_.checked ? CapturedGraph::Check::always : CapturedGraph::Check::at_first) {
+      graphs_(device,
+              options_.checked ? CapturedGraph::Check::always : CapturedGraph::Check::at_first) {
   validate(options_);
 }
 

@@ -58,12 +58,19 @@ class EngineCore {
 
   /// The model states behind all submitted work. Throws before seal() and after a failure.
   const ModelState& state(std::string_view call);
-  /// Runs `body`, whose collectives belong to no step.
-  template <typename Body>
-  auto outside_step(const Body& body) {
-    const OutsideStep guard(*this);
-    return body();
-  }
+  /// Keeps traffic of its lifetime out of the next step's report.
+  class OutsideStep {
+   public:
+    explicit OutsideStep(EngineCore& core)
+        : core_(core), pending_(core.mesh_->traffic().since(core.traffic_mark_)) {}
+    ~OutsideStep() { core_.traffic_mark_ = core_.mesh_->traffic().since(pending_); }
+    OutsideStep(const OutsideStep&) = delete;
+    OutsideStep& operator=(const OutsideStep&) = delete;
+
+   private:
+    EngineCore& core_;
+    MeshTraffic pending_;
+  };
 
   const EngineOptions& options() const { return options_; }
   CountedMesh& mesh() { return *mesh_; }
@@ -88,19 +95,6 @@ class EngineCore {
   struct Drive {
     Schedule schedule;
     std::unique_ptr<WindowArena> arena;
-  };
-  /// Keeps traffic of its lifetime out of the next step's report.
-  class OutsideStep {
-   public:
-    explicit OutsideStep(EngineCore& core)
-        : core_(core), pending_(core.mesh_->traffic().since(core.traffic_mark_)) {}
-    ~OutsideStep() { core_.traffic_mark_ = core_.mesh_->traffic().since(pending_); }
-    OutsideStep(const OutsideStep&) = delete;
-    OutsideStep& operator=(const OutsideStep&) = delete;
-
-   private:
-    EngineCore& core_;
-    MeshTraffic pending_;
   };
 
   Unit& unit_at(int index) { return units_[static_cast<std::size_t>(index)]; }

@@ -8,7 +8,6 @@
 #include "engine/engine_core.h"
 #include "engine/planned_traffic.h"
 #include "engine/replica_check.h"
-#include "optim/clipping.h"
 
 namespace zero {
 namespace {
@@ -224,7 +223,7 @@ StepReport EngineCore::step(const StepOptions& options) {
 }
 
 MeshTraffic EngineCore::planned_axes() const {
-  check_sealed("planned_traffic");
+  check_sealed("planned_axes");
   return planned_traffic(resources(), *sharding_, *reducer_, units_, training_.schedule, *mesh_);
 }
 
@@ -232,7 +231,8 @@ void EngineCore::check_replicas() {
   check_usable("check_replicas");
   if (!device_.has_memory()) return;
   synchronize();
-  outside_step([&] { ReplicaCheck(*state_, options_.compute).run(steps_done_); });
+  const OutsideStep guard(*this);
+  ReplicaCheck(*state_, options_.compute).run(steps_done_);
 }
 
 void EngineCore::check_between_steps(std::string_view call) const {

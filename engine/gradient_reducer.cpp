@@ -122,13 +122,6 @@ ReduceEpilogue GradientReducer::epilogue_of(const Segment& segment, const Target
           .uncounted = segment.uncounted};
 }
 
-/// One rank has no communication to overlap: all threads of compute finish the gradient, on the
-/// compute stream. If it lies in its place already, it is only read, for the norm.
-void GradientReducer::reduce_alone(const Segment& segment, View wire, const Target& target) {
-  resources_.device.kernels().tree_reduce(resources_.device.compute(), {wire},
-                                          epilogue_of(segment, target));
-}
-
 void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target) {
   Stream& communication = resources_.device.communication();
   const Segment& segment = *unit.trainable();
@@ -151,9 +144,14 @@ void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target)
   }
 }
 
+/// One rank has no communication to overlap: all threads of compute finish the gradient, on the
+/// compute stream. If it lies in its place already, it is only read, for the norm.
 Event GradientReducer::reduce_to(Unit& unit, View wire, const Target& target) {
   Stream& communication = resources_.device.communication();
-  if (alone()) reduce_alone(*unit.trainable(), wire, target);
+  if (alone()) {
+    resources_.device.kernels().tree_reduce(resources_.device.compute(), {wire},
+                                            epilogue_of(*unit.trainable(), target));
+  }
   waits_.wait(communication, resources_.device.compute().record(),
               WaitSite::gradient_before_reduce);
   if (!alone()) reduce_chunks(unit, wire, target);

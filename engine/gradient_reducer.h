@@ -60,7 +60,6 @@ class GradientReducer {
   Target merge(Segment& segment, int micro_batch);
   bool alone() const;
   ReduceEpilogue epilogue_of(const Segment& segment, const Target& target) const;
-  void reduce_alone(const Segment& segment, View wire, const Target& target);
   void reduce_chunks(Unit& unit, View wire, const Target& target);
   Event reduce_to(Unit& unit, View wire, const Target& target);
 

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
+#include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "device/stream.h"
 
@@ -20,12 +19,6 @@ enum class WaitSite : std::uint8_t {
   update_before_gather,    ///< a gather waits for the update of its unit
   norm_before_update,      ///< the update waits for the global norm, and so for every reduce
 };
-inline constexpr std::array kWaitSites = {
-    WaitSite::gather_before_use,     WaitSite::publish_before_use,
-    WaitSite::release_before_gather, WaitSite::gradient_before_reduce,
-    WaitSite::reduce_before_rewrite, WaitSite::update_before_gather,
-    WaitSite::norm_before_update};
-std::string_view name_of(WaitSite site);
 
 /// The engine's waits. A test may leave one site out, to see that the lazy or the permuted stream
 /// notices.

@@ -6,14 +6,6 @@
 
 namespace zero {
 
-std::string_view name_of(WaitSite site) {
-  static constexpr std::array<std::string_view, kWaitSites.size()> kNames = {
-      "gather_before_use",      "publish_before_use",    "release_before_gather",
-      "gradient_before_reduce", "reduce_before_rewrite", "update_before_gather",
-      "norm_before_update"};
-  return kNames.at(static_cast<std::size_t>(site));
-}
-
 WindowArena::WindowArena(const Schedule& schedule, View memory, const Waits& waits, View gradients)
     : schedule_(schedule),
       memory_(memory),

@@ -5,8 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "optim/cpu/cpu_optimizer.h"
-#include "optim/update_constants.h"
+#include "optim/update.h"
 
 namespace zero {
 
@@ -100,10 +99,18 @@ SgdConstants sgd_constants(const OptimizerConfig& config, const UpdateArguments&
           .learning_rate = static_cast<float>(arguments.learning_rate)};
 }
 
+float clip_factor(double norm, double limit) {
+  ZERO_CHECK(limit >= 0 && std::isfinite(limit),
+             "gradient clipping: the limit is {}; expected a norm above 0, or 0 for none", limit);
+  if (limit == 0) return 1.0F;
+  const double factor = limit / (norm + 1e-6);
+  return factor >= 1 ? 1.0F : static_cast<float>(factor);  // a NaN norm gives NaN
+}
+
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Device& device) {
   validate(config);
   if (device.name().starts_with("cuda")) return cuda::make_optimizer(config);
-  return std::make_unique<cpu::CpuOptimizer>(config, device.threads());
+  return cpu::make_optimizer(config, device.threads());
 }
 
 }  // namespace zero

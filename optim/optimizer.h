@@ -68,6 +68,17 @@ class Optimizer {
 /// each).
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Device& device);
 
+/// The factor that brings a gradient of global norm `norm` to at most `limit`: min(1, limit / (norm
+/// + 1e-6)), as PyTorch's clip_grad_norm_. A limit of 0 means no clipping. In double, rounded once.
+float clip_factor(double norm, double limit);
+
+namespace cpu {
+
+/// make_optimizer for a CPU device of `threads` threads, of constants that are in range.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, int threads);
+
+}  // namespace cpu
+
 namespace cuda {
 
 /// make_optimizer for a CUDA device, of constants that are in range. Throws zero::Error if this

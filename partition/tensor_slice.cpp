@@ -11,14 +11,6 @@
 #include "base/error.h"
 
 namespace zero {
-namespace {
-
-std::int64_t product(std::vector<std::int64_t>::const_iterator begin,
-                     std::vector<std::int64_t>::const_iterator end) {
-  return std::accumulate(begin, end, std::int64_t{1}, std::multiplies<>());
-}
-
-}  // namespace
 
 void TensorSlice::check(std::string_view parameter) const {
   ZERO_CHECK(dimension >= 0 && dimension < static_cast<int>(shape.size()),
@@ -47,16 +39,12 @@ std::vector<std::int64_t> TensorSlice::local_shape() const {
   return local;
 }
 
-std::int64_t TensorSlice::local_count() const {
-  const std::vector<std::int64_t> local = local_shape();
-  return product(local.begin(), local.end());
-}
-
 // Seen along the dimension both tensors are (outer, length, inner): a range is one run of each
 // outer index. Runs that touch in both tensors are one.
 void TensorSlice::for_each_run(std::int64_t begin, std::int64_t count,
                                const std::function<void(const Run&)>& visit) const {
-  const std::int64_t inner = product(shape.begin() + dimension + 1, shape.end());
+  const std::int64_t inner = std::accumulate(shape.begin() + dimension + 1, shape.end(),
+                                             std::int64_t{1}, std::multiplies<>());
   const std::int64_t length = shape[static_cast<std::size_t>(dimension)] * inner;
   const std::int64_t local_length = local_shape()[static_cast<std::size_t>(dimension)] * inner;
   const std::int64_t end = begin + count;

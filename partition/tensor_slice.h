@@ -29,7 +29,6 @@ struct TensorSlice {
   /// overlap.
   void check(std::string_view parameter) const;
   std::vector<std::int64_t> local_shape() const;
-  std::int64_t local_count() const;
 
   /// Elements that are contiguous in both tensors.
   struct Run {

@@ -1,65 +1,93 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/host/backend.h"
+#include "collectives/local/backend.h"
 
 #include <utility>
 
 #include "collectives/backends.h"
+#include "collectives/blocking_backend.h"
 #include "collectives/host/buffers.h"
-#include "collectives/local/backend.h"
+#include "collectives/host/group.h"
+#include "collectives/prefix_store.h"
 
 namespace zero::host {
+namespace {
 
-HostBackend::HostBackend(std::shared_ptr<Memory> memory, const std::string& reason,
-                         const StoreSeat& seat, const std::string& name,
-                         std::shared_ptr<CallContext> context)
-    : BlockingBackend(std::move(context)),
-      seat_(seat),
-      name_(name),
-      store_(seat.store, name + "/user"),
-      memory_(std::move(memory)) {
-  auto joined = Group::join(memory_, reason, {seat.rank, seat.size, {}}, exchange());
-  ZERO_CHECK(joined.group != nullptr,
-             "[rank {}] the ranks cannot share memory: {}; without MPI, processes that compute on "
-             "the CPU are those of one host, one user and one container: start others with mpirun, "
-             "or as threads with --local-ranks",
-             seat.rank, joined.refusal);
-  group_ = std::move(joined.group);
-  group_->set_context(this->context());
-  set_transport(group_);
-}
-
-std::string HostBackend::next_key(std::string_view purpose) {
-  return fmt::format("{}/{}/{}", name_, purpose, meetings_++);
-}
-
-Group::Exchange HostBackend::exchange() {
-  return [this](const std::string& mine) { return zero::exchange(seat_, next_key("line"), mine); };
-}
-
-std::shared_ptr<CollectiveBackend> HostBackend::split(int color, int key) {
-  const std::string name = next_key("split");
-  const StoreSplit part = zero::split(seat_, name, color, key);
-  if (part.rank < 0) return nullptr;
-  const StoreSeat seat{seat_.store, part.rank, static_cast<int>(part.members.size()),
-                       seat_.timeout};
-  return std::make_shared<HostBackend>(memory_, "", seat,
-                                       fmt::format("{}/{}", name, part.members.front()), context());
-}
-
-Buffer HostBackend::allocate(Device& device, std::int64_t count, DType dtype,
-                             MemoryClass memory_class, std::string_view label) {
-  return region_buffer(memory_, {device, count, dtype, memory_class, label});
-}
-
-SharedBuffer HostBackend::allocate_shared(Device& device, std::int64_t count, DType dtype,
-                                          MemoryClass memory_class, std::string_view label) {
-  if (size() > 1) {
-    auto made = shared_buffer(*group_, exchange(), {device, count, dtype, memory_class, label});
-    if (made) return {std::move(*made), true};
+/// One process of a group of processes of one host. Values travel through memory that the processes
+/// share; they find each other through a Store.
+class HostBackend final : public BlockingBackend {
+ public:
+  /// Collective through seat.store, where all keys of the group begin with `name`.
+  HostBackend(std::shared_ptr<Memory> memory, const std::string& reason, const StoreSeat& seat,
+              const std::string& name,
+              std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
+      : BlockingBackend(std::move(context)),
+        seat_(seat),
+        name_(name),
+        store_(seat.store, name + "/user"),
+        memory_(std::move(memory)) {
+    auto joined = Group::join(memory_, reason, {seat.rank, seat.size, {}}, exchange());
+    ZERO_CHECK(joined.group != nullptr,
+               "[rank {}] the ranks cannot share memory: {}; without MPI, processes that compute "
+               "on the CPU are those of one host, one user and one container: start others with "
+               "mpirun, or as threads with --local-ranks",
+               seat.rank, joined.refusal);
+    group_ = std::move(joined.group);
+    group_->set_context(this->context());
+    set_transport(group_);
   }
-  return {allocate(device, count, dtype, memory_class, label), false};
-}
+
+  int rank() const override { return seat_.rank; }
+  int size() const override { return seat_.size; }
+  int local_rank() const override { return seat_.rank; }
+  int local_size() const override { return seat_.size; }
+  std::string_view name() const override { return "host"; }
+  std::string_view transport() const override { return "shared memory inside the host"; }
+  Store& store() override { return store_; }
+
+  std::shared_ptr<CollectiveBackend> split(int color, int key) override {
+    const std::string name = next_key("split");
+    const StoreSplit part = zero::split(seat_, name, color, key);
+    if (part.rank < 0) return nullptr;
+    const StoreSeat seat{seat_.store, part.rank, static_cast<int>(part.members.size()),
+                         seat_.timeout};
+    return std::make_shared<HostBackend>(
+        memory_, "", seat, fmt::format("{}/{}", name, part.members.front()), context());
+  }
+
+  /// On a CPU device, memory that peers read where it lies.
+  Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
+                  std::string_view label) override {
+    return region_buffer(memory_, {device, count, dtype, memory_class, label});
+  }
+  /// On CPU devices, a file that all ranks map.
+  SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
+                               MemoryClass memory_class, std::string_view label) override {
+    if (size() > 1) {
+      auto made = shared_buffer(*group_, exchange(), {device, count, dtype, memory_class, label});
+      if (made) return {std::move(*made), true};
+    }
+    return {allocate(device, count, dtype, memory_class, label), false};
+  }
+
+ private:
+  Group::Exchange exchange() {
+    return
+        [this](const std::string& mine) { return zero::exchange(seat_, next_key("line"), mine); };
+  }
+  std::string next_key(std::string_view purpose) {
+    return fmt::format("{}/{}/{}", name_, purpose, meetings_++);
+  }
+
+  StoreSeat seat_;
+  std::string name_;
+  PrefixStore store_;
+  std::shared_ptr<Memory> memory_;
+  int meetings_ = 0;  // in the store
+  std::shared_ptr<Group> group_;
+};
+
+}  // namespace
 
 std::unique_ptr<Communicator> world(const StoreSeat& seat) {
   if (seat.size == 1) return local::single();

@@ -61,11 +61,11 @@ Group::~Group() {
 void Group::open(const Offer& offer) {
   board_.turn();
   Notice& notice = board_.notice(seat_.rank);
-  std::uint64_t agreement = mixed(
-      static_cast<std::uint64_t>(offer.operation),
-      static_cast<std::uint64_t>(offer.dtype) << 32U | static_cast<std::uint32_t>(offer.detail));
-  agreement = mixed(agreement, offer.unit);
-  for (const auto& [begin, count] : offer.counts) {
+  std::uint64_t agreement = mixed(static_cast<std::uint64_t>(offer.intent.operation),
+                                  static_cast<std::uint64_t>(offer.intent.dtype) << 32U |
+                                      static_cast<std::uint32_t>(offer.intent.detail));
+  agreement = mixed(agreement, offer.intent.unit);
+  for (const auto& [begin, count] : offer.intent.counts) {
     agreement = mixed(agreement, static_cast<std::uint64_t>(count));
   }
   notice.agreement = agreement;
@@ -107,10 +107,11 @@ Awaited Group::awaited_of(const Offer& offer, int rank) const {
   const auto at = static_cast<std::size_t>(rank);
   Awaited awaited{.rank = seat_.name_of(rank),
                   .count = offer.result.count(),
-                  .element = size_of(offer.dtype),
+                  .element = size_of(offer.intent.dtype),
                   .body = board_.body_bytes(),
                   .region = peers_[at] ? peers_[at]->capacity() : 0};
-  if (offer.operation == Operation::broadcast && rank != offer.detail) awaited.count = 0;
+  if (offer.intent.operation == Operation::broadcast && rank != offer.intent.detail)
+    awaited.count = 0;
   if (offer.slices != nullptr) {
     const Slices& mine = offer.receive != nullptr ? *offer.receive : *offer.slices;
     awaited.count =
@@ -127,7 +128,7 @@ Awaited Group::awaited_of(const Offer& offer, int rank) const {
 Reach Group::post_destination(const Offer& offer) {
   const View& buffer = offer.target->buffer;
   const SharedMemory* const memory = shared_memory_of(buffer);
-  const bool small = offer.target->total() * size_of(offer.dtype) <= Board::kPosted;
+  const bool small = offer.target->total() * size_of(offer.intent.dtype) <= Board::kPosted;
   if (memory == nullptr && small) return Reach::posted;
   Destination mine;
   if (memory != nullptr) {
@@ -156,7 +157,7 @@ const Group::SharedMemory* Group::shared_memory_of(const View& view) const {
 
 // Fills in this rank's notice; its values too where they fit.
 Reach Group::post(const Offer& offer, Notice& notice) {
-  const std::int64_t element = size_of(offer.dtype);
+  const std::int64_t element = size_of(offer.intent.dtype);
   std::byte* const body = board_.body(seat_.rank);
   if (offer.slices == nullptr) {
     const std::int64_t bytes = offer.whole.bytes();
@@ -219,7 +220,7 @@ void Group::stage(const Offer& offer, std::int64_t begin, std::int64_t count) {
   part_count_ = count;
   part_half_ = 1 - part_half_;
   if (claims_[static_cast<std::size_t>(seat_.rank)].reach != Reach::staged) return;
-  const std::int64_t element = size_of(offer.dtype);
+  const std::int64_t element = size_of(offer.intent.dtype);
   std::byte* to = staging_ + part_half_ * half_;
   const int views = offer.slices != nullptr ? seat_.size : 1;
   for (int i = 0; i < views; ++i, to += count * element) {
@@ -237,7 +238,7 @@ std::byte* Group::staging_of(int rank, int half, std::int64_t offset, std::int64
 }
 
 View Group::part(const Offer& offer, int peer, std::int64_t begin, std::int64_t count) {
-  const DType dtype = offer.dtype;
+  const DType dtype = offer.intent.dtype;
   if (peer == seat_.rank) {
     return (offer.slices != nullptr ? offer.slices->of(peer) : offer.whole).slice(begin, count);
   }

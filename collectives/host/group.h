@@ -58,6 +58,11 @@ class Group final : public Transport {
     static Intent of(Operation operation, const Slices& slices, std::string_view unit) {
       return {operation, unit, slices.buffer.dtype(), 0, slices.ranges};
     }
+    /// Of `all` of `values`; `all` and `unit` must outlive the intent.
+    static Intent of(Operation operation, const View& values, const Slices::Range& all, int detail,
+                     std::string_view unit) {
+      return {operation, unit, values.dtype(), detail, {&all, 1}};
+    }
   };
   /// Rank `seat` of a group; collective through `exchange`. `memory` may be null, for `reason`.
   static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason,
@@ -105,11 +110,7 @@ class Group final : public Transport {
   /// One call of this rank: what it is, what must agree, and what it gives: one view for all,
   /// or a slice for each rank.
   struct Offer {
-    Operation operation = Operation::barrier;
-    std::string_view unit;
-    DType dtype = DType::fp32;
-    int detail = 0;  ///< the ReduceOp, the root
-    std::span<const Slices::Range> counts{};
+    Intent intent;
     View whole{};
     const Slices* slices = nullptr;
     const Slices* receive = nullptr;  ///< all_to_all alone, which agrees pairwise
@@ -117,7 +118,6 @@ class Group final : public Transport {
     View result{};                    ///< all_reduce, broadcast: where all values go
 
     int index(int rank) const { return slices != nullptr ? rank : 0; }
-    Intent intent() const { return {operation, unit, dtype, detail, counts}; }
   };
   /// Memory of allocate_shared().
   struct SharedMemory {

@@ -17,7 +17,7 @@ void Group::tell_peers(const Offer& offer, std::string_view what) {
 }
 
 std::string Group::who(const Offer& offer) const {
-  return call_name(seat_.name(), offer.operation, offer.unit);
+  return call_name(seat_.name(), offer.intent.operation, offer.intent.unit);
 }
 
 Waiting Group::waiting(const Offer& offer) const {
@@ -49,7 +49,7 @@ Call Group::call_of(const Intent& intent) {
 void Group::explain(const Offer& offer) {
   board_.turn();
   const auto room = static_cast<std::size_t>(board_.body_bytes());
-  write_call(call_of(offer.intent()), {board_.body(seat_.rank), room});
+  write_call(call_of(offer.intent), {board_.body(seat_.rank), room});
   pass(offer);
   const auto call = [&](int rank) {
     const std::byte* const body = board_.body(rank);
@@ -74,13 +74,13 @@ void Group::check_pairs(const Offer& offer) {
   for (int i = 0; i < seat_.size; ++i) {
     for (int j = 0; j < seat_.size; ++j) {
       pair(i, j) = read_once(table(i)[j]);
-      check_counts(pair(i, j), seat_.name_of(i), seat_.name_of(j), size_of(offer.dtype));
+      check_counts(pair(i, j), seat_.name_of(i), seat_.name_of(j), size_of(offer.intent.dtype));
       longest_pair_ = std::max(longest_pair_, pair(i, j).count);
     }
   }
   const auto differ = [&](int i, int j) { return pair(i, j).count != pair(j, i).expected; };
   const auto call = [&](int rank) {
-    Call one = call_of(offer.intent());
+    Call one = call_of(offer.intent);
     one.pairwise = true;
     for (int peer = 0; peer < seat_.size; ++peer) {
       one.counts.push_back(pair(rank, peer).count);

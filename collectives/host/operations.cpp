@@ -49,7 +49,7 @@ void Group::in_parts(const Offer& offer, Body body) {
   }
   const std::int64_t all = longest(offer);
   const int views = offer.slices != nullptr ? seat_.size : 1;
-  const std::int64_t most = half_ / (size_of(offer.dtype) * views) / kNormBlock * kNormBlock;
+  const std::int64_t most = half_ / (size_of(offer.intent.dtype) * views) / kNormBlock * kNormBlock;
   for (std::int64_t begin = 0; begin < all; begin += most) {
     const std::int64_t count = std::min(most, all - begin);
     stage(offer, begin, count);
@@ -61,18 +61,18 @@ void Group::in_parts(const Offer& offer, Body body) {
 
 std::int64_t Group::longest(const Offer& offer) const {
   std::int64_t most = 0;
-  for (const auto& [begin, count] : offer.counts) most = std::max(most, count);
+  for (const auto& [begin, count] : offer.intent.counts) most = std::max(most, count);
   return offer.receive != nullptr ? longest_pair_ : most;
 }
 
 bool Group::exceeds_caches(const Offer& offer) const {
   std::int64_t count = offer.receive != nullptr ? offer.receive->total() : 0;
-  for (const Slices::Range& range : offer.counts) count += range.count;
-  return count * size_of(offer.dtype) * seat_.size > kCached;
+  for (const Slices::Range& range : offer.intent.counts) count += range.count;
+  return count * size_of(offer.intent.dtype) * seat_.size > kCached;
 }
 
 void Group::copy_part(const Offer& offer, int peer, std::int64_t begin, View to) {
-  const std::int64_t block = kCopied / size_of(offer.dtype);
+  const std::int64_t block = kCopied / size_of(offer.intent.dtype);
   const bool around_caches = exceeds_caches(offer);
   for (std::int64_t at = 0; at < to.count(); at += block) {
     const View from = part(offer, peer, begin + at, std::min(block, to.count() - at));
@@ -91,8 +91,8 @@ void Group::copy_part(const Offer& offer, int peer, std::int64_t begin, View to)
 // All ranks copy the root's values: block by block together, so that they come from the memory once
 // and from a cache for the others.
 bool Group::in_step(const Offer& offer) const {
-  return way_ == Reach::direct && offer.operation == Operation::broadcast && seat_.size > 2 &&
-         exceeds_caches(offer);
+  return way_ == Reach::direct && offer.intent.operation == Operation::broadcast &&
+         seat_.size > 2 && exceeds_caches(offer);
 }
 
 // Each rank begins with its neighbour, so that no rank's memory is read by all first.
@@ -122,7 +122,7 @@ void Group::gather_in_shared(const Offer& offer) {
   if (there) return;
   if (destinations_[static_cast<std::size_t>(seat_.rank)].there == 0) {
     const View own = offer.target->of(seat_.rank);
-    if (offer.target->total() * size_of(offer.dtype) > kCached) {
+    if (offer.target->total() * size_of(offer.intent.dtype) > kCached) {
       copy_around_caches(static_cast<const std::byte*>(offer.whole.data()),
                          static_cast<std::byte*>(own.data()), own.bytes());
     } else {
@@ -139,7 +139,7 @@ void Group::read_destinations(const Offer& offer) {
     const auto at = static_cast<std::size_t>(rank);
     destinations_[at] = read_once(destination(rank));
     if (!peers_[at] || claims_[at].reach == Reach::shared) continue;
-    check_destination(destinations_[at], seat_.name_of(rank), extent * size_of(offer.dtype),
+    check_destination(destinations_[at], seat_.name_of(rank), extent * size_of(offer.intent.dtype),
                       peers_[at]->capacity());
   }
 }
@@ -171,7 +171,7 @@ void Group::push_block(const Offer& offer, View from, To to) {
 // A rank that has come to the call needs its destination no more, so its peers write there what
 // they read once, block by block.
 void Group::push_slices(const Offer& offer) {
-  const std::int64_t element = size_of(offer.dtype);
+  const std::int64_t element = size_of(offer.intent.dtype);
   const std::int64_t block = kPushed / element;
   const View own = offer.target->of(seat_.rank);
   const std::int64_t begin =
@@ -190,12 +190,8 @@ void Group::push_slices(const Offer& offer) {
 }
 
 void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
-  const Offer offer{.operation = Operation::all_gather,
-                    .unit = unit,
-                    .dtype = mine.dtype(),
-                    .counts = full.ranges,
-                    .whole = mine,
-                    .target = &full};
+  const Offer offer{
+      .intent = Intent::of(Operation::all_gather, full, unit), .whole = mine, .target = &full};
   guarded(offer, [&] {
     if (way_ == Reach::shared) return gather_in_shared(offer);
     if (can_push(offer)) return push_slices(offer);
@@ -207,11 +203,7 @@ void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
 
 void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
                            std::string_view unit) {
-  const Offer offer{.operation = Operation::reduce_scatter,
-                    .unit = unit,
-                    .dtype = full.buffer.dtype(),
-                    .counts = full.ranges,
-                    .slices = &full};
+  const Offer offer{.intent = Intent::of(Operation::reduce_scatter, full, unit), .slices = &full};
   guarded(offer, [&] {
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       const std::int64_t own = epilogue.destination.count();
@@ -225,7 +217,7 @@ void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std:
                         std::int64_t count) {
   const std::int64_t readers = std::max(1, seat_.size - 1);
   const std::int64_t block = std::max<std::int64_t>(64 << 10, Memory::kResident / readers) /
-                             size_of(offer.dtype) / kNormBlock * kNormBlock;
+                             size_of(offer.intent.dtype) / kNormBlock * kNormBlock;
   const auto gather_inputs = [&](std::int64_t at, std::int64_t length) {
     for (int peer = 0; peer < seat_.size; ++peer) {
       inputs_[static_cast<std::size_t>(peer)] = part(offer, peer, at, length);
@@ -245,13 +237,10 @@ void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std:
 
 void Group::all_reduce(View values, ReduceOp op, std::string_view unit) {
   const Slices::Range all{0, values.count()};
-  const Offer offer{.operation = Operation::all_reduce,
-                    .unit = unit,
-                    .dtype = values.dtype(),
-                    .detail = static_cast<int>(op),
-                    .counts = {&all, 1},
-                    .whole = values,
-                    .result = values};
+  const Offer offer{
+      .intent = Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), unit),
+      .whole = values,
+      .result = values};
   guarded(offer, [&] {
     if (way_ == Reach::posted) return all_reduce_posted(offer, op);
     if (way_ == Reach::direct) return all_reduce_pushed(offer, op);
@@ -270,7 +259,7 @@ void Group::all_reduce_posted(const Offer& offer, ReduceOp op) {
 // Each rank combines one share, which no other rank reads or writes, and writes it to all, block by
 // block: a block is still in a cache when it goes out.
 void Group::all_reduce_pushed(const Offer& offer, ReduceOp op) {
-  const std::int64_t element = size_of(offer.dtype);
+  const std::int64_t element = size_of(offer.intent.dtype);
   const std::int64_t block = kPushed / element / kNormBlock * kNormBlock;
   const std::int64_t begin = offer.whole.count() * seat_.rank / seat_.size;
   const View own = share(offer.whole, seat_.rank, seat_.size);
@@ -289,7 +278,7 @@ void Group::all_reduce_pushed(const Offer& offer, ReduceOp op) {
 
 // Values go to one half of the staging area, combined shares to the other.
 void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
-  const std::int64_t element = size_of(offer.dtype);
+  const std::int64_t element = size_of(offer.intent.dtype);
   const std::int64_t block = half_ / element;
   const int world = seat_.size;
   for (std::int64_t begin = 0; begin < offer.whole.count(); begin += block) {
@@ -298,7 +287,7 @@ void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
       const View there = share(values, rank, world);
       const std::int64_t offset = values.count() * rank / world * element;
       return View(staging_of(owner, half, offset, std::max<std::int64_t>(1, there.bytes())),
-                  there.count(), offer.dtype, nullptr);
+                  there.count(), offer.intent.dtype, nullptr);
     };
     std::memcpy(staging_, values.data(), static_cast<std::size_t>(values.bytes()));
     pass(offer);
@@ -315,9 +304,7 @@ void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
 }
 
 void Group::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
-  const Offer offer{.operation = Operation::all_to_all,
-                    .unit = unit,
-                    .dtype = send.buffer.dtype(),
+  const Offer offer{.intent = {Operation::all_to_all, unit, send.buffer.dtype()},
                     .slices = &send,
                     .receive = &receive};
   guarded(offer, [&] {
@@ -329,11 +316,7 @@ void Group::all_to_all(const Slices& send, const Slices& receive, std::string_vi
 
 void Group::broadcast(View values, int root, std::string_view unit) {
   const Slices::Range all{0, values.count()};
-  const Offer offer{.operation = Operation::broadcast,
-                    .unit = unit,
-                    .dtype = values.dtype(),
-                    .detail = root,
-                    .counts = {&all, 1},
+  const Offer offer{.intent = Intent::of(Operation::broadcast, values, all, root, unit),
                     .whole = seat_.rank == root ? values : values.slice(0, 0),
                     .result = values};
   guarded(offer, [&] {
@@ -345,16 +328,11 @@ void Group::broadcast(View values, int root, std::string_view unit) {
 }
 
 void Group::compare(const Intent& intent) {
-  guarded({.operation = intent.operation,
-           .unit = intent.unit,
-           .dtype = intent.dtype,
-           .detail = intent.detail,
-           .counts = intent.counts},
-          [] {});
+  guarded({.intent = intent}, [] {});
 }
 
 void Group::barrier(std::string_view unit) {
-  guarded({.operation = Operation::barrier, .unit = unit}, [] {});
+  guarded({.intent = {.operation = Operation::barrier, .unit = unit}}, [] {});
 }
 
 }  // namespace zero::host

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "collectives/workspace.h"
 
 namespace zero::local {
 namespace {
@@ -94,10 +93,6 @@ void LocalBackend::reduce_scatter(const Slices& full, const ReduceEpilogue& epil
     }
     ops.tree_reduce(std::move(inputs), epilogue);
   });
-}
-
-std::int64_t LocalBackend::reduce_scatter_workspace(const Slices& full) const {
-  return zero::reduce_scatter_workspace(name(), full);
 }
 
 void LocalBackend::all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {

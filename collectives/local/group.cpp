@@ -194,14 +194,10 @@ void Group::throw_departure(int rank, int absent) const {
 
 std::shared_ptr<Group> Group::split(int rank, int color, int key, int& new_rank) {
   std::shared_ptr<Group> mine;
-  Call call{.name = "split",
-            .details = {},
-            .counts = {},
-            .receive_counts = {},
-            .values = {},
-            .slices = {},
-            .color = color,
-            .key = key};
+  Call call;
+  call.name = "split";
+  call.color = color;
+  call.key = key;
   meet(rank, std::move(call), [&](Meeting& meeting) {
     std::vector<int> same;
     for (int peer = 0; peer < size(); ++peer) {

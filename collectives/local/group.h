@@ -31,8 +31,6 @@ class Group : public std::enable_shared_from_this<Group> {
     const Call& of(int rank) const;
     /// No rank passes before all have come.
     void barrier() { group_.pass(rank_); }
-    /// The group's hand-over between the ranks of a split.
-    Group& group() { return group_; }
 
    private:
     friend class Group;

@@ -1,62 +1,86 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/mpi/backend.h"
+#include "collectives/local/backend.h"
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 
 #include "collectives/backends.h"
+#include "collectives/blocking_backend.h"
 #include "collectives/host/buffers.h"
-#include "collectives/local/backend.h"
 #include "collectives/mpi/check.h"
+#include "collectives/mpi/connection.h"
+#include "collectives/mpi/store.h"
 
 namespace zero::mpi {
+namespace {
 
-MpiBackend::MpiBackend(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
-                       std::shared_ptr<CallContext> context)
-    : BlockingBackend(std::move(context)),
-      runtime_(std::move(runtime)),
-      connection_(
-          std::make_shared<Connection>(*runtime_, std::move(group), options, this->context())),
-      store_(std::make_unique<MpiStore>(runtime_, Comm::copy_of(connection_->link().handle()))) {
-  set_transport({connection_, &connection_->transport()});
-}
-
-// MPI waits in a split without limits; behind this barrier, only for ranks that have come.
-std::shared_ptr<CollectiveBackend> MpiBackend::split(int color, int key) {
-  connection_->transport().barrier("split");
-  MPI_Comm part = MPI_COMM_NULL;
-  check_mpi(
-      MPI_Comm_split(connection_->link().handle(), color < 0 ? MPI_UNDEFINED : color, key, &part));
-  if (part == MPI_COMM_NULL) return nullptr;
-  Comm group(part);
-  Options options = connection_->link().options();
-  if (!options.hosts.empty()) {
-    const int mine = options.hosts[static_cast<std::size_t>(rank())];
-    options.hosts.resize(static_cast<std::size_t>(group.size()));
-    check_mpi(MPI_Allgather(&mine, 1, MPI_INT, options.hosts.data(), 1, MPI_INT, part));
+/// One process of a group of MPI processes. Values travel as Connection says.
+class MpiBackend final : public BlockingBackend {
+ public:
+  /// Collective over `group`, which it takes over.
+  MpiBackend(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
+             std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
+      : BlockingBackend(std::move(context)),
+        runtime_(std::move(runtime)),
+        connection_(
+            std::make_shared<Connection>(*runtime_, std::move(group), options, this->context())),
+        store_(std::make_unique<MpiStore>(runtime_, Comm::copy_of(connection_->link().handle()))) {
+    set_transport({connection_, &connection_->transport()});
   }
-  return std::make_shared<MpiBackend>(runtime_, std::move(group), options, context());
-}
 
-Buffer MpiBackend::allocate(Device& device, std::int64_t count, DType dtype,
-                            MemoryClass memory_class, std::string_view label) {
-  return host::region_buffer(connection_->memory(), {device, count, dtype, memory_class, label});
-}
+  int rank() const override { return connection_->link().rank(); }
+  int size() const override { return connection_->link().size(); }
+  int local_rank() const override { return connection_->local_rank(); }
+  int local_size() const override { return connection_->local_size(); }
+  std::string_view name() const override { return "mpi"; }
+  std::string_view transport() const override { return connection_->description(); }
+  Store& store() override { return *store_; }
 
-SharedBuffer MpiBackend::allocate_shared(Device& device, std::int64_t count, DType dtype,
-                                         MemoryClass memory_class, std::string_view label) {
-  if (connection_->shared() != nullptr && size() > 1) {
-    connection_->transport().barrier("allocate_shared");
-    auto made =
-        host::shared_buffer(*connection_->shared(),
-                            [this](const std::string& mine) { return connection_->exchange(mine); },
-                            {device, count, dtype, memory_class, label});
-    if (made) return {std::move(*made), true};
+  /// MPI waits in a split without limits; behind this barrier, only for ranks that have come.
+  std::shared_ptr<CollectiveBackend> split(int color, int key) override {
+    connection_->transport().barrier("split");
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(connection_->link().handle(), color < 0 ? MPI_UNDEFINED : color, key,
+                             &part));
+    if (part == MPI_COMM_NULL) return nullptr;
+    Comm group(part);
+    Options options = connection_->link().options();
+    if (!options.hosts.empty()) {
+      const int mine = options.hosts[static_cast<std::size_t>(rank())];
+      options.hosts.resize(static_cast<std::size_t>(group.size()));
+      check_mpi(MPI_Allgather(&mine, 1, MPI_INT, options.hosts.data(), 1, MPI_INT, part));
+    }
+    return std::make_shared<MpiBackend>(runtime_, std::move(group), options, context());
   }
-  return {allocate(device, count, dtype, memory_class, label), false};
-}
+
+  /// On a CPU device, memory that peers of this host read where it lies.
+  Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
+                  std::string_view label) override {
+    return host::region_buffer(connection_->memory(), {device, count, dtype, memory_class, label});
+  }
+  /// On CPU devices of one host, a file that all ranks map.
+  SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
+                               MemoryClass memory_class, std::string_view label) override {
+    if (connection_->shared() != nullptr && size() > 1) {
+      connection_->transport().barrier("allocate_shared");
+      auto made = host::shared_buffer(
+          *connection_->shared(),
+          [this](const std::string& mine) { return connection_->exchange(mine); },
+          {device, count, dtype, memory_class, label});
+      if (made) return {std::move(*made), true};
+    }
+    return {allocate(device, count, dtype, memory_class, label), false};
+  }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  std::shared_ptr<Connection> connection_;  // shared with queued work
+  std::unique_ptr<MpiStore> store_;
+};
+
+}  // namespace
 
 std::unique_ptr<Communicator> world(int* argc, char*** argv, const Options& options) {
   ZERO_CHECK(options.largest_message >= 1 && options.largest_message < (std::int64_t{1} << 30),

@@ -69,7 +69,7 @@ void CallComparison::finish(const WhileWaiting& while_waiting) {
   int sent = 0;
   Backoff backoff;
   for (;;) {
-    if (!theirs) theirs = received();
+    if (!theirs) theirs = take_message(group_, previous_, kTag);
     if (sent == 0) check_mpi(MPI_Test(&request_, &sent, MPI_STATUS_IGNORE));
     if (theirs && sent != 0) break;
     while_waiting([&] { return std::vector<int>{theirs ? next_ : previous_}; });
@@ -77,19 +77,6 @@ void CallComparison::finish(const WhileWaiting& while_waiting) {
   }
   if (*theirs == mine_) return;
   throw Error(mismatch(unpack(mine_), rank_, unpack(*theirs), previous_).value());
-}
-
-std::optional<std::string> CallComparison::received() const {
-  int found = 0;
-  MPI_Message message = MPI_MESSAGE_NULL;
-  MPI_Status status{};
-  check_mpi(MPI_Improbe(previous_, kTag, group_, &found, &message, &status));
-  if (found == 0) return std::nullopt;
-  int count = 0;
-  check_mpi(MPI_Get_count(&status, MPI_CHAR, &count));
-  std::string bytes(static_cast<std::size_t>(count), '\0');
-  check_mpi(MPI_Mrecv(bytes.data(), count, MPI_CHAR, &message, MPI_STATUS_IGNORE));
-  return bytes;
 }
 
 }  // namespace zero::mpi

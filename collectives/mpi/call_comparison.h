@@ -32,8 +32,6 @@ class CallComparison {
   void finish(const WhileWaiting& while_waiting);
 
  private:
-  std::optional<std::string> received() const;
-
   MPI_Comm group_;
   int rank_;
   int previous_ = -1;  // none: this rank leads nothing

@@ -43,18 +43,10 @@ void Failures::tell(std::string_view what) noexcept {
 }
 
 const std::optional<std::string>& Failures::heard() {
-  for (;;) {
-    int found = 0;
-    MPI_Message message = MPI_MESSAGE_NULL;
-    MPI_Status status{};
-    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kTag, group_, &found, &message, &status));
-    if (found == 0) return reason_;
-    int count = 0;
-    check_mpi(MPI_Get_count(&status, MPI_CHAR, &count));
-    std::string words(static_cast<std::size_t>(count), '\0');
-    check_mpi(MPI_Mrecv(words.data(), count, MPI_CHAR, &message, MPI_STATUS_IGNORE));
+  while (auto words = take_message(group_, MPI_ANY_SOURCE, kTag)) {
     if (!reason_) reason_ = std::move(words);
   }
+  return reason_;
 }
 
 }  // namespace zero::mpi

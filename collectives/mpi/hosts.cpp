@@ -126,11 +126,7 @@ void Hosts::all_to_all(const Slices& send, const Slices& receive, std::string_vi
 
 void Hosts::broadcast(View values, int root, std::string_view unit) {
   const Slices::Range all{0, values.count()};
-  const Intent intent{.operation = Operation::broadcast,
-                      .unit = unit,
-                      .dtype = values.dtype(),
-                      .detail = root,
-                      .counts = {&all, 1}};
+  const Intent intent = Intent::of(Operation::broadcast, values, all, root, unit);
   call(intent, [&] {
     if (values.bytes() <= Link::kWhole) return broadcast_whole(intent, values);
     broadcast_shares(intent, values);

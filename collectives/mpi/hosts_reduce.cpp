@@ -97,11 +97,7 @@ void Hosts::receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers
 
 void Hosts::all_reduce(View values, ReduceOp op, std::string_view unit) {
   const Slices::Range all{0, values.count()};
-  const Intent intent{.operation = Operation::all_reduce,
-                      .unit = unit,
-                      .dtype = values.dtype(),
-                      .detail = static_cast<int>(op),
-                      .counts = {&all, 1}};
+  const Intent intent = Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), unit);
   const bool whole = values.bytes() <= Link::kWhole;
   const auto subtrees = static_cast<std::int64_t>(plan_.subtrees().size());
   const std::int64_t most =

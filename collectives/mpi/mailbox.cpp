@@ -89,24 +89,15 @@ void Mailbox::send_to_peers(std::vector<char> bytes) {
 }
 
 void Mailbox::progress() {
-  for (;;) {
-    int found = 0;
-    MPI_Message message = MPI_MESSAGE_NULL;
-    MPI_Status status{};
-    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kTag, group_.get(), &found, &message, &status));
-    if (found == 0) break;
-    int count = 0;
-    check_mpi(MPI_Get_count(&status, MPI_CHAR, &count));
-    std::string bytes(static_cast<std::size_t>(count), '\0');
-    check_mpi(MPI_Mrecv(bytes.data(), count, MPI_CHAR, &message, MPI_STATUS_IGNORE));
-    if (count == 0) {
+  while (const auto bytes = take_message(group_.get(), MPI_ANY_SOURCE, kTag)) {
+    if (bytes->empty()) {
       ++goodbyes_;
       continue;
     }
     std::uint64_t length = 0;
-    std::memcpy(&length, bytes.data(), sizeof(length));
-    values_.insert_or_assign(bytes.substr(sizeof(length), length),
-                             bytes.substr(sizeof(length) + length));
+    std::memcpy(&length, bytes->data(), sizeof(length));
+    values_.insert_or_assign(bytes->substr(sizeof(length), length),
+                             bytes->substr(sizeof(length) + length));
   }
   std::erase_if(sending_, [](Sending& message) {
     int done = 0;

@@ -49,11 +49,7 @@ void Messages::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue
 
 void Messages::all_reduce(View values, ReduceOp op, std::string_view unit) {
   const Slices::Range all{0, values.count()};
-  call({.operation = Operation::all_reduce,
-        .unit = unit,
-        .dtype = values.dtype(),
-        .detail = static_cast<int>(op),
-        .counts = {&all, 1}},
+  call(Link::Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), unit),
        [&] { combine(values, op); });
 }
 
@@ -118,12 +114,7 @@ void Messages::broadcast(View values, int root, std::string_view unit) {
     link_.send_and_receive([&](int to) { return to == root ? none : share_of(rank); },
                            [&](int from) { return rank == root ? none : share_of(from); });
   };
-  call({.operation = Operation::broadcast,
-        .unit = unit,
-        .dtype = values.dtype(),
-        .detail = root,
-        .counts = {&all, 1}},
-       send);
+  call(Link::Intent::of(Operation::broadcast, values, all, root, unit), send);
 }
 
 void Messages::barrier(std::string_view unit) {

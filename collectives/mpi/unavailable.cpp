@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "collectives/backends.h"
-#include "collectives/mpi/own.h"
 
 // Compiled instead of the MPI backend where CMake found no MPI.
 namespace zero::mpi {
@@ -15,10 +14,6 @@ std::unique_ptr<Communicator> world(int* argc, char*** argv) {
   fail(
       "this build has no MPI backend; install libopenmpi-dev and openmpi-bin, then configure again "
       "with -DZERO_MPI=ON");
-}
-
-void own_collective(Operation /*operation*/, View /*from*/, View /*to*/) {
-  fail("this build has no MPI whose collectives could run");
 }
 
 bool available() { return false; }

@@ -5,7 +5,6 @@
 #include "collectives/collective_backend.h"
 #include "collectives/nccl/bootstrap.h"
 #include "collectives/nccl/comm.h"
-#include "collectives/nccl/memory.h"
 #include "collectives/nccl/plan.h"
 #include "collectives/prefix_store.h"
 
@@ -51,7 +50,6 @@ class NcclBackend final : public CollectiveBackend {
   void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                       Stream& stream, const Tag& tag) override;
-  std::int64_t reduce_scatter_workspace(const Slices& full) const override;
   void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) override;
   void all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                   const Tag& tag) override;

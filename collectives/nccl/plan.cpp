@@ -67,4 +67,14 @@ bool are_one_block(const Slices& full) {
   return first.count > 0;
 }
 
+Buffer take_scratch(Device& device, int size) {
+  if (size == 1) return {};
+  return device.allocate(kScratch, DType::u8, MemoryClass::communication,
+                         "scratch of NCCL's ranks");
+}
+
+bool gives_memory(int size, std::int64_t count, DType dtype) {
+  return size > 1 && count > 0 && checked_mul(count, size_of(dtype)) >= DeviceBytes::kPage;
+}
+
 }  // namespace zero::nccl

@@ -6,9 +6,11 @@
 
 #include "collectives/nccl/options.h"
 #include "collectives/slices.h"
+#include "device/device.h"
 
-/// Which rank sends what to which, before any library is called: functions of sizes and world
-/// alone, the same on every rank.
+/// Which rank sends what to which, and what a communicator takes of a GPU's memory, before any
+/// library is called: functions of sizes and world alone, the same on every rank of a run, and in
+/// plans.
 namespace zero::nccl {
 
 /// How slices reach their owners in an exact reduction.
@@ -48,5 +50,14 @@ std::int64_t workspace(const Slices& full, Sums sums);
 /// Whether the slices are equal and lie one after another in rank order, as collectives of NCCL
 /// want them.
 bool are_one_block(const Slices& full);
+
+/// Bytes of a communicator's scratch.
+inline constexpr std::int64_t kScratch = std::int64_t{8} << 20;
+
+/// The scratch of a group of `size` ranks; none for one rank.
+Buffer take_scratch(Device& device, int size);
+
+/// Whether a buffer that such a group allocates is NCCL's own: it gives whole pages of 2 MiB.
+bool gives_memory(int size, std::int64_t count, DType dtype);
 
 }  // namespace zero::nccl

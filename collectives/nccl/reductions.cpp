@@ -4,7 +4,6 @@
 
 #include "base/checked_math.h"
 #include "collectives/nccl/backend.h"
-#include "collectives/workspace.h"
 
 namespace zero::nccl {
 namespace {
@@ -27,10 +26,6 @@ View aligned_bytes(View workspace) {
 }
 
 }  // namespace
-
-std::int64_t NcclBackend::reduce_scatter_workspace(const Slices& full) const {
-  return zero::reduce_scatter_workspace(name(), full);
-}
 
 void NcclBackend::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                                  Stream& stream, const Tag& tag) {
@@ -165,14 +160,11 @@ void NcclBackend::combine_whole(const Job& job, View values, ReduceOp op) {
 
 // Each rank sums a share of them, and all gather the shares.
 void NcclBackend::sum_shares(const Job& job, View values) {
-  const Slices shares = [&] {
-    Slices cut{.buffer = values, .ranges = {}};
-    for (int peer = 0; peer < size(); ++peer) {
-      const std::int64_t begin = values.count() * peer / size();
-      cut.ranges.push_back({begin, values.count() * (peer + 1) / size() - begin});
-    }
-    return cut;
-  }();
+  Slices shares{.buffer = values, .ranges = {}};
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::int64_t begin = values.count() * peer / size();
+    shares.ranges.push_back({begin, values.count() * (peer + 1) / size() - begin});
+  }
   const View own = shares.of(rank());
   reduce_direct(job, shares, {{}, own, nullptr}, scratch(own.count() * (size() - 1), DType::fp32));
   all_gather_on_device(job, own, shares);

@@ -6,8 +6,7 @@
 
 #include <cstdint>
 
-#include "optim/update_constants.h"
-#include "optim/update_memory.h"
+#include "optim/update.h"
 
 namespace zero::cuda {
 

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "collectives/collective_backend.h"
 #include "collectives/in_process_store.h"
 #include "collectives/store.h"
-#include "collectives/workspace.h"
 #include "tests/collectives/messages.h"
 
 namespace zero::test {

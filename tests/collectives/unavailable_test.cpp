@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "collectives/in_process_store.h"
-#include "collectives/mpi/own.h"
 #include "tests/collectives/messages.h"
 
 namespace zero::test {
@@ -17,11 +16,6 @@ TEST(WithoutMpi, WorldSaysWhatToInstall) {
   EXPECT_EQ(message_of([] { static_cast<void>(mpi::world(nullptr, nullptr)); }),
             "this build has no MPI backend; install libopenmpi-dev and openmpi-bin, then configure "
             "again with -DZERO_MPI=ON");
-}
-
-TEST(WithoutMpi, ThereIsNothingToCompareWith) {
-  EXPECT_EQ(message_of([] { mpi::own_collective(Operation::barrier, {}, {}); }),
-            "this build has no MPI whose collectives could run");
 }
 
 TEST(WithoutMpi, AbortEndsTheProcess) {

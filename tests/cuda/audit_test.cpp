@@ -6,6 +6,7 @@
 
 #include "tests/cuda/audited_training.h"
 #include "tests/cuda/emulator/dependences.h"
+#include "tests/engine/wait_sites.h"
 
 // Whole steps of training on the emulated GPU. What touches a byte that something else touches, one
 // of them writing, must be ordered behind it: by what CUDA promises, not by how it happened to run.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/cuda/audited_training.h"
+#include "tests/engine/wait_sites.h"
 #include "tests/nccl/fake_nccl.h"
 
 // The audit of whole steps whose ranks have a GPU each and talk through NCCL's fake: a collective

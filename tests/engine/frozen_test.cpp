@@ -166,7 +166,7 @@ TEST(Frozen, TrafficIsThePlanFromTheFirstStep) {
     for (const std::int64_t threshold : {0, 10, 1000}) {
       plain::run(3, setup(stage, DType::bf16, threshold),
                  [](plain::Trainer& trainer, Communicator&) {
-                   const TrafficCounter plan = trainer.engine().planned_traffic();
+                   const TrafficCounter plan = trainer.engine().planned_axes().total();
                    for (int i = 0; i < 2; ++i) {
                      const TrafficCounter traffic = trainer.step().traffic;
                      for (const Operation kind :

@@ -65,7 +65,7 @@ Stepped stepped(const Case& of, std::int64_t from, const std::function<void(Engi
     mine.gradients = read_all(engine);
     const StepReport report = engine.step({.learning_rate = 0.01});
     EXPECT_EQ(report.traffic.of(Operation::all_reduce),
-              engine.planned_traffic().of(Operation::all_reduce));
+              engine.planned_axes().total().of(Operation::all_reduce));
     mine.norm = report.gradient_norm;
     mine.clipped = report.clipped;
     engine.check_replicas();

@@ -133,7 +133,7 @@ TEST(Lease, IsRefusedBeforeSealAndUnitsAfterIt) {
         {"begin_evaluation", [&] { engine.begin_evaluation(); }},
         {"end_evaluation", [&] { engine.end_evaluation(); }},
         {"schedule", [&] { static_cast<void>(engine.schedule()); }},
-        {"planned_traffic", [&] { static_cast<void>(engine.planned_traffic()); }},
+        {"planned_axes", [&] { static_cast<void>(engine.planned_axes()); }},
         {"state", [&] { engine.state(StateKind::parameter); }},
         {"read", [&] { engine.read("layer.weight", StateKind::parameter, view); }},
         {"write", [&] { engine.write("layer.weight", StateKind::parameter, view); }},
@@ -142,7 +142,7 @@ TEST(Lease, IsRefusedBeforeSealAndUnitsAfterIt) {
         {"state_hash", [&] { engine.state_hash(); }},
         {"check_replicas", [&] { engine.check_replicas(); }},
         {"ownership", [&] { engine.ownership(); }},
-        {"planned_traffic", [&] { engine.planned_axes(); }},
+        {"planned_axes", [&] { engine.planned_axes(); }},
     };
     for (const auto& [name, call] : calls) {
       EXPECT_THAT(message_of(call),

@@ -178,7 +178,7 @@ TEST(Memory, OfAPlanThatWalksWholeStepsStaysAsItWas) {
     plain::Trainer trainer(*communicator, *device, plan);
     const MemorySnapshot sealed = device->ledger().snapshot();
     EXPECT_EQ(trainer.step().step, 1);
-    EXPECT_EQ(trainer.step().traffic.total(), trainer.engine().planned_traffic().total());
+    EXPECT_EQ(trainer.step().traffic.total(), trainer.engine().planned_axes().total().total());
     EXPECT_EQ(device->ledger().snapshot().peak, sealed.peak);
   }
 }

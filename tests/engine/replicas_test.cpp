@@ -219,7 +219,7 @@ TEST(Ownership, OfAPlanIsThatOfARunButForCopiesThatOthersHold) {
   EXPECT_EQ(list[1].local_shape, (std::vector<std::int64_t>{29, 6}));
   EXPECT_EQ(list[1].shard, "states, gradients, parameters over 2");
   EXPECT_EQ(list[5].tensor, "along 0 over 2");
-  EXPECT_EQ(trainer.step().traffic.total(), trainer.engine().planned_traffic().total());
+  EXPECT_EQ(trainer.step().traffic.total(), trainer.engine().planned_axes().total().total());
   trainer.engine().check_replicas();
 }
 

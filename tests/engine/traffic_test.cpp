@@ -98,7 +98,7 @@ TEST_P(Traffic, IsTheFormulaAndThePlanInEveryStep) {
       const TrafficCounter second = trainer.step().traffic;
       if (communicator.rank() != 0) return;
       expect_equal(first, second, "steps 1 and 2");
-      expect_equal(second, trainer.engine().planned_traffic(), "plan");
+      expect_equal(second, trainer.engine().planned_axes().total(), "plan");
       if (c.threshold == 0) expect_equal(second, formula(run, c.world), "formula");
     });
   }
@@ -112,7 +112,7 @@ TEST_P(Traffic, OfAPlanIsThatOfARun) {
   plain::Trainer plan(*communicator, *device, run);
   plain::run(3, run, [&](plain::Trainer& trainer, Communicator& ranks) {
     const TrafficCounter traffic = trainer.step().traffic;
-    if (ranks.rank() == 0) expect_equal(traffic, plan.engine().planned_traffic(), "plan");
+    if (ranks.rank() == 0) expect_equal(traffic, plan.engine().planned_axes().total(), "plan");
   });
 }
 
@@ -192,7 +192,7 @@ TEST_P(Traffic, OfATiedModelIsThePlan) {
       for (int i = 0; i < 2; ++i) {
         const StepReport report = toy::step(engine, model, communicator, run, i);
         if (communicator.rank() == 0)
-          expect_equal(report.traffic, engine.planned_traffic(), "tied");
+          expect_equal(report.traffic, engine.planned_axes().total(), "tied");
       }
       // The embedding: its forward and its head; three layers and the scale, which turn around the
       // head: twice each.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/toy_run.h"
+#include "tests/engine/wait_sites.h"
 
 namespace zero::toy {
 namespace {

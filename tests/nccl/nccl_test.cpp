@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "collectives/nccl/memory.h"
+#include "collectives/nccl/plan.h"
 #include "tests/collectives/body.h"
 #include "tests/collectives/messages.h"
 #include "tests/nccl/ranks.h"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
-#include "optim/clipping.h"
+#include "optim/optimizer.h"
 #include "tests/optim/case.h"
 
 namespace zero::testing {

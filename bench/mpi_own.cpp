@@ -1,13 +1,15 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/mpi/own.h"
+#include "bench/mpi_own.h"
 
 #include "base/checked_math.h"
 #include "collectives/mpi/check.h"
 
-namespace zero::mpi {
+namespace zero::bench {
 
-void own_collective(Operation operation, View from, View to) {
+using mpi::check_mpi;
+
+void run_mpi_own(Operation operation, View from, View to) {
   const MPI_Comm all = MPI_COMM_WORLD;
   int ranks = 1;
   check_mpi(MPI_Comm_size(all, &ranks));
@@ -32,4 +34,4 @@ void own_collective(Operation operation, View from, View to) {
   }
 }
 
-}  // namespace zero::mpi
+}  // namespace zero::bench

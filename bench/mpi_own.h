@@ -4,7 +4,7 @@
 
 #include "collectives/communicator.h"
 
-namespace zero::mpi {
+namespace zero::bench {
 
 /// MPI's own blocking collective on all ranks of the job: what this library's are measured against.
 ///   all_gather      `from`: this rank's slice, `to`: all of them, in rank order
@@ -13,6 +13,6 @@ namespace zero::mpi {
 ///   all_to_all      one equal slice per rank in both
 ///   broadcast       `to` of rank 0 reaches every rank
 /// For a process that mpi::world() has made a rank. Throws zero::Error where this build has no MPI.
-void own_collective(Operation operation, View from, View to);
+void run_mpi_own(Operation operation, View from, View to);
 
-}  // namespace zero::mpi
+}  // namespace zero::bench
