@@ -30,8 +30,16 @@ bool any_nonfinite(std::span<const T> elements) {
 bool has_nonfinite(HostPieces& pieces, const View& values) {
   bool found = false;
   pieces.read(values, [&](std::int64_t /*begin*/, const View& piece) {
-    found = found || (piece.dtype() == DType::fp32 ? any_nonfinite(piece.as<const float>())
-                                                   : any_nonfinite(piece.as<const bfloat16>()));
+    switch (piece.dtype()) {
+      case DType::bf16:
+        found = found || any_nonfinite(piece.as<const bfloat16>());
+        break;
+      case DType::fp16:
+        found = found || any_nonfinite(piece.as<const float16>());
+        break;
+      default:
+        found = found || any_nonfinite(piece.as<const float>());
+    }
   });
   return found;
 }
@@ -232,7 +240,7 @@ void EngineCore::check_replicas() {
   if (!device_.has_memory()) return;
   synchronize();
   const OutsideStep guard(*this);
-  ReplicaCheck(*state_, options_.compute).run(steps_done_);
+  ReplicaCheck(*state_, options_.compute).run(steps_reported_);
 }
 
 void EngineCore::check_between_steps(std::string_view call) const {

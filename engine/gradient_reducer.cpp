@@ -128,16 +128,16 @@ void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target)
   const std::int64_t length = chunk(segment);
   const ReduceEpilogue whole = epilogue_of(segment, target);
   const bool again = resources_.replicas.size() > 1;
+  const View workspace =
+      receive_.view().reinterpret(wire.dtype(), receive_.view().bytes() / size_of(wire.dtype()));
   for (std::int64_t begin = 0; begin < segment.layout.shard(); begin += length) {
     const std::int64_t count = std::min(length, segment.layout.shard() - begin);
     const ReduceEpilogue epilogue = whole.slice(begin, count);
     const View sum = again ? sums_.view().slice(0, count) : View();
     const Slices slices = Slices::strided(wire, segment.layout.world(), begin, count);
-    const std::int64_t needed = resources_.communicator.reduce_scatter_workspace(slices);
-    resources_.communicator.reduce_scatter(slices,
-                                           again ? ReduceEpilogue{{}, sum, nullptr} : epilogue,
-                                           receive_.view().reinterpret(wire.dtype(), needed),
-                                           communication, {unit.name, sharding_.reduce_traffic()});
+    resources_.communicator.reduce_scatter(
+        slices, again ? ReduceEpilogue{{}, sum, nullptr} : epilogue, workspace, communication,
+        {unit.name, sharding_.reduce_traffic()});
     if (!again) continue;
     resources_.replicas.all_reduce(sum, ReduceOp::sum, communication, {unit.name, {}});
     resources_.device.kernels().tree_reduce(communication, {sum}, epilogue);
