@@ -95,9 +95,9 @@ class ControlTransport final : public Transport {
     std::vector<int> all(static_cast<std::size_t>(seat.size));
     std::iota(all.begin(), all.end(), 0);
     wait(all);
-    std::vector<std::string> values;
-    for (const int rank : all) values.push_back(seat.store.get(key_of(rank), seat.timeout));
-    return values;
+    std::vector<std::string> keys;
+    for (const int rank : all) keys.push_back(key_of(rank));
+    return seat.store.get_all(keys, seat.timeout);
   }
 
   /// Returns once `ranks` have come: have set their keys. Throws zero::Error if one is lost, the

@@ -25,7 +25,7 @@ class MpiBackend final : public BlockingBackend {
       : BlockingBackend(std::move(context)),
         runtime_(std::move(runtime)),
         connection_(
-            std::make_shared<Connection>(*runtime_, std::move(group), options, this->context())),
+            std::make_shared<Connection>(runtime_, std::move(group), options, this->context())),
         store_(std::make_unique<MpiStore>(runtime_, Comm::copy_of(connection_->link().handle()))) {
     set_transport({connection_, &connection_->transport()});
   }

@@ -69,16 +69,18 @@ std::vector<std::string> Connection::exchange(const std::string& mine) const {
   return exchange_lines(link_.handle(), link_.size(), mine);
 }
 
-Connection::Connection(Runtime& runtime, Comm group, const Options& options,
+Connection::Connection(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
                        std::shared_ptr<const CallContext> context)
-    : link_(std::move(group), options, context), context_(std::move(context)) {
+    : runtime_(std::move(runtime)),
+      link_(std::move(group), options, context),
+      context_(std::move(context)) {
   const std::vector<int> on_hosts = hosts_of(link_);
   link_.set_places({exchange(Places::mine()), on_hosts, link_.rank()});
   HostPlan plan(on_hosts);
   const WorkAssignment& here = plan.hosts()[static_cast<std::size_t>(plan.host_of(link_.rank()))];
   local_rank_ = here.index(link_.rank());
   local_size_ = here.size();
-  choose(runtime, std::move(plan));
+  choose(*runtime_, std::move(plan));
 }
 
 void Connection::choose(Runtime& runtime, HostPlan plan) {

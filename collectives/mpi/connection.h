@@ -14,11 +14,12 @@ namespace zero::mpi {
 
 /// How the ranks of one group talk: through memory that they share if one host holds them all;
 /// through both if some are together on a host; in MPI messages alone otherwise, or if a system
-/// refuses to share. Owns the transport and what that needs.
+/// refuses to share. Owns the transport and
+/// all that it needs, MPI's runtime too: work that is queued outlives the communicator.
 class Connection {
  public:
   /// Collective over `group`, which it takes over.
-  Connection(Runtime& runtime, Comm group, const Options& options,
+  Connection(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
              std::shared_ptr<const CallContext> context);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -43,6 +44,7 @@ class Connection {
   std::string share(Runtime& runtime, HostPlan plan);
   void keep_messages_moving(host::Group& group);
 
+  std::shared_ptr<Runtime> runtime_;  ///< MPI ends after the link that uses it
   Link link_;
   std::shared_ptr<const CallContext> context_;
   std::shared_ptr<host::Memory> memory_;

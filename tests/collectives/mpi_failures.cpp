@@ -1,9 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong under mpirun, one case a run: mpi_failures CASE
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "collectives/mpi/check.h"
 #include "collectives/mpi/options.h"
@@ -49,6 +53,21 @@ void after_the_end(int* argc, char*** argv) {
   expect(contains(message_of([&] { static_cast<void>(mpi::world(argc, argv)); }),
                   "MPI has been finalised and cannot start again"),
          "MPI starts once");
+}
+
+// The last communicator goes while a collective is queued: MPI ends only after that collective.
+void queued_at_the_end(int* argc, char*** argv) {
+  using namespace std::chrono_literals;
+  const auto device = cpu::open();
+  auto world = mpi::world(argc, argv);
+  const int ranks = world->size();
+  std::vector<float> values(1000, 1.0F);
+  device->communication().submit("slow work", [] { std::this_thread::sleep_for(300ms); });
+  world->all_reduce(View::of(std::span(values)), ReduceOp::sum, device->communication(), {"late"});
+  world.reset();
+  device->communication().synchronize();
+  expect(std::ranges::all_of(values, [&](float v) { return v == static_cast<float>(ranks); }),
+         "queued work ends with its values");
 }
 
 // The caller initialises MPI: nobody else finalises it.
@@ -159,6 +178,7 @@ void one_dies(int* argc, char*** argv, const mpi::Options& options) {
 void run(const std::string& which, int* argc, char*** argv) {
   if (which == "checks") return checks(argc, argv);
   if (which == "after_the_end") return after_the_end(argc, argv);
+  if (which == "queued_at_the_end") return queued_at_the_end(argc, argv);
   if (which == "callers_mpi") return callers_mpi(argc, argv);
   if (which == "single_threaded") return single_threaded(argc, argv);
   if (which == "lengths") return lengths(argc, argv, {});
