@@ -118,7 +118,7 @@ main() {
     [ -t 0 ] || as_root=(sudo -n)
     "${as_root[@]}" true 2>/dev/null || refuse "not root, and sudo refuses" "${missing[@]}"
   fi
-  echo "install_packages: installing ${missing[*]}"
+  echo "install_packages: installing ${#missing[@]} packages, which may take minutes: ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}" </dev/null >/dev/null

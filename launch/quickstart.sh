@@ -3,20 +3,22 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # From a clone to a trained language model: installs what is missing, builds Release into build/, turns English
-# text into tokens, trains a small GPT-2 on them at stage 3 with 8 ranks. Three minutes of training on 2 cores.
+# text into tokens, trains a small GPT-2 on them at stage 3 with 8 ranks. On 2 cores packages and building take some
+# ten minutes, training three.
 #
 #   launch/quickstart.sh [--ranks N] [--steps N] [--text FILE...]
 #
 #   --ranks N       ranks to train with (8)
 #   --steps N       optimizer steps (800)
-#   --text FILE...  texts to learn from; by default a dictionary of English (the package dict-gcide)
+#   --text FILE...  texts to learn from; by default a dictionary of English (the package dict-gcide,
+#                   which brings its server dictd)
 #
 # Data, configuration, log and weights are written to data/; running it again writes them again.
 set -euo pipefail
 
 fail() { echo "quickstart: $1" >&2; exit 1; }
 
-usage() { sed -n '5,14s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '5,16s/^# \{0,1\}//p' "$0"; }
 
 whole_number() {  # option value
   [[ $2 =~ ^[1-9][0-9]{0,6}$ ]] || fail "$1 takes a whole number from 1, found '$2'"
