@@ -41,7 +41,7 @@ class Report {
   void note(const std::string& text);
   const std::vector<Row>& rows() const { return rows_; }
 
-  /// The rows as a JSON list of objects with Row's field names, and `ratio`; null where unknown.
+  /// The rows as a JSON list of objects with Row's field names, and `ratio`; null if unknown.
   std::string json() const;
 
  private:

@@ -27,7 +27,7 @@ void load_weights(Engine& engine, const std::string& path, const NameMap& names 
 /// is then untouched. Collective; between optimizer steps.
 void save_weights(Engine& engine, const std::string& path, const NameMap& names = names::gpt2());
 
-/// The ranks that move one set of logical tensors together, and where their agreements run.
+/// The ranks that move one set of logical tensors together, and the device of their agreements.
 struct Ranks {
   Communicator& communicator;
   Device& device;

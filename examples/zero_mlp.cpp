@@ -69,8 +69,7 @@ void train(zero::Communicator& communicator, int stage, int steps) {
   }
   engine.seal();  // fixes shards, schedule and memory
   for (int step = 0; step < steps; ++step) {
-    for (int i = 0; i < kElements;
-         ++i) {  // the same batch every step, a different one on every rank
+    for (int i = 0; i < kElements; ++i) {  // the rank's batch, the same in every step
       row(x[0].view(), 0)[i] = std::abs(std::sin(0.1F * i + communicator.rank()));
       row(target.view(), 0)[i] = std::sin(0.2F * i + communicator.rank());
     }

@@ -50,8 +50,7 @@ void forward(zero::Ops& ops, const Mlp& mlp, const zero::ParameterLease& unit, A
              std::size_t l) {
   const zero::View x = at.x[l].view(), y = at.x[l + 1].view();
   mlp.up.forward(ops, unit, {.x = x, .gathered = x, .y = at.up[l].view(), .gelu = at.gelu.view()});
-  mlp.down.forward(ops, unit,
-                   {.x = at.gelu.view(), .partial = y, .y = y});  // y is the sum of the parts
+  mlp.down.forward(ops, unit, {.x = at.gelu.view(), .partial = y, .y = y});  // y: the full sum
 }
 
 /// at.dx holds the gradient of the layer's output on entry and of its input on return.
@@ -109,8 +108,7 @@ void train(zero::Communicator& world, int tensors, int stage, int steps) {
 
   const int data_rank = engine.mesh().data().rank(), data_ranks = engine.mesh().data().size();
   for (int step = 0; step < steps; ++step) {
-    for (std::size_t i = 0; i < kRows * kWidth;
-         ++i) {  // the same batch on all ranks of a tensor group
+    for (std::size_t i = 0; i < kRows * kWidth; ++i) {  // one batch per tensor group
       at.x[0].view().as<float>()[i] = std::sin(0.1F * static_cast<float>(i) + data_rank);
       target.view().as<float>()[i] = std::sin(0.2F * static_cast<float>(i) + data_rank);
     }

@@ -24,8 +24,7 @@ struct Plan {
   std::uint64_t schedule_hash = 0;
   std::vector<std::string> schedule;  ///< one line per action
   MeshShape mesh;
-  std::string
-      ownership;  ///< the part of every parameter on each axis; empty if the mesh has one axis
+  std::string ownership;  ///< the part of every parameter on each axis; empty if there is one axis
 
   nlohmann::json json() const;
   std::string text() const;

@@ -38,8 +38,7 @@ constexpr const char* kVariable = "ZERO_MAX_CPU_ISA";
 struct Limit {
   std::string_view name;
   cpu::Bf16Instructions products;
-  std::int64_t
-      beyond;  ///< Highway targets beyond the limit; on x86, better targets have lower bits
+  std::int64_t beyond;  ///< Highway targets beyond the limit; on x86, lower bits are better
 };
 constexpr std::array<Limit, 4> kLimits{{{"AVX2", cpu::Bf16Instructions::none, HWY_AVX2 - 1},
                                         {"AVX512", cpu::Bf16Instructions::none, 0},

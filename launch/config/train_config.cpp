@@ -113,7 +113,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world) {
           .steps_per_print = values.integer("steps_per_print")};
 }
 
-/// `ranks`: the number of tensor groups: the ranks of one group compute the same micro-batches.
+/// `ranks` is the number of tensor groups: the ranks of one group compute the same micro-batches.
 Batch make_batch(Configuration& values, int ranks, int world) {
   const BatchRequest request{.train = maybe(values, "train_batch_size"),
                              .micro = maybe(values, "train_micro_batch_size_per_gpu"),

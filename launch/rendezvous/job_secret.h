@@ -13,7 +13,7 @@ inline constexpr std::size_t kDigestBytes = 32;
 /// HMAC-SHA256 of `text` under `key`: kDigestBytes bytes.
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
-/// Whether both are equal, in a time that depends only on the lengths.
+/// Whether the digests are equal, compared in a time that depends only on their lengths.
 bool same_digest(std::string_view one, std::string_view other);
 
 /// kDigestBytes unpredictable bytes, for a single use. Throws zero::Error if the system has no

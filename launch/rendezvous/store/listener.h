@@ -51,7 +51,7 @@ class StoreListener {
   void open_local(int port);
   /// The same on TCP: on the loopback if `host` is the loopback and no rank is on another host, on
   /// all addresses otherwise. Also accepts this user's processes on this host that have no secret,
-  /// so that they can be told of it.
+  /// to refuse them with a message.
   void open_network(const std::string& host, int port, Spread spread);
   int port() const { return port_; }
 

@@ -41,7 +41,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     });
   }
 
-  /// Answers the wait if its keys are all set, or can no longer be.
+  /// Answers the wait if all its keys are set, a rank is lost, or its time is over.
   void look(StoreState::Time time) {
     guard([&] {
       if (!wait_) return;
