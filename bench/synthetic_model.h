@@ -15,7 +15,7 @@
 namespace zero::bench {
 
 /// A model of equal units on an engine, bf16, one thread. Its compute is a given amount of
-/// arithmetic within the first-level caches, twice as much in backward as in forward, and the
+/// arithmetic within the first-level cache, twice as much in backward as in forward, and the
 /// writes of its gradients. Every rank makes the same calls.
 class SyntheticModel {
  public:

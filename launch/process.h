@@ -33,8 +33,8 @@ class SignalWatcher {
 void make_waiting_threads_sleep(char** argv);
 
 /// Versions of the program, of every backend and of the libraries that compute (or the reason why
-/// this build has none), the vector instructions in use on this machine, and their limit. Equal on
-/// all ranks of a job.
+/// this build has none), the vector instructions in use on this machine, and their limit. Must be
+/// equal on all ranks of a job.
 std::string libraries_text();
 /// libraries_text() and the driver's version, which may differ between ranks.
 std::string version_text();
