@@ -8,7 +8,7 @@
 
 namespace zero {
 
-/// A file descriptor, closed at the end.
+/// Owns a file descriptor and closes it on destruction.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -21,7 +21,7 @@ class Descriptor {
     if (value_ >= 0) close(value_);
   }
   int get() const { return value_; }
-  /// Leaves closing to the caller.
+  /// Gives up ownership: the caller closes the descriptor.
   int release() { return std::exchange(value_, -1); }
 
  private:

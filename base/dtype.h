@@ -16,8 +16,8 @@ enum class DType : std::uint8_t { fp32, bf16, fp16, fp64, i32, i64, u8, u16 };
 std::int64_t size_of(DType dtype);
 /// "fp32", "bf16", ...
 std::string_view name_of(DType dtype);
-/// The inverse of name_of; accepts "float32", "bfloat16", "float16" too. Throws zero::Error on
-/// anything else.
+/// The inverse of name_of; also accepts "float32", "bfloat16", "float16". Throws zero::Error on
+/// any other name.
 DType dtype_from_name(std::string_view name);
 /// True for fp32, bf16, fp16, fp64.
 bool is_floating(DType dtype);

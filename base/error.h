@@ -10,9 +10,9 @@
 
 namespace zero {
 
-/// The one exception of the library. Its message names who (rank, operation, unit, file, key or
-/// tensor), what was expected, what was found, and what to do. The library throws it and never
-/// exits; only a `main` ends a job.
+/// The only exception of the library. The message names the source (rank, operation, unit, file,
+/// key or tensor), the value found, the value expected, and the remedy. The library throws and
+/// never exits; only a `main` ends a job.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}

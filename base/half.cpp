@@ -22,8 +22,7 @@ float16 to_float16(float value) {
   if (magnitude > 0x7f800000U) return {static_cast<std::uint16_t>(sign | 0x7e00U)};
   if (magnitude >= 0x477ff000U)
     return {static_cast<std::uint16_t>(sign | 0x7c00U)};  // rounds past 65504
-  if (magnitude <
-      0x38800000U) {  // subnormal or zero: let an fp32 addition do the rounding at 2^-24
+  if (magnitude < 0x38800000U) {  // subnormal or zero: an fp32 addition rounds at 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     return {
         static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U))};

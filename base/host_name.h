@@ -6,7 +6,7 @@
 
 namespace zero {
 
-/// This host's name, as the system has it.
+/// This host's name, as the system reports it.
 std::string host_name();
 
 }  // namespace zero

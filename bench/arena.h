@@ -12,8 +12,8 @@
 
 namespace zero::bench {
 
-/// The memory that cases of one section share, so that each can move far more than the caches
-/// hold. All zero, which every case leaves so.
+/// Memory shared by the cases of one section, so that each can move far more than the caches hold.
+/// All zero before and after every case.
 class Arena {
  public:
   explicit Arena(Device& device);
@@ -28,13 +28,13 @@ class Arena {
   std::int64_t used_ = 0;
 };
 
-/// A kernel whose limit is the memory: row.bytes is what one call of `body` must move.
+/// A kernel bound by memory bandwidth: row.bytes is the least that one call of `body` must move.
 struct RateCase {
   Row row;
   std::function<void()> body;
 };
 
-/// Times the cases in turn, fills in their rates beside the memory's best and adds their rows.
+/// Times the cases in turn, sets each rate and its limit (memory.best()) and adds the rows.
 void measure_rates(std::vector<RateCase> cases, const MemoryRates& memory, Report& report);
 
 }  // namespace zero::bench

@@ -6,10 +6,10 @@
 
 namespace zero::bench {
 
-/// What the host does besides computing in a step of a small GPT-2 (12 layers of width 128, 8 x 256
-/// tokens), per stage: leases, schedule, submissions, ledger, checks, and a line of the log. It is
-/// timed on a device that drops all work, and is given in percent of a step on the CPU with
-/// `threads` threads. The limit is what it may be.
+/// Measures, per stage, the host's work other than computing in a step of a small GPT-2 (12 layers
+/// of width 128, 8 x 256 tokens): leases, schedule, submissions, ledger, checks, and a log line.
+/// The step is timed on a device that drops all work, and reported in percent of a step on the CPU
+/// with `threads` threads. The limit is the largest percentage allowed.
 void measure_bookkeeping(int threads, Report& report);
 
 }  // namespace zero::bench

@@ -7,10 +7,10 @@
 
 namespace zero::bench {
 
-/// The boundary of an optimizer step of GPT-2 124M as the engine does it, world 1, with `threads`
-/// threads: the norm of the gradients, Engine::step once they are reduced, both; and the fused
-/// kernel alone over as many elements, in turn with them. The limit is the memory: the best of
-/// `memory` and the kernel alone.
+/// Measures the boundary of an optimizer step of GPT-2 124M in the engine, world 1, with `threads`
+/// threads: the norm of the gradients, Engine::step on reduced gradients, and both together; in
+/// turn with them, the fused kernel alone over as many elements. The limit is memory bandwidth: the
+/// best of `memory` and the kernel alone.
 void measure_boundary(int threads, const MemoryRates& memory, Report& report);
 
 }  // namespace zero::bench

@@ -11,13 +11,13 @@
 
 namespace zero::bench {
 
-/// Which collectives to time, on full buffers of which sizes.
+/// The collectives to time, and the sizes of their full buffers.
 struct CollectiveCases {
-  /// What is measured in turns with ours.
+  /// The library that is timed in turns with ours.
   enum class Beside { nothing, mpi };
   struct One {
     Operation operation = Operation::barrier;
-    DType wire = DType::bf16;  ///< what travels; sums are fp32
+    DType wire = DType::bf16;  ///< dtype on the wire; sums are fp32
   };
   const char* section = "collectives";
   std::vector<One> operations;
@@ -31,10 +31,10 @@ CollectiveCases link_cases();
 CollectiveCases all_cases();
 
 /// Times collectives on every rank of `communicator`; every rank calls it, all get the same rows.
-/// Rates are bytes that one rank sends by the algorithm over the slowest rank's time. Where all
-/// ranks share a host the limit is what its memory (`memory.copy`, measured on all cores) could
-/// carry if each byte were read and written once. Rows "... over MPI's" hold our rate against that
-/// of MPI's own collective on as many bytes, sums in fp32, as the limit. Buffers are registered;
+/// A rate is the bytes that one rank sends by the algorithm over the slowest rank's time. If all
+/// ranks share a host, the limit is the rate that its memory (`memory.copy`, measured on all cores)
+/// could carry if each byte were read and written once. Rows "... over MPI's" have as their limit
+/// the rate of MPI's own collective on as many bytes, with sums in fp32. Buffers are registered;
 /// calls run on their caller's stream.
 void measure_collectives(Communicator& communicator, const CollectiveCases& cases,
                          const MemoryRates& memory, Report& report);

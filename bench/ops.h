@@ -7,8 +7,8 @@
 
 namespace zero::bench {
 
-/// The device's kernels that the engine calls, conversions and tree reductions, with `threads`
-/// threads, against the memory's best rate; adds rows of section "ops".
+/// Times the device's kernels that the engine calls, conversions and tree reductions, with
+/// `threads` threads, against the memory's best rate; adds rows of section "ops".
 void measure_device_kernels(int threads, const MemoryRates& memory, Report& report);
 
 }  // namespace zero::bench

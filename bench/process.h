@@ -7,19 +7,19 @@
 
 namespace zero::bench {
 
-/// What a program that was run to its end left behind.
+/// The outcome of a program that has ended.
 struct Finished {
-  int status = 0;        ///< as a shell gives it: 128 + the signal where one ended it
+  int status = 0;        ///< exit status as in a shell: 128 + the signal if one ended it
   std::string output{};  ///< standard output
   std::string errors{};
 };
 
-/// Runs `command` (a program and its arguments; no shell sees them) and waits. Throws zero::Error
-/// where it cannot be started at all.
+/// Runs `command` (a program and its arguments, without a shell) and waits. Throws zero::Error if
+/// the program cannot be started.
 Finished run_program(const std::vector<std::string>& command);
 
-/// Why a program failed, as it says itself: the last line of its errors that names one, else the
-/// last that says anything, else the last line of its output.
+/// The program's own reason for its failure: the last line of its errors that names an error, else
+/// the last line of its errors that is not empty, else the last line of its output.
 std::string reason_in(const Finished& finished);
 
 }  // namespace zero::bench

@@ -26,20 +26,20 @@ struct ProbeShape {
 /// GPT-2 124M and 350M at 2048 tokens; the head in chunks of 512.
 const std::vector<ProbeShape>& gpt2_probe_shapes();
 
-/// Limits oneDNN as limit_cpu() limits our kernels (ZERO_MAX_CPU_ISA); before its first product.
-/// Throws zero::Error if oneDNN is limited by a variable of its own too, or cannot be.
+/// Limits oneDNN to ZERO_MAX_CPU_ISA, as limit_cpu() limits our kernels. Call before oneDNN's first
+/// product. Throws zero::Error if a variable of oneDNN's own is set too, or if oneDNN refuses.
 void limit_onednn(const Environment& environment);
 
-/// One product of oneDNN with its own random operands: what the machine's units can do.
+/// One oneDNN product on its own random operands: a measure of the machine's arithmetic units.
 class ProductProbe {
  public:
   enum class Layout : std::uint8_t {
-    packed,  ///< as the library likes its operands best: the limit
-    plain,   ///< row-major, as training has them
+    packed,  ///< in the layout that oneDNN prefers: the limit
+    plain,   ///< row-major, as in training
   };
   /// Whether oneDNN multiplies `dtype` on this machine.
   static bool available(DType dtype);
-  /// Throws zero::Error where it does not.
+  /// Throws zero::Error unless available(dtype).
   ProductProbe(const ProbeShape& shape, DType dtype, Layout layout, int threads);
   ~ProductProbe();
   ProductProbe(const ProductProbe&) = delete;
@@ -55,24 +55,24 @@ class ProductProbe {
   std::unique_ptr<Operands> operands_;
 };
 
-/// The product rate of this machine, sampled in turn with what is held against it: the best of
-/// oneDNN's products and of multiply-adds in registers. Where the machine has no instructions for
-/// products of `dtype`, oneDNN's fp32 products stand for them.
+/// The product rate of this machine: the best of oneDNN's products and of multiply-adds in
+/// registers, to be sampled in turn with the measurement it limits. If the machine has no
+/// instructions for products of `dtype`, oneDNN's fp32 products replace them.
 class ProductRate {
  public:
   ProductRate(DType dtype, int threads,
               const std::vector<ProbeShape>& shapes = gpt2_probe_shapes());
-  /// Runs every shape once to warm up, then `repeats` times. Returns the rate() of these alone.
+  /// Runs every shape once to warm up, then `repeats` times. Returns the rate of these runs alone.
   double sample(int repeats);
-  /// FLOP/s of the best shape: the median of its samples; 0 before the first sample.
+  /// FLOP/s of the best candidate, each at the median of its samples; 0 before the first sample.
   double rate() const;
-  /// In which oneDNN multiplies: that asked for, or fp32.
+  /// The dtype of oneDNN's products: the requested one, or fp32.
   DType dtype() const { return dtype_; }
-  /// What a row held against rate() adds to its name: empty, or ", limit in fp32".
+  /// Suffix for the name of a row whose limit is rate(): empty, or ", limit in fp32".
   std::string_view remark() const { return dtype_ == asked_ ? "" : ", limit in fp32"; }
 
  private:
-  /// The same of the newest samples of each shape; there are at least so many.
+  /// rate() over the newest `samples` samples alone; at least as many must exist.
   double rate_of_newest(std::size_t samples) const;
 
   DType asked_;
@@ -80,7 +80,7 @@ class ProductRate {
   int threads_;
   std::vector<std::unique_ptr<ProductProbe>> probes_;
   std::vector<std::vector<double>> seconds_;
-  std::vector<double> multiply_adds_{};  ///< FLOP/s, as many samples as of a shape
+  std::vector<double> multiply_adds_{};  ///< FLOP/s, one sample for each sample of a shape
 };
 
 }  // namespace zero::bench

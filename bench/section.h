@@ -18,11 +18,11 @@ class App;
 
 namespace zero::bench {
 
-/// One run of zero_bench, on one rank of its world: what every section works with. Collective
-/// calls are marked.
+/// One run of zero_bench on one rank of its world, passed to every section. Collective calls are
+/// marked.
 class Context {
  public:
-  /// `communicator` and `report` must outlive it.
+  /// `communicator` and `report` must outlive the context.
   Context(Communicator& communicator, int threads, Report& report)
       : communicator_(communicator), threads_(threads), report_(report) {}
 
@@ -31,13 +31,13 @@ class Context {
   int size() const { return communicator_.size(); }
   /// Threads of a rank that measures alone.
   int threads() const { return threads_; }
-  /// Of this rank; the first rank's is printed and written.
+  /// This rank's report; only the first rank's is printed and written.
   Report& report() { return report_; }
 
-  /// The first rank runs `body` while the others sleep: the whole machine is its own. Collective,
-  /// with no other collective in flight.
+  /// The first rank runs `body` with the whole machine to itself: the other ranks sleep.
+  /// Collective, with no other collective in flight.
   void alone(const std::function<void()>& body);
-  /// The memory's rates with threads() threads, measured when they are first asked for, alone; the
+  /// Memory bandwidth with threads() threads, measured on the first call by one rank alone; the
   /// same on all ranks. Collective.
   const MemoryRates& memory();
 
@@ -46,11 +46,11 @@ class Context {
   int threads_;
   Report& report_;
   std::optional<MemoryRates> memory_{};
-  int turns_ = 0;  // of alone()
+  int turns_ = 0;  // calls of alone()
 };
 
-/// One thing that zero_bench measures: `zero_bench NAME [options]`. A section lives in one file,
-/// which ends with its factory below; all_sections() lists the factories.
+/// One benchmark of zero_bench: `zero_bench NAME [options]`. A section lives in one file, which
+/// ends with its factory below; all_sections() lists the factories.
 class Section {
  public:
   virtual ~Section() = default;
@@ -61,9 +61,9 @@ class Section {
   virtual std::string name() const = 0;
   /// A line for --help.
   virtual std::string summary() const = 0;
-  /// Options of its own; they must not be named as another section's.
+  /// Adds the section's own options; their names must not clash with another section's.
   virtual void add_options(CLI::App& command);
-  /// Measures and adds rows, whose section is name(). Every rank of the world calls it alike.
+  /// Measures, and adds rows whose section is name(). Every rank of the world makes the same call.
   virtual void run(Context& context) = 0;
 };
 

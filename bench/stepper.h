@@ -12,9 +12,9 @@
 
 namespace zero::bench {
 
-/// A training run as sections measure it; the rest is zero_train's default.
+/// A training run to measure; every other setting has zero_train's default.
 struct StepSetup {
-  nlohmann::json model = "gpt2-124m";  ///< as zero_train has it
+  nlohmann::json model = "gpt2-124m";  ///< in the syntax of zero_train
   std::int64_t batch = 4;  ///< sequences of a step, over all ranks, one micro-batch a group
                            ///< of mesh.tensor ranks
   std::int64_t sequence = 512;
@@ -23,23 +23,23 @@ struct StepSetup {
   int threads = 1;
   int world = 1;
   int tensor = 1;                        ///< ranks of the mesh's tensor axis
-  std::vector<std::string> overrides{};  ///< key=value, as zero_train's --set
+  std::vector<std::string> overrides{};  ///< key=value, as for zero_train's --set
 };
 TrainConfig make_config(const StepSetup& setup);
 
-/// FLOP of the model's own arithmetic for a token: six for each parameter, and causal attention.
+/// FLOP of the model's own arithmetic per token: six per parameter, and causal attention.
 double flop_per_token(const TrainConfig& config);
 
-/// Optimizer steps on random tokens. Constructing it, and its steps, are collective over
-/// `communicator`; all arguments must outlive it.
+/// Runs optimizer steps on random tokens. Construction and steps are collective over
+/// `communicator`; all arguments must outlive the stepper.
 class Stepper {
  public:
   Stepper(const TrainConfig& config, Communicator& communicator, Device& device,
           OpListener* listener = nullptr);
 
-  /// One step; returns when this rank's part is done, gathers for the next step may still run.
+  /// Runs one step; returns once this rank's part is done. Gathers for the next step may still run.
   StepReport step();
-  /// Seconds of `count` steps, until the streams are at rest.
+  /// Seconds of `count` steps, up to idle streams.
   double seconds(int count);
   Engine& engine() { return workbench_.engine(); }
 

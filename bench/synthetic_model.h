@@ -14,12 +14,12 @@
 
 namespace zero::bench {
 
-/// A model of equal units on an engine, bf16, one thread, whose compute is a given amount of
-/// arithmetic in the first caches, twice as much in backward as in forward, and the writing of its
-/// gradients. Every rank makes the same calls.
+/// A model of equal units on an engine, bf16, one thread. Its compute is a given amount of
+/// arithmetic within the first-level cache, twice as much in backward as in forward, and the
+/// writes of its gradients. Every rank makes the same calls.
 class SyntheticModel {
  public:
-  /// Rounds of arithmetic that one unit's forward takes; none: gradients are not written either.
+  /// Rounds of arithmetic in one unit's forward. At 0, gradients are not written either.
   struct Compute {
     std::int64_t rounds = 0;
   };
@@ -29,25 +29,25 @@ class SyntheticModel {
   int stage() const { return engine_.stage(); }
   std::string unit_name(std::ptrdiff_t unit) const;
   static Compute no_compute() { return {}; }
-  /// What takes about `seconds` over all units, forward and backward, on this machine; the same on
-  /// all ranks.
+  /// The compute that takes about `seconds` over all units, forward and backward, on this machine;
+  /// the same on all ranks.
   Compute compute_of(double seconds);
 
   /// One optimizer step of one micro-batch.
   void step(const Compute& compute);
   /// The compute of a step without engine and communication.
   void compute_alone(const Compute& compute);
-  /// The gather of one unit that a step begins with: none at stage 0.
+  /// The gather of one unit at the start of a step; none at stage 0.
   void first_gather_alone();
   /// The reduction of one unit.
   void last_reduce_alone();
-  /// The update of what this rank owns.
+  /// The update of the elements that this rank owns.
   void update_alone();
-  /// Adds the last step's exposed seconds of each unit.
+  /// Adds the last step's exposed seconds of each unit to `per_unit`.
   void add_exposed(std::span<double> per_unit) const;
-  /// Lets all streams of all ranks end.
+  /// Waits for all streams of all ranks.
   void settle();
-  /// The largest of all ranks' values.
+  /// The largest `value` of all ranks.
   double slowest(double value);
 
  private:
@@ -62,9 +62,9 @@ class SyntheticModel {
   std::vector<float> tile_;
   std::unique_ptr<Optimizer> optimizer_;
   Buffer full_;       ///< bf16, one unit, padded
-  Buffer workspace_;  ///< bf16: receive slices
-  Buffer states_;     ///< fp32: master, two moments of what this rank owns of all units
-  Buffer copies_;     ///< bf16: gradient and compute copy of the same
+  Buffer workspace_;  ///< bf16: the slices received
+  Buffer states_;     ///< fp32: master values and two moments of this rank's elements of all units
+  Buffer copies_;     ///< bf16: gradient and compute copy of the same elements
 };
 
 }  // namespace zero::bench

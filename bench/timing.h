@@ -14,20 +14,20 @@ struct Timing {
   double median = 0;
 };
 
-/// Best and median of some seconds; at least one.
+/// Best and median of `seconds`, which must not be empty.
 Timing summary(std::vector<double> seconds);
 
-/// Of rates; of an even number the slower of the two in the middle, as of summary()'s seconds.
+/// The median; of an even number of rates, the slower of the middle two, as in summary().
 double median_rate(std::vector<double> rates);
 
-/// Rates in turn with those of their limit, which come before, between and after: limits has one
-/// more.
+/// Measured rates and, in turn with them, rates of their limit: limits[i] before values[i] and
+/// limits[i + 1] after it, so `limits` has one more.
 struct Turns {
   std::vector<double> values;
   std::vector<double> limits;
 
-  /// The median of each value over the mean of the limits beside it: a machine that changes its
-  /// pace from turn to turn changes both.
+  /// The median of value / mean of the two limits beside it, which cancels changes of the machine's
+  /// pace from turn to turn.
   double share() const;
   /// The best value over the best limit.
   double best_share() const;
@@ -36,8 +36,8 @@ struct Turns {
 /// Seconds that `body` takes.
 double seconds_of(const std::function<void()>& body);
 
-/// Calls every case once to warm up, then `rounds` times in turn, so that a disturbance hits all
-/// alike.
+/// Calls every case once to warm up, then `rounds` times in turn, so that a disturbance affects all
+/// cases alike.
 std::vector<Timing> interleaved(std::span<const std::function<void()>> cases, int rounds);
 
 }  // namespace zero::bench

@@ -10,9 +10,9 @@
 
 namespace zero {
 
-/// Turns elements as a file has them (F32, BF16, F16; any alignment) into elements of `to` (fp32,
-/// bf16, fp16; host memory), rounding to nearest even. At once, on the calling thread. Throws
-/// zero::Error on other types and if `bytes` does not hold as many elements as `to`.
+/// Converts elements in a file's encoding (F32, BF16, F16; any alignment) to elements of `to`
+/// (fp32, bf16, fp16; host memory), rounding to nearest even. Synchronous, on the calling thread.
+/// Throws zero::Error on other types and if `bytes` does not hold exactly the elements of `to`.
 void decode(FileType from, std::span<const std::byte> bytes, View to);
 
 }  // namespace zero

@@ -21,7 +21,7 @@ namespace {
 
 static_assert(sizeof(off_t) == 8, "files over 2 GiB need a 64-bit off_t");
 
-// Linux moves at most 2 GiB - 4 KiB in one call; asking for less keeps a call interruptible.
+// Linux moves at most 2 GiB - 4 KiB per call; smaller calls stay interruptible.
 constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
 
 std::string reason(int error) { return std::generic_category().message(error); }
@@ -104,7 +104,7 @@ void File::reserve(std::int64_t bytes) const {
 
 void File::sync_and_close() {
   ZERO_CHECK(::fsync(descriptor_.get()) == 0, "{}: cannot flush to disk: {}", path_, reason(errno));
-  // After close() the descriptor is gone whatever it returns.
+  // The descriptor is gone after close(), even if close() fails.
   ZERO_CHECK(::close(descriptor_.release()) == 0, "{}: cannot close: {}", path_, reason(errno));
 }
 

@@ -12,28 +12,28 @@
 namespace zero {
 
 /// An open regular file, read and written at 64-bit offsets. Owns its descriptor; destruction
-/// closes it and never throws. read and write may be called from several threads, and by several
-/// processes on disjoint ranges. Every failure is a zero::Error naming file, offset and the
-/// system's reason.
+/// closes it and never throws. Several threads may call read and write at the same time, as may
+/// several processes on disjoint ranges. Every failure is a zero::Error that names the file, the
+/// offset and the system's reason.
 class File {
  public:
-  /// An existing file, for reading.
+  /// Opens an existing file for reading.
   static File open_read(const std::string& path);
-  /// An existing file, for writing parts of it.
+  /// Opens an existing file for writing parts of it.
   static File open_write(const std::string& path);
-  /// A new, empty file, for writing; an older one of that name loses its content.
+  /// Creates an empty file for writing; an existing file of that name loses its content.
   static File create(const std::string& path);
 
   const std::string& path() const { return path_; }
   std::int64_t size() const;
-  /// Fills `out` from `offset`, in as many transfers as it takes. Throws if the file ends first.
+  /// Fills `out` from `offset`, in as many transfers as needed. Throws if the file ends first.
   void read(std::int64_t offset, std::span<std::byte> out) const;
-  /// Writes all of `bytes` at `offset`, in as many transfers as it takes.
+  /// Writes all of `bytes` at `offset`, in as many transfers as needed.
   void write(std::int64_t offset, std::span<const std::byte> bytes) const;
-  /// Makes the file `bytes` long and reserves the space, if the file system can: a full disk is
-  /// found before the first write.
+  /// Makes the file `bytes` long and reserves the space, if the file system can: a full disk then
+  /// fails here, before the first write.
   void reserve(std::int64_t bytes) const;
-  /// Returns when all written bytes are on the disk, and closes.
+  /// Blocks until all written bytes are on the disk, then closes the file.
   void sync_and_close();
 
  private:
@@ -43,12 +43,12 @@ class File {
   Descriptor descriptor_;
 };
 
-/// Puts the file `from` in the place of `to`, in the same directory: a reader of `to` finds
+/// Atomically renames the file `from` to `to`, in the same directory: a reader of `to` finds
 /// either the old file or the new one, whole, even after a power cut.
 void replace_file(const std::string& from, const std::string& to);
 
-/// Throws zero::Error, saying why, when `path` cannot become a file: its directory is missing, or
-/// something else than a regular file has that name.
+/// Throws zero::Error with the reason if `path` cannot become a file: its directory is missing, or
+/// something other than a regular file has that name.
 void check_target(const std::string& path);
 
 }  // namespace zero

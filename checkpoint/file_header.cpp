@@ -42,7 +42,7 @@ constexpr std::array<TypeRow, kFileTypes> kTypes = {{{"BOOL", 1},
                                                      {"I64", 8},
                                                      {"U64", 8}}};
 
-/// Throws unless the bytes of `tensor` are inside the file and as many as its shape says.
+/// Throws unless the bytes of `tensor` lie in the file and their number fits its shape.
 void check_tensor(const std::string& file, const FileTensor& tensor, std::int64_t data_begin,
                   std::int64_t file_size) {
   const auto fits = [&](std::int64_t offset) { return offset <= file_size - data_begin; };

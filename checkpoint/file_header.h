@@ -14,8 +14,8 @@
 
 namespace zero {
 
-/// Element types of safetensors files. The order is the format's: files list tensors of later types
-/// first, so that every tensor is aligned to its elements.
+/// Element types of safetensors files, in the order of the format: files list tensors of later
+/// types first, so that every tensor is aligned to its elements.
 enum class FileType : std::uint8_t {
   boolean,
   u8,
@@ -57,7 +57,7 @@ struct FileTensor {
   FileType type = FileType::f32;
   std::vector<std::int64_t> shape;  ///< empty: a scalar
   std::int64_t begin = 0;           ///< first byte, from the start of the data section
-  std::int64_t end = 0;             ///< behind the last byte
+  std::int64_t end = 0;             ///< one past the last byte
 
   std::int64_t count() const { return (end - begin) / size_of(type); }
 };
@@ -73,24 +73,24 @@ struct FileHeader {
   std::int64_t data_begin = 0;                  ///< file offset of the data section
 };
 
-/// Reads the JSON text of a header as it is written: tensors in the text's order, metadata. Checks
-/// its form alone (JSON, the fields of each tensor and their types, names that repeat), not the
-/// places of the bytes. Throws zero::Error naming file, tensor and offset.
+/// Reads the JSON text of a header: tensors in the order of the text, and metadata. Checks only the
+/// form (JSON, the fields of each tensor and their types, repeated names), not the byte ranges.
+/// Throws zero::Error naming file, tensor and offset.
 FileHeader read_header_text(const std::string& file, std::string_view json);
 
 /// Parses and checks the JSON text of a header; `file_size` is the size of the whole file, `file`
 /// its name for messages. Throws zero::Error naming file, tensor and offset unless the tensors fill
-/// the data section exactly: no overlap, no hole, nothing behind them, each as long as its shape
-/// says.
+/// the data section exactly: no overlap, no gap, nothing after the last, each as long as its shape
+/// and type imply.
 FileHeader parse_header(const std::string& file, std::string_view json, std::int64_t file_size);
 
-/// Lays out a file: orders the tensors (type, then name), gives each its bytes. `begin` and `end`
-/// of `tensors` are ignored. Depends on nothing but its arguments. Throws zero::Error on a repeated
+/// Lays out a file: orders the tensors (type, then name) and assigns each its bytes. Ignores
+/// `begin` and `end` of `tensors`. Deterministic in its arguments. Throws zero::Error on a repeated
 /// or reserved name, sizes that overflow, or a header of more than `largest` bytes.
 FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata,
                    std::int64_t largest = FileHeader::kLargest);
 
-/// The first data_begin bytes of a file laid out by lay_out: length and padded JSON.
+/// The first data_begin bytes of a file laid out by lay_out: header length and padded JSON.
 std::string header_bytes(const FileHeader& header);
 
 }  // namespace zero

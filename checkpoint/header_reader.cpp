@@ -20,11 +20,10 @@ std::string known_types() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Takes the events of the JSON parser. Where it stands is one of:
+/// Handles the events of the JSON parser. The states and their transitions:
 ///     start -> top { "__metadata__": metadata { text: text }, name: entry { field: value } } ->
 ///     end
-/// Anything else than the event that fits is an error; nothing is kept of what is refused, so a
-/// hostile header costs no memory.
+/// Any other event is an error; refused input is not stored, so a hostile header costs no memory.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(const std::string& file) : file_(file) {}
@@ -78,9 +77,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   Where where_ = Where::start;
   Field field_ = Field::none;
   bool in_list_ = false;
-  std::string name_;  // of the tensor or the metadata text at hand
+  std::string name_;  // of the current tensor or metadata text
   std::unordered_set<std::string> names_;
-  std::set<Field> fields_;  // of the tensor at hand
+  std::set<Field> fields_;  // of the current tensor
   std::vector<std::int64_t> offsets_;
 };
 
@@ -196,7 +195,7 @@ FileHeader read_header_text(const std::string& file, std::string_view json) {
   ZERO_CHECK(!json.empty() && json.front() == '{',
              "{}: offset 8: the header is not JSON: found {}, expected '{{'", file,
              json.empty() ? "nothing" : fmt::format("byte 0x{:02x}", json.front() & 0xff));
-  // The parser would take a NUL for the end of its text and leave what follows unread.
+  // The parser would take a NUL for the end of its text and leave the rest unread.
   const std::size_t nul = json.find('\0');
   ZERO_CHECK(nul == json.npos, "{}: offset {}: the header is not JSON: it holds a NUL byte", file,
              static_cast<std::size_t>(FileHeader::kLengthBytes) + nul);

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// Fields that say how a model was made, is stored, or generates text.
+// Fields about how a model was made, is stored, or generates text.
 constexpr std::string_view kPassedOver[] = {"_name_or_path",
                                             "architectures",
                                             "model_type",
@@ -58,7 +58,7 @@ enum class Architecture : std::uint8_t { gpt2, llama, mistral, qwen2 };
 struct Known {
   Architecture architecture;
   const char* name;        // in "architectures"
-  const char* model_type;  // where that is absent
+  const char* model_type;  // used if "architectures" is absent
 };
 constexpr std::array<Known, 4> kKnown{{{Architecture::gpt2, "GPT2LMHeadModel", "gpt2"},
                                        {Architecture::llama, "LlamaForCausalLM", "llama"},
@@ -141,7 +141,7 @@ LlamaConfig llama_from(HfFields& fields, Architecture architecture) {
   config.layers = fields.integer("num_hidden_layers");
   config.width = fields.integer("hidden_size");
   config.heads = fields.integer("num_attention_heads");
-  // Llama's first models had no such field; the others always write it.
+  // Llama's first models lack the field; the other families always have it.
   config.kv_heads = architecture == Architecture::llama
                         ? fields.integer("num_key_value_heads", config.heads)
                         : fields.integer("num_key_value_heads");
@@ -178,7 +178,7 @@ json to_json(const Gpt2Config& config) {
           {"torch_dtype", "float32"}};
 }
 
-// In the words of transformers 4, which 5 understands.
+// In the field names of transformers 4, which version 5 also reads.
 json to_json(const LlamaConfig& config) {
   const bool bias = config.qkv_bias == LlamaConfig::QkvBias::present;
   json tree{{"architectures", {bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},

@@ -20,26 +20,26 @@ class HfFields {
   HfFields(nlohmann::json object, std::string file, std::string where);
 
   bool has(std::string_view name) const;
-  /// Without a `fallback` the field must be there.
+  /// Without a `fallback` the field is required.
   std::int64_t integer(std::string_view name, std::optional<std::int64_t> fallback = {});
   double number(std::string_view name, std::optional<double> fallback = {});
-  /// `expected`: the only value that is computed here, and why.
+  /// Throws, with the reason `why`, if the field is present with another value than `expected`.
   void only(std::string_view name, const nlohmann::json& expected, std::string_view why);
   bool flag(std::string_view name, std::optional<bool> fallback = {});
   std::string text(std::string_view name, std::optional<std::string> fallback = {});
   /// The field as an object of its own; empty if it is absent.
   HfFields object(std::string_view name);
-  /// The field as it is written, null if it is absent.
+  /// The field's JSON value; null if the field is absent.
   nlohmann::json raw(std::string_view name);
 
-  /// Throws unless every field that is neither null nor false was taken or is passed over.
+  /// Throws unless every field that is neither null nor false was taken or is in `passed_over`.
   void finish(std::span<const std::string_view> passed_over) const;
   /// "FILE: field"
   std::string place(std::string_view name) const;
 
  private:
   const nlohmann::json* take(std::string_view name, bool required, std::string_view expected);
-  /// The value, for which `fits` is true; `expected` says so in messages.
+  /// The field's value, or `fallback` if absent. Throws, with `expected`, unless `fits` accepts it.
   template <typename Value>
   Value value(std::string_view name, std::optional<Value> fallback, std::string_view expected,
               bool (nlohmann::json::*fits)() const noexcept);

@@ -33,7 +33,7 @@ std::vector<std::string> listed_files(const fs::path& index) {
   return paths;
 }
 
-// Rank 0's part: `text` in the place of `path`.
+// Rank 0's part: replaces `path` by a file with `text`.
 void write_whole(const fs::path& path, const std::string& text) {
   const std::string partial = path.string() + ".partial";
   File file = File::create(partial);
@@ -57,7 +57,7 @@ std::vector<std::string> weight_files(const std::string& path) {
 }
 
 void check_folder_target(const std::string& folder) {
-  // "a/b/" has the parent "a/b", and that has "a".
+  // parent_path() of "a/b/" is "a/b", whose parent_path() is "a".
   const fs::path bare = fs::absolute(folder).parent_path();
   ZERO_CHECK(!fs::exists(bare) || fs::is_directory(bare),
              "{}: is there already and is not a folder", bare.string());

@@ -10,20 +10,20 @@
 
 namespace zero {
 
-/// The safetensors files that hold the weights at `path`: a file itself; of a folder the
-/// model.safetensors, or those that its model.safetensors.index.json lists. Throws zero::Error
+/// The safetensors files that hold the weights at `path`: the file itself or, of a folder, its
+/// model.safetensors or the files that its model.safetensors.index.json lists. Throws zero::Error
 /// naming the missing file.
 std::vector<std::string> weight_files(const std::string& path);
 
 /// Whether `path` means a folder: it ends with a slash.
 bool names_folder(const std::string& path);
 
-/// Throws zero::Error, saying why, if save_hf_folder could not write `folder`.
+/// Throws zero::Error with the reason if save_hf_folder could not write `folder`.
 void check_folder_target(const std::string& folder);
 
 /// Writes config.json and model.safetensors (master values, as fp32, under Hugging Face's names)
-/// into `folder`, which is made if it is missing. Each file takes the place of an older one once
-/// it is whole. Throws the same zero::Error on all ranks. Collective; between optimizer steps.
+/// into `folder`, creating the folder if needed. Each file replaces an older one only when whole.
+/// Throws the same zero::Error on all ranks. Collective; between optimizer steps.
 void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config);
 
 }  // namespace zero

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-/// On one line, in letters that a terminal shows, whatever bytes the text has.
+/// `text` in printable characters on one line, whatever its bytes.
 std::string shown(std::string_view text) {
   const std::string quoted = json(text).dump(-1, ' ', true, json::error_handler_t::replace);
   return quoted.substr(1, quoted.size() - 2);

@@ -8,11 +8,10 @@
 
 namespace zero {
 
-/// The names of the files that the text of a model.safetensors.index.json lists, each once, sorted.
-/// `index` names the text in messages. Throws zero::Error if it is no index, or if a name is not
-/// the plain name of a file: a file that came from elsewhere must not choose which other files of
-/// this machine are opened. A symbolic link of a plain name is followed: the folder's owner made
-/// it.
+/// The file names that the text of a model.safetensors.index.json lists, each once, sorted. `index`
+/// names the text in messages. Throws zero::Error if the text is no index, or if a name is not a
+/// plain file name: a downloaded file must not choose which other files of this machine are opened.
+/// Symbolic links of plain names are followed: the folder's owner made them.
 std::vector<std::string> files_of_index(const std::string& index, std::string_view text);
 
 }  // namespace zero

@@ -12,7 +12,7 @@ std::optional<json> parse_json_tree(std::string_view text) {
   bool deep = false;
   const auto watch = [&](int depth, json::parse_event_t, json&) {
     deep = deep || depth > kDeepestTree;
-    return !deep;  // what is refused is not kept, so that no deep tree comes to be
+    return !deep;  // refused parts are dropped, so no deep tree is built
   };
   json tree = json::parse(text, watch, false);
   if (deep || tree.is_discarded()) return std::nullopt;

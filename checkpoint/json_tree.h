@@ -8,12 +8,12 @@
 
 namespace zero {
 
-/// Objects and lists inside each other that a file read here may have. Copying and printing a tree
-/// take stack for each level, so a deeper one could end the process.
+/// Nesting depth of objects and lists that a file may have. Copying and printing a tree take stack
+/// for each level, so a deeper tree could end the process.
 inline constexpr int kDeepestTree = 100;
 
-/// The value of a JSON text; nothing if the text is not JSON, has a number that no double holds,
-/// or is nested deeper than kDeepestTree.
+/// The value of a JSON text; nothing if the text is not JSON, has a number outside the range of a
+/// double, or is nested deeper than kDeepestTree.
 std::optional<nlohmann::json> parse_json_tree(std::string_view text);
 
 }  // namespace zero

@@ -13,7 +13,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Whether `name` is `pattern` with digits, at least one, for every `*`.
+/// Whether `name` matches `pattern`, in which every `*` stands for one or more digits.
 bool fits(std::string_view pattern, std::string_view name) {
   for (const char expected : pattern) {
     if (expected != '*') {

@@ -11,46 +11,46 @@
 
 namespace zero {
 
-/// How the files of one model family call tensors, next to how they were registered. Plain data: a
+/// Maps the names of tensors in one model family's files to their registered names. Plain data: a
 /// new family is a new function below.
 struct NameMap {
-  /// A tensor that files may hold again under another name.
+  /// A copy of another tensor that files may hold under a second name.
   struct Alias {
     std::string name;    ///< in files
-    std::string tensor;  ///< that it must equal, in shape and bytes
+    std::string tensor;  ///< the tensor that the copy must equal, in shape and bytes
   };
-  /// One tensor of the model that files hold as several, its rows one after another.
+  /// One tensor of the model that files hold as several, by consecutive rows.
   struct Split {
     struct Piece {
-      std::string name;  ///< in the place of the component
+      std::string name;  ///< replaces the component
       std::int64_t rows = 0;
     };
-    std::string component;  ///< of the name between dots: "qkv_proj"
+    std::string component;  ///< of the dotted name: "qkv_proj"
     std::vector<Piece> pieces;
   };
   std::string family;
-  /// Files may have it before any name, or not.
+  /// Optional in files, before any name.
   std::string prefix{};
-  /// Tensors of files that the model has no use for; `*` stands for digits.
+  /// Tensors of files that the model does not use; `*` stands for digits.
   std::vector<std::string> ignored{};
   std::vector<Alias> aliases{};
   std::vector<Split> splits{};
 
   /// `name` without the prefix.
   std::string_view bare(std::string_view name) const;
-  /// Whether the bare name is one that files may hold beside the model's tensors.
+  /// Whether files may hold the bare name in addition to the model's tensors.
   bool ignores(std::string_view bare_name) const;
-  /// The alias of that bare name, or null.
+  /// The alias with that bare name, or null.
   const Alias* alias(std::string_view bare_name) const;
-  /// "h.*.attn.bias, h.*.attn.masked_bias, lm_head.weight": for messages.
+  /// "h.*.attn.bias, h.*.attn.masked_bias, lm_head.weight", for messages.
   std::string ignored_text() const;
 };
 
 namespace names {
-/// Names in files are the registered names.
+/// The identity: files use the registered names.
 NameMap plain();
-/// Hugging Face's GPT-2: with or without "transformer."; causal masks as buffers and the tied head
-/// are dropped.
+/// Hugging Face's GPT-2: with or without "transformer."; the causal masks stored as buffers and the
+/// tied head are not loaded.
 NameMap gpt2();
 /// Hugging Face's Llama, Mistral and Qwen2: with or without "model.".
 NameMap llama(const LlamaConfig& config);

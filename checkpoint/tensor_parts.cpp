@@ -15,7 +15,7 @@
 namespace zero {
 namespace {
 
-/// Elements moved at a time if dtypes differ: the only memory that reading and writing take.
+/// Elements per chunk if dtypes differ: the only memory that reading and writing allocate.
 constexpr std::int64_t kChunk = std::int64_t{1} << 18;
 
 bool readable(FileType type) {
@@ -50,7 +50,7 @@ void for_chunks(std::int64_t total, const Body& body) {
   }
 }
 
-/// Fills `values`, of the host, with elements of a tensor from `first` on.
+/// Fills `values`, in host memory, with elements of a tensor from `first` on.
 void read_values(const FileSource& from, std::int64_t first, const View& values,
                  std::vector<std::byte>& staging) {
   const SafetensorsReader& file = *from.file;
@@ -66,7 +66,7 @@ void read_values(const FileSource& from, std::int64_t first, const View& values,
   });
 }
 
-/// Writes `values`, of the host, as elements of a tensor from `first` on.
+/// Writes `values`, in host memory, as elements of a tensor from `first` on.
 void write_values(const SafetensorsWriter& file, const std::string& name, std::int64_t first,
                   const View& values, std::vector<float>& staging) {
   if (values.dtype() == DType::fp32) return file.write(name, first, bytes_of(values));
@@ -78,7 +78,7 @@ void write_values(const SafetensorsWriter& file, const std::string& name, std::i
   });
 }
 
-/// Throws unless the elements of `part` are equal as numbers in two tensors.
+/// Throws unless the elements of `part` have equal numeric values in two tensors.
 void check_equal(const FileSource& one, const FileSource& other, const LogicalTensor::Part& part) {
   std::vector<float> values[2];
   std::vector<std::byte> staging;
@@ -102,7 +102,7 @@ void check_equal(const FileSource& one, const FileSource& other, const LogicalTe
   });
 }
 
-/// Gives the tensors of `file` that are known their places in `match`.
+/// Builds a FileMatch, one file after another.
 class Matcher {
  public:
   Matcher(std::span<const LogicalTensor> tensors, const NameMap& names)
@@ -155,7 +155,7 @@ std::string files_text(std::span<const SafetensorsReader> files) {
   return fmt::format("{} and {} other files", files[0].path(), files.size() - 1);
 }
 
-/// Elements [begin, end) of `whole`, under another name and shape.
+/// Elements [begin, end) of `whole` as a tensor with another name and shape.
 LogicalTensor cut(const LogicalTensor& whole, std::int64_t begin, std::int64_t end) {
   LogicalTensor piece{.name = {},
                       .shape = whole.shape,
@@ -258,7 +258,7 @@ FileHeader layout_of(std::span<const LogicalTensor> tensors) {
   for (const LogicalTensor& tensor : tensors) {
     listed.push_back({tensor.name, FileType::f32, tensor.shape, 0, 0});
   }
-  // Hugging Face's loader refuses a file without it.
+  // Hugging Face's loader refuses files without this entry.
   return lay_out(std::move(listed), {{"format", "pt"}});
 }
 

@@ -18,8 +18,8 @@
 namespace zero {
 namespace {
 
-/// Throws on all ranks unless the primary parts of all ranks are as many elements as the tensors
-/// have.
+/// Throws on all ranks unless the primary parts of all ranks together have as many elements as the
+/// tensors.
 void check_cover(const Ranks& ranks, std::span<const LogicalTensor> tensors,
                  std::string_view purpose) {
   std::int64_t mine = 0;

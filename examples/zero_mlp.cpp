@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// A custom trainer, complete: twelve linear layers with ReLU between them learn a batch by heart.
+// A complete custom trainer: twelve linear layers with ReLU between them learn one batch by heart.
 //   zero_mlp [stage] [steps]                        mpirun -np 4 zero_mlp 3 20
 #include <algorithm>
 #include <cmath>
@@ -43,7 +43,7 @@ void backward(const zero::GradientLease& layer, zero::View dy, zero::View x) {
   }
 }
 
-/// This rank's part of the mean squared error. Its gradient takes the place of y.
+/// This rank's part of the mean squared error. The gradient takes the place of y.
 double error(zero::View y, zero::View target, int ranks) {
   double sum = 0, share = 1.0 / (1.0 * kElements * ranks);
   for (int i = 0; i < kElements; ++i) {
@@ -58,7 +58,7 @@ void train(zero::Communicator& communicator, int stage, int steps) {
   using enum zero::MemoryClass;
   const auto device = zero::cpu::open();
   const auto target = device->allocate(kElements, zero::DType::fp32, staging, "target");
-  std::vector<zero::Buffer> x;  // x[l] (rows, width) enters layer l, x[l + 1] leaves it
+  std::vector<zero::Buffer> x;  // x[l] (rows, width) is the input of layer l, x[l + 1] its output
   x.push_back(device->allocate(kElements, zero::DType::fp32, staging, "input"));
   zero::Engine engine(communicator, *device, {.stage = stage});
   std::vector<zero::UnitId> layers;
@@ -67,16 +67,16 @@ void train(zero::Communicator& communicator, int stage, int steps) {
     layers.push_back(engine.add_unit(fmt::format("layer.{}", l), {weight, {"bias", {kWidth}}}));
     x.push_back(device->allocate(kElements, zero::DType::fp32, activations, "stored"));
   }
-  engine.seal();  // shards, schedule and every byte are fixed here
+  engine.seal();  // fixes shards, schedule and memory
   for (int step = 0; step < steps; ++step) {
-    for (int i = 0; i < kElements; ++i) {  // every step the same batch, every rank its own
+    for (int i = 0; i < kElements; ++i) {  // the rank's batch, the same in every step
       row(x[0].view(), 0)[i] = std::abs(std::sin(0.1F * i + communicator.rank()));
       row(target.view(), 0)[i] = std::sin(0.2F * i + communicator.rank());
     }
-    for (int l = 0; l < kLayers; ++l)  // the lease: layer l gathered; its end is the release
+    for (int l = 0; l < kLayers; ++l)  // the lease gathers layer l; its end releases it
       forward(engine.forward(layers[l]), x[l].view(), x[l + 1].view());
     const double loss = error(x[kLayers].view(), target.view(), communicator.size());
-    for (int l = kLayers; l-- > 0;)  // the end of this lease starts the reduction
+    for (int l = kLayers; l-- > 0;)  // the end of the lease starts the reduction
       backward(engine.backward(layers[l]), x[l + 1].view(), x[l].view());
     const auto report = engine.step({.learning_rate = 1e-4, .losses = {&loss, 1}});
     if (communicator.rank() == 0) fmt::print("step {:3}  loss {:.6f}\n", report.step, report.loss);
@@ -85,7 +85,7 @@ void train(zero::Communicator& communicator, int stage, int steps) {
   const zero::MemorySnapshot ledger = device->ledger().snapshot();
   for (const auto c : zero::all_memory_classes())
     fmt::print("{:16} {:8.3f} MiB\n", zero::name_of(c), ledger.current_of(c) / 1048576.0);
-  for (const auto& [label, bytes] : ledger.labels)  // "class/what", and here the batch alone
+  for (const auto& [label, bytes] : ledger.labels)  // "class/what"; prints only the batch
     if (label.starts_with("staging/")) fmt::print("{:16} {:8.3f} MiB\n", label, bytes / 1048576.0);
 }
 

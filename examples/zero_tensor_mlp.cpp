@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// A custom trainer of tensor-parallel layers: MLPs, each cut over `tensor` ranks and, as the stage
-// says, sharded over the others, learn a batch by heart.
+// A custom trainer of tensor-parallel layers: MLPs learn one batch by heart. Each is cut over
+// `tensor` ranks, and the stage shards it over the other ranks.
 //   zero_tensor_mlp [tensor] [stage] [steps]        mpirun -np 4 zero_tensor_mlp 2 3 20
 #include <cmath>
 
@@ -13,8 +13,8 @@
 constexpr int kLayers = 6, kRows = 64, kWidth = 256, kHidden = 1024;
 constexpr zero::DType kType = zero::DType::fp32;
 
-/// y = down(gelu(up(x))): one product is cut by its outputs, the next by its inputs, so that
-/// between them nothing crosses ranks; the sum of the parts of y does. One value serves all layers.
+/// y = down(gelu(up(x))). `up` is cut by its outputs and `down` by its inputs, so nothing crosses
+/// ranks between them; y is the sum of the ranks' parts. All layers share one Mlp.
 struct Mlp {
   zero::ColumnParallelLinear up;
   zero::RowParallelLinear down;
@@ -39,9 +39,9 @@ struct Mlp {
   }
 };
 
-/// What a layer keeps for backward, and what all share.
+/// The activations that each layer keeps for backward, and buffers that all layers share.
 struct Activations {
-  std::vector<zero::Buffer> x;   // x[l] (rows, width) enters layer l, x[l + 1] leaves it
+  std::vector<zero::Buffer> x;   // x[l] (rows, width) is the input of layer l, x[l + 1] its output
   std::vector<zero::Buffer> up;  // before GELU: (rows, this rank's hidden)
   zero::Buffer gelu, dup, dx;
 };
@@ -50,10 +50,10 @@ void forward(zero::Ops& ops, const Mlp& mlp, const zero::ParameterLease& unit, A
              std::size_t l) {
   const zero::View x = at.x[l].view(), y = at.x[l + 1].view();
   mlp.up.forward(ops, unit, {.x = x, .gathered = x, .y = at.up[l].view(), .gelu = at.gelu.view()});
-  mlp.down.forward(ops, unit, {.x = at.gelu.view(), .partial = y, .y = y});  // y is the sum
+  mlp.down.forward(ops, unit, {.x = at.gelu.view(), .partial = y, .y = y});  // y: the full sum
 }
 
-/// at.dx: the gradient of the layer's output becomes that of its input.
+/// at.dx holds the gradient of the layer's output on entry and of its input on return.
 void backward(zero::Ops& ops, const Mlp& mlp, const zero::GradientLease& unit, Activations& at,
               std::size_t l) {
   const zero::View dx = at.dx.view(), dup = at.dup.view(), x = at.x[l].view();
@@ -64,7 +64,7 @@ void backward(zero::Ops& ops, const Mlp& mlp, const zero::GradientLease& unit, A
   mlp.up.backward(ops, unit, {.x = x, .gathered = x, .dy = dup, .partial = dx, .dx = dx});
 }
 
-/// This data rank's part of the mean squared error, and its gradient.
+/// This data rank's part of the mean squared error, and its gradient in dy.
 double error(zero::View y, zero::View target, zero::View dy, int data_ranks) {
   double sum = 0;
   const double share = 1.0 / (static_cast<double>(y.count()) * data_ranks);
@@ -79,7 +79,7 @@ double error(zero::View y, zero::View target, zero::View dy, int data_ranks) {
 void train(zero::Communicator& world, int tensors, int stage, int steps) {
   using enum zero::MemoryClass;
   const auto device = zero::cpu::open();
-  zero::Mesh mesh(world, {.tensor = tensors});  // the other ranks share the model states
+  zero::Mesh mesh(world, {.tensor = tensors});  // the other ranks shard the model states
   zero::Engine engine(mesh, *device, {.stage = stage});
   const auto ops = zero::make_ops(*device);
   zero::TensorParallel tensor(engine.mesh().axis(zero::Axis::tensor), *device, kRows, {});
@@ -108,7 +108,7 @@ void train(zero::Communicator& world, int tensors, int stage, int steps) {
 
   const int data_rank = engine.mesh().data().rank(), data_ranks = engine.mesh().data().size();
   for (int step = 0; step < steps; ++step) {
-    for (std::size_t i = 0; i < kRows * kWidth; ++i) {  // ranks of a tensor group: the same batch
+    for (std::size_t i = 0; i < kRows * kWidth; ++i) {  // one batch per tensor group
       at.x[0].view().as<float>()[i] = std::sin(0.1F * static_cast<float>(i) + data_rank);
       target.view().as<float>()[i] = std::sin(0.2F * static_cast<float>(i) + data_rank);
     }

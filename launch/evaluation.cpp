@@ -29,7 +29,7 @@ double loss_of(Workbench& workbench, const Batches& batches,
   return workbench.loss().as<double>()[0];
 }
 
-/// One of the likeliest tokens, by its probability; `draw` is from 0 to below 1.
+/// Picks one of the likeliest tokens by its probability; `draw` is in [0, 1).
 std::int32_t pick(std::span<const float> logits, double draw) {
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -61,8 +61,8 @@ double validation_loss(Workbench& workbench, const Batches& batches) {
   const std::int64_t sequences = batches.validation_sequences();
   const std::int64_t whole = sequences / rows;
   const std::int64_t left = sequences % rows;
-  // The last, partial batch is filled with copies of its first row, whose loss a batch of nothing
-  // but copies tells: two batches more, on whatever rank is their turn.
+  // The last, partial batch is filled with copies of its first row. A batch of nothing but copies
+  // gives the loss to subtract: up to two extra batches, on the ranks whose turn it is.
   const std::int64_t count = whole + (left > 0 ? 2 : 0);
   const std::int64_t turns = (count + communicator.size() - 1) / communicator.size();
   ExactSum sum;
@@ -74,7 +74,7 @@ double validation_loss(Workbench& workbench, const Batches& batches) {
     const std::int64_t real = batch < whole ? rows : batch == whole ? left : 1;
     std::iota(taken.begin(), taken.begin() + std::max<std::int64_t>(real, 1), taken[0]);
     const double loss =
-        loss_of(workbench, batches, taken);  // a rank that has run out still takes part
+        loss_of(workbench, batches, taken);  // ranks without a batch must take part too
     if (batch <= whole && batch < count) sum.add(loss);
     if (batch == whole + 1 && batch < count)
       sum.add(-loss * static_cast<double>(rows - left) / static_cast<double>(rows));
@@ -95,7 +95,7 @@ SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64
   workbench.engine().begin_evaluation();
   for (std::int64_t i = 0; i < count; ++i) {
     const auto length = static_cast<std::int64_t>(text.size());
-    // When the window is full it moves on by half, so that most steps only append.
+    // A full window moves on by half, so that most steps only append.
     if (length > shape.sequence)
       text.erase(text.begin(), text.end() - std::max<std::int64_t>(1, shape.sequence / 2));
     std::fill(inputs.begin(), inputs.end(), 0);

@@ -19,12 +19,12 @@ struct SampledText {
   std::vector<std::uint32_t> tokens;
 };
 
-/// Samples `count` tokens after the beginning of the validation data (temperature 0.8, the 40
-/// likeliest), the same on every rank and for every world. Collective; between optimizer steps.
+/// Samples `count` tokens that continue the start of the validation data (temperature 0.8, top 40);
+/// the same on every rank and for every world. Collective; between optimizer steps.
 SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64_t count,
                         std::uint64_t seed);
 
-/// The text as it is shown: through the tokenizer, or as token ids if `tokenizer` is empty.
+/// The sample for display: text if there is a `tokenizer`, token ids if `tokenizer` is empty.
 std::string show(const SampledText& sample, const std::string& tokenizer);
 
 }  // namespace zero

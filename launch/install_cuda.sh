@@ -2,13 +2,13 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Brings what building for GPUs takes into one folder, from the vendor's packages on PyPI: nvcc, the CUDA
-# runtime, cuBLASLt, cuDNN with its frontend's headers, NCCL. No rights are needed beyond pip; CMake finds
-# the folder by itself. Where a machine has CUDA installed, CMake takes from here what that lacks.
+# Installs the build dependencies of the GPU backend into one folder, from NVIDIA's packages on PyPI: nvcc,
+# the CUDA runtime, cuBLASLt, cuDNN with its frontend's headers, NCCL. Needs only pip; CMake finds the folder
+# by itself. If the machine has CUDA installed, CMake takes from the folder only the missing parts.
 #
 #   launch/install_cuda.sh [FOLDER]      by default ~/.cache/zero/cuda-13.0 (1.6 GiB)
 #
-# What is there already is not fetched again.
+# Packages already in the folder are not fetched again.
 set -euo pipefail
 case ${1-} in -h | --help) sed -n '5,11s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 cd "$(dirname "$0")/.."
@@ -33,7 +33,7 @@ for wheel in "$work"/*.whl; do
   rm "$wheel"
 done
 
-# The packages lie side by side; a toolkit has one include/, one lib/.
+# Each package has its own folders; a toolkit has one include/ and one lib/.
 for part in "$work"/tree/nvidia/cu13 "$work"/tree/nvidia/cudnn "$work"/tree/nvidia/nccl; do
   cp -rlf "$part"/. "$folder"/
 done

@@ -2,22 +2,22 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what is missing of the packages the project is built from: the one list of them.
+# Installs the missing ones of the packages that the project needs; the only list of them.
 # Names are those of Debian 12 and Ubuntu 24.04.
 #
 #   launch/install_packages.sh [run] [text] [test] [ci] [cuda]
 #
-#   run   what building and running the programs takes (the default)
+#   run   to build and run the programs (the default)
 #   text  the English text that launch/quickstart.sh trains on
-#   test  what the tests and zero_bench take besides
-#   ci    what .ci/run takes besides: formatting, static analysis, the second compiler
-#   cuda  what launch/install_cuda.sh takes
+#   test  also for the tests and zero_bench
+#   ci    also for .ci/run: formatting, static analysis, the second compiler
+#   cuda  for launch/install_cuda.sh
 #
-# Nothing missing: nothing is done and no rights are needed. Otherwise apt installs it, as root or with
-# sudo; where neither can be had, the missing packages are listed and the exit status is 1.
+# If nothing is missing, the script does nothing and needs no rights. Otherwise apt installs the packages, as
+# root or with sudo; without either, the script lists the missing packages and exits with status 1.
 set -euo pipefail
 
-# Columns: group, package, and how to tell that what it brings is there without asking dpkg.
+# Columns: group, package, and a test that finds the package's content without asking dpkg.
 readonly kPackages='
 run   g++                  command:g++
 run   cmake                command:cmake
@@ -58,7 +58,7 @@ packages_of() {  # groups...
   done
 }
 
-# Whether what the package brings can be used, however it came to this machine.
+# Whether the content of a package is usable, even if dpkg did not install it.
 found() {  # package
   local probe
   probe=$(awk -v package="$1" '$2 == package {print $3}' <<<"$kPackages")
@@ -114,7 +114,7 @@ main() {
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || refuse "not root, and no sudo on this system" "${missing[@]}"
     as_root=(sudo)
-    # Without a terminal nobody can type a password: ask sudo not to wait for one.
+    # Without a terminal nobody can type a password: -n keeps sudo from waiting for one.
     [ -t 0 ] || as_root=(sudo -n)
     "${as_root[@]}" true 2>/dev/null || refuse "not root, and sudo refuses" "${missing[@]}"
   fi

@@ -41,8 +41,8 @@ Plan make_plan(const TrainConfig& config, std::string_view backend) {
   Workbench workbench(config, mesh, *device);
   Engine& engine = workbench.engine();
   plan.memory = MemoryUse::of(*device);
-  // Shards are equal, so ranks differ by little but for uneven slices: one of each tensor index and
-  // the last one, or all of a small world, are enough.
+  // Shards are equal, so ranks differ only by uneven slices of the tensor axis: one rank of each
+  // tensor index and the last rank suffice; a small world is planned whole.
   const auto counts = [&](int rank) {
     return config.world <= 8 || rank < config.mesh.tensor || rank == config.world - 1;
   };

@@ -11,11 +11,11 @@
 
 namespace zero {
 
-/// The memory and traffic of a run, without training or allocating anything.
+/// The memory and traffic of a run, computed without training or allocating.
 struct Plan {
   int world = 1;
   int stage = 0;
-  MemoryUse memory;     ///< of the largest rank, in each figure
+  MemoryUse memory;     ///< each figure is the largest of all ranks'
   MeshTraffic traffic;  ///< bytes the first rank sends in a step, by axis
   std::int64_t parameters = 0;
   std::int64_t padding = 0;
@@ -24,7 +24,7 @@ struct Plan {
   std::uint64_t schedule_hash = 0;
   std::vector<std::string> schedule;  ///< one line per action
   MeshShape mesh;
-  std::string ownership;  ///< the part of every parameter on each axis; empty: one axis
+  std::string ownership;  ///< the part of every parameter on each axis; empty if there is one axis
 
   nlohmann::json json() const;
   std::string text() const;
@@ -39,7 +39,7 @@ Plan make_plan(const TrainConfig& config, std::string_view backend);
 
 /// {"all_gather_bytes": ..., "reduce_scatter_bytes": ..., "all_reduce_bytes": ...}
 nlohmann::json traffic_json(const TrafficCounter& traffic);
-/// {axis: the same} for the axes of several ranks, and "across" for calls that span some of them.
+/// {axis: traffic_json} for the axes of several ranks, and "across" for calls over several axes.
 nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh);
 
 }  // namespace zero

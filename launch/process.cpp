@@ -28,7 +28,7 @@ sigset_t ending_signals() {
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGINT);
   ::sigaddset(&signals, SIGTERM);
-  // Sent by the watcher's end to its own thread.
+  // The watcher's destructor sends this signal to the watcher's thread.
   ::sigaddset(&signals, SIGUSR2);
   return signals;
 }
@@ -38,7 +38,7 @@ constexpr const char* kVariable = "ZERO_MAX_CPU_ISA";
 struct Limit {
   std::string_view name;
   cpu::Bf16Instructions products;
-  std::int64_t beyond;  ///< of Highway's targets; on x86 the better ones are the lower bits
+  std::int64_t beyond;  ///< Highway targets beyond the limit; on x86, lower bits are better
 };
 constexpr std::array<Limit, 4> kLimits{{{"AVX2", cpu::Bf16Instructions::none, HWY_AVX2 - 1},
                                         {"AVX512", cpu::Bf16Instructions::none, 0},
@@ -49,7 +49,7 @@ constexpr std::array<Limit, 4> kLimits{{{"AVX2", cpu::Bf16Instructions::none, HW
 
 SignalWatcher::SignalWatcher(std::function<void(int)> on_signal) {
   const sigset_t signals = ending_signals();
-  // Threads inherit the mask: the signals reach the watcher alone.
+  // Threads inherit the mask, so only the watcher receives the signals.
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   thread_ = std::thread([signals, act = std::move(on_signal)] {
     int signal = 0;
@@ -70,7 +70,7 @@ void make_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::execv("/proc/self/exe", argv);
-  // Where the program cannot be started anew it runs on as it is, only slower.
+  // If the restart fails, the program goes on as it is, only slower.
 }
 
 void limit_cpu(const Environment& environment) {

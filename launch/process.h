@@ -12,9 +12,9 @@
 
 namespace zero {
 
-/// Waits for SIGINT and SIGTERM on a thread of its own, runs `on_signal` there and ends the process
-/// at once with 128 + the signal's number, even if other threads are blocked. Make
-/// it before any other thread.
+/// Waits for SIGINT and SIGTERM on a thread of its own, runs `on_signal` there and then ends the
+/// process with status 128 + the signal's number, even if other threads are blocked. Construct the
+/// watcher before any other thread.
 class SignalWatcher {
  public:
   explicit SignalWatcher(std::function<void(int)> on_signal);
@@ -26,29 +26,30 @@ class SignalWatcher {
   std::thread thread_;
 };
 
-/// Makes OpenMP's waiting threads sleep, for programs whose ranks x threads exceed the cores:
-/// threads that wait must not hold cores that other ranks need. OpenMP reads how its threads wait
-/// before main starts, so if the user has not chosen, this sets it and starts the program anew.
-/// Returns if nothing is to be done.
+/// Makes waiting OpenMP threads sleep rather than spin, for programs whose ranks x threads exceed
+/// the cores: spinning threads take cores that other ranks need. OpenMP reads its wait policy
+/// before main starts, so the function sets the variable and restarts the program, unless the user
+/// has chosen a policy. Returns if there is nothing to do.
 void make_waiting_threads_sleep(char** argv);
 
-/// Versions of the program, of every backend and of the libraries that compute, each with the
-/// reason if this build has none, and the vector instructions it uses here and what limits them:
-/// what ranks have alike.
+/// Versions of the program, of every backend and of the libraries that compute (or the reason why
+/// this build has none), the vector instructions in use on this machine, and their limit. Must be
+/// equal on all ranks of a job.
 std::string libraries_text();
-/// The same, and the driver's, which ranks may have of several versions.
+/// libraries_text() and the driver's version, which may differ between ranks.
 std::string version_text();
 
-/// Makes this process compute as if its processor had no instructions beyond ZERO_MAX_CPU_ISA:
-/// AVX2, AVX512, AVX512_BF16 or AMX. Holds for all kernels and only lowers. To be called before any
-/// kernel runs; without the variable nothing happens. Throws zero::Error for other values.
+/// Makes all kernels of this process compute as if the processor had no instructions beyond
+/// ZERO_MAX_CPU_ISA: AVX2, AVX512, AVX512_BF16 or AMX. Can only lower the instruction set. Call
+/// before any kernel runs. Does nothing if the variable is not set. Throws zero::Error on other
+/// values.
 void limit_cpu(const Environment& environment);
 
 /// For --help.
 inline constexpr const char* kCpuLimitHelp =
     "ZERO_MAX_CPU_ISA in the environment, one of AVX2, AVX512, AVX512_BF16, AMX: compute as if the "
     "processor had no instructions beyond it.";
-/// For a line of --version: " (ZERO_MAX_CPU_ISA=AVX2)", empty without the variable.
+/// Suffix for a line of --version: " (ZERO_MAX_CPU_ISA=AVX2)"; empty if the variable is not set.
 std::string cpu_limit_text(const Environment& environment);
 
 }  // namespace zero

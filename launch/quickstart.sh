@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# From a clone to a trained language model: installs what is missing, builds Release into build/, turns English
-# text into tokens, trains a small GPT-2 on them at stage 3 with 8 ranks. On 2 cores packages and building take some
+# From a clone to a trained language model: installs missing packages, builds Release into build/, encodes
+# English text as tokens, trains a small GPT-2 at stage 3 with 8 ranks. On 2 cores packages and building take some
 # ten minutes, training three.
 #
 #   launch/quickstart.sh [--ranks N] [--steps N] [--text FILE...]
@@ -13,7 +13,7 @@
 #   --text FILE...  texts to learn from; by default a dictionary of English (the package dict-gcide,
 #                   which brings its server dictd)
 #
-# Data, configuration, log and weights are written to data/; running it again writes them again.
+# Data, configuration, log and weights are written to data/; another run overwrites them.
 set -euo pipefail
 
 fail() { echo "quickstart: $1" >&2; exit 1; }
@@ -32,12 +32,12 @@ validation_part() {  # files...
   cat -- "$@" | wc -c | awk '{part = 120000 / ($1 + 1); print part < 0.1 ? part : 0.1}'
 }
 
-# bf16 where the processor multiplies it, fp32 elsewhere.
+# bf16 if the processor multiplies it, fp32 otherwise.
 bf16_enabled() {
   if grep -qsE ' (avx512_bf16|amx_bf16)( |$)' /proc/cpuinfo; then echo true; else echo false; fi
 }
 
-# Fewer ranks take more rows each: the global batch stays at 8 rows, as nearly as the ranks divide it.
+# Fewer ranks take more rows each, so that the global batch stays at 8 rows, or near it.
 write_configuration() {  # file ranks steps
   local rows=$((8 / $2))
   [ "$rows" -gt 0 ] || rows=1
@@ -90,7 +90,7 @@ main() {
   build/bin/zero_prepare --out data/tokens --validation "$(validation_part "${texts[@]}")" "${texts[@]}"
   write_configuration data/quickstart.json "$ranks" "$steps"
 
-  # More ranks than cores, and no rank tied to one core: ranks that wait sleep, so sharing costs little.
+  # More ranks than cores, and no rank bound to a core: waiting ranks sleep, so sharing costs little.
   local command=(mpirun -np "$ranks" --oversubscribe --bind-to none)
   [ "$(id -u)" -ne 0 ] || command+=(--allow-run-as-root)
   command+=(build/bin/zero_train --config data/quickstart.json)

@@ -20,7 +20,7 @@
 namespace zero {
 namespace {
 
-/// Threads meet in their process; NCCL is for ranks that each have a GPU.
+/// Ranks that are threads may share a GPU and meet in their process; NCCL needs a GPU for each.
 bool share_a_gpu(std::string_view host, int ranks) {
   return host == "local" && cuda::visible_devices() < ranks;
 }
@@ -30,13 +30,13 @@ BytesByClass planned_arenas(const TrainConfig& config, const Communicator& host,
   return plan_memory(config, host.rank(), host.size(), backend, Memory::apart).device.arenas;
 }
 
-/// A GPU, in the world.
+/// The name of a GPU, unique in the world.
 std::string gpu_text(int index) {
   return fmt::format("{} of {}", cuda::uuid_of(index), host_name());
 }
 
-/// "ranks 0 and 1 are both on GPU-...": the first two ranks with the same GPU; nothing if there are
-/// none. The text of a rank without a GPU is empty.
+/// "ranks 0 and 1 are both on GPU-...": the first two ranks with the same GPU; nothing if all
+/// differ. The text of a rank without a GPU is empty.
 std::optional<std::string> shared_gpu(const std::vector<std::string>& gpus) {
   for (auto one = gpus.begin(); one != gpus.end(); ++one) {
     const auto first = std::find(gpus.begin(), one, *one);
@@ -51,7 +51,7 @@ constexpr std::string_view kGiveOwnGpus =
     "start no more ranks on a host than it has GPUs and let every process see all of them "
     "(srun --gpus-per-node=N --gpu-bind=none, without CUDA_VISIBLE_DEVICES) or one of its own";
 
-/// Ranks that are processes, before they take memory of their GPUs. Collective.
+/// Throws if two ranks share a GPU. Call before ranks allocate on their GPUs. Collective.
 void require_own_gpus(Communicator& host, const std::string& mine) {
   if (const auto shared = shared_gpu(exchange(host, *cpu::open(), mine, "run.device"))) {
     throw AgreedError(
@@ -66,8 +66,8 @@ bool chosen_by_auto(const Configuration& values) {
   return values.at("run.device").source.starts_with("auto: ");
 }
 
-/// The GPU that this rank takes because of "auto", or kNoGpu; empty if the user chose the device,
-/// or if RunDevice will say why there is no such GPU.
+/// The GPU that "auto" selects for this rank, or kNoGpu; empty if the user chose the device, or if
+/// there is no such GPU, which RunDevice reports.
 std::string gpu_of_auto(const Communicator& host, const Configuration& values) {
   if (!chosen_by_auto(values)) return "";
   if (values.text("run.device") != "cuda") return std::string(kNoGpu);
@@ -78,7 +78,7 @@ std::string gpu_of_auto(const Communicator& host, const Configuration& values) {
   }
 }
 
-/// Why the ranks cannot compute on the GPUs that "auto" found, and what to do for GPUs.
+/// The reason why the ranks cannot compute on the GPUs that "auto" found, and the remedy.
 struct Obstacle {
   std::string why;
   std::string remedy;

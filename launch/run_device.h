@@ -16,52 +16,52 @@ namespace zero {
 
 /// The facts that decide run.device "auto".
 struct DeviceFacts {
-  int ranks = 1;           ///< of this host
-  int gpus = 0;            ///< that this build can use and this process sees
-  bool given_one = false;  ///< the launcher gave this process, one of the ranks, one GPU
+  int ranks = 1;           ///< on this host
+  int gpus = 0;            ///< usable by this build and visible to this process
+  bool given_one = false;  ///< the launcher gave this process (one of the ranks) exactly one GPU
 };
 enum class RanksAre : std::uint8_t { threads, processes };
-/// `ranks` ranks of this host; a process with one GPU has it of CUDA_VISIBLE_DEVICES.
+/// The facts for `ranks` ranks of this host. CUDA_VISIBLE_DEVICES tells if a process has one GPU.
 DeviceFacts device_facts(int ranks, RanksAre are);
 
-/// The device that run.device "auto" stands for, and why: a GPU if each rank of the host has one,
-/// or if this process was given one.
+/// The device that run.device "auto" selects, and the reason: a GPU if each rank of the host has
+/// one, or if this process was given one.
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;
   std::string why;
 };
 DeviceChoice choose_device(const DeviceFacts& facts);
 
-/// Whether GPUs of several processes can talk.
+/// Whether GPUs of several processes can communicate.
 enum class NcclSupport : std::uint8_t { built_in, missing };
 NcclSupport nccl_support();
 
-/// Makes "auto", for which each rank has put its own choice into `values`, stand for the CPU on all
-/// ranks if they cannot all compute on GPUs: two ranks would share one (a launcher, or a shell's
-/// start-up file, may give all processes the same one), a rank has none, or the build has no NCCL.
-/// Every rank is then given a line for people. Collective.
+/// Resolves run.device "auto", for which each rank has put its own choice into `values`. If the
+/// ranks cannot all compute on GPUs, all use the CPU: if two ranks would share a GPU (a launcher,
+/// or a shell's start-up file, may give all processes the same one), a rank has none, or the build
+/// has no NCCL. Every rank then gets a line for people; nothing otherwise. Collective.
 std::optional<std::string> agree_on_device(Communicator& host, Configuration& values,
                                            NcclSupport nccl = nccl_support());
 
-/// The backend of the communicator of a run on `kind` whose ranks meet through `host`
-/// ("mpi", "local", ...): for plans.
+/// The backend of the communicator of a run on `kind`, for plans; `host` is the backend through
+/// which its ranks meet ("mpi", "local", ...).
 std::string_view backend_on(DeviceKind kind, const TrainConfig& config, std::string_view host);
 
-/// A device without memory that stands for the run's, whose memory is `memory` if it is a CPU's.
+/// A device without memory that replaces the run's in a plan; `memory` is the memory of a CPU's.
 std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory = Memory::of_host);
 
-/// The limits that a profile of the run compares with: measured on `device`, the run's, with its
-/// streams at rest.
+/// The machine's limits for the profile of a run, measured on `device`, the run's device, with idle
+/// streams.
 MachineLimits limits_of(const TrainConfig& config, Device& device);
 
-/// The device of one rank of a run, and the communicator whose collectives reach its memory.
+/// The device of one rank of a run, and a communicator whose collectives reach the device's memory.
 class RunDevice {
  public:
-  /// `host`: how the ranks met; its rank on its host is the number of its GPU, unless its process
-  /// sees one GPU alone. Ranks that are threads of one process share its first GPU if there are
-  /// fewer GPUs than ranks. `instruments`, which must outlive this, may be null. Collective. Throws
-  /// zero::Error if there is no such device, if two processes have one GPU, or if NCCL,
-  /// which processes with GPUs need, is missing or fails.
+  /// `host` is the communicator through which the ranks met. A rank takes the GPU with its number
+  /// on its host, unless its process sees only one GPU. Ranks that are threads of one process share
+  /// its first GPU if there are fewer GPUs than ranks. `instruments`, which must outlive this
+  /// object, may be null. Collective. Throws zero::Error if there is no such device, if two
+  /// processes have the same GPU, or if NCCL, which processes with GPUs need, is missing or fails.
   RunDevice(const TrainConfig& config, Communicator& host, Instruments* instruments);
 
   Device& device() { return *device_; }
@@ -70,7 +70,7 @@ class RunDevice {
  private:
   Communicator& host_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Communicator> gpus_;  // NCCL's; null: host_ reaches the device's memory
+  std::unique_ptr<Communicator> gpus_;  // NCCL's; null if host_ reaches the device's memory
 };
 
 }  // namespace zero

@@ -32,16 +32,16 @@
 namespace zero {
 namespace {
 
-/// Ranks of this host.
+/// The number of ranks on this host.
 int local_world_of(const TrainFlags& flags, int world) {
   return flags.start.world == world ? flags.start.local_world : world;
 }
 
-/// What the user asked for, with this process's own choice of a device where that is "auto".
+/// The user's configuration, with "auto" for the device replaced by this process's own choice.
 Configuration read_values(const TrainFlags& flags, int world) {
   std::vector<std::string> overrides = flags.overrides;
   if (flags.profile) overrides.emplace_back("run.profile=true");
-  // As JSON, so that no name of a file is taken for a number.
+  // As JSON, so that a file name is not parsed as a number.
   if (!flags.trace.empty()) overrides.push_back("run.trace=" + nlohmann::json(flags.trace).dump());
   Configuration values = Configuration::read(flags.config, overrides);
   if (values.is_null("run.device")) {
@@ -57,20 +57,20 @@ TrainConfig configured(const TrainFlags& flags, Configuration values, int world)
   return make_train_config(std::move(values), world, local_world_of(flags, world));
 }
 
-/// As one process sees it, without asking the others.
+/// The configuration as one process sees it, without asking the other ranks.
 TrainConfig configured_alone(const TrainFlags& flags, int world) {
   return configured(flags, read_values(flags, world), world);
 }
 
-/// Everything that can be known to be wrong before memory is taken.
+/// Everything that can be checked before memory is allocated.
 struct Prepared {
   std::optional<TrainConfig> config{};
   std::optional<Batches> batches{};
   std::unique_ptr<RunLog> log{};
-  std::string warning{};  ///< of all ranks, alike; empty: none
+  std::string warning{};  ///< the same on all ranks; empty: none
 };
 
-/// The weights are written beside their name first, then renamed.
+/// The weights are written to a file beside the target first, then renamed.
 void check_weights_target(const std::string& path) {
   try {
     if (names_folder(path)) return check_folder_target(path);
@@ -102,8 +102,8 @@ void check_files(const TrainConfig& config) {
   }
 }
 
-/// Hosts may differ in cores, and in ranks; all ranks compute with the fewest threads that "auto"
-/// found on any. Collective.
+/// Agrees on the fewest threads that "auto" found on any rank: hosts may differ in cores and in
+/// ranks. Collective.
 void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& config) {
   const bool worked_out = config.values.at("run.threads").source.starts_with("auto: ");
   std::int64_t threads = worked_out ? config.run.threads : std::numeric_limits<std::int64_t>::max();
@@ -114,7 +114,7 @@ void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& c
   config.values.resolve("run.threads", threads, "auto: the fewest of all ranks");
 }
 
-/// Of any rank, on any thread: what people must know while the run goes on.
+/// Prints a warning while the run goes on. Any rank may call it, on any thread.
 void say_warning(const std::string& line) {
   fmt::print(stderr, "zero_train: warning: {}\n", line);
   std::fflush(stderr);
@@ -157,7 +157,7 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   return prepared;
 }
 
-/// The instruments that the configuration asks for; null where it asks for none.
+/// The instruments that the configuration asks for; null if none.
 std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
   const TrainConfig::Run& run = config.run;
   if (!run.profile && run.trace.empty()) return nullptr;
@@ -168,8 +168,8 @@ std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
                                                          .trace_events = run.trace_events});
 }
 
-/// One run with all it owns. Lives until the process ends where only this rank knows of a failure:
-/// its threads may wait for ranks that will not come.
+/// One run and everything it owns. If only this rank knows of a failure, the run is never
+/// destroyed: its threads may wait for ranks that will not come.
 class Run {
  public:
   Run(Communicator& communicator, Console& console)
@@ -256,7 +256,7 @@ void end_job(const std::string& message, int rank, int world) {
 int train(const TrainFlags& flags, int* argc, char*** argv) {
   std::atomic<bool> reported{false};
   const SignalWatcher watcher([&reported, launched = flags.start.rank](int signal) {
-    // mpirun drops what is still unread when the last rank ends: the others leave it time.
+    // mpirun drops unread output when the last rank ends: the other ranks leave it time to read.
     if (launched != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (launched != 0 || reported) return;
     fmt::print("\nended by {}; the log holds every step done\n",

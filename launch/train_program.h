@@ -16,10 +16,10 @@ struct TrainFlags {
   bool print_config = false;
   bool plan = false;
   bool json = false;
-  bool profile = false;  ///< as run.profile
-  std::string trace{};   ///< as run.trace
+  bool profile = false;  ///< overrides run.profile
+  std::string trace{};   ///< overrides run.trace
   std::string error{};   ///< the error in the command line
-  int world = 0;         ///< of --plan and --print-config; 0: as started
+  int world = 0;         ///< for --plan and --print-config; 0: the world that was started
   int local_ranks = kNoLocalRanks;
   Start start{};  ///< how the program was started
 };
@@ -29,13 +29,14 @@ std::string printed_config(const TrainFlags& flags, int world);
 /// The text of --plan.
 std::string printed_plan(const TrainFlags& flags, int world);
 
-/// Trains, as the rank, or ranks, that this process is. Returns the exit status:
-/// failures that all ranks know of are reported by the first and end in good order; a failure that
-/// only this rank knows of is reported by it and ends all ranks at once.
+/// Trains, as the rank or ranks of this process. Returns the exit status. If all ranks know of a
+/// failure, the first rank reports it and all end in good order; if only this rank knows, it
+/// reports the failure and ends all ranks at once.
 int train(const TrainFlags& flags, int* argc, char*** argv);
 
-/// Reports an error that maybe only this rank knows of and ends all ranks. A rank waits for those
-/// below it: if several fail alike, the first has then ended the job before the others speak.
+/// Reports an error that perhaps only this rank knows of and ends all ranks. A rank first waits for
+/// the ranks below it: if several fail alike, only the lowest reports the error before the job
+/// ends.
 [[noreturn]] void end_job(const std::string& message, int rank, int world);
 
 }  // namespace zero

@@ -26,7 +26,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Runs `work`, whose ReplicasDiffer all ranks throw alike.
+/// Runs `work`, which throws the same ReplicasDiffer on all ranks or on none.
 template <typename Work>
 auto with_agreed_failure(const Work& work) {
   try {
@@ -107,7 +107,7 @@ void Trainer::train_step(std::int64_t step) {
   submit_seconds_ = 0;
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
     const std::int64_t micro_batch = j * mesh_.data().size() + mesh_.data().rank();
-    // The ids of the micro-batch before the last are overwritten.
+    // The ids of the micro-batch before the last are overwritten: its work must be complete.
     Event& trained = trained_[static_cast<std::size_t>(j) % trained_.size()];
     if (!trained.complete()) trained.synchronize();
     batches_.train(step - 1, micro_batch, workbench_.inputs(j), workbench_.targets(j));
@@ -115,7 +115,7 @@ void Trainer::train_step(std::int64_t step) {
     workbench_.model().train(workbench_.inputs(j), workbench_.targets(j),
                              static_cast<float>(1.0 / tokens), workbench_.loss());
     submit_seconds_ += seconds_since(submitting);
-    // The next micro-batch overwrites the loss.
+    // Copied out because the next micro-batch overwrites the loss.
     device_.compute().submit_host("loss", [this, j, tokens] {
       losses_[static_cast<std::size_t>(j)] = workbench_.loss().as<const double>()[0] / tokens;
     });
@@ -180,7 +180,7 @@ void Trainer::log_step(const StepReport& report, double learning_rate, double se
 }
 
 void Trainer::show_progress(const StepReport& report, double seconds) {
-  // The first step also warms caches and makes the products' code: it would mislead.
+  // Excludes the first step, which also warms caches and generates the products' code.
   const std::int64_t counted = std::max<std::int64_t>(1, report.step - 1);
   if (report.step <= 2) {
     trained_seconds_ = seconds;
@@ -242,10 +242,10 @@ void Trainer::finish() {
     console_.line(fmt::format("\n--- sampled continuation ---\n{}\n---",
                               show(sample, config_.data.tokenizer)));
   }
-  // The hash takes memory of its own, which is no part of training.
+  // Before the hash, whose own memory is no part of training.
   const MemoryReport memory =
       merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
-  // The hash and the files of weights are of one copy: the others must be the same.
+  // The hash and the weight files come from one replica: the others must be equal.
   if (config_.engine.replica_check_every > 0) {
     with_agreed_failure([&] { workbench_.engine().check_replicas(); });
   }

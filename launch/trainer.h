@@ -25,13 +25,13 @@ struct TrainerParts {
   Device& device;
   Console& console;
   RunLog* log = nullptr;          ///< the first rank's; null elsewhere
-  bool cores_are_shared = false;  ///< ranks take turns: waiting for others includes that
+  bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
   /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
 };
 
-/// One training run: plan, start, steps, validation, sample, weights, final line. Collective in all
-/// its parts. Throws AgreedError if all ranks know of a failure, zero::Error if one does.
+/// One training run: plan, start, steps, validation, sample, weights, final line. Every part is
+/// collective. Throws AgreedError if all ranks know of a failure, zero::Error if only one does.
 class Trainer {
  public:
   explicit Trainer(const TrainerParts& parts);
@@ -48,7 +48,8 @@ class Trainer {
   void show_progress(const StepReport& report, double seconds);
   void finish();
   void write_trace_file();
-  /// The profile for the log's last line; null if there is none. Prints its table. Collective.
+  /// Prints the profile's table. Returns the profile for the log's last line, null if there is
+  /// none. Collective.
   nlohmann::ordered_json finish_profile();
   std::optional<double> validate();
 
@@ -64,12 +65,12 @@ class Trainer {
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   Workbench workbench_;
-  std::array<Event, 2> trained_;        // recorded after the latest micro-batches, by turns
-  std::optional<double> validation_{};  // the last one
-  std::int64_t validated_at_ = -1;      // the step it is of
+  std::array<Event, 2> trained_;        // recorded after the micro-batches, alternating
+  std::optional<double> validation_{};  // of the last validation
+  std::int64_t validated_at_ = -1;      // the step of validation_
   double trained_seconds_ = 0;          // of the steps after the first
   double exposed_seconds_ = 0;
-  double submit_seconds_ = 0;   // that the host took for the step's forward and backward passes
+  double submit_seconds_ = 0;   // host time to submit the step's forward and backward passes
   ExposedUnits exposed_units_;  // of all steps
 };
 

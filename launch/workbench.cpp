@@ -32,7 +32,7 @@ Workbench::~Workbench() {
   try {
     device_.compute().synchronize();
     device_.communication().synchronize();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): of work that nobody waits for
+  } catch (...) {  // NOLINT(bugprone-empty-catch): errors of work whose results are dropped
   }
 }
 

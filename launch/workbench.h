@@ -10,27 +10,26 @@
 
 namespace zero {
 
-/// Everything a run keeps in memory: engine, model, and the host's side of a micro-batch. The
-/// planner makes the same on a device without memory, so that plan and run cannot differ.
-/// Constructing it is collective; the mesh (of the
-/// configuration's shape), device and listener (of the model's
-/// operations) must outlive it.
+/// All memory of a run: engine, model, and the host buffers of a micro-batch. The planner builds
+/// the same workbench on a device without memory, so plan and run cannot differ. Construction is
+/// collective; the mesh (of the configuration's shape), the device and the listener (of the model's
+/// operations) must outlive the workbench.
 class Workbench {
  public:
   Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpListener* listener = nullptr);
   Workbench(const Workbench&) = delete;
   Workbench& operator=(const Workbench&) = delete;
-  /// Lets work in flight end before its memory does.
+  /// Waits for work in flight before freeing its memory.
   ~Workbench();
 
   Engine& engine() { return *engine_; }
   Model& model() { return *model_; }
-  // All in host memory, of a step's micro-batch, from 0.
-  /// Token ids: i32, batch x sequence, row-major. Two micro-batches have memory of their own, so
-  /// that one is written while the work of the other is on its way; the third has the first's.
+  // Host memory of the micro-batches of a step, counted from 0.
+  /// Token ids: i32, batch x sequence, row-major. Two buffers alternate, so that the host writes
+  /// one while work on the other is in flight; the third micro-batch reuses the first's buffer.
   View inputs(std::int64_t micro_batch = 0) const { return slot(inputs_, micro_batch); }
   View targets(std::int64_t micro_batch = 0) const { return slot(targets_, micro_batch); }
-  View loss() const { return loss_.view(); }  ///< fp64, one element; of all micro-batches
+  View loss() const { return loss_.view(); }  ///< fp64, one element, shared by all micro-batches
   View logits() const {
     return logits_.view();
   }  ///< fp32, vocabulary; empty unless text is sampled
@@ -42,7 +41,7 @@ class Workbench {
 
   Device& device_;
   std::int64_t tokens_;  // of a micro-batch
-  std::int64_t slots_;   // micro-batches that have ids of their own
+  std::int64_t slots_;   // buffers of token ids
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Model> model_;
   Buffer inputs_;

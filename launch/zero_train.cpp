@@ -22,7 +22,7 @@ void sleep_where_crowded(const zero::TrainFlags& flags, char** argv) {
     threads = values.is_null("run.threads") ? zero::choose_threads(facts).threads
                                             : static_cast<int>(values.integer("run.threads"));
   } catch (const zero::Error&) {
-    return;  // training reads it again, and reports
+    return;  // training reads the file again, and reports the error
   }
   if (threads > 1 && !zero::fits(facts, threads)) zero::make_waiting_threads_sleep(argv);
 }
@@ -65,7 +65,7 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
   app.footer([] { return zero::option_help() + "\n" + zero::kCpuLimitHelp + "\n"; });
 }
 
-/// Whether this process speaks for its job; where nobody can tell, it does.
+/// Whether this process speaks for its job; true if the rank is unknown.
 bool speaks() {
   try {
     return zero::read_start(zero::process_environment()).rank == 0;
@@ -91,12 +91,12 @@ int main(int argc, char** argv) {
     add_flags(app, flags);
     zero::limit_cpu(zero::process_environment());
     app.parse(argc, argv);
-    // Asked here, not by the parser, which would say so of a flag that is misspelt too.
+    // Checked here: the parser would also report a missing --config if another flag is misspelt.
     if (flags.config.empty()) throw CLI::RequiredError("--config");
   } catch (const CLI::Success& success) {
     return speaks() ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
-    flags.error = error.what();  // where there are many ranks, one of them says so
+    flags.error = error.what();  // with several ranks, one of them reports it
   } catch (const zero::Error& error) {
     flags.error = error.what();
   }

@@ -67,7 +67,7 @@ std::string Configuration::dump() const {
   std::string text;
   for (const Option& option : option_table()) {
     const Value& value = at(option.path);
-    // Keys that cannot take effect are shown only where somebody wrote them.
+    // Keys that cannot take effect are listed only if given.
     if (option.handling != Handling::honoured && !given(option.path)) continue;
     const std::string note =
         option.handling == Handling::honoured ? "" : "; changes nothing here: " + option.help;

@@ -13,12 +13,12 @@
 
 namespace zero {
 
-/// JSON as people write it for trainers: // and # and /* */ comments and trailing commas are
-/// accepted; a key given twice in one object is not. Throws zero::Error with `source`, line and
+/// Parses JSON as people write it for trainers: comments (//, # and /* */) and trailing commas are
+/// accepted; a repeated key in one object is not. Throws zero::Error with `source`, line and
 /// column.
 nlohmann::json parse_json_text(std::string_view text, std::string_view source);
 
-/// Reads and parses a file; throws zero::Error when it cannot be read.
+/// Reads and parses a file; throws zero::Error if the file cannot be read.
 nlohmann::json read_json_file(const std::string& path);
 
 /// The user's configuration: one JSON file in DeepSpeed's sections, and --set overrides. Holds a
@@ -30,10 +30,10 @@ class Configuration {
     std::string source;  ///< a file, "--set", "default", "inferred: ..."
   };
 
-  /// Checks every key and value; throws zero::Error naming the source, the key path, what was found
-  /// and expected. `overrides` are "key.path=value", applied in order.
+  /// Checks every key and value; throws zero::Error naming the source, the key path, the value
+  /// found and the one expected. `overrides` are "key.path=value", applied in order.
   static Configuration read(const std::string& path, const std::vector<std::string>& overrides);
-  /// The same from a parsed file; `source` names it in messages.
+  /// The same from a parsed file; `source` names the file in messages.
   static Configuration from_json(nlohmann::json tree, const std::string& source,
                                  const std::vector<std::string>& overrides);
 
@@ -45,18 +45,18 @@ class Configuration {
   double number(std::string_view path) const;
   std::string text(std::string_view path) const;  ///< empty for null
   std::vector<std::string> texts(std::string_view path) const;
-  /// Replaces a value the trainer works out: a missing one of the batch sizes, a default that
-  /// depends on another key.
+  /// Replaces a value that the trainer infers: a missing batch size, or a default that depends on
+  /// another key.
   void resolve(std::string_view path, nlohmann::json value, std::string source);
 
-  /// One line naming the given keys that are known and change nothing here; empty if there are
-  /// none.
+  /// One line that lists the given keys that are accepted but have no effect here; empty if there
+  /// are none.
   std::string note() const;
-  /// The file it was read from.
+  /// The file that the configuration was read from.
   const std::string& source() const { return source_; }
   /// Every effective value and its source, a line each.
   std::string dump() const;
-  /// The effective values alone, which must be equal on all ranks.
+  /// The effective values without their sources; they must be equal on all ranks.
   std::map<std::string, std::string> effective() const;
 
  private:

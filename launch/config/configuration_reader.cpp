@@ -15,8 +15,8 @@
 namespace zero {
 namespace {
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; case is
-/// ignored.
+/// Edit distance: insertions, deletions, replacements and swaps of neighbours that turn `a` into
+/// `b`, ignoring case.
 int edit_distance(std::string_view a, std::string_view b) {
   const auto same = [](char x, char y) {
     return std::tolower(static_cast<unsigned char>(x)) ==
@@ -64,10 +64,10 @@ std::string shown(const json& value) {
 }
 
 bool same_text(const std::string& a, const std::string& b) {
-  return a.size() == b.size() && edit_distance(a, b) == 0;  // letters' case does not count
+  return a.size() == b.size() && edit_distance(a, b) == 0;  // ignoring case
 }
 
-/// Where a name is written with other capitals than the table's ("adamw"), the table's.
+/// The table's spelling of a name that differs only in case ("adamw"); otherwise `text`.
 std::string as_listed(const std::string& text, const std::vector<std::string>& choices) {
   const auto found = std::find_if(choices.begin(), choices.end(),
                                   [&](const std::string& c) { return same_text(c, text); });
@@ -264,7 +264,7 @@ json ConfigurationReader::checked_number(const Option& option, const json& value
       !(value.is_number_unsigned() && value.get<std::uint64_t>() >> 63U != 0)) {
     return value.get<std::int64_t>();
   }
-  // 5e8 is a float for JSON and a count for people; 9223372036854775808 and more fit no count.
+  // 5e8 is a float in JSON but a whole number here; a count must be below 2^63.
   if (number != std::floor(number) || std::abs(number) >= 9223372036854775807.0)
     mismatch(option, value);
   return static_cast<std::int64_t>(number);

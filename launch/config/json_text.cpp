@@ -75,7 +75,7 @@ class Blanker {
   std::string text_;
   std::size_t at_ = 0;
   char previous_ = '{';                    // the last token's last character
-  std::size_t comma_ = std::string::npos;  // the last token, where it is a comma after a value
+  std::size_t comma_ = std::string::npos;  // the last token, if it is a comma after a value
 };
 
 std::string position(std::string_view text, std::size_t byte) {
@@ -87,7 +87,7 @@ std::string position(std::string_view text, std::size_t byte) {
   return fmt::format("line {} column {}", line, std::max<std::size_t>(column, 1));
 }
 
-/// What nlohmann's message says after its own prefix and position.
+/// The reason in nlohmann's message, without its prefix and position.
 std::string reason(const std::string& what) {
   std::size_t at = what.find("while parsing");
   if (at == std::string::npos)
@@ -100,12 +100,12 @@ std::string reason(const std::string& what) {
 nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
   using nlohmann::json;
   const std::string plain = Blanker(text).run();
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // of the open objects
   std::string duplicate;
   bool deep = false;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     deep = deep || depth > kDeepestTree;
-    if (deep) return false;  // what is refused is not kept, so that no deep tree comes to be
+    if (deep) return false;  // refused parts are dropped, so no deep tree is built
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key &&
@@ -119,7 +119,7 @@ nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
     value = json::parse(plain, watch);
   } catch (const json::parse_error& error) {
     fail("{}: {}: not JSON: {}", source, position(plain, error.byte), reason(error.what()));
-  } catch (const json::exception& error) {  // a number that no double holds
+  } catch (const json::exception& error) {  // a number outside the range of a double
     fail("{}: {}; correct the number", source, reason(error.what()));
   }
   ZERO_CHECK(!deep, "{}: objects and lists are nested deeper than {} levels; take some out", source,

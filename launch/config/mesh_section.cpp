@@ -10,7 +10,7 @@
 namespace zero {
 namespace {
 
-/// A key of DeepSpeed that says the size of an axis, and the value with which it says nothing.
+/// A DeepSpeed key for the size of an axis; `nothing` is its value if the axis is not set.
 struct Foreign {
   const char* key;
   Axis axis;
@@ -24,8 +24,8 @@ constexpr std::array kForeign = {
 
 std::string path_of(Axis axis) { return fmt::format("mesh.{}", name_of(axis)); }
 
-/// Lets DeepSpeed's key set the axis, unless `mesh` or another key of DeepSpeed has set it
-/// otherwise. A shard size leaves the other ranks to replicas.
+/// Sets the axis from DeepSpeed's key. Throws if `mesh` or another DeepSpeed key has set it
+/// otherwise. With a shard size, the other ranks become replicas.
 void take(Configuration& values, const Foreign& foreign) {
   const std::int64_t size = values.integer(foreign.key);
   if (size == foreign.nothing) return;

@@ -31,7 +31,7 @@ constexpr SizeField<LlamaConfig> kLlamaSizes[] = {
     {"model.vocabulary", &LlamaConfig::vocabulary},
     {"model.intermediate", &LlamaConfig::intermediate}};
 
-/// The keys that a GPT-2 has no use for.
+/// The keys that GPT-2 models do not use.
 std::vector<std::string> llama_keys() {
   std::vector<std::string> keys{"model.kv_heads",     "model.head_width", "model.intermediate",
                                 "model.norm_epsilon", "model.head",       "model.qkv_bias",
@@ -50,7 +50,7 @@ void note_sizes(Configuration& values, const Config& config,
   }
 }
 
-/// Shows in the configuration what was not given.
+/// Fills in the keys that were not given, so that the configuration shows them.
 void note(Configuration& values, const Gpt2Config& config, const std::string& source) {
   note_sizes(values, config, kGpt2Sizes, source);
 }

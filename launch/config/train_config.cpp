@@ -47,7 +47,7 @@ TrainConfig::Data make_data(Configuration& values, const ModelConfig& model) {
   return data;
 }
 
-/// Where the weights come from at the start; empty: initial values.
+/// The source of the initial weights; empty: initial values.
 std::string initial_weights(Configuration& values) {
   const std::string text = values.text("run.init");
   if (text == "none") return "";
@@ -113,7 +113,7 @@ TrainConfig::Run make_run(Configuration& values, int local_world) {
           .steps_per_print = values.integer("steps_per_print")};
 }
 
-/// Ranks of one tensor group compute the same micro-batches: `ranks` is how many groups there are.
+/// `ranks` is the number of tensor groups: the ranks of one group compute the same micro-batches.
 Batch make_batch(Configuration& values, int ranks, int world) {
   const BatchRequest request{.train = maybe(values, "train_batch_size"),
                              .micro = maybe(values, "train_micro_batch_size_per_gpu"),
@@ -199,7 +199,7 @@ EngineOptions make_engine_options(Configuration& values) {
   return options;
 }
 
-/// A scheduler parameter; where it is null, `fallback`, which is noted.
+/// A scheduler parameter; if null, `fallback`, which is recorded in `values`.
 std::int64_t steps_of(Configuration& values, const char* key, std::int64_t fallback,
                       const char* why) {
   const std::string path = "scheduler.params." + std::string(key);
@@ -270,7 +270,7 @@ LearningRates make_rates(Configuration& values) {
   return LearningRates(schedule);
 }
 
-/// A model that cannot be cut is refused before any rank builds a part of it.
+/// A model that the tensor axis cannot divide is refused before any rank builds a part of it.
 void check_tensor(const Configuration& values, const ModelConfig& model, int ranks) {
   try {
     validate(model, ranks);

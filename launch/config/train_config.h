@@ -32,15 +32,15 @@ struct Batch {
   friend bool operator==(const Batch&, const Batch&) = default;
 };
 
-/// Infers as DeepSpeed does: any two give the third; train alone means one micro-batch; micro alone
-/// means one micro-batch on every rank. Throws zero::Error, with the numbers, if they do not
+/// Infers as DeepSpeed does: any two give the third; train alone implies one micro-batch; micro
+/// alone implies one micro-batch on every rank. Throws zero::Error with the numbers if they do not
 /// fit.
 Batch infer_batch(const BatchRequest& request, int world);
 
 /// The kind of device that a run computes on.
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 
-/// A configuration in the trainer's own terms, for one world.
+/// A configuration in the trainer's own types, for one world.
 struct TrainConfig {
   struct Data {
     std::vector<std::string> train;
@@ -53,9 +53,9 @@ struct TrainConfig {
     std::int64_t steps = 0;
     std::uint64_t seed = 0;
     DeviceKind device = DeviceKind::cpu;
-    nccl::Sums sums = nccl::Sums::exact;  ///< of GPUs; the CPU's are always exact
+    nccl::Sums sums = nccl::Sums::exact;  ///< on GPUs; sums on the CPU are always exact
     int threads = 1;
-    WaitLimits waits;  ///< without the callback
+    WaitLimits waits;  ///< the callback is not set
     std::string log;
     bool profile = false;
     std::string trace;  ///< empty: none
@@ -63,7 +63,7 @@ struct TrainConfig {
     std::int64_t trace_steps = 2;
     std::int64_t trace_events = 100000;
     std::string init;          ///< a file or a Hugging Face folder; empty: none
-    std::string save_weights;  ///< a file, or, with a slash at its end, a folder; empty: none
+    std::string save_weights;  ///< a file, or a folder if it ends with a slash; empty: none
     std::int64_t validation_every = 0;
     std::int64_t validation_sequences = 0;  ///< 0: all
     std::int64_t sample = 0;
@@ -78,30 +78,31 @@ struct TrainConfig {
   LearningRates learning_rates;
   int world = 1;
   MeshShape mesh;        ///< resolved for the world
-  TensorOptions tensor;  ///< of its tensor axis
-  Configuration values;  ///< with everything that was worked out filled in
+  TensorOptions tensor;  ///< of the mesh's tensor axis
+  Configuration values;  ///< with every inferred value filled in
 
-  /// Ranks that each compute micro-batches of their own.
+  /// Ranks that compute different micro-batches.
   int data_ranks() const { return mesh.replicate * mesh.shard; }
   /// Tokens of one optimizer step.
   std::int64_t tokens_per_step() const { return batch.train * data.sequence_length; }
 };
 
-/// The model that the section "model" describes: by name, by sizes, or by a Hugging Face folder.
-/// Fills in missing keys with defaults. Throws zero::Error naming the key that is missing, out of
-/// range, or of another family.
+/// The model of the section "model": by name, by sizes, or by a Hugging Face folder. Fills in
+/// missing keys with defaults. Throws zero::Error naming the key that is missing, out of range, or
+/// of another model family.
 ModelConfig make_model_config(Configuration& values);
 
-/// How the ranks of the job are laid out: the section `mesh`, or DeepSpeed's keys of the same
-/// meaning, with open sizes filled in. Throws zero::Error naming the keys if they do not
-/// make the world, or contradict each other.
+/// The shape of the job's mesh: the section `mesh`, or DeepSpeed's keys of the same meaning, with
+/// open sizes filled in. Throws zero::Error naming the keys if the sizes do not multiply to the
+/// world, or contradict each other.
 MeshShape make_mesh_shape(Configuration& values, int world);
 
-/// How the ranks of the tensor axis work together: the rest of the section.
+/// The options of the tensor axis: the other keys of the section `mesh`.
 TensorOptions make_tensor_options(const Configuration& values);
 
-/// Fills in values that depend on several keys or on the world; `local_world` ranks are on this
-/// host; 0: all. Throws zero::Error naming the keys and numbers that do not fit together.
+/// Fills in values that depend on several keys or on the world; `local_world` is the number of
+/// ranks on this host (0: all). Throws zero::Error naming the keys and numbers that do not fit
+/// together.
 TrainConfig make_train_config(Configuration values, int world, int local_world = 0);
 
 }  // namespace zero

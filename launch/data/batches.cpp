@@ -9,7 +9,7 @@
 namespace zero {
 namespace {
 
-/// Token ids that a rank looks at before the first step; the others are checked when they are used.
+/// Token ids that a rank checks before the first step; the others are checked when used.
 constexpr std::int64_t kCheckedAtStart = std::int64_t{1} << 26;
 
 void check_share(const TokenStream& stream, const TrainConfig& config, int rank) {

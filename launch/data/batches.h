@@ -15,23 +15,23 @@
 
 namespace zero {
 
-/// The run's data: training and validation streams, checked against the configuration.
+/// The data of a run: training and validation streams, checked against the configuration.
 class Batches {
  public:
-  /// Opens the files. Checks this rank's share of the token ids. Throws zero::Error naming file and
-  /// key: bad files, fewer sequences than a batch, ids beyond the vocabulary.
+  /// Opens the files and checks this rank's share of the token ids. Throws zero::Error naming file
+  /// and key on bad files, fewer sequences than a batch, and ids beyond the vocabulary.
   Batches(const TrainConfig& config, int rank);
 
-  /// The rows of micro-batch `micro_batch` (over all ranks) of optimizer step `step` (from 0).
+  /// Fills in the rows of one micro-batch (counted over all ranks) of step `step`, both from 0.
   void train(std::int64_t step, std::int64_t micro_batch, View inputs, View targets) const;
   /// Rows of validation sequences: row r takes sequence rows[r].
   void validation(std::span<const std::int64_t> rows, View inputs, View targets) const;
-  /// Sequences of a validation; 0 without validation data.
+  /// Sequences in one validation; 0 without validation data.
   std::int64_t validation_sequences() const { return validation_sequences_; }
-  /// The first tokens of the validation data (of the training data, if there is none): the
-  /// beginning of sampled text.
+  /// The first tokens of the validation data (of the training data if there is none), from which a
+  /// sample starts.
   std::vector<std::int32_t> prompt(std::int64_t count) const;
-  /// Hashes that tell the files apart, for a comparison across ranks.
+  /// Hashes that identify the files, to compare ranks.
   std::map<std::string, std::string> fingerprint() const;
 
  private:

@@ -7,7 +7,7 @@
 namespace zero {
 namespace {
 
-/// A bijective mixer of 64 bits (the finaliser of splitmix64).
+/// A bijective 64-bit mixer (the finaliser of splitmix64).
 std::uint64_t mix(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15U;
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;

@@ -8,8 +8,8 @@
 namespace zero {
 
 /// A seeded permutation of 0 .. count - 1 in constant memory: a balanced Feistel network of four
-/// rounds over the next power of four, walked until it lands inside (Black & Rogaway, "Ciphers with
-/// Arbitrary Finite Domains", 2002). At most four steps are expected.
+/// rounds over the next power of four, iterated until the result is below count (cycle walking,
+/// Black & Rogaway, "Ciphers with Arbitrary Finite Domains", 2002): at most four times on average.
 class Permutation {
  public:
   Permutation(std::int64_t count, std::uint64_t seed, std::uint64_t epoch);
@@ -23,8 +23,8 @@ class Permutation {
   std::array<std::uint64_t, 4> keys_{};
 };
 
-/// Which sequence each row of each micro-batch is. Pure arithmetic: the same for every world, and a
-/// resumed run continues exactly.
+/// Maps each row of each micro-batch to a sequence. Pure arithmetic: the same for every world, and
+/// a resumed run continues exactly.
 struct DataOrder {
   std::int64_t sequences = 0;      ///< S: whole sequences in the data
   std::int64_t micro_batches = 1;  ///< M: micro-batches of a step, over all ranks
@@ -32,8 +32,8 @@ struct DataOrder {
   bool shuffle = false;
   std::uint64_t seed = 0;
 
-  /// The sequence that row `row` of micro-batch `micro_batch` of step `step` (from 0) takes: flat
-  /// index g = (step * M + micro_batch) * B + row; epoch g / S, place g mod S in it.
+  /// The sequence of row `row` of micro-batch `micro_batch` of step `step` (from 0): flat index
+  /// g = (step * M + micro_batch) * B + row; epoch g / S, position g mod S within the epoch.
   std::int64_t sequence(std::int64_t step, std::int64_t micro_batch, std::int64_t row) const;
 };
 

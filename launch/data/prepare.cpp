@@ -30,7 +30,7 @@ std::int64_t size_of_text(const std::string& path) {
   return static_cast<std::int64_t>(size);
 }
 
-/// Receives tokens and cuts them into files.
+/// Receives tokens and splits them into files.
 class ShardWriter {
  public:
   ShardWriter(const PrepareOptions& options, std::int64_t token_bytes)
@@ -117,7 +117,7 @@ class Preparation {
     std::string text;
     std::vector<char> chunk(kChunk);
     while (file) {
-      // A chunk never crosses the line between training and validation.
+      // A chunk never crosses the boundary between training and validation.
       const std::int64_t pending = done_ + static_cast<std::int64_t>(text.size());
       const std::int64_t left =
           split_ > pending ? split_ - pending : static_cast<std::int64_t>(kChunk);

@@ -10,17 +10,17 @@
 
 namespace zero {
 
-/// Token files as llm.c has them: a header of 256 int32 (magic, version, token count, zeros), then
-/// the tokens, little-endian. Version 1 has uint16 tokens; version 2, ours, has uint32 tokens for
-/// vocabularies above 65536.
+/// Token files in llm.c's format: a header of 256 int32 (magic, version, token count, zeros), then
+/// the tokens, little-endian. Version 1 has uint16 tokens; version 2, an extension of ours, has
+/// uint32 tokens for vocabularies above 65536.
 inline constexpr std::int32_t kTokenMagic = 20240520;
 inline constexpr std::int64_t kTokenHeaderBytes = 256 * 4;
 
 /// One token file, mapped read-only. Movable.
 class TokenFile {
  public:
-  /// Throws zero::Error naming the file, the found and the expected value: missing, no token
-  /// file, truncated.
+  /// Throws zero::Error naming the file, the value found and the one expected if the file is
+  /// missing, truncated, or no token file.
   explicit TokenFile(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -32,10 +32,10 @@ class TokenFile {
     return token_bytes_ == 2 ? static_cast<const std::uint16_t*>(tokens_)[index]
                              : static_cast<const std::uint32_t*>(tokens_)[index];
   }
-  /// The position of the first token in [begin, end) that is not below `vocabulary`, or -1.
+  /// The position of the first token in [begin, end) that is `vocabulary` or more; -1 if none.
   std::int64_t find_outside(std::int64_t begin, std::int64_t end, std::int64_t vocabulary) const;
-  /// A hash of the header and of tokens at the start, middle and end: enough to tell files apart
-  /// without reading them whole.
+  /// A hash of the header and of tokens at the start, middle and end: enough to identify a file
+  /// without reading it whole.
   std::uint64_t fingerprint() const;
 
  private:
@@ -48,8 +48,8 @@ class TokenFile {
   std::int64_t token_bytes_ = 2;
 };
 
-/// Writes one token file under a temporary name; commit() gives it its own. Without commit()
-/// nothing is left behind.
+/// Writes one token file under a temporary name; commit() renames it. Without commit() no file
+/// remains.
 class TokenFileWriter {
  public:
   TokenFileWriter(std::string path, std::int64_t token_bytes);
@@ -60,7 +60,7 @@ class TokenFileWriter {
   void write(std::span<const std::uint32_t> tokens);
   std::int64_t count() const { return count_; }
   const std::string& path() const { return path_; }
-  /// Completes the header and the file under its temporary name; commit() follows.
+  /// Completes the header and the file, still under the temporary name; call before commit().
   void finish();
   void commit();
 

@@ -95,7 +95,7 @@ void TokenStream::sequence(std::int64_t q, std::int64_t vocabulary, std::span<st
   std::size_t file = file_of(begin);
   std::int64_t position = begin - begins_[file];
   for (std::int64_t i = 0; i <= length; ++i, ++position) {
-    while (position >= files_[file].count()) {  // empty shards are passed over
+    while (position >= files_[file].count()) {  // skip empty shards
       ++file;
       position = 0;
     }

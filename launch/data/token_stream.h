@@ -11,13 +11,13 @@
 
 namespace zero {
 
-/// The token files that data.train or data.validation means, in name order: files, folders (their
-/// train_*.bin, or else all *.bin but validation*.bin) and patterns with * ? [ ]. Throws
+/// Expands data.train or data.validation to token files, in name order: files, folders (their
+/// train_*.bin, or else all *.bin except validation*.bin) and patterns with * ? [ ]. Throws
 /// zero::Error naming `key` if a name matches no file, or a file is named twice.
 std::vector<std::string> expand_data_files(const std::vector<std::string>& names,
                                            const std::string& key);
 
-/// Shards in name order as one stream of tokens. Read-only; maps the files.
+/// Shards, in name order, as one stream of tokens. Read-only; maps the files.
 class TokenStream {
  public:
   explicit TokenStream(const std::vector<std::string>& paths);
@@ -26,12 +26,12 @@ class TokenStream {
   const std::vector<TokenFile>& files() const { return files_; }
   /// Whole sequences of `length` inputs and their targets: (tokens - 1) / length.
   std::int64_t sequences(std::int64_t length) const;
-  /// Sequence `q`: tokens [q * T, q * T + T], T = inputs.size() = targets.size(); targets are the
-  /// inputs one further. Throws zero::Error on a token id that is not below `vocabulary`, naming
-  /// file, position and id.
+  /// Sequence `q`: inputs are tokens [q * T, q * T + T), T = inputs.size() = targets.size();
+  /// targets are the same range shifted by one token. Throws zero::Error naming file, position and
+  /// id if a token id is `vocabulary` or more.
   void sequence(std::int64_t q, std::int64_t vocabulary, std::span<std::int32_t> inputs,
                 std::span<std::int32_t> targets) const;
-  /// Throws as sequence() if one of the tokens [begin, end) of the stream is too large.
+  /// Throws like sequence() if one of the tokens [begin, end) of the stream is too large.
   void check_tokens(std::int64_t begin, std::int64_t end, std::int64_t vocabulary) const;
 
  private:

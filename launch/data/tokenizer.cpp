@@ -54,7 +54,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
 };
 
-/// Bytes of the UTF-8 sequence at the start of `text`, or 0 where there is none.
+/// Bytes of the UTF-8 sequence at the start of `text`, or 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const std::size_t length = first < 0x80                    ? 1
@@ -66,7 +66,7 @@ std::size_t utf8_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((static_cast<unsigned char>(text[i]) & 0xc0U) != 0x80U) return 0;
   }
-  // C1 controls are commands to some terminals.
+  // Some terminals treat C1 controls as commands.
   return length == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0 ? 0 : length;
 }
 

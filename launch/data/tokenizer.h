@@ -11,23 +11,23 @@
 
 namespace zero {
 
-/// Text to token ids and back.
+/// Converts text to token ids and back.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual std::int64_t vocabulary() const = 0;
   virtual std::vector<std::uint32_t> encode(std::string_view text) const = 0;
   virtual std::string decode(std::span<const std::uint32_t> tokens) const = 0;
-  /// The id that ends a document, or -1 if there is none.
+  /// The end-of-document id, or -1 if there is none.
   virtual std::int64_t end_of_document() const = 0;
 };
 
-/// "bytes": one token per byte, vocabulary 256. Anything else: a SentencePiece model file. Throws
-/// zero::Error naming the file when it is none.
+/// "bytes": one token per byte, vocabulary 256. Any other name: a SentencePiece model file. Throws
+/// zero::Error naming the file if it is no such model.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 
-/// `text` with everything that a terminal could take for a command replaced: control characters
-/// (but newline and tab) and bytes that are no UTF-8 become '.'.
+/// `text` made safe for a terminal: control characters (except newline and tab) and bytes that are
+/// not UTF-8 become '.'.
 std::string printable(std::string_view text);
 
 }  // namespace zero

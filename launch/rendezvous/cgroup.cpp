@@ -18,7 +18,7 @@ std::optional<std::string> text_of(const std::filesystem::path& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-/// The whole number that `text` begins with.
+/// The whole number at the start of `text`.
 std::optional<std::int64_t> number_in(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -48,8 +48,8 @@ std::optional<double> quota_in(const std::filesystem::path& group) {
   return quota_of_cfs(*quota, *period);
 }
 
-/// The smallest quota from `mount`/`path` up to `mount`. A path of another namespace does not
-/// exist below the mount; what exists counts.
+/// The smallest quota from `mount`/`path` up to `mount`. Levels of a path from another namespace do
+/// not exist below the mount; only existing levels count.
 std::optional<double> smallest(const std::filesystem::path& mount, const std::string& path) {
   std::optional<double> least;
   std::filesystem::path inside = std::filesystem::path(path).relative_path();

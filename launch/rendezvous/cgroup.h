@@ -13,18 +13,19 @@ struct CgroupPlace {
   std::string controllers;  ///< "cpu,cpuacct"; empty: the unified hierarchy (version 2)
   std::string path;         ///< "/" or "/system.slice/job"
 };
-/// The line of /proc/self/cgroup that limits processor time in version 1 (`cpu` among the
-/// controllers) or, with an empty `controller`, that of version 2; nothing if there is none.
+/// The place of the process in the hierarchy that limits processor time in version 1 (`cpu` among
+/// the controllers) or, with an empty `controller`, in version 2; nothing if `text`
+/// (/proc/self/cgroup) has no such line.
 std::optional<CgroupPlace> cgroup_place(std::string_view text, std::string_view controller);
 
-/// Cores' worth of time that version 2's `cpu.max` grants: "150000 100000" is 1.5; nothing for
-/// "max" or what is no such file.
+/// The quota in version 2's `cpu.max`, in cores: "150000 100000" is 1.5; nothing for "max" or if
+/// the text is not such a file.
 std::optional<double> quota_of_cpu_max(std::string_view text);
-/// The same of version 1's cpu.cfs_quota_us and cpu.cfs_period_us; a quota of -1 is none.
+/// The quota in version 1's cpu.cfs_quota_us and cpu.cfs_period_us; a quota of -1 is none.
 std::optional<double> quota_of_cfs(std::string_view quota, std::string_view period);
 
-/// The smallest quota of this process's group and the groups around it, in both versions. `root`
-/// stands before /proc and /sys: empty but in tests.
+/// The smallest quota, in cores, of this process's control group and its ancestors, in both
+/// versions. Tests set `root`, a prefix of /proc and /sys.
 std::optional<double> cpu_quota(const std::string& root = "");
 
 }  // namespace zero

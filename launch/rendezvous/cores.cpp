@@ -24,7 +24,7 @@
 namespace zero {
 namespace {
 
-/// The affinity mask of process `id` (0: this thread); empty where the system does not say.
+/// The affinity mask of process `id` (0: this thread); empty if the system does not report it.
 std::vector<int> cores_of(pid_t id) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -36,8 +36,8 @@ std::vector<int> cores_of(pid_t id) {
   return cores;
 }
 
-/// Physical cores among `logical`, by the logical ones that each is said to have; as many as
-/// logical ones if the system does not say.
+/// Physical cores among `logical`, counted by their sets of sibling threads; as many as logical
+/// cores if the system does not report siblings.
 int physical_cores(const std::vector<int>& logical) {
   std::set<std::string> found;
   for (const int core : logical) {
@@ -48,7 +48,7 @@ int physical_cores(const std::vector<int>& logical) {
   return static_cast<int>(found.empty() ? logical.size() : found.size());
 }
 
-/// Ranks that share this rank's mask, itself included.
+/// The number of ranks that share this rank's mask, itself included.
 int sharing(const CoreFacts& facts) {
   if (facts.allowed >= facts.launcher) return facts.local_ranks;
   return std::max(1, static_cast<int>(div_ceil(std::int64_t{facts.local_ranks} * facts.allowed,
@@ -58,7 +58,7 @@ int sharing(const CoreFacts& facts) {
 constexpr std::int64_t kMaskWords = CPU_SETSIZE / 64;
 constexpr std::int64_t kWords = 3 + kMaskWords;  // host, threads, quota in thousandths, mask
 
-/// What the ranks of one host use together.
+/// The ranks, threads and cores of one host, and its quota.
 struct HostUse {
   std::int64_t ranks = 0;
   std::int64_t threads = 0;

@@ -17,41 +17,41 @@ int usable_cores();
 /// The cores of this process as the system reports them, before MPI starts.
 struct CoreFacts {
   int allowed = 1;                ///< logical cores this process may run on
-  int launcher = 1;               ///< those of the process that started it: more if mpirun bound it
+  int launcher = 1;               ///< those of the parent process: more if mpirun bound this one
   int physical = 1;               ///< physical cores among `allowed`
-  std::optional<double> quota{};  ///< cores' worth of time the control group grants on this host
+  std::optional<double> quota{};  ///< of the control group on this host, in cores
   int local_ranks = 1;            ///< ranks of the job on this host
 };
 /// Reads affinity, topology (sysfs) and control groups.
 CoreFacts core_facts(int local_ranks);
 
-/// Threads of a rank, and why so many.
+/// The number of threads of a rank, and the reason.
 struct ThreadChoice {
   int threads = 1;
   std::string why;
 };
-/// One thread for each physical core that is a rank's own if the ranks of this host share what
-/// the job may use; one at least. A rank that the launcher has bound shares its cores with as many
+/// One thread per physical core of a rank's share, at least one: the ranks of this host divide the
+/// cores that the job may use. A rank that the launcher has bound shares its cores with as many
 /// ranks as an even spread over the launcher's cores puts there.
 ThreadChoice choose_threads(const CoreFacts& facts);
-/// Whether every thread of the ranks of this host has a core of its own.
+/// Whether every thread of this host's ranks has a core of its own.
 bool fits(const CoreFacts& facts, int threads);
 
 /// The host and cores of one rank.
 struct RankPlacement {
-  std::int64_t host = 0;  ///< equal for ranks of one host
+  std::int64_t host = 0;  ///< equal for ranks on the same host
   std::int64_t threads = 1;
-  double quota = 0;          ///< of its host; 0: none
+  double quota = 0;          ///< of the host, in cores; 0: none
   std::vector<int> cores{};  ///< in ascending order
 };
 /// Every rank's placement, in rank order, the same on all. Collective.
 std::vector<RankPlacement> gather_placements(Communicator& communicator, Device& device,
                                              int threads);
 
-/// Warnings on where the ranks compute.
+/// Warnings about the placement of the ranks.
 struct PlacementReport {
-  std::vector<std::string> warnings{};  ///< with their remedies
-  /// Ranks take turns on cores, and why that matters to times; empty if they do not.
+  std::vector<std::string> warnings{};  ///< each with its remedy
+  /// Says that ranks take turns on cores and how this affects times; empty if they do not.
   std::string shared{};
 };
 PlacementReport judge_placements(const std::vector<RankPlacement>& ranks);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kFileVariable = "ZERO_JOB_SECRET_FILE";
 
-// Asked of the open file, so that nobody can put another one in its place in between.
+// Checks the open file rather than the path, so that nobody can exchange the file in between.
 void check_private(int descriptor, const std::string& path) {
   struct stat found {};
   ZERO_CHECK(::fstat(descriptor, &found) == 0, "{}: {}: cannot be examined: {}", kFileVariable,
@@ -40,7 +40,7 @@ void check_private(int descriptor, const std::string& path) {
 }
 
 std::string content(int descriptor, const std::string& path) {
-  // One byte more than the longest secret and its newline tells what is too long.
+  // One byte more than the longest secret with its newline reveals a longer one.
   std::string bytes(JobSecret::kMostBytes + 2, '\0');
   std::size_t size = 0;
   while (size < bytes.size()) {
@@ -96,7 +96,7 @@ JobSecret::JobSecret(std::string bytes, std::string_view source) : bytes_(std::m
 }
 
 JobSecret JobSecret::of_file(const std::string& path) {
-  // A pipe must not hold the process up before it is refused.
+  // O_NONBLOCK: opening a pipe must not block before the pipe is refused.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   ZERO_CHECK(file.get() >= 0, "{}: {}: cannot be opened: {}", kFileVariable, path,
              std::generic_category().message(errno));

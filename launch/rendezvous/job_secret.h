@@ -13,27 +13,27 @@ inline constexpr std::size_t kDigestBytes = 32;
 /// HMAC-SHA256 of `text` under `key`: kDigestBytes bytes.
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
-/// Whether both are the same bytes. The time depends on the lengths alone.
+/// Whether the digests are equal, compared in a time that depends only on their lengths.
 bool same_digest(std::string_view one, std::string_view other);
 
-/// kDigestBytes bytes that nobody can foretell, for use once. Throws zero::Error if the system has
-/// no randomness.
+/// kDigestBytes unpredictable bytes, for a single use. Throws zero::Error if the system has no
+/// randomness.
 std::string fresh_nonce();
 
-/// The secret that only the processes of one job know: they prove it to each other by HMACs, so
-/// that it crosses no wire. No message shows it.
+/// A secret known only to the processes of one job. They prove their knowledge to each other by
+/// HMACs, so the secret itself is never sent. No message shows it.
 class JobSecret {
  public:
   static constexpr std::size_t kLeastBytes = 16;
   static constexpr std::size_t kMostBytes = 4096;
 
-  /// `source` names where the bytes come from. Throws zero::Error unless there are kLeastBytes to
-  /// kMostBytes.
+  /// `source` names the origin of the bytes in messages. Throws zero::Error unless there are
+  /// kLeastBytes to kMostBytes.
   JobSecret(std::string bytes, std::string_view source);
   /// The content of a file, without the end of its last line (LF or CR LF). Throws zero::Error
-  /// unless it is a regular file of this user that nobody else may read or write.
+  /// unless the file is a regular file of this user that nobody else may read or write.
   static JobSecret of_file(const std::string& path);
-  /// Stands in for the secret of a job that has none: proves nothing, because everybody knows it.
+  /// Replaces the secret in a job that has none: proves nothing, because everybody knows it.
   static JobSecret known_to_all();
 
   /// HMAC-SHA256 of `text` under the secret.
@@ -43,7 +43,7 @@ class JobSecret {
   std::string bytes_;
 };
 
-/// The remedy if a job lacks a secret, for the end of a message.
+/// The remedy for a missing secret, appended to messages.
 inline constexpr std::string_view kMakeJobSecret =
     "make one once, export ZERO_JOB_SECRET=$(openssl rand -hex 32), and give all ranks the same "
     "value, or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE";

@@ -24,7 +24,7 @@ namespace {
 constexpr int kPorts = 65'535;
 constexpr int kAnyRanks = 1 << 20;
 
-/// The whole number in [least, most] that a variable holds; nothing where it is not set.
+/// The whole number in [least, most] that a variable holds; nothing if the variable is not set.
 std::optional<int> number(const Environment& environment, const std::string& name, int least,
                           int most) {
   const std::optional<std::string> text = environment(name);
@@ -35,7 +35,7 @@ std::optional<int> number(const Environment& environment, const std::string& nam
   return static_cast<int>(*value);
 }
 
-/// The same of a variable that `because` needs.
+/// The value of a variable from 0 to `most` that is required because of `because`.
 int needed(const Environment& environment, const std::string& name, int most,
            const std::string& because) {
   const std::optional<int> value = number(environment, name, 0, most);
@@ -55,7 +55,7 @@ void check_rank(const Start& start, const std::string& rank, const std::string& 
              start.rank, start.world, start.local_rank, start.local_world);
 }
 
-/// The name that a launcher gave the job, the same on all ranks that it started.
+/// The name that the launcher gave the job; the same on all ranks that it started.
 std::string job_name(const Environment& environment) {
   if (const auto run = environment("TORCHELASTIC_RUN_ID")) {
     ZERO_CHECK(run->size() <= store_wire::kMostJobBytes,
@@ -64,7 +64,7 @@ std::string job_name(const Environment& environment) {
                run->size(), store_wire::kMostJobBytes);
     return *run;
   }
-  // Every task of a job array has a number of its own here.
+  // SLURM_JOB_ID differs for every task of a job array.
   const auto job = environment("SLURM_JOB_ID");
   if (!job) return "";
   const auto step = environment("SLURM_STEP_ID");
@@ -72,7 +72,7 @@ std::string job_name(const Environment& environment) {
   return name.substr(0, store_wire::kMostJobBytes);
 }
 
-/// The number of the first variable that is set.
+/// The number in the first variable that is set.
 std::optional<int> first_number(const Environment& environment,
                                 std::initializer_list<const char*> names, int least) {
   for (const char* name : names) {
@@ -81,8 +81,8 @@ std::optional<int> first_number(const Environment& environment,
   return std::nullopt;
 }
 
-/// What mpirun's variables say if they say how many ranks there are. Slurm and other launchers set
-/// the rank alone, for programs with MPI and without.
+/// The start according to mpirun's variables; nothing unless they give the number of ranks. Slurm
+/// and other launchers set only the rank, for programs with and without MPI.
 std::optional<Start> of_mpirun(const Environment& environment) {
   const auto told = [&](std::initializer_list<const char*> names) {
     return first_number(environment, names, 0);
@@ -124,7 +124,7 @@ std::optional<Start> of_variables(const Environment& environment) {
              reason);
   start.address = *address;
   start.port = needed(environment, "MASTER_PORT", kPorts, reason);
-  // torchrun's agent itself listens on that port then.
+  // torchrun's agent itself listens on MASTER_PORT in this case.
   if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") ++start.port;
   ZERO_CHECK(start.port >= 1 && start.port <= kPorts,
              "the store would be at port {}; give another MASTER_PORT", start.port);
@@ -154,7 +154,7 @@ std::optional<Start> of_slurm(const Environment& environment) {
   start.address = master ? *master : first_host(*hosts_of_job);
   start.port = number(environment, "MASTER_PORT", 1, kPorts).value_or(0);
   if (start.port == 0) {
-    // The same on all hosts of the job: from 20000 to 29999.
+    // In 20000 to 29999 and equal on all hosts of the job.
     start.port = 20'000 + needed(environment, "SLURM_JOB_ID", std::numeric_limits<int>::max(),
                                  reason + " and MASTER_PORT, which would take its place, is not") %
                               10'000;
@@ -163,7 +163,8 @@ std::optional<Start> of_slurm(const Environment& environment) {
   return start;
 }
 
-/// What Slurm's variables say, where PMIX_RANK or PMI_RANK may say that MPI knows more.
+/// The start according to Slurm's variables, unless PMIX_RANK or PMI_RANK shows that MPI knows
+/// more.
 Start of_slurm_or_none(const Environment& environment, MpiSupport mpi) {
   const std::optional<Start> by_slurm = of_slurm(environment);
   const std::optional<int> rank = first_number(environment, {"PMIX_RANK", "PMI_RANK"}, 0);
@@ -181,7 +182,7 @@ Start of_slurm_or_none(const Environment& environment, MpiSupport mpi) {
   return by_slurm.value_or(Start{});
 }
 
-/// Refuses what says the process is one of a job beside another way that says something else.
+/// Throws if two sets of variables give different ranks or worlds.
 void check_agree(const Start& one, std::string_view one_name, const Start& other,
                  std::string_view other_name) {
   ZERO_CHECK(one.rank == other.rank && one.world == other.world,
@@ -198,7 +199,7 @@ Start of_threads(const Environment& environment, int local_ranks) {
   };
   refuse(of_mpirun(environment), "mpirun");
   refuse(of_variables(environment), "RANK and WORLD_SIZE say that a launcher");
-  // The script of a batch job has the variables of a task too, but of no step.
+  // The script of a batch job has a task's variables too, but no step id.
   if (environment("SLURM_STEP_ID")) refuse(of_slurm(environment), "srun");
   Start start{.by = Start::By::threads, .world = local_ranks, .address = {}};
   start.local_world = local_ranks;

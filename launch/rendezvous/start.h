@@ -13,7 +13,7 @@
 
 namespace zero {
 
-/// How this process was started, and which rank of which job that makes it.
+/// The way this process was started, and its rank and job.
 struct Start {
   enum class By {
     alone,      ///< a world of one rank
@@ -23,49 +23,49 @@ struct Start {
     threads,    ///< --local-ranks: the ranks are threads of this process
   };
   By by = By::alone;
-  int rank = 0;  ///< threads: of the first
+  int rank = 0;  ///< in mode threads: the first rank
   int world = 1;
-  /// mpirun: whether the variables say `world`, which is 1 if they do not.
+  /// mpirun: whether the variables give `world`; otherwise `world` is 1.
   bool world_is_said = true;
   int local_rank = 0;
-  int local_world = 1;  ///< ranks on this host; all if no variable says it
+  int local_world = 1;  ///< ranks on this host; all if no variable tells
   Spread spread = Spread::unsaid;
   std::string address;  ///< of rank 0: variables, slurm
   int port = 0;
-  /// The job's name, so that two jobs with one port are told apart: variables, slurm. Empty if
-  /// the launcher gives none; torchrun's is "none" if it was given no --rdzv-id.
+  /// The job's name, which tells apart two jobs on one port: variables, slurm. Empty if the
+  /// launcher gives none; torchrun's is "none" without --rdzv-id.
   std::string job{};
 };
 
-/// A variable of the environment; nothing if it is not set, or empty.
+/// Looks up an environment variable; nothing if the variable is not set or is empty.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment process_environment();
 
-/// The value of `local_ranks` if --local-ranks was not given.
+/// The value of `local_ranks` if --local-ranks is not given.
 inline constexpr int kNoLocalRanks = 0;
 
 /// Whether a program has MPI.
 enum class MpiSupport { built_in, missing };
 MpiSupport mpi_support();
 
-/// Reads how the program, which has MPI or not, was started. Throws zero::Error if the variables
-/// contradict each other, if one of them lacks the others that it needs, or if one is no
-/// number in its range.
+/// Determines how the program, built with MPI or not, was started. Throws zero::Error if variables
+/// contradict each other, if a variable lacks the others that it needs, or if a value is no number
+/// in its range.
 Start read_start(const Environment& environment, int local_ranks = kNoLocalRanks,
                  MpiSupport mpi = mpi_support());
 
-/// Throws zero::Error unless the world that MPI made has as many ranks as the variables said: an
-/// MPI that does not understand its launcher makes each process a world of one.
+/// Throws zero::Error unless MPI's world has as many ranks as the variables say: an MPI library
+/// that does not recognise its launcher makes each process a world of one.
 void check_mpi_world(const Start& start, int size);
 
-/// The secret of ranks that meet in rank 0's store: of ZERO_JOB_SECRET, or of the file that
-/// ZERO_JOB_SECRET_FILE names; nothing if neither is set. Throws zero::Error if both are set,
-/// if the secret is too short, and if others may read its file.
+/// The secret of ranks that meet in rank 0's store, from ZERO_JOB_SECRET or the file that
+/// ZERO_JOB_SECRET_FILE names; nothing if neither is set. Throws zero::Error if both are set, if
+/// the secret is too short, or if others may read its file.
 std::optional<JobSecret> read_job_secret(const Environment& environment);
 
-/// Runs body(communicator) as the rank, or ranks, that this process is, and gives its status; of
-/// several threads, the largest. Throws zero::Error if the ranks do not meet. `report`: as
-/// TcpStore::Options has it.
+/// Runs body(communicator) as the rank or ranks of this process and returns its status; of several
+/// threads, the largest. Throws zero::Error if the ranks do not meet. `report` is that of
+/// TcpStore::Options.
 int run_ranks(const Start& start, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report = {});
@@ -73,8 +73,8 @@ int run_ranks(const Start& start, int* argc, char*** argv,
 /// The backend of run_ranks' communicator, for plans of `world` ranks.
 std::string_view planned_backend(const Start& start, int world);
 
-/// The first host of Slurm's way to write many: "gpu-003" of "gpu-[003-010,12],login". Throws
-/// zero::Error if there is none.
+/// The first host of a Slurm node list: "gpu-003" of "gpu-[003-010,12],login". Throws zero::Error
+/// if there is none.
 std::string first_host(std::string_view node_list);
 
 }  // namespace zero

@@ -40,8 +40,8 @@ void Console::end_progress() {
 bool on_terminal() {
   if (::isatty(STDOUT_FILENO) == 0) return false;
   if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;
-  // mpirun gives its ranks a terminal even where its own output goes to a file: look at the
-  // parent's.
+  // mpirun gives its ranks a terminal even if its own output goes to a file: check the parent's
+  // output.
   std::error_code error;
   const auto target =
       std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error).string();

@@ -8,23 +8,24 @@
 
 namespace zero {
 
-/// A program's output to its user: whole lines, and one line of progress, refreshed in place on
+/// A program's output for people: whole lines, and one progress line that is refreshed in place on
 /// a terminal. Does not own the stream.
 class Console {
  public:
   enum class Mode {
-    terminal,  ///< progress is refreshed in place
-    lines,     ///< progress is whole lines
-    silent,    ///< nothing is written: ranks other than the first
+    terminal,  ///< the progress line is refreshed in place
+    lines,     ///< progress is printed as whole lines
+    silent,    ///< no output: ranks other than the first
   };
   Console(std::FILE* stream, Mode mode) : stream_(stream), mode_(mode) {}
 
   Mode mode() const { return mode_; }
-  /// A line of its own; ends a line of progress first.
+  /// Prints a whole line; ends the progress line first.
   void line(const std::string& text);
-  /// Replaces the line of progress (terminal), at most ten times a second; nothing otherwise.
+  /// Replaces the progress line (terminal), at most ten times a second; does nothing in other
+  /// modes.
   void refresh(const std::string& text);
-  /// Ends the line of progress, so that other output starts on a fresh line.
+  /// Ends the progress line, so that other output starts on a fresh line.
   void end_progress();
 
  private:
@@ -34,8 +35,8 @@ class Console {
   std::chrono::steady_clock::time_point last_{};
 };
 
-/// Whether a user sees standard output of this process at once: on a terminal, also
-/// through mpirun, which puts a terminal of its own between.
+/// Whether a user sees standard output of this process immediately: on a terminal, also through
+/// mpirun, which puts a terminal of its own in between.
 bool on_terminal();
 
 /// "42 s", "3 min 07 s", "2 h 05 min".

@@ -13,12 +13,12 @@ namespace zero {
 namespace {
 
 constexpr std::string_view kWaiting = "waiting for communication";
-/// Spans whose marks are kept before those that have run are read: marks are events of a GPU.
+/// Spans that may wait unread; beyond that, finished ones are read, because marks hold GPU events.
 constexpr std::size_t kUnread = 128;
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr int kLooks = 5;  // of which the quickest counts
+constexpr int kLooks = 5;  // the quickest counts
 
 }  // namespace
 
@@ -26,7 +26,7 @@ template <typename Body>
 void Instruments::try_to(const Body& body) noexcept {
   try {
     body();
-  } catch (const std::exception&) {  // an error of the device's is met by the next call, too
+  } catch (const std::exception&) {  // the next call meets a device's error too
     step_ = nullptr;
   }
 }
@@ -56,7 +56,7 @@ void Instruments::end_step(std::int64_t step) {
     trace_.steps.add(fmt::format("step {}", step), began, clock.at(clock.seconds()));
     trace_.clock_error = std::max(trace_.clock_error, clock.error_seconds());
   }
-  // Gathers for the next step may still run: they belong to this one, which issued them.
+  // Gathers for the next step may still run: they count for this step, which issued them.
   settle_all();
   step_ = nullptr;
 }

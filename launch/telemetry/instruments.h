@@ -17,27 +17,27 @@
 
 namespace zero {
 
-/// A device's time on the host's clock, between two points at which the host waits for a stream:
-/// the two clocks meet there, and in between the device's runs evenly. Used by one host thread.
+/// Maps a device's time to the host's clock: compares both clocks at two points at which the host
+/// waits for a stream, and interpolates linearly between them. Used by one host thread.
 class HostClock {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// The first meeting. Blocks until all work of the stream has run.
+  /// Makes the first comparison. Blocks until all work of the stream has run.
   explicit HostClock(Stream& stream);
-  /// The second.
+  /// Makes the second comparison, in the same way.
   void stop(Stream& stream);
 
-  /// Seconds of the device from the first meeting to a mark of one of its streams; nothing as long
-  /// as the stream is not there.
+  /// Device seconds from the first comparison to a mark on one of its streams; nothing while the
+  /// stream has not reached the mark.
   std::optional<double> seconds_to(const Mark& mark) const {
     return mark.seconds_since(begin_.mark);
   }
-  /// The host's time so many seconds of the device after the first meeting. After stop().
+  /// The host's time `seconds` of the device after the first comparison. Call after stop().
   Time at(double seconds) const;
-  double seconds() const { return seconds_; }  ///< of the device, between the meetings
-  /// The error of at(), beside the grain of the device's clock: each meeting lies between
-  /// two looks at the host's.
+  double seconds() const { return seconds_; }  ///< of the device, between the comparisons
+  /// The error of at(), apart from the resolution of the device's clock: each comparison lies
+  /// between two reads of the host's clock.
   double error_seconds() const;
 
  private:
@@ -53,19 +53,19 @@ class HostClock {
   double seconds_ = 0;
 };
 
-/// Which steps of a run are looked at, and how.
+/// The steps of a run to profile and to trace.
 struct InstrumentOptions {
   bool profile = false;  ///< all steps but the first, which warms up
   bool trace = false;    ///< steps trace_from .. trace_from + trace_steps - 1
   std::int64_t trace_from = 1;
   std::int64_t trace_steps = 1;
-  std::int64_t trace_events = 1;  ///< of each stream; the newest are kept
+  std::int64_t trace_events = 1;  ///< kept for each stream: the newest
 };
 
-/// Observes one rank's run: hears of work submitted to its streams, operations and collectives, by
-/// marks on the streams, and keeps a profile and a trace of the steps it is asked for. Marks are
-/// read once the streams have passed them: the host waits for its device at the begin and the end
-/// of a step that is looked at, and never in between. A run without it is not slowed down. Used by
+/// Observes one rank's run: records work submitted to its streams, operations and collectives by
+/// marks on the streams, and keeps a profile and a trace of the requested steps. Marks are read
+/// once the streams have passed them: the host waits for its device at the beginning and the end of
+/// an observed step, and never in between. Runs without instruments are not slowed down. Used by
 /// the host thread.
 class Instruments final : public StreamObserver, public OpListener, public CollectiveListener {
  public:
@@ -73,10 +73,10 @@ class Instruments final : public StreamObserver, public OpListener, public Colle
 
   explicit Instruments(const InstrumentOptions& options);
 
-  /// `compute`: of the device that reports here; must live until end_step().
+  /// `compute` is a stream of the device that reports here and must live until end_step().
   void begin_step(std::int64_t step, Stream& compute);
   void end_step(std::int64_t step);
-  /// Keeps the communication that steps left to its stream. With the streams at rest.
+  /// Collects the communication that the steps left on its stream. Call with idle streams.
   void stop();
 
   void ran(std::string_view what, Mark begin, Mark end) noexcept override;
@@ -87,16 +87,16 @@ class Instruments final : public StreamObserver, public OpListener, public Colle
   bool listens() const noexcept override { return step_ != nullptr; }
   void collective(const CollectiveRecord& record, Mark begin, Mark end) noexcept override;
 
-  /// Time of the compute stream by kind of work. After stop(), as for the others.
+  /// Time of the compute stream by kind of work. Call after stop(), like the accessors below.
   Profile& profile() { return profile_; }
-  /// The collectives of the profiled steps; they run beside the compute stream.
+  /// The collectives of the profiled steps, which run concurrently with the compute stream.
   const Profile& collectives() const { return collectives_; }
   const RankTrace& trace() const { return trace_; }
-  /// When the first traced step began.
+  /// The start of the first traced step.
   Time origin() const { return origin_; }
 
  private:
-  /// A step that is looked at.
+  /// A step that is profiled or traced.
   struct Step {
     HostClock clock;
     bool profiled;
@@ -110,35 +110,35 @@ class Instruments final : public StreamObserver, public OpListener, public Colle
     Mark begin;
     Mark end;
     std::int64_t bytes = 0;
-    bool of_operation = false;  // whose calls are counted apart
+    bool of_operation = false;  // the operation's calls are counted separately
     std::shared_ptr<Step> step{};
-    std::optional<std::pair<double, double>> seconds{};  // of the step's clock, once read
+    std::optional<std::pair<double, double>> seconds{};  // on the step's clock, once read
   };
   /// The spans of one stream, in order.
   struct Lane {
     TraceTrack& track;
     Profile* profile;  // null: none
     std::deque<Span> spans{};
-    std::size_t read = 0;  // spans of which seconds are known
+    std::size_t read = 0;  // spans with known seconds
   };
 
   void add(Lane& lane, Span span);
   static void read(Lane& lane);
-  /// Passes on the spans of steps that are over.
+  /// Passes the spans of finished steps to the profile and the trace.
   static void settle(Lane& lane);
   static void keep(const Span& span, Lane& lane);
   void settle_all();
-  /// Ends the unit that runs, if any.
+  /// Ends the current unit, if any.
   void leave_unit();
   /// Observers must not fail: spans that cannot be kept are lost.
   template <typename Body>
   void try_to(const Body& body) noexcept;
 
   InstrumentOptions options_;
-  std::shared_ptr<Step> step_;  // null: not looked at
+  std::shared_ptr<Step> step_;  // null: the current step is not observed
   Stream* compute_ = nullptr;
   Time origin_{};
-  std::string unit_{};  // that runs; empty: none
+  std::string unit_{};  // the current unit; empty: none
   Mark unit_began_;
   std::optional<OpCost> operation_{};
   Profile profile_;

@@ -22,8 +22,8 @@ namespace zero {
 namespace {
 
 constexpr int kSamples = 5;
-// A product or a copy that takes so long keeps a device busy, and a copy's arrays are beyond any
-// cache; no larger one is tried.
+// Sizes grow until a product or a copy takes this long: enough to keep a device busy, and a copy's
+// arrays exceed any cache.
 constexpr double kProductSeconds = 1e-3;
 constexpr double kCopySeconds = 1e-4;
 constexpr std::int64_t kFirstSide = 64;
@@ -39,7 +39,7 @@ void add_scaled(std::span<float> a, std::span<const float> b, std::span<const fl
 }
 
 std::uint64_t sum_of(std::span<const std::uint64_t> words) {
-  std::array<std::uint64_t, 16> sums{};  // chains that do not wait for each other
+  std::array<std::uint64_t, 16> sums{};  // independent chains
   for (std::size_t i = 0; i + sums.size() <= words.size(); i += sums.size()) {
     for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += words[i + j];
   }
@@ -51,14 +51,14 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Arrays of a device, and work on them.
+/// A device's arrays, and work on them.
 struct Trial {
   std::vector<Buffer> arrays{};
   std::unique_ptr<Ops> ops{};
   std::function<void()> submit{};
 };
 
-/// Zeros would take less power than what training multiplies, and the clock would show it.
+/// Random values: zeros would draw less power than real data and allow higher clock rates.
 void fill(Device& device, View view) {
   const std::int64_t count = std::min(kRandom, view.count());
   const Buffer random = device.allocate(count, DType::fp32, MemoryClass::other, "limits");
@@ -109,7 +109,7 @@ Trial copy(Device& device, std::int64_t count) {
   return trial;
 }
 
-/// Nothing if the device has no room for it.
+/// Nothing if the device lacks room for the trial.
 std::optional<Trial> if_there_is_room(const std::function<Trial()>& make) {
   try {
     return make();
@@ -118,7 +118,7 @@ std::optional<Trial> if_there_is_room(const std::function<Trial()>& make) {
   }
 }
 
-/// Median seconds by the device's clock, after a call that warms up.
+/// Median seconds on the device's clock, after a warm-up call.
 double seconds_of(const Trial& trial, Stream& stream) {
   std::vector<std::pair<Mark, Mark>> marks;
   trial.submit();

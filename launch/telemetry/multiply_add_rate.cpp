@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "launch/telemetry/multiply_add_rate.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// After foreach_target.h, as Highway requires.
 #include <hwy/highway.h>
 
 #include <atomic>
@@ -18,14 +18,14 @@ HWY_BEFORE_NAMESPACE();
 namespace zero::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// More sums than a processor has multiply-adds on their way: two units of four or five cycles.
+// More sums than the multiply-adds in flight on a processor: two units of four or five cycles.
 constexpr double kSums = 12;
 
 double flop_of_a_turn() {
   return 2 * kSums * static_cast<double>(hn::Lanes(hn::ScalableTag<float>()));
 }
 
-// Converges to 1, so that no value overflows. Returns what depends on all of the arithmetic.
+// Converges to 1, so no value overflows. The result depends on all of the arithmetic.
 float multiply_add(std::int64_t turns, float factor) {
   const hn::ScalableTag<float> d;
   const auto f = hn::Set(d, factor);
@@ -68,7 +68,7 @@ constexpr std::int64_t kTurns = std::int64_t{1} << 21;  // a few milliseconds
 }  // namespace
 
 double multiply_add_rate(DType dtype, int threads) {
-  std::atomic<float> kept = 0;  // or a compiler would leave the arithmetic out
+  std::atomic<float> kept = 0;  // keeps the compiler from removing the arithmetic
   std::atomic<double> flop = 0;
   const auto start = std::chrono::steady_clock::now();
   cpu::parallel_for(threads, threads, 1, [&](std::int64_t begin, std::int64_t end) {

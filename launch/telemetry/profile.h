@@ -24,30 +24,30 @@ struct ProfileEntry {
   double flop = 0;
   double bytes = 0;
 
-  /// Seconds that the limits allow at the least: the slower of arithmetic and memory; 0 if
-  /// neither is known.
+  /// The least seconds that the limits allow: the slower of arithmetic and memory; 0 if neither is
+  /// known.
   double least_seconds(const MachineLimits& limits) const;
-  /// least_seconds over seconds: 1 is at the limit. Operands that caches still hold may give more.
+  /// least_seconds over seconds: 1 is at the limit. Operands still in caches may give more.
   double share(const MachineLimits& limits) const;
 };
 
-/// A table of times by kind of work: the roofline view of a rank's steps. Not thread-safe.
+/// A table of time by kind of work: the roofline view of a rank's steps. Not thread-safe.
 class Profile {
  public:
   /// Adds one call.
   void add(std::string_view name, double seconds, double flop, double bytes);
-  /// Time of calls that are added with none.
+  /// Adds the time of calls that add() counted without it.
   void add_seconds(std::string_view name, double seconds);
-  /// Bytes of work that is timed without knowing them.
+  /// Adds the bytes of work whose time was added without them.
   void add_bytes(std::string_view name, double bytes);
   void add_step(double seconds);
 
   std::int64_t steps() const { return steps_; }
   double step_seconds() const { return step_seconds_; }
-  /// The longest first.
+  /// Entries by time, the longest first.
   std::vector<ProfileEntry> entries() const;
 
-  /// For people: per step, with each entry's share of the step and of its limit.
+  /// A table for people: per step, with each entry's share of the step and of its limit.
   std::string table(const MachineLimits& limits) const;
   nlohmann::ordered_json json(const MachineLimits& limits) const;
 
@@ -59,11 +59,11 @@ class Profile {
   double step_seconds_ = 0;  // of all steps
 };
 
-/// Tells a profile the bytes that the optimizer's updates moved: master values, moments, the
-/// gradient and the compute copy of every owned element, once a step.
+/// Adds to a profile the bytes that the optimizer's updates move: master values, moments, gradient
+/// and compute copy of every owned element, once a step.
 void add_update_bytes(Profile& profile, Engine& engine);
 
-/// Table of the collectives, which run beside the compute stream, per step; may be empty.
+/// A table of the collectives, per step; they run concurrently with compute. May be empty.
 std::string collectives_table(const Profile& collectives, std::int64_t steps);
 nlohmann::ordered_json collectives_json(const Profile& collectives);
 

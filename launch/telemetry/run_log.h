@@ -9,14 +9,14 @@
 
 namespace zero {
 
-/// A file of JSON lines. Each line reaches the file whole, at once: an interrupted run leaves whole
-/// lines.
+/// A file of JSON lines. Each line is written whole and immediately: an interrupted run leaves only
+/// whole lines.
 class RunLog {
  public:
-  /// Replaces the file; throws zero::Error if it cannot be written.
+  /// Replaces the file; throws zero::Error if the file cannot be written.
   explicit RunLog(const std::string& path);
 
-  /// Fields keep the order they were given in.
+  /// Fields keep their order.
   void write(const nlohmann::ordered_json& line);
   const std::string& path() const { return path_; }
 
@@ -25,8 +25,8 @@ class RunLog {
   Descriptor file_;
 };
 
-/// Throws zero::Error naming `key` unless a file can be made at `path`: its folder is there and may
-/// be written to.
+/// Throws zero::Error naming `key` unless a file can be created at `path`: the folder must exist
+/// and be writable.
 void check_writable(const std::string& path, const std::string& key);
 
 }  // namespace zero

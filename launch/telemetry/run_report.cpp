@@ -20,7 +20,7 @@
 namespace zero {
 namespace {
 
-// As one row of numbers, for the ranks' maximum: ledger | arenas | adopted.
+// One row of numbers, for the maximum over ranks: ledger | arenas | adopted.
 constexpr std::size_t kFigures = 2 * kMemoryClasses + 1;
 
 std::vector<std::int64_t> figures_of(const MemoryUse& use) {
@@ -45,7 +45,7 @@ std::string why_none(const TrainConfig& config) {
   return "no pass came a second time";
 }
 
-constexpr int kRows = 16;  // more are told by their number
+constexpr int kRows = 16;  // beyond that, only their number is given
 
 /// The hosts of ranks, each once, in order of first appearance.
 std::vector<std::string> hosts_of(const std::vector<std::string>& hosts, int first, int count) {

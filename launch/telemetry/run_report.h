@@ -17,23 +17,23 @@
 
 namespace zero {
 
-/// The most memory that a rank has at a time.
+/// The peak memory of a rank.
 struct MemoryUse {
-  BytesByClass ledger{};  ///< asked for, of the host's memory too
-  DeviceBytes device{};   ///< bytes of the device for that, if it has its own memory
+  BytesByClass ledger{};  ///< bytes requested, including the host's memory
+  DeviceBytes device{};   ///< the device bytes behind the ledger, if the device has its own memory
 
   static MemoryUse of(Device& device);
-  /// In each figure the larger.
+  /// The larger value in each figure.
   MemoryUse larger(const MemoryUse& other) const;
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 
-/// The memory that a rank of a world will use, by the run's own code on a device without memory;
-/// `memory` is where the run's device has its own.
+/// The memory that a rank of a world will use, found by running the run's own code on a device
+/// without memory; `memory` tells where the run's device has its memory.
 MemoryUse plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend,
                       Memory memory = Memory::of_host);
 
-/// "device" in a plan and in a log: {"arenas": {class: bytes}, "adopted": bytes, "pages": bytes}.
+/// "device" in a plan and a log: {"arenas": {class: bytes}, "adopted": bytes, "pages": bytes}.
 nlohmann::json device_json(const DeviceBytes& bytes);
 
 /// Planned and used bytes of the largest rank.
@@ -52,22 +52,21 @@ struct MemoryReport {
 /// parameters + gradients + optimizer.
 std::int64_t model_state_bytes(const BytesByClass& bytes);
 
-/// Merges all ranks' figures. Collective; blocks the host.
+/// Merges the figures of all ranks. Collective; blocks the host.
 MemoryReport merge_memory(Communicator& communicator, Device& device, const MemoryUse& planned,
                           const MemoryUse& used);
 
-/// The graphs that a GPU has captured by the end of a run, or why there are none, as text.
+/// The graphs that a GPU has captured by the end of a run, or why there are none, for people.
 std::string graphs_text(const KeptPasses& kept, const TrainConfig& config);
 /// The same for the log.
 nlohmann::ordered_json graphs_json(const KeptPasses& kept, const TrainConfig& config);
 
-/// Exposed communication of one rank: per unit, and at the boundary (the global norm).
-/// In seconds.
+/// Exposed communication of one rank in seconds: per unit, and at the boundary (the global norm).
 class ExposedUnits {
  public:
   ExposedUnits(std::vector<std::string> units, const Schedule& schedule);
 
-  /// After a step: seconds per compute step of the schedule, and of the whole step.
+  /// Call after a step: `by_use` has seconds per compute step of the schedule, `total` of the step.
   void add(std::span<const double> by_use, double total);
   /// "exposed communication: 12.30 ms a step, most of it at h.3: 5.00 ms"; empty before a step and
   /// if nothing was exposed.
@@ -80,13 +79,13 @@ class ExposedUnits {
   int steps_ = 0;
 };
 
-/// Text on the mesh: the host of each rank, and warnings on axes that cross hosts.
+/// Text about the mesh: the host of each rank, and warnings about axes that cross hosts.
 struct MeshTable {
-  std::string text;                   ///< empty if the mesh is the shard axis alone
-  std::vector<std::string> warnings;  ///< a tensor group that crosses hosts
+  std::string text;                   ///< empty if the mesh has only the shard axis
+  std::vector<std::string> warnings;  ///< about tensor groups that cross hosts
 };
 
-/// The table for ranks on hosts[rank].
+/// The table for ranks whose hosts are hosts[rank].
 MeshTable mesh_table(const MeshShape& shape, const std::vector<std::string>& hosts);
 
 }  // namespace zero

@@ -147,7 +147,7 @@ double write_trace(Communicator& communicator, Device& device, const RankTrace& 
     file << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"name\":"
             "\"process_sort_index\",\"args\":{\"sort_index\":0}}";
   }
-  // One rank's text at a time: no rank ever holds all of them.
+  // One rank's text at a time: no rank ever holds the whole trace.
   for (int from = 0; from < communicator.size(); ++from) {
     std::string text =
         from == rank

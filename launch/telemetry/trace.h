@@ -15,12 +15,12 @@
 
 namespace zero {
 
-/// The events of one stream, in order, in bounded memory: new events replace the oldest. Written
-/// by one thread.
+/// The events of one stream, in order, in bounded memory: new events replace the oldest. Written by
+/// one thread.
 class TraceTrack {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  /// `capacity`: events it keeps, 32 bytes each.
+  /// `capacity`: the number of events kept, at 32 bytes each.
   explicit TraceTrack(std::int64_t capacity);
 
   struct Event {
@@ -48,21 +48,21 @@ struct RankTrace {
   explicit RankTrace(std::int64_t capacity)
       : steps(capacity), units(capacity), compute(capacity), communication(capacity) {}
   TraceTrack steps, units, compute, communication;
-  /// Seconds by which times of the device may be off on the host's clock.
+  /// Error of the device's times on the host's clock, in seconds.
   double clock_error = 0;
 };
 
-/// One rank's events in Chrome's trace format, a comma before each, times moved by `shift`
-/// nanoseconds. The names of processes and threads come first.
+/// One rank's events in Chrome's trace format, each preceded by a comma, with times shifted by
+/// `shift` nanoseconds. Metadata events with the names of processes and threads come first.
 std::string trace_events(const RankTrace& trace, int rank, std::int64_t shift);
 
-/// The shift from each rank's clock to the first rank's: 0 on its host, measured by
-/// barriers elsewhere. The same on all ranks. Collective.
+/// The shift from each rank's clock to the first rank's: 0 on the first rank's host, measured by
+/// barriers on other hosts. The same on all ranks. Collective.
 std::vector<std::int64_t> clock_shifts(Communicator& communicator, Device& device);
 
-/// The first rank writes all ranks' events to `path` as one JSON document, times counted from
-/// `origin` of the first rank. Gives the largest clock_error of all ranks, which the document has
-/// too. Throws AgreedError if it cannot. Collective; between steps, with the streams at rest.
+/// The first rank writes all ranks' events to `path` as one JSON document, with times relative to
+/// `origin` of the first rank. Returns the largest clock_error of all ranks, which the document
+/// contains too. Throws AgreedError on failure. Collective; between steps, with idle streams.
 double write_trace(Communicator& communicator, Device& device, const RankTrace& trace,
                    const std::string& path, TraceTrack::Time origin);
 

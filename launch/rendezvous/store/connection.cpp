@@ -13,7 +13,7 @@ using local = asio::local::stream_protocol;
 
 }  // namespace
 
-// No operation is pending on return: at the deadline the socket is closed.
+// No operation is pending on return: the socket is closed at the deadline.
 template <typename AnySocket, typename Start>
 std::size_t StoreConnection::run(Clock::time_point deadline, AnySocket& socket,
                                  const Start& start) {
@@ -97,7 +97,7 @@ void StoreConnection::connect_with_secret(const StoreOptions& options, Clock::ti
     connect_network(options.host, options.port, deadline);
   } catch (const boost::system::system_error& error) {
     if (error.code() != asio::error::connection_refused || why_elsewhere(options.host)) throw;
-    // A rank 0 without a secret may be there all the same: its refusal tells more.
+    // Rank 0 may have been started without a secret: its refusal on the local socket tells more.
     try {
       connect_locally(options.port, deadline);
     } catch (const std::exception&) {

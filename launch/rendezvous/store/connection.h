@@ -15,9 +15,9 @@
 namespace zero {
 
 /// A client's connection to the server of its store; one request at a time. Both ends have proven
-/// the job's secret or, without one, to be processes of one user. Throws the system's error
-/// (boost::system::system_error) if the server does not answer in time or is gone, and zero::Error
-/// if another program answers. Not thread-safe.
+/// that they know the job's secret or, without a secret, that they run as the same user. Throws
+/// boost::system::system_error if the server does not answer in time or is gone, and zero::Error if
+/// another program answers. Not thread-safe.
 class StoreConnection {
  public:
   using Clock = std::chrono::steady_clock;

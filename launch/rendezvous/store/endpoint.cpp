@@ -19,7 +19,7 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-// Only an address of this host can be bound to.
+// Only an address of this host can be bound.
 bool is_own(asio::io_context& io, const asio::ip::address& address) {
   tcp::socket socket(io);
   boost::system::error_code error;
@@ -71,7 +71,7 @@ void watch_peer(int descriptor) {
   constexpr int kSecondsBetween = 1;
   constexpr int kProbes = 5;
   constexpr int kUnansweredMilliseconds = 8000;
-  // A system without one of these options still serves.
+  // The store works without these options, which some systems lack.
   const auto set = [&](int level, int name, int value) {
     ::setsockopt(descriptor, level, name, &value, sizeof value);
   };
@@ -84,7 +84,7 @@ void watch_peer(int descriptor) {
 }
 
 void allow_connections(int ranks) {
-  constexpr rlim_t kOthers = 256;  // files of the program, clients that have proven nothing yet
+  constexpr rlim_t kOthers = 256;  // files of the program, and unproven clients
   const rlim_t needed = 2 * static_cast<rlim_t>(ranks) + kOthers;
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= needed) return;

@@ -13,33 +13,33 @@
 
 namespace zero {
 
-/// Whether the host is the loopback, by its name or address.
+/// Whether the host is the loopback, by name or address.
 bool is_loopback(const std::string& host);
 
-/// Where the ranks of a job are, as its launcher says.
+/// The spread of a job's ranks over hosts, according to its launcher.
 enum class Spread { unsaid, one_host, several_hosts };
 
-/// The store of a job, and a rank that asks it.
+/// The options of a job's store, for one rank.
 struct StoreOptions {
   std::string host;  ///< of rank 0
-  int port = 0;      ///< rank 0 alone may give 0: any that is free
+  int port = 0;      ///< rank 0 alone may give 0: any free port
   int rank = 0;
   int world = 1;
   std::string job{};  ///< its name, the same on all ranks; kMostJobBytes at most
   Spread spread = Spread::unsaid;
   std::chrono::milliseconds timeout{60'000};  ///< until rank 0 answers
   std::optional<JobSecret> secret{};          ///< the same on all ranks
-  /// Rank 0's is told of connections that were dropped, every few seconds at most, on a thread
-  /// of the store's.
+  /// Rank 0's receives reports of dropped connections, every few seconds at most, on a thread of
+  /// the store.
   std::function<void(const std::string&)> report{};
 };
 
-/// Why `host` is not this host, for a message; nothing if one of its addresses is of this host.
-/// Asks the name service.
+/// The reason why `host` is not this host, for a message; nothing if one of its addresses belongs
+/// to this host. Asks the name service.
 std::optional<std::string> why_elsewhere(const std::string& host);
 
-/// The name of the Unix socket at which a store of this user that has `port` is found on this host:
-/// an abstract name, which is no file and ends with its socket.
+/// The name of the Unix socket of this user's store with `port` on this host: an abstract name,
+/// which has no file and disappears with its socket.
 std::string unix_socket_name(int port);
 
 /// The process at the other end of a Unix socket.
@@ -51,16 +51,16 @@ struct PeerProcess {
   /// "process 7 of user id 1000".
   std::string text() const;
 };
-/// The process that connected to or listens at the other end, as the kernel says. Throws
-/// zero::Error if it does not say.
+/// The process that connected to or listens at the other end, as the kernel reports it. Throws
+/// zero::Error if the kernel does not report one.
 PeerProcess peer_process(int descriptor);
 
-/// Sets a TCP socket to send small messages at once, and to find out within about 8 seconds that a
-/// peer's host has vanished though nothing is sent.
+/// Sets a TCP socket to send small messages at once, and to detect within about 8 seconds that a
+/// peer's host has vanished, even if no data is sent.
 void watch_peer(int descriptor);
 
-/// Raises this process's soft limit of open files to its hard limit if a store of `ranks` ranks
-/// takes more: two connections a rank. Throws zero::Error if the hard limit is too low.
+/// Raises this process's soft limit of open files up to its hard limit if a store of `ranks` ranks
+/// needs more: two connections a rank. Throws zero::Error if the hard limit is too low.
 void allow_connections(int ranks);
 
 }  // namespace zero

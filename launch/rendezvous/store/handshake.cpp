@@ -11,14 +11,14 @@ namespace {
 constexpr std::string_view kProven = "proven";
 constexpr std::string_view kUnproven = "unproven";
 
-/// The values that both ends have exchanged, which all HMACs of a handshake cover.
+/// The values exchanged by both ends, covered by every HMAC of a handshake.
 struct Transcript {
   const JobSecret& secret;
   Identity identity;
   std::string_view server_nonce;
   std::string_view client_nonce;
 
-  // Each part follows its length, so two different transcripts are never the same bytes.
+  // A length precedes each part, so two different transcripts never have the same bytes.
   std::string hmac(std::string_view purpose) const {
     return secret.hmac(
         body_of({std::string(purpose), std::string(kMagic), std::to_string(identity.rank),

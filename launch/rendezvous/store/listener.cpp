@@ -16,7 +16,7 @@ using local = asio::local::stream_protocol;
 
 constexpr std::chrono::milliseconds kRest{100};
 
-/// " (process 7 of user id 1000 has it)"; empty if that cannot be told.
+/// " (process 7 of user id 1000 has it)"; empty if the process is unknown.
 std::string holder(asio::io_context& io, int port) {
   try {
     local::socket socket(io);
@@ -54,7 +54,7 @@ void ConnectionLog::tell(const std::string& text) {
   try {
     report_("[rank 0] store: " + text + before);
   } catch (const std::exception&) {
-    // The job does not depend on its log.
+    // A failing log must not end the job.
   }
 }
 
@@ -82,12 +82,12 @@ void StoreListener::open_network(const std::string& host, int port, Spread sprea
   }
   port_ = network_.local_endpoint().port();
   accept(network_, network_rest_);
-  // A name that another process has does no harm: ranks that know the secret come by TCP.
+  // Another process may have the name: ranks that know the secret come by TCP.
   if (!listen_locally(port_)) accept(local_, local_rest_);
 }
 
 void StoreListener::listen_on_tcp(const std::string& host, int port, Spread spread) {
-  // Some launchers call rank 0's host "localhost" there, and by its name on the other hosts.
+  // Some launchers call rank 0's host "localhost" on that host and by its name on others.
   const bool inside = is_loopback(host) && spread != Spread::several_hosts;
   const auto number = static_cast<std::uint16_t>(port);
   const auto open = [&](const tcp::endpoint& at) {
@@ -128,11 +128,11 @@ void StoreListener::accept(Acceptor& acceptor, asio::steady_timer& rest) {
   acceptor.async_accept([this, &acceptor, &rest](boost::system::error_code error, auto socket) {
     if (error == asio::error::operation_aborted) return;
     if (!error) {
-      // The next connection is accepted even if this one fails.
+      // Accepts the next connection even if this one fails.
       accept(acceptor, rest);
       return accepted(std::move(socket));
     }
-    // As a rule there is no descriptor or memory left: asking again at once would fail as well.
+    // Usually descriptors or memory have run out: another attempt at once would fail too.
     log_.cannot_accept(error.message());
     rest.expires_after(kRest);
     rest.async_wait([this, &acceptor, &rest](boost::system::error_code ended) {
@@ -145,7 +145,7 @@ void StoreListener::accepted(tcp::socket socket) {
   watch_peer(socket.native_handle());
   boost::system::error_code error;
   const auto from = socket.remote_endpoint(error);
-  if (error) return;  // it has left again
+  if (error) return;  // the client has left again
   const std::string peer = fmt::format("{}:{}", from.address().to_string(), from.port());
   on_accept_(StoreSocket(std::move(socket)), peer);
 }

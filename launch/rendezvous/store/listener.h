@@ -14,8 +14,8 @@ namespace zero {
 
 using StoreSocket = boost::asio::generic::stream_protocol::socket;
 
-/// Reports connections that were dropped or could not be accepted, one line every kBetween at most:
-/// strangers must not fill a log. Used by one thread.
+/// Reports connections that were dropped or not accepted, at most one line per kBetween, so that
+/// strangers cannot fill a log. Used by one thread.
 class ConnectionLog {
  public:
   using Clock = std::chrono::steady_clock;
@@ -24,9 +24,9 @@ class ConnectionLog {
   explicit ConnectionLog(std::function<void(const std::string&)> report)
       : report_(std::move(report)) {}
 
-  /// A connection of `peer` was dropped.
+  /// Reports that a connection of `peer` was dropped.
   void dropped(const std::string& peer, const std::string& why);
-  /// No connection can be accepted at the moment.
+  /// Reports that connections cannot be accepted at the moment.
   void cannot_accept(const std::string& why);
 
  private:
@@ -37,9 +37,9 @@ class ConnectionLog {
   Clock::time_point next_{};
 };
 
-/// Where a store listens: a Unix socket, at which only this user's processes on this host are let
-/// in, and TCP for jobs with a secret. Accepts every connection; if the system has no
-/// room for one, rests a moment and goes on.
+/// The listening sockets of a store: a Unix socket, which admits only this user's processes on this
+/// host, and TCP for jobs with a secret. Accepts every connection; if the system has no resources
+/// for one, waits a moment and tries again.
 class StoreListener {
  public:
   using Accept = std::function<void(StoreSocket socket, const std::string& peer)>;
@@ -47,11 +47,11 @@ class StoreListener {
   StoreListener(boost::asio::io_context& io, ConnectionLog& log, Accept on_accept)
       : io_(io), log_(log), on_accept_(std::move(on_accept)) {}
 
-  /// `port`: 0 for any that is free. Throws zero::Error if it cannot listen.
+  /// `port` 0: any free port. Throws zero::Error if the store cannot listen.
   void open_local(int port);
-  /// The same on TCP: on the loopback if `host` is of it and no rank is on another host, on all
-  /// addresses otherwise. This user's processes on this host that do not know of the secret are
-  /// taken too, so that they can be told.
+  /// The same on TCP: on the loopback if `host` is the loopback and no rank is on another host, on
+  /// all addresses otherwise. Also accepts this user's processes on this host that have no secret,
+  /// to refuse them with a message.
   void open_network(const std::string& host, int port, Spread spread);
   int port() const { return port_; }
 

@@ -15,12 +15,12 @@ namespace asio = boost::asio;
 using store_wire::Message;
 
 constexpr std::chrono::seconds kHandshakeTime{5};
-/// Connections that have proven nothing yet, at most; a newer one takes the oldest one's place.
+/// The most connections that have proven nothing yet; a newer one replaces the oldest.
 constexpr std::size_t kMostUnproven = 128;
 
 }  // namespace
 
-/// One connection: a handshake, then request after request. An error ends this connection alone.
+/// One connection: a handshake, then one request after another. An error ends only this connection.
 class StoreServer::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(StoreServer& server, StoreSocket socket, std::string peer, std::uint64_t arrival)
@@ -41,7 +41,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     });
   }
 
-  /// Answers a wait for which everything has come, or nothing more will.
+  /// Answers the wait if all its keys are set, a rank is lost, or its time is over.
   void look(StoreState::Time time) {
     guard([&] {
       if (!wait_) return;
@@ -162,7 +162,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
   std::optional<StoreState::Client> client_;  // once the handshake has proven the secret
   std::optional<store_wire::Channel> channel_;
   std::optional<StoreState::Wait> wait_;
-  std::optional<Waits::iterator> at_;  // where the server has the wait
+  std::optional<Waits::iterator> at_;  // this connection's entry in the server's waits
 };
 
 StoreServer::StoreServer(const StoreOptions& options)
@@ -203,8 +203,8 @@ void StoreServer::rank_lost() {
   for (const auto& connection : all) connection->look(StoreState::Time::left);
 }
 
-// An error outside of a connection, such as a lack of memory when one is accepted, must not end
-// the thread.
+// An error outside of a connection, such as a lack of memory in accepting one, must not end the
+// thread.
 void StoreServer::run() {
   for (;;) {
     try {

@@ -18,14 +18,14 @@
 namespace zero {
 
 /// The server of a job's store, on a thread of its own: serves the TcpStores of all ranks. Takes
-/// requests only of clients that have proven the job's secret or, if the job has none, that are
+/// requests only from clients that have proven the job's secret or, if the job has none, that are
 /// processes of this user on this host. A rank whose first connection ends without a goodbye is
-/// lost: all waits end with that message.
+/// lost: all waits then end with a message that says so.
 class StoreServer {
  public:
   /// Listens for this user's processes on this host and, if there is a secret, on TCP: on the
-  /// loopback if `host` is of it and no rank is on another host, on all addresses otherwise. Throws
-  /// zero::Error if that is refused.
+  /// loopback if `host` is the loopback and no rank is on another host, on all addresses otherwise.
+  /// Throws zero::Error if the system refuses.
   explicit StoreServer(const StoreOptions& options);
   /// Stops at once.
   ~StoreServer();
@@ -33,18 +33,18 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
 
   int port() const { return listener_.port(); }
-  /// Returns once every rank that came has said goodbye or is lost, or `patience` has passed.
+  /// Returns once every rank that came has said goodbye or is lost, or after `patience`.
   void wait_for_goodbyes(std::chrono::milliseconds patience) { state_.wait_for_goodbyes(patience); }
 
  private:
   class Connection;
-  /// Each waiting connection, at the first key that its wait misses.
+  /// Each waiting connection, under the first key that its wait lacks.
   using Waits = std::multimap<std::string, std::shared_ptr<Connection>, std::less<>>;
 
   void accept(StoreSocket socket, const std::string& peer);
-  /// Looks at the waits for `key`, which came.
+  /// Tries to answer the waits for `key`, which has been set.
   void key_came(const std::string& key);
-  /// Looks at every wait: a rank is lost.
+  /// Tries to answer every wait: a rank is lost.
   void rank_lost();
   void run();
 
@@ -53,7 +53,7 @@ class StoreServer {
   ConnectionLog log_;
   StoreState state_;
   std::uint64_t arrivals_ = 0;
-  std::map<std::uint64_t, std::shared_ptr<Connection>> unproven_;  // by arrival
+  std::map<std::uint64_t, std::shared_ptr<Connection>> unproven_;  // by time of arrival
   std::set<std::shared_ptr<Connection>> clients_;
   Waits waits_;
   StoreListener listener_;

@@ -9,9 +9,9 @@
 namespace zero {
 namespace {
 
-/// What a key takes beside its characters and its value's, about.
+/// Approximate bytes of a key besides its characters and its value's.
 constexpr std::uint64_t kKeyBytes = 128;
-/// Values of a reply are the first that have more bytes than these; the client asks for the rest.
+/// A reply ends with the value that takes it beyond these bytes; the client asks for the rest.
 constexpr std::uint64_t kReplyBytes = std::uint64_t{1} << 20U;
 constexpr std::int64_t kLongestWait = std::int64_t{1} << 40;  // milliseconds: 35 years
 
@@ -19,7 +19,7 @@ std::uint64_t bytes_of(std::string_view key, std::string_view value) {
   return kKeyBytes + key.size() + value.size();
 }
 
-/// A job's name for a message: what cannot be printed is a question mark.
+/// A job's name for a message: unprintable characters become question marks.
 std::string described(std::string_view job) {
   if (job.empty()) return "a job without a name";
   std::string text(job);

@@ -17,7 +17,7 @@
 
 namespace zero {
 
-/// The state of a store, without sockets: keys, values, and which ranks of the job are there. Used
+/// The state of a store, without sockets: keys, values, and the presence of the job's ranks. Used
 /// by one thread, except wait_for_goodbyes.
 class StoreState {
  public:
@@ -28,38 +28,39 @@ class StoreState {
   /// A connection whose handshake is done.
   struct Client {
     store_wire::Identity identity;
-    bool is_rank = false;  ///< its rank's first connection, whose end means that the rank is lost
+    bool is_rank = false;  ///< its rank's first connection: if it ends, the rank is lost
   };
-  /// A request that is answered once its keys are set, or `patience` later at the latest.
+  /// A request that is answered once its keys are set, or after `patience` at the latest.
   struct Wait {
     std::chrono::milliseconds patience{};
     Message keys;
     bool wants_values = false;
     std::size_t found = 0;  ///< keys at the front that are known to be set
 
-    /// The key that the wait cannot be answered without.
+    /// The first key that the wait still lacks.
     const std::string& missing() const { return keys[found]; }
   };
   enum class Time { left, over };
 
-  /// `job`: the name that all ranks must give. `most_bytes`: of all keys and values together.
+  /// `job`: the name that all ranks must give. `most_bytes`: the limit of all keys and values
+  /// together.
   explicit StoreState(int world, std::string job = "", std::uint64_t most_bytes = kMostBytes);
 
-  /// Carries out a client's request. Returns the answer, or the keys that the client waits for.
-  /// Throws zero::Error if the message is no request.
+  /// Executes a client's request. Returns the answer, or the wait for keys. Throws zero::Error if
+  /// the message is not a request.
   std::variant<Message, Wait> obey(const Message& request, Client& client);
-  /// The answer to a wait. If there is none yet, the wait needs another look only when
-  /// wait.missing() is set, or a rank is lost, or its time is over: keys are never removed.
+  /// The answer to a wait; nothing as long as there is none. Another call is needed only once
+  /// wait.missing() is set, a rank is lost, or the wait's time is over: keys are never removed.
   std::optional<Message> answer(Wait& wait, Time time) const;
   /// The client's connection has ended.
   void gone(Client& client);
 
-  /// Returns once every rank that came has said goodbye or is lost, or `patience` has passed.
+  /// Returns once every rank that came has said goodbye or is lost, or after `patience`.
   /// Thread-safe.
   void wait_for_goodbyes(std::chrono::milliseconds patience);
 
  private:
-  /// One rank's state, as its first connection shows it.
+  /// One rank's state, as seen through its first connection.
   enum class Presence { absent, there, left, lost };
 
   Message hello(Client& client);
@@ -74,7 +75,7 @@ class StoreState {
   std::map<std::string, std::string, std::less<>> values_;
   std::optional<std::string> lost_;
 
-  mutable std::mutex mutex_;  // of ranks_
+  mutable std::mutex mutex_;  // guards ranks_
   std::condition_variable changed_;
   std::vector<Presence> ranks_;
 };

@@ -21,11 +21,11 @@ using std::chrono::milliseconds;
 using Clock = StoreConnection::Clock;
 using Message = StoreConnection::Message;
 
-/// Time for an answer beyond the time that was asked for.
+/// Time allowed for an answer beyond the requested timeout.
 constexpr milliseconds kAnswer{10'000};
 constexpr milliseconds kFarewell{5'000};
 
-/// "a, b"; of many, the first.
+/// "a, b"; of many, only the first.
 std::string listed(Message::const_iterator begin, Message::const_iterator end) {
   constexpr std::ptrdiff_t kNamed = 8;
   const std::ptrdiff_t more = (end - begin) - kNamed;
@@ -51,27 +51,28 @@ struct TcpStore::State {
   Options options;
   int exceptions = std::uncaught_exceptions();
   std::unique_ptr<StoreServer> server{};     // rank 0's
-  std::unique_ptr<StoreConnection> first{};  // its end is the rank's
+  std::unique_ptr<StoreConnection> first{};  // the rank is lost if it ends
   std::mutex mutex{};
-  std::vector<std::unique_ptr<StoreConnection>> idle{};  // each thread that asks has one for itself
+  std::vector<std::unique_ptr<StoreConnection>> idle{};  // a thread takes one for each request
 
   std::string name() const {
     return fmt::format("[rank {}] store at {}:{}", options.rank, options.host, options.port);
   }
 
   void check_place() const {
-    // If all ranks are here the port is enough, and the address may be one of a cluster's service.
+    // If all ranks are on this host the port is enough; the address may be that of a cluster
+    // service.
     if (options.secret || options.spread == Spread::one_host) return;
     const auto why = why_elsewhere(options.host);
     ZERO_CHECK(!why, "{}: {}, and this job has no secret; ranks on several hosts need one: {}",
                name(), *why, kMakeJobSecret);
   }
 
-  /// The meaning of a refused connection.
+  /// Whether a refused connection means that rank 0 is not there yet, or gone.
   enum class Silence { not_there_yet, gone };
 
-  /// Tries until rank 0 answers. A handshake may fail because strangers crowd the server, so it is
-  /// tried again too.
+  /// Retries until rank 0 answers. A handshake, too, is retried: it may fail because strangers
+  /// crowd the server.
   std::unique_ptr<StoreConnection> connect(Clock::time_point deadline, Silence silence) const {
     constexpr milliseconds kPause{100};
     for (;;) {
@@ -183,7 +184,7 @@ TcpStore::~TcpStore() {
     state_->talk(*state_->first, {"bye"}, Clock::now() + kFarewell);
     if (state_->server) state_->server->wait_for_goodbyes(kFarewell);
   } catch (const std::exception&) {
-    // Rank 0 is gone already: nobody needs a goodbye.
+    // Rank 0 is gone already and needs no goodbye.
   }
 }
 

@@ -9,21 +9,22 @@
 
 namespace zero {
 
-/// The Store of ranks that only a network joins: rank 0 keeps keys and values, on a thread of its
-/// own; every rank, rank 0 too, asks it. For bootstrap and agreement, not for data. With a secret
-/// the ranks speak TCP and prove the secret to each other; without one they are processes of one
-/// user on one host, which the kernel vouches for. Messages are sealed, not encrypted.
+/// The Store of ranks that share only a network: rank 0 serves keys and values on a thread of its
+/// own; every rank, including rank 0, is a client. For bootstrap and agreement, not for data. With
+/// a secret the ranks use TCP and prove the secret to each other; without one they must be
+/// processes of one user on one host, as verified by the kernel. Messages are authenticated, not
+/// encrypted.
 class TcpStore final : public Store {
  public:
   using Options = StoreOptions;
 
-  /// Rank 0 listens; the others try until it answers. Throws zero::Error naming rank and address
-  /// if that does not happen in time, if rank 0 was started for another world or job, if
-  /// one of the two does not know the other's secret, and if there is no secret and rank 0 is on
-  /// another host. Without a secret a job that is said to be on one host uses the port alone.
+  /// Rank 0 listens; the others retry until it answers. Throws zero::Error naming rank and address
+  /// if that does not happen in time, if rank 0 was started for another world or job, if one of the
+  /// two does not know the other's secret, or if there is no secret and rank 0 is on another host.
+  /// Without a secret, a job whose launcher reports one host uses only the port of the address.
   explicit TcpStore(const Options& options);
-  /// Says goodbye. Rank 0 stays for a few seconds until the others have, unless it unwinds: a rank
-  /// that unwinds is lost to the others.
+  /// Says goodbye. Rank 0 waits a few seconds for the others' goodbyes. A rank that unwinds neither
+  /// waits nor says goodbye, so the others see it as lost.
   ~TcpStore() override;
   TcpStore(const TcpStore&) = delete;
   TcpStore& operator=(const TcpStore&) = delete;

@@ -23,7 +23,7 @@ void append_length(std::string& text, std::size_t length) {
   text.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-/// The length that `text` begins with.
+/// The length at the start of `text`.
 Length length_of(std::string_view text) {
   Length length = 0;
   std::memcpy(&length, text.data(), sizeof length);
@@ -84,7 +84,7 @@ std::optional<std::string> FrameReader::next() {
   check_length(length, largest_);
   const std::size_t end = sizeof(Length) + length;
   if (pending_.size() < end) return std::nullopt;
-  // What follows gets memory of its own, so that a long body's goes with the body.
+  // The rest is copied, so that the memory of a long body leaves with the body.
   std::string rest = pending_.substr(end);
   pending_.resize(end);
   pending_.erase(0, sizeof(Length));

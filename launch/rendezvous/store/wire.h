@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-/// The messages of a TcpStore and its server once the handshake is done
-/// (launch/rendezvous/store/handshake.h): a few strings each, each message and each string
-/// behind its length in four bytes, the lowest first.
+/// The messages between a TcpStore and its server after the handshake
+/// (launch/rendezvous/store/handshake.h). A message is a few strings; a length in four bytes,
+/// little-endian, precedes each message and each string.
 ///
 ///   request                            answer
 ///   hello                              ok | refused WHY     the rank's first connection
@@ -20,41 +20,41 @@
 ///   lost?                              ok | lost HOW
 ///   bye                                ok                   the rank ends in good order
 ///
-/// ABSENT says which ranks never came; it is empty if all did. A long list of values ends early:
+/// ABSENT lists the ranks that never came; empty if all did. A long list of values is cut short:
 /// the client asks for the rest.
 namespace zero::store_wire {
 
 using Message = std::vector<std::string>;
 using Length = std::uint32_t;
 
-/// The whole number in [least, most] that `text` is, all of it; nothing if it is none.
+/// Parses all of `text` as a whole number in [least, most]; nothing if it is none.
 std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t least,
                                          std::int64_t most);
 
-/// Bytes of a message at most: more is no message of ours.
+/// The largest message, in bytes; a larger one is not from this protocol.
 inline constexpr std::uint32_t kLargest = 64U << 20U;
-/// Strings of a message at most: as many ranks as a job may have, and a few.
+/// The most strings in a message: as many ranks as a job may have, and a few.
 inline constexpr std::size_t kMostParts = (std::size_t{1} << 20U) + 8;
 
-/// The message as one string. Throws zero::Error if it is longer than kLargest.
+/// Encodes a message. Throws zero::Error if the result is longer than kLargest.
 std::string body_of(const Message& message);
-/// A body with its length before it. Throws zero::Error if it is longer than a message may be.
+/// A body preceded by its length. Throws zero::Error if the body exceeds the largest message.
 std::string framed_body(std::string_view body);
 inline std::string framed(const Message& message) { return framed_body(body_of(message)); }
-/// The message of a body. Throws zero::Error if it is none.
+/// Decodes a body. Throws zero::Error if the body is not a message.
 Message unframed(std::string_view body);
 
-/// Cuts a stream of bytes into bodies. Holds only the bytes that came, however large a length they
-/// announce.
+/// Splits a stream of bytes into bodies. Allocates only for the bytes received, however large a
+/// length they announce.
 class FrameReader {
  public:
-  /// `largest`: bytes of a body at most.
+  /// `largest`: the limit of a body in bytes.
   explicit FrameReader(std::uint32_t largest) : largest_(largest) {}
 
   void allow(std::uint32_t largest) { largest_ = largest; }
   void append(std::string_view bytes) { pending_ += bytes; }
-  /// The next body, once all of it has come. Throws zero::Error as soon as the announced length is
-  /// more than is allowed.
+  /// The next body, once complete. Throws zero::Error as soon as the announced length exceeds the
+  /// limit.
   std::optional<std::string> next();
 
  private:
