@@ -80,7 +80,7 @@ void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit,
   }
 }
 
-// Chunks of rows have parts of the sums only: these take the whole at once.
+// Sums over all rows: called once for all chunks.
 void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& o,
                                        const ThroughGelu& gelu) const {
   if (tensor_->sequence_parallel()) {
