@@ -52,8 +52,8 @@ class DecoderMemory {
   View statistics(std::int64_t i) const { return view(statistics_, i); }
   View middle_statistics(std::int64_t i) const { return view(middle_statistics_, i); }
 
-  View normed() const { return view(normed_); }  ///< a norm's output, or that output's gradient
-  View branch() const { return view(branch_); }  ///< the branch to add to the residual
+  View normed() const { return view(normed_); }  ///< a norm's output
+  View branch() const { return view(branch_); }  ///< a branch's output, or gradient of normed()
   View dx() const { return view(dx_); }          ///< gradient of the residual stream
   /// All rows of normed() and of dx(): separate memory, which both share, only with sequence
   /// parallelism.
