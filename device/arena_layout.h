@@ -9,26 +9,25 @@
 
 namespace zero {
 
-/// Where buffers lie in one block of memory: each in the first gap that holds it, at multiples of
-/// kAlignment. Arithmetic alone, so that a plan says how large a block must be for what a run takes
-/// from it and gives back, alignment and gaps included, and the run's block then is that large.
+/// Places buffers in one block of memory: first fit, at multiples of kAlignment. Pure arithmetic: a
+/// plan replays a run's allocations and thereby sizes the run's block, with alignment and gaps.
 class ArenaLayout {
  public:
   static constexpr std::int64_t kAlignment = 256;
   static constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
-  /// For a block of `capacity` bytes, of which a rest behind the last multiple of kAlignment stays
-  /// unused.
+  /// A block of `capacity` bytes, rounded down to a multiple of kAlignment.
   explicit ArenaLayout(std::int64_t capacity = kUnlimited);
 
-  /// Where `bytes` > 0 begin; nothing if no gap holds them.
+  /// The offset of a range of `bytes` > 0; nothing if no gap is large enough.
   std::optional<std::int64_t> take(std::int64_t bytes);
-  /// Frees the range that take(bytes) gave as `begin`.
+  /// Frees the range that take(bytes) returned as `begin`.
   void give_back(std::int64_t begin, std::int64_t bytes) noexcept;
 
-  /// Behind the last byte that was ever taken, aligned: the block that this all needs.
+  /// High-water mark: the aligned end of the highest range ever taken, hence the block size
+  /// required.
   std::int64_t high_water() const { return high_water_; }
-  /// Gaps, the one behind everything included: 1 or none once all is given back.
+  /// Number of gaps, including the one after the last range: 0 or 1 if no range is taken.
   std::int64_t gaps() const { return static_cast<std::int64_t>(gaps_.size()); }
 
  private:

@@ -11,14 +11,13 @@
 namespace zero {
 
 /// Owns one allocation of a device (or of a communicator, for registered memory) and its charge in
-/// the ledger. Move-only; destruction gives the memory back and never throws. Memory must not be in
-/// use by any stream then.
+/// the ledger. Move-only. Destruction frees the memory and never throws; no stream may be using it.
 class Buffer {
  public:
   using Free = std::function<void(void*)>;
 
   Buffer() = default;
-  /// Takes over `data`; charges the ledger of `device` now and releases the charge on destruction.
+  /// Takes ownership of `data`; charges the ledger of `device` until destruction.
   Buffer(View view, MemoryClass memory_class, std::string label, MemoryLedger& ledger, Free free);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;

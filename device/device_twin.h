@@ -8,23 +8,22 @@
 
 namespace zero {
 
-/// What a device's work sees of values in host memory (losses, token ids, sums): that memory itself
-/// where it can, a buffer of the device beside it where its memory is apart. Copies are
-/// asynchronous on the stream given, which the host memory and the twin must outlive.
+/// A device's view of values in host memory (losses, token ids, sums): the host memory itself if
+/// the device can access it, otherwise a device buffer to copy through. Copies are asynchronous on
+/// the given stream; host memory and twin must outlive them.
 class DeviceTwin {
  public:
   DeviceTwin() = default;
-  /// For up to `count` values of `dtype`; takes memory only where it is apart. `device` must
-  /// outlive it.
+  /// For up to `count` values of `dtype`; allocates only if the device's memory is apart. `device`
+  /// must outlive the twin.
   DeviceTwin(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
              std::string_view label);
 
-  /// What stands for `host` on the device. Throws zero::Error when it is too large or of another
-  /// dtype.
+  /// The device's view of `host`. Throws zero::Error if `host` is too large or of another dtype.
   View of(const View& host) const;
-  /// The same, with the values that `host` has when the stream comes to it.
+  /// The same, after a copy of the values of `host` in stream order.
   View upload(Stream& stream, const View& host) const;
-  /// Gives `host` the values of of(host).
+  /// Copies the values of of(host) to `host`.
   void download(Stream& stream, const View& host) const;
 
  private:

@@ -17,8 +17,7 @@ constexpr std::int64_t kLimbMask = 0xffffffff;
 
 using Limbs = std::span<std::int64_t, ExactSum::kLimbs>;
 
-/// The same number with limbs 0 .. kTop-1 in [0, 2^32): its only such form. The top limb keeps the
-/// sign.
+/// The unique form of the number with limbs 0 .. kTop-1 in [0, 2^32). The top limb keeps the sign.
 void carry(Limbs limbs) {
   std::int64_t over = 0;
   for (std::size_t i = 0; i < kTop; ++i) {
@@ -43,7 +42,7 @@ std::uint64_t bits_at(const std::array<std::uint32_t, kNumberLimbs + 1>& words, 
 }  // namespace
 
 void ExactSum::add(std::span<const double> values) {
-  // Neighbours are mostly of like size: what goes to the same limbs is added up in registers first.
+  // Neighbours are mostly of similar magnitude: addends of the same limbs are summed in registers.
   std::size_t at = 0;
   std::int64_t low = 0;
   std::int64_t middle = 0;
@@ -60,7 +59,7 @@ void ExactSum::add(std::span<const double> values) {
     }
     const auto bits = std::bit_cast<std::uint64_t>(value);
     const int exponent = static_cast<int>((bits >> 52) & 0x7ff);
-    if (exponent == 0) continue;  // below 2^-1022: nothing at or above 2^-512
+    if (exponent == 0) continue;  // below 2^-1022: no bits at or above 2^-512
     std::uint64_t mantissa = (bits & 0xfffffffffffffULL) | 0x10000000000000ULL;
     int position = exponent - 1075 + kFractionBits;  // of the mantissa's lowest bit
     if (position < 0) {
@@ -117,7 +116,7 @@ double ExactSum::value() const {
       break;
     }
   }
-  // The conversion rounds 64 bits to nearest even; the bit that stands for all below breaks ties.
+  // The conversion rounds 64 bits to nearest even; a sticky bit for all lower bits breaks ties.
   const double magnitude = std::ldexp(static_cast<double>(leading), position - kFractionBits);
   return negative ? -magnitude : magnitude;
 }

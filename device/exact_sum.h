@@ -15,13 +15,13 @@ inline constexpr std::int64_t kNormBlock = 64;
 /// A sum of finite doubles as a wide fixed-point integer, so that the order and grouping of
 /// additions cannot change a bit (after Kulisch's long accumulator; cf. Demmel & Nguyen, "Parallel
 /// Reproducible Summation", 2015). Each limb holds 32 bits of the number in an int64. Adding a
-/// double changes a limb by less than 2^32, and adding an ExactSum carries what is above 32 bits
-/// into the next limb; so 2^30 doubles between two carries, and sums of the limbs over 2^30 ranks,
+/// double changes a limb by less than 2^32, and adding an ExactSum carries the bits above 32 into
+/// the next limb; so 2^30 doubles between two carries, and sums of the limbs over 2^30 ranks,
 /// cannot overflow.
 ///
-/// Takes magnitudes below 2^512. Addends of 2^-460 and more count to their last bit; smaller ones
-/// lose the bits below 2^-512, by truncation of each addend toward zero, which is
-/// order-independent too. Larger or non-finite values only raise nonfinite().
+/// Magnitudes must be below 2^512. Addends of at least 2^-460 are exact; smaller ones are truncated
+/// toward zero to multiples of 2^-512, one by one, which is order-independent too. Larger or
+/// non-finite values only raise nonfinite().
 class ExactSum {
  public:
   static constexpr int kLimbs =
@@ -29,10 +29,10 @@ class ExactSum {
 
   void add(double value) { add(std::span(&value, 1)); }
   void add(std::span<const double> values);
-  /// Also carries, so that equal sums that end with this call have equal limbs.
+  /// Also carries: equal sums have equal limbs if this call was their last.
   void add(const ExactSum& other);
   void clear() { limbs_.fill(0); }
-  /// Addends so far that were not finite, or 2^512 or more.
+  /// The number of addends that were not finite or at least 2^512 in magnitude.
   std::int64_t nonfinite() const { return limbs_[kLimbs - 1]; }
   /// The sum, rounded to the nearest double (ties to even); NaN if any addend was not finite.
   double value() const;

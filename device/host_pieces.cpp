@@ -14,7 +14,7 @@ HostPieces::HostPieces(Device& device) : device_(&device) {
   }
 }
 
-/// The host memory that a part of a view passes through.
+/// The host buffer for one piece of a view.
 View HostPieces::part(std::size_t piece, const View& of) const {
   return pieces_[piece].memory.view().reinterpret(of.dtype(), of.count());
 }

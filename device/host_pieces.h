@@ -9,28 +9,30 @@
 
 namespace zero {
 
-/// Host code's way to values in a device's memory, however many: that memory itself where host code
-/// sees it, elsewhere pieces of it that pass through two host buffers, one being copied while the
-/// host has the other. Calls block the host, behind all work of the compute stream; work of the
-/// communication stream on the same memory must be done. Used by one host thread.
+/// Host access to any number of values in a device's memory: directly if host code can access that
+/// memory, otherwise in pieces, double-buffered through two host buffers. Calls block the host
+/// until the compute stream has run all work submitted before; work of the communication stream on
+/// the same memory must be complete. Used by one host thread.
 class HostPieces {
  public:
   HostPieces() = default;
-  /// Takes its buffers (staging) at once, if it needs any. `device` must outlive it.
+  /// Allocates the buffers (staging), if any are needed. `device` must outlive this object.
   explicit HostPieces(Device& device);
 
-  /// Elements [begin, begin + values.count()) of a view, in host memory until the call returns.
+  /// Elements [begin, begin + values.count()) of a view; `values` is host memory, valid during the
+  /// call.
   using Visit = std::function<void(std::int64_t begin, const View& values)>;
-  /// Calls visit for pieces that cover `view`, in order; but the last, they are multiples of 64
+  /// Calls visit for pieces that cover `view`, in order; all but the last are multiples of 64
   /// elements.
   void read(const View& view, const Visit& visit);
-  /// Gives `view` the values that `fill` writes to pieces that cover it, in order.
+  /// Calls `fill` for pieces that cover `view`, in order, and copies the values it writes to
+  /// `view`.
   void write(const View& view, const Visit& fill);
 
  private:
   struct Piece {
     Buffer memory;
-    Event copied;  ///< behind its last copy
+    Event copied;  ///< after the buffer's last copy
   };
   static constexpr std::int64_t kPieceBytes = std::int64_t{1} << 20;
 

@@ -8,14 +8,13 @@
 
 namespace zero {
 
-/// Memory that a GPU's kernels take when its device is opened; so does a planning device that
-/// stands for a GPU.
+/// The scratch memory of a GPU's kernels, allocated when the device is opened; also by a planning
+/// device that stands for a GPU.
 struct KernelScratch {
-  /// Elements of fp32 that pass through one piece: 4 MiB.
+  /// fp32 elements of one piece: 4 MiB.
   static constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;
 
-  /// The sum of the norm of one stream's reductions (ExactSum::kLimbs of i64), and the host's copy
-  /// of it.
+  /// The norm's sum of one stream's reductions (ExactSum::kLimbs of i64), and its host copy.
   struct Norm {
     Buffer limbs;
     Buffer copy;
@@ -23,8 +22,8 @@ struct KernelScratch {
 
   explicit KernelScratch(Device& device);
 
-  std::array<Norm, 2> norms;     ///< of the compute and of the communication stream
-  std::array<Buffer, 2> pieces;  ///< host memory, through which generated values pass: fp32
+  std::array<Norm, 2> norms;     ///< of the compute and the communication stream
+  std::array<Buffer, 2> pieces;  ///< host memory, fp32: upload buffers of generated values
 };
 
 }  // namespace zero

@@ -15,18 +15,18 @@
 
 namespace zero {
 
-/// Elements [begin, begin + count) of something.
+/// Elements [begin, begin + count).
 struct ElementRange {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
 
-/// How the owner of a shard finishes the fp32 tree sum of one micro-batch step.
+/// The epilogue of a shard owner's fp32 tree sum of one micro-batch:
 ///   value = tree(inputs) + addends[0] + addends[1] + ...    (in fp32, left to right)
 ///   destination = round(value)                              (to destination's dtype)
-/// `destination` may be the same memory as one of the addends, or as one of the inputs when it has
-/// that input's dtype. When `norm` is set, the sum of squares of the *rounded* values is added to
-/// it, over blocks of kNormBlock elements counted from `destination`'s first element (callers align
+/// `destination` may be the same memory as one of the addends, or as one of the inputs if it has
+/// that input's dtype. If `norm` is set, the sum of squares of the *rounded* values is added to it,
+/// over blocks of kNormBlock elements counted from `destination`'s first element (callers align
 /// shards and chunks to kNormBlock).
 struct ReduceEpilogue {
   std::vector<View> addends;  // fp32, as many elements as destination
@@ -34,11 +34,11 @@ struct ReduceEpilogue {
   std::shared_ptr<ExactSum>
       norm;  // may be null; touched only by the stream that runs the reduction
 
-  /// Elements whose squares stay out of `norm`, because another rank that holds them too counts
-  /// them; ascending, disjoint. Null: none. They count as zeros, so any other cut of the norm's
-  /// blocks over ranks gives the same bits.
+  /// Elements left out of `norm`, because another rank that also holds them counts them; ascending,
+  /// disjoint. Null: none. They count as zeros, so that any partition of the norm's blocks over
+  /// ranks gives the same bits.
   std::shared_ptr<const std::vector<ElementRange>> uncounted{};
-  std::int64_t uncounted_at = 0;  // destination's first element, as `uncounted` numbers them
+  std::int64_t uncounted_at = 0;  // index of destination's first element in `uncounted`
 
   /// The epilogue of elements [begin, begin + count) of the destination.
   ReduceEpilogue slice(std::int64_t begin, std::int64_t count) const {
@@ -56,27 +56,27 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
   /// to = convert(from), rounding to nearest even; dtypes fp32, bf16, fp16 in any pair. Equal
-  /// dtypes: a plain copy of any dtype, and either side may be host memory (its view has no
-  /// device): this is how values get to a device and back. `to` may begin at the same address as
-  /// `from` when its elements are not larger.
+  /// dtypes: a plain copy of any dtype, in which either side may be host memory (a view without a
+  /// device): upload and download. `to` may begin at the same address as `from` if its elements are
+  /// not larger.
   virtual void convert(Stream& stream, View from, View to) = 0;
   /// Sets every byte to zero.
   virtual void zero(Stream& stream, View view) = 0;
   /// Fills with signalling garbage: NaN for floating dtypes, 0x7f bytes otherwise. For checked
   /// builds.
   virtual void poison(Stream& stream, View view) = 0;
-  /// Fills `to` (fp32) with what the host computes: `source(begin, out)` writes elements [begin,
-  /// begin + out.size()). It is called for ranges that cover `to`, in any order and from several
+  /// Fills `to` (fp32) with values computed on the host: `source(begin, out)` writes elements
+  /// [begin, begin + out.size()). The ranges cover `to`; calls come in any order and from several
   /// threads at once.
   using Source = std::function<void(std::int64_t begin, std::span<float> out)>;
   virtual void generate(Stream& stream, View to, Source source) = 0;
   /// The fixed binary tree sum of `inputs` (fp32, bf16 or fp16, all of one dtype, at least one),
   /// then the epilogue.
   virtual void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) = 0;
-  /// Lets tree_reduce() sum `norm` in the device's memory until flush_norms(), so that many
-  /// reductions take one copy to the host. Kernels in host memory add to it as they run.
+  /// Lets tree_reduce() accumulate `norm` in device memory until flush_norms(), so that many
+  /// reductions share one copy to the host. CPU kernels add to `norm` directly.
   virtual void defer_norm(const std::shared_ptr<ExactSum>& /*norm*/) {}
-  /// Later work of `stream` finds in the norms all that reductions of this stream were to add.
+  /// Completes the norms of this stream's reductions for later work of `stream`.
   virtual void flush_norms(Stream& /*stream*/) {}
   /// to = inputs[0] op inputs[1] op ..., elementwise by the fixed binary tree; fp32, fp64, i32 or
   /// i64, all views of one dtype, at least one input. Integer sums wrap; a NaN among the inputs

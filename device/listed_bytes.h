@@ -8,7 +8,7 @@
 
 namespace zero {
 
-/// "parameters 512, optimizer 1024": the classes that have any, or "nothing"; for messages.
+/// "parameters 512, optimizer 1024": the classes with bytes, or "nothing"; for messages.
 std::string listed(const BytesByClass& bytes);
 
 }  // namespace zero

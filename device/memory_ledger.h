@@ -13,12 +13,12 @@ namespace zero {
 
 /// The purpose of a byte of device memory. Every Buffer is charged to one class.
 enum class MemoryClass : std::uint8_t {
-  parameters,     ///< compute copies that live between steps (whole or shards)
+  parameters,     ///< compute copies kept between steps (whole or shards)
   gathered,       ///< windows of full parameters and full gradients of units in flight
-  gradients,      ///< gradients that live until the step, and partial sums of accumulation
+  gradients,      ///< gradients kept until the step, and partial sums of accumulation
   optimizer,      ///< fp32 master copies and moments
   activations,    ///< kept by forward for backward, and scratch of the layers
-  communication,  ///< receive slices of reductions and other collectives' staging
+  communication,  ///< receive slices of reductions, staging of other collectives
   staging,        ///< host staging: files, data batches
   other,
 };
@@ -43,27 +43,26 @@ struct MemorySnapshot {
   std::int64_t total_current() const;
 };
 
-/// Which labels grew or shrank between two snapshots, in bytes; labels that did not change are left
-/// out.
+/// The growth of each label between two snapshots, in bytes (negative: shrank); unchanged labels
+/// are left out.
 std::map<std::string, std::int64_t> difference(const MemorySnapshot& before,
                                                const MemorySnapshot& after);
 
 /// Accounts for every byte of one device: current and peak per class and per label, named
-/// snapshots. Bytes are what was asked for (before the allocator's rounding). Thread-safe.
+/// snapshots. Bytes are as requested, before the allocator's rounding. Thread-safe.
 class MemoryLedger {
  public:
   void charge(MemoryClass memory_class, std::string_view label, std::int64_t bytes);
   void release(MemoryClass memory_class, std::string_view label, std::int64_t bytes) noexcept;
 
   MemorySnapshot snapshot() const;
-  /// Keeps a snapshot under `name`, replacing an older one of that name.
+  /// Stores a snapshot under `name`; replaces an older one.
   void mark(const std::string& name);
-  /// The snapshot kept under `name`; throws zero::Error where there is none.
+  /// The snapshot stored under `name`; throws zero::Error if there is none.
   MemorySnapshot marked(const std::string& name) const;
   /// Labels that grew since mark(name): suspected leaks, with the bytes they grew by.
   std::map<std::string, std::int64_t> growth_since(const std::string& name) const;
-  /// How many buffers were ever allocated: a run that allocates nothing after step 1 keeps it
-  /// constant.
+  /// The number of buffers ever allocated: constant while a run allocates nothing.
   std::int64_t allocations() const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace zero {
 
-/// How values are made one, elementwise.
+/// The elementwise operation of a reduction.
 enum class ReduceOp : std::uint8_t { sum, max, min };
 
 inline std::string_view name_of(ReduceOp op) {

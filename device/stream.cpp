@@ -10,7 +10,7 @@
 namespace zero {
 namespace {
 
-/// A point that host code tells it has come to, by the host's clock.
+/// A timestamped point that host code in the stream marks as passed, by the host's clock.
 class HostMark final : public Mark::State {
  public:
   void pass() { at_.store(Clock::now().time_since_epoch().count(), std::memory_order_release); }
@@ -27,7 +27,7 @@ class HostMark final : public Mark::State {
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::atomic<Clock::rep> at_{0};  // ahead
+  std::atomic<Clock::rep> at_{0};  // 0: not yet passed
 };
 
 }  // namespace

@@ -11,9 +11,9 @@
 
 namespace zero {
 
-/// A point in the work of one stream: complete once everything submitted to that stream before it
-/// is. A value; copies share the point. A default-constructed Event is complete. Backends derive
-/// State.
+/// A point in the work of one stream: complete once all work submitted to that stream before it is
+/// complete. A value; copies share the point. A default-constructed Event is complete. Backends
+/// derive State.
 class Event {
  public:
   class State {
@@ -38,8 +38,8 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-/// A point in the work of one stream that tells afterwards when the stream came to it, by the
-/// device's own clock. A value; copies share the point. Backends derive State.
+/// A point in the work of one stream with a timestamp: the device clock's time at which the stream
+/// reaches the point. A value; copies share the point. Backends derive State.
 class Mark {
  public:
   class State {
@@ -49,12 +49,11 @@ class Mark {
     virtual std::optional<double> seconds_since(const State& earlier) const = 0;
   };
 
-  Mark() = default;  ///< of no stream, which none comes to
+  Mark() = default;  ///< belongs to no stream; never reached
   explicit Mark(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  /// Seconds from `earlier`, of any stream of the same device, to this point; nothing as long as
-  /// one of the two is ahead. Never blocks. Throws zero::Error where the two have no clock in
-  /// common.
+  /// Seconds from `earlier`, of any stream of the same device, to this point; nothing until both
+  /// are reached. Never blocks. Throws zero::Error if the two have no common clock.
   std::optional<double> seconds_since(const Mark& earlier) const {
     if (!state_ || !earlier.state_) return std::nullopt;
     return state_->seconds_since(*earlier.state_);
@@ -64,11 +63,11 @@ class Mark {
   std::shared_ptr<State> state_;
 };
 
-/// Work of a stream that its device has captured as a graph, to submit all of it again at once
-/// (Stream::repeat). Backends derive from it. It may be destroyed while its work runs.
+/// Work of a stream captured as a graph, which is submitted again as a whole (Stream::repeat).
+/// Backends derive from this class. May be destroyed while its work runs.
 class CapturedGraph {
  public:
-  /// When the body is called again and its work compared with the graph: until there is a graph, or
+  /// When the body is called and its work compared with the graph's: until there is a graph, or
   /// every time.
   enum class Check : std::uint8_t { at_first, always };
 
@@ -77,9 +76,9 @@ class CapturedGraph {
   CapturedGraph(const CapturedGraph&) = delete;
   CapturedGraph& operator=(const CapturedGraph&) = delete;
 
-  /// How many pieces of work the graph has; 0: there is no graph, yet or for good.
+  /// The number of pieces of work in the graph; 0: no graph, yet or for good.
   virtual std::int64_t pieces() const = 0;
-  /// Why the work is submitted piece by piece for good; empty if it is not.
+  /// Why the work will never be captured; empty if it can be.
   virtual std::string_view refusal() const = 0;
 };
 
@@ -98,24 +97,23 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Queues `work`, a device's own: kernels, copies, collectives. Everything it touches must live
+  /// Queues `work` of the device: kernels, copies, collectives. All that `work` uses must live
   /// until the stream has passed it; `what` (for traces and errors) is copied. On the inline CPU
-  /// stream the work has run when submit returns. If enqueues(), submit calls `work` at once, on
-  /// the caller, and the work puts commands into the device's queue.
+  /// stream the work has run when submit returns. If enqueues(), submit calls `work` immediately on
+  /// the caller, and `work` puts commands into the device's queue.
   void submit(std::string_view what, Work work);
-  /// Queues host code, which runs on some host thread when the stream comes to it. It touches host
-  /// memory only, and calls no device, stream or communicator. For code that belongs to no device.
+  /// Queues host code, which runs in stream order on some host thread. The code may access host
+  /// memory only, and must not call any device, stream or communicator.
   void submit_host(std::string_view what, Work work);
-  /// Whether the device has a queue of its own that submitted work fills (CUDA); otherwise the work
-  /// itself is what the stream runs.
+  /// Whether submitted work fills a native queue of the device (CUDA); otherwise the stream runs
+  /// the work itself.
   virtual bool enqueues() const { return false; }
-  /// Submits the work of `body`: to this stream alone, every time the same work on the same memory,
+  /// Submits the work of `body`: to this stream only, the same work on the same memory every time,
   /// without events and host code. A device with graph capture (CUDA) captures the work in `kept`,
-  /// null before the first call, and from the third call on replays it without `body`; at the
-  /// second call it may call `body` twice. With Check::always it calls `body` every time, and
-  /// throws zero::Error if the work differs (names and number are compared). Other devices call
-  /// `body` and leave `kept` null; so does a stream with an observer, whose pieces of work are
-  /// marked one by one.
+  /// null before the first call, and from the third call on replays it without `body`; the second
+  /// call may call `body` twice. With Check::always every call calls `body`, and throws zero::Error
+  /// if the work differs (names and number are compared). Other devices call `body` and leave
+  /// `kept` null; so does a stream with an observer, whose pieces of work are marked one by one.
   void repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
               CapturedGraph::Check check, const Work& body) {
     if (observer_ != nullptr) return body();
@@ -123,18 +121,18 @@ class Stream {
   }
   /// The point after all work submitted so far.
   virtual Event record() = 0;
-  /// The same point, with the time at which the stream comes to it: for instruments.
+  /// The same point with a timestamp, for measurements.
   virtual Mark mark();
   /// Later work of this stream runs only after `event`. Does not block the host, except on the
   /// inline CPU stream, where the caller is the stream.
   void wait(const Event& event);
   /// Blocks the host until all submitted work has run.
   virtual void synchronize() = 0;
-  /// Seconds this stream has spent in wait() for events of other streams since it was made: on the
-  /// compute stream this is the exposed communication.
+  /// Total seconds this stream has waited for events of other streams: on the compute stream, the
+  /// exposed communication.
   virtual double waited_seconds() const = 0;
-  /// Tells `observer` of each piece of work and each wait from here on; it must outlive the stream,
-  /// or another call of this. Null: nobody, which costs nothing.
+  /// Notifies `observer` of each later piece of work and wait; it must outlive the stream or stay
+  /// valid until replaced. Null: none, which costs nothing.
   void observe(StreamObserver* observer) { observer_ = observer; }
 
  private:
@@ -155,12 +153,12 @@ class Stream {
   StreamObserver* observer_ = nullptr;
 };
 
-/// Hears of the work that is submitted to a stream, on the host thread that submits it; must not
-/// throw. The marks tell later when the work ran.
+/// Is notified of the work submitted to a stream, on the submitting host thread; must not throw.
+/// The marks later give the times at which the work ran.
 class StreamObserver {
  public:
   virtual ~StreamObserver() = default;
-  /// Asked before each piece of work and each wait: whether it is to be marked.
+  /// Whether to mark the next piece of work or wait; called before each.
   virtual bool listens() const noexcept = 0;
   /// The work submitted as `what` runs between two marks.
   virtual void ran(std::string_view what, Mark begin, Mark end) noexcept = 0;

@@ -13,9 +13,9 @@ namespace zero {
 
 class Device;
 
-/// A typed window on memory that somebody else owns: {data, count, dtype, device}. Counts are
-/// elements, never bytes. A View is a value; copying it copies no memory. It is valid as long as
-/// the Buffer it was cut from.
+/// A typed, non-owning window on memory: {data, count, dtype, device}. Counts are elements, never
+/// bytes. A View is a value; copying it copies no memory. Valid as long as the Buffer that it was
+/// cut from.
 class View {
  public:
   View() = default;
@@ -37,22 +37,21 @@ class View {
   Device* device() const { return device_; }
   bool empty() const { return count_ == 0; }
 
-  /// Elements [begin, begin + count) of this view. Throws zero::Error when they are not all inside.
+  /// Elements [begin, begin + count) of this view. Throws zero::Error if the range is not inside.
   View slice(std::int64_t begin, std::int64_t count) const {
     ZERO_CHECK(begin >= 0 && count >= 0 && begin <= count_ - count,
                "slice of {} elements at {} is outside a view of {} elements", count, begin, count_);
     return {static_cast<std::byte*>(data_) + begin * size_of(dtype_), count, dtype_, device_};
   }
 
-  /// The same memory, read as another type of `count` elements; must not be larger than this view's
-  /// bytes.
+  /// The same memory as `count` elements of another type, of no more bytes than this view.
   View reinterpret(DType dtype, std::int64_t count) const {
     ZERO_CHECK(count >= 0 && count <= bytes() / size_of(dtype),
                "cannot see {} x {} in a view of {} bytes", count, name_of(dtype), bytes());
     return {data_, count, dtype, device_};
   }
 
-  /// The elements as T; throws zero::Error when T is not this view's dtype.
+  /// The elements as T; throws zero::Error if T is not this view's dtype.
   template <typename T>
   std::span<T> as() const {
     ZERO_CHECK(dtype_of<std::remove_const_t<T>> == dtype_, "view holds {}, read as {}",

@@ -12,8 +12,9 @@
 
 namespace zero {
 
-/// y = x W + bias, its outputs cut over a tensor group (Shoeybi et al. 2019): a rank computes its
-/// columns of y from all rows of x, and a part of dx, which is summed. A value type over leases.
+/// y = x W + bias, its outputs cut over a tensor group (Shoeybi et al. 2019): each rank computes
+/// its columns of y from all rows of x, and a partial dx; the sum over ranks is dx. A value type
+/// over leases.
 ///
 ///   ColumnParallelLinear up(tensor, {.whole = shape, .at = {0, 1}, .name = "up"});
 ///   engine.add_unit("mlp", {up.weight("up.weight", init::normal(0.02F)), up.bias("up.bias"),
@@ -23,28 +24,28 @@ class ColumnParallelLinear {
   struct Options {
     LinearShape whole;  ///< of the layer over all ranks
     LinearSlots at;
-    std::string name;  ///< of its communication, in errors, records and traces
-    /// Which outputs are this rank's; empty: an even share, the longer ones first.
+    std::string name;  ///< names its communication in errors, records and traces
+    /// This rank's outputs; empty: an even share, the longer ones first.
     std::vector<TensorSlice::Range> outputs{};
-    /// Ranks that hold some of these outputs too: their gradients are summed.
+    /// Other ranks that hold some of these outputs: their gradients are summed.
     struct Shared {
-      Communicator* holders = nullptr;  ///< null: nobody
-      Slices::Range outputs;            ///< of this rank's, adjacent; the same on all holders
+      Communicator* holders = nullptr;  ///< null: none
+      Slices::Range outputs;            ///< within this rank's, adjacent; the same on all holders
     } shared{};
   };
 
   ColumnParallelLinear() = default;
-  /// `tensor` must outlive the layer. Throws zero::Error if there are fewer outputs than ranks,
-  /// and where outputs that are shared do not lie together (WeightLayout::in_out).
+  /// `tensor` must outlive the layer. Throws zero::Error if there are fewer outputs than ranks, or
+  /// if shared outputs are not contiguous in memory (WeightLayout::in_out).
   ColumnParallelLinear(TensorParallel& tensor, Options options);
 
   /// This rank's part of the parameters.
   ParameterSpec weight(std::string name, Init init) const;
   ParameterSpec bias(std::string name) const;
-  /// The part that this rank computes.
+  /// The shape of this rank's part.
   const LinearShape& shape() const { return shape_; }
   bool has_bias() const { return at_.bias != kAbsent; }
-  /// Where the bias's gradient goes; empty: there is no bias.
+  /// The destination of the bias's gradient; empty: no bias.
   View bias_gradient(const GradientLease& unit) const {
     return has_bias() ? unit.gradient(at_.bias) : View();
   }
@@ -53,28 +54,28 @@ class ColumnParallelLinear {
   /// Bytes that this rank sends for a forward and a backward.
   TrafficCounter traffic() const;
 
-  /// Under sequence parallelism x has this rank's own rows, and all of them are gathered first;
-  /// else `gathered` is x itself.
+  /// With sequence parallelism x has this rank's own rows, and `gathered` first receives all rows;
+  /// otherwise `gathered` is x itself.
   struct Forward {
     View x, gathered;
     View y;
-    View gelu{};  ///< receives gelu(y), for a layer with a bias; empty: nothing
+    View gelu{};  ///< receives gelu(y), only for a layer with a bias; may be empty
   };
   void forward(Ops& ops, const ParameterLease& unit, const Forward& operands) const;
-  /// The same by chunks of rows, for a caller who has other work in between: gather() once x has
-  /// the chunk's own rows, forward() of the chunk behind its event.
+  /// The same by chunks of rows, so that callers can interleave other work: gather() once x has the
+  /// chunk's own rows, then, after its event, forward() of the chunk.
   Event gather(const Forward& operands, int chunk) const;
   void forward(Ops& ops, const ParameterLease& unit, const Forward& operands, int chunk) const;
 
-  /// dx has this rank's own rows; `partial`, this rank's part of all of them, may be dx itself
+  /// dx has this rank's own rows; `partial`, this rank's addend of all rows, may be dx itself
   /// without sequence parallelism.
   struct Backward {
-    View x, gathered;  ///< as forward's: x is gathered again
+    View x, gathered;  ///< as in Forward: x is gathered again
     View dy;
     View partial, dx;
-    View dbias{};  ///< bias_gradient(); empty: the maker of dy has written it, or there is none
+    View dbias{};  ///< bias_gradient(); empty: no bias, or already written along with dy
   };
-  /// dx, and the parameters' gradients while dx is summed.
+  /// Computes dx and, while it is summed over ranks, the parameters' gradients.
   void backward(Ops& ops, const GradientLease& unit, const Backward& operands) const;
 
  private:
@@ -82,7 +83,7 @@ class ColumnParallelLinear {
   /// Rows [range) of all.
   void compute(Ops& ops, const ParameterLease& unit, const Forward& operands,
                const Slices::Range& range) const;
-  /// Adds up what other ranks have of the gradient of shared outputs, each of `width` elements.
+  /// Sums the gradients of shared outputs, `width` elements each, over their holders.
   Event sum_shared(View gradient, std::int64_t width) const;
 
   TensorParallel* tensor_ = nullptr;

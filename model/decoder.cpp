@@ -34,7 +34,7 @@ BatchShape checked(BatchShape batch, const DecoderShape& decoder) {
   return batch;
 }
 
-// The part of a decoder that a rank holds.
+// The shape of a rank's part of a decoder.
 DecoderShape part_of(const DecoderShape& whole, const HeadSplit& heads,
                      const TensorParallel& tensor) {
   DecoderShape part = whole;
@@ -103,7 +103,7 @@ void Decoder::prepare() {
   for (const RowParallelLinear& each : {projection_, output_}) each.prepare(*ops_);
   head_.prepare(*ops_);
   ops_->prepare(attention());
-  // The widest that is summed over rows: norms, and biases where there are any.
+  // The widest sums over rows: norms and any biases.
   std::int64_t widest = decoder_.width;
   if (qkv_.has_bias()) widest = std::max(widest, decoder_.qkv_width());
   if (hidden_.has_bias()) widest = std::max(widest, decoder_.hidden_width());
@@ -128,9 +128,9 @@ void Decoder::allocate() {
   }
 }
 
-// A tied head's unit is the embedding's. If the head is not tied, two units sum many parts
+// A tied head's unit is the embedding's. If the head is not tied, two units accumulate many parts
 // into one gradient, the head's by chunks of rows, the embedding's by tokens: each is used twice in
-// backward, which has the engine sum them in fp32, as a tied one's are.
+// backward, so that the engine sums it in fp32, as it does for a tied one.
 std::vector<Use> Decoder::order() const {
   std::vector<Use> uses{{embedding_, Phase::forward}};
   for (const UnitId unit : blocks_) uses.push_back({unit, Phase::forward});
@@ -149,9 +149,9 @@ std::vector<Use> Decoder::order() const {
   return uses;
 }
 
-// Four sums of rows a layer, and under sequence parallelism six gathers: what a row layer sums and
-// a column layer gathers forward, the reverse of each backward, and the norm's outputs once more
-// for the weights' gradients.
+// Four sums of rows per layer, and with sequence parallelism six gathers: forward, the sums of row
+// layers and the gathers of column layers; backward, the reverse of each, and the norms' outputs
+// again for the weights' gradients.
 TrafficCounter Decoder::tensor_traffic() const {
   TrafficCounter sent = embedding_layer_.traffic();
   sent.add(head_.traffic());

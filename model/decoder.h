@@ -24,15 +24,15 @@
 namespace zero {
 
 /// A decoder-only transformer: embedding, blocks of attention and MLP around a residual stream, a
-/// last norm, a head. Every family is one of these with another DecoderShape. A unit is the
-/// embedding (with a tied head), a block, the last norm (with a head of its own). No dropout.
-/// Computes in the engine's compute dtype, sums in fp32.
+/// last norm, a head. Families differ only in their DecoderShape. A unit is the embedding (with a
+/// tied head), a block, or the last norm (with a separate head). No dropout. Computes in the
+/// engine's compute dtype, sums in fp32.
 class Decoder : public Model {
  public:
-  /// Registers the units; before engine.seal(). Layers are cut over the tensor axis of
-  /// engine.mesh(), whose ranks are given the same micro-batches. Throws zero::Error if `batch` is
-  /// out of range or the axis has more ranks than there is to cut; `whole` was checked by its
-  /// family. `listener`, which must outlive the model, hears of its operations and units.
+  /// Registers the units; call before engine.seal(). Layers are cut over the tensor axis of
+  /// engine.mesh(), whose ranks must receive the same micro-batches. Throws zero::Error if `batch`
+  /// is out of range or a layer has fewer shares than the axis has ranks; `whole` was checked by
+  /// its family. `listener`, which must outlive the model, is notified of its operations and units.
   Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
           OpListener* listener = nullptr, const TensorOptions& tensor = {});
 
@@ -61,22 +61,22 @@ class Decoder : public Model {
   /// Embedding and blocks; leaves the last norm's input in memory_.
   void forward(View inputs);
   void forward_block(std::int64_t i);
-  /// Calls body(), or has the device replay the work that it submitted.
+  /// Calls body(), or replays the work that body() submitted earlier (Stream::repeat).
   template <typename Lease, typename Body>
   void repeat(Lease& unit, const Body& body);
   void forward_attention(std::int64_t i, const ParameterLease& unit);
-  /// A norm and the column-parallel layer that takes its output.
+  /// A norm and the column-parallel layer that reads its output.
   struct NormedColumn {
     const NormLayer& norm;
     NormLayer::Operands normed;
     const ColumnParallelLinear& column;
     ColumnParallelLinear::Forward columns;
   };
-  /// Each chunk of rows once its branch's sum is there: both forward, then then(k).
+  /// For each chunk k of rows, after the sum of its branch: both forward passes, then then(k).
   template <typename Then>
   void by_chunks(const ParameterLease& unit, const NormedColumn& operands, const Then& then);
   void forward_mlp(std::int64_t i, const ParameterLease& unit);
-  /// The last norm, behind the sums of the last branch.
+  /// The last norm, after the sums of the last branch.
   template <typename Lease>
   void forward_last(const Lease& unit);
   NormLayer::Operands last_operands() const;
@@ -86,7 +86,7 @@ class Decoder : public Model {
   void with_head(const Body& body);
   void train_tied(View targets, float gradient_scale);
   void train_separate(View targets, float gradient_scale);
-  /// The micro-batch's loss, for the host.
+  /// Sums the micro-batch's loss and copies it to the host's `loss_sum`.
   void sum_losses(View loss_sum);
   void backward_norm();
   void backward_block(std::int64_t i);
@@ -94,7 +94,7 @@ class Decoder : public Model {
   void backward_attention(std::int64_t i, const GradientLease& unit);
   void backward_embedding(View inputs);
   void clear_embedding(const GradientLease& unit);
-  /// A norm among its unit's, and what its forward left.
+  /// A norm's index in its unit, its input and its forward's statistics.
   struct NormPlace {
     int index = 0;
     View x, statistics;
@@ -123,12 +123,12 @@ class Decoder : public Model {
   Event& branch_sum(int chunk) { return branch_sums_[static_cast<std::size_t>(chunk)]; }
   UnitId block(std::int64_t i) const { return blocks_[static_cast<std::size_t>(i)]; }
 
-  /// Leases, of which a listener hears.
+  /// Lease a unit and notify the listener.
   ParameterLease enter(UnitId unit);
   GradientLease enter_backward(UnitId unit);
 
   const BatchShape batch_;
-  const DecoderShape whole_;  // over the tensor group
+  const DecoderShape whole_;  // of the whole tensor group
   Engine& engine_;
   const DType dtype_;
   const std::int64_t rows_;  // batch * sequence
@@ -137,7 +137,7 @@ class Decoder : public Model {
   const DecoderShape decoder_;  // of this rank
   UnitId embedding_;
   std::vector<UnitId> blocks_;
-  UnitId last_;  // the last norm, and the head that is not tied
+  UnitId last_;  // the last norm, with a separate head
   int positions_ = kAbsent;
   int head_weight_ = kAbsent;  // in last_
   VocabularyParallelEmbedding embedding_layer_;
@@ -145,11 +145,11 @@ class Decoder : public Model {
   ColumnParallelLinear qkv_, hidden_;
   RowParallelLinear projection_, output_;
   VocabularyParallelHead head_;
-  OpListener* listener_;  // null: nobody listens
+  OpListener* listener_;  // may be null
   std::unique_ptr<Ops> ops_;
   DecoderMemory memory_;
-  DeviceTwin inputs_, targets_, loss_, logits_;  // of what callers have in host memory
-  std::vector<Event> branch_sums_;               // of memory_.branch(), a chunk of rows each
+  DeviceTwin inputs_, targets_, loss_, logits_;  // of the callers' host memory
+  std::vector<Event> branch_sums_;               // of memory_.branch(), one for each chunk of rows
 };
 
 }  // namespace zero

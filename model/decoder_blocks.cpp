@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// One block of a decoder_, forward and backward.
+// One block of a decoder, forward and backward.
 #include "model/decoder.h"
 
 namespace zero {
 
-// A block's pass is the same in every micro-batch. Not where events of the communication stream lie
-// between its parts, which are over a tensor group, nor where somebody wants to hear of each part.
+// A block's pass is the same work in every micro-batch and can be replayed, except over a tensor
+// group, where events of the communication stream lie between its parts, or with a listener, which
+// must be notified of each part.
 template <typename Lease, typename Body>
 void Decoder::repeat(Lease& unit, const Body& body) {
   if (tensor_.ranks() > 1 || listener_ != nullptr) {
@@ -17,8 +18,7 @@ void Decoder::repeat(Lease& unit, const Body& body) {
   }
 }
 
-// Under sequence parallelism the gather of a chunk's rows travels while the chunk before is
-// computed.
+// With sequence parallelism a chunk's rows are gathered while the previous chunk is computed.
 template <typename Then>
 void Decoder::by_chunks(const ParameterLease& unit, const NormedColumn& o, const Then& then) {
   std::vector<Event> gathered(branch_sums_.size());
@@ -40,8 +40,8 @@ void Decoder::by_chunks(const ParameterLease& unit, const NormedColumn& o, const
   }
 }
 
-// From one attention to the next every operation works on single rows: while the sum of one chunk
-// travels, the others are computed, across layers.
+// From one attention to the next every operation works on single rows: while one chunk is summed
+// over ranks, the others are computed, across layers.
 void Decoder::forward_block(std::int64_t i) {
   ParameterLease unit = enter(block(i));
   repeat(unit, [&] {
@@ -52,7 +52,7 @@ void Decoder::forward_block(std::int64_t i) {
 
 void Decoder::forward_attention(std::int64_t i, const ParameterLease& unit) {
   const DecoderMemory& m = memory_;
-  // x(i) is the layer below's middle plus what its MLP left in branch; the first is ready.
+  // x(i) = middle(i - 1) + the branch of that layer's MLP; x(0) is complete.
   const NormLayer::Operands norm{.x = i == 0 ? m.x(0) : m.middle(i - 1),
                                  .delta = i == 0 ? View() : m.branch(),
                                  .sum = i == 0 ? View() : m.x(i),
@@ -104,7 +104,7 @@ void Decoder::backward_block(std::int64_t i) {
   });
 }
 
-// dx: the gradient of the block's output becomes that of its middle.
+// Turns dx from the gradient of the block's output into that of its middle.
 void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
   const bool swiglu = decoder_.activation == DecoderShape::Activation::swiglu;
@@ -136,7 +136,7 @@ void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
   norm2_.backward(*ops_, unit, norm_gradient({1, m.middle(i), m.middle_statistics(i)}, norm2_));
 }
 
-// dx: the gradient of the block's middle becomes that of its input.
+// Turns dx from the gradient of the block's middle into that of its input.
 void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   const DecoderMemory& m = memory_;
   projection_.backward_input(*ops_, unit,
@@ -158,8 +158,8 @@ void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   norm1_.backward(*ops_, unit, norm_gradient({0, m.x(i), m.statistics(i)}, norm1_));
 }
 
-// The gradients of norms from a share of the rows are parts of a sum, kept in fp32 until the unit
-// is done.
+// Gradients of norms over a share of the rows are partial sums, kept in fp32 until the unit is
+// done.
 NormLayer::Gradient Decoder::norm_gradient(const NormPlace& norm, const NormLayer& layer) const {
   NormLayer::Gradient gradient{
       .x = norm.x, .statistics = norm.statistics, .dy = memory_.branch(), .dx = memory_.dx()};

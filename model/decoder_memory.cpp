@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 
-// A layer norm has two figures a row, and two parameters; an RMS norm one of each.
+// A layer norm has two figures per row and two parameters; an RMS norm one of each.
 std::int64_t of_norm(const DecoderShape& decoder, std::int64_t count) {
   return decoder.norm == NormKind::layer ? 2 * count : count;
 }
@@ -54,7 +54,7 @@ void DecoderMemory::take_operands(const DecoderShape& decoder, const DecoderRows
   const std::int64_t all = checked_mul(rows.all, decoder.width);
   const std::int64_t attended = rows.all * decoder.attended_width();
   normed_ = take(own, dtype);
-  // What is summed over ranks lies where its sum does, unless that has other rows.
+  // Addends of sums over ranks share the memory of the sum, unless the sum has other rows.
   if (rows.sequence_parallel) branch_ = take(own, dtype);
   partial_ = take(std::max(all, attended), dtype);
   partial_.count = all;
@@ -75,7 +75,7 @@ void DecoderMemory::take_operands(const DecoderShape& decoder, const DecoderRows
 void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& rows, DType dtype) {
   const std::int64_t shared = bytes_;
   activated_ = take(rows.all * decoder.intermediate, dtype);
-  // SwiGLU's gradient takes the place of its operands.
+  // SwiGLU's gradient overwrites its operands.
   if (decoder.activation == DecoderShape::Activation::gelu) {
     dhidden_ = take(rows.all * decoder.hidden_width(), dtype);
   }

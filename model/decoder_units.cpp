@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The parameters of a decoder, and which layer has which.
+// The parameters of a decoder and their layers.
 #include <fmt/format.h>
 
 #include <array>
@@ -34,10 +34,11 @@ std::vector<BlockSlot> filled_slots(const DecoderShape& decoder) {
 
 }  // namespace
 
-// Shape and initial values of the parameter a slot holds, as this rank has it.
+// Shape and initial values of this rank's part of the parameter in a slot.
 ParameterSpec Decoder::block_parameter(BlockSlot slot) const {
   const Init normal = init::normal(0.02F);
-  // What adds to the residual stream 2 L times starts smaller (Radford et al. 2019, section 2.3).
+  // The 2 L products that add to the residual stream start smaller (Radford et al. 2019, section
+  // 2.3).
   const Init residual = init::normal(0.02F / std::sqrt(2.0F * static_cast<float>(decoder_.layers)));
   const std::string& name = decoder_.name(slot);
   switch (slot) {
@@ -127,8 +128,8 @@ void Decoder::make_layers() {
   make_ends();
 }
 
-// Where there are fewer heads of keys and values than ranks, several hold the same: k and v lie
-// behind the queries of a rank. Every rank of the axis takes part in the split.
+// If there are fewer key/value heads than ranks, several ranks hold the same: k and v follow a
+// rank's queries. Every rank of the axis takes part in the split.
 ColumnParallelLinear::Options::Shared Decoder::shared_keys() {
   if (whole_.kv_heads >= tensor_.ranks()) return {};
   Communicator& holders = engine_.mesh().split(

@@ -10,7 +10,7 @@
 
 namespace zero {
 
-/// The sizes that make a GPT-2 (Radford et al. 2019). Head and token embedding are one parameter.
+/// The sizes of a GPT-2 (Radford et al. 2019). Head and token embedding are one parameter.
 struct Gpt2Config {
   std::int64_t layers = 12;
   std::int64_t width = 768;  ///< C, a multiple of heads
@@ -30,8 +30,8 @@ struct Gpt2Config {
 /// as (in, out), ...); a unit is the embedding with the tied head, a block, or the last norm.
 class Gpt2 final : public Decoder {
  public:
-  /// Registers the units; before engine.seal(). Throws zero::Error where `config` or `shape` is out
-  /// of range.
+  /// Registers the units; call before engine.seal(). Throws zero::Error if `config` or `shape` is
+  /// out of range.
   Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape, OpListener* listener = nullptr,
        const TensorOptions& tensor = {});
 };

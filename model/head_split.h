@@ -9,22 +9,22 @@
 
 namespace zero {
 
-/// The heads of attention that one rank of a tensor group computes. Where there are enough heads of
-/// keys and values they are dealt out, each with all the query heads that read it. Where there are
-/// fewer than ranks, the ranks are dealt out: each holds one such head, a copy of it as others do,
-/// and a share of its query heads. Shares may be uneven; the longer ones come first.
+/// The attention heads that one rank of a tensor group computes. With at least as many key/value
+/// heads as ranks, each rank gets a share of them, with all query heads that read them. With fewer,
+/// ranks share: each holds a copy of one key/value head and a share of its query heads. Shares may
+/// be uneven; the longer ones come first.
 struct HeadSplit {
   TensorSlice::Range queries;  ///< heads
   TensorSlice::Range keys;     ///< heads of keys and of values
-  int holders = 1;             ///< ranks that hold these very keys; keys.copy numbers them
+  int holders = 1;             ///< ranks that hold the same keys; keys.copy numbers them
 
-  /// Throws zero::Error where a rank would have no head of queries.
+  /// Throws zero::Error if a rank would have no query head.
   static HeadSplit of(std::int64_t heads, std::int64_t kv_heads, int rank, int ranks);
 
-  /// The elements of a row of q, k and v side by side that are this rank's.
+  /// This rank's elements of a row of q, k and v side by side.
   std::vector<TensorSlice::Range> qkv(std::int64_t heads, std::int64_t kv_heads,
                                       std::int64_t head_width) const;
-  /// Of a row of what attention gives.
+  /// This rank's elements of a row of attention's output.
   TensorSlice::Range attended(std::int64_t head_width) const;
 };
 

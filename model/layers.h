@@ -11,13 +11,13 @@ namespace zero {
 /// The position of a parameter in its unit's list; kAbsent: the layer has none.
 inline constexpr int kAbsent = -1;
 
-/// Where a linear layer's parameters are in their unit.
+/// The positions of a linear layer's parameters in their unit.
 struct LinearSlots {
   int weight = kAbsent;
   int bias = kAbsent;
 };
 
-/// A layer norm, or, without a bias, an RMS norm, over a lease. A value type.
+/// A layer norm or, without a bias, an RMS norm, over a lease. A value type.
 struct NormLayer {
   MatrixShape shape;
   int weight = kAbsent;
@@ -25,10 +25,10 @@ struct NormLayer {
   float epsilon = 1e-5F;
 
   int parameters() const { return bias == kAbsent ? 1 : 2; }
-  /// fp32 figures that forward leaves for a row.
+  /// The number of fp32 figures per row that forward writes.
   std::int64_t statistics() const { return bias == kAbsent ? 1 : 2; }
 
-  /// As NormForward's.
+  /// As in NormForward.
   struct Operands {
     View x, delta, sum, y, statistics;
   };
@@ -37,9 +37,9 @@ struct NormLayer {
                const Slices::Range& rows) const;
   void forward(Ops& ops, const GradientLease& unit, const Operands& operands,
                const Slices::Range& rows) const;
-  /// y again, from x and statistics alone.
+  /// Recomputes y from x and statistics.
   void apply(Ops& ops, const GradientLease& unit, const Operands& operands) const;
-  /// Adds to dx; writes the parameters' gradients: into the lease's, or where they are given.
+  /// Adds to dx; writes the parameters' gradients to the lease, or to the given views.
   struct Gradient {
     View x, statistics, dy, dx;
     View dweight{}, dbias{};

@@ -9,8 +9,9 @@
 
 namespace zero {
 
-/// The sizes that make a model of Llama's family (Touvron et al. 2023; Llama 3, Mistral, Qwen2):
-/// RMS norms, rotary embeddings, SwiGLU, grouped-query attention, no biases but those of q, k, v.
+/// The sizes of a model of Llama's family (Touvron et al. 2023; Llama 3, Mistral, Qwen2): RMS
+/// norms, rotary embeddings, SwiGLU, grouped-query attention, no biases except optional ones of q,
+/// k, v.
 struct LlamaConfig {
   std::int64_t layers = 16;
   std::int64_t width = 2048;
@@ -32,14 +33,14 @@ struct LlamaConfig {
   std::int64_t parameter_count() const;
 };
 
-/// Llama's family. Parameters have Hugging Face's names and layouts (out, in), but for q_proj,
-/// k_proj, v_proj, which are one matrix, "self_attn.qkv_proj", and gate_proj, up_proj, which are
-/// "mlp.gate_up_proj": each the rows of its parts one after another, as one product needs them. A
-/// unit is the embedding (with the tied head), a block, or the last norm (with a separate head).
+/// Llama's family. Parameters have Hugging Face's names and layouts (out, in), with two exceptions:
+/// q_proj, k_proj and v_proj are one matrix, "self_attn.qkv_proj", and gate_proj and up_proj are
+/// "mlp.gate_up_proj": each has the rows of its parts one after another, for one product. A unit is
+/// the embedding (with the tied head), a block, or the last norm (with a separate head).
 class Llama final : public Decoder {
  public:
-  /// Registers the units; before engine.seal(). Throws zero::Error where `config` or `shape` is out
-  /// of range.
+  /// Registers the units; call before engine.seal(). Throws zero::Error if `config` or `shape` is
+  /// out of range.
   Llama(Engine& engine, const LlamaConfig& config, BatchShape shape, OpListener* listener = nullptr,
         const TensorOptions& tensor = {});
 };

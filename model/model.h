@@ -28,8 +28,8 @@ struct BatchShape {
 ///   model.allocate();
 ///   ... model.train(inputs, targets, 1.0F / tokens, loss); twice, then engine.step(...)
 ///
-/// Everything is submitted to the device's compute stream: views given to train(), evaluate() and
-/// next_logits() must live, and their content stay, until that stream has passed the call. Results
+/// All work is submitted to the device's compute stream: views passed to train(), evaluate() and
+/// next_logits() must live, with unchanged content, until that stream has passed the call. Results
 /// do not depend on the device's threads. The engine must outlive the model.
 class Model {
  public:
@@ -38,13 +38,13 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  /// The uses of one micro-batch, for SealOptions::order.
+  /// The order of unit uses in one micro-batch, for SealOptions::order.
   virtual std::vector<Use> order() const = 0;
-  /// After seal(): takes all activation memory, charged to MemoryClass::activations; nothing is
-  /// allocated later. Where the device's memory is apart, some for token ids, loss and logits too
-  /// (staging). Works on a planning device.
+  /// Call after seal(). Allocates all activation memory, charged to MemoryClass::activations, and,
+  /// if the device's memory is apart, buffers for token ids, loss and logits (staging); nothing is
+  /// allocated later. Works on a planning device.
   virtual void allocate() = 0;
-  /// Bytes that allocate() takes for activations.
+  /// Bytes that allocate() allocates for activations.
   virtual std::int64_t activation_bytes() const = 0;
   /// Bytes that this rank sends along the tensor axis for one train(), as the recorder counts them.
   virtual TrafficCounter tensor_traffic() const = 0;
@@ -55,14 +55,14 @@ class Model {
   /// `inputs`, `targets`: i32, batch x sequence, row-major, each in [0, vocabulary).
   /// `gradient_scale` multiplies d(loss)/d(logits) of each token: 1 / (tokens of the whole
   /// optimizer step), times a loss scale. `loss_sum`: one fp64 element, overwritten by the sum over
-  /// tokens of the cross-entropy in nats; valid once device.compute() has run (synchronize).
+  /// tokens of the cross-entropy in nats; valid after device.compute().synchronize().
   virtual void train(View inputs, View targets, float gradient_scale, View loss_sum) = 0;
   /// The forward half of train(), with the same loss; between engine.begin_evaluation() and
   /// end_evaluation().
   virtual void evaluate(View inputs, View targets, View loss_sum) = 0;
   /// The logits of row 0 at `position` (0 .. sequence - 1), for sampling: fp32, `vocabulary`
   /// elements. `inputs` as for train(); later positions and other rows are computed but do not
-  /// change the result. Forward only, in evaluation mode.
+  /// affect the result. Forward only, in evaluation mode.
   virtual void next_logits(View inputs, std::int64_t position, View logits) = 0;
 
   virtual BatchShape shape() const = 0;

@@ -22,7 +22,7 @@ constexpr std::array<std::pair<std::string_view, Gpt2Config>, 4> kNamed{{
 }};
 
 void check_field(std::string_view field, std::int64_t value) {
-  // Products of two sizes must fit what token ids and matrix libraries count with.
+  // Products of two sizes must fit the integers of token ids and matrix libraries.
   constexpr std::int64_t kLargest = 1 << 24;
   ZERO_CHECK(value >= 1 && value <= kLargest, "model.{} is {}, expected 1 to {}", field, value,
              kLargest);

@@ -13,7 +13,7 @@
 
 namespace zero {
 
-/// The configuration of a model of any family. A new family is one more alternative.
+/// The configuration of a model of any family; each family is one alternative.
 using ModelConfig = std::variant<Gpt2Config, LlamaConfig>;
 
 /// "gpt2", "llama".
@@ -22,11 +22,11 @@ std::int64_t vocabulary_of(const ModelConfig& config);
 std::int64_t context_of(const ModelConfig& config);
 /// Throws zero::Error naming the field that is out of range.
 void validate(const ModelConfig& config);
-/// The same, and that it can be cut over so many tensor ranks.
+/// The same, also if the model cannot be cut over that many tensor ranks.
 void validate(const ModelConfig& config, int tensor_ranks);
 
-/// Registers the units of a model with `engine`, which must outlive it; before engine.seal().
-/// `listener`, which must outlive it too, hears of its operations and units. `tensor`: how the
+/// Registers the units of a model with `engine`; call before engine.seal(). `engine` and
+/// `listener`, which is notified of operations and units, must outlive the model. `tensor`: how the
 /// ranks of the tensor axis of engine.mesh() work together.
 std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape,
                                   OpListener* listener = nullptr, const TensorOptions& tensor = {});

@@ -14,12 +14,12 @@ namespace zero {
 /// A call of one of Ops' public methods.
 struct OpCall {
   std::string_view name;
-  DType dtype = DType::fp32;             ///< of the arithmetic: fp32 or bf16
-  const LinearShape* product = nullptr;  ///< of a layer: its sizes join the name a listener hears
-  double flop = 0;                       ///< beside the product's
+  DType dtype = DType::fp32;             ///< dtype of the arithmetic: fp32 or bf16
+  const LinearShape* product = nullptr;  ///< a layer's: adds its sizes to the listener's name
+  double flop = 0;                       ///< in addition to the product's
 };
 
-/// An operand of a call: its expected size, by which it is checked and its bytes are counted.
+/// An operand of a call with its expected size, for the check and the count of bytes.
 struct OpOperand {
   static constexpr std::int64_t kOnce = -1;
 
@@ -30,17 +30,17 @@ struct OpOperand {
   std::int64_t moved = kOnce;  ///< elements read and written; kOnce: `count`
 };
 
-/// An operand that a caller may leave out by an empty view.
+/// An operand that may be absent (an empty view).
 OpOperand optional(std::string_view name, View view, std::int64_t count, DType dtype);
 /// The dtype of an operand that may be fp32 instead of `dtype`: a gradient or a product.
 DType or_fp32(View view, DType dtype);
-/// Throws zero::Error, with the operation and the operand, found and expected.
+/// Throws zero::Error, with operation, operand, found and expected, if an operand does not match.
 void check(const OpCall& call, std::initializer_list<OpOperand> operands);
-/// The same if rows of `columns` elements overlap at `stride`.
+/// Throws zero::Error if rows of `columns` elements overlap at `stride`.
 void check_stride(std::string_view operation, std::int64_t columns, std::int64_t stride);
 OpCost cost_of(const OpCall& call, std::initializer_list<OpOperand> operands);
 
-/// Tells a listener of an operation, and at the end of the scope of its end.
+/// Notifies a listener of an operation, and of its end when destroyed.
 class HeardOp {
  public:
   HeardOp(OpListener& listener, const OpCost& cost) : listener_(listener) { listener.begin(cost); }

@@ -9,22 +9,22 @@
 
 namespace zero {
 
-/// The least work of one call of an operation: its arithmetic, and each operand read or written as
-/// often as the operation must.
+/// The minimum work of one call of an operation: its arithmetic, and the unavoidable reads and
+/// writes of each operand.
 struct OpCost {
-  std::string name;  ///< products with their sizes: "linear_forward 768x2304"
-  double flop = 0;   ///< of the products inside; 0 for operations without any
+  std::string name;  ///< with the sizes of a product: "linear_forward 768x2304"
+  double flop = 0;   ///< of its matrix products; 0 if it has none
   double bytes = 0;
 };
 
-/// Hears of operations as they are called. Called by the host thread.
+/// Is notified of each operation when it is called, on the calling host thread.
 class OpListener {
  public:
   virtual ~OpListener() = default;
-  /// The work submitted until end() belongs to the operation.
+  /// Work submitted until end() belongs to the operation.
   virtual void begin(const OpCost& cost) = 0;
   virtual void end() noexcept = 0;
-  /// Work from here on belongs to a unit's forward or backward, whose lease is about to be taken.
+  /// Later work belongs to the forward or backward of a unit, whose lease is acquired next.
   virtual void unit(std::string_view name, Phase phase) = 0;
 };
 

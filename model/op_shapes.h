@@ -12,7 +12,7 @@ namespace zero {
 /// Whether a result replaces its destination or is added to it.
 enum class Write : std::uint8_t { overwrite, add };
 
-/// How a weight lies in memory: GPT-2's files have (in, out), most others (out, in).
+/// The layout of a weight in memory: (in, out) in GPT-2's files, (out, in) in most others.
 enum class WeightLayout : std::uint8_t { in_out, out_in };
 
 /// rows x columns, row-major, of one dtype.
@@ -37,10 +37,10 @@ struct LinearShape {
   std::int64_t row_stride() const { return out_stride == 0 ? out : out_stride; }
 };
 
-/// Operands of a linear layer that GELU follows: z (rows, out) = x W + bias, y = gelu(z).
+/// Operands of a linear layer followed by GELU: z (rows, out) = x W + bias, y = gelu(z).
 struct LinearGeluForward {
   View x, weight, bias;
-  View z, y;  ///< of the shape's dtype; other memory each
+  View z, y;  ///< the shape's dtype; distinct memory
 };
 
 /// Operands of the input gradient of a linear layer whose x was y = gelu(z).
@@ -48,7 +48,7 @@ struct LinearGeluBackward {
   View dy;  ///< (rows, out)
   View weight;
   View z;      ///< (rows, in)
-  View dz, y;  ///< (rows, in); overwritten; other memory each
+  View dz, y;  ///< (rows, in); overwritten; distinct memory
   View dbias;  ///< (in), overwritten; the shape's dtype, or fp32
 };
 
@@ -59,18 +59,18 @@ struct AttentionShape {
   std::int64_t heads = 0;
   std::int64_t head_width = 0;
   DType dtype = DType::fp32;
-  std::int64_t kv_heads = 0;  ///< divides heads; each serves heads / kv_heads of them; 0: as heads
+  std::int64_t kv_heads = 0;  ///< divides heads; each serves heads / kv_heads; 0: as heads
 
   std::int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   /// Elements of a row of q, k and v side by side.
   std::int64_t qkv_width() const { return (heads + 2 * key_heads()) * head_width; }
 };
 
-/// Which way rotary embeddings turn: forward by the position's angles, backward (the gradient) by
-/// their negatives.
+/// The direction of rotary embeddings: forward rotates by the position's angles, backward (the
+/// gradient) by their negatives.
 enum class Turn : std::uint8_t { forward, backward };
 
-/// The first `heads` heads of each row of `row_width` elements turn; the rest stays.
+/// The first `heads` heads of each row of `row_width` elements are rotated, the rest is unchanged.
 struct RotaryShape {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
@@ -79,7 +79,7 @@ struct RotaryShape {
   std::int64_t row_width = 0;
   DType dtype = DType::fp32;
 
-  /// Elements of the table of cosines, and of that of sines: (sequence, head_width / 2).
+  /// Elements of each table, cosines and sines: (sequence, head_width / 2).
   std::int64_t table() const { return sequence * (head_width / 2); }
 };
 
@@ -90,7 +90,7 @@ struct EmbeddingShape {
   std::int64_t width = 0;
   std::int64_t vocabulary = 0;  ///< rows of the table of tokens
   DType dtype = DType::fp32;
-  std::int64_t first = 0;  ///< the token of its first row; tokens outside the table are zeros
+  std::int64_t first = 0;  ///< the token of its first row; tokens outside the table give zeros
 };
 
 /// A chunk of rows of logits, of which this rank holds `columns` of the vocabulary.
@@ -99,13 +99,13 @@ struct LogitsShape {
   std::int64_t columns = 0;
   DType dtype = DType::fp32;
   std::int64_t first = 0;   ///< the token of the first column
-  std::int64_t stride = 0;  ///< elements between rows; 0: columns. the gap is not touched
+  std::int64_t stride = 0;  ///< elements between rows; 0: columns. Gaps are not touched
 
   std::int64_t row_stride() const { return stride == 0 ? columns : stride; }
 };
 
-/// fp32 figures of a row that softmax_part leaves: the largest logit, the sum of exp(logit -
-/// largest), the target's logit (0 where another rank has it).
+/// The fp32 figures of a row that softmax_part writes: the largest logit, the sum of exp(logit -
+/// largest), the target's logit (0 if another rank holds it).
 inline constexpr std::int64_t kSoftmaxPart = 3;
 
 /// An RMS norm is a layer norm without mean and bias.
@@ -115,12 +115,12 @@ enum class NormKind : std::uint8_t { layer, rms };
 struct NormForward {
   View x;
   View delta{};  ///< added to x first; empty: nothing
-  View sum{};    ///< receives x + delta, rounded; given exactly if delta is; may be x's memory
+  View sum{};    ///< receives x + delta, rounded; present if delta is; may be x's memory
   View weight;
   View bias{};  ///< empty: an RMS norm
   View y;
-  /// fp32 figures of each row: mean (layer norm alone) and reciprocal deviation from it, of an RMS
-  /// norm from zero.
+  /// fp32 figures of each row: mean (layer norm only) and reciprocal deviation from the mean, for
+  /// an RMS norm from zero.
   View statistics;
   float epsilon = 1e-5F;
 
@@ -129,11 +129,11 @@ struct NormForward {
 
 /// Operands of a norm's backward.
 struct NormBackward {
-  View x;           ///< the rows that forward normalised: its `sum` if it had a delta
-  View statistics;  ///< as forward left them
+  View x;           ///< the normalised rows: forward's `sum` if it had a delta
+  View statistics;  ///< written by forward
   View weight;
   View dy;
-  View dx;       ///< in and out: the norm's gradient is added to the residual's already there
+  View dx;       ///< in and out: the norm's gradient is added to the residual's
   View dweight;  ///< overwritten; dtype of x, or fp32
   View dbias{};  ///< as dweight; empty: an RMS norm
 

@@ -19,17 +19,16 @@ class OpListener;
 struct OpCall;
 struct OpOperand;
 
-/// The kernels that layers are made of, free of any backend: explicit forward and backward, nothing
-/// recorded. Every call submits one piece of work to the device's compute stream; views must live,
-/// and stay as they are, until the stream has passed it. Public methods check counts and dtypes and
-/// throw zero::Error naming the operation, the operand, found and expected; then they tell the
-/// listener, if there is one. Backends implement the functions that begin with do_.
+/// The operations of the layers, for all backends: explicit forward and backward, no tape. Every
+/// call submits one piece of work to the device's compute stream; views must live, with unchanged
+/// content, until the stream has passed it. Public methods check counts and dtypes, throw
+/// zero::Error naming the operation, the operand, found and expected, then notify the listener, if
+/// any. Backends implement the functions that begin with do_.
 ///
 /// Values are fp32 or bf16; sums are fp32. Results do not depend on the thread count or on earlier
 /// calls: sums over rows go through partial sums of kRowChunk rows, added in order.
 ///
-/// Memory: prepare() the shapes to be used, then allocate_scratch() once. Afterwards no call
-/// allocates.
+/// Memory: prepare() all shapes, then allocate_scratch() once. Later calls do not allocate.
 class Ops {
  public:
   /// Rows that one partial sum over rows covers.
@@ -41,59 +40,59 @@ class Ops {
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
-  /// The operations that will use a LinearShape.
+  /// Which operations will use a LinearShape.
   enum class LinearUse : std::uint8_t { forward, forward_fp32, training };
 
-  /// Makes the products of a shape ahead and notes their scratch. `forward`: linear_forward only;
-  /// `forward_fp32`: with y in fp32; `training`: all that begin with linear_.
+  /// Creates the products of a shape in advance and notes their scratch. `forward`: linear_forward
+  /// only; `forward_fp32`: with y in fp32; `training`: all linear_ operations.
   virtual void prepare(const LinearShape& shape, LinearUse use) = 0;
   virtual void prepare(const AttentionShape& shape) = 0;
   /// For column_sums, norm_backward and gelu_backward up to this shape, and for the linear_
-  /// operations that give the sums of so many columns.
+  /// operations that give column sums of that width.
   virtual void prepare(const MatrixShape& shape) = 0;
   /// For embedding_backward of this shape.
   virtual void prepare(const EmbeddingShape& shape) = 0;
-  /// Names all that decides the bits of results of `dtype` beside Device::bits(), such as the
-  /// product kernels that the processor has; may be empty. Ranks compare it.
+  /// Names everything else, besides Device::bits(), that decides the bits of results of `dtype`,
+  /// such as the processor's product kernels; may be empty. Ranks compare it.
   virtual std::string bits(DType /*dtype*/) const { return {}; }
-  /// One sentence for the user on how the device computes what was prepared, such as a library that
-  /// refused a shape; empty: nothing to say.
+  /// One sentence for the user on how the device computes the prepared shapes, such as that a
+  /// library refused one; may be empty.
   virtual std::string note() const { return {}; }
-  /// `listener` hears of every operation from here on; it must outlive the calls. Null: nobody.
+  /// Notifies `listener` of every later operation; it must outlive those calls. Null: none.
   void listen(OpListener* listener) { listener_ = listener; }
-  /// Bytes that allocate_scratch() takes for what was prepared so far.
+  /// Bytes that allocate_scratch() allocates for the shapes prepared so far.
   virtual std::int64_t scratch_bytes() const = 0;
-  /// Takes the scratch, charged to MemoryClass::activations.
+  /// Allocates the scratch, charged to MemoryClass::activations.
   void allocate_scratch();
 
-  /// y = x W + bias; an empty bias is none. y: the shape's dtype, or fp32.
+  /// y = x W + bias; the bias may be empty. y: the shape's dtype, or fp32.
   void linear_forward(const LinearShape& shape, View x, View weight, View bias, View y);
   /// dx = dy W^T
   void linear_backward_input(const LinearShape& shape, View dy, View weight, View dx);
   /// dW (=, +=) x^T dy, in the weight's layout, in the shape's weight_gradient dtype.
   void linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight, Write write);
 
-  // Each of these three does the work of two others with fewer passes over memory if the device can
-  // fuse them for the operands; otherwise it calls the two.
+  // Each of the next three combines two other operations, in fewer passes over memory if the device
+  // can fuse them for these operands; otherwise by calling both.
 
-  /// y = gelu(z), of z = x W + bias as it is stored or before it is rounded.
+  /// y = gelu(z), z = x W + bias; gelu may take z as stored or before rounding.
   void linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands);
-  /// dz = (dy W^T) * gelu'(z), and y = gelu(z) again; dbias (in) = the column sums of dz before
-  /// rounding.
+  /// dz = (dy W^T) * gelu'(z), and y = gelu(z) recomputed; dbias (in) = the column sums of dz
+  /// before rounding.
   void linear_gelu_backward(const LinearShape& shape, const LinearGeluBackward& operands);
-  /// dW = x^T dy, as linear_backward_weight overwrites it, and dbias (out) = the column sums of dy,
-  /// in the shape's dtype or fp32.
+  /// dW = x^T dy, overwritten as by linear_backward_weight, and dbias (out) = the column sums of
+  /// dy, in the shape's dtype or fp32.
   void linear_backward_parameters(const LinearShape& shape, View x, View dy, View dweight,
                                   View dbias);
 
   /// sums (columns) = the sum of the rows of x; the dtype of x, or fp32.
   void column_sums(const MatrixShape& shape, View x, View sums);
 
-  /// sum = x + delta; y = weight * (sum - mean) * rstd + bias, or, without a bias,
-  /// y = weight * sum / root(mean(sum^2) + epsilon). Listeners hear "layer_norm_forward" or
+  /// sum = x + delta; y = weight * (sum - mean) * rstd + bias, or, without a bias, y = weight * sum
+  /// / root(mean(sum^2) + epsilon). Listeners receive the names "layer_norm_forward" or
   /// "rms_norm_forward", and so on.
   void norm_forward(const MatrixShape& shape, const NormForward& operands);
-  /// y again from x and the statistics of an earlier forward: the same bits.
+  /// Recomputes y from x and the statistics of an earlier forward: the same bits.
   void norm_apply(const MatrixShape& shape, const NormForward& operands);
   void norm_backward(const MatrixShape& shape, const NormBackward& operands);
 
@@ -101,68 +100,69 @@ class Ops {
   void add(View x, View delta, View sum);
   /// y = gelu(x), the tanh form of GPT-2.
   void gelu_forward(View x, View y);
-  /// dy becomes dx = dy * gelu'(x); y = gelu(x) again; dbias (columns) = the column sums of dx
+  /// dy becomes dx = dy * gelu'(x); y = gelu(x) recomputed; dbias (columns) = the column sums of dx
   /// before rounding.
   void gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias);
 
   /// x (rows, 2 columns): the gate g, then u, side by side. y (rows, columns) = silu(g) * u.
   void swiglu_forward(const MatrixShape& shape, View x, View y);
-  /// x becomes its own gradient, and dy becomes y again: nothing else need be kept.
+  /// x becomes dx, and dy becomes y, recomputed: backward needs no other kept operand.
   void swiglu_backward(const MatrixShape& shape, View x, View dy);
 
-  /// Fills cosines and sines, fp32, (sequence, head_width / 2) each, by way of doubles.
+  /// Fills cosines and sines, fp32, (sequence, head_width / 2) each, computed in fp64.
   void rotary_table(const RotaryShape& shape, const RotaryAngles& angles, View cosines, View sines);
-  /// x (batch * sequence, row_width): element i of a head turns with element i + head_width / 2
+  /// x (batch * sequence, row_width): rotates element i of a head with element i + head_width / 2
   /// (Hugging Face's order), in place.
   void rotary(const RotaryShape& shape, Turn turn, View x, View cosines, View sines);
 
-  /// qkv (batch * sequence, (heads + 2 kv_heads) * head_width): the rows of q, k and v side by
-  /// side, heads inside; query head h reads key head h * kv_heads / heads. out (batch * sequence,
-  /// C). log_sums: fp32 (batch, heads, sequence), kept for backward. Softmax of
-  /// q k^T / sqrt(head_width) over the positions up to the query's own, in blocks of rows: nothing
-  /// of sequence x sequence is stored.
+  /// qkv (batch * sequence, (heads + 2 kv_heads) * head_width): rows of q, k and v side by side,
+  /// each split into heads; query head h reads key head h * kv_heads / heads. out (batch *
+  /// sequence, C). log_sums: fp32 (batch, heads, sequence), kept for backward. Softmax of q k^T /
+  /// sqrt(head_width) over the positions up to the query's own, in blocks of rows: no sequence x
+  /// sequence matrix is stored.
   void attention_forward(const AttentionShape& shape, View qkv, View out, View log_sums);
   /// dqkv from dout, recomputing the probabilities.
   void attention_backward(const AttentionShape& shape, View qkv, View out, View log_sums, View dout,
                           View dqkv);
 
-  /// x (batch * sequence, width) = token embedding + position embedding. tokens: i32. An empty
-  /// position weight is none.
+  /// x (batch * sequence, width) = token embedding + position embedding. tokens: i32. The position
+  /// weight may be empty.
   void embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
                          View position_weight, View x);
-  /// Adds dx's rows to the gradients of both tables, fp32, in row order; an empty one is none.
+  /// Adds dx's rows to the gradients of both tables, fp32, in row order; that of positions may be
+  /// empty.
   void embedding_backward(const EmbeddingShape& shape, View tokens, View dx, View token_gradient,
                           View position_gradient);
 
   /// losses (rows, fp64) = the cross-entropy of each row of logits in nats. targets: i32, each in
-  /// [0, columns): the caller has checked.
+  /// [0, columns), checked by the caller.
   void cross_entropy_forward(const LogitsShape& shape, View logits, View targets, View losses);
-  /// The same, and logits become scale * d(loss)/d(logits).
+  /// The same, and overwrites logits with scale * d(loss)/d(logits).
   void cross_entropy_backward(const LogitsShape& shape, View logits, View targets, float scale,
                               View losses);
-  /// parts (rows, kSoftmaxPart) of the columns there are. targets: i32, of the whole vocabulary.
+  /// parts (rows, kSoftmaxPart) of this rank's columns. targets: i32, of the whole vocabulary.
   void softmax_part(const LogitsShape& shape, View logits, View targets, View parts);
-  /// From the parts of all `ranks` (ranks, rows, kSoftmaxPart), in the order of ranks: largest and
-  /// sum of the whole row take the place of the first rank's, and losses (rows, fp64) are the
-  /// cross-entropies in nats.
+  /// Folds the parts of all `ranks` (ranks, rows, kSoftmaxPart), in rank order: largest and sum of
+  /// the whole row replace the first rank's; losses (rows, fp64) = the cross-entropies in nats.
   void fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses);
-  /// logits become scale * d(loss)/d(logits); softmax (rows, kSoftmaxPart) as fold_softmax left it.
+  /// Overwrites logits with scale * d(loss)/d(logits); softmax (rows, kSoftmaxPart):
+  /// fold_softmax's.
   void cross_entropy_gradient(const LogitsShape& shape, View logits, View targets, View softmax,
                               float scale);
-  /// total (one fp64) = the sum of losses, in an order that depends on their count alone: the CPU
-  /// adds one after the other, a GPU stretches of them and then those.
+  /// total (one fp64) = the sum of losses, in an order that depends on their count only: the CPU
+  /// adds one after another, a GPU adds each stretch of them and then the stretches' sums.
   void sum(View losses, View total);
 
  protected:
-  /// A fused operation on given operands; empty if the device has none for them.
+  /// A fused operation on given operands; empty if the device cannot fuse them.
   using Fused = std::function<void()>;
 
   Device& device() const { return device_; }
-  /// Scratch for `bytes`; throws zero::Error if allocate_scratch() has not taken that much.
+  /// Scratch of `bytes`; throws zero::Error if allocate_scratch() has not allocated as much.
   void* scratch(std::string_view what, std::int64_t bytes) const;
 
  private:
-  /// The way of every operation: checks the operands, tells the listener, calls `body`.
+  /// Runs every operation: checks the operands, notifies the listener, calls `body`.
   template <typename Body>
   void run(const OpCall& call, std::initializer_list<OpOperand> operands, const Body& body);
 
@@ -218,7 +218,7 @@ class Ops {
   OpListener* listener_ = nullptr;
 };
 
-/// The kernels for `device`, which must outlive them; throws zero::Error if there are none.
+/// The operations of `device`, which must outlive them; throws zero::Error if it has none.
 std::unique_ptr<Ops> make_ops(Device& device);
 
 }  // namespace zero

@@ -29,8 +29,7 @@ void Ops::attention_forward(const AttentionShape& s, View qkv, View out, View lo
       [&] { do_attention_forward(s, qkv, out, log_sums); });
 }
 
-// Five products: the probabilities again, and a gradient for each of their operands and for their
-// values'.
+// Five products: the scores again, and the gradients of probabilities, q, k and v.
 void Ops::attention_backward(const AttentionShape& s, View qkv, View out, View log_sums, View dout,
                              View dqkv) {
   const std::int64_t n = s.batch * s.sequence * s.heads;

@@ -7,8 +7,8 @@
 namespace zero {
 namespace {
 
-/// The table of positions, of which a sequence needs the first rows; its bytes are counted with the
-/// other table's.
+/// The table of positions, of which a sequence reads the first rows; its bytes are counted with the
+/// table of tokens.
 OpOperand positions(const EmbeddingShape& s, View view, DType dtype) {
   const std::int64_t count = s.sequence * s.width;
   OpOperand table = optional("positions", view.empty() ? view : view.slice(0, count), count, dtype);
@@ -18,7 +18,7 @@ OpOperand positions(const EmbeddingShape& s, View view, DType dtype) {
 
 }  // namespace
 
-// Of the tables only the rows of the tokens and positions that occur are read: x twice.
+// Reads only the rows of occurring tokens and positions: twice the size of x.
 void Ops::embedding_forward(const EmbeddingShape& s, View tokens, View token_weight,
                             View position_weight, View x) {
   const std::int64_t rows = s.batch * s.sequence;
@@ -30,7 +30,7 @@ void Ops::embedding_forward(const EmbeddingShape& s, View tokens, View token_wei
       [&] { do_embedding_forward(s, tokens, token_weight, position_weight, x); });
 }
 
-// Rows of both tables are read and written: dx four times, in fp32.
+// Reads and writes rows of both tables: four times the size of dx, in fp32.
 void Ops::embedding_backward(const EmbeddingShape& s, View tokens, View dx, View token_gradient,
                              View position_gradient) {
   const std::int64_t rows = s.batch * s.sequence;

@@ -14,12 +14,12 @@ OpCall product(std::string_view name, const LinearShape& s) {
   return {.name = name, .dtype = s.dtype, .product = &s};
 }
 
-/// Elements of y or dy: `moved` are those that the layer has.
+/// Elements of y or dy; `moved` leaves out the gaps between rows.
 OpOperand outputs(std::string_view name, const LinearShape& s, View view, DType dtype) {
   return {name, view, s.rows * s.row_stride(), dtype, s.rows * s.out};
 }
 
-/// Biases and what GELU follows are for rows without gaps.
+/// Biases and GELU require rows without gaps.
 void check_dense(std::string_view operation, const LinearShape& s) {
   ZERO_CHECK(s.row_stride() == s.out,
              "{}: rows of {} elements begin {} apart, expected no gaps between them", operation,

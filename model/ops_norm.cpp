@@ -12,7 +12,7 @@ OpCall call_of(NormKind kind, std::string_view layer, std::string_view rms, DTyp
   return {kind == NormKind::layer ? layer : rms, dtype};
 }
 
-/// Elements of delta and sum, which a call gives both or neither.
+/// Elements of delta and sum: a call has both or neither.
 std::int64_t added(const MatrixShape& s, const NormForward& o) {
   return o.delta.empty() && o.sum.empty() ? 0 : s.count();
 }

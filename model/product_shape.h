@@ -10,11 +10,11 @@
 
 namespace zero {
 
-/// Whether a left or right operand lies as the product reads it, or as its transpose.
+/// Whether an operand is stored as the product reads it, or transposed.
 enum class MatrixPlacement : std::uint8_t { plain, transposed };
 
 /// C (m, n) = A (m, k) * B (k, n), or C += A * B, with an epilogue. Leading dimensions are elements
-/// between rows as they lie in memory; 0: dense.
+/// between rows in memory; 0: dense.
 struct ProductShape {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -22,9 +22,9 @@ struct ProductShape {
   MatrixPlacement a = MatrixPlacement::plain;
   MatrixPlacement b = MatrixPlacement::plain;
   DType in = DType::fp32;   ///< of A, B and bias
-  DType out = DType::fp32;  ///< of C, and of the other operands of an epilogue
+  DType out = DType::fp32;  ///< of C and the epilogue's other operands
   Write write = Write::overwrite;
-  /// Work fused with a product; a library may lack those after `bias` for a shape.
+  /// Work fused with a product; for some shapes a library may lack those after `bias`.
   enum class Epilogue : std::uint8_t {
     none,
     bias,           ///< C += bias (n)
@@ -34,7 +34,7 @@ struct ProductShape {
     column_sums,    ///< bias (n) = the sums of B's columns
   };
   Epilogue epilogue = Epilogue::none;
-  /// A triangle of C that alone is needed, or of A outside which all is zero. Lower: row i has the
+  /// The only triangle of C that is needed, or the only nonzero triangle of A. Lower: row i has the
   /// columns up to i (up to i + columns - m if there are more columns than rows); upper: from i on.
   /// The rest of C is then undefined; the rest of A must be zero.
   enum class Triangle : std::uint8_t { none, c_lower, c_upper, a_lower, a_upper };
@@ -46,11 +46,11 @@ struct ProductShape {
   friend auto operator<=>(const ProductShape&, const ProductShape&) = default;
 };
 
-/// The products of a layer: y of dtype `out`, dx, and dW in the weight's layout.
+/// The products of a linear layer: y of dtype `out`, dx, and dW in the weight's layout.
 ProductShape forward_product(const LinearShape& shape, DType out, ProductShape::Epilogue epilogue);
 ProductShape input_product(const LinearShape& shape);
 ProductShape weight_product(const LinearShape& shape, Write write);
-/// The same, fused: with gelu(y), with dx through GELU, with the bias's gradient.
+/// The same, fused: with gelu(y), with GELU's gradient on dx, with the bias's gradient.
 ProductShape gelu_product(const LinearShape& shape);
 ProductShape gelu_gradient_product(const LinearShape& shape);
 ProductShape parameters_product(const LinearShape& shape);

@@ -10,7 +10,7 @@
 namespace zero {
 namespace {
 
-// As Hugging Face's rope_type "llama3" has it.
+// Hugging Face's rope_type "llama3".
 double stretched(double frequency, const RotaryScaling& s) {
   const auto context = static_cast<double>(s.original_context);
   const double turn = 2 * std::numbers::pi / frequency;  // positions

@@ -8,9 +8,9 @@
 
 namespace zero {
 
-/// Llama 3's stretching of rotary embeddings to a longer context than was trained first: turns
-/// longer than original_context / low_frequency are slowed by `factor`, those shorter than
-/// original_context / high_frequency kept, between them a blend.
+/// Llama 3's scaling of rotary embeddings to a context longer than the original one: wavelengths
+/// above original_context / low_frequency are multiplied by `factor`, those below original_context
+/// / high_frequency are unchanged, those between are blended.
 struct RotaryScaling {
   double factor = 8;
   double low_frequency = 1;
@@ -18,15 +18,15 @@ struct RotaryScaling {
   std::int64_t original_context = 8192;
 };
 
-/// Rotary position embeddings (Su et al. 2021): pair i of a head of d elements turns by position *
-/// theta^(-2i/d).
+/// Rotary position embeddings (Su et al. 2021): pair i of a head of d elements is rotated by
+/// position * theta^(-2i/d) radians.
 struct RotaryAngles {
   double theta = 10000;
   std::optional<RotaryScaling> scaling{};
 
   /// Throws zero::Error naming the field that is out of range.
   void validate() const;
-  /// Radians per position of each pair of a head, head_width / 2 of them.
+  /// The radians per position of each of a head's head_width / 2 pairs.
   std::vector<double> frequencies(std::int64_t head_width) const;
 };
 

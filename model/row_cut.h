@@ -9,13 +9,12 @@
 
 namespace zero {
 
-/// How the rows of a micro-batch lie over chunks and over the ranks of a tensor group: a chunk is
-/// an even part of the rows, a share an even part of a chunk, the longer parts first. A rank's own
-/// rows are its shares of all chunks, one after the other, so that every chunk keeps every rank
-/// busy. Pure arithmetic.
+/// The partition of a micro-batch's rows into chunks, and of each chunk into shares of the ranks of
+/// a tensor group: both even, the longer parts first. A rank's own rows are its shares of all
+/// chunks, one after another, so that every rank has work in every chunk. Pure arithmetic.
 class RowCut {
  public:
-  /// As many chunks as asked for, or fewer where there are too few rows for one a rank and chunk.
+  /// The number of chunks asked for, or fewer if a rank would have no row of some chunk.
   RowCut(std::int64_t rows, int ranks, int chunks);
 
   std::int64_t rows() const { return rows_; }
@@ -23,7 +22,7 @@ class RowCut {
   int chunks() const { return chunks_; }
   Slices::Range chunk(int chunk) const;            ///< of all rows
   Slices::Range share(int chunk, int rank) const;  ///< of all rows
-  Slices::Range own(int chunk, int rank) const;    ///< where that share lies in the rank's own rows
+  Slices::Range own(int chunk, int rank) const;    ///< that share's place in the rank's own rows
   std::int64_t own_rows(int rank) const;
   /// A chunk's part of some rows.
   struct Piece {
@@ -33,7 +32,7 @@ class RowCut {
   };
   /// The parts of `rows`, in order.
   std::vector<Piece> pieces(const Slices::Range& rows) const;
-  /// The different lengths of chunks, one or two.
+  /// The distinct lengths of chunks, one or two.
   std::vector<std::int64_t> chunk_rows() const;
 
  private:

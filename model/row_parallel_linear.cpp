@@ -80,7 +80,7 @@ void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit,
   }
 }
 
-// Chunks of rows have parts of the sums only: these take the whole at once.
+// One call for all rows, not one per chunk: dbias sums over all rows.
 void RowParallelLinear::backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& o,
                                        const ThroughGelu& gelu) const {
   if (tensor_->sequence_parallel()) {

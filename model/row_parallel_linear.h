@@ -12,16 +12,16 @@
 
 namespace zero {
 
-/// y = x W + bias, its inputs cut over a tensor group (Shoeybi et al. 2019): a rank has its columns
-/// of x and computes a part of y, which is summed. The first rank's part has the bias, which every
-/// rank holds. A value type over leases.
+/// y = x W + bias, its inputs cut over a tensor group (Shoeybi et al. 2019): each rank holds its
+/// columns of x and computes a partial y; the sum over ranks is y. Every rank holds the bias, the
+/// first adds it. A value type over leases.
 class RowParallelLinear {
  public:
   struct Options {
     LinearShape whole;  ///< of the layer over all ranks
     LinearSlots at;
-    std::string name;  ///< of its communication, in errors, records and traces
-    /// Which inputs are this rank's; empty: an even share, the longer ones first.
+    std::string name;  ///< names its communication in errors, records and traces
+    /// This rank's inputs; empty: an even share, the longer ones first.
     std::vector<TensorSlice::Range> inputs{};
   };
 
@@ -39,33 +39,34 @@ class RowParallelLinear {
   /// Bytes that this rank sends for a forward and a backward.
   TrafficCounter traffic() const;
 
-  /// y has this rank's own rows; `partial`, this rank's part of all of them, may be y itself
-  /// without sequence parallelism.
+  /// y has this rank's own rows; `partial`, this rank's addend of all rows, may be y itself without
+  /// sequence parallelism.
   struct Forward {
     View x;
     View partial, y;
   };
-  /// A chunk is summed while the next is computed.
+  /// Each chunk is summed over ranks while the next is computed.
   void forward(Ops& ops, const ParameterLease& unit, const Forward& operands) const;
-  /// The same for one chunk of rows: its sum, which compute has not waited for.
+  /// The same for one chunk of rows; returns the event of its sum, for which compute has not
+  /// waited.
   Event forward(Ops& ops, const ParameterLease& unit, const Forward& operands, int chunk) const;
 
-  /// Under sequence parallelism dy has this rank's own rows, and all of them are gathered; else
-  /// `gathered` is dy itself.
+  /// With sequence parallelism dy has this rank's own rows, and `gathered` receives all rows;
+  /// otherwise `gathered` is dy itself.
   struct BackwardInput {
     View dy, gathered;
     View dx;
   };
   void backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& operands) const;
-  /// The same where x was gelu(z): dx becomes the gradient of z, and dbias its column sums.
+  /// The same for x = gelu(z): dx becomes the gradient of z, and dbias its column sums.
   struct ThroughGelu {
-    View z, x;  ///< x is written again
+    View z, x;  ///< x is recomputed
     View dbias;
   };
   void backward_input(Ops& ops, const GradientLease& unit, const BackwardInput& operands,
                       const ThroughGelu& gelu) const;
-  /// Writes the weight's gradient and the bias's, if there is one: that is the same on all
-  /// ranks. dy has all rows, as backward_input left them in `gathered`.
+  /// Writes the gradients of the weight and of the bias, if any; that of the bias is the same on
+  /// all ranks. dy has all rows: `gathered` of backward_input.
   void backward_parameters(Ops& ops, const GradientLease& unit, View x, View dy) const;
 
  private:

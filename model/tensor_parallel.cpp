@@ -12,7 +12,7 @@
 namespace zero {
 namespace {
 
-// A group of one has nobody to cut rows for.
+// A group of one does not cut rows.
 TensorOptions effective(const TensorOptions& options, int ranks) {
   TensorOptions of_group = options;
   if (ranks == 1) {

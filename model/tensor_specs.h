@@ -11,18 +11,20 @@
 
 namespace zero {
 
-/// Which indices along one dimension a rank holds.
+/// The indices along one dimension that a rank holds.
 struct TensorRanges {
   int dimension = 0;
   std::vector<TensorSlice::Range> ranges;
 };
 
-/// The part of the logical tensor `whole` that `mine` names; all of it where the group is one rank.
+/// The part of the logical tensor `whole` given by `mine`; all of it if the group is one rank.
 ParameterSpec sliced_spec(ParameterSpec whole, const TensorRanges& mine, int ranks);
 
-/// Throws zero::Error if one of `ranks` ranks would have no share of `total` of `what`.
+/// Throws zero::Error if one of `ranks` ranks would have no share of the `total` items named
+/// `what`.
 void check_share(std::string_view what, std::int64_t total, int ranks);
-/// This rank's even share of `total` of `what`. Throws zero::Error if a rank would have none.
+/// This rank's even share of the `total` items named `what`. Throws zero::Error if a rank would
+/// have none.
 TensorSlice::Range even_share(std::string_view what, std::int64_t total,
                               const TensorParallel& tensor);
 

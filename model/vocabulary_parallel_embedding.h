@@ -11,10 +11,10 @@
 
 namespace zero {
 
-/// x = embedding of tokens + embedding of positions, if there are any. The table of tokens is
-/// cut by rows over a tensor group: a rank embeds the tokens it holds, all others are zeros, and
-/// the sum is the embedding, to the bit. Positions lie whole on every rank; the first adds them. A
-/// value type over leases.
+/// x = embedding of tokens + embedding of positions, if there are any. The table of tokens is cut
+/// by rows over a tensor group: a rank embeds the tokens it holds and writes zeros for all others,
+/// so that the sum over ranks is bit for bit the embedding. Every rank holds the whole table of
+/// positions; the first adds them. A value type over leases.
 class VocabularyParallelEmbedding {
  public:
   /// Positions of the parameters in their unit; kAbsent: no positions.
@@ -31,7 +31,7 @@ class VocabularyParallelEmbedding {
 
   /// This rank's part of the table of tokens.
   ParameterSpec tokens(std::string name, Init init) const;
-  /// Of this rank: `first` and `vocabulary`.
+  /// `first` and `vocabulary` are this rank's.
   const EmbeddingShape& shape() const { return shape_; }
 
   void prepare(Ops& ops) const {
@@ -41,21 +41,22 @@ class VocabularyParallelEmbedding {
   /// Bytes that this rank sends for a forward and a backward.
   TrafficCounter traffic() const;
 
-  /// tokens: i32, of the whole vocabulary. x has this rank's own rows; `partial` all of them, and
-  /// may be x itself without sequence parallelism.
+  /// tokens: i32, of the whole vocabulary. x has this rank's own rows, `partial` all rows; they may
+  /// be the same view without sequence parallelism.
   struct Forward {
     View tokens;
     View partial, x;
   };
   void forward(Ops& ops, const ParameterLease& unit, const Forward& operands) const;
 
-  /// dx has this rank's own rows; under sequence parallelism all are gathered, else `gathered` is
-  /// dx itself.
+  /// dx has this rank's own rows; with sequence parallelism `gathered` receives all rows, otherwise
+  /// `gathered` is dx itself.
   struct Backward {
     View tokens;
     View dx, gathered;
   };
-  /// Adds to the gradients of both tables, fp32. That of positions has the same bits on all ranks.
+  /// Adds to the gradients of both tables, fp32. The gradient of positions has the same bits on all
+  /// ranks.
   void backward(Ops& ops, const GradientLease& unit, const Backward& operands) const;
 
  private:

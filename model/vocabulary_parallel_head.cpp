@@ -133,7 +133,7 @@ void VocabularyParallelHead::train(Ops& ops, const Buffers& b, const Gradient& g
       if (!piece.ends_chunk) continue;
       summed = tensor_->sum(piece.chunk, {g.partial, g.dx, shape_.in}, "head gradient");
     }
-    // While dx is summed.
+    // Runs while dx is summed over ranks.
     ops.linear_backward_weight(
         linear(rows.count), TensorParallel::rows_of(b.gathered, rows, shape_.in),
         logits_of(b, rows.count), g.gradient, rows.begin == 0 ? g.write : Write::add);

@@ -22,7 +22,7 @@ bool overlap(const View& a, const View& b) {
          begin_b < begin_a + static_cast<std::uintptr_t>(a.bytes());
 }
 
-/// Whether blocks of `to` may be written while later blocks of `from` are still to be read.
+/// Whether blocks of `to` may be written before later blocks of `from` are read.
 bool writable_over(const View& from, const View& to) {
   return !overlap(from, to) ||
          (from.data() == to.data() && size_of(to.dtype()) <= size_of(from.dtype()));

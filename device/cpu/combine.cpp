@@ -11,7 +11,7 @@
 namespace zero::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 256;  // elements combined at a time: the tree's partial results
+constexpr std::int64_t kBlock = 256;  // elements per pass: one buffer per partial result
 
 template <typename T>
 struct Add {
@@ -76,7 +76,7 @@ void dispatch(ReduceOp op, std::span<const View> inputs, View destination) {
 
 void combine(std::span<const View> inputs, ReduceOp op, const View& destination) {
   check_combine(inputs, destination);
-  // What the vector kernel can do, it does: a sum of many fp32 values by the same tree.
+  // The vector kernel sums many fp32 values by the same tree.
   if (op == ReduceOp::sum && destination.dtype() == DType::fp32 &&
       destination.count() > kNormBlock) {
     return tree_reduce(inputs, {.addends = {}, .destination = destination, .norm = nullptr});
@@ -91,7 +91,7 @@ void combine(std::span<const View> inputs, ReduceOp op, const View& destination)
     case DType::i64:
       return dispatch<std::int64_t>(op, inputs, destination);
     default:
-      return;  // refused above
+      return;  // rejected by the checks
   }
 }
 

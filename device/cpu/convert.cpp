@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/cpu/convert.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
 #include "device/cpu/dispatch.h"
@@ -72,7 +72,7 @@ void convert(const View& from, const View& to, int threads) {
     });
     return;
   }
-  // In place with smaller elements, one range's result lies on another range's source.
+  // In place with smaller elements, one range's result overwrites another range's source.
   const bool shrinks_in_place =
       from.data() == to.data() && size_of(from.dtype()) != size_of(to.dtype());
   parallel_for(shrinks_in_place ? 1 : threads, from.count(), kGrain,

@@ -10,7 +10,7 @@
 namespace zero::cpu {
 namespace {
 
-constexpr std::int64_t kGenerated = 1 << 12;  // elements: a random value takes some 20 ns
+constexpr std::int64_t kGenerated = 1 << 12;  // elements: a random value takes about 20 ns
 
 }  // namespace
 

@@ -9,7 +9,7 @@
 namespace zero::cpu {
 
 /// The vector primitives on host memory: checks at the call, then work on the stream. Work of the
-/// stream `compute` uses `threads` threads, that of other streams one: the compute stream owns the
+/// stream `compute` uses `threads` threads, work of other streams one: the compute stream owns the
 /// cores.
 class CpuKernels final : public Kernels {
  public:

@@ -6,9 +6,8 @@
 
 namespace zero::cpu {
 
-/// Uninitialised host memory aligned to 64 bytes; from 2 MiB on whole pages, aligned so that the
-/// kernel may back them with huge ones, given back to it when freed. `bytes` > 0; null when there
-/// is none.
+/// Uninitialised host memory aligned to 64 bytes; from 2 MiB on in whole pages, aligned for huge
+/// pages and returned to the system when freed. `bytes` > 0; null if out of memory.
 void* allocate_memory(std::int64_t bytes);
 /// Frees memory of allocate_memory(bytes).
 void free_memory(void* data, std::int64_t bytes) noexcept;

@@ -16,7 +16,7 @@ namespace {
 
 using Body = std::function<void(std::int64_t, std::int64_t)>;
 
-// OpenMP orders what a team does, but ThreadSanitizer does not see into its runtime: tell it.
+// ThreadSanitizer cannot see the synchronization inside the OpenMP runtime: annotate it.
 #if defined(__SANITIZE_THREAD__)
 extern "C" void __tsan_acquire(void* address);
 extern "C" void __tsan_release(void* address);
@@ -27,7 +27,7 @@ void order_before(void* /*team*/) {}
 void order_after(void* /*team*/) {}
 #endif
 
-/// One parallel_for: what its members share.
+/// The shared state of one parallel_for.
 class Team {
  public:
   Team(std::int64_t count, std::int64_t grain, const Body& body)
@@ -61,7 +61,7 @@ class Team {
   std::exception_ptr error_;
 };
 
-/// Only hands `team` over, unwatched: how OpenMP passes the pointer looks like a race.
+/// Uninstrumented, only passes `team` on: OpenMP's transfer of the pointer looks like a race.
 __attribute__((no_sanitize("thread"))) void run_on(int threads, Team& team) {
 #pragma omp parallel num_threads(threads)
   team.run(omp_get_thread_num(), omp_get_num_threads());  // a nested region may get fewer

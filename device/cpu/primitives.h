@@ -9,9 +9,9 @@
 #include "device/kernels.h"
 #include "device/view.h"
 
-/// What cpu::open()'s Kernels do, as plain calls on host memory: for work that is already running
-/// on a stream, such as the collectives of the CPU. Each returns when it is done and uses at most
-/// `threads` threads; the results do not depend on them.
+/// The Kernels of cpu::open() as synchronous calls on host memory, for work that already runs on a
+/// stream, such as the CPU's collectives. Each uses at most `threads` threads; the results do not
+/// depend on their number.
 namespace zero::cpu {
 
 /// Throws zero::Error unless `to` can take convert(from): equal counts, dtypes that convert, and no
@@ -27,8 +27,8 @@ void poison(const View& view, int threads = 1);
 /// Throws zero::Error unless counts, dtypes and overlaps are what ReduceEpilogue and
 /// Kernels::tree_reduce allow.
 void check_tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue);
-/// Kernels::tree_reduce. Checks its arguments. One visit of the memory, in blocks that stay in the
-/// first-level cache.
+/// Kernels::tree_reduce. Checks its arguments. One pass over the memory, in blocks that stay in the
+/// L1 cache.
 void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, int threads = 1);
 
 /// Throws zero::Error unless counts, dtypes and overlaps are what Kernels::combine allows.

@@ -74,7 +74,7 @@ std::exception_ptr current_error(std::string_view what) {
 
 void wait_and_count(const Event& event, std::atomic<std::int64_t>& waited) {
   if (event.complete()) {
-    event.synchronize();  // for its error
+    event.synchronize();  // rethrows its error
     return;
   }
   using Clock = std::chrono::steady_clock;

@@ -14,15 +14,15 @@
 
 namespace zero::cpu {
 
-/// How far a stream has come: items are numbered from 1, `done` of them have run or were dropped.
+/// The progress of a stream: items are numbered from 1, `done` of them have run or were dropped.
 /// Events of the stream share it, so they may outlive the stream. Thread-safe.
 class Progress {
  public:
-  /// Item `done() + 1` has ended, with the stream's first error if there is one.
+  /// Records the end of item `done() + 1`, with the stream's first error, if any.
   void advance(std::exception_ptr error = nullptr);
   std::int64_t done() const { return done_.load(std::memory_order_acquire); }
-  /// Blocks until done() >= item: looks again for some microseconds, then sleeps. Rethrows the
-  /// stream's error if it struck at or before `item`.
+  /// Blocks until done() >= item: spins for some microseconds, then sleeps. Rethrows the stream's
+  /// error if it occurred at or before `item`.
   void wait(std::int64_t item);
   /// Rethrows the stream's error, if any.
   void rethrow();
@@ -40,12 +40,12 @@ class Progress {
 /// The point after item `item` of the stream behind `progress`.
 Event event_at(std::shared_ptr<Progress> progress, std::int64_t item);
 
-/// The exception being handled, as streams report it: a zero::Error, or another that is no
-/// std::exception, as it is; else a zero::Error that names the work `what`.
+/// The current exception in the form that streams report: unchanged if a zero::Error or not a
+/// std::exception; otherwise a zero::Error that names the work `what`.
 std::exception_ptr current_error(std::string_view what);
 
-/// Waits for `event` if it is not complete yet and adds the nanoseconds to `waited`; rethrows its
-/// error either way.
+/// Waits for `event` if it is not complete and adds the nanoseconds to `waited`; rethrows the
+/// event's error in either case.
 void wait_and_count(const Event& event, std::atomic<std::int64_t>& waited);
 
 }  // namespace zero::cpu

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/cpu/tree_reduce.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this order: after foreach_target.
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
@@ -24,20 +24,20 @@
 #define ZERO_DEVICE_CPU_TREE_REDUCE_ONCE
 namespace zero::cpu {
 
-/// Elements summed at a time: a multiple of kNormBlock and of every vector width, small enough that
-/// the partial sums of a deep tree stay in the first-level cache.
+/// Elements per pass: a multiple of kNormBlock and of every vector width, small enough that the
+/// partial sums of a deep tree stay in the L1 cache.
 inline constexpr std::size_t kBlock = 512;
 using BlockSum = std::array<float, kBlock>;
 
-/// Inputs whose next blocks are asked for ahead: with few, the loads of one block cannot keep the
-/// memory busy while it is being summed and stored.
+/// The most inputs for which the next blocks are prefetched: with few inputs, the loads of one
+/// block do not keep the memory busy during its sum and store.
 inline constexpr std::size_t kPrefetched = 8;
 
-/// Destinations from this size on are written around the caches: they are read much later, and
-/// fetching their lines only to overwrite them would be a third of a copy's traffic.
+/// Destinations of at least this size are written with non-temporal stores: they are read much
+/// later, and fetching their lines to overwrite them would be a third of a copy's traffic.
 inline constexpr std::int64_t kStreamedBytes = 1 << 20;
 
-/// Whether the one input is already its own rounded sum: there is nothing to write.
+/// Whether the only input already is the destination, so that there is nothing to write.
 inline bool is_its_own_sum(std::span<const View> inputs, const ReduceEpilogue& epilogue) {
   const View& to = epilogue.destination;
   return inputs.size() == 1 && epilogue.addends.empty() && inputs[0].data() == to.data() &&
@@ -60,7 +60,7 @@ inline bool streams_past_caches(std::span<const View> inputs, const ReduceEpilog
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-/// One vector of one input at element `i`; past the end, zeros. Only a range's last block is short.
+/// One vector of one input at element `i`; zeros after the end. Only a range's last block is short.
 template <class D, typename T>
 HWY_INLINE hn::Vec<D> load_at(D d, const View& view, std::size_t i, std::size_t end) {
   const T* from = static_cast<const T*>(view.data()) + i;
@@ -112,8 +112,7 @@ void store_block(const View& destination, std::size_t begin, std::size_t end, Bl
   }
 }
 
-/// The same for a destination that no cache needs to see: written around the caches, a whole block
-/// on a line's boundary.
+/// The same with non-temporal stores, for a whole block aligned to a cache line.
 template <typename T>
 void stream_block(const View& destination, std::size_t begin, BlockSum& sum) {
   HWY_ALIGN std::array<T, kBlock> rounded;
@@ -127,7 +126,7 @@ void stream_block(const View& destination, std::size_t begin, BlockSum& sum) {
   }
 }
 
-/// Walks the uncounted elements of an epilogue, block after block.
+/// Iterates over the uncounted elements of an epilogue, block by block.
 class Uncounted {
  public:
   Uncounted(const ReduceEpilogue& epilogue, std::size_t begin) : offset_(epilogue.uncounted_at) {
@@ -141,7 +140,7 @@ class Uncounted {
     ranges_ = ranges_.subspan(static_cast<std::size_t>(next - ranges_.begin()));
   }
 
-  /// Zeroes those among `values`, which are elements [begin, end); whether others are left.
+  /// Zeroes the uncounted among `values`, elements [begin, end); returns whether others are left.
   bool drop(BlockSum& values, std::size_t begin, std::size_t end) {
     const std::int64_t low = offset_ + static_cast<std::int64_t>(begin);
     const std::int64_t high = offset_ + static_cast<std::int64_t>(end);
@@ -163,7 +162,7 @@ class Uncounted {
   std::int64_t offset_;
 };
 
-/// fp64 lanes that the squares of a norm block are dealt to: element i to lane i % kNormLanes.
+/// fp64 lanes for the squares of a norm block: element i belongs to lane i % kNormLanes.
 inline constexpr std::size_t kNormLanes = 8;
 inline constexpr std::size_t kNormBlocks = kBlock / kNormBlock;
 
@@ -183,7 +182,7 @@ HWY_INLINE void add_neighbours(const double* from, std::size_t count, double* to
 
 /// Adds the squares of the `count` values of a block to `norm`: of kNormBlock at a time a sum in
 /// fp64, whose lanes are added as a tree. Squares of fp32 are exact in fp64, so neither vector
-/// width nor contraction can show.
+/// width nor contraction affects the bits.
 void add_norm(BlockSum& values, std::size_t count, ExactSum& norm) {
   std::fill(values.begin() + static_cast<std::ptrdiff_t>(count), values.end(), 0.0F);
   const hn::CappedTag<double, kNormLanes> d;
@@ -207,7 +206,7 @@ void add_norm(BlockSum& values, std::size_t count, ExactSum& norm) {
   norm.add(std::span<const double>(lanes.data(), blocks));
 }
 
-/// Asks for block [begin, end) of every input before its turn comes.
+/// Prefetches block [begin, end) of every input.
 template <typename T>
 HWY_INLINE void prefetch(std::span<const View> inputs, std::size_t begin, std::size_t end) {
   constexpr std::size_t kLine = 64;
@@ -274,7 +273,7 @@ namespace {
 
 constexpr std::int64_t kGrain = 1 << 14;  // elements; a multiple of kBlock
 
-/// Whether a range's result may lie on another range's addend.
+/// Whether a range's result may overwrite another range's addend.
 bool shrinks_in_place(const ReduceEpilogue& epilogue) {
   const View& destination = epilogue.destination;
   for (const View& addend : epilogue.addends) {

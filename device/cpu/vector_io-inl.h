@@ -23,7 +23,7 @@ HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Lanes(d) elements from `from`, which needs no alignment beyond its element's.
+/// Lanes(d) elements from `from`, which needs only the alignment of one element.
 template <class D>
 HWY_INLINE hn::Vec<D> load_floats(D d, const float* from) {
   return hn::LoadU(d, from);
@@ -98,7 +98,7 @@ HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, float16* to) {
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1U));
   const auto rounded = hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xfffU)));
   const auto normal = hn::Sub(hn::ShiftRight<13>(rounded), hn::Set(du, 112U << 10));
-  // Below 2^-14 an addition of 0.5 does the rounding at 2^-24.
+  // Below 2^-14, adding 0.5 rounds at 2^-24.
   const auto shifted = hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F)));
   const auto subnormal = hn::Sub(shifted, hn::Set(du, 0x3f000000U));
   const auto compared = hn::BitCast(di, magnitude);  // never negative: signed comparisons will do

@@ -48,7 +48,7 @@ void WorkerStream::run() {
       queue_.pop_front();
     }
     std::exception_ptr error =
-        run_item(std::move(item));  // the work is gone before it counts as done
+        run_item(std::move(item));  // destroys the work before it counts as done
     progress_->advance(std::move(error));
   }
 }

@@ -15,8 +15,8 @@
 
 namespace zero::cpu {
 
-/// A stream whose work runs in order on a thread of its own. The thread sleeps while there is
-/// nothing to do. Destruction runs what was submitted, then ends the thread.
+/// A stream whose work runs in order on a thread of its own. The thread sleeps while the queue is
+/// empty. Destruction runs all submitted work, then ends the thread.
 class WorkerStream final : public Stream {
  public:
   WorkerStream() : worker_([this] { run(); }) {}
@@ -37,18 +37,18 @@ class WorkerStream final : public Stream {
 
   void push(Item item);
   void run();
-  /// Runs the item's work, or drops it on a failed stream, and destroys it; gives the error it
-  /// ended with.
+  /// Runs the item's work, or drops it on a failed stream, and destroys it; returns the work's
+  /// error.
   std::exception_ptr run_item(Item item) const;
 
   std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
-  std::int64_t submitted_ = 0;           // of the host thread alone
+  std::int64_t submitted_ = 0;           // used by the host thread only
   std::atomic<std::int64_t> waited_{0};  // nanoseconds
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Item> queue_;
   bool ending_ = false;
-  std::thread worker_;  // last: it uses all others
+  std::thread worker_;  // last: uses all other members
 };
 
 }  // namespace zero::cpu

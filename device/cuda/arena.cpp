@@ -36,7 +36,7 @@ std::byte* Arena::from_driver(std::int64_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, static_cast<std::size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // the caller reports it, with the ledger
+    cudaGetLastError();  // clears it: the caller reports it, with the ledger
     return nullptr;
   }
   check(status, "allocate device memory");

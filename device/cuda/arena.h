@@ -13,36 +13,35 @@
 
 namespace zero::cuda {
 
-/// Memory of the current device for the buffers of one class. With reserve(), one block holds them
-/// all. Buffers without a block, or that do not fit there, take memory as they come: large ones
-/// from the driver, which gives 2 MiB pages; small ones cut out of chunks of one page, so that many
-/// small parameters do not take a page each. Every address is a multiple of 256. Used by one
-/// thread.
+/// Memory of the current device for the buffers of one class. After reserve(), one block holds them
+/// all. Buffers without a block, or that do not fit into it, are allocated on demand: large ones by
+/// the driver, in pages of 2 MiB; small ones from chunks of one page, so that many small parameters
+/// do not need a page each. Every address is a multiple of 256. Used by one thread.
 class Arena {
  public:
   static constexpr std::int64_t kChunk = std::int64_t{2} << 20;
   static constexpr std::int64_t kLarge = std::int64_t{1}
-                                         << 20;  ///< bytes from which on it is large
+                                         << 20;  ///< the fewest bytes of a large buffer
 
   Arena() = default;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  /// Takes the block, of `bytes` > 0 and what fills their last page, before anything else is taken;
-  /// false when the device has no room for it.
+  /// Allocates the block, `bytes` > 0 rounded up to whole pages, before any take(); false if the
+  /// device has no room for it.
   bool reserve(std::int64_t bytes);
-  /// `bytes` > 0; null when the device has no more.
+  /// `bytes` > 0; null if the device is out of memory.
   void* take(std::int64_t bytes);
   /// Frees memory of take(bytes).
   void give_back(void* data, std::int64_t bytes) noexcept;
-  /// Bytes that the driver gave for all of it, in pages.
+  /// Bytes allocated from the driver, in whole pages.
   std::int64_t taken() const { return taken_; }
-  /// The most bytes needed so far: of the block, and beside it.
+  /// The peak bytes needed so far, inside and outside the block.
   std::int64_t high_water() const;
 
  private:
-  /// Memory that small buffers are cut from. The block, if there is one, is the first.
+  /// Memory for small buffers. The block, if there is one, is the first.
   struct Chunk {
     std::byte* data;
     std::int64_t bytes;
@@ -61,14 +60,14 @@ class Arena {
 /// A device's arenas, one for each class of memory.
 class Arenas {
  public:
-  /// Reserves what is not 0, on the current device. Throws zero::Error, in the name of the device,
-  /// where it has no room for all of it.
+  /// Reserves a block for each nonzero class on the current device. Throws zero::Error, with the
+  /// device's name, if it has no room for all of them.
   Arenas(std::string_view device, const BytesByClass& reserve);
 
   Arena& of(MemoryClass memory_class) { return arenas_[static_cast<std::size_t>(memory_class)]; }
   /// Arena::high_water() of each.
   BytesByClass high_water() const;
-  /// Bytes that the driver gave, in pages.
+  /// Bytes allocated from the driver, in whole pages.
   std::int64_t taken() const;
 
  private:

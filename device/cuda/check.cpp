@@ -39,7 +39,7 @@ bool is_sticky(cudaError_t status) { return std::ranges::find(kSticky, status) !
 
 void check(cudaError_t status, std::string_view what, std::source_location where) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // what is not sticky is not to be met again by another call
+  cudaGetLastError();  // clears a non-sticky error, so that no later call returns it
   fail("cuda: {}: {} ({}) at {}:{}{}", what, cudaGetErrorName(status), cudaGetErrorString(status),
        where.file_name(), where.line(), advice(status));
 }

@@ -10,7 +10,7 @@
 namespace zero::cuda {
 namespace {
 
-/// Sums of 2^level inputs that wait for their siblings.
+/// Pending sums of 2^level inputs, until their siblings are complete.
 constexpr int kLevels = std::bit_width(kMostInputs);
 
 struct Inputs {
@@ -36,7 +36,7 @@ __device__ T combined(ReduceOp op, T a, T b) {
   }
 }
 
-/// An element a thread: these are few values, such as losses and counts.
+/// One element per thread: the values are few, such as losses and counts.
 template <class T>
 __global__ void combine_elements(const __grid_constant__ Inputs inputs, ReduceOp op, T* to,
                                  std::int64_t count) {

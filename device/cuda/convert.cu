@@ -8,7 +8,7 @@
 namespace zero::cuda {
 namespace {
 
-constexpr int kElements = 8;  // of one thread: 16 bytes of a half
+constexpr int kElements = 8;  // per thread: 16 bytes of 16-bit elements
 
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)

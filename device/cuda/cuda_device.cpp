@@ -14,14 +14,14 @@
 namespace zero::cuda {
 namespace {
 
-constexpr int kPoints = 256;  // events made at once; a step needs some for each unit
+constexpr int kPoints = 256;  // events created in advance; a step needs some for each unit
 constexpr int kClocks = 64;
 
 std::string text_of(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// "GPU-3d1c..." as nvidia-smi prints it.
+/// "GPU-3d1c...", the format of nvidia-smi.
 std::string uuid_text(const cudaUUID_t& uuid) {
   std::string text = "GPU";
   for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
@@ -79,7 +79,7 @@ struct Priorities {
   int communication = 0;
 };
 
-/// Communication goes first: it is short, and others wait for it.
+/// Communication has priority: its work is short, and other ranks wait for it.
 Priorities priorities() {
   Priorities range;
   check(cudaDeviceGetStreamPriorityRange(&range.compute, &range.communication),
@@ -129,7 +129,7 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     const cudaError_t status = cudaMallocHost(&data, static_cast<std::size_t>(bytes));
     if (status != cudaErrorMemoryAllocation) check(status, "allocate pinned memory");
-    cudaGetLastError();  // out of memory is the caller's to report, with the ledger
+    cudaGetLastError();  // clears it: the caller reports it, with the ledger
     return data;
   }
   void free_host_bytes(void* data, std::int64_t /*bytes*/,
@@ -176,7 +176,7 @@ std::string driver_version() {
 int visible_devices() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  cudaGetLastError();  // what is missing, open() says
+  cudaGetLastError();  // clears it: open() reports the cause
   return 0;
 }
 

@@ -10,12 +10,12 @@
 
 namespace zero::cuda {
 
-/// CUDA events that are used again and again, so that none is made on the hot path once a step has
-/// run. Events may come back from any thread.
+/// A pool of CUDA events, so that no event is created on the hot path after the first step. Events
+/// may be returned from any thread.
 class EventPool {
  public:
-  /// `flags` as cudaEventCreateWithFlags has them; `ready` events are made at once, on the calling
-  /// thread's device, and later ones as they are needed.
+  /// `flags`: of cudaEventCreateWithFlags. `ready` events are created immediately, on the calling
+  /// thread's device, others on demand.
   EventPool(unsigned flags, int ready);
 
   EventHandle take();

@@ -7,12 +7,12 @@
 
 namespace zero::cuda {
 
-/// Limbs of an ExactSum as kernels add to them: two's complement, by integer atomics, whose order
-/// does not show.
+/// A limb of an ExactSum for kernels: two's complement, added to by integer atomics, so that their
+/// order does not matter.
 using Limb = unsigned long long;
 
 /// Adds doubles that are not negative to limbs, as ExactSum::add does. Neighbours are mostly of
-/// like size: what goes to the same limbs is added up in registers first, until flush().
+/// similar magnitude: addends of the same limbs are summed in registers, until flush().
 class LimbAdder {
  public:
   __device__ void add(double value, Limb* limbs) {

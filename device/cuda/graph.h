@@ -13,7 +13,7 @@
 
 namespace zero::cuda {
 
-/// How many pieces of work a body submitted, and their names, as one number.
+/// The number of pieces of work that a body submitted, and a hash of their names.
 struct Submissions {
   std::int64_t count = 0;
   std::size_t names = 0;
@@ -25,15 +25,15 @@ struct Submissions {
   friend bool operator==(const Submissions&, const Submissions&) = default;
 };
 
-/// The graph of a repeated body. The first call runs the body as it is: libraries choose their
-/// kernels, modules are loaded. The second captures the work that the body submits as a graph,
-/// which that call and all later ones launch. If CUDA refuses to capture it, the body is called for
-/// good.
+/// The graph of a repeated body. The first call runs the body without capture: libraries choose
+/// their kernels, modules are loaded. The second captures the work that the body submits as a
+/// graph, which that call and all later ones launch. If CUDA refuses the capture, every call runs
+/// the body.
 class CudaGraph final : public CapturedGraph {
  public:
   enum class State : std::uint8_t { fresh, seen, kept, refused };
 
-  /// The graph in `kept`, which is made if there is none. Throws zero::Error if it belongs to
+  /// The graph in `kept`; creates one if `kept` is null. Throws zero::Error if it belongs to
   /// another kind of device.
   static CudaGraph& of(std::unique_ptr<CapturedGraph>& kept);
 
@@ -46,9 +46,9 @@ class CudaGraph final : public CapturedGraph {
     submissions_ = submissions;
     state_ = State::seen;
   }
-  /// Throws zero::Error if a later call of `what` submitted other work than the first.
+  /// Throws zero::Error if a later call of `what` submitted different work than the first.
   void compare(std::string_view what, const Submissions& now) const;
-  /// Makes `graph` ready to be launched on `stream`; refuses if the driver has no memory for it.
+  /// Instantiates `graph` for launches on `stream`; refuses if the driver has no memory for it.
   void keep(std::string_view what, cudaGraph_t graph, cudaStream_t stream);
   void refuse(std::string reason) {
     refusal_ = std::move(reason);
@@ -63,7 +63,7 @@ class CudaGraph final : public CapturedGraph {
   std::string refusal_;
 };
 
-/// Whether a status says that something cannot be captured, rather than that it went wrong.
+/// Whether a status means that a capture is not possible, rather than that work failed.
 bool refuses_capture(cudaError_t status);
 
 }  // namespace zero::cuda

@@ -8,8 +8,8 @@
 
 namespace zero::cuda {
 
-/// Owns one handle of a C library, a pointer type, and gives it back with `destroy`, whose status
-/// is dropped: a destructor has nobody to tell. Move-only.
+/// Owns one handle (a pointer type) of a C library and frees it with `destroy`, whose status is
+/// ignored, because a destructor cannot report it. Move-only.
 template <class T, auto destroy>
 class Handle {
  public:
@@ -25,7 +25,7 @@ class Handle {
   }
 
   T get() const { return value_; }
-  /// Where a create function writes a new handle; only while this one is empty.
+  /// The out-parameter for a create function; only while this handle is empty.
   T* put() { return &value_; }
 
  private:

@@ -10,21 +10,21 @@
 #include "base/checked_math.h"
 #include "device/kernels.h"
 
-/// How kernels cut their elements: plain functions of shape, for the host and for tests.
+/// How kernels partition their elements: pure functions of shapes, for the host and for tests.
 namespace zero::cuda {
 
 inline constexpr unsigned kThreads = 256;  // of a block, unless a kernel says otherwise
 
-/// Blocks of kThreads threads that give each of `items` a thread, or as many as `limit` when that
-/// is fewer (threads then take several items).
+/// The number of blocks of kThreads threads with one thread per item, at most `limit` (threads then
+/// process several items).
 inline unsigned blocks_for(std::int64_t items, std::int64_t limit = std::int64_t{1} << 31) {
   return static_cast<unsigned>(
       std::min(div_ceil(items, kThreads), std::min(limit, std::int64_t{0x7fffffff})));
 }
 
-/// Calls body(range) for ranges of [0, count) that may be worked on one after another where results
-/// of half the size overwrite what they were made from: the results of [n, 2n) lie on elements
-/// [n/2, n). The first range is `first` elements, which one thread must read before it writes.
+/// Calls body(range) for ranges of [0, count) such that, processed in order, results of half the
+/// element size may overwrite their sources in place: the results of [n, 2n) lie on elements [n/2,
+/// n). The first range has `first` elements, all of which one thread must read before it writes.
 template <class Body>
 void for_shrinking_ranges(std::int64_t count, std::int64_t first, const Body& body) {
   for (std::int64_t begin = 0, end = first; begin < count; begin = end, end *= 2) {
@@ -33,7 +33,7 @@ void for_shrinking_ranges(std::int64_t count, std::int64_t first, const Body& bo
 }
 
 /// The uncounted elements of `epilogue` within `range` of its destination, in the numbering of
-/// `uncounted`; ranges that touch are one. None without a norm.
+/// `uncounted`; adjacent ranges are merged. None without a norm.
 std::vector<ElementRange> uncounted_within(const ReduceEpilogue& epilogue,
                                            const ElementRange& range);
 

@@ -16,11 +16,11 @@ namespace zero::cuda {
 namespace {
 
 constexpr std::size_t kNormBytes = ExactSum::kLimbs * sizeof(std::int64_t);
-constexpr int kBlocksEach = 8;  // of a multiprocessor
+constexpr int kBlocksEach = 8;  // blocks per multiprocessor
 constexpr std::int64_t kGenerated = 1
-                                    << 12;  // elements of a thread: a random value takes some 20 ns
+                                    << 12;  // elements per thread: a random value takes about 20 ns
 
-/// A kernel cannot read memory that no device has mapped.
+/// Kernels cannot access host memory that is not mapped to the device.
 void check_on_device(const View& view, const char* who) {
   ZERO_CHECK(view.device() != nullptr || view.empty(),
              "{}: a view of {} {} is host memory; copy it to the device first (equal dtypes)", who,

@@ -12,17 +12,17 @@
 namespace zero::cuda {
 
 /// The vector primitives on a CUDA device: checks at the call, then kernels, copies and fills in
-/// the native queue. Takes its scratch when it is made.
+/// the native queue. The constructor allocates the scratch.
 class CudaKernels final : public Kernels {
  public:
-  /// For a device whose streams are made, and which must outlive it; `processors` is its number of
-  /// multiprocessors.
+  /// `device`, with its streams, must exist already and outlive this object; `processors` is its
+  /// number of multiprocessors.
   CudaKernels(Device& device, int processors);
 
   void convert(Stream& stream, View from, View to) override;
   void zero(Stream& stream, View view) override;
   void poison(Stream& stream, View view) override;
-  /// Calls `source` at once, on all of the host's threads, while earlier pieces are on their way.
+  /// Calls `source` before it returns, on all host threads, while earlier pieces are being copied.
   void generate(Stream& stream, View to, Source source) override;
   void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) override;
   void defer_norm(const std::shared_ptr<ExactSum>& norm) override;
@@ -32,18 +32,18 @@ class CudaKernels final : public Kernels {
  private:
   using Norm = KernelScratch::Norm;
 
-  /// Which of the two streams, whose reductions sum their norm in memory of their own, in the
-  /// stream's order.
+  /// The index of one of the two streams; each sums the norm of its reductions in memory of its
+  /// own, in stream order.
   std::size_t index_of(Stream& stream) const;
   bool is_deferred(const std::shared_ptr<ExactSum>& norm) const;
-  /// Adds what stays on the device to its norm, in the stream's order.
+  /// Adds the sum accumulated on the device to its norm, in stream order.
   void flush(Stream& stream, std::size_t at);
 
   std::array<const Stream*, 2> streams_;
   std::vector<std::weak_ptr<ExactSum>> deferred_;
-  std::array<std::shared_ptr<ExactSum>, 2> pending_;  // to be added to; null: nothing stays
+  std::array<std::shared_ptr<ExactSum>, 2> pending_;  // destinations; null: no sum
   KernelScratch scratch_;
-  std::array<Event, 2> uploaded_;  // from each of the scratch's pieces
+  std::array<Event, 2> uploaded_;  // one for each of the scratch's pieces
   int blocks_;
 };
 

@@ -13,7 +13,7 @@
 #include <emulated_cuda.h>  // kernels as C++ on the CPU, for tests: tests/cuda/emulator
 #else
 /// Declares a static array that the threads of a block share: `ZERO_SHARED float tile[32][33];`.
-/// The one macro, since the emulator must see it.
+/// The only macro, because the emulator must replace it.
 #define ZERO_SHARED __shared__
 #endif
 
@@ -52,7 +52,7 @@ __device__ T* shared() {
 template <class... P>
 cudaError_t start(const char* /*name*/, void (*kernel)(P...), const Grid& grid, cudaStream_t stream,
                   std::tuple<P...>& values) {
-  constexpr unsigned kUnasked = 48U << 10;  // more dynamic shared memory than this is asked for
+  constexpr unsigned kUnasked = 48U << 10;  // more dynamic shared memory needs an attribute
   const void* const function = reinterpret_cast<const void*>(kernel);
   if (grid.shared_bytes > kUnasked) {
     const cudaError_t status = cudaFuncSetAttribute(
@@ -71,9 +71,9 @@ cudaError_t start(const char* /*name*/, void (*kernel)(P...), const Grid& grid, 
 
 #endif
 
-/// Starts `kernel(arguments...)` on `stream`; the one place that does. Arguments are converted to
-/// the kernel's parameters. A grid without blocks starts nothing. Throws zero::Error, with `name`,
-/// when the launch is refused.
+/// Launches `kernel(arguments...)` on `stream`; the only launch site. Arguments are converted to
+/// the kernel's parameters. A grid without blocks launches nothing. Throws zero::Error, with
+/// `name`, if the launch fails.
 template <class... P, class... A>
 void launch(const char* name, void (*kernel)(P...), const Grid& grid, cudaStream_t stream,
             const A&... arguments) {

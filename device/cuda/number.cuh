@@ -45,7 +45,7 @@ __device__ __forceinline__ T rounded(float value) {
     return {static_cast<std::uint16_t>((magnitude > 0x7f800000U ? quiet : even) >> 16)};
   } else if constexpr (std::is_same_v<T, float16>) {
     unsigned half = ((magnitude + 0xfffU + ((magnitude >> 13) & 1U)) >> 13) - (112U << 10);
-    // Below 2^-14 an addition of 0.5 does the rounding at 2^-24.
+    // Below 2^-14, adding 0.5 rounds at 2^-24.
     if (magnitude < 0x38800000U) {
       half = __float_as_uint(__fadd_rn(__uint_as_float(magnitude), 0.5F)) - 0x3f000000U;
     }
@@ -64,13 +64,13 @@ struct Floats {
   float at[N];
 };
 
-/// The widest access for N elements of T: 16 bytes, or all of them where they are fewer.
+/// The widest access for N elements of T: 16 bytes, or less if they are smaller.
 template <class T, int N>
 inline constexpr int kAccessBytes = N* static_cast<int>(sizeof(T)) < 16
                                         ? N* static_cast<int>(sizeof(T))
                                         : 16;
 
-/// Whether load<N> and store<N> may be used at `data` + k * N elements. Both sides call it.
+/// Whether load<N> and store<N> may be used at `data` + k * N elements. For host and device.
 template <class T, int N>
 __host__ __device__ __forceinline__ bool is_wide(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % kAccessBytes<T, N> == 0;
@@ -109,7 +109,7 @@ union Access {
 
 }  // namespace detail
 
-/// N elements at `from`, for which is_wide<T, N> holds.
+/// N elements at `from`; requires is_wide<T, N>.
 template <int N, class T>
 __device__ __forceinline__ Floats<N> load(const T* from) {
   using Access = detail::Access<T, kAccessBytes<T, N>>;
@@ -124,7 +124,7 @@ __device__ __forceinline__ Floats<N> load(const T* from) {
   return values;
 }
 
-/// Rounds N elements to `to`, for which is_wide<T, N> holds.
+/// Rounds N elements to `to`; requires is_wide<T, N>.
 template <int N, class T>
 __device__ __forceinline__ void store(const Floats<N>& values, T* to) {
   using Access = detail::Access<T, kAccessBytes<T, N>>;
@@ -139,7 +139,7 @@ __device__ __forceinline__ void store(const Floats<N>& values, T* to) {
   }
 }
 
-/// The first `count` of N elements at `from`, which may lie anywhere; the others are 0.
+/// The first `count` of N elements at `from`, of any alignment; the others are 0.
 template <int N, class T>
 __device__ __forceinline__ Floats<N> load_first(const T* from, int count) {
   Floats<N> values;
@@ -148,7 +148,7 @@ __device__ __forceinline__ Floats<N> load_first(const T* from, int count) {
   return values;
 }
 
-/// Rounds the first `count` of N elements to `to`, which may lie anywhere.
+/// Rounds the first `count` of N elements to `to`, of any alignment.
 template <int N, class T>
 __device__ __forceinline__ void store_first(const Floats<N>& values, T* to, int count) {
 #pragma unroll

@@ -26,7 +26,7 @@ class Failure {
     failed_.store(true, std::memory_order_release);
   }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  /// The error, if it struck at or before `item`.
+  /// The error, if it occurred at or before `item`.
   std::exception_ptr error(std::int64_t item) {
     if (!failed()) return nullptr;
     const std::lock_guard lock(mutex_);
@@ -42,7 +42,7 @@ class Failure {
 
 namespace {
 
-/// Waits whose clocks are kept before those that have run are added up.
+/// The number of waits kept before those that have run are added to the total.
 constexpr std::size_t kWaitsKept = 256;
 
 class Point final : public Event::State {
@@ -77,7 +77,7 @@ class Point final : public Event::State {
   std::int64_t item_;
 };
 
-/// A point that knows when it was passed.
+/// A point with a timestamp.
 class ClockedPoint final : public Mark::State {
  public:
   ClockedPoint(EventHandle event, std::shared_ptr<EventPool> pool)
@@ -105,7 +105,7 @@ class ClockedPoint final : public Mark::State {
   std::shared_ptr<EventPool> pool_;
 };
 
-/// Host code on its way through a stream.
+/// Host code queued in a stream.
 struct HostWork {
   std::string what;
   Stream::Work work;
@@ -114,7 +114,7 @@ struct HostWork {
   std::vector<Upstream> upstream;
 };
 
-/// Lets an error of a stream that was waited for be this one's.
+/// Propagates the error of a stream that was waited for to this stream.
 void adopt(const std::vector<Upstream>& upstream, Failure& failure, std::int64_t item) {
   for (const Upstream& each : upstream) {
     if (auto error = each.failure->error(each.item)) failure.set(std::move(error), item);
@@ -148,7 +148,8 @@ void CudaStream::rethrow() {
   if (const auto error = failure_->error(submitted_)) std::rethrow_exception(error);
 }
 
-/// An error of work fails the stream; during a capture it may be a refusal, which the end tells.
+/// An error of work fails the stream; during a capture it may be a refusal, which the capture's end
+/// decides.
 void CudaStream::take_error(std::exception_ptr error) {
   if (repeating_ == nullptr || !repeating_->captures) {
     return failure_->set(std::move(error), submitted_);
@@ -198,7 +199,7 @@ void CudaStream::do_wait(const Event& event) {
   if (event.state() == nullptr) return;
   refuse_in_capture("wait");
   auto* const point = dynamic_cast<Point*>(event.state());
-  if (point == nullptr) {  // of a device that this one's queue cannot wait for
+  if (point == nullptr) {  // of another kind of device, whose event this queue cannot wait for
     try {
       event.synchronize();
     } catch (...) {

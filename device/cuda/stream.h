@@ -15,22 +15,22 @@
 
 namespace zero::cuda {
 
-/// The native queue behind a stream of a CUDA device, with that device made current on the calling
-/// thread. Throws zero::Error when `stream` belongs to another kind of device.
+/// The native queue of a CUDA device's stream; makes that device current on the calling thread.
+/// Throws zero::Error if `stream` belongs to another kind of device.
 cudaStream_t native(Stream& stream);
 
-/// The first error of a stream, of submitted work or of host code that ran in the stream's order.
-/// Items are numbered as they were submitted. Thread-safe.
+/// The first error of a stream, from submitted work or from host code in the stream. Items are
+/// numbered in submission order. Thread-safe.
 class Failure;
 
-/// A stream that another waited for, up to one of its items.
+/// A stream that another stream waited for, up to one of its items.
 struct Upstream {
   std::shared_ptr<Failure> failure;
   std::int64_t item;
 };
 
-/// A CUDA stream. Errors of CUDA come from whatever call meets them first; host code that throws is
-/// reported by the next call on the stream, or on a stream that waited for it.
+/// A CUDA stream. The first call that meets an error of CUDA throws it; an exception of host code
+/// is reported by the next call on the stream, or on a stream that waited for it.
 class CudaStream final : public Stream {
  public:
   struct Pools {
@@ -43,19 +43,19 @@ class CudaStream final : public Stream {
 
   bool enqueues() const override { return true; }
   Event record() override;
-  /// By the GPU's clock, of about half a microsecond, in single precision.
+  /// By the GPU's clock, with a resolution of about 0.5 us, in single precision.
   Mark mark() override;
   void synchronize() override;
-  /// Of what has run so far: the time between two events around each wait whose event was not
-  /// complete when wait() was called. Never blocks.
+  /// The total, over the waits that have run, of the time between two events around each wait whose
+  /// event was not complete when wait() was called. Never blocks.
   double waited_seconds() const override;
-  /// Waits for what was submitted, drops its errors.
+  /// Waits for all submitted work; drops errors.
   void drain() noexcept { static_cast<void>(cudaStreamSynchronize(stream_.get())); }
 
  private:
   void do_submit(std::string_view what, Work work) override;
   void do_submit_host(std::string_view what, Work work) override;
-  /// As graphs (CudaGraph).
+  /// Captures and launches a CudaGraph.
   void do_repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
                  CapturedGraph::Check check, const Work& body) override;
   void do_wait(const Event& event) override;
@@ -67,13 +67,13 @@ class CudaStream final : public Stream {
     Mark end;
   };
 
-  /// The body of a repeat that is being called.
+  /// The running body of a repeat.
   struct Repeating {
     std::string_view what;
     bool captures = false;
     Submissions submissions{};
     std::exception_ptr of_work{};  // an error of captured work
-    std::exception_ptr error{};    // with which the body ended
+    std::exception_ptr error{};    // thrown by the body
   };
   struct Captured {
     GraphHandle graph;
@@ -100,9 +100,9 @@ class CudaStream final : public Stream {
   std::int64_t submitted_ = 0;
   std::vector<Upstream> upstream_;
   Repeating* repeating_ = nullptr;
-  Event latest_;                    // the point that record() gave last
-  bool behind_ = true;              // nothing was queued after latest_
-  mutable std::deque<Span> waits_;  // that have not been added up
+  Event latest_;                    // the last point that record() returned
+  bool behind_ = true;              // no work was queued after latest_
+  mutable std::deque<Span> waits_;  // not yet added to the total
   mutable double waited_seconds_ = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Graph capture: work of a CUDA stream that is captured as a graph and launched as one.
+// Graph capture: captures work of a CUDA stream as a graph and launches the graph.
 #include <exception>
 #include <string>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace zero::cuda {
 namespace {
 
-/// Why CUDA ended a capture: the error that the body met, or the status of the end.
+/// Why CUDA ended a capture: the error in the body, or the status of the end.
 std::string reason_of(cudaError_t status, const std::exception_ptr& error) {
   if (error == nullptr) {
     return fmt::format("CUDA cannot capture it: {} ({})", cudaGetErrorName(status),
@@ -38,7 +38,7 @@ void CudaStream::refuse_in_capture(std::string_view call) const {
              call, repeating_->what);
 }
 
-/// Calls a body, and notes what it submits; an error is kept in `now`.
+/// Calls a body and records its submitted work; stores an error in `now`.
 void CudaStream::call_body(Repeating& now, const Work& body) {
   repeating_ = &now;
   try {
@@ -49,7 +49,7 @@ void CudaStream::call_body(Repeating& now, const Work& body) {
   repeating_ = nullptr;
 }
 
-/// Submits the work of a body; gives the names of that work.
+/// Submits the work of a body; returns the names of that work.
 Submissions CudaStream::submit_body(std::string_view what, const Work& body) {
   Repeating now{what};
   call_body(now, body);
@@ -57,7 +57,7 @@ Submissions CudaStream::submit_body(std::string_view what, const Work& body) {
   return now.submissions;
 }
 
-/// Captures the work that a body submits, which does not run.
+/// Captures the work that a body submits, without running it.
 CudaStream::Captured CudaStream::capture(std::string_view what, const Work& body) {
   Captured captured;
   Repeating now{.what = what, .captures = true};
@@ -71,7 +71,7 @@ CudaStream::Captured CudaStream::capture(std::string_view what, const Work& body
     captured.refusal = reason_of(status, now.error);
     return captured;
   }
-  // Work that went wrong fails the stream, as it would have without a capture.
+  // An error in the work fails the stream, as without a capture.
   if (now.of_work) take_error(now.of_work);
   rethrow();
   if (now.error) std::rethrow_exception(now.error);

@@ -17,9 +17,9 @@ constexpr int kLeaf = 4;  // inputs whose loads are in flight together
 /// Uncounted ranges of one launch. A block of the norm cannot meet more: they are disjoint.
 constexpr int kMostRanges = 32;
 constexpr int kNorm = static_cast<int>(kNormBlock);
-constexpr int kNormLanes = 8;  // in which the squares of a block are summed
+constexpr int kNormLanes = 8;  // fp64 lanes for the squares of a block
 
-/// Whether results lie on addends that are still to be read.
+/// Whether results overwrite addends that are not read yet.
 bool shrinks_in_place(const ReduceEpilogue& epilogue) {
   const View& destination = epilogue.destination;
   return std::ranges::any_of(epilogue.addends, [&](const View& addend) {
@@ -34,7 +34,7 @@ struct Inputs {
   int count;
 };
 
-/// A ReduceEpilogue and the elements it is for.
+/// A ReduceEpilogue and its elements.
 struct Tail {
   const float* addends[kMostAddends];
   int addend_count;
@@ -61,8 +61,8 @@ __device__ __forceinline__ Floats<N> add(const Floats<N>& a, const Floats<N>& b)
   return sum;
 }
 
-/// N elements from `at` on, 16 bytes at a time; or, where `left` are left or something is not
-/// aligned, one by one.
+/// N elements from `at` on, 16 bytes at a time, or one by one if only `left` remain or an operand
+/// is not aligned.
 template <int N, bool kWide, class T>
 __device__ __forceinline__ Floats<N> read(const T* from, std::int64_t at, int left) {
   if constexpr (kWide) {
@@ -72,7 +72,7 @@ __device__ __forceinline__ Floats<N> read(const T* from, std::int64_t at, int le
   }
 }
 
-/// Gives what was stored, zeros where nothing was.
+/// Returns the stored values, and zeros for elements not stored.
 template <int N, bool kWide, class T>
 __device__ __forceinline__ Floats<N> write(const Floats<N>& values, T* to, int left) {
   if constexpr (kWide) {
@@ -89,7 +89,7 @@ __device__ __forceinline__ Floats<N> write(const Floats<N>& values, T* to, int l
 }
 
 /// tree(inputs) at elements [at, at + N): groups of kLeaf inputs are the tree's leaves, of which
-/// levels[l] holds the sum of 2^l that still waits for its sibling.
+/// levels[l] holds the pending sum of 2^l, until its sibling is complete.
 template <class From, int kLevels, bool kWide, int most>
 __device__ __forceinline__ Floats<kElements<From>> tree_sum(const Inputs<most>& inputs,
                                                             std::int64_t at, int left) {
@@ -117,7 +117,7 @@ __device__ __forceinline__ Floats<kElements<From>> tree_sum(const Inputs<most>& 
       }
     }
   }
-  // What is left over is the tree's right edge: the smallest part first.
+  // The pending sums are the tree's right edge: the smallest part first.
   const int rest = inputs.count % kLeaf;
   Floats<N> value = {};
   bool begun = rest > 0;
@@ -154,7 +154,7 @@ __device__ __forceinline__ void drop_uncounted(const Tail& tail, std::int64_t at
 template <int N>
 __device__ __forceinline__ void add_norm(const Floats<N>& values, float* tile, LimbAdder& norm,
                                          Limb* limbs) {
-  constexpr int kPadded = kNorm + kNormLanes;  // no two threads at one bank
+  constexpr int kPadded = kNorm + kNormLanes;  // avoids bank conflicts
   constexpr int kSummers = kWarp * N / kNorm * kNormLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first = lane * N;
@@ -174,7 +174,7 @@ __device__ __forceinline__ void add_norm(const Floats<N>& values, float* tile, L
   if (lane < kSummers && lane % kNormLanes == 0) norm.add(sum, limbs);
 }
 
-/// Elements [at, at + N) of the reduction; gives what was stored.
+/// Elements [at, at + N) of the reduction; returns the stored values.
 template <class From, int kLevels, bool kWide, int most>
 __device__ __forceinline__ Floats<kElements<From>> reduce_elements(const Inputs<most>& inputs,
                                                                    const Tail& tail,
@@ -185,7 +185,7 @@ __device__ __forceinline__ Floats<kElements<From>> reduce_elements(const Inputs<
   for (int i = 0; i < tail.addend_count; ++i) {
     value = add(value, read<N, kWide>(tail.addends[i], at, left));
   }
-  if (tail.shrinks != 0) __syncwarp();  // before any thread writes on what others read
+  if (tail.shrinks != 0) __syncwarp();  // before any thread overwrites what others read
   switch (tail.dtype) {
     case DType::bf16:
       return write<N, kWide>(value, static_cast<bfloat16*>(tail.destination) + at, left);
@@ -196,7 +196,7 @@ __device__ __forceinline__ Floats<kElements<From>> reduce_elements(const Inputs<
   }
 }
 
-/// Blocks of a multiprocessor: what keeps enough loads in flight without spilling registers.
+/// Blocks per multiprocessor: enough loads in flight without spilling registers.
 template <int kLevels>
 constexpr int kResident = kLevels <= 5 ? 2 : 1;
 
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kLevels>)
   LimbAdder norm;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  constexpr std::int64_t kStep = static_cast<std::int64_t>(kWarp) * N;  // elements of a warp
+  constexpr std::int64_t kStep = static_cast<std::int64_t>(kWarp) * N;  // elements per warp
   for (std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kWarps + warp) * kStep;
        first < tail.count; first += kStep * kWarps * gridDim.x) {
     const std::int64_t at = first + lane * N;
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kLevels>)
     if (counts) {
       drop_uncounted(tail, at, value);
       add_norm(value, tiles[warp], norm, limbs);
-      __syncwarp();  // the next round writes the tile
+      __syncwarp();  // the next iteration overwrites the tile
     }
   }
   if (!counts) return;
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kLevels>)
   }
 }
 
-/// Elements [begin, begin + count) of a reduction, and which of them the norm leaves out.
+/// Elements [begin, begin + count) of a reduction, and those of them left out of the norm.
 struct Piece {
   std::span<const View> inputs;
   const ReduceEpilogue& epilogue;
@@ -307,7 +307,7 @@ void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, s
                          });
   };
   if (shrinks_in_place(epilogue)) {
-    // A warp reads what it sums before it writes.
+    // A warp reads all its operands before it writes.
     for_shrinking_ranges(count, kWarp * 4, reduce_range);
   } else if (count > 0) {
     reduce_range({0, count});

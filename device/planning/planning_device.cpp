@@ -13,7 +13,7 @@
 namespace zero::planning {
 namespace {
 
-/// Runs nothing: what is submitted is dropped, every event is complete.
+/// Runs nothing: drops all submitted work; every event is complete.
 class DroppingStream final : public Stream {
  public:
   Event record() override { return {}; }
@@ -71,13 +71,13 @@ class PlanningDevice final : public Device {
 
  private:
   static constexpr std::int64_t kPage = 4096;
-  // Not addresses that x86-64 or AArch64 programs can have, so that any use of one faults. What is
-  // in arenas lies behind the rest.
+  // Addresses that no x86-64 or AArch64 program can map, so that any access faults. Arenas come
+  // after all other memory.
   static constexpr std::int64_t kBegin = std::int64_t{1} << 58;
   static constexpr std::int64_t kEnd = std::int64_t{1} << 62;
   static constexpr std::int64_t kArena = std::int64_t{1} << 58;
 
-  /// A name for memory that does not exist.
+  /// An address without memory.
   static void* name_of(std::int64_t address) {
     return reinterpret_cast<void*>(address);  // NOLINT: never followed
   }
@@ -87,7 +87,7 @@ class PlanningDevice final : public Device {
   ArenaLayout& arena(MemoryClass memory_class) {
     return (*arenas_)[static_cast<std::size_t>(memory_class)];
   }
-  /// An address that is no other buffer's, ever.
+  /// An address that no other buffer ever has.
   void* address(std::int64_t bytes) {
     const std::int64_t length = round_up(bytes, kPage) + kPage;
     if (length > kEnd - next_) return nullptr;
@@ -103,7 +103,7 @@ class PlanningDevice final : public Device {
   DroppingStream compute_;
   DroppingStream communication_;
   cpu::CpuKernels kernels_;
-  std::optional<std::array<ArenaLayout, kMemoryClasses>> arenas_;  // of what it stands for
+  std::optional<std::array<ArenaLayout, kMemoryClasses>> arenas_;  // of the device it stands for
   std::optional<KernelScratch> scratch_;
 };
 

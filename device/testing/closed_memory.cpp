@@ -10,7 +10,7 @@
 namespace zero::testing {
 namespace {
 
-constexpr std::int64_t kRange = std::int64_t{1} << 34;  // of addresses
+constexpr std::int64_t kRange = std::int64_t{1} << 34;  // bytes of address space
 constexpr std::int64_t kPage = 4096;
 
 }  // namespace

@@ -7,9 +7,9 @@
 
 namespace zero::testing {
 
-/// Memory of a device that host code cannot see: one range of addresses that faults when touched,
-/// but while an Open lives. Addresses are never given twice; pages go back at once. Used by one
-/// thread; others may read what is open, as ranks do in a meeting.
+/// Device memory that host code cannot access: one address range that faults on access except while
+/// an Open lives. Addresses are never reused; freed pages are returned immediately. Used by one
+/// thread; others may read open memory, as ranks do in a meeting.
 class ClosedMemory {
  public:
   ClosedMemory();
@@ -17,11 +17,11 @@ class ClosedMemory {
   ClosedMemory(const ClosedMemory&) = delete;
   ClosedMemory& operator=(const ClosedMemory&) = delete;
 
-  /// Aligned to pages; null when the range is used up.
+  /// Aligned to pages; null if the range is exhausted.
   void* take(std::int64_t bytes);
   void give_back(void* data, std::int64_t bytes) noexcept;
 
-  /// Opens the memory for its own life; of a null memory, nothing.
+  /// Opens the memory during its own lifetime; null: no effect.
   class Open {
    public:
     explicit Open(ClosedMemory* memory);
@@ -38,7 +38,7 @@ class ClosedMemory {
 
   std::byte* begin_ = nullptr;
   std::int64_t used_ = 0;
-  int open_ = 0;  // how many
+  int open_ = 0;  // number of live Opens
 };
 
 }  // namespace zero::testing

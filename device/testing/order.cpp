@@ -10,8 +10,8 @@
 namespace zero::testing {
 namespace {
 
-/// Choices after which the seeded policy draws new eagernesses, so that one run has eager and late
-/// phases of each stream.
+/// The number of choices after which the seeded policy redraws each stream's eagerness, so that one
+/// run has eager and late phases of each stream.
 constexpr std::int64_t kPhase = 32;
 constexpr std::array<double, 5> kEagerness{0.0, 0.2, 0.5, 0.8, 1.0};
 
@@ -116,13 +116,13 @@ void Order::force_head(int stream) {
     try {
       event.synchronize();
     } catch (...) {
-      // The head itself meets the error when it runs.
+      // The head rethrows the error when it runs.
       ZERO_CHECK(event.complete(), "test device: a wait failed before its event was complete");
     }
     queue(stream).waited_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  if (queue(stream).done == done) run_head(stream);  // else the wait has run it too
+  if (queue(stream).done == done) run_head(stream);  // otherwise the wait has already run it
 }
 
 void Order::run_head(int stream) {

@@ -16,27 +16,27 @@
 namespace zero::testing {
 
 /// Runs the queued work of a test device's streams on the calling thread, in an order that the
-/// policy picks among those the recorded waits allow. Items of a stream are numbered from 1.
+/// policy chooses among those that the recorded waits allow. Items of a stream are numbered from 1.
 class Order : public std::enable_shared_from_this<Order> {
  public:
   static constexpr int kStreams = 2;
 
   explicit Order(const StreamOrder& policy);
 
-  /// `opens` is the memory that the work may touch, closed otherwise; null where none is.
+  /// `opens`: memory that is open only while the work runs; may be null.
   void submit(int stream, std::string_view what, Stream::Work work, ClosedMemory* opens);
   void wait(int stream, const Event& event);
   Event record(int stream);
   void synchronize(int stream);
   double waited_seconds(int stream) const { return queue(stream).waited_seconds; }
 
-  /// Forgets the work that has not run; ends the cycle of events that wait in the queues of their
-  /// own Order.
+  /// Drops the work that has not run; breaks the reference cycle of events queued in their own
+  /// Order.
   void drop();
 
   bool complete(int stream, std::int64_t item) const { return queue(stream).done >= item; }
-  /// Runs what item `item` of `stream` needs, and under the seeded policy perhaps more; rethrows
-  /// the stream's error if it struck at or before `item`.
+  /// Runs the work that item `item` of `stream` needs, under the seeded policy perhaps more;
+  /// rethrows the stream's error if it occurred at or before `item`.
   void run_until(int stream, std::int64_t item);
 
  private:
@@ -61,12 +61,12 @@ class Order : public std::enable_shared_from_this<Order> {
   const Queue& queue(int stream) const { return queues_[static_cast<std::size_t>(stream)]; }
   void rethrow(int stream) const;
   void push(int stream, Item item);
-  /// Where the seeded policy may run something.
+  /// A point at which the seeded policy may run work.
   void choose();
   bool try_head(int stream);
   bool eligible(int stream) const;
   void run_head(int stream);
-  /// Runs the head of `stream`, after what it waits for.
+  /// Runs the head of `stream`, after the work that it waits for.
   void force_head(int stream);
   bool seeded() const { return policy_.policy == StreamOrder::Policy::seeded; }
   int pick_stream() { return static_cast<int>(random_() % kStreams); }

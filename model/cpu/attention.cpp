@@ -13,10 +13,9 @@
 namespace zero::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 128;     // rows of scores at a time: they stay in the second cache
+constexpr std::int64_t kBlock = 128;     // rows of scores at a time: they stay in the L2 cache
 constexpr std::int64_t kAlignment = 64;  // bytes
-// What is left free after a row of scores: rows a power of two apart would share the first cache's
-// sets.
+// Padding after a row of scores: rows a power of two apart would share sets of the L1 cache.
 constexpr std::int64_t kGap = 32;
 constexpr float kLog2E = 1.4426950408889634F;
 
@@ -25,8 +24,7 @@ using Triangle = ProductShape::Triangle;
 // Elements between rows of scores.
 std::int64_t score_stride(std::int64_t columns) { return round_up(columns, kGap) + kGap; }
 
-// The sequence of one of a head's tensors, as right operands: its transpose, (head_width,
-// sequence), or as it is.
+// One of a head's tensors, (sequence, head_width), as a right operand: transposed or as stored.
 ProductShape across_shape(const AttentionShape& s, std::int64_t stride) {
   return {.n = s.sequence,
           .k = s.head_width,
@@ -38,19 +36,19 @@ ProductShape down_shape(const AttentionShape& s, std::int64_t stride) {
   return {.n = s.head_width, .k = s.sequence, .in = s.dtype, .ldb = stride};
 }
 
-// The scratch of one thread.
+// One thread's scratch.
 struct Workplace {
   float *scores, *dprobabilities;       // (kBlock, score_stride(sequence))
   std::byte *probabilities, *dscores;   // the same in the compute dtype; in fp32 the same memory
   float* result;                        // (kBlock, head_width)
   float* dq;                            // (sequence, head_width)
-  float *dk, *dv;                       // the same, where heads share keys and values: their sums
+  float *dk, *dv;                       // the same; only if heads share keys and values
   float *log2_sums, *deltas, *inverse;  // (sequence), (sequence), (kBlock)
   std::byte *across[2], *down[2];       // packed: k and v forward; q and dout backward
   std::byte* products;
 };
 
-// Lays a Workplace out from `base`; returns the bytes before Workplace::products.
+// Places a Workplace at `base`; returns the bytes before Workplace::products.
 std::int64_t lay_out(const AttentionShape& s, std::byte* base, Workplace& place) {
   std::int64_t at = 0;
   const auto take = [&](std::int64_t bytes) {
@@ -113,8 +111,8 @@ ProductShape mix_shape(const AttentionShape& s, std::int64_t rows, std::int64_t 
           .ldb = s.sequence};
 }
 
-// The same where it ends up, in dqkv; where heads share keys and values added in fp32 to what
-// earlier heads of the group left.
+// The same, written directly to dqkv; if heads share keys and values, added in fp32 to the sums of
+// the group's earlier heads.
 ProductShape gradient_shape(const AttentionShape& s, std::int64_t rows, std::int64_t inner) {
   ProductShape shape = mix_shape(s, rows, inner);
   shape.triangle = Triangle::a_upper;
@@ -149,7 +147,7 @@ struct Head {
 
   std::int64_t width() const { return shape.heads * shape.head_width; }
   std::int64_t group() const { return shape.heads / shape.key_heads(); }
-  // Heads of a group follow one another on one thread.
+  // The heads of a group run one after another on one thread.
   bool opens_group() const { return head % group() == 0; }
   bool closes_group() const { return head % group() == group() - 1; }
   // part: 0 q, 1 k, 2 v
@@ -175,7 +173,7 @@ struct Head {
   }
 };
 
-// Heads of a group find keys and values as the first of them packed them.
+// The first head of a group packs keys and values, the others reuse them.
 void pack_keys(const Head& head, const View& qkv, const Workplace& place) {
   if (!head.opens_group()) return;
   const AttentionShape& s = head.shape;
@@ -214,7 +212,7 @@ void forward_head(const Head& head, const Attention::Operands& o, Products& prod
   }
 }
 
-// What every block of keys is multiplied by.
+// The operands shared by all blocks of keys.
 struct Queries {
   PackedRight q_across, dout_across, q_down, dout_down;
 
@@ -229,7 +227,7 @@ struct Queries {
   }
 };
 
-// Everything of the keys [first, first + rows): dk and dv complete, their part of dq added.
+// All work for the keys [first, first + rows): completes dk and dv, adds their part of dq.
 void backward_block(const Head& head, const Attention::Operands& o, const Queries& from,
                     Products& products, const Workplace& place, std::int64_t first) {
   const AttentionShape& s = head.shape;

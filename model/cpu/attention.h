@@ -12,19 +12,19 @@
 
 namespace zero::cpu {
 
-/// Causal attention on the CPU. The heads of a sequence that share keys and values (a head alone
-/// where none do) are one piece of work, done whole by one thread with products of one thread, so
-/// the bits do not depend on how many there are. Forward goes over
-/// blocks of query rows against the keys up to them; backward over blocks of key rows against the
-/// queries from them on, in transposed form (keys x queries), where every product but the one for q
-/// is complete in one call. Scratch per thread is linear in the sequence.
+/// Causal attention on the CPU. All heads of a sequence that share keys and values (one head if
+/// none do) are one piece of work for one thread, with single-threaded products, so that the bits
+/// do not depend on the number of threads. Forward multiplies blocks of query rows by the keys up
+/// to them; backward multiplies blocks of key rows by the queries from them on, in transposed form
+/// (keys x queries), so that every product except the one for q is complete in one call. Scratch
+/// per thread is linear in the sequence.
 class Attention {
  public:
   explicit Attention(int threads);
 
-  /// Makes the products of `shape`.
+  /// Prepares the products of `shape`.
   void prepare(const AttentionShape& shape);
-  /// Scratch of all threads for what was prepared.
+  /// Bytes of scratch of all threads for the prepared shapes.
   std::int64_t scratch_bytes() const;
 
   struct Operands {
@@ -40,8 +40,8 @@ class Attention {
   template <typename Body>
   void for_heads(const AttentionShape& shape, void* scratch, const Body& body);
 
-  std::vector<std::unique_ptr<Products>> products_;  // one a thread
-  std::int64_t block_bytes_ = 0;                     // scratch of one thread, without the products'
+  std::vector<std::unique_ptr<Products>> products_;  // one per thread
+  std::int64_t block_bytes_ = 0;                     // scratch of one thread, except for products
 };
 
 }  // namespace zero::cpu

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/attention_kernels.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-/// A whole vector, of which the first `count` lanes matter.
+/// A whole vector, of which only the first `count` lanes matter.
 struct CountedLanes {
   std::size_t count;
 };
@@ -33,8 +33,8 @@ template <class D>
 HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> value, hn::Vec<D> other, CountedLanes lanes) {
   return only(d, value, other, SomeLanes{lanes.count});
 }
-/// for_lanes() over [0, count) of a row of `room` elements: where there is room, the rest is
-/// CountedLanes.
+/// for_lanes() over [0, count) of a row of `room` elements: the rest is CountedLanes if a whole
+/// vector fits the row.
 template <class D, class Body>
 HWY_INLINE void for_lanes_with_room(D d, std::size_t count, std::size_t room, const Body& body) {
   const std::size_t lanes = hn::Lanes(d);

@@ -8,8 +8,8 @@
 
 namespace zero::cpu {
 
-/// Scores of query rows [first, first + rows) against keys [0, keys), in fp32. Key j counts for
-/// query i where j <= i.
+/// Scores of query rows [first, first + rows) against keys [0, keys), in fp32. Query i attends to
+/// keys j <= i.
 struct SoftmaxBlock {
   std::int64_t first = 0;
   std::int64_t rows = 0;
@@ -17,9 +17,9 @@ struct SoftmaxBlock {
   std::int64_t stride = 0;  ///< elements between rows, of scores and of powers
   float scale = 1;          ///< multiplies the scores
   const float* scores = nullptr;
-  void* powers = nullptr;  ///< exp(score - row's largest), 0 where masked; may be `scores` in fp32
-  DType dtype = DType::fp32;      ///< of powers
-  float* log_sums = nullptr;      ///< per row: log of the sum of exp(scale * score)
+  void* powers = nullptr;     ///< exp(score - row's largest), 0 if masked; may be `scores` in fp32
+  DType dtype = DType::fp32;  ///< of powers
+  float* log_sums = nullptr;  ///< per row: log of the sum of exp(scale * score)
   float* inverse_sums = nullptr;  ///< per row: 1 / sum of powers
 };
 void softmax_block(const SoftmaxBlock& block);

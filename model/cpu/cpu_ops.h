@@ -14,8 +14,8 @@
 
 namespace zero::cpu {
 
-/// Ops on a device whose memory the CPU can touch: products (products.h) and
-/// everything else by the row kernels, spread over the device's threads.
+/// Ops on a device whose memory the CPU can access: products by products.h, everything else by the
+/// row kernels, spread over the device's threads.
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(Device& device);
@@ -64,13 +64,15 @@ class CpuOps final : public Ops {
 
   void submit_product(std::string_view what, const ProductShape& shape,
                       const Product::Operands& operands);
-  /// Work that calls `kernel` for all rows, in ranges of `grain` rows or more, on all threads.
+  /// Submits work that calls `kernel` for all rows, in ranges of at least `grain` rows, on all
+  /// threads.
   void submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,
                    std::function<void(Rows)> kernel);
-  /// Bytes of partial sums over rows, one of `width` floats for each kRowChunk of them.
+  /// Bytes of partial sums over rows: `width` floats for each kRowChunk rows.
   static std::int64_t partial_bytes(std::int64_t rows, std::int64_t width);
-  /// Work that gives sums over the rows of `s`, each of as many columns: calls add(rows, partial)
-  /// for each kRowChunk of rows, with the zeroed partials of all `sums` side by side.
+  /// Submits work that computes `sums`, sums over the rows of `s` with as many columns: calls
+  /// add(rows, partial) for each kRowChunk rows, with the zeroed partials of all `sums` side by
+  /// side.
   using AddRows = std::function<void(Rows, std::span<float>)>;
   void submit_sums(std::string_view what, const MatrixShape& s, AddRows add,
                    std::vector<View> sums);

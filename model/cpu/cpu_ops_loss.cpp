@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Cross-entropy, also of logits whose columns several ranks hold.
+// Cross-entropy, also with columns of logits cut over several ranks.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace zero::cpu {
 namespace {
 
-// The sums of exponentials meet on the scale of the largest logit of all.
+// Rescales the sums of exponentials to the largest logit of all ranks.
 void fold_row(std::int64_t row, std::int64_t rows, std::int64_t ranks, View parts, double& loss) {
   const auto part = [&](std::int64_t rank) {
     return row_of<float>(parts, rank * rows + row, kSoftmaxPart);

@@ -138,7 +138,7 @@ void CpuOps::do_embedding_forward(const EmbeddingShape& s, View tokens, View tok
               [=](Rows rows) { embedding_rows(operands, rows); });
 }
 
-// By columns: every element has one owner, which adds in row order.
+// Cut by columns: one thread owns each element and adds in row order.
 void CpuOps::do_embedding_backward(const EmbeddingShape& s, View tokens, View dx,
                                    View token_gradient, View position_gradient) {
   const EmbeddingRows operands{s, tokens, token_gradient, position_gradient, dx};

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/cross_entropy.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -48,7 +48,7 @@ double loss_of(const LogitRows& o, std::int64_t row, const T* logits, Softmax so
          static_cast<double>(target);
 }
 
-/// A `target` outside the columns is another's.
+/// A `target` outside the columns belongs to another rank.
 template <typename T>
 void gradient_row(T* logits, std::size_t columns, std::size_t target, Softmax softmax,
                   float scale) {
@@ -56,7 +56,7 @@ void gradient_row(T* logits, std::size_t columns, std::size_t target, Softmax so
   const auto log2e = hn::Set(d, kLog2E);
   const auto shift = hn::Set(d, softmax.largest * kLog2E);
   const auto factor = hn::Set(d, scale / softmax.sum);
-  // The target's own entry is taken before it is rounded: probability - 1.
+  // The target's entry, probability - 1, is computed before rounding.
   const float kept = target < columns ? to_float(logits[target]) : 0.0F;
   for_lanes(d, columns, [&](std::size_t i, auto lanes) HWY_ATTR {
     const auto power = exp2(d, hn::MulSub(load(d, logits + i, lanes), log2e, shift));
@@ -93,7 +93,7 @@ void losses_and_gradients(const LogitRows& o, Rows rows) {
   });
 }
 
-/// The column of the row's target; beyond all columns if the target is not among them.
+/// The column of the row's target; not less than the number of columns if another rank holds it.
 std::size_t column_of_target(const LogitRows& o, std::int64_t row) {
   const std::int64_t column = *row_of<std::int32_t>(o.targets, row, 1) - o.shape.first;
   return static_cast<std::size_t>(column < 0 ? o.shape.columns : column);

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/elementwise.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
 #include "model/cpu/row_kernels.h"

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/embedding.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-/// The token's row of the table; null if it lies outside.
+/// The token's row of the table; null if the token is outside.
 template <typename T>
 T* token_row(const EmbeddingRows& o, std::int64_t row) {
   const std::int64_t token = *row_of<std::int32_t>(o.tokens, row, 1) - o.shape.first;

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/norm.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
 #include <type_traits>
@@ -15,11 +15,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-/// fp32 figures a row.
+/// fp32 figures per row.
 template <NormKind kind>
 inline constexpr std::int64_t kStatistics = kind == NormKind::layer ? 2 : 1;
 
-/// The row that is to be normalised: sum = x + delta if there is a delta.
+/// The row to normalise: sum = x + delta if there is a delta.
 template <typename T>
 const T* residual_row(std::int64_t columns, const NormForward& o, std::int64_t row) {
   const T* x = row_of<T>(o.x, row, columns);
@@ -29,7 +29,7 @@ const T* residual_row(std::int64_t columns, const NormForward& o, std::int64_t r
   return sum;
 }
 
-/// `mean` is not looked at for an RMS norm.
+/// `mean` is unused for an RMS norm.
 template <NormKind kind, typename V>
 HWY_INLINE V normed(V x, V mean, V scale) {
   if constexpr (kind == NormKind::layer) x = hn::Sub(x, mean);
@@ -85,7 +85,7 @@ void forward(std::int64_t columns, const NormForward& o, Rows rows) {
   }
 }
 
-/// sums: of dweight, and, of a layer norm, of dbias behind them.
+/// sums: of dweight, followed, for a layer norm, by those of dbias.
 template <NormKind kind, typename T>
 void backward(std::int64_t columns, const NormBackward& o, Rows rows, float* sums) {
   const hn::ScalableTag<float> d;

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/packed_floats.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::packed::HWY_NAMESPACE {
 
-// Vectors of columns a row. Fewer would load more often for as many multiplications, which costs
-// most where another thread has its turns on the same core.
+// Vectors of columns per row. Fewer would need more loads per multiplication, which costs most if
+// another thread shares the core (SMT).
 inline constexpr std::int64_t kVectors = 3;
 
-// Strips of the left operand that meet the same columns before the next ones are fetched: together
-// they must fit the second cache, which is small where vectors are. Wide vectors' columns stay in
-// the second cache themselves.
+// Strips of the left operand multiplied by the same columns before the next columns are fetched:
+// together they must fit the L2 cache, which is small on processors with short vectors. With wide
+// vectors the columns themselves stay in the L2 cache.
 inline constexpr std::int64_t kStrips = kLanes == 16 ? 1 : 6;
 std::int64_t strips_any() { return kStrips; }
 
@@ -36,8 +36,8 @@ void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
   });
 }
 
-// kRows rows of the left operand, packed or as they lie in memory: their values at a depth of one
-// square, then of the next.
+// kRows rows of the left operand, packed or in place: their values at each depth of one square,
+// then of the next.
 class Packed {
  public:
   Packed(const LeftStrip& left, std::int64_t row)
@@ -66,7 +66,7 @@ class InPlace {
 
 #if HWY_HAVE_SCALABLE
 
-// Vectors of a length that the compiler does not know cannot be in arrays: it finds its own.
+// Vectors of unknown compile-time length cannot be array elements: the compiler chooses registers.
 template <class Left>
 void multiply_strip(const StripProduct& p) {
   for (std::int64_t row = 0; row < p.rows; ++row) {
@@ -99,7 +99,7 @@ void multiply_squares(const StripProduct& p) {
 
 #else
 
-// `count` vectors of columns side by side, which may lie in neighbouring squares.
+// `count` vectors of columns side by side, possibly in neighbouring squares.
 template <std::int64_t count>
 struct Columns {
   const float* right[count];
@@ -130,7 +130,7 @@ HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns
       sums[i][j] = zero ? hn::Zero(d) : hn::LoadU(d, from);
     }
   }
-  if constexpr (kStrips > 1) {  // what the rows below add to is on its way while these multiply
+  if constexpr (kStrips > 1) {  // prefetches the next rows' sums during these multiplications
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < kRows; ++i) {
       const std::int64_t below = first + (kRows + i) * p.result_stride;
@@ -188,7 +188,7 @@ void multiply_squares(const StripProduct& p) {
   const std::int64_t vectors = p.squares * (kBlock / kLanes);
   for (std::int64_t vector = 0; vector < vectors;) {
     const std::int64_t rest = vectors - vector;
-    if (rest == 2 || rest == 4) {  // so that no vector is left alone
+    if (rest == 2 || rest == 4) {  // avoids a single leftover vector
       multiply_columns<Left, 2>(p, vector);
       vector += 2;
     } else {
@@ -257,7 +257,7 @@ void store(const float* result, const Destination& to) {
 const Kernels& float_kernels() {
   static const Kernels kernels{.square_bytes = kResultFloats * 4,
                                .left_bytes = 0,
-                               .squares = 3,  // whole threes of vectors, however long
+                               .squares = 3,  // whole groups of three vectors of any length
                                .strips = HWY_DYNAMIC_DISPATCH(strips_any)(),
                                .left_in_place = Kernels::InPlace::narrow,
                                .begin = nothing,

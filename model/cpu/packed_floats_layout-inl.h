@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// How squares of fp32 operands lie once packed. Included inside Highway's foreach_target mechanism,
-// once per target.
+// The packed layout of squares of fp32 operands. Included inside Highway's foreach_target
+// mechanism, once per target.
 
 #if defined(ZERO_MODEL_CPU_PACKED_FLOATS_LAYOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ZERO_MODEL_CPU_PACKED_FLOATS_LAYOUT_INL_H_
@@ -31,9 +31,9 @@ inline constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(Floats()))
 /// Rows that a kernel takes at a time: their sums must fit the registers, of which there are 32
 /// with AVX-512 and NEON, 16 elsewhere.
 inline constexpr std::int64_t kRows = HWY_ARCH_ARM || kLanes == 16 ? 8 : 4;
-/// A packed square of the left operand is its rows by groups of kRows: of each group the values at
-/// one depth, then those at the next. One of the right operand is as it is multiplied: rows of
-/// depth.
+/// A packed square of the left operand holds its rows in groups of kRows: for each group the values
+/// at one depth, then those at the next. One of the right operand holds rows of depth, as
+/// multiplied.
 inline constexpr std::int64_t kGroupFloats = kRows * kBlock;
 
 // One square of several that lie side by side.
@@ -126,7 +126,7 @@ inline void transpose_square(const float* from, std::int64_t stride, float* to) 
   }
 }
 
-// Values of rows from `row` on at one depth, to their groups.
+// Stores values of rows from `row` on at one depth to their groups.
 template <class V>
 HWY_INLINE void store_in_groups(V values, float* to, std::int64_t row, std::int64_t depth) {
   const hn::DFromV<V> d;
@@ -176,7 +176,7 @@ void reorder_square(const Patch& square, Reorder reorder, float* to) {
   reorder(aside, kBlock, to);
 }
 
-/// Lays the first square of `square` out as `form` says.
+/// Packs the first square of `square` in the given `form`.
 template <typename T>
 void pack_square(Form form, const Patch& square, float* to) {
   switch (form) {

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Compiled for processors with AVX-512 and AMX, whatever the rest of the build is for: only
-// intrinsics here, no inline function that another file could end up sharing.
+// Compiled for processors with AVX-512 and AMX, whatever the target of the rest of the build: only
+// intrinsics here, no inline function that the linker could share with another file.
 //
-// A packed square is two tiles of 16 x 64 bytes each, in which pairs of neighbours in depth lie
-// together.
+// A packed square is two tiles of 16 x 64 bytes each, in which neighbours in depth are stored in
+// pairs.
 #include "model/cpu/packed_kernels.h"
 
 #include <cpuid.h>
@@ -21,7 +21,7 @@ constexpr std::int64_t kTileBytes = 1024;
 constexpr std::int64_t kTileStride = 64;
 constexpr std::int64_t kBlockBytes = kBlock * kBlock * 2;
 
-// Compilers do not see what tile instructions read.
+// Compilers do not track the memory that tile instructions read.
 void settle_memory() { __asm__ volatile("" ::: "memory"); }
 
 struct alignas(64) TileConfiguration {
@@ -33,7 +33,7 @@ struct alignas(64) TileConfiguration {
 };
 const TileConfiguration kConfiguration;
 
-// A pair of bf16, wherever it lies.
+// A pair of bf16, of any alignment.
 using Unaligned [[gnu::may_alias, gnu::aligned(2)]] = std::int32_t;
 
 __mmask32 first_columns(std::int64_t count) {
@@ -245,14 +245,15 @@ void multiply_tiles(const StripProduct& p) {
   settle_memory();
 }
 
-// Rows of the left operand at a time: their sums, and two rows of the right one, fill registers.
+// Rows of the left operand at a time: their sums and two rows of the right operand fill the
+// registers.
 constexpr int kRegisterRows = 8;
 
 __m512bh broadcast_pair(const std::byte* from) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(*reinterpret_cast<const Unaligned*>(from)));
 }
 
-// kRegisterRows rows from `left` on; result: of the first of them.
+// kRegisterRows rows from `left` on; `result` belongs to the first.
 void multiply_rows(const StripProduct& p, const std::byte* left, float* result) {
   Halves sums[kRegisterRows];
   const bool zero = p.start == StripProduct::Start::zero;
@@ -318,10 +319,10 @@ void store(const float* result, const Destination& to) {
   }
 }
 
-// As many sums as hide the latency of one.
+// Enough independent sums to hide the latency of one.
 double pairs_in_registers(std::int64_t turns) {
   constexpr int kSums = 12;
-  constexpr double kFlop = 2 * 32;  // of an instruction
+  constexpr double kFlop = 2 * 32;  // per instruction
   const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));
   __m512 sums[kSums] = {};
   for (std::int64_t turn = 0; turn < turns; ++turn) {
@@ -334,9 +335,9 @@ double pairs_in_registers(std::int64_t turns) {
   return kFlop * kSums * static_cast<double>(turns);
 }
 
-// Four sums of 16 x 16, as products have them, of pairs of 16 x 32 and 32 x 16.
+// Four sums of 16 x 16, as in products, from tiles of 16 x 32 and 32 x 16.
 double tiles_in_registers(std::int64_t turns) {
-  constexpr double kFlop = 2 * 16 * 16 * 32;  // of an instruction
+  constexpr double kFlop = 2 * 16 * 16 * 32;  // per instruction
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -382,8 +383,8 @@ constexpr Kernels kTiles{.square_bytes = kBlockBytes,
 const Kernels* pair_kernels() { return &kPairs; }
 const Kernels* tile_kernels() { return &kTiles; }
 
-// Intel's processors with AMX can be told by their fp16 vectors, which stay visible where a system
-// or a user does without AMX: 72 GFLOP/s by pairs of bf16, 144 in fp32, on one core of the first.
+// AVX512-FP16 identifies Intel's processors with AMX even if the system or a user disables AMX. On
+// one core of the first of them: 72 GFLOP/s by pairs of bf16, 144 in fp32.
 bool pairs_are_fast() {
   constexpr unsigned kFeatures = 7;
   constexpr unsigned kFp16Vectors = 1U << 23;

@@ -9,12 +9,12 @@
 
 namespace zero::cpu::packed {
 
-/// Operands of a product are cut into squares of kBlock x kBlock elements, which kernels pack as
-/// their instructions want them; a result's square is rows of fp32.
+/// Operands of a product are cut into squares of kBlock x kBlock elements, which kernels pack in
+/// the layout of their instructions; a result's square is rows of fp32.
 inline constexpr std::int64_t kBlock = 32;
 inline constexpr std::int64_t kResultFloats = kBlock * kBlock;
 
-/// The role of 32 x 32 elements, as they lie in memory (row, column).
+/// The role of 32 x 32 elements stored as (row, column).
 enum class Form : std::uint8_t {
   left,              ///< of the left operand: row, depth
   left_transposed,   ///< of the left operand: depth, row
@@ -22,7 +22,7 @@ enum class Form : std::uint8_t {
   right_transposed,  ///< of the right operand: column, depth
 };
 
-/// Squares of an operand side by side in memory; elements missing of 32 x 32 count as zero.
+/// Squares of an operand side by side in memory; missing elements of 32 x 32 count as zero.
 struct Patch {
   const void* data = nullptr;
   DType dtype = DType::bf16;
@@ -31,8 +31,8 @@ struct Patch {
   std::int64_t columns = kBlock;  ///< of all squares
 };
 
-/// Squares of the left operand along the depth: packed, or as they lie in memory. More strips may
-/// lie below it.
+/// A strip: squares of the left operand along the depth, packed or in place. More strips may follow
+/// below.
 struct LeftStrip {
   const std::byte* upper = nullptr;  ///< rows 0 to 15 of the first square
   const std::byte* lower = nullptr;  ///< rows 16 to 31
@@ -44,20 +44,20 @@ struct LeftStrip {
 struct StripProduct {
   enum class Start : std::uint8_t { zero, result };
   LeftStrip left;
-  const std::byte* right = nullptr;     ///< packed squares, one after another in depth
-  std::int64_t right_across = 0;        ///< bytes between those of neighbouring columns
-  std::int64_t steps = 0;               ///< squares of depth
-  std::int64_t squares = 1;             ///< of columns; at most Kernels::squares
-  std::int64_t strips = 1;              ///< of 32 rows, one below another; at most Kernels::strips
-  std::int64_t rows = kBlock;           ///< of the last strip that matter; others may stay
-  float* result = nullptr;              ///< of 32 x 32, aligned to 64
-  std::int64_t result_across = 0;       ///< elements between neighbouring ones
-  std::int64_t result_down = 0;         ///< elements to those of the next strip
-  std::int64_t result_stride = kBlock;  ///< elements between the rows of one
-  Start start = Start::zero;            ///< what the sums are added to
+  const std::byte* right = nullptr;  ///< packed squares, one after another in depth
+  std::int64_t right_across = 0;     ///< bytes between neighbouring columns of squares
+  std::int64_t steps = 0;            ///< squares of depth
+  std::int64_t squares = 1;          ///< columns of squares; at most Kernels::squares
+  std::int64_t strips = 1;     ///< strips of 32 rows, one below another; at most Kernels::strips
+  std::int64_t rows = kBlock;  ///< rows of the last strip that matter; others may stay
+  float* result = nullptr;     ///< squares of 32 x 32, aligned to 64 bytes
+  std::int64_t result_across = 0;       ///< elements between neighbouring squares
+  std::int64_t result_down = 0;         ///< elements to the squares of the next strip
+  std::int64_t result_stride = kBlock;  ///< elements between rows of a square
+  Start start = Start::zero;            ///< the initial value of the sums
 };
 
-/// Where a dense square of a result goes.
+/// The destination of a dense square of a result.
 struct Destination {
   enum class Mode : std::uint8_t { overwrite, add };
   void* data = nullptr;
@@ -65,38 +65,38 @@ struct Destination {
   std::int64_t stride = 0;    ///< elements between rows
   std::int64_t rows = kBlock;
   std::int64_t columns = kBlock;
-  const void* bias = nullptr;  ///< one a column, or none
+  const void* bias = nullptr;  ///< one per column, or null
   DType bias_dtype = DType::fp32;
   Mode mode = Mode::overwrite;
 };
 
-/// One way to multiply packed squares. Every element of a result is one fp32 sum in the order of
-/// depth.
+/// One implementation of products of packed squares. Every element of a result is one fp32 sum in
+/// the order of depth.
 struct Kernels {
   std::int64_t square_bytes;  ///< of a packed square
-  std::int64_t left_bytes;    ///< between the rows of one of the left operand; 0: not in rows
-  std::int64_t squares;       ///< that multiply() takes side by side
-  std::int64_t strips;        ///< that multiply() takes one below another
+  std::int64_t left_bytes;    ///< between rows of a left square; 0: not in rows
+  std::int64_t squares;       ///< the most per multiply(), side by side
+  std::int64_t strips;        ///< the most per multiply(), one below another
   enum class InPlace : std::uint8_t {
-    whole_lines,    ///< where rows are whole and aligned to 64 bytes
-    narrow,         ///< the same, and a result of few columns would not repay packing
-  } left_in_place;  ///< which Form::left strips do without packing
-  void (*begin)();  ///< around multiply() calls of a thread
+    whole_lines,    ///< if rows are whole and aligned to 64 bytes
+    narrow,         ///< likewise, if the result also has too few columns to repay packing
+  } left_in_place;  ///< which Form::left strips are read unpacked
+  void (*begin)();  ///< begin() and end() enclose a thread's multiply() calls
   void (*end)();
-  /// Lays squares out, aligned to 64, the second `step` bytes after the first.
+  /// Packs squares, aligned to 64 bytes, the second `step` bytes after the first.
   void (*pack)(Form form, const Patch& patch, std::byte* to, std::int64_t step);
   void (*multiply)(const StripProduct& product);
   void (*store)(const float* result, const Destination& to);
-  /// Runs `turns` rounds on operands in registers and gives their FLOP; null: ordinary arithmetic.
+  /// Runs `turns` rounds on operands in registers, returns their FLOP; null: ordinary arithmetic.
   double (*in_registers)(std::int64_t turns);
 };
 
-/// bf16 by AVX-512, a pair in depth at a time, and by AMX; for processors that have them only,
-/// null if this build has none.
+/// bf16 by AVX-512, a pair in depth at a time, and by AMX; only for processors with these
+/// instructions; null if not in this build.
 const Kernels* pair_kernels();
 const Kernels* tile_kernels();
-/// Whether pair_kernels() are worth it. A processor that is made for AMX takes two cycles for a
-/// vector of pairs, and half as long for as many multiplications of fp32.
+/// Whether pair_kernels() are faster. A processor with AMX takes two cycles for a vector of pairs,
+/// and half as long for the same number of fp32 multiplications.
 bool pairs_are_fast();
 /// fp32 by the vectors of any processor, one multiplication and addition at a time; bf16 operands
 /// are widened as they are packed.

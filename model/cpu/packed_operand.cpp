@@ -18,8 +18,7 @@ Source right_source(const ProductShape& s) {
           plain ? Form::right : Form::right_transposed, s.in, s.ldb == 0 ? dense : s.ldb};
 }
 
-// Reads memory's rows as far as they go: where caches miss, line by line would be three times
-// slower.
+// Reads whole rows of memory: on cache misses, reading line by line would be three times slower.
 void fill(const Kernels& kernels, const Source& source, const void* data, Range lanes, Range depth,
           std::byte* to) {
   const bool along_depth = source.along == Source::Along::depth;

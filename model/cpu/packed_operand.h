@@ -12,10 +12,10 @@
 
 namespace zero::cpu::packed {
 
-/// Squares that cover `count` rows, columns or steps of depth.
+/// The number of squares that cover `count` rows, columns or steps of depth.
 inline std::int64_t blocks(std::int64_t count) { return div_ceil(count, kBlock); }
 
-/// Rows, columns or depth, of an operand or of what one square or several of it hold.
+/// Rows, columns or depth of an operand, or of one or more of its squares.
 struct Range {
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -26,13 +26,13 @@ struct Range {
   }
 };
 
-/// Neighbouring squares, counted from where a piece begins.
+/// Neighbouring squares, counted from the start of a piece.
 struct Squares {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
 
-/// [0, count) in even parts of whole blocks.
+/// Cuts [0, count) into even parts of whole blocks.
 struct Cut {
   std::int64_t count = 0;
   std::int64_t part = 0;
@@ -45,9 +45,10 @@ struct Cut {
   Range at(std::int64_t i) const { return {i * part, std::min(part, count - i * part)}; }
 };
 
-/// An operand in memory. Its lanes are rows of the result if it is the left one, columns if right.
+/// An operand in memory. Its lanes are rows of the result for the left operand, columns for the
+/// right.
 struct Source {
-  enum class Along : std::uint8_t { depth, lanes } along;  ///< what lies side by side
+  enum class Along : std::uint8_t { depth, lanes } along;  ///< the contiguous dimension
   Form form;
   DType dtype;
   std::int64_t stride;  ///< elements between rows of memory

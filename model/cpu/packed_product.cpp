@@ -25,19 +25,19 @@ using packed::Range;
 using packed::Source;
 using packed::Squares;
 
-// A piece of the result is computed whole by one thread, out of its second cache: the piece in
-// fp32, the right operand's slab and the left one's panel of a stretch of depth.
+// One thread computes a whole piece of the result from its L2 cache, which holds the piece in fp32,
+// and, for a part of the depth, the right operand's slab and the left operand's panel.
 constexpr std::int64_t kMaxRows = 512;
 constexpr std::int64_t kMaxColumns = 512;
 constexpr std::int64_t kMaxDepth = 768;
-constexpr std::int64_t kMaxPackedColumns = 768;  // where the left operand is packed for each piece
-constexpr std::int64_t kMaxPackedDepth = 192;    // where the left operand is packed
-// Where strips share columns, the piece stays in the third cache: a larger one packs less often.
+constexpr std::int64_t kMaxPackedColumns = 768;  // if the left operand is packed for each piece
+constexpr std::int64_t kMaxPackedDepth = 192;    // if the left operand is packed
+// If strips share columns, the piece stays in the L3 cache: a larger one needs less packing.
 constexpr std::int64_t kMaxSharedRows = 1024;
 constexpr std::int64_t kMaxSharedColumns = 1536;
 constexpr std::int64_t kMaxHeld = 4 << 20;    // bytes of a right operand that pieces share
-constexpr std::int64_t kNarrow = 128;         // columns that do not repay packing
-constexpr std::int64_t kPiecesPerThread = 2;  // at least, for a thread that is held up
+constexpr std::int64_t kNarrow = 128;         // too few columns to repay packing
+constexpr std::int64_t kPiecesPerThread = 2;  // at least, to balance a delayed thread
 constexpr std::int64_t kAlignment = 64;       // bytes
 
 class PackedProduct final : public Product {
@@ -52,7 +52,8 @@ class PackedProduct final : public Product {
         rows_(Cut::even(shape.m, shares_columns() ? kMaxSharedRows : kMaxRows)),
         columns_(Cut::even(shape.n, max_columns())),
         depth_(Cut::even(shape.k, may_be_in_place() ? kMaxDepth : kMaxPackedDepth)) {
-    // One thread alone takes what the caches hold: each cut would pack an operand once more.
+    // A single thread takes the largest pieces that fit the caches: every cut packs an operand
+    // again.
     const std::int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
     while (rows_.parts() * columns_.parts() < wanted) {
       Cut& longer = rows_.part >= columns_.part ? rows_ : columns_;
@@ -78,7 +79,7 @@ class PackedProduct final : public Product {
       kernels_.begin();
       for (std::int64_t thread = begin; thread < end; ++thread) {
         const Workplace place = workplace(operands.scratch, thread);
-        std::int64_t held = -1;  // whose columns are in the slab
+        std::int64_t held = -1;  // the piece whose columns are in the slab
         for (std::int64_t i = next.fetch_add(1); i < pieces; i = next.fetch_add(1)) {
           const std::int64_t column = i / rows_.parts();
           Piece piece{rows_.at(i % rows_.parts()), columns_.at(column), 0,
@@ -95,15 +96,15 @@ class PackedProduct final : public Product {
 
  private:
   struct Workplace {
-    std::byte* slab;   ///< of the right operand, where it is not packed; held: of its whole depth
-    std::byte* panel;  ///< of the left operand; of strips_ where it is read along the depth
-    float* result;  ///< squares by row, then by column; those of one call if the depth is not cut
+    std::byte* slab;   ///< of an unpacked right operand; if held, of its whole depth
+    std::byte* panel;  ///< of the left operand; strips_ of them if read along the depth
+    float* result;     ///< squares by row, then column; of one call if the depth is not cut
   };
   struct Piece {
     Range rows;
     Range columns;
     std::int64_t part;  ///< of the depth
-    bool held;          ///< the right operand is where the last piece had it
+    bool held;          ///< the right operand is still in the slab
   };
   /// The right operand of a piece, squares by column, then by depth.
   struct Slab {
@@ -111,7 +112,7 @@ class PackedProduct final : public Product {
     std::int64_t across;  ///< bytes between columns of squares
   };
 
-  /// Which squares count depends on the rows.
+  /// The squares that matter depend on the rows.
   bool cut_out() const { return shape_.triangle != ProductShape::Triangle::none; }
   bool has_panel() const { return left_.along == Source::Along::lanes; }
   bool narrow_in_place() const {
@@ -234,7 +235,7 @@ class PackedProduct final : public Product {
     return {packed, packed + kBlock / 2 * row_bytes, row_bytes, kernels_.square_bytes, strip_bytes};
   }
 
-  // Rows that lie along the depth: in place, where whole squares can be read in whole lines.
+  // Rows along the depth: read in place if whole squares consist of whole cache lines.
   packed::LeftStrip strips(const Operands& o, const Workplace& place, Range rows,
                            Range depth) const {
     const std::int64_t element = size_of(shape_.in);
@@ -252,7 +253,7 @@ class PackedProduct final : public Product {
 
   std::int64_t stride() const { return shape_.ldc == 0 ? shape_.n : shape_.ldc; }
 
-  // Where squares of the result can be left as kernels leave them; none where there is more to do.
+  // The destination if kernels can write squares of the result directly; null if more work follows.
   float* whole_squares(const Operands& o, Range rows, Range columns) const {
     if (shape_.out != DType::fp32 || shape_.write == Write::add ||
         shape_.epilogue != ProductShape::Epilogue::none || rows.count % kBlock != 0 ||

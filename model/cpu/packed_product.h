@@ -10,14 +10,14 @@
 namespace zero::cpu {
 
 /// A product by `kernels`, which must outlive it. Every element of the result is one fp32 sum in
-/// the order of k, rounded once: its bits depend on the kernels and on nothing else, neither on the
-/// threads nor on how the work is cut. Operands are packed into the caches piece by piece,
-/// transposed on the way, so weights' gradients run at the rate of the other products.
+/// the order of k, rounded once: its bits depend on the kernels only, not on the number of threads
+/// or the partition of the work. Operands are packed into the caches piece by piece, transposed if
+/// needed, so that weights' gradients run at the rate of the other products.
 std::unique_ptr<Product> make_packed_product(const ProductShape& shape, int threads,
                                              const packed::Kernels& kernels,
                                              Right right = Right::in_memory);
 
-/// As the functions of products.h.
+/// The same as the functions of products.h.
 std::int64_t packed_right_bytes(const ProductShape& shape, const packed::Kernels& kernels);
 PackedRight pack_right(const ProductShape& shape, const packed::Kernels& kernels, const void* b,
                        void* to);

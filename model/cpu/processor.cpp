@@ -21,7 +21,7 @@ bool has_pairs() {
          __builtin_cpu_supports("avx512bf16") != 0;
 }
 
-/// Whether the system saves the tiles of a thread that it suspends.
+/// Whether the system saves a thread's tiles on a context switch.
 bool system_saves_tiles() {
   constexpr unsigned kOsXsave = 1U << 27;
   constexpr unsigned kTileState = 3U << 17;
@@ -32,7 +32,7 @@ bool system_saves_tiles() {
   return (low & kTileState) == kTileState;
 }
 
-/// Linux gives tiles to processes that ask for them.
+/// Linux grants tiles only to processes that request them.
 bool may_use_tiles() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;

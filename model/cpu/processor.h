@@ -6,17 +6,18 @@
 
 namespace zero::cpu {
 
-/// The instructions that a processor has for products of bf16; each has all before it.
+/// A processor's instructions for products of bf16; each level includes those before it.
 enum class Bf16Instructions : std::uint8_t {
   none,
   pairs,  ///< AVX512_BF16: vectors of pairs
-  tiles,  ///< AMX, which the system must allow
+  tiles,  ///< AMX, which the system must permit
 };
 
-/// The best that products of this process may use: what processor and system have, up to the limit.
+/// The best instructions for products of this process: those of processor and system, up to the
+/// limit.
 Bf16Instructions bf16_instructions();
-/// Has the process compute as if its processor had no more than `most`. Before the first product;
-/// for programs and tests that imitate another processor.
+/// Limits the process to the instructions of `most`. Call before the first product; for programs
+/// and tests that imitate another processor.
 void limit_bf16_instructions(Bf16Instructions most);
 
 }  // namespace zero::cpu

@@ -21,7 +21,7 @@ const packed::Kernels& choose_bf16_kernels() {
   return kernels != nullptr ? *kernels : packed::float_kernels();
 }
 
-// Asked for each operand that is packed: the processor is asked once.
+// Called for each packed operand, hence cached.
 const packed::Kernels& kernels_for(DType dtype) {
   static const packed::Kernels& of_bf16 = choose_bf16_kernels();
   return dtype == DType::bf16 ? of_bf16 : packed::float_kernels();

@@ -13,7 +13,7 @@
 
 namespace zero::cpu {
 
-/// One product of one shape, made ready. Not for two threads at once.
+/// One prepared product of one shape. Used by one thread at a time.
 class Product {
  public:
   struct Operands {
@@ -28,43 +28,43 @@ class Product {
   virtual std::int64_t scratch_bytes() const = 0;
 };
 
-/// A right operand laid out once for many products (Right::packed) that read all of it, or a part
-/// from some row and column on.
+/// A right operand packed once for many products (Right::packed), which read all of it or a part
+/// starting at some row and column.
 struct PackedRight {
   const std::byte* data = nullptr;
   std::int64_t down = 0;    ///< bytes between rows 32 apart
   std::int64_t across = 0;  ///< bytes between columns 32 apart
 
-  /// Operands::b of a product whose operand begins at `row` and `column`, multiples of 32.
+  /// Operands::b of a product whose right operand begins at `row` and `column`, multiples of 32.
   const void* from(std::int64_t row, std::int64_t column) const;
 };
-/// Memory for the right operand of `shape`.
+/// Memory for a packed right operand of `shape`.
 std::int64_t packed_right_bytes(const ProductShape& shape);
-/// Lays the right operand `b` of `shape` out in `to`, aligned to 64 bytes.
+/// Packs the right operand `b` of `shape` into `to`, aligned to 64 bytes.
 PackedRight pack_right(const ProductShape& shape, const void* b, void* to);
 
-/// How a product finds its right operand: as its shape says, or as pack_right() left it; ldb is
-/// then the number of rows of all that was packed.
+/// The layout of a product's right operand: that of its shape, or packed by pack_right(); ldb is
+/// then the number of rows of the whole packed operand.
 enum class Right : std::uint8_t { in_memory, packed };
 
-/// Which kernels the processor's products of `dtype` are made of: "tiles", "pairs", "floats".
+/// The kernels of this processor's products of `dtype`: "tiles", "pairs", "floats".
 std::string_view name_of_kernels(DType dtype);
 
-/// Runs `turns` rounds of the processor's instructions for products of `dtype` on operands that
-/// stay in registers, on this thread, and gives the FLOP of them: what no product exceeds. 0, and
-/// nothing is run, if products are made of ordinary vector arithmetic.
+/// Runs `turns` rounds of the processor's instructions for products of `dtype` on operands in
+/// registers, on this thread, and returns their FLOP: an upper bound for the rate of products.
+/// Returns 0, and runs nothing, if products use ordinary vector arithmetic.
 double flop_in_registers(DType dtype, std::int64_t turns);
 
-/// Makes products for a fixed number of threads, each shape once, by the kernels that the processor
-/// has for their dtype (see packed_kernels.h). The scratch of each product is the caller's. Same
-/// shape, same bits on any rank, with any number of threads and however rows are cut.
+/// Prepares products for a fixed number of threads, each shape once, with the processor's kernels
+/// for their dtype (see packed_kernels.h). Callers provide each product's scratch. The same shape
+/// gives the same bits on any rank, with any number of threads and any partition of rows.
 class Products {
  public:
   explicit Products(int threads) : threads_(threads) {}
 
-  /// The product of `shape`, made now if it is new. Valid as long as this.
+  /// The product of `shape`, prepared on first use. Valid as long as this object.
   Product& get(const ProductShape& shape, Right right = Right::in_memory);
-  /// The largest scratch of the products made so far.
+  /// The largest scratch of the products prepared so far.
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
  private:

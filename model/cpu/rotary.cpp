@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/rotary.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
 #include "model/cpu/row_kernels.h"
@@ -13,7 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-/// Turns the pairs (first[i], second[i]) by the angles' cosines and sines, these times `sign`.
+/// Rotates the pairs (first[i], second[i]) by the angles' cosines and sines, the sines times
+/// `sign`.
 template <typename T>
 void turn_head(T* first, const float* cosines, const float* sines, float sign, std::size_t half) {
   const hn::ScalableTag<float> d;

@@ -11,9 +11,9 @@
 
 namespace zero::cpu {
 
-/// The vector kernels under the CPU's Ops: each does rows [begin, end) of row-major operands, alone
-/// on its thread, at the best instruction set of the machine. Views are fp32 or bf16; a row does
-/// not depend on which range it is in.
+/// The vector kernels under the CPU's Ops: each computes rows [begin, end) of row-major operands on
+/// the calling thread, with the machine's best instruction set. Views are fp32 or bf16; the bits of
+/// a row do not depend on its range.
 struct Rows {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -21,8 +21,8 @@ struct Rows {
 
 void norm_forward_rows(std::int64_t columns, const NormForward& operands, Rows rows);
 void norm_apply_rows(std::int64_t columns, const NormForward& operands, Rows rows);
-/// Adds the rows' parts to `sums`, fp32, which start at zero: dweight's, and a layer norm's
-/// dbias's.
+/// Adds the rows' addends to `sums`, fp32, initially zero: of dweight and, for a layer norm, of
+/// dbias.
 void norm_backward_rows(std::int64_t columns, const NormBackward& operands, Rows rows,
                         std::span<float> sums);
 
@@ -53,14 +53,14 @@ struct LogitRows {
   LogitsShape shape;
   View logits, targets;
   View losses{};  ///< of the whole vocabulary
-  View parts{};   ///< kSoftmaxPart a row: written, or as they are of the whole vocabulary
+  View parts{};   ///< kSoftmaxPart per row: output, or input for the whole vocabulary
   float scale = 0;
 };
 void cross_entropy_rows(const LogitRows& operands, Rows rows);
-/// As cross_entropy_rows; logits become scale * (softmax - one hot).
+/// As cross_entropy_rows; overwrites logits with scale * (softmax - one hot).
 void cross_entropy_gradient_rows(const LogitRows& operands, Rows rows);
 void softmax_part_rows(const LogitRows& operands, Rows rows);
-/// Logits become scale * (softmax - one hot).
+/// Overwrites logits with scale * (softmax - one hot).
 void softmax_gradient_rows(const LogitRows& operands, Rows rows);
 
 struct EmbeddingRows {
@@ -68,8 +68,8 @@ struct EmbeddingRows {
   View tokens, token_weight, position_weight, x;
 };
 void embedding_rows(const EmbeddingRows& operands, Rows rows);
-/// Adds x (here: dx) into the fp32 tables (here: gradients), all rows in order, of columns
-/// [columns.begin, columns.end) alone.
+/// Adds x (here: dx) to the fp32 tables (here: gradients), all rows in order, only columns
+/// [columns.begin, columns.end).
 void embedding_backward_columns(const EmbeddingRows& operands, Rows columns);
 
 }  // namespace zero::cpu

@@ -10,8 +10,8 @@
 
 namespace zero::cpu {
 
-/// Calls body(std::type_identity<T>{}) with the element type of fp32 or bf16; operands were checked
-/// to be one of them.
+/// Calls body(std::type_identity<T>{}) with the element type of fp32 or bf16; operands are already
+/// checked to be one of them.
 template <typename Body>
 void with_type(DType dtype, Body&& body) {
   if (dtype == DType::bf16) {

@@ -53,7 +53,8 @@ HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> value, hn::Vec<D> other, SomeLanes la
   return hn::IfThenElse(hn::FirstN(d, lanes.count), value, other);
 }
 
-/// body(i, AllLanes) for every whole vector of [0, count), then body(i, SomeLanes) for the rest.
+/// Calls body(i, AllLanes) for every whole vector of [0, count), then body(i, SomeLanes) for the
+/// rest.
 template <class D, class Body>
 HWY_INLINE void for_lanes(D d, std::size_t count, const Body& body) {
   const std::size_t lanes = hn::Lanes(d);

@@ -19,8 +19,7 @@ struct AttentionOperands {
   void* scratch = nullptr;
 };
 
-/// Attention as Ops has it, on a CUDA stream. Results are the same bits each time: no float
-/// atomics.
+/// The attention of Ops on a CUDA stream. Deterministic: no float atomics.
 class Attention {
  public:
   virtual ~Attention() = default;
@@ -28,11 +27,11 @@ class Attention {
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
 
-  /// Why the shape cannot be computed here; empty if it can.
+  /// Why the shape is not supported; empty if it is.
   virtual std::string refusal(const AttentionShape& shape) const = 0;
-  /// For forward and backward of a shape that is not refused.
+  /// Prepares forward and backward of a supported shape.
   virtual void prepare(const AttentionShape& shape) = 0;
-  /// Bytes of the scratch that either takes: of the shape alone, on a planning device too.
+  /// Bytes of scratch for either; depend on the shape only, also on a planning device.
   virtual std::int64_t scratch_bytes(const AttentionShape& shape) const = 0;
   virtual void forward(cudaStream_t stream, const AttentionShape& shape,
                        const AttentionOperands& operands) = 0;

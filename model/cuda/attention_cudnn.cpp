@@ -25,11 +25,11 @@ namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 using LibraryHandle = Handle<cudnnHandle_t, cudnnDestroy>;
 
-constexpr std::int64_t kShortest = 128;        // sequences that are worth a library's kernels
-constexpr std::int64_t kWidest = 128;          // heads that its backward has on every GPU
-constexpr std::int64_t kSlice = 1LL << 30;     // of gradients of scores at a time
-constexpr std::int64_t kForward = 8LL << 20;   // what forward may take
-constexpr std::int64_t kReserve = 16LL << 20;  // what backward may take beside its named parts
+constexpr std::int64_t kShortest = 128;        // shortest sequence for the library's kernels
+constexpr std::int64_t kWidest = 128;          // widest head of its backward on every GPU
+constexpr std::int64_t kSlice = 1LL << 30;     // bytes of gradients of scores at a time
+constexpr std::int64_t kForward = 8LL << 20;   // workspace limit of forward
+constexpr std::int64_t kReserve = 16LL << 20;  // backward's limit beyond its named parts
 
 enum Operand : std::int64_t { kQ = 1, kK, kV, kOut, kLogSums, kDout, kDq, kDk, kDv };
 
@@ -52,12 +52,12 @@ void check(cudnnStatus_t status, std::string_view what,
        where.line());
 }
 
-// The gradients of a sequence's scores, in bf16, which deterministic backward keeps.
+// The bytes of the gradients of a sequence's scores, in bf16, which deterministic backward keeps.
 std::int64_t score_bytes(const AttentionShape& s) {
   return 2 * s.heads * round_up(s.sequence, 64) * round_up(s.sequence, 128);
 }
 
-// Sequences that one call of backward takes: as many as divide the batch and fit.
+// Sequences per call of backward: the largest divisor of the batch that fits.
 std::int64_t slice_of(const AttentionShape& s) {
   std::int64_t count = std::clamp<std::int64_t>(kSlice / score_bytes(s), 1, s.batch);
   while (s.batch % count != 0) --count;
@@ -170,8 +170,8 @@ std::byte* address(const View& view, std::int64_t element) {
   return static_cast<std::byte*>(view.data()) + element * size_of(view.dtype());
 }
 
-/// Tensors of cuDNN's over the rows of q, k and v side by side. Its statistics are our log_sums:
-/// the natural logarithm of the sum of exp(scale * score).
+/// cuDNN tensors over the rows of q, k and v side by side. cuDNN's statistics are our log_sums: the
+/// natural logarithm of the sum of exp(scale * score).
 class CudnnAttention final : public Attention {
  public:
   explicit CudnnAttention(const Device& device) {

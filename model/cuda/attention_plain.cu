@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Causal attention by tiles of queries and keys (Dao et al. 2022), where cuDNN has none: fp32 on
-// the plain cores. Backward twice: over the keys for dq, over the queries for dk and dv.
+// Causal attention by tiles of queries and keys (Dao et al. 2022), for shapes that cuDNN lacks:
+// fp32 arithmetic on CUDA cores. Backward has two passes: over keys for dq, over queries for dk and
+// dv.
 #include <cmath>
 #include <limits>
 
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kTileThreads)
                     std::int64_t{s.heads} * s.head_width);
 }
 
-/// A warp a row of a head.
+/// One warp per row of a head.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     attention_deltas(AttentionSizes s, std::int64_t rows, AttentionPointers<T> o) {
@@ -241,7 +242,7 @@ Grid grid_of(const AttentionShape& s, std::int64_t heads, unsigned bytes) {
           .shared_bytes = bytes};
 }
 
-/// body(type, parts): heads are of up to 32 * parts elements.
+/// Calls body(type, parts): heads have up to 32 * parts elements.
 template <class Body>
 void with_parts(const AttentionShape& s, const Body& body) {
   const auto typed = [&]<class T>(std::type_identity<T> type) {

@@ -6,8 +6,8 @@
 #include "model/cuda/formulas.cuh"
 #include "model/cuda/lanes.cuh"
 
-/// What the attention kernels of our own are made of: tiles of 32 rows of a head in shared memory,
-/// as floats. Each of a block's 4 warps owns 8 rows of one tile; its lanes are the 32 rows of the
+/// Building blocks of our own attention kernels: tiles of 32 rows of a head in shared memory, as
+/// floats. Each of a block's 4 warps owns 8 rows of one tile; its lanes are the 32 rows of the
 /// other, or the columns of a head.
 namespace zero::cuda {
 
@@ -18,7 +18,7 @@ inline constexpr int kOwnRows = kTileRows / kTileWarps;
 inline constexpr int kScoreStride = kTileRows + 1;
 
 /// Floats between rows of a tile for heads of up to 32 * parts elements: odd, so that lanes reading
-/// one column of their rows meet no bank twice.
+/// one column of their rows have no bank conflicts.
 template <int parts>
 inline constexpr int kTileStride = 32 * parts + 1;
 
@@ -32,11 +32,11 @@ struct AttentionPointers {
   float* deltas;  // (batch, heads, sequence): the rows' dout . out
 };
 
-/// Sizes, as the kernels use them.
+/// Sizes for the kernels.
 struct AttentionSizes {
   int sequence;
   int heads;
-  int group;  // query heads of a key head
+  int group;  // query heads per key head
   int head_width;
   std::int64_t qkv_width;
   float scale;
@@ -54,7 +54,8 @@ struct AttentionSizes {
   }
 };
 
-/// 32 rows of one head, those from `first` on and zeros behind the sequence and the head.
+/// Loads 32 rows of one head from row `first` on, with zeros after the end of the sequence and the
+/// head.
 template <int parts, class T>
 __device__ __forceinline__ void load_tile(const AttentionSizes& s, const T* from,
                                           std::int64_t stride, int first, float* tile) {
@@ -112,7 +113,7 @@ __device__ __forceinline__ void add_product(const float* scores, const float* ti
   }
 }
 
-/// Row `first` + r of the warp's to `to` + r * stride, times factors[r].
+/// Writes the warp's row `first` + r, times factors[r], to `to` + r * stride.
 template <int parts, class T>
 __device__ __forceinline__ void store_rows(const AttentionSizes& s, const OwnRows<parts>& rows,
                                            const float (&factors)[kOwnRows], int first, T* to,

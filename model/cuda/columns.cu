@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Sums over rows: chunks of kRowChunk rows in order, and then the chunks in order.
+// Sums over rows: each chunk of kRowChunk rows in order, then the chunks in order.
 #include "model/cuda/lanes.cuh"
 #include "model/cuda/row_kernels.h"
 
@@ -26,9 +26,9 @@ __global__ void __launch_bounds__(128)
   write<access>(sums, partials + blockIdx.x * columns + column, left);
 }
 
-constexpr int kFoldColumns = 32;  // of a block: each warp reads 128 bytes of a chunk
+constexpr int kFoldColumns = 32;  // per block: each warp reads 128 bytes of a chunk
 constexpr int kFoldWarps = 8;
-constexpr int kFoldChunks = 128;  // read ahead, by all warps, of what one adds up
+constexpr int kFoldChunks = 128;  // chunks that all warps load before one warp adds them
 
 template <class T>
 struct Fold {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Cross-entropy: a block a row, one pass over the logits for their largest and the sum of their
-// exponentials, one more where they become gradients. Rows without padding start anywhere.
+// Cross-entropy: one block per row, one pass over the logits for their largest and the sum of their
+// exponentials, a second one for gradients. Rows without padding may be unaligned.
 #include <limits>
 
 #include "model/cuda/formulas.cuh"
@@ -13,7 +13,7 @@ namespace zero::cuda {
 namespace {
 
 constexpr int kMostThreads = 512;
-constexpr int kBatch = 4;  // packs that a thread reads before it computes
+constexpr int kBatch = 4;  // packs that a thread reads before computing
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 struct Softmax {
@@ -27,7 +27,7 @@ struct Row {
   std::int64_t columns;
 };
 
-/// A full pack at any element, where the 16-byte words that it lies in are the row's.
+/// A full unaligned pack; all 16-byte words that it overlaps must belong to the row.
 template <class T>
 __device__ __forceinline__ Lanes<T> load_across(const T* from) {
   const auto address = reinterpret_cast<std::uintptr_t>(from);
@@ -51,7 +51,7 @@ __device__ __forceinline__ Lanes<T> load_across(const T* from) {
   return lanes;
 }
 
-/// The pack at `column`; beyond the row, what counts for nothing.
+/// The pack at `column`; after the row's end, values without effect.
 template <class T>
 __device__ __forceinline__ Lanes<T> pack_at(const Row<T>& row, std::int64_t column, bool aligned) {
   const T* const from = row.logits + column;
@@ -70,7 +70,7 @@ __device__ __forceinline__ float power(float x, float shift) {
   return Formulas{}.exp2(fmaf(x, kLog2E, -shift));
 }
 
-/// Of -infinity alone there is no sum; 0 as the shift makes one, of zeros.
+/// If all are -infinity, shifting by 0 instead gives a sum of zeros, not NaN.
 __device__ __forceinline__ float shift_of(float largest) {
   return largest == kLowest ? 0.0F : largest * kLog2E;
 }
@@ -104,8 +104,8 @@ __device__ __forceinline__ Softmax softmax_of(const Row<T>& row, float* place) {
   return {largest, sum};
 }
 
-/// The row becomes factor * exp(logit - largest), less `scale` at the target: each element on its
-/// own, so they are cut where 16-byte words begin.
+/// Overwrites the row with factor * exp(logit - largest), minus `scale` at the target. Elementwise,
+/// so packs may start at 16-byte boundaries.
 template <class T>
 __device__ __forceinline__ void gradient_row(const Row<T>& row, std::int64_t target,
                                              const Softmax& softmax, float scale) {
@@ -146,7 +146,7 @@ struct Logits {
   const std::int32_t* targets;
   float scale;
   double* losses;
-  float* parts;  // kSoftmaxPart a row
+  float* parts;  // kSoftmaxPart per row
 };
 
 template <Wanted wanted, class T>
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kMostThreads) cross_entropy_rows(Logits<T> o) 
     softmax = {part[0], part[1]};
   } else {
     const bool here = target >= 0 && target < o.columns;
-    const float of_target = here ? as_float(row.logits[target]) : 0.0F;  // before it is overwritten
+    const float of_target = here ? as_float(row.logits[target]) : 0.0F;  // read before overwritten
     softmax = softmax_of(row, shared<float>());
     if (threadIdx.x == 0 && wanted == Wanted::parts) {
       part[0] = softmax.largest;
@@ -203,7 +203,7 @@ void launch_rows(const char* name, cudaStream_t stream, const LogitsShape& s, co
   }
 }
 
-/// A thread a row. The sums of exponentials meet on the scale of the largest logit of all.
+/// One thread per row. Rescales the sums of exponentials to the largest logit of all ranks.
 __global__ void __launch_bounds__(128)
     fold_softmax_rows(std::int64_t rows, std::int64_t ranks, float* parts, double* losses) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -226,7 +226,8 @@ __global__ void __launch_bounds__(128)
 
 constexpr int kSumThreads = 256;
 
-/// Each thread adds a stretch of the losses in order, and one thread the stretches in order.
+/// Each thread adds a stretch of the losses in order; then one thread adds the stretches' sums in
+/// order.
 __global__ void __launch_bounds__(kSumThreads)
     sum_in_order(std::int64_t count, const double* losses, double* total) {
   ZERO_SHARED double sums[kSumThreads];

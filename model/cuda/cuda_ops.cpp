@@ -32,7 +32,7 @@ Products::Operands operands_of(const LinearGeluBackward& o) {
           .c = o.dz.data()};
 }
 
-/// Of a weight's gradient, and a bias's where there is one.
+/// For the gradient of a weight and of a bias, if any.
 Products::Operands operands_of(const LinearShape& s, View x, View dy, View dweight, View dbias) {
   const bool in_first = s.layout == WeightLayout::in_out;
   return {.a = (in_first ? x : dy).data(),
@@ -78,7 +78,7 @@ void CudaOps::prepare(const AttentionShape& shape) {
   ZERO_CHECK(refusal.empty(), "attention on {}: {}", device().name(), refusal);
   need(attention.scratch_bytes(shape));
   if (&attention == plain_attention_.get()) return attention.prepare(shape);
-  // A plan has room for either.
+  // Enough for either: a plan cannot know whether the library refuses the shape.
   if (plain_attention_->refusal(shape).empty()) need(plain_attention_->scratch_bytes(shape));
   if (device().has_memory()) prepare_library(shape);
 }

@@ -15,9 +15,9 @@
 namespace zero::cuda {
 
 /// Ops on a CUDA device, or on a planning device that stands for one: products by a library
-/// (products.h), attention by cuDNN if it has the shape and by our own kernels if not
-/// (attention.h), everything else by row_kernels.h. Operations of one device share one scratch:
-/// they are all on its compute stream.
+/// (products.h), attention by cuDNN if it supports the shape, otherwise by our own kernels
+/// (attention.h), everything else by row_kernels.h. Operations of one device share one scratch: all
+/// are on its compute stream.
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(Device& device);
@@ -28,7 +28,7 @@ class CudaOps final : public Ops {
   void prepare(const EmbeddingShape& shape) override;
   /// The versions of the libraries.
   std::string bits(DType dtype) const override;
-  /// That cuDNN refused attention, and with which words.
+  /// Whether cuDNN refused attention, and its reason.
   std::string note() const override { return note_; }
   std::int64_t scratch_bytes() const override { return scratch_bytes_; }
 
@@ -70,21 +70,21 @@ class CudaOps final : public Ops {
                                  float scale) override;
   void do_sum(View losses, View total) override;
 
-  /// Work that enqueues on the compute stream's queue.
+  /// Submits work that enqueues on the compute stream's native queue.
   void submit(std::string_view what, std::function<void(cudaStream_t)> work);
   void submit_product(std::string_view what, const ProductShape& shape,
                       const Products::Operands& operands);
   void prepare_product(const ProductShape& shape);
   float* partials(std::string_view what, std::int64_t rows, std::int64_t width) const;
   void need(std::int64_t bytes);
-  /// Has the library make its plans for a shape. One that it refuses is the end of its use.
+  /// Builds the library's plans for a shape. A refusal ends the library's use.
   void prepare_library(const AttentionShape& shape);
-  /// cuDNN's attention if it has the shape, ours if not.
+  /// cuDNN's attention if it supports the shape, otherwise ours.
   Attention& attention_of(const AttentionShape& shape) const;
 
   std::unique_ptr<Products> products_;
   std::unique_ptr<Attention> plain_attention_;
-  std::unique_ptr<Attention> library_attention_;  // null: none, or it refused a shape
+  std::unique_ptr<Attention> library_attention_;  // null: none, or refused a shape
   std::string note_;
   std::int64_t scratch_bytes_ = 0;
 };

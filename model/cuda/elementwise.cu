@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Sums and GELU of vectors, of whatever length.
+// Sums and GELU of vectors of any length.
 #include "model/cuda/formulas.cuh"
 #include "model/cuda/lanes.cuh"
 #include "model/cuda/row_kernels.h"
@@ -10,7 +10,7 @@ namespace zero::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPacks = 2;  // of each thread, both read before either is computed on
+constexpr int kPacks = 2;  // per thread, all read before any is computed
 
 struct Sum {
   __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) map_elements(std::int64_t count, T* 
 
 template <class F, class... X>
 void map(const char* name, cudaStream_t stream, View y, X... x) {
-  // Whole rows of one block's packs, however many elements there are; the last block sees to its
+  // 16 columns are whole packs: the access depends on alignment only; the last block checks the
   // end.
   with_access(y.dtype(), 16, {y, x...}, [&]<class T, class A>(std::type_identity<T>, A) {
     const std::int64_t packs = div_ceil(y.count(), kLanes<T>);
@@ -76,7 +76,7 @@ struct GeluRows {
   float* partials;  // (chunks, columns)
 };
 
-/// The gradients of kRowChunk rows, summed before they are rounded: a row_grid of chunks.
+/// The gradients of kRowChunk rows, summed before rounding; on a row_grid of chunks.
 template <Access access, class T>
 __global__ void __launch_bounds__(128) gelu_backward_rows(GeluRows<T> o) {
   const std::int64_t column = pack_of_thread() * kLanes<T>;

@@ -48,7 +48,7 @@ struct Backward {
   float* gradient;  // of the table
 };
 
-/// A row of the table of positions: on a row_grid of the sequence.
+/// Adds to one row of the table of positions; on a row_grid of the sequence.
 template <Access access, class T>
 __global__ void __launch_bounds__(128) add_positions(Backward<T> o) {
   const std::int64_t column = pack_of_thread() * kLanes<T>;
@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(128) add_positions(Backward<T> o) {
   write<access>(sums, gradient, left);
 }
 
-/// A row of the table of tokens: on a row_grid of the ordered rows, of which the first of a token
-/// adds them all. Rows of a common token are many: several are read before the first is added.
+/// On a row_grid of the ordered rows: the block of a token's first row adds all rows of that token.
+/// Common tokens have many rows, so several are read before the first is added.
 template <Access access, class T>
 __global__ void __launch_bounds__(128, 1) add_tokens(Backward<T> o) {
   constexpr int kBatch = 8;

@@ -12,7 +12,7 @@ namespace zero::cuda {
 
 #include "model/row_formulas.inc"
 
-/// A lane of RowFormulas: one float. -fmad=false keeps a product and a sum two roundings.
+/// A lane of RowFormulas: one float. With -fmad=false a product and a sum round separately.
 struct FloatLane {
   using Lane = float;
   __host__ __device__ __forceinline__ float set(float value) const { return value; }

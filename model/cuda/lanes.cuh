@@ -12,9 +12,9 @@
 #include "device/cuda/number.cuh"
 #include "device/view.h"
 
-/// How the layers' kernels cut rows over threads. A thread owns packs of 16 bytes' worth of
-/// elements, the same ones however the views lie in memory: sums have an order that depends on
-/// shapes alone.
+/// How the layers' kernels partition rows over threads. A thread owns packs of 16 bytes' worth of
+/// elements, the same ones for any alignment of the views: the order of sums depends on shapes
+/// only.
 namespace zero::cuda {
 
 /// Elements of T in a pack.
@@ -24,10 +24,10 @@ inline constexpr int kLanes = 16 / static_cast<int>(sizeof(T));
 template <class T>
 using Lanes = Floats<kLanes<T>>;
 
-/// How a kernel reads and writes its packs. whole: every pack is full and aligned to 16 bytes.
+/// How a kernel accesses its packs. whole: every pack is full and aligned to 16 bytes.
 enum class Access : std::uint8_t { whole, any };
 
-/// N elements at `from`, of which the first `left` are there; the others are 0.
+/// N elements at `from`, of which the first `left` exist; the others are 0.
 template <Access access, int N, class T>
 __device__ __forceinline__ Floats<N> read_lanes(const T* from, std::int64_t left) {
   if constexpr (access == Access::whole) {
@@ -52,8 +52,7 @@ __device__ __forceinline__ void write(const Floats<N>& values, T* to, std::int64
   }
 }
 
-/// The sum over the 32 lanes of a warp, in all of them. Addition commutes, so all have the same
-/// bits.
+/// The sum over the 32 lanes of a warp, returned in all; the same bits, because addition commutes.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int other = 16; other > 0; other /= 2) value += __shfl_xor_sync(~0U, value, other);
@@ -68,8 +67,8 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-/// The sum over the threads of a block, in all of them: a tree over each warp, then one over the
-/// warps. `place`: 32 floats of shared memory that nothing else of the kernel uses.
+/// The sum over the threads of a block, returned in all: a tree over each warp, then one over the
+/// warps. `place`: 32 floats of shared memory without any other use in the kernel.
 __device__ __forceinline__ float block_sum(float value, float* place) {
   const unsigned lane = threadIdx.x % 32;
   value = warp_sum(value);
@@ -87,17 +86,17 @@ __device__ __forceinline__ float block_max(float value, float lowest, float* pla
   return warp_max(lane < blockDim.x / 32 ? place[lane] : lowest);
 }
 
-/// Bytes of `calls` calls of block_sum or block_max.
+/// Bytes of shared memory for `calls` calls of block_sum or block_max.
 constexpr unsigned block_bytes(int calls) { return static_cast<unsigned>(calls) * 32U * 4U; }
 
-/// Threads for `packs` packs, whole warps, `most` at most, each with as many packs as the others.
+/// Threads for `packs` packs: whole warps, at most `most`, with packs spread evenly.
 inline unsigned threads_for(std::int64_t packs, std::int64_t most) {
   const std::int64_t turns = std::max<std::int64_t>(1, div_ceil(packs, most));
   return static_cast<unsigned>(std::max<std::int64_t>(32, round_up(div_ceil(packs, turns), 32)));
 }
 
-/// A thread for each of `packs` packs of each of `rows` rows: blockIdx.x is the row, blockIdx.y and
-/// the thread the pack.
+/// One thread for each of `packs` packs of each of `rows` rows: blockIdx.x is the row, blockIdx.y
+/// and the thread index give the pack.
 inline Grid row_grid(std::int64_t rows, std::int64_t packs, std::int64_t most = 256) {
   const unsigned threads = threads_for(packs, most);
   return {.blocks = dim3(narrow<unsigned>(rows), narrow<unsigned>(div_ceil(packs, threads))),
@@ -109,8 +108,8 @@ __device__ __forceinline__ std::int64_t pack_of_thread() {
   return static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
 }
 
-/// body(type, access): the element type of `dtype`, fp32 or bf16, and Access::whole where rows of
-/// `columns` elements are packs all of which, in each of the views, lie at multiples of 16 bytes.
+/// Calls body(type, access): the element type of `dtype`, fp32 or bf16, and Access::whole if rows
+/// of `columns` elements consist of whole packs at multiples of 16 bytes in each of the views.
 template <class Body>
 void with_access(DType dtype, std::int64_t columns, std::initializer_list<View> views,
                  const Body& body) {

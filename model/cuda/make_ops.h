@@ -13,9 +13,9 @@ namespace zero::cuda {
 /// Ops on a CUDA device; throws zero::Error if the engine was built without CUDA.
 std::unique_ptr<Ops> make_ops(Device& device);
 
-// The vendor's libraries that compute on a GPU, which decide last bits.
+// Versions of the vendor's GPU libraries, which affect the last bits of results.
 
-/// "13.0.2": of the library that is loaded, or why there is none.
+/// "13.0.2": the version of the loaded library, or why there is none.
 std::string cublaslt_version();
 std::string cudnn_version();
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Layer norm, and RMS norm as a layer norm without mean and bias: a block a row, the row's packs in
-// the threads' registers where there are no more than threads.
+// Layer norm, and RMS norm as a layer norm without mean and bias: one block per row, with the row's
+// packs in registers if there are at most as many as threads.
 #include "model/cuda/lanes.cuh"
 #include "model/cuda/row_kernels.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 
-/// fp32 figures a row: mean (layer norm) and reciprocal deviation.
+/// fp32 figures per row: mean (layer norm) and reciprocal deviation.
 template <NormKind kind>
 inline constexpr int kStatistics = kind == NormKind::layer ? 2 : 1;
 
@@ -39,7 +39,7 @@ template <class T>
 struct Forward {
   int columns;
   const T* x;
-  const T* delta;  // may be null, as sum
+  const T* delta;  // may be null, like sum
   T* sum;
   const T* weight;
   const T* bias;  // null: RMS norm
@@ -48,7 +48,7 @@ struct Forward {
   float epsilon;
 };
 
-/// Pack `pack` of the row that is to be normalised: x, or x + delta rounded, which goes to sum.
+/// Pack `pack` of the row to normalise: x, or x + delta rounded, which is also stored to sum.
 template <Access access, class T>
 __device__ __forceinline__ Lanes<T> residual(const Forward<T>& o, std::int64_t at, int left) {
   Lanes<T> values = read<access>(o.x + at, left);
@@ -144,7 +144,7 @@ struct Backward {
   float* partials;  // (chunks, columns of dweight, then of dbias)
 };
 
-/// dx: a block a row.
+/// Computes dx: one block per row.
 template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o) {
   auto* const place = shared<float>();
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o
 #pragma unroll
     for (int i = 0; i < kLanes<T>; ++i) {
       pack.normed.at[i] = statistics.normed(pack.normed.at[i]);
-      pack.scaled.at[i] *= weight.at[i];  // beyond the row: 0
+      pack.scaled.at[i] *= weight.at[i];  // after the row's end: 0
     }
     return pack;
   };
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o
   }
 }
 
-/// dweight and dbias of kRowChunk rows, added in order: a row_grid of chunks.
+/// dweight and dbias of kRowChunk rows, added in order; on a row_grid of chunks.
 template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(128) norm_partials(Backward<T> o) {
   const std::int64_t column = pack_of_thread() * kLanes<T>;

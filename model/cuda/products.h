@@ -12,16 +12,16 @@
 
 namespace zero::cuda {
 
-/// Products of matrices on a CUDA stream: sums in fp32 (fp32 operands are not rounded to TF32),
-/// operands of epilogues of the type of C alone. Triangles are the CPU's business. The same shape
-/// and operands give the same bits on GPUs of one type, at whatever multiples of 16 bytes the
-/// operands lie.
+/// Matrix products on a CUDA stream: sums in fp32 (fp32 operands are not rounded to TF32), operands
+/// of epilogues only of C's dtype. Ignores triangles, which only the CPU exploits. The same shape
+/// and operands give the same bits on GPUs of one type, at all addresses that are multiples of 16
+/// bytes.
 class Products {
  public:
   struct Operands {
     const void* a = nullptr;
     const void* b = nullptr;
-    void* bias = nullptr;  ///< of the epilogue, as aux is
+    void* bias = nullptr;  ///< of the epilogue, like aux
     void* aux = nullptr;
     void* c = nullptr;
     void* scratch = nullptr;
@@ -32,13 +32,13 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  /// Chooses how `shape` is to be computed, once; on a planning device notes it only. Throws
-  /// zero::Error, with the shape, if there is no kernel, unless takes() may say so.
+  /// Chooses the kernel for `shape`, once; on a planning device only notes the shape. Throws
+  /// zero::Error, with the shape, if there is no kernel, unless takes() may report that.
   virtual void prepare(const ProductShape& shape) = 0;
-  /// Whether there is a kernel, and one worth taking, for the operands of a product whose epilogue
+  /// Whether there is a kernel, fast enough to use, for these operands of a product whose epilogue
   /// does more than add a bias.
   virtual bool takes(const ProductShape& shape, const Operands& operands) const = 0;
-  /// Scratch that any product takes: the same on a planning device.
+  /// Bytes of scratch that suffice for any product: the same on a planning device.
   virtual std::int64_t scratch_bytes() const = 0;
   /// Enqueues a product of a shape that was prepared; throws zero::Error otherwise.
   virtual void run(cudaStream_t stream, const ProductShape& shape, const Operands& operands) = 0;

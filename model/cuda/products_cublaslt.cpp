@@ -20,10 +20,10 @@ namespace {
 
 using Epilogue = ProductShape::Epilogue;
 
-// cuBLAS's own choice for Hopper; also what its kernels there may ask for at most.
+// cuBLAS's own default for Hopper; also the most that its kernels there may request.
 constexpr std::int64_t kWorkspace = 32LL << 20;
-constexpr std::uint32_t kAligned = 16;   // bytes, of the operands that the fastest kernels read
-constexpr std::int64_t kAuxColumns = 8;  // rows of an auxiliary matrix are multiples of these
+constexpr std::uint32_t kAligned = 16;   // bytes: alignment that the fastest kernels need
+constexpr std::int64_t kAuxColumns = 8;  // an auxiliary matrix's rows are multiples of this
 
 void check(cublasStatus_t status, std::string_view what,
            std::source_location where = std::source_location::current()) {
@@ -50,7 +50,7 @@ std::string text_of(const ProductShape& s) {
                                                     : " with an epilogue");
 }
 
-// To cuBLAS, our B is A, our A is B, and what we call columns of C are its rows.
+// To cuBLAS, our B is A, our A is B, and our columns of C are rows.
 cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
   switch (epilogue) {
     case Epilogue::none:
@@ -73,7 +73,7 @@ bool has_aux(const ProductShape& s) {
   return s.epilogue == Epilogue::gelu || s.epilogue == Epilogue::gelu_gradient;
 }
 
-// Products that the library may lack: their callers have another way.
+// Products that the library may lack: their callers have a fallback.
 bool is_optional(const ProductShape& s) {
   return s.epilogue != Epilogue::none && s.epilogue != Epilogue::bias;
 }
@@ -100,8 +100,7 @@ LayoutHandle layout(DType dtype, std::int64_t rows, std::int64_t columns, std::i
   return handle;
 }
 
-// A matrix of (rows, columns) as row-major memory holds it is its transpose to cuBLAS,
-// column-major.
+// A row-major matrix of (rows, columns) is, to column-major cuBLAS, its transpose.
 LayoutHandle transposed_layout(DType dtype, MatrixPlacement placement, std::int64_t rows,
                                std::int64_t columns, std::int64_t leading) {
   return placement == MatrixPlacement::plain ? layout(dtype, columns, rows, leading)
@@ -136,7 +135,7 @@ class Plan {
     ZERO_CHECK(any_.has_value(), "cuda: cuBLASLt has no kernel for {}", text_of(s));
   }
 
-  /// Where not even these operands have a kernel, there is no way.
+  /// If there is no kernel even for these operands, there is no fallback.
   bool takes(const Products::Operands& o) const { return any_ || (fast_ && aligned(o)); }
 
   void run(cublasLtHandle_t library, cudaStream_t stream, const Products::Operands& o) {
@@ -153,7 +152,7 @@ class Plan {
   }
 
  private:
-  // The operands of the epilogue, where it has them.
+  // The operands of the epilogue, if any.
   void point_to(const void* bias, const void* aux) {
     if (shape_.epilogue != Epilogue::none) {
       set(product_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -162,14 +161,15 @@ class Plan {
   }
 
   std::optional<cublasLtMatmulAlgo_t> choose(cublasLtHandle_t library, std::uint32_t alignment) {
-    // Of these, too, only the alignment counts here; run() says where they are.
+    // Here, too, only the alignment matters; run() sets the addresses.
     const auto* const somewhere = reinterpret_cast<const void*>(std::uintptr_t{alignment});
     point_to(somewhere, somewhere);
     PreferenceHandle preference;
     check(cublasLtMatmulPreferenceCreate(preference.put()), "preference");
     set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
         static_cast<std::uint64_t>(kWorkspace));
-    // Split sums may meet in the workspace, in fp32 and in a fixed order; not in C, part by part.
+    // Split-K sums may be reduced in the workspace, in fp32 and in a fixed order; not in place in
+    // C.
     set(preference.get(), CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     for (const auto operand :
@@ -227,8 +227,8 @@ class CublasLtProducts final : public Products {
   }
 
  private:
-  // On earlier GPUs, on those for displays, and of fp32, cuBLASLt puts a pass of its own behind the
-  // product, slower than ours (llm.c's pull requests 338, 591 and 653, sglang's 28168 and 34350).
+  // On earlier GPUs, on display GPUs, and in fp32, cuBLASLt appends a separate pass to the product,
+  // slower than ours (llm.c's pull requests 338, 591 and 653, sglang's 28168 and 34350).
   bool is_worthwhile(const ProductShape& shape) const {
     const bool aux_fits = !has_aux(shape) || shape.n % kAuxColumns == 0;
     return (major_ == 9 || major_ == 10) && shape.in == DType::bf16 && shape.out == DType::bf16 &&

@@ -20,7 +20,7 @@ struct Rotation {
   float sign;
 };
 
-/// A thread turns a pack of pairs of one head; on a row_grid of the rows' heads * packs.
+/// Each thread rotates a pack of pairs of one head; on a row_grid of the rows' heads * packs.
 template <Access access, class T>
 __global__ void __launch_bounds__(256) turn_rows(Rotation<T> o) {
   const int item = static_cast<int>(pack_of_thread());
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(256) turn_rows(Rotation<T> o) {
 void rotary(cudaStream_t stream, const RotaryShape& s, Turn turn, View x, View cosines,
             View sines) {
   const std::int64_t half = s.head_width / 2;
-  // Rows and heads start where packs do when both widths are multiples of a pack.
+  // Rows and heads start at packs if both widths are multiples of a pack.
   const std::int64_t step = s.row_width % 8 == 0 ? half : 1;
   with_access(s.dtype, step, {x, cosines, sines}, [&]<class T, class A>(std::type_identity<T>, A) {
     const std::int64_t packs = div_ceil(half, kLanes<T>);

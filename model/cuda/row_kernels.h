@@ -9,21 +9,21 @@
 #include "device/view.h"
 #include "model/ops.h"
 
-/// The kernels under CudaOps: each call enqueues its launches on `stream`. Operands are as Ops
-/// checked them; `partials` is scratch of partial_floats() floats.
+/// The kernels under CudaOps: each call enqueues its launches on `stream`. Operands are already
+/// checked by Ops; `partials` is scratch of partial_floats() floats.
 namespace zero::cuda {
 
 /// Floats of the partial sums over chunks of rows, `width` of each chunk.
 std::int64_t partial_floats(std::int64_t rows, std::int64_t width);
 
 /// first = round(sum over chunks of partials (chunks, width), in order), `first` and then `second`
-/// side by side in a row of partials; an empty second is none.
+/// side by side in a row of partials; `second` may be empty.
 void fold_partials(cudaStream_t stream, std::int64_t chunks, const float* partials, View first,
                    View second);
 
 void norm_forward(cudaStream_t stream, const MatrixShape& shape, const NormForward& operands);
 void norm_apply(cudaStream_t stream, const MatrixShape& shape, const NormForward& operands);
-/// partials: of columns, of a layer norm twice as many.
+/// partials: `columns` wide, twice as wide for a layer norm.
 void norm_backward(cudaStream_t stream, const MatrixShape& shape, const NormBackward& operands,
                    float* partials);
 
@@ -31,7 +31,7 @@ void add(cudaStream_t stream, View x, View delta, View sum);
 void gelu_forward(cudaStream_t stream, View x, View y);
 struct GeluBackward {
   View x, dy, y, dbias;
-  float* partials = nullptr;  ///< of columns
+  float* partials = nullptr;  ///< `columns` wide
 };
 void gelu_backward(cudaStream_t stream, const MatrixShape& shape, const GeluBackward& operands);
 /// y (rows, columns), fp32, += bias (columns) of the shape's dtype.
@@ -56,7 +56,7 @@ void sum(cudaStream_t stream, View losses, View total);
 
 void embedding_forward(cudaStream_t stream, const EmbeddingShape& shape, View tokens,
                        View token_weight, View position_weight, View x);
-/// Bytes of scratch that embedding_backward takes.
+/// Bytes of embedding_backward's scratch.
 std::int64_t embedding_bytes(const EmbeddingShape& shape);
 struct EmbeddingBackward {
   View tokens;

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(256) swiglu_rows(std::int64_t columns, const T
   write<access>(output, y + at, left);
 }
 
-/// x becomes its gradient, dy becomes y.
+/// Overwrites x with its gradient and dy with y.
 template <Access access, class T>
 __global__ void __launch_bounds__(256) swiglu_backward_rows(std::int64_t columns, T* x, T* dy) {
   const std::int64_t column = pack_of_thread() * kLanes<T>;

@@ -10,7 +10,7 @@ namespace zero::cuda {
 namespace {
 
 constexpr int kDigits = 256;
-constexpr int kThreads = 512;  // and rows of a block
+constexpr int kThreads = 512;  // also rows per block
 constexpr int kWarps = kThreads / 32;
 constexpr int kScanThreads = 1024;
 
@@ -19,17 +19,17 @@ struct Pass {
   int shift;
   int first;
   unsigned vocabulary;
-  const std::int32_t* tokens;  // of the first pass; null later
+  const std::int32_t* tokens;  // first pass only; null later
   const std::uint32_t* keys;
   const std::int32_t* rows;
   std::uint32_t* sorted_keys;
   std::int32_t* sorted_rows;
-  int* counts;  // (digits, blocks): how many, then where they start
+  int* counts;  // (digits, blocks): counts, then start offsets
 };
 
 __device__ __forceinline__ unsigned key_of(const Pass& o, int at) {
   if (o.tokens == nullptr) return o.keys[at];
-  const auto token = static_cast<unsigned>(o.tokens[at] - o.first);  // negative: huge
+  const auto token = static_cast<unsigned>(o.tokens[at] - o.first);  // negative wraps to huge
   return token < o.vocabulary ? token : o.vocabulary;
 }
 
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) count_digits(Pass o) {
   }
 }
 
-/// counts[i] becomes the sum of those before it: one block.
+/// Exclusive prefix sum of counts, in one block.
 __global__ void __launch_bounds__(kScanThreads) scan_counts(int count, int* counts) {
   ZERO_SHARED int sums[kScanThreads];
   const int thread = static_cast<int>(threadIdx.x);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_counts(int count, int* coun
   for (int i = begin; i < end; ++i) running += std::exchange(counts[i], running);
 }
 
-/// Where a row goes: behind the smaller digits, behind the blocks, warps and lanes before its own.
+/// A row's destination: after all smaller digits and all earlier blocks, warps and lanes.
 __global__ void __launch_bounds__(kThreads) place_rows(Pass o) {
   ZERO_SHARED int starts[kWarps * kDigits];
   const int thread = static_cast<int>(threadIdx.x);

@@ -10,18 +10,17 @@
 
 namespace zero::cuda {
 
-/// The rows of a batch, those of equal tokens one after another and in row order.
+/// The rows of a batch sorted by token, stable: rows of equal tokens are in row order.
 struct TokenOrder {
-  const std::uint32_t* tokens =
-      nullptr;  ///< less `first`; `vocabulary` for those outside the table
+  const std::uint32_t* tokens = nullptr;  ///< minus `first`; `vocabulary` if outside the table
   const std::int32_t* rows = nullptr;
 };
 
-/// Bytes of scratch that order_tokens takes.
+/// Bytes of order_tokens' scratch.
 std::int64_t token_order_bytes(const EmbeddingShape& shape);
 
-/// Enqueues the sorting of `tokens`, i32: by 8 bits at a time, each stable, so the order is the
-/// only one there is. The result lies in `scratch`.
+/// Enqueues a radix sort of `tokens`, i32, 8 bits per pass, stable, hence deterministic. The result
+/// is in `scratch`.
 TokenOrder order_tokens(cudaStream_t stream, const EmbeddingShape& shape, View tokens,
                         void* scratch);
 
