@@ -21,6 +21,7 @@
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "launch/data/batches.h"
+#include "launch/data/tokenizer.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
@@ -90,10 +91,22 @@ std::vector<std::string> initial_files(const std::string& init) {
   }
 }
 
+/// The sample is printed after the last step: too late for a mistyped name.
+void check_tokenizer(const std::string& name) {
+  try {
+    make_tokenizer(name);
+  } catch (const Error& error) {
+    fail("data.tokenizer: {}", error.what());
+  }
+}
+
 void check_files(const TrainConfig& config) {
   check_writable(config.run.log, "run.log");
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.save_weights.empty()) check_weights_target(config.run.save_weights);
+  if (config.run.sample > 0 && !config.data.tokenizer.empty()) {
+    check_tokenizer(config.data.tokenizer);
+  }
   if (config.run.init.empty()) return;
   for (const std::string& path : initial_files(config.run.init)) {
     ZERO_CHECK(::access(path.c_str(), R_OK) == 0,

@@ -100,6 +100,14 @@ void Trainer::save() {
   }
 }
 
+void Trainer::show_sample() {
+  if (config_.run.sample == 0) return;
+  const SampledText sample =
+      sample_text(workbench_, batches_, config_.run.sample, config_.run.seed);
+  console_.line(
+      fmt::format("\n--- sampled continuation ---\n{}\n---", show(sample, config_.data.tokenizer)));
+}
+
 void Trainer::train_step(std::int64_t step) {
   if (instruments_ != nullptr) instruments_->begin_step(step, device_.compute());
   const auto start = std::chrono::steady_clock::now();
@@ -236,12 +244,6 @@ nlohmann::ordered_json Trainer::finish_profile() {
 void Trainer::finish() {
   console_.end_progress();
   const std::optional<double> loss = validate();
-  if (config_.run.sample > 0) {
-    const SampledText sample =
-        sample_text(workbench_, batches_, config_.run.sample, config_.run.seed);
-    console_.line(fmt::format("\n--- sampled continuation ---\n{}\n---",
-                              show(sample, config_.data.tokenizer)));
-  }
   // The hash takes memory of its own, which is no part of training.
   const MemoryReport memory =
       merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
@@ -253,6 +255,7 @@ void Trainer::finish() {
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
   }
+  show_sample();  // a failure or an interrupt of sampling leaves the weights
   nlohmann::ordered_json profile = finish_profile();
   if (log_ != nullptr) {
     nlohmann::ordered_json last{

@@ -30,7 +30,7 @@ struct TrainerParts {
   Instruments* instruments = nullptr;
 };
 
-/// One training run: plan, start, steps, validation, sample, weights, final line. Collective in all
+/// One training run: plan, start, steps, validation, weights, sample, final line. Collective in all
 /// its parts. Throws AgreedError if all ranks know of a failure, zero::Error if one does.
 class Trainer {
  public:
@@ -42,6 +42,7 @@ class Trainer {
   void show_mesh();
   void load();
   void save();
+  void show_sample();
   void train_step(std::int64_t step);
   void check_finite(const StepReport& report) const;
   void log_step(const StepReport& report, double learning_rate, double seconds);
