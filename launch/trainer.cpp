@@ -48,6 +48,7 @@ Trainer::Trainer(const TrainerParts& parts)
       log_(parts.log),
       cores_are_shared_(parts.cores_are_shared),
       instruments_(parts.instruments),
+      progress_(parts.progress),
       planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
                            communicator_.backend(), device_.memory())),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
@@ -185,6 +186,7 @@ void Trainer::log_step(const StepReport& report, double learning_rate, double se
   }
   if (validated_at_ == report.step) line["validation_loss"] = *validation_;
   log_->write(line);
+  if (progress_ != nullptr) progress_->steps_logged = report.step;
 }
 
 void Trainer::show_progress(const StepReport& report, double seconds) {
@@ -254,6 +256,7 @@ void Trainer::finish() {
   const std::uint64_t hash = workbench_.engine().state_hash();
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
+    if (progress_ != nullptr) progress_->weights_due = false;
   }
   show_sample();  // a failure or an interrupt of sampling leaves the weights
   nlohmann::ordered_json profile = finish_profile();

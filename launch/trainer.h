@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <vector>
@@ -17,6 +18,12 @@
 
 namespace zero {
 
+/// How far a run is, for the last words of a process that a signal ends. Any thread may read it.
+struct RunProgress {
+  std::atomic<std::int64_t> steps_logged{0};
+  std::atomic<bool> weights_due{false};  ///< run.save_weights is given and not yet written
+};
+
 /// The objects that a trainer works with; all must outlive it.
 struct TrainerParts {
   const TrainConfig& config;
@@ -28,6 +35,7 @@ struct TrainerParts {
   bool cores_are_shared = false;  ///< ranks take turns: waiting for others includes that
   /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
+  RunProgress* progress = nullptr;  ///< told of steps and weights; null: none
 };
 
 /// One training run: plan, start, steps, validation, weights, sample, final line. Collective in all
@@ -62,6 +70,7 @@ class Trainer {
   RunLog* log_;
   bool cores_are_shared_;
   Instruments* instruments_;
+  RunProgress* progress_;
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   Workbench workbench_;
