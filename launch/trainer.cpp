@@ -218,11 +218,12 @@ void Trainer::write_trace_file() {
   const double error = write_trace(communicator_, device_, instruments_->trace(), config_.run.trace,
                                    instruments_->origin());
   console_.end_progress();
-  console_.line(
-      fmt::format("trace of steps {} to {}: {}; the devices' times are within {:.1f} us "
-                  "of their hosts' clocks",
-                  config_.run.trace_from, config_.run.trace_from + config_.run.trace_steps - 1,
-                  config_.run.trace, error * 1e6));
+  const std::int64_t first = config_.run.trace_from;
+  const std::int64_t last = std::min(first + config_.run.trace_steps - 1, config_.run.steps);
+  console_.line(fmt::format(
+      "trace of {}: {}; the devices' times are within {:.1f} us of their hosts' clocks",
+      first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last),
+      config_.run.trace, error * 1e6));
 }
 
 nlohmann::ordered_json Trainer::finish_profile() {

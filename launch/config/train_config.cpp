@@ -84,12 +84,22 @@ WaitLimits make_wait_limits(const Configuration& values) {
   return {.warning = milliseconds(warning), .timeout = milliseconds(timeout)};
 }
 
+/// A trace that begins after the last step would be empty.
+void check_trace(const Configuration& values, std::int64_t steps) {
+  const std::int64_t from = values.integer("run.trace_from");
+  ZERO_CHECK(values.is_null("run.trace") || from <= steps,
+             "{}: run.trace_from is {}, run.steps is {}: no step would be traced; set "
+             "run.trace_from to at most run.steps, or leave run.trace and --trace out",
+             values.source(), from, steps);
+}
+
 TrainConfig::Run make_run(Configuration& values, int local_world) {
   if (values.is_null("run.threads")) {
     const ThreadChoice choice = choose_threads(core_facts(local_world));
     values.resolve("run.threads", choice.threads, "auto: " + choice.why);
   }
   const std::int64_t steps = values.integer("run.steps");
+  check_trace(values, steps);
   if (values.is_null("steps_per_print")) {
     values.resolve("steps_per_print", std::max<std::int64_t>(1, steps / 20), "run.steps");
   }

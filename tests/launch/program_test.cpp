@@ -97,13 +97,24 @@ TEST(Program, ShowsWhereTheTimeGoes) {
   const Outcome outcome = job(run, 2, "--profile --trace " + trace);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("profile of 2 step(s)"), HasSubstr("AdamW"),
-                                 HasSubstr("all_gather"), HasSubstr("trace of steps 2 to 3")));
+                                 HasSubstr("all_gather"), HasSubstr("trace of steps 2 to 3: ")));
   const auto profile = run.log().back()["profile"];
   EXPECT_EQ(profile["steps"], 2);
   EXPECT_GT(profile["memory_bytes_per_second"], 0.0);
   EXPECT_GT(profile["work"].size(), 10U);
   const auto events = nlohmann::json::parse(run.folder().read("trace.json"))["traceEvents"];
   EXPECT_GT(events.size(), 100U);
+}
+
+TEST(Program, ATraceNamesTheStepsThatItHolds) {
+  const TinyRun run;
+  const std::string trace = "--trace " + run.folder().file("trace.json");
+  EXPECT_THAT(alone(run, trace + " --set run.steps=2").out, HasSubstr("trace of step 2: "));
+  const Outcome empty = alone(run, trace + " --set run.steps=1");
+  EXPECT_EQ(empty.status, 1);
+  EXPECT_THAT(empty.complaints(),
+              ::testing::ElementsAre(HasSubstr("run.trace_from is 2, run.steps is 1: no step")));
+  EXPECT_EQ(alone(run, trace + " --set run.steps=1 run.trace_from=1").status, 0);
 }
 
 TEST(Program, NamesAMisspeltFlagBeforeAMissingOne) {
