@@ -41,6 +41,10 @@ TrainConfig::Data make_data(Configuration& values, const ModelConfig& model) {
                          .sequence_length = values.integer("data.sequence_length"),
                          .shuffle = values.boolean("data.shuffle"),
                          .tokenizer = values.text("data.tokenizer")};
+  ZERO_CHECK(!data.validation.empty() || values.integer("run.validation_every") == 0,
+             "{}: run.validation_every is {}, but data.validation is not given; name its token "
+             "shards (zero_prepare makes them), or leave run.validation_every out",
+             values.source(), values.integer("run.validation_every"));
   ZERO_CHECK(data.sequence_length <= context,
              "{}: data.sequence_length {} is longer than model.context {}; make it at most that",
              values.source(), data.sequence_length, context);

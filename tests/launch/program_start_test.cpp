@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "tests/launch/program.h"
 
@@ -85,6 +87,23 @@ TEST(Program, WithoutMpiMistakesAreNamedOnceToo) {
   EXPECT_THAT(both.errors, HasSubstr("--local-ranks 2 makes all ranks in one process, but mpirun "
                                      "started 2 of them"));
   EXPECT_THAT(shell(run, "env RANK=0 " + kTrain + " --help").out, HasSubstr("--local-ranks"));
+}
+
+TEST(Program, FlagsThatWouldBeIgnoredAreRefused) {
+  const TinyRun run;
+  const std::vector<std::pair<std::string, std::string>> mistakes{
+      {"--json", "--json is given without --plan; add --plan"},
+      {"--print-config --json", "--json is given without --plan; add --plan"},
+      {"--world 4",
+       "--world 4 is given without --plan or --print-config; add one of them, or, to "
+       "train with 4 ranks, start zero_train with mpirun -np 4 or --local-ranks 4"},
+      {"--plan --print-config", "--plan and --print-config are both given; give one of them"}};
+  for (const auto& [arguments, complaint] : mistakes) {
+    const Outcome outcome = alone(run, arguments);
+    EXPECT_EQ(outcome.status, 1) << arguments;
+    EXPECT_THAT(outcome.complaints(),
+                ::testing::ElementsAre("zero_train: " + complaint + "; see zero_train --help"));
+  }
 }
 
 TEST(Program, RanksThatMpiDoesNotSeeDoNotTrainAlone) {

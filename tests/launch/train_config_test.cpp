@@ -315,6 +315,10 @@ TEST(ModelSection, LlamasOfEightBillionArePlannedWithoutMemory) {
 }
 
 TEST(TrainConfig, ThingsThatDoNotFitTogetherAreRefused) {
+  EXPECT_THAT(refusal({"run.validation_every=5"}),
+              HasSubstr("c.json: run.validation_every is 5, but data.validation is not given; name "
+                        "its token shards"));
+  EXPECT_EQ(make({"run.validation_every=5", "data.validation=v.bin"}).run.validation_every, 5);
   EXPECT_THAT(refusal({"data.sequence_length=33"}),
               HasSubstr("data.sequence_length 33 is longer than model.context 32"));
   EXPECT_THAT(refusal({"reduction=boundary", "zero_optimization.stage=2"}), HasSubstr("found 2"));
