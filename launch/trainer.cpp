@@ -200,13 +200,15 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
     exposed_seconds_ += report.exposed_seconds;
   }
   const double mean = trained_seconds_ / static_cast<double>(counted);
-  const std::string text =
-      fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left  exposed communication{} {:.1f} %",
-                  report.step, config_.run.steps, report.loss,
-                  count_text(static_cast<double>(config_.tokens_per_step()) / seconds),
-                  duration_text(mean * static_cast<double>(config_.run.steps - report.step)),
-                  cores_are_shared_ ? " and waits for a core" : "",
-                  100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
+  std::string text =
+      fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", report.step, config_.run.steps,
+                  report.loss, count_text(static_cast<double>(config_.tokens_per_step()) / seconds),
+                  duration_text(mean * static_cast<double>(config_.run.steps - report.step)));
+  if (communicator_.size() > 1) {  // one rank's copies between its own buffers are no communication
+    text += fmt::format("  exposed communication{} {:.1f} %",
+                        cores_are_shared_ ? " and waits for a core" : "",
+                        100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
+  }
   console_.refresh(text);
   const bool due = report.step == 1 || report.step == config_.run.steps ||
                    report.step % config_.run.steps_per_print == 0;
@@ -283,7 +285,7 @@ void Trainer::finish() {
     console_.line(graphs_text(workbench_.engine().kept_passes(), config_));
   }
   const std::string exposed = exposed_units_.summary();
-  if (!exposed.empty()) console_.line(exposed);
+  if (!exposed.empty() && communicator_.size() > 1) console_.line(exposed);
   console_.line(fmt::format("\n{}", memory.table()));
   console_.line(fmt::format("memory is {}; state hash {:016x}",
                             memory.exact ? "as planned, to the byte" : "NOT as planned", hash));

@@ -23,12 +23,14 @@ TEST(Program, OneTwoAndThreeRanksTrain) {
   const TinyRun run;
   const Outcome one = alone(run, "--set train_batch_size=8 --set run.sample=20");
   EXPECT_EQ(one.status, 0) << one.errors;
-  EXPECT_THAT(one.out, AllOf(HasSubstr("step 3/3"), HasSubstr("sampled continuation"),
-                             HasSubstr("as planned, to the byte")));
+  EXPECT_THAT(one.out,
+              AllOf(HasSubstr("step 3/3"), HasSubstr("sampled continuation"),
+                    HasSubstr("as planned, to the byte"), Not(HasSubstr("exposed communication"))));
   const auto alone_log = run.log();
   ASSERT_EQ(alone_log.size(), 4U);
   const Outcome two = job(run, 2, "--set train_batch_size=8 --set run.sample=20");
   EXPECT_EQ(two.status, 0) << two.errors;
+  EXPECT_THAT(two.out, ContainsRegex("left  exposed communication.* [0-9.]+ %"));
   const auto log = run.log();
   ASSERT_EQ(log.size(), 4U);
   EXPECT_EQ(log[2]["loss"], alone_log[2]["loss"]);
