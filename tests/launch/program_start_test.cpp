@@ -106,6 +106,20 @@ TEST(Program, FlagsThatWouldBeIgnoredAreRefused) {
   }
 }
 
+#ifdef ZERO_MLP
+TEST(Examples, SayHowTheyAreUsed) {
+  const TinyRun run;
+  for (const std::string program : {ZERO_MLP, ZERO_TENSOR_MLP " 1"}) {
+    for (const std::string arguments : {"abc", "--help", "3 -1", "3 0", "4", "3x", "3 1 1"}) {
+      const Outcome outcome = shell(run, program + " " + arguments);
+      EXPECT_EQ(outcome.status, 1) << program << " " << arguments;
+      EXPECT_THAT(outcome.errors, ::testing::ContainsRegex("^usage: [a-z_]+ [^\n]*\n$"));
+    }
+    EXPECT_EQ(shell(run, program + " 3 1").status, 0);
+  }
+}
+#endif
+
 TEST(Program, RanksThatMpiDoesNotSeeDoNotTrainAlone) {
   const TinyRun run;
   const Outcome second =
