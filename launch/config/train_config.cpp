@@ -342,10 +342,10 @@ Batch infer_batch(const BatchRequest& request, int world) {
             *accumulation};
   }
   if (train) return {*train, divided(*train, "gradient_accumulation_steps", 1, world), 1};
-  ZERO_CHECK(
-      micro.has_value(),
-      "neither train_batch_size nor train_micro_batch_size_per_gpu is given; give at least one "
-      "of them");
+  ZERO_CHECK(micro.has_value(),
+             "neither train_batch_size nor train_micro_batch_size_per_gpu is given (\"auto\" "
+             "counts as not "
+             "given); write a number for at least one of them");
   const std::int64_t steps = accumulation.value_or(1);
   return {checked_mul(checked_mul(*micro, steps), world), *micro, steps};
 }
