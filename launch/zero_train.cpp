@@ -110,6 +110,10 @@ int main(int argc, char** argv) {
     return speaks() ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
     flags.error = error.what();  // where there are many ranks, one of them says so
+    const std::vector<std::string> extras = app.remaining();
+    if (flags.config.empty() && !extras.empty() && !extras.front().starts_with('-')) {
+      flags.error += "; write --config " + extras.front();
+    }
   } catch (const zero::Error& error) {
     flags.error = error.what();
   }

@@ -124,6 +124,12 @@ TEST(Program, NamesAMisspeltFlagBeforeAMissingOne) {
   const Outcome misspelt = shell(run, kTrain + " --confg " + run.config());
   EXPECT_EQ(misspelt.status, 1);
   EXPECT_THAT(misspelt.errors, HasSubstr("--confg"));
+  const Outcome bare = shell(run, kTrain + " c.json --plan");
+  EXPECT_EQ(bare.status, 1);
+  EXPECT_THAT(
+      bare.complaints(),
+      ::testing::ElementsAre(HasSubstr("not expected: c.json; write --config c.json; see")));
+  EXPECT_THAT(misspelt.errors, Not(HasSubstr("write --config")));
   const Outcome missing = shell(run, kTrain + " --plan");
   EXPECT_EQ(missing.status, 1);
   EXPECT_THAT(missing.errors, HasSubstr("--config is required; see zero_train --help"));
