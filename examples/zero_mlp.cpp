@@ -4,6 +4,7 @@
 //   zero_mlp [stage] [steps]                        mpirun -np 4 zero_mlp 3 20
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 
 #include "collectives/backends.h"
@@ -90,7 +91,19 @@ void train(zero::Communicator& communicator, int stage, int steps) {
 }
 
 int main(int argc, char** argv) try {
-  const int stage = argc > 1 ? std::stoi(argv[1]) : 3, steps = argc > 2 ? std::stoi(argv[2]) : 20;
+  bool good = argc <= 3;
+  const auto argument = [&](int at, int low, int high, int fallback) {
+    if (argc <= at) return fallback;
+    char* end = nullptr;
+    const long value = std::strtol(argv[at], &end, 10);
+    good = good && end != argv[at] && *end == '\0' && low <= value && value <= high;
+    return static_cast<int>(value);
+  };
+  const int stage = argument(1, 0, 3, 3), steps = argument(2, 1, 1'000'000, 20);
+  if (!good) {
+    fmt::print(stderr, "usage: zero_mlp [stage, 0-3] [steps, from 1]\n");
+    return 1;
+  }
   const auto body = [&](zero::Communicator& communicator) { train(communicator, stage, steps); };
   zero::mpi::available() ? body(*zero::mpi::world(&argc, &argv)) : zero::local::run(1, body);
 } catch (const std::exception& error) {

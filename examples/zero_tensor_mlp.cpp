@@ -4,6 +4,7 @@
 // `tensor` ranks, and the stage shards it over the other ranks.
 //   zero_tensor_mlp [tensor] [stage] [steps]        mpirun -np 4 zero_tensor_mlp 2 3 20
 #include <cmath>
+#include <cstdlib>
 
 #include "collectives/backends.h"
 #include "engine/engine.h"
@@ -123,12 +124,21 @@ void train(zero::Communicator& world, int tensors, int stage, int steps) {
 }
 
 int main(int argc, char** argv) try {
-  const auto argument = [&](int at, int fallback) {
-    return argc > at ? std::stoi(argv[at]) : fallback;
+  bool good = argc <= 4;
+  const auto argument = [&](int at, int low, int high, int fallback) {
+    if (argc <= at) return fallback;
+    char* end = nullptr;
+    const long value = std::strtol(argv[at], &end, 10);
+    good = good && end != argv[at] && *end == '\0' && low <= value && value <= high;
+    return static_cast<int>(value);
   };
-  const auto body = [&](zero::Communicator& world) {
-    train(world, argument(1, 1), argument(2, 3), argument(3, 20));
-  };
+  const int tensors = argument(1, 1, 1024, 1), stage = argument(2, 0, 3, 3);
+  const int steps = argument(3, 1, 1'000'000, 20);
+  if (!good) {
+    fmt::print(stderr, "usage: zero_tensor_mlp [tensor, from 1] [stage, 0-3] [steps, from 1]\n");
+    return 1;
+  }
+  const auto body = [&](zero::Communicator& world) { train(world, tensors, stage, steps); };
   zero::mpi::available() ? body(*zero::mpi::world(&argc, &argv)) : zero::local::run(1, body);
 } catch (const std::exception& error) {
   fmt::print(stderr, "zero_tensor_mlp: {}\n", error.what());

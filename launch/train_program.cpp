@@ -21,6 +21,7 @@
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "launch/data/batches.h"
+#include "launch/data/tokenizer.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
@@ -90,10 +91,22 @@ std::vector<std::string> initial_files(const std::string& init) {
   }
 }
 
+/// The sample is printed after the last step: too late for a mistyped name.
+void check_tokenizer(const std::string& name) {
+  try {
+    make_tokenizer(name);
+  } catch (const Error& error) {
+    fail("data.tokenizer: {}", error.what());
+  }
+}
+
 void check_files(const TrainConfig& config) {
   check_writable(config.run.log, "run.log");
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.save_weights.empty()) check_weights_target(config.run.save_weights);
+  if (config.run.sample > 0 && !config.data.tokenizer.empty()) {
+    check_tokenizer(config.data.tokenizer);
+  }
   if (config.run.init.empty()) return;
   for (const std::string& path : initial_files(config.run.init)) {
     ZERO_CHECK(::access(path.c_str(), R_OK) == 0,
@@ -172,12 +185,13 @@ std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
 /// destroyed: its threads may wait for ranks that will not come.
 class Run {
  public:
-  Run(Communicator& communicator, Console& console)
-      : communicator_(communicator), console_(console) {}
+  Run(Communicator& communicator, Console& console, RunProgress& progress)
+      : communicator_(communicator), console_(console), progress_(progress) {}
 
   void operator()(const TrainFlags& flags) {
     prepared_ = prepare_run(flags, communicator_);
     const TrainConfig& config = *prepared_.config;
+    progress_.weights_due = !config.run.save_weights.empty();
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     if (!prepared_.warning.empty()) console_.line("warning: " + prepared_.warning);
     instruments_ = make_instruments(config);
@@ -196,13 +210,15 @@ class Run {
                                                       .console = console_,
                                                       .log = prepared_.log.get(),
                                                       .cores_are_shared = !placement.shared.empty(),
-                                                      .instruments = instruments_.get()});
+                                                      .instruments = instruments_.get(),
+                                                      .progress = &progress_});
     trainer_->run();
   }
 
  private:
   Communicator& communicator_;
   Console& console_;
+  RunProgress& progress_;
   Prepared prepared_;
   std::unique_ptr<Instruments> instruments_;
   std::unique_ptr<RunDevice> device_;
@@ -211,20 +227,36 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
 };
 
-int train_as(Communicator& communicator, const TrainFlags& flags, std::atomic<bool>& reported) {
+/// The state of the process that its signal handling reads.
+struct ProcessState {
+  std::atomic<bool> reported{false};  ///< a failure was reported
+  RunProgress progress{};
+};
+
+/// The last words of a process that `signal` ends.
+std::string ended_by(int signal, const RunProgress& progress) {
+  return fmt::format(
+      "ended by {}{}{}", signal == SIGINT ? "SIGINT" : "SIGTERM",
+      progress.steps_logged > 0 ? "; the log holds every step done" : " before the first step",
+      progress.weights_due
+          ? "; the weights were not saved: run.save_weights is written after the last step"
+          : "");
+}
+
+int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& state) {
   const bool first = communicator.rank() == 0;
   const Console::Mode mode = on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
   Console console(stdout, first ? mode : Console::Mode::silent);
-  Run run(communicator, console);
+  Run run(communicator, console, state.progress);
   try {
     run(flags);
     return 0;
   } catch (const AgreedError& error) {
-    reported = true;
+    state.reported = true;
     console.end_progress();
     if (first) fmt::print(stderr, "zero_train: {}\n", error.what());
   } catch (const std::exception& error) {
-    reported = true;
+    state.reported = true;
     console.end_progress();
     end_job(error.what(), communicator.rank(), communicator.size());
   }
@@ -254,19 +286,18 @@ void end_job(const std::string& message, int rank, int world) {
 }
 
 int train(const TrainFlags& flags, int* argc, char*** argv) {
-  std::atomic<bool> reported{false};
-  const SignalWatcher watcher([&reported, launched = flags.start.rank](int signal) {
+  ProcessState state;
+  const SignalWatcher watcher([&state, launched = flags.start.rank](int signal) {
     // mpirun drops unread output when the last rank ends: the other ranks leave it time to read.
     if (launched != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    if (launched != 0 || reported) return;
-    fmt::print("\nended by {}; the log holds every step done\n",
-               signal == SIGINT ? "SIGINT" : "SIGTERM");
+    if (launched != 0 || state.reported) return;
+    fmt::print("\n{}\n", ended_by(signal, state.progress));
     std::fflush(stdout);
   });
   const auto report = [](const std::string& text) { fmt::print(stderr, "zero_train: {}\n", text); };
   return run_ranks(
       flags.start, argc, argv,
-      [&](Communicator& communicator) { return train_as(communicator, flags, reported); }, report);
+      [&](Communicator& communicator) { return train_as(communicator, flags, state); }, report);
 }
 
 }  // namespace zero

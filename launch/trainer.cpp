@@ -48,6 +48,7 @@ Trainer::Trainer(const TrainerParts& parts)
       log_(parts.log),
       cores_are_shared_(parts.cores_are_shared),
       instruments_(parts.instruments),
+      progress_(parts.progress),
       planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
                            communicator_.backend(), device_.memory())),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
@@ -98,6 +99,14 @@ void Trainer::save() {
   } else {
     save_weights(workbench_.engine(), path, names::of(config_.model));
   }
+}
+
+void Trainer::show_sample() {
+  if (config_.run.sample == 0) return;
+  const SampledText sample =
+      sample_text(workbench_, batches_, config_.run.sample, config_.run.seed);
+  console_.line(
+      fmt::format("\n--- sampled continuation ---\n{}\n---", show(sample, config_.data.tokenizer)));
 }
 
 void Trainer::train_step(std::int64_t step) {
@@ -177,6 +186,7 @@ void Trainer::log_step(const StepReport& report, double learning_rate, double se
   }
   if (validated_at_ == report.step) line["validation_loss"] = *validation_;
   log_->write(line);
+  if (progress_ != nullptr) progress_->steps_logged = report.step;
 }
 
 void Trainer::show_progress(const StepReport& report, double seconds) {
@@ -190,13 +200,15 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
     exposed_seconds_ += report.exposed_seconds;
   }
   const double mean = trained_seconds_ / static_cast<double>(counted);
-  const std::string text =
-      fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left  exposed communication{} {:.1f} %",
-                  report.step, config_.run.steps, report.loss,
-                  count_text(static_cast<double>(config_.tokens_per_step()) / seconds),
-                  duration_text(mean * static_cast<double>(config_.run.steps - report.step)),
-                  cores_are_shared_ ? " and waits for a core" : "",
-                  100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
+  std::string text =
+      fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", report.step, config_.run.steps,
+                  report.loss, count_text(static_cast<double>(config_.tokens_per_step()) / seconds),
+                  duration_text(mean * static_cast<double>(config_.run.steps - report.step)));
+  if (communicator_.size() > 1) {  // one rank's copies between its own buffers are no communication
+    text += fmt::format("  exposed communication{} {:.1f} %",
+                        cores_are_shared_ ? " and waits for a core" : "",
+                        100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
+  }
   console_.refresh(text);
   const bool due = report.step == 1 || report.step == config_.run.steps ||
                    report.step % config_.run.steps_per_print == 0;
@@ -208,11 +220,12 @@ void Trainer::write_trace_file() {
   const double error = write_trace(communicator_, device_, instruments_->trace(), config_.run.trace,
                                    instruments_->origin());
   console_.end_progress();
-  console_.line(
-      fmt::format("trace of steps {} to {}: {}; the devices' times are within {:.1f} us "
-                  "of their hosts' clocks",
-                  config_.run.trace_from, config_.run.trace_from + config_.run.trace_steps - 1,
-                  config_.run.trace, error * 1e6));
+  const std::int64_t first = config_.run.trace_from;
+  const std::int64_t last = std::min(first + config_.run.trace_steps - 1, config_.run.steps);
+  console_.line(fmt::format(
+      "trace of {}: {}; the devices' times are within {:.1f} us of their hosts' clocks",
+      first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last),
+      config_.run.trace, error * 1e6));
 }
 
 nlohmann::ordered_json Trainer::finish_profile() {
@@ -236,12 +249,6 @@ nlohmann::ordered_json Trainer::finish_profile() {
 void Trainer::finish() {
   console_.end_progress();
   const std::optional<double> loss = validate();
-  if (config_.run.sample > 0) {
-    const SampledText sample =
-        sample_text(workbench_, batches_, config_.run.sample, config_.run.seed);
-    console_.line(fmt::format("\n--- sampled continuation ---\n{}\n---",
-                              show(sample, config_.data.tokenizer)));
-  }
   // Before the hash, whose own memory is no part of training.
   const MemoryReport memory =
       merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
@@ -252,7 +259,9 @@ void Trainer::finish() {
   const std::uint64_t hash = workbench_.engine().state_hash();
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
+    if (progress_ != nullptr) progress_->weights_due = false;
   }
+  show_sample();  // a failure or an interrupt of sampling leaves the weights
   nlohmann::ordered_json profile = finish_profile();
   if (log_ != nullptr) {
     nlohmann::ordered_json last{
@@ -276,7 +285,7 @@ void Trainer::finish() {
     console_.line(graphs_text(workbench_.engine().kept_passes(), config_));
   }
   const std::string exposed = exposed_units_.summary();
-  if (!exposed.empty()) console_.line(exposed);
+  if (!exposed.empty() && communicator_.size() > 1) console_.line(exposed);
   console_.line(fmt::format("\n{}", memory.table()));
   console_.line(fmt::format("memory is {}; state hash {:016x}",
                             memory.exact ? "as planned, to the byte" : "NOT as planned", hash));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <vector>
@@ -17,6 +18,12 @@
 
 namespace zero {
 
+/// How far a run is, for the last words of a process that a signal ends. Any thread may read it.
+struct RunProgress {
+  std::atomic<std::int64_t> steps_logged{0};
+  std::atomic<bool> weights_due{false};  ///< run.save_weights is given and not yet written
+};
+
 /// The objects that a trainer works with; all must outlive it.
 struct TrainerParts {
   const TrainConfig& config;
@@ -28,9 +35,10 @@ struct TrainerParts {
   bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
   /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
+  RunProgress* progress = nullptr;  ///< told of steps and weights; null: none
 };
 
-/// One training run: plan, start, steps, validation, sample, weights, final line. Every part is
+/// One training run: plan, start, steps, validation, weights, sample, final line. Every part is
 /// collective. Throws AgreedError if all ranks know of a failure, zero::Error if only one does.
 class Trainer {
  public:
@@ -42,6 +50,7 @@ class Trainer {
   void show_mesh();
   void load();
   void save();
+  void show_sample();
   void train_step(std::int64_t step);
   void check_finite(const StepReport& report) const;
   void log_step(const StepReport& report, double learning_rate, double seconds);
@@ -62,6 +71,7 @@ class Trainer {
   RunLog* log_;
   bool cores_are_shared_;
   Instruments* instruments_;
+  RunProgress* progress_;
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   Workbench workbench_;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 
+#include "base/error.h"
 #include "launch/config/option.h"
 #include "launch/config/train_config.h"
 #include "launch/process.h"
@@ -65,6 +66,17 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
   app.footer([] { return zero::option_help() + "\n" + zero::kCpuLimitHelp + "\n"; });
 }
 
+/// Refuses flags that would be ignored.
+void check_flags(const zero::TrainFlags& flags) {
+  ZERO_CHECK(!flags.plan || !flags.print_config,
+             "--plan and --print-config are both given; give one of them");
+  ZERO_CHECK(flags.plan || !flags.json, "--json is given without --plan; add --plan");
+  ZERO_CHECK(flags.plan || flags.print_config || flags.world == 0,
+             "--world {} is given without --plan or --print-config; add one of them, or, to train "
+             "with {} ranks, start zero_train with mpirun -np {} or --local-ranks {}",
+             flags.world, flags.world, flags.world, flags.world);
+}
+
 /// Whether this process speaks for its job; true if the rank is unknown.
 bool speaks() {
   try {
@@ -93,10 +105,15 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     // Checked here: the parser would also report a missing --config if another flag is misspelt.
     if (flags.config.empty()) throw CLI::RequiredError("--config");
+    check_flags(flags);
   } catch (const CLI::Success& success) {
     return speaks() ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
     flags.error = error.what();  // with several ranks, one of them reports it
+    const std::vector<std::string> extras = app.remaining();
+    if (flags.config.empty() && !extras.empty() && !extras.front().starts_with('-')) {
+      flags.error += "; write --config " + extras.front();
+    }
   } catch (const zero::Error& error) {
     flags.error = error.what();
   }

@@ -41,6 +41,10 @@ TrainConfig::Data make_data(Configuration& values, const ModelConfig& model) {
                          .sequence_length = values.integer("data.sequence_length"),
                          .shuffle = values.boolean("data.shuffle"),
                          .tokenizer = values.text("data.tokenizer")};
+  ZERO_CHECK(!data.validation.empty() || values.integer("run.validation_every") == 0,
+             "{}: run.validation_every is {}, but data.validation is not given; name its token "
+             "shards (zero_prepare makes them), or leave run.validation_every out",
+             values.source(), values.integer("run.validation_every"));
   ZERO_CHECK(data.sequence_length <= context,
              "{}: data.sequence_length {} is longer than model.context {}; make it at most that",
              values.source(), data.sequence_length, context);
@@ -84,12 +88,22 @@ WaitLimits make_wait_limits(const Configuration& values) {
   return {.warning = milliseconds(warning), .timeout = milliseconds(timeout)};
 }
 
+/// A trace that begins after the last step would be empty.
+void check_trace(const Configuration& values, std::int64_t steps) {
+  const std::int64_t from = values.integer("run.trace_from");
+  ZERO_CHECK(values.is_null("run.trace") || from <= steps,
+             "{}: run.trace_from is {}, run.steps is {}: no step would be traced; set "
+             "run.trace_from to at most run.steps, or leave run.trace and --trace out",
+             values.source(), from, steps);
+}
+
 TrainConfig::Run make_run(Configuration& values, int local_world) {
   if (values.is_null("run.threads")) {
     const ThreadChoice choice = choose_threads(core_facts(local_world));
     values.resolve("run.threads", choice.threads, "auto: " + choice.why);
   }
   const std::int64_t steps = values.integer("run.steps");
+  check_trace(values, steps);
   if (values.is_null("steps_per_print")) {
     values.resolve("steps_per_print", std::max<std::int64_t>(1, steps / 20), "run.steps");
   }
@@ -328,10 +342,10 @@ Batch infer_batch(const BatchRequest& request, int world) {
             *accumulation};
   }
   if (train) return {*train, divided(*train, "gradient_accumulation_steps", 1, world), 1};
-  ZERO_CHECK(
-      micro.has_value(),
-      "neither train_batch_size nor train_micro_batch_size_per_gpu is given; give at least one "
-      "of them");
+  ZERO_CHECK(micro.has_value(),
+             "neither train_batch_size nor train_micro_batch_size_per_gpu is given (\"auto\" "
+             "counts as not "
+             "given); write a number for at least one of them");
   const std::int64_t steps = accumulation.value_or(1);
   return {checked_mul(checked_mul(*micro, steps), world), *micro, steps};
 }

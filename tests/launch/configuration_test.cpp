@@ -170,8 +170,9 @@ TEST(Configuration, WrongTypesAreRefused) {
 }
 
 TEST(Configuration, MissingTrainingDataIsNamed) {
-  EXPECT_THAT(error_of([] { Configuration::from_json(nlohmann::json::object(), "c.json", {}); }),
-              HasSubstr("c.json: data.train is missing"));
+  EXPECT_THAT(
+      error_of([] { Configuration::from_json(nlohmann::json::object(), "c.json", {}); }),
+      HasSubstr("c.json: data.train is missing: token shards, which zero_prepare makes of texts"));
 }
 
 TEST(Configuration, AutoIsResolvedOrRefusedByName) {

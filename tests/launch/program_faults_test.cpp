@@ -90,9 +90,27 @@ TEST(Program, AnInterruptEndsAllRanksAndLeavesAWholeLog) {
     EXPECT_NE(outcome.status, 0);
     EXPECT_NE(outcome.status, 124) << "the job hung";
     EXPECT_THAT(outcome.complaints(), ::testing::IsEmpty());
-    EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM; the log holds every step done"));
+    EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM; the log holds every step done\n"));
     EXPECT_EQ(run.log().front()["step"], 1);  // every line is whole JSON
   }
+}
+
+TEST(Program, AnInterruptNamesWhatIsLost) {
+  const TinyRun run;
+  const Outcome weights = disturbed(run, kTrain + " --local-ranks 2", "kill -INT $job",
+                                    "--set run.save_weights=" + run.folder().file("w"));
+  EXPECT_THAT(weights.out,
+              HasSubstr("ended by SIGINT; the log holds every step done; the weights were not "
+                        "saved: run.save_weights is written after the last step\n"));
+  // Rank 0 waits for a rank that does not come. Its second thread is the one that takes signals.
+  run.folder().write("start.sh",
+                     "RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
+                         std::to_string(32000 + static_cast<int>(::getpid() % 700)) + " " + kTrain +
+                         " --config " + run.config() +
+                         " & job=$!; until [ $(ls /proc/$job/task | wc -l) -gt 1 ]; do sleep 0.1; "
+                         "done; kill -TERM $job; wait $job");
+  const Outcome start = shell(run, "bash " + run.folder().file("start.sh"));
+  EXPECT_THAT(start.out, HasSubstr("ended by SIGTERM before the first step\n"));
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "tests/launch/program.h"
 
@@ -86,6 +88,37 @@ TEST(Program, WithoutMpiMistakesAreNamedOnceToo) {
                                      "started 2 of them"));
   EXPECT_THAT(shell(run, "env RANK=0 " + kTrain + " --help").out, HasSubstr("--local-ranks"));
 }
+
+TEST(Program, FlagsThatWouldBeIgnoredAreRefused) {
+  const TinyRun run;
+  const std::vector<std::pair<std::string, std::string>> mistakes{
+      {"--json", "--json is given without --plan; add --plan"},
+      {"--print-config --json", "--json is given without --plan; add --plan"},
+      {"--world 4",
+       "--world 4 is given without --plan or --print-config; add one of them, or, to "
+       "train with 4 ranks, start zero_train with mpirun -np 4 or --local-ranks 4"},
+      {"--plan --print-config", "--plan and --print-config are both given; give one of them"}};
+  for (const auto& [arguments, complaint] : mistakes) {
+    const Outcome outcome = alone(run, arguments);
+    EXPECT_EQ(outcome.status, 1) << arguments;
+    EXPECT_THAT(outcome.complaints(),
+                ::testing::ElementsAre("zero_train: " + complaint + "; see zero_train --help"));
+  }
+}
+
+#ifdef ZERO_MLP
+TEST(Examples, SayHowTheyAreUsed) {
+  const TinyRun run;
+  for (const std::string program : {ZERO_MLP, ZERO_TENSOR_MLP " 1"}) {
+    for (const std::string arguments : {"abc", "--help", "3 -1", "3 0", "4", "3x", "3 1 1"}) {
+      const Outcome outcome = shell(run, program + " " + arguments);
+      EXPECT_EQ(outcome.status, 1) << program << " " << arguments;
+      EXPECT_THAT(outcome.errors, ::testing::ContainsRegex("^usage: [a-z_]+ [^\n]*\n$"));
+    }
+    EXPECT_EQ(shell(run, program + " 3 1").status, 0);
+  }
+}
+#endif
 
 TEST(Program, RanksThatMpiDoesNotSeeDoNotTrainAlone) {
   const TinyRun run;

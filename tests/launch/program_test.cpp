@@ -23,12 +23,14 @@ TEST(Program, OneTwoAndThreeRanksTrain) {
   const TinyRun run;
   const Outcome one = alone(run, "--set train_batch_size=8 --set run.sample=20");
   EXPECT_EQ(one.status, 0) << one.errors;
-  EXPECT_THAT(one.out, AllOf(HasSubstr("step 3/3"), HasSubstr("sampled continuation"),
-                             HasSubstr("as planned, to the byte")));
+  EXPECT_THAT(one.out,
+              AllOf(HasSubstr("step 3/3"), HasSubstr("sampled continuation"),
+                    HasSubstr("as planned, to the byte"), Not(HasSubstr("exposed communication"))));
   const auto alone_log = run.log();
   ASSERT_EQ(alone_log.size(), 4U);
   const Outcome two = job(run, 2, "--set train_batch_size=8 --set run.sample=20");
   EXPECT_EQ(two.status, 0) << two.errors;
+  EXPECT_THAT(two.out, ContainsRegex("left  exposed communication.* [0-9.]+ %"));
   const auto log = run.log();
   ASSERT_EQ(log.size(), 4U);
   EXPECT_EQ(log[2]["loss"], alone_log[2]["loss"]);
@@ -97,7 +99,7 @@ TEST(Program, ShowsWhereTheTimeGoes) {
   const Outcome outcome = job(run, 2, "--profile --trace " + trace);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("profile of 2 step(s)"), HasSubstr("AdamW"),
-                                 HasSubstr("all_gather"), HasSubstr("trace of steps 2 to 3")));
+                                 HasSubstr("all_gather"), HasSubstr("trace of steps 2 to 3: ")));
   const auto profile = run.log().back()["profile"];
   EXPECT_EQ(profile["steps"], 2);
   EXPECT_GT(profile["memory_bytes_per_second"], 0.0);
@@ -106,11 +108,28 @@ TEST(Program, ShowsWhereTheTimeGoes) {
   EXPECT_GT(events.size(), 100U);
 }
 
+TEST(Program, ATraceNamesTheStepsThatItHolds) {
+  const TinyRun run;
+  const std::string trace = "--trace " + run.folder().file("trace.json");
+  EXPECT_THAT(alone(run, trace + " --set run.steps=2").out, HasSubstr("trace of step 2: "));
+  const Outcome empty = alone(run, trace + " --set run.steps=1");
+  EXPECT_EQ(empty.status, 1);
+  EXPECT_THAT(empty.complaints(),
+              ::testing::ElementsAre(HasSubstr("run.trace_from is 2, run.steps is 1: no step")));
+  EXPECT_EQ(alone(run, trace + " --set run.steps=1 run.trace_from=1").status, 0);
+}
+
 TEST(Program, NamesAMisspeltFlagBeforeAMissingOne) {
   const TinyRun run;
   const Outcome misspelt = shell(run, kTrain + " --confg " + run.config());
   EXPECT_EQ(misspelt.status, 1);
   EXPECT_THAT(misspelt.errors, HasSubstr("--confg"));
+  const Outcome bare = shell(run, kTrain + " c.json --plan");
+  EXPECT_EQ(bare.status, 1);
+  EXPECT_THAT(
+      bare.complaints(),
+      ::testing::ElementsAre(HasSubstr("not expected: c.json; write --config c.json; see")));
+  EXPECT_THAT(misspelt.errors, Not(HasSubstr("write --config")));
   const Outcome missing = shell(run, kTrain + " --plan");
   EXPECT_EQ(missing.status, 1);
   EXPECT_THAT(missing.errors, HasSubstr("--config is required; see zero_train --help"));
@@ -176,6 +195,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"FullDisk", "--set run.log=FOLDER/full.log",
                 "rank 0. run.log: cannot write .*No space left"},
         Mistake{"UnwritableTrace", "--trace FOLDER/none/t.json", "run.trace: the folder"},
+        Mistake{"MissingTokenizer", "--set data.tokenizer=FOLDER/none.model run.sample=4",
+                "data.tokenizer: .*none.model: is no SentencePiece model"},
         Mistake{"UnwritableWeights", "--set run.save_weights=FOLDER/none/w",
                 "run.save_weights: .*none/w: cannot write there: .*none: No such file"},
         Mistake{"UnwritableFolder", "--set run.save_weights=FOLDER/none/new/",

@@ -54,7 +54,9 @@ TEST(BatchArithmetic, ErrorsShowTheNumbers) {
                         "train_batch_size to 18"));
   EXPECT_THAT(error_of([] { infer_batch({.train = 4}, 8); }), HasSubstr("x world 8 = 8"));
   EXPECT_THAT(error_of([] { infer_batch({.accumulation = 4}, 2); }),
-              HasSubstr("give at least one of them"));
+              HasSubstr("(\"auto\" counts as not given); write a number for at least one of them"));
+  EXPECT_THAT(refusal({"train_batch_size=null", "train_micro_batch_size_per_gpu=\"auto\""}),
+              HasSubstr("c.json: neither train_batch_size nor train_micro_batch_size_per_gpu"));
 }
 
 TEST(TrainConfig, ThreadsComeFromTheMachineUnlessGiven) {
@@ -315,6 +317,10 @@ TEST(ModelSection, LlamasOfEightBillionArePlannedWithoutMemory) {
 }
 
 TEST(TrainConfig, ThingsThatDoNotFitTogetherAreRefused) {
+  EXPECT_THAT(refusal({"run.validation_every=5"}),
+              HasSubstr("c.json: run.validation_every is 5, but data.validation is not given; name "
+                        "its token shards"));
+  EXPECT_EQ(make({"run.validation_every=5", "data.validation=v.bin"}).run.validation_every, 5);
   EXPECT_THAT(refusal({"data.sequence_length=33"}),
               HasSubstr("data.sequence_length 33 is longer than model.context 32"));
   EXPECT_THAT(refusal({"reduction=boundary", "zero_optimization.stage=2"}), HasSubstr("found 2"));

@@ -102,6 +102,18 @@ TEST(Trainer, LogFollowsTheContract) {
   EXPECT_EQ(last["model_state_bytes"], states);
 }
 
+TEST(Trainer, WeightsAreSavedBeforeTextIsSampled) {
+  const TinyRun run;
+  const std::string weights = run.folder().file("w.safetensors");
+  EXPECT_THAT(error_of([&] {
+                train(run, 1,
+                      {"run.sample=4", "run.save_weights=" + weights,
+                       "data.tokenizer=" + run.folder().file("none.model")});
+              }),
+              HasSubstr("none.model"));
+  EXPECT_EQ(train(run, 1, {"run.init=" + weights, "run.steps=0"}).size(), 1U);
+}
+
 TEST(ExposedUnits, NameThePlaceThatWaitsMost) {
   const Schedule schedule = make_schedule({.uses = {{0, Phase::forward},
                                                     {1, Phase::forward},
