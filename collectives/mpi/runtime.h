@@ -15,9 +15,9 @@ namespace zero::mpi {
 
 class Mailbox;
 
-/// This process's use of MPI while communicators exist. Finalises MPI if it has initialised MPI,
-/// and owns the mailboxes of communicators that are gone, so that their last messages are delivered
-/// before the end.
+/// This process's use of MPI while communicators exist. Owns MPI's initialisation, unless the
+/// process had initialised MPI, and the mailboxes of communicators that are gone, so that their
+/// last messages are delivered at the end.
 class Runtime {
  public:
   /// The runtime of this process; initialises MPI unless the process has. Throws zero::Error if MPI

@@ -63,7 +63,7 @@ class Comm {
   void group(const std::string& who, cudaStream_t stream,
              const std::function<void(const Calls&)>& calls);
 
-  /// GPU memory from NCCL's allocator; null if there is none left.
+  /// GPU memory from NCCL's allocator; null if NCCL gives none.
   static std::shared_ptr<void> allocate(std::int64_t bytes);
   /// The same, registered with `comm`.
   static std::shared_ptr<void> allocate_registered(const std::shared_ptr<Comm>& comm,
