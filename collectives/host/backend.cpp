@@ -14,7 +14,7 @@ namespace zero::host {
 namespace {
 
 /// One process of a group of processes of one host. Values travel through memory that the processes
-/// share; they find each other through a Store.
+/// share; a Store connects them.
 class HostBackend final : public BlockingBackend {
  public:
   /// Collective through seat.store, where all keys of the group begin with `name`.
@@ -95,7 +95,7 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat) {
   std::shared_ptr<Memory> memory;
   try {
     memory = std::make_shared<Memory>(seat.size);
-  } catch (const std::exception& error) {  // whatever it is, the peers wait to hear it
+  } catch (const std::exception& error) {  // any error: the peers wait for it
     reason = error.what();
   }
   return std::make_unique<Communicator>(
