@@ -39,8 +39,8 @@ inline constexpr std::string_view kTargetsApart =
     "the ranks gather to different places of common memory, or some of them to their own; give the "
     "same part of it on every rank";
 
-/// A message for rank `me` that says how its call `mine` contradicts `theirs` of rank `them`; empty
-/// if they agree. Symmetric: both ranks get a message, or neither.
+/// The contradiction between `mine` of rank `me` and `theirs` of rank `them`, as a message for
+/// `me`; empty if they agree. Symmetric: both ranks get a message, or neither.
 std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs, int them);
 
 }  // namespace zero

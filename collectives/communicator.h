@@ -100,7 +100,7 @@ class Communicator final {
     return backend_->allocate_shared(device, count, dtype, memory_class, label);
   }
 
-  /// Keys and values shared by all ranks of the group, beside the data path.
+  /// Keys and values shared by all ranks of the group, outside the data path.
   Store& store() { return backend_->store(); }
 
   /// Limits how long this rank waits in collectives for ranks that do not come; defaults:

@@ -101,7 +101,8 @@ class ControlTransport final : public Transport {
   }
 
   /// Returns once `ranks` have set their keys. Throws zero::Error if one is lost, the group has
-  /// failed, or the timeout passes. Polls, because a wait in the store cannot observe these.
+  /// failed, or the timeout passes. Waits in short intervals, because a wait in the store does not
+  /// notice a failed group.
   void wait(const std::vector<int>& ranks) {
     constexpr std::chrono::milliseconds kBetweenLooks{1000};
     std::vector<std::string> keys;
@@ -148,7 +149,7 @@ class ControlTransport final : public Transport {
   std::shared_ptr<const CallContext> context_;
   std::int64_t step_ = CallContext::kNoStep;
   int calls_ = 0;
-  // Of the call under way.
+  // The current call.
   std::string who_;
   std::string key_;
 };

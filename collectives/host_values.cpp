@@ -8,8 +8,7 @@
 namespace zero {
 namespace {
 
-constexpr std::int64_t kBytes = std::int64_t{256}
-                                << 10;  // bytes that pass through a device at a time
+constexpr std::int64_t kBytes = std::int64_t{256} << 10;  // bytes of one part
 
 Buffer take_buffer(Device& device) {
   return device.allocate(kBytes, DType::u8, MemoryClass::other, "values of the host");

@@ -26,10 +26,9 @@ struct Waiting {
   std::vector<AbsentRank> absent{};
 };
 
-/// One wait of a rank for others, measured against its limits. Reads the clock, so it is made only
-/// after spinning and yielding have failed. Counts only the time in which this rank kept looking:
-/// if a whole job is stopped and goes on later (a suspended job or laptop, a frozen container), no
-/// rank is late.
+/// One wait of a rank for others, measured against its limits. Reads the clock, so fast paths wait
+/// without one. Counts only the time in which this rank kept looking: if a whole job is stopped and
+/// goes on later (a suspended job or laptop, a frozen container), no rank is late.
 class LongWait {
  public:
   enum class Due { nothing, warning, timeout };

@@ -12,9 +12,8 @@
 
 namespace zero {
 
-/// The axes of a mesh. Ranks along `replicate` hold copies of the same shards (HSDP), ranks along
-/// `shard` different parts of the model states; ranks along `tensor` compute different parts of
-/// each layer.
+/// Axes of a mesh. Ranks along `replicate` hold the same shards (HSDP), along `shard` different
+/// parts of the model states; along `tensor` they compute different parts of each layer.
 enum class Axis : std::uint8_t { replicate, shard, tensor };
 inline constexpr std::size_t kAxes = 3;
 std::string_view name_of(Axis axis);
@@ -53,12 +52,8 @@ class Mesh {
   Communicator& replicate() { return replicate_; }
   Communicator& shard() { return shard_; }
   Communicator& tensor() { return tensor_; }
-  Communicator& data() {
-    return data_;
-  }  ///< replicate x shard: ranks that compute different micro-batches
-  Communicator& replica() {
-    return replica_;
-  }  ///< shard x tensor: the ranks of one copy of the model
+  Communicator& data() { return data_; }        ///< replicate x shard: micro-batches differ
+  Communicator& replica() { return replica_; }  ///< shard x tensor: one copy of the model
 
   /// This rank's part in a split of an axis.
   struct Part {

@@ -6,7 +6,7 @@
 
 namespace zero {
 
-/// A view of another store that puts a prefix before every key: the store of a sub-group.
+/// A view of another store that puts a prefix before every key: the store of a split.
 class PrefixStore final : public Store {
  public:
   /// `whole` must outlive this.

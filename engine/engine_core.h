@@ -164,7 +164,7 @@ class EngineCore {
 
   int cursor_ = 0;                  ///< next compute step
   int micro_batch_ = 0;             ///< micro-batches finished in this optimizer step
-  bool gradients_changed_ = false;  ///< by the user, so that the norm must be counted anew
+  bool gradients_changed_ = false;  ///< by the user: the norm must be recomputed
   bool leased_ = false;
   std::exception_ptr failure_;
   std::int64_t steps_done_ = 0;

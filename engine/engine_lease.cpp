@@ -85,7 +85,7 @@ void EngineCore::issue_begin(int unit, Renewal& renewal) {
   }
 }
 
-/// Without overlap the compute stream waits for the collective just submitted.
+/// Without overlap, makes the compute stream wait for the collective just submitted.
 void EngineCore::settle() {
   if (!options_.overlap) device_.compute().wait(device_.communication().record());
 }

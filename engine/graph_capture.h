@@ -21,7 +21,7 @@ struct Unit;
 struct KeptPasses {
   int passes = 0;           ///< captured, of training and evaluation
   std::int64_t pieces = 0;  ///< of work in them
-  int refused = 0;          ///< work that stays submitted piece by piece
+  int refused = 0;          ///< passes that stay submitted piece by piece
   std::string refusal{};    ///< the reason of the first of these
 };
 

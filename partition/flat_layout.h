@@ -11,7 +11,7 @@
 namespace zero {
 
 /// Parameters start, and shards end, at multiples of this many elements, so that sums over aligned
-/// blocks do not depend on where a shard ends.
+/// blocks do not depend on the ends of shards.
 inline constexpr std::int64_t kAlignment = 64;
 
 /// A run of elements, of a flat layout or of a tensor.

@@ -17,7 +17,7 @@ namespace {
 /// share; a Store connects them.
 class HostBackend final : public BlockingBackend {
  public:
-  /// Collective through seat.store, where all keys of the group begin with `name`.
+  /// Collective through seat.store; all keys of the group begin with `name`.
   HostBackend(std::shared_ptr<Memory> memory, const std::string& reason, const StoreSeat& seat,
               const std::string& name,
               std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
@@ -55,7 +55,7 @@ class HostBackend final : public BlockingBackend {
         memory_, "", seat, fmt::format("{}/{}", name, part.members.front()), context());
   }
 
-  /// On a CPU device, memory that peers read where it lies.
+  /// On a CPU device, memory that peers read in place.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                   std::string_view label) override {
     return region_buffer(memory_, {device, count, dtype, memory_class, label});

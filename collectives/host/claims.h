@@ -14,8 +14,8 @@
 // Messages of a rank to its peers through memory that every process of the group can write, and the
 // checks of them. A place or a length that another process wrote is first read, once, to memory of
 // this process and compared with the range that it must lie in. A faulty or hostile rank causes an
-// error that names it; it cannot make this process read or write memory outside of what the group
-// shares.
+// error that names that rank, and cannot make this process read or write memory outside of what the
+// group shares.
 namespace zero::host {
 
 /// How peers reach a rank's values.

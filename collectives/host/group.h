@@ -22,11 +22,12 @@ namespace zero::host {
 /// Processes of one host that do collectives by accessing each other's memory. In each call every
 /// rank posts a notice (its call, the place of its values), all meet, and each rank reads its
 /// peers' values or writes to their memory. If peers access a rank's own memory, all meet once
-/// more, after which that memory may be overwritten. The owner of gathered values and of sums reads
-/// them once and writes them to all; a rank that receives from all reads their values itself.
-/// Values that fit the board travel with the notice, in one meeting; values outside a Region are
-/// copied to a staging area part by part. Calls that disagree, a rank that fails and a process that
-/// ends are errors on every rank, and end the group. Blocks the caller; one thread at a time.
+/// more, after which that memory may be overwritten. The owner of a gathered slice or of a sum
+/// reads its inputs once and writes the result to all; in other calls the receiver reads its peers'
+/// values. Values that fit the board travel with the notice, in one meeting; values outside a
+/// Region are copied to a staging area part by part. Calls that disagree, a rank that fails and a
+/// process that ends are errors on every rank, and end the group. Blocks the caller; one thread at
+/// a time.
 class Group final : public Transport {
  public:
   /// Returns every rank's line of text, in rank order. Collective.
@@ -39,8 +40,7 @@ class Group final : public Transport {
   struct Seat {
     int rank = 0;
     int size = 1;
-    std::vector<int>
-        names{};  ///< per rank of the group, the number that errors give it; empty: its rank here
+    std::vector<int> names{};  ///< of the ranks, in errors; empty: 0, 1, ...
 
     int name_of(int one) const {
       return names.empty() ? one : names[static_cast<std::size_t>(one)];

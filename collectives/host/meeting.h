@@ -12,8 +12,8 @@ namespace zero::host {
 /// failed. `Words` gives access to its words, which begin as zeros, as std::atomic of 32 bits or a
 /// type that acts like one:
 ///
-///   came(rank)  the last meeting that the rank has come to, numbered round and round
-///   sleepers()  how many sleep, or are about to
+///   came(rank)  number of the last meeting that the rank arrived at; wraps around
+///   sleepers()  number of ranks that sleep or are about to
 ///   wakes()     the word that they sleep on; it counts wake-ups
 ///   failed()    0: no rank, 1: a rank is writing why, 2: the reason is there
 ///

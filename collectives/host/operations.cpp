@@ -168,8 +168,8 @@ void Group::push_block(const Offer& offer, View from, To to) {
   memory_->relieve();
 }
 
-// A rank that has arrived no longer uses its destination, so its peers write there, block by block,
-// and read each value once.
+// A rank that has arrived no longer uses its destination, so peers may write there: each rank reads
+// its values once, block by block, and writes each block to all.
 void Group::push_slices(const Offer& offer) {
   const std::int64_t element = size_of(offer.intent.dtype);
   const std::int64_t block = kPushed / element;

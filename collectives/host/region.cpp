@@ -53,7 +53,7 @@ Span::Span(int descriptor, std::int64_t bytes, int protection) : bytes_(bytes) {
     munmap(data_, size(bytes));
     fail("{} bytes cannot be mapped: {}", bytes, std::strerror(code));
   }
-  madvise(data_, size(bytes), MADV_DONTDUMP);  // mostly holes, and each process dumps its own
+  madvise(data_, size(bytes), MADV_DONTDUMP);  // mostly holes, and mapped by every process
 }
 
 Span::Span(Span&& other) noexcept

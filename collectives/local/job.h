@@ -29,7 +29,7 @@ class Job {
   void close_stores(std::string_view reason);
 
   std::mutex& mutex() { return mutex_; }
-  /// With mutex() held: how `rank` left; empty while it has not.
+  /// With mutex() held: how `rank` left; empty before that.
   const std::optional<std::string>& departure(int rank) const {
     return departures_[static_cast<std::size_t>(rank)];
   }

@@ -56,7 +56,7 @@ class MpiBackend final : public BlockingBackend {
     return std::make_shared<MpiBackend>(runtime_, std::move(group), options, context());
   }
 
-  /// On a CPU device, memory that peers of this host read where it lies.
+  /// On a CPU device, memory that peers of this host read in place.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                   std::string_view label) override {
     return host::region_buffer(connection_->memory(), {device, count, dtype, memory_class, label});

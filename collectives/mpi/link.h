@@ -94,7 +94,7 @@ class Link {
   Places places_;
   std::unique_ptr<CallComparison> comparison_;
   std::int64_t step_ = CallContext::kNoStep;
-  // Of the call under way.
+  // The current call.
   Operation operation_ = Operation::barrier;
   std::string who_;  // "[rank 3] all_gather(h.0)"
 };

@@ -77,8 +77,9 @@ Runtime::Runtime(int* argc, char*** argv) : exceptions_(std::uncaught_exceptions
   check_thread_level(provided);
 }
 
-// A rank that unwinds leaves MPI open: its peers may be in a collective, where neither they nor a
-// finalisation would ever end. The rank's main() reports the error and calls mpi::abort.
+// A rank that unwinds leaves MPI open: its peers may be in a collective that never ends, and
+// finalisation would wait for them forever. The rank's main() reports the error and calls
+// mpi::abort.
 Runtime::~Runtime() {
   if (finalised() || std::uncaught_exceptions() > exceptions_) {
     for (auto& mailbox : retired_) mailbox->abandon();

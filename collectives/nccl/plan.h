@@ -13,11 +13,11 @@
 /// plans.
 namespace zero::nccl {
 
-/// How slices reach their owners in an exact reduction.
-///   direct   every rank sends each peer its slice, who sums all by the tree: N - 1 messages
+/// The method by which slices reach their owners in an exact reduction.
+///   direct   every rank sends each peer its slice, and the peer sums by the tree: N - 1 messages
 ///   halving  log2 N rounds. In round k ranks r and r ^ 2^k exchange half of the slices that they
-///            still sum; the tree over ranks splits powers of two in the same places, and sums
-///            travel in fp32, so the bits are the tree's
+///            still sum; the tree over a power of two of ranks splits at the same places, and
+///            sums travel in fp32, so the result has the tree's bits
 enum class Way { direct, halving };
 
 /// Halving sends more bytes in bf16 but fewer messages, so it is for many ranks with small slices.
