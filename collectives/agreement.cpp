@@ -28,8 +28,8 @@ std::string_view line(const std::vector<std::string_view>& lines, std::size_t i)
 bool of_group(std::string_view line) { return line.starts_with(kOfGroup); }
 std::string_view shown(std::string_view line) { return line.substr(of_group(line) ? 1 : 0); }
 
-/// The first line that differs where it must not; the number of lines where there is none. Lines
-/// are either all compared, or only those that are no group's.
+/// The index of the first line that must be equal but differs; the number of lines if there is
+/// none. Compares either all lines, or only those without kOfGroup.
 std::size_t first_difference(const std::vector<std::string_view>& one,
                              const std::vector<std::string_view>& other, bool same_group) {
   const std::size_t count = std::max(one.size(), other.size());

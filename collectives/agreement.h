@@ -12,36 +12,36 @@
 
 namespace zero {
 
-// How ranks end alike: each function below is collective, blocks the host, and either returns on
-// every rank or throws the same AgreedError on every rank.
+// Agreement of ranks on success or failure: each function below is collective, blocks the host, and
+// either returns on every rank or throws the same AgreedError on every rank.
 
-/// A failure that every rank knows of and throws alike, so that all can end in good order and one
-/// can report it.
+/// A failure that every rank throws with the same message: all ranks can end in good order, and one
+/// of them can report it.
 class AgreedError : public Error {
  public:
   explicit AgreedError(const std::string& message) : Error(message) {}
 };
 
-/// Runs `work`; gives why it failed, or "".
+/// Runs `work`; returns the message of its exception, or "" on success.
 std::string failure_of(const std::function<void()>& work);
 
 /// Runs `work`, which must not communicate, on every rank, and returns once every rank has run its
-/// own: no rank goes on alone, and none waits for one that has thrown. If it fails on any, throws
-/// the message of the lowest such rank, which is named unless all failed alike.
+/// own: no rank goes on alone, and none waits for one that has thrown. If `work` fails on any rank,
+/// throws the message of the lowest such rank, with that rank's number unless all failed alike.
 void agree(Communicator& communicator, Device& device, std::string_view purpose,
            const std::function<void()>& work);
 
-/// First character of a line that only the ranks of one group must have in common.
+/// First character of a line that must be equal only on the ranks of one group.
 inline constexpr char kOfGroup = '~';
 
-/// Compares `lines` ("key: value" each, newline-terminated) of all ranks. If they differ, throws
-/// the first rank that differs from rank 0, the first key that differs and both values. Lines that
-/// begin with kOfGroup are compared with those of rank r % groups: every `groups`-th rank is of one
-/// group.
+/// Compares `lines` ("key: value" each, newline-terminated) of all ranks. If they differ, throws an
+/// error that names the first rank that differs from rank 0, the first key that differs and both
+/// values. Lines that begin with kOfGroup are compared with those of rank r % groups: every
+/// `groups`-th rank belongs to one group.
 void require_agreement(Communicator& communicator, Device& device, std::string_view purpose,
                        std::string_view lines, int groups = 1);
 
-/// The same of keys and values.
+/// require_agreement() on keys and values.
 void require_same(Communicator& communicator, Device& device,
                   const std::map<std::string, std::string>& values);
 

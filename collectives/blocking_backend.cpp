@@ -9,7 +9,7 @@
 namespace zero {
 namespace {
 
-/// "all_gather(h.0)", cut where it is long, without an allocation per call.
+/// "all_gather(h.0)", cut if too long, without an allocation per call.
 class ShortName {
  public:
   ShortName(Operation operation, std::string_view unit) {

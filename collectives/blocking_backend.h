@@ -9,9 +9,9 @@
 
 namespace zero {
 
-/// Runs a Transport as work on streams: each collective blocks the stream it is given until it is
-/// over. A stream that is a thread of its own overlaps it with computation. Derived classes say how
-/// the ranks found each other, and set the transport before the first collective.
+/// Runs a Transport as work on streams: each collective blocks its stream until the collective is
+/// over. A stream with a thread of its own overlaps collectives with computation. Derived classes
+/// connect the ranks and set the transport before the first collective.
 class BlockingBackend : public CollectiveBackend {
  public:
   void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
@@ -25,7 +25,7 @@ class BlockingBackend : public CollectiveBackend {
 
  protected:
   using CollectiveBackend::CollectiveBackend;
-  /// Queued work keeps the transport alive, with what it needs.
+  /// Queued work keeps the transport, and all that the transport owns, alive.
   void set_transport(std::shared_ptr<Transport> transport) { transport_ = std::move(transport); }
 
  private:

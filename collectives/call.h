@@ -14,11 +14,11 @@
 
 namespace zero {
 
-/// What one rank brings to a meeting: what must agree with its peers, and the memory they may read
-/// until the meeting ends.
+/// One rank's arguments of a collective: the properties that must agree with its peers', and the
+/// memory that peers may read until the meeting ends.
 struct Call {
   std::string name;                          ///< "all_gather(h.8)"
-  std::string details;                       ///< what else must agree: "fp32, sum"
+  std::string details;                       ///< other properties that must agree: "fp32, sum"
   std::int64_t step = CallContext::kNoStep;  ///< of this rank; need not agree
   std::vector<std::int64_t> counts;          ///< elements, per slice where there are slices
   bool pairwise = false;  ///< all_to_all: counts[p] here must be receive_counts[me] at rank p
@@ -26,21 +26,21 @@ struct Call {
 
   View values;    ///< all_gather: mine; all_reduce, broadcast: values
   Slices slices;  ///< all_gather, reduce_scatter: full; all_to_all: send
-  /// Of a meeting of streams that enqueue: where this rank's stream was when it came, and at each
-  /// barrier of the meeting.
+  /// If the streams enqueue: events of this rank's stream, recorded on arrival at the meeting and
+  /// at each barrier in it.
   using Events = std::array<Event, 3>;
   std::shared_ptr<Events> events{};
   int color = 0;  ///< split
   int key = 0;
 };
 
-/// Said of an all_gather where some ranks gather to shared memory and others elsewhere.
+/// The message for an all_gather in which some ranks gather to shared memory and others elsewhere.
 inline constexpr std::string_view kTargetsApart =
     "the ranks gather to different places of common memory, or some of them to their own; give the "
     "same part of it on every rank";
 
-/// How `mine` of rank `me` contradicts `theirs` of rank `them`, as a message for `me`; nothing
-/// where they agree. Symmetric: both find something, or neither.
+/// The contradiction between `mine` of rank `me` and `theirs` of rank `them`, as a message for
+/// `me`; empty if they agree. Symmetric: both ranks get a message, or neither.
 std::optional<std::string> mismatch(const Call& mine, int me, const Call& theirs, int them);
 
 }  // namespace zero

@@ -13,14 +13,14 @@
 
 namespace zero {
 
-/// What a rank's communicators share that are split from one: the limits of their waits, the step
-/// that the rank is in, and who listens. Thread-safe, except for the listeners: those belong to the
-/// host thread that issues the collectives.
+/// State shared by a rank's communicator and all splits of it: wait limits, current step and
+/// listeners. Thread-safe, except for the listeners, which belong to the host thread that issues
+/// the collectives.
 class CallContext {
  public:
   static constexpr std::int64_t kNoStep = -1;
 
-  /// Throws zero::Error where a limit is negative, or the timeout comes before the warning.
+  /// Throws zero::Error if a limit is negative, or the timeout comes before the warning.
   void set_limits(WaitLimits limits);
   std::shared_ptr<const WaitLimits> limits() const;
 
@@ -29,9 +29,9 @@ class CallContext {
 
   void add(CollectiveListener& listener) { listeners_.push_back(&listener); }
   void remove(const CollectiveListener& listener) noexcept;
-  /// Whether any listener wants the next collective.
+  /// Whether any listener wants a report of the next collective.
   bool heard() const noexcept;
-  /// Tells those that listen.
+  /// Reports a collective to the listeners that want it.
   void tell(const CollectiveRecord& record, const Mark& begin, const Mark& end) const noexcept;
 
  private:

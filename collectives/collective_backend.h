@@ -16,21 +16,21 @@ namespace zero {
 
 class Store;
 
-/// What allocate_shared gives.
+/// The result of allocate_shared.
 struct SharedBuffer {
   Buffer buffer;
-  bool shared = false;  ///< one memory for all ranks; every rank finds the same here
+  bool shared = false;  ///< one memory for all ranks; the flag is equal on every rank
 };
 
 /// Elements of workspace that reduce_scatter of `backend` ("local", "host", "mpi", "nccl" or "nccl
-/// fast") needs for `full`: none where ranks read each other's memory, a receive slice per peer
-/// where slices travel. The same on every rank, so one plan holds for all. Throws zero::Error on
-/// another name.
+/// fast") needs for `full`: none if ranks read each other's memory, a receive slice per peer if
+/// slices travel. The same on every rank, so one plan holds for all. Throws zero::Error on another
+/// name.
 std::int64_t reduce_scatter_workspace(std::string_view backend, const Slices& full);
 
-/// One rank's side of a way to move values between ranks. Communicator is the only caller: it has
-/// checked the arguments, so a backend may assume valid input, and it counts and reports what is
-/// submitted here. The contract of each member is that of its namesake in Communicator.
+/// One rank's end of a collective library or transport. Communicator is the only caller: it checks
+/// the arguments, so a backend may assume valid input, and counts and reports the collectives
+/// submitted here. Each member has the contract of its namesake in Communicator.
 class CollectiveBackend {
  public:
   virtual ~CollectiveBackend() = default;

@@ -88,7 +88,7 @@ class ControlTransport final : public Transport {
   }
   std::string key_of(int rank) const { return fmt::format("{}/{}", key_, rank); }
 
-  /// Gives each rank's bytes, this one's among them.
+  /// Returns every rank's bytes, this one's included.
   std::vector<std::string> exchange(std::string_view mine) {
     const StoreSeat& seat = group_.seat;
     seat.store.set(key_of(seat.rank), mine);
@@ -100,9 +100,9 @@ class ControlTransport final : public Transport {
     return seat.store.get_all(keys, seat.timeout);
   }
 
-  /// Returns once `ranks` have come: have set their keys. Throws zero::Error if one is lost, the
-  /// group has failed, or the time is over. The store itself knows of no wait that goes on, so this
-  /// asks again and again.
+  /// Returns once `ranks` have set their keys. Throws zero::Error if one is lost, the group has
+  /// failed, or the timeout passes. Waits in short intervals, because a wait in the store does not
+  /// notice a failed group.
   void wait(const std::vector<int>& ranks) {
     constexpr std::chrono::milliseconds kBetweenLooks{1000};
     std::vector<std::string> keys;
@@ -149,13 +149,13 @@ class ControlTransport final : public Transport {
   std::shared_ptr<const CallContext> context_;
   std::int64_t step_ = CallContext::kNoStep;
   int calls_ = 0;
-  // Of the call under way.
+  // The current call.
   std::string who_;
   std::string key_;
 };
 
-/// A rank of a group whose ranks have nothing but a store in common, as hosts without MPI do until
-/// their GPUs have met. For what they must agree on before.
+/// A rank of a group that has only a store in common, like ranks on hosts without MPI before NCCL
+/// connects their GPUs; carries the values they must agree on before.
 class ControlBackend final : public BlockingBackend {
  public:
   explicit ControlBackend(Members group,
@@ -202,7 +202,7 @@ class ControlBackend final : public BlockingBackend {
   void all_to_all(const Slices&, const Slices&, Stream&, const Tag& tag) override {
     refuse(rank(), Operation::all_to_all, tag.unit);
   }
-  /// There is no reduce_scatter to need one.
+  /// Zero: reduce_scatter is refused.
   std::int64_t reduce_scatter_workspace(const Slices& /*full*/) const override { return 0; }
 
  private:

@@ -8,7 +8,7 @@
 
 namespace zero {
 
-/// to = from, unless they are the same memory. As many bytes each. On the host, at once.
+/// to = from, unless they are the same memory; equal sizes in bytes. Synchronous, on the host.
 inline void copy(View from, View to) {
   if (!to.empty() && from.data() != to.data()) {
     std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.bytes()));

@@ -21,7 +21,7 @@ bool of_one_dtype(std::span<const View> views) {
   return std::ranges::all_of(views, [&](View v) { return v.dtype() == views[0].dtype(); });
 }
 
-/// Places for values of one block.
+/// Memory for the values of one block.
 class Room {
  public:
   Room(std::size_t places, DType dtype)

@@ -9,15 +9,15 @@
 
 namespace zero {
 
-// What is left of the tree over ranks where its sub-trees are summed: plan.folds(), with the bits
-// of the whole tree. One view per sub-tree, all of the destination's count, which may be the same
-// memory as one of them. On the host, at once.
+// The upper part of the tree over ranks, from the sums of its sub-trees to the root (plan.folds()):
+// the result has the bits of the whole tree. `subtrees` has one view per sub-tree, all of the
+// destination's count; the destination may be one of them. Synchronous, on the host.
 
-/// As the last part of a reduce_scatter: the values of a sub-tree of one rank are in its own dtype,
-/// sums in fp32.
+/// The last part of a reduce_scatter: a sub-tree of one rank gives values in that rank's dtype,
+/// larger ones give fp32 sums.
 void fold(const HostPlan& plan, std::span<const View> subtrees, const ReduceEpilogue& epilogue);
 
-/// As cpu::combine(), of values of one dtype.
+/// Like cpu::combine(), for values of one dtype.
 void fold(const HostPlan& plan, ReduceOp op, std::span<const View> subtrees, View destination);
 
 }  // namespace zero

@@ -9,7 +9,7 @@
 namespace zero {
 namespace {
 
-// Where the tree over a list of `count` > 1 splits it.
+// The index at which the tree over a list of `count` > 1 splits.
 int split_of(int count) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
 }
@@ -26,7 +26,7 @@ int WorkAssignment::index(int member) const {
 int WorkAssignment::owner(int rank) const {
   const auto at = std::ranges::lower_bound(members_, rank);
   if (at != members_.end() && *at == rank) return rank;
-  const auto others = rank - (at - members_.begin());  // that come before this one
+  const auto others = rank - (at - members_.begin());  // non-members before this one
   return members_[static_cast<std::size_t>(others % size())];
 }
 
@@ -86,8 +86,8 @@ void HostPlan::find_subtrees(RankRange range) {
   find_subtrees({middle, range.end});
 }
 
-// Whether the tree over these ranks is, above the sub-trees, the tree over a list of them: then one
-// fold does.
+// Whether the tree over these ranks, above the sub-trees, is the tree over a list of the sub-trees:
+// then one fold suffices.
 bool HostPlan::alike(RankRange range) const {
   const int first = subtree_of(range.begin);
   const int count = subtree_of(range.end - 1) + 1 - first;

@@ -19,22 +19,22 @@ struct RankRange {
   friend bool operator==(const RankRange&, const RankRange&) = default;
 };
 
-/// Assigns work that is done once per rank of a group to some of its ranks, the members, round
-/// robin: each member does its own, and the other ranks' work goes round. In a round each member
-/// has one rank at most; in round 0, itself.
+/// Assigns one piece of work per rank of a group to some of its ranks, the members: each member
+/// does its own, and the other ranks' pieces go to the members round robin. In a round each member
+/// works for at most one rank; in round 0, for itself.
 class WorkAssignment {
  public:
-  /// Of ranks 0 to `ranks` - 1 to `members`, which ascend.
+  /// Assigns the work of ranks 0 to `ranks` - 1 to `members`, which ascend.
   WorkAssignment(int ranks, std::vector<int> members);
 
   const std::vector<int>& members() const { return members_; }
   int size() const { return static_cast<int>(members_.size()); }
   int rounds() const { return (ranks_ + size() - 1) / size(); }
-  /// Where a member is among the members.
+  /// The index of a member in members().
   int index(int member) const;
-  /// Which member `rank` is assigned to, as a rank.
+  /// The member, as a rank, that `rank` is assigned to.
   int owner(int rank) const;
-  /// The rank that members()[member] has in `round`; -1: none.
+  /// The rank that members()[member] works for in `round`; -1: none.
   int assigned(int round, int member) const;
 
  private:
@@ -42,24 +42,24 @@ class WorkAssignment {
   std::vector<int> members_;
 };
 
-/// What the members of `work` have in a round of one slice per rank: one slice per member.
+/// The slices that the members of `work` handle in a round: one slice per member.
 Slices assigned_slices(const Slices& slices, const WorkAssignment& work, int round);
 
-/// How a group that spans hosts keeps what crosses between them small, from the host of each rank
-/// alone, so that all ranks know all of it.
+/// The plan by which a group that spans hosts sends few bytes between them. The plan follows from
+/// the host of each rank alone, so every rank knows all of it.
 ///
-/// A gather: each slice crosses once to each other host, to the rank that the slice is assigned to
-/// there; the host's ranks have the rest from each other.
+/// In a gather, each slice crosses once to each other host, to the rank that the slice is assigned
+/// to there; that rank shares the slice with the others of its host.
 ///
 /// A reduction keeps the fixed tree over ranks. A host sums the largest sub-trees whose ranks it
-/// holds; for each rank elsewhere that sum is formed and sent by the member that the rank is
-/// assigned to. A sub-tree of one rank has nothing to sum: its values cross as they are. Any larger
-/// one crosses as one fp32 value for at least two of two bytes, so never as more bytes. Every rank
-/// then goes up what is left of the tree: the folds.
+/// holds; for each rank elsewhere, the member that the rank is assigned to forms and sends that
+/// sum. A sub-tree of one rank has nothing to sum: its values cross as they are. A larger one sends
+/// one fp32 value in place of at least two values of two bytes each, so never more bytes. Every
+/// rank then computes the upper part of the tree: the folds.
 class HostPlan {
  public:
-  /// The sum of some values by the tree over them, in this order. Numbers below the number of
-  /// sub-trees are the sub-trees' sums; the others, what earlier folds gave.
+  /// The values that a fold sums by the tree over them, in this order. Numbers below the number of
+  /// sub-trees are the sub-trees' sums; higher numbers are results of earlier folds.
   using Fold = std::vector<int>;
 
   /// hosts[r] is equal for ranks of the same host.
@@ -73,11 +73,11 @@ class HostPlan {
   /// The largest sub-trees of the tree over ranks that one host holds, in rank order.
   const std::vector<RankRange>& subtrees() const { return subtrees_; }
   int subtree_of(int rank) const { return subtree_of_[static_cast<std::size_t>(rank)]; }
-  /// Per sub-tree, who forms its sum for which rank.
+  /// Per sub-tree, the member that forms its sum for each rank.
   const std::vector<WorkAssignment>& summing() const { return summing_; }
 
-  /// Fold i gives value subtrees().size() + i; the last one, the sum over all ranks. None where one
-  /// host holds them all.
+  /// Fold i gives value subtrees().size() + i; the last one, the sum over all ranks. Empty if one
+  /// host holds all ranks.
   const std::vector<Fold>& folds() const { return folds_; }
 
  private:

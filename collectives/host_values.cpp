@@ -8,13 +8,13 @@
 namespace zero {
 namespace {
 
-constexpr std::int64_t kBytes = std::int64_t{256} << 10;  // that pass through a device at a time
+constexpr std::int64_t kBytes = std::int64_t{256} << 10;  // bytes of one part
 
 Buffer take_buffer(Device& device) {
   return device.allocate(kBytes, DType::u8, MemoryClass::other, "values of the host");
 }
 
-/// Runs `collective` on the values: where they lie, or part by part on a copy of the device's.
+/// Runs `collective` on the values in place, or part by part on a copy in device memory.
 void run(Device& device, View values, const std::function<void(const View&)>& collective) {
   Stream& stream = device.communication();
   if (device.memory() == Memory::of_host) {

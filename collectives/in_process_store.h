@@ -20,7 +20,7 @@ class InProcessStore final : public Store {
 
   std::optional<std::string> lost() override;
 
-  /// No rank will set further keys, for `reason`: waits for a missing one throw that.
+  /// Declares that no rank will set further keys: waits for a missing key throw `reason`.
   void close(std::string_view reason);
 
  private:

@@ -15,31 +15,33 @@ namespace zero {
 class CallContext;
 class Communicator;
 
-/// One collective as the caller asked for it.
+/// One collective, as called.
 struct CollectiveRecord {
   Operation operation = Operation::barrier;
   Operation counted_as = Operation::barrier;
   std::string unit;
   DType dtype = DType::fp32;
   std::int64_t total_bytes = 0;  ///< payload over all slices
-  std::int64_t sent_bytes = 0;   ///< what one rank sends (Communicator::sent_bytes)
+  std::int64_t sent_bytes = 0;   ///< bytes that one rank sends (Communicator::sent_bytes)
 
   friend bool operator==(const CollectiveRecord&, const CollectiveRecord&) = default;
 };
 
-/// Hears of collectives, on the host thread that issues them: a trace, a flight recorder, a test.
+/// Receives a report of each collective, on the host thread that issues it: a trace, a flight
+/// recorder, a test.
 class CollectiveListener {
  public:
   virtual ~CollectiveListener() = default;
-  /// Asked before each collective: whether to report this one.
+  /// Whether to report the next collective; called before each one.
   virtual bool listens() const noexcept = 0;
-  /// The collective has been submitted; the marks of its stream tell later when it ran.
+  /// Called after the collective has been submitted; the marks on its stream later give the times
+  /// at which it began and ended.
   virtual void collective(const CollectiveRecord& record, Mark begin, Mark end) noexcept = 0;
 };
 
-/// As long as this lives, `listener` hears of the collectives of a communicator, of those it was
-/// split from and of those split from it. Several may listen at once. At world 1, where nothing
-/// moves, there is nothing to hear. Used by the communicator's host thread.
+/// Registers `listener`, for the lifetime of this object, with a communicator, the one it was split
+/// from and all splits of it. Several listeners may be registered at once. World 1 moves nothing
+/// and reports nothing. Used by the communicator's host thread.
 class Listening {
  public:
   /// `listener` must outlive this.

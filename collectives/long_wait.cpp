@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kNamed = 8;  // ranks in a line
+constexpr std::size_t kNamed = 8;  // most ranks named in a message
 
 // "rank 2 (process 4711 is stopped), rank 3 (a thread) and rank 5 (process 4714 runs)"
 std::string list_of(const std::vector<AbsentRank>& absent) {

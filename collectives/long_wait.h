@@ -13,50 +13,50 @@
 
 namespace zero {
 
-/// A rank that is waited for.
+/// A rank that others wait for.
 struct AbsentRank {
   int rank = 0;
-  std::string state;  ///< what is known of it: "process 4711 is stopped"
+  std::string state;  ///< as far as known: "process 4711 is stopped"
 };
 
-/// A rank's wait: in which call, for which ranks.
+/// A rank's wait: the call, its step and the absent ranks.
 struct Waiting {
   std::string who;  ///< "[rank 0] all_gather(h.3)"
   std::int64_t step = CallContext::kNoStep;
   std::vector<AbsentRank> absent{};
 };
 
-/// One wait of a rank for others, held against its limits. Made where the quick ways of waiting are
-/// over: it reads the clock. What counts is the time in which this rank looked: if a whole job is
-/// stopped and goes on later (a suspended job or laptop, a frozen container), nobody is late.
+/// One wait of a rank for others, measured against its limits. Reads the clock, so fast paths wait
+/// without one. Counts only the time in which this rank kept looking: if a whole job is stopped and
+/// goes on later (a suspended job or laptop, a frozen container), no rank is late.
 class LongWait {
  public:
   enum class Due { nothing, warning, timeout };
 
-  /// `behind`: how many other waits of the same call this one may stand behind. Each delays its
-  /// timeout by a twentieth, so that the first rank to give up is one that waits for the very rank
-  /// that does not come.
+  /// `behind`: the number of other waits of the same call that may have to end before this one.
+  /// Each delays the timeout by a twentieth, so that the first rank to time out is one that waits
+  /// for the absent rank directly.
   explicit LongWait(const CallContext& context, int behind = 0);
 
-  /// What the time has come for; the warning once. To be called every kBetweenLooks or sooner:
-  /// longer gaps count as twice that.
+  /// The limit that has passed, if any; reports the warning once. Must be called at least every
+  /// kBetweenLooks: a longer gap counts as 2 * kBetweenLooks.
   Due due();
   /// Time until due() has something new; at most `most`, and kBetweenLooks.
   std::chrono::milliseconds until_due(std::chrono::milliseconds most) const;
-  /// Hands the line of the warning to WaitLimits::warn.
+  /// Passes the warning to WaitLimits::warn.
   void warn(const Waiting& waiting) const;
-  /// The message with which the wait ends.
+  /// The message of the error at the timeout.
   std::string overdue(const Waiting& waiting) const;
 
-  /// All of it: to be called now and then while waiting. Warns, and throws zero::Error at the
-  /// timeout, unless `waiting()` finds no rank absent.
+  /// Checks the limits; must be called repeatedly while waiting. Warns, and throws zero::Error at
+  /// the timeout, unless `waiting()` finds no rank absent.
   void look(const std::function<Waiting()>& waiting);
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kBetweenLooks{1000};
 
-  /// Counted so far, and since the last look.
+  /// The time counted up to `now`.
   Clock::duration passed(Clock::time_point now) const;
 
   std::shared_ptr<const WaitLimits> limits_;

@@ -33,7 +33,7 @@ Mesh::Mesh(Communicator& world, const MeshShape& shape)
       data_(group({true, true, false})),
       replica_(group({false, true, true})) {}
 
-// Parts before what they were split from.
+// Splits end before the communicators they were split from.
 Mesh::~Mesh() {
   while (!owned_.empty()) owned_.pop_back();
 }
@@ -43,7 +43,7 @@ Communicator& Mesh::group(std::array<bool, kAxes> axes) {
   for (const Axis axis : kAllAxes) {
     bool& member = axes[static_cast<std::size_t>(axis)];
     member = member && size(axis) > 1;
-    // The place on the axes that are left out tells groups apart.
+    // The index along the axes left out tells groups apart.
     int& place = member ? part.rank : part.number;
     place = place * size(axis) + index(axis);
     if (member) part.ranks *= size(axis);

@@ -12,32 +12,31 @@
 
 namespace zero {
 
-/// What ranks differ in: `replicate` holds the same shards again (HSDP), `shard` holds another part
-/// of the model states, `tensor` computes another part of each layer.
+/// Axes of a mesh. Ranks along `replicate` hold the same shards (HSDP), along `shard` different
+/// parts of the model states; along `tensor` they compute different parts of each layer.
 enum class Axis : std::uint8_t { replicate, shard, tensor };
 inline constexpr std::size_t kAxes = 3;
 std::string_view name_of(Axis axis);
 
-/// Ranks along each axis. At most one may be -1: what the others leave of the world.
+/// Ranks along each axis. At most one may be -1: the world divided by the other two.
 struct MeshShape {
   int replicate = 1;
   int shard = -1;
   int tensor = 1;
 
   int size(Axis axis) const;
-  /// With the -1 replaced, for a world of `world` ranks. Throws zero::Error naming the sizes, the
-  /// world and what would fit where they do not multiply to it.
+  /// The shape with the -1 replaced, for a world of `world` ranks. If the sizes do not multiply to
+  /// `world`, throws zero::Error naming the sizes, the world and sizes that would fit.
   MeshShape resolved(int world) const;
 };
 
 /// The world laid out as replicate x shard x tensor, tensor fastest, so that the ranks of one
 /// tensor group are adjacent: rank = (replicate * shards + shard) * tensors + tensor. Owns a
-/// communicator for each axis and for their products; those that are the whole world are the world
-/// itself.
+/// communicator for each axis and for their products; a group of all ranks is `world` itself.
 class Mesh {
  public:
-  /// `world` must outlive the mesh. Collective where several axes have several ranks: splits. A
-  /// planning communicator gives a planned mesh. Throws as MeshShape::resolved.
+  /// `world` must outlive the mesh. Collective if several axes have more than one rank, because it
+  /// splits. A planning communicator gives a planned mesh. Throws like MeshShape::resolved.
   Mesh(Communicator& world, const MeshShape& shape);
   ~Mesh();
   Mesh(const Mesh&) = delete;
@@ -45,21 +44,21 @@ class Mesh {
 
   const MeshShape& shape() const { return shape_; }  ///< resolved
   int size(Axis axis) const { return shape_.size(axis); }
-  /// This rank's place on the axis.
+  /// This rank's index along the axis.
   int index(Axis axis) const { return index_[static_cast<std::size_t>(axis)]; }
 
-  /// The ranks that differ from this one in the axes given, and in no other, in the order of ranks.
+  /// The ranks that differ from this one only along the axes named, in rank order.
   Communicator& world() { return world_; }
   Communicator& replicate() { return replicate_; }
   Communicator& shard() { return shard_; }
   Communicator& tensor() { return tensor_; }
-  Communicator& data() { return data_; }        ///< replicate x shard: other micro-batches
+  Communicator& data() { return data_; }        ///< replicate x shard: micro-batches differ
   Communicator& replica() { return replica_; }  ///< shard x tensor: one copy of the model
 
-  /// One part of an axis's ranks.
+  /// This rank's part in a split of an axis.
   struct Part {
-    int number = 0;  ///< the same on the ranks that are together
-    int rank = 0;    ///< this one's among them: their order is that of the axis
+    int number = 0;  ///< equal on the ranks of one part
+    int rank = 0;    ///< in the part: ranks keep the order of the axis
     int ranks = 1;
   };
   /// The ranks of `axis` that give the same part number, owned by the mesh.

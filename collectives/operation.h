@@ -20,9 +20,9 @@ enum class Operation : std::uint8_t {
 inline constexpr std::size_t kOperations = 6;
 std::string_view name_of(Operation operation);
 
-/// What a collective is for. `unit` names the unit (or the purpose: "gradient norm") in errors,
-/// records and traces; `counted_as` is the kind of traffic it is booked under: stage 0's reduce and
-/// gather of a gradient are one all-reduce.
+/// The purpose of a collective. `unit` names the unit (or the purpose: "gradient norm") in errors,
+/// records and traces; `counted_as` is the kind of traffic that its bytes count as: stage 0's
+/// reduce and gather of a gradient are one all-reduce.
 struct Tag {
   std::string unit;
   std::optional<Operation> counted_as{};

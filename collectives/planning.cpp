@@ -7,7 +7,7 @@
 namespace zero::planning {
 namespace {
 
-// A rank without peers behind it: calls are checked, nothing is submitted.
+// A rank without peers: calls are checked, nothing is submitted.
 class PlanningBackend final : public CollectiveBackend {
  public:
   PlanningBackend(int rank, int size, std::string_view backend, Device* device)
@@ -28,7 +28,7 @@ class PlanningBackend final : public CollectiveBackend {
   std::string_view name() const override { return "planning"; }
   std::string_view transport() const override { return "nothing moves"; }
 
-  // The other ranks' colors are unknown, so the group cannot be: only the trivial splits exist.
+  // The other ranks' colors are unknown, so only trivial splits are possible.
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
     static_cast<void>(key);
     if (color < 0) return nullptr;
@@ -46,7 +46,7 @@ class PlanningBackend final : public CollectiveBackend {
     return device.allocate(count, dtype, memory_class, label);
   }
   Store& store() override { return store_; }
-  /// A rank of a group out of this one.
+  /// A rank of a sub-group.
   std::shared_ptr<CollectiveBackend> part(int rank, int size) const {
     return std::make_shared<PlanningBackend>(rank, size, backend_, device_);
   }

@@ -6,8 +6,7 @@
 
 namespace zero {
 
-/// A part of another store: all its keys begin with a prefix there. What a group of some of the
-/// ranks uses.
+/// A view of another store that puts a prefix before every key: the store of a split.
 class PrefixStore final : public Store {
  public:
   /// `whole` must outlive this.

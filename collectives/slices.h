@@ -28,7 +28,7 @@ struct Slices {
   std::int64_t total() const;
   /// Elements of the largest slice.
   std::int64_t largest() const;
-  /// Elements [begin, begin + count) of each slice, as far as it has them.
+  /// Elements [begin, begin + count) of each slice, cut at its end.
   Slices part(std::int64_t begin, std::int64_t count) const;
   /// `world` equal adjacent slices; throws zero::Error when world does not divide buffer.count().
   static Slices even(View buffer, int world);
@@ -36,7 +36,7 @@ struct Slices {
   static Slices strided(View buffer, int world, std::int64_t begin, std::int64_t count);
 };
 
-/// Rank `rank`'s share when `values` is cut into `world` nearly equal adjacent parts.
+/// Part `rank` of `values` cut into `world` nearly equal adjacent parts.
 View share(View values, int rank, int world);
 
 }  // namespace zero

@@ -20,23 +20,24 @@ class Store {
   virtual ~Store() = default;
   /// Publishes `value` under `key`; a later set of the same key replaces it.
   virtual void set(std::string_view key, std::string_view value) = 0;
-  /// The value, once some rank has set it. Throws zero::Error naming the key when `timeout` passes
-  /// first.
+  /// Waits until some rank has set the key, and returns its value. Throws zero::Error naming the
+  /// key if `timeout` passes first.
   virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
   /// The value if some rank has set it; does not wait.
   std::optional<std::string> find(std::string_view key);
-  /// The values of all keys, in their order, once all are set. Throws as wait().
+  /// Waits until all keys are set, and returns their values in the order of `keys`. Throws like
+  /// wait().
   virtual std::vector<std::string> get_all(const std::vector<std::string>& keys,
                                            std::chrono::milliseconds timeout);
-  /// Returns once every key is set; throws zero::Error naming the missing keys when `timeout`
-  /// passes first.
+  /// Returns once every key is set; throws zero::Error naming the missing keys if `timeout` passes
+  /// first.
   virtual void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) = 0;
-  /// Which rank left before its time, and how; nothing while all are there, and where the launcher
-  /// ends all ranks when one ends (mpirun). Waits for keys that are missing throw then, at once.
+  /// The rank that ended early, and how; empty while all ranks run, and always if the launcher ends
+  /// all ranks when one ends (mpirun). Once a rank is lost, waits for missing keys throw at once.
   virtual std::optional<std::string> lost() = 0;
 };
 
-/// One rank of the ranks that meet in a store.
+/// One of the ranks that meet in a store.
 struct StoreSeat {
   Store& store;
   int rank = 0;
@@ -44,18 +45,18 @@ struct StoreSeat {
   std::chrono::milliseconds timeout{60'000};
 };
 
-/// Gives every rank the strings of all ranks, in rank order. `key` is used once. Blocks; throws as
-/// Store::wait, naming key/RANK of the ranks that did not come.
+/// Gives every rank the strings of all ranks, in rank order. Each `key` may be used once. Blocks;
+/// throws like Store::wait, naming key/RANK of the ranks that did not come.
 std::vector<std::string> exchange(const StoreSeat& seat, std::string_view key,
                                   std::string_view mine);
 
 /// This rank's part of a split.
 struct StoreSplit {
   std::vector<int> members{};  ///< ranks of the group that was split, in their new order
-  int rank = -1;               ///< the new one; -1: in no part
+  int rank = -1;               ///< in the new group; -1: in none
 };
-/// The ranks that give the same color, ordered by (key, rank), as Communicator::split wants them.
-/// Collective; `name` is used once.
+/// The ranks that give the same color, ordered by (key, rank), as in Communicator::split.
+/// Collective; each `name` may be used once.
 StoreSplit split(const StoreSeat& seat, std::string_view name, int color, int key);
 
 /// Gives every rank the strings of all ranks, in rank order. Collective, blocks the host; any

@@ -12,8 +12,8 @@ namespace zero {
 
 /// Moves values between the memory of this process and that of its peers. Every call blocks the
 /// caller until this rank's part of the collective is over; one thread at a time. Arguments are
-/// those of Communicator, already checked; `unit` names the call in errors. A new way to reach
-/// peers is one class of these, which BlockingBackend runs on streams.
+/// those of Communicator, already checked; `unit` names the call in errors. A new transport is one
+/// derived class, which BlockingBackend runs on streams.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -21,7 +21,7 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// Calls from here on belong to this step, which lines about long waits name.
+  /// Sets the step of later calls, which messages about long waits name.
   virtual void set_step(std::int64_t step) = 0;
 
   virtual void all_gather(View mine, const Slices& full, std::string_view unit) = 0;

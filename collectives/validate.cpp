@@ -34,7 +34,7 @@ bool reducible(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16;
 }
 
-// Slices in any order: sorted by where they begin, each must end before the next.
+// Slices come in any order: sorted by begin, each must end before the next begins.
 void check_no_overlap(const Caller& caller, const Slices& slices, std::string_view name) {
   std::vector<int> order;
   for (int r = 0; r < slices.world(); ++r) {

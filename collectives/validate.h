@@ -8,7 +8,7 @@
 /// zero::Error naming rank, operation, unit and both values.
 namespace zero::validate {
 
-/// The call that is checked: the beginning of every message.
+/// The checked call: the beginning of every message.
 struct Caller {
   int rank = 0;
   int world = 1;

@@ -32,7 +32,7 @@ CountedMesh::CountedMesh(std::unique_ptr<Mesh> own, Mesh* given)
       data_(counted(mesh_.data())),
       replica_(counted(mesh_.replica())) {}
 
-// Axes of one rank are one communicator: it sends nothing, so it does not matter where it counts.
+// Axes of one rank share one communicator; it sends nothing, so any axis may count it.
 Communicator& CountedMesh::counted(const Communicator& group) {
   const auto known =
       std::ranges::find(counted_, group.implementation(), &Communicator::implementation);

@@ -13,8 +13,8 @@
 
 namespace zero {
 
-/// Bytes one rank has sent, by the axis they went along. A group that spans several axes (the norm
-/// of a mesh goes over the world) is booked under `across`; one that is a single axis, under it.
+/// Bytes one rank has sent along each axis. `across` counts those of groups that span several axes
+/// (the gradient norm goes over the world).
 struct MeshTraffic {
   std::array<TrafficCounter, kAxes> axes{};
   TrafficCounter across{};
@@ -24,9 +24,9 @@ struct MeshTraffic {
   MeshTraffic since(const MeshTraffic& earlier) const;
 };
 
-/// Communicators of one engine on the groups of a mesh: the engine, and the layers above it, talk
-/// through these, so each engine counts its own traffic. Groups that are the same ranks (an axis
-/// that is the whole world) are one communicator, booked under that axis.
+/// Communicators of one engine on the groups of a mesh: the engine and the layers above use these,
+/// so each engine counts its own traffic. Groups of the same ranks (an axis that is the whole
+/// world) are one communicator, counted under that axis.
 class CountedMesh {
  public:
   /// `mesh` must outlive this.
@@ -41,11 +41,11 @@ class CountedMesh {
   Communicator& axis(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
   Communicator& data() { return data_; }
   Communicator& replica() { return replica_; }
-  /// As Mesh::split; booked under `axis`.
+  /// Like Mesh::split; counted under `axis`.
   Communicator& split(Axis axis, const Mesh::Part& part);
 
   MeshTraffic traffic() const;
-  /// Where the bytes of one of this mesh's communicators are booked.
+  /// The counter in `traffic` for the bytes of one of this mesh's communicators.
   TrafficCounter& booked(MeshTraffic& traffic, const Communicator& communicator) const;
   void clear();
 

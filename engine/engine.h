@@ -29,8 +29,8 @@ class HostPieces;
 enum class WaitSite : std::uint8_t;
 
 namespace testing {
-/// Leaves one of the engine's waits out (engine/waits.h), or none: to see that a lazy or permuted
-/// stream notices.
+/// Leaves out one of the engine's waits (engine/waits.h), or none, so that a test can show that a
+/// lazy or permuted stream detects the gap.
 void skip_wait(Engine& engine, std::optional<WaitSite> site);
 }  // namespace testing
 
@@ -70,7 +70,7 @@ class ReplicasDiffer : public Error {
   using Error::Error;
 };
 
-/// The result of a step. Equal on all ranks but for the times, and the bytes of unequal slices.
+/// The result of a step. Equal on all ranks, except for times and, with unequal slices, bytes.
 struct StepReport {
   std::int64_t step = 0;     ///< from 1
   double loss = 0;           ///< exact sum of all StepOptions::losses, once for a tensor group
@@ -84,10 +84,10 @@ struct StepReport {
   double exposed_seconds =
       0;                     ///< time the compute stream waited for collectives since the last step
   TrafficCounter traffic{};  ///< bytes this step used, per kind of collective
-  MeshTraffic axes{};        ///< the same bytes by the axis of the mesh they went along
+  MeshTraffic axes{};        ///< the same bytes, by axis of the mesh
 };
 
-/// A logical tensor of the training state, and where its elements are.
+/// A logical tensor of the training state and the places of its elements.
 enum class StateKind : std::uint8_t { parameter, moment0, moment1, gradient };
 
 struct LogicalTensor {
@@ -95,13 +95,13 @@ struct LogicalTensor {
   std::vector<std::int64_t> shape;  ///< logical: of the whole tensor at any mesh
   StateKind kind = StateKind::parameter;
   bool trainable = true;
-  /// Elements that this rank owns: fp32 views of the device's memory (gradients: their dtype),
-  /// which Engine::pieces() brings to host code, and the logical element each starts at. For
-  /// parameters these are the master values (frozen ones have none: the compute dtype). At stage 0
-  /// every rank owns everything but lists only its shard. Replicas list theirs again, and so do the
-  /// ranks of a tensor group that hold the same elements: over all ranks each element is in exactly
-  /// one primary part, the one that hashes and files take. A caller that changes values changes all
-  /// parts alike.
+  /// Elements that this rank owns: fp32 views of device memory (gradients: in their dtype), which
+  /// host code accesses through Engine::pieces(), and the logical element at which each view
+  /// starts. For parameters these are the master values (frozen ones have none: the compute dtype).
+  /// At stage 0 every rank owns all elements but lists only its shard. Replicas, and ranks of a
+  /// tensor group that hold the same elements, all list them: over all ranks each element is in
+  /// exactly one primary part, which hashes and files use. A caller that changes values must change
+  /// all parts alike.
   struct Part {
     std::int64_t begin = 0;
     View values;
@@ -113,12 +113,14 @@ struct LogicalTensor {
 /// The ZeRO engine: owns the model states of registered units, sharded by stage; makes full
 /// parameters present around compute through leases; reduces gradients; updates. States: building
 /// (add_unit) -> sealed (leases, step). Used by one host thread. `communicator` and `device` must
-/// outlive it. Collective calls are marked; every rank makes the same ones in the same order.
+/// outlive the engine. Collective calls are marked; every rank makes the same ones in the same
+/// order.
 class Engine {
  public:
   Engine(Communicator& communicator, Device& device, EngineOptions options);
-  /// Over a mesh, which must outlive it: model states are sharded over the shard axis and held
-  /// again along the others; parameters with a TensorSlice are this rank's part of the tensor axis.
+  /// Over a mesh, which must outlive the engine: model states are sharded over the shard axis and
+  /// replicated along the others; a parameter with a TensorSlice is this rank's part along the
+  /// tensor axis.
   Engine(Mesh& mesh, Device& device, EngineOptions options);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -126,42 +128,43 @@ class Engine {
 
   /// Registers parameters that are gathered and released together. Full names must be unique.
   UnitId add_unit(std::string name, std::vector<ParameterSpec> parameters);
-  /// Adds to what seal() compares across ranks: something else that decides bits, such as the
-  /// kernels that a model's layers chose. Only before seal().
+  /// Adds a line to those that seal() compares across ranks, for another choice that decides bits,
+  /// such as the kernels of a model's layers. Only before seal().
   void require_same(std::string key, std::string value);
   /// Fixes shards, schedule and every byte; allocates; initialises; compares configuration, units,
   /// schedule hash, kernels, threads and library version of all ranks and throws, naming the
   /// first rank that differs and what differs. Collective.
   void seal(SealOptions options = {});
 
-  /// Takes the next use of the order. Throws zero::Error, before any collective, when `unit` is not
+  /// Takes the next use of the order. Throws zero::Error, before any collective, if `unit` is not
   /// the next one.
   [[nodiscard]] ParameterLease forward(UnitId unit);
   /// Likewise for backward and for Phase::both.
   [[nodiscard]] GradientLease backward(UnitId unit);
-  /// Ends the optimizer step: after accumulation_steps micro-batches; norm, clip, update, next
-  /// gathers. Collective.
+  /// Ends the optimizer step after accumulation_steps micro-batches: gradient norm, clipping,
+  /// update and the gathers that come next. Collective.
   StepReport step(const StepOptions& options);
 
-  /// Until end_evaluation() micro-batches are forward only: the uses with Phase::forward or
+  /// Makes micro-batches until end_evaluation() forward only: the uses with Phase::forward or
   /// Phase::both, all taken with forward(). Only between optimizer steps.
   void begin_evaluation();
   void end_evaluation();
 
   /// All zero if the device has no graph capture, or EngineOptions::graphs is false.
   KeptPasses kept_passes() const;
-  /// Has leases capture anew: after memory that their bodies work on has moved. The engine's own
-  /// stays where it is from seal() to its end, loads and evaluations included. Only between leases.
+  /// Has leases capture their graphs again; to be called after memory of the caller's that their
+  /// bodies use has moved. The engine's own memory does not move between seal() and its
+  /// destruction, loads and evaluations included. Only between leases.
   void forget_passes();
 
   int stage() const;
   const EngineOptions& options() const;
-  /// Of all ranks; its collectives are counted.
+  /// The communicator of all ranks; its collectives are counted.
   Communicator& communicator();
   /// The mesh's communicators, counted; tensor-parallel layers use these.
   CountedMesh& mesh();
   Device& device();
-  /// How host code reads and writes the views of state().
+  /// Access of host code to the views of state().
   HostPieces& pieces();
   const Schedule& schedule() const;
   /// Unit names, in registration order.
@@ -173,8 +176,8 @@ class Engine {
   std::vector<ParameterOwnership> ownership() const;
   std::int64_t parameter_count() const;  ///< logical elements, frozen ones included
   std::int64_t padding_count() const;    ///< padding elements of all flat layouts
-  /// Bytes that one optimizer step will send along each axis, from the schedule alone: the
-  /// engine's own, without those of layers along the tensor axis.
+  /// Bytes that one optimizer step will send along each axis, from the schedule alone. Traffic of
+  /// layers along the tensor axis is not included.
   MeshTraffic planned_axes() const;
 
   /// Every logical tensor of one kind, in registration order; this rank's parts. Waits for the
@@ -186,27 +189,26 @@ class Engine {
   /// that holds any of it. A gradient: only between the last micro-batch's backward and step(),
   /// which then takes norm and clipping from the written values. Collective.
   void write(std::string_view name, StateKind kind, View values);
-  /// After the caller has changed master values through state(parameter): makes compute copies
-  /// follow. Collective.
+  /// Updates compute copies after the caller has changed master values through state(parameter).
+  /// Collective.
   void publish_parameters();
-  /// After the caller has changed finished gradients through state(gradient), between the last
-  /// micro-batch's backward and step(): makes copies and the norm follow. Collective.
+  /// Updates copies and the norm after the caller has changed finished gradients through
+  /// state(gradient), between the last micro-batch's backward and step(). Collective.
   void publish_gradients();
   /// Optimizer steps done.
   std::int64_t steps_done() const;
   /// A hash over all logical parameters in name order, master values and both moments; independent
-  /// of stage, mesh, layout. Each element is hashed on one rank alone: copies on other ranks
-  /// (replicas, at stage 0 every rank), compute copies and gradients are not seen;
-  /// check_replicas() compares copies. Tensors that are sliced are put together in staging memory,
-  /// one at a time. Collective.
+  /// of stage, mesh, layout. One rank hashes each element: copies on other ranks (replicas, at
+  /// stage 0 every rank), compute copies and gradients are not hashed; check_replicas() compares
+  /// copies. Sliced tensors are assembled in staging memory, one at a time. Collective.
   std::uint64_t state_hash();
   /// Compares by hashes the values that several ranks hold and that must have the same bits: master
-  /// values,
-  /// moments and compute copies of replicas; parameters without a slice, and ranges that several
-  /// ranks hold, along the tensor axis; copies of whole parameters. Throws the same ReplicasDiffer
-  /// on all ranks, naming values, parameter, step, the rank that differs and the one it differs
-  /// from. Waits for the streams; reads each of this rank's values once, and sends 32 bytes per
-  /// parameter and rank. Collective; EngineOptions::replica_check_every makes step() call it.
+  /// values, moments and compute copies of replicas; parameters without a slice, and ranges that
+  /// several ranks hold, along the tensor axis; copies of whole parameters. Throws the same
+  /// ReplicasDiffer on all ranks, naming values, parameter, step, the rank that differs and the one
+  /// it differs from. Waits for the streams; reads each of this rank's values once, and sends 32
+  /// bytes per parameter and rank. Collective; EngineOptions::replica_check_every makes step() call
+  /// it.
   void check_replicas();
 
  private:

@@ -24,7 +24,7 @@ EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, Engine
   validate(options_);
 }
 
-/// Work in flight uses the buffers: it ends before they go. Errors of dropped work have no reader.
+/// Waits for work in flight, which uses the buffers. Errors of dropped work have no reader.
 EngineCore::~EngineCore() {
   try {
     synchronize();
@@ -125,7 +125,7 @@ void EngineCore::check_agreement() {
   const std::string text =
       seal_agreement(options_, accumulation_steps_, units_, training_.schedule, device_) + same_;
   require_agreement(world_, device_, "seal", text, mesh_->mesh().size(Axis::tensor));
-  // A plan has no other ranks, whose slices would be known.
+  // A plan has no other ranks whose slices could be compared.
   if (device_.has_memory()) find_shared_ranges(mesh_->axis(Axis::tensor), device_, units_);
 }
 
@@ -145,9 +145,9 @@ void EngineCore::allocate() {
   pieces_ = HostPieces(device_);
 }
 
-/// Parameter windows may be memory that all ranks of a host share, whose contents are equal on all:
-/// a gather meets before, when all ranks have released the window, and after. Checked mode poisons
-/// windows, so there each rank has its own.
+/// Parameter windows, whose contents are equal on all ranks, may be memory that the ranks of a host
+/// share: a gather starts once all ranks have released the window, and ends once all have written.
+/// Checked mode poisons windows, so there each rank has its own.
 void EngineCore::allocate_windows() {
   const std::int64_t parameters =
       std::max(training_.schedule.gradients_begin, evaluation_.schedule.gradients_begin);
@@ -185,7 +185,7 @@ ScheduleInput EngineCore::schedule_input(const std::vector<UnitUse>& uses) const
   return input;
 }
 
-/// Units in the order of their first use; those that are never used come last.
+/// Units in the order of their first use; unused units come last.
 void EngineCore::order_units(const std::vector<UnitUse>& uses) {
   const auto add = [&](int unit) {
     if (std::ranges::find(order_, unit) == order_.end()) order_.push_back(unit);

@@ -58,7 +58,7 @@ class EngineCore {
 
   /// The model states behind all submitted work. Throws before seal() and after a failure.
   const ModelState& state(std::string_view call);
-  /// Keeps traffic of its lifetime out of the next step's report.
+  /// Excludes the traffic during its lifetime from the next step's report.
   class OutsideStep {
    public:
     explicit OutsideStep(EngineCore& core)
@@ -84,7 +84,7 @@ class EngineCore {
   void check_sealed(std::string_view call) const;
 
  private:
-  /// Which parameters of a unit.
+  /// Selects parameters of a unit.
   enum class Kind : std::uint8_t { trainable, frozen };
   /// The start of a step: units updated so far, and gathers of Schedule::begin already issued.
   struct Renewal {
@@ -164,7 +164,7 @@ class EngineCore {
 
   int cursor_ = 0;                  ///< next compute step
   int micro_batch_ = 0;             ///< micro-batches finished in this optimizer step
-  bool gradients_changed_ = false;  ///< by the user, so that the norm must be counted anew
+  bool gradients_changed_ = false;  ///< by the user: the norm must be recomputed
   bool leased_ = false;
   std::exception_ptr failure_;
   std::int64_t steps_done_ = 0;

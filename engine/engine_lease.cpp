@@ -72,8 +72,8 @@ void EngineCore::issue_gather(int window) {
 }
 
 /// After the update of `unit`: issues the gathers that the schedule starts before a micro-batch, in
-/// its order, up to the first of a unit that is not updated. The order stays because a unit's
-/// gather for backward may come before the forward ends, but not before another's for forward.
+/// its order, up to the first of a unit not updated yet. The order must be kept: a unit's gather
+/// for backward may precede the end of forward, but not another unit's gather for forward.
 void EngineCore::issue_begin(int unit, Renewal& renewal) {
   renewal.units.push_back(unit);
   const std::vector<int>& begin = schedule_now().begin;
@@ -85,7 +85,7 @@ void EngineCore::issue_begin(int unit, Renewal& renewal) {
   }
 }
 
-/// Without overlap the compute stream waits for the collective just submitted.
+/// Without overlap, makes the compute stream wait for the collective just submitted.
 void EngineCore::settle() {
   if (!options_.overlap) device_.compute().wait(device_.communication().record());
 }
@@ -233,8 +233,9 @@ void EngineCore::synchronize() {
   device_.communication().synchronize();
 }
 
-/// Windows of the two schedules share memory: both streams end before one takes over. Traffic of
-/// the evaluation, and of the gathers that it makes necessary again, belongs to no step.
+/// Windows of the two schedules share memory, so both streams finish before the other schedule
+/// takes over. Traffic of the evaluation, and of the gathers repeated because of it, belongs to no
+/// step.
 void EngineCore::set_evaluation(bool on) {
   check_usable(on ? "begin_evaluation" : "end_evaluation");
   ZERO_CHECK(

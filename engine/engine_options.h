@@ -22,7 +22,7 @@ enum class ReductionPolicy : std::uint8_t {
 };
 std::string_view name_of(ReductionPolicy policy);
 
-/// The options of an Engine. Everything is fixed at seal().
+/// The options of an Engine; fixed at seal().
 struct EngineOptions {
   int stage = 3;  ///< 0..3
   DType compute =

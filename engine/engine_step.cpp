@@ -17,7 +17,7 @@ constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 void wait_quietly(const Event& event) noexcept {
   try {
     event.synchronize();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): an error is on its way already
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the caller throws another error
   }
 }
 
@@ -55,8 +55,8 @@ void EngineCore::reduce_sums(const View& sums, ReduceOp op, std::string_view pur
   sums_twin_.download(communication, sums);
 }
 
-/// The exact global sum of squares, and of the losses: one all-reduce of integers behind all
-/// reduces of the step. The ranks of a tensor group have one loss between them.
+/// The exact global sums of squares and of losses: one all-reduce of integers behind all reduces of
+/// the step. The ranks of a tensor group share one loss.
 ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactSum& loss) {
   if (mesh_->mesh().index(Axis::tensor) != 0) losses = {};
   const View sums = sums_.view();
@@ -64,8 +64,9 @@ ExactSum EngineCore::reduce_norm_and_loss(std::span<const double> losses, ExactS
   for (Stream* stream : {&device_.compute(), &communication}) {
     device_.kernels().flush_norms(*stream);
   }
-  // Compute writes the losses, and sums the norm if no reduction does. After this all-reduce a rank
-  // updates its shard in memory that ranks share, so it must run after our last read of it.
+  // Compute writes the losses, and sums the norm if no reduction does. After this all-reduce, peers
+  // update their shards in memory that ranks share, so the all-reduce must run after this rank's
+  // last read of that memory.
   communication.wait(device_.compute().record());
   communication.submit_host("norm and loss", [sums, losses, &norm = reducer_->norm()] {
     ExactSum local_loss;
@@ -158,7 +159,7 @@ void EngineCore::update(Unit& unit, const StepOptions& options, float gradient_s
   }
 }
 
-/// Makes the copies that live between steps follow this rank's part.
+/// Updates the copies that live between steps from this rank's part.
 void EngineCore::publish(Unit& unit, Kind kind) {
   waits_.wait(device_.communication(), device_.compute().record(), WaitSite::update_before_gather);
   for (Segment& segment : unit.segments) {
@@ -170,7 +171,7 @@ void EngineCore::publish(Unit& unit, Kind kind) {
 }
 
 void EngineCore::check_step(const StepOptions& options) const {
-  using Limits = std::numeric_limits<float>;  // the update has its numbers in fp32
+  using Limits = std::numeric_limits<float>;  // the update computes in fp32
   const int rank = world_.rank();
   ZERO_CHECK(
       micro_batch_ == accumulation_steps_ && !evaluating_ && !leased_,
@@ -211,7 +212,7 @@ StepReport EngineCore::step(const StepOptions& options) {
       report.nonfinite ? 1.0F : clip_factor(report.gradient_norm, options_.gradient_clipping);
   report.clipped = clip < 1.0F;
   if (!report.nonfinite) ++steps_done_;
-  world_.set_step(report.step + 1);  // whose parameters are gathered from here on
+  world_.set_step(report.step + 1);  // later gathers belong to the next step
   Renewal renewal;
   for (const int index : order_) {
     if (!report.nonfinite) {

@@ -24,7 +24,7 @@ DType GradientReducer::window_dtype(const Unit& unit) const {
   return unit.sums_uses ? DType::fp32 : resources_.options.compute;
 }
 
-// Larger buckets than the device's receive slices are cut further, which changes no bit.
+// Buckets larger than the device's receive slices are cut further, which changes no bit.
 std::int64_t GradientReducer::chunk(const Segment& segment) const {
   const std::int64_t most = resources_.device.piece_sizes().received_bytes;
   const std::int64_t world = resources_.communicator.size();
@@ -144,8 +144,8 @@ void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target)
   }
 }
 
-/// One rank has no communication to overlap: all threads of compute finish the gradient, on the
-/// compute stream. If it lies in its place already, it is only read, for the norm.
+/// One rank has no communication to overlap, so all compute threads finish the gradient, on the
+/// compute stream. A gradient already in place is only read, for the norm.
 Event GradientReducer::reduce_to(Unit& unit, View wire, const Target& target) {
   Stream& communication = resources_.device.communication();
   if (alone()) {

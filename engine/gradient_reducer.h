@@ -16,8 +16,8 @@ namespace zero {
 /// merge; at the end leftovers fold, newest first). If replicas hold the shard again, the
 /// reduce-scatter's fp32 sum goes through an all-reduce among them before the steps are added: for
 /// a shard axis of a power of two that is the tree over all ranks. The squares of the finished
-/// gradient are summed while it is written. On the communication stream; alone in the world on the
-/// compute stream.
+/// gradient are summed while it is written. Runs on the communication stream; in a world of one
+/// rank, on the compute stream.
 class GradientReducer {
  public:
   GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits);
@@ -25,8 +25,8 @@ class GradientReducer {
   /// Allocates the receive slices, and the sums across replicas, for the largest reduction of
   /// `units` (class communication).
   void allocate(const std::vector<Unit>& units);
-  /// Of a unit's gradient window: fp32 if several backward uses add to it (Unit::sums_uses), else
-  /// the compute dtype.
+  /// Dtype of a unit's gradient window: fp32 if several backward uses add to it (Unit::sums_uses),
+  /// else the compute dtype.
   DType window_dtype(const Unit& unit) const;
 
   /// Takes over the micro-batch gradient `source` (padded elements of window_dtype()) of
@@ -37,14 +37,14 @@ class GradientReducer {
   /// further replicas; not Segment::uncounted): for work of the communication stream, which follows
   /// every reduction.
   ExactSum& norm() { return *norm_; }
-  /// After finished gradients were changed from outside: counts norm() anew, from the shards of
-  /// `units` as they are. Reads each once.
+  /// Recomputes norm() from the shards of `units` after finished gradients were changed from
+  /// outside. Reads each shard once.
   void recount_norm(const std::vector<Unit>& units);
 
   /// Elements per rank of one reduce-scatter of `segment`: the bucket and the receive limit bound
   /// it.
   std::int64_t chunk(const Segment& segment) const;
-  /// Of gradients as they cross ranks.
+  /// Dtype of gradients as they cross ranks.
   DType wire_dtype() const;
 
  private:

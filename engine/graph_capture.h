@@ -17,12 +17,12 @@ namespace zero {
 
 struct Unit;
 
-/// The graphs that a device has captured of the work that leases repeat.
+/// Counts of the graphs captured of the work that leases repeat.
 struct KeptPasses {
   int passes = 0;           ///< captured, of training and evaluation
   std::int64_t pieces = 0;  ///< of work in them
-  int refused = 0;          ///< that are submitted piece by piece for good
-  std::string refusal{};    ///< why, of the first
+  int refused = 0;          ///< passes that stay submitted piece by piece
+  std::string refusal{};    ///< the reason of the first of these
 };
 
 /// Graph capture of the work that leases submit: one graph for each repeat() of each compute step,
@@ -39,12 +39,12 @@ class GraphCapture {
     // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 sees a null pointer in the comparison
     friend auto operator<=>(const Place&, const Place&) = default;
   };
-  /// `check`: when a body is called although its graph is captured.
+  /// `check`: when to call a body although its graph is captured.
   GraphCapture(Device& device, CapturedGraph::Check check) : device_(device), check_(check) {}
 
-  /// Submits the work of `body` for `unit` to the compute stream, as Stream::repeat. A body that
-  /// finds other gradients asked for than at its capture may submit other work: its graph begins
-  /// anew.
+  /// Submits the work of `body` for `unit` to the compute stream, like Stream::repeat. If other
+  /// gradients have been asked for than at the capture, `body` may submit other work, so its graph
+  /// is captured again.
   void repeat(const Place& place, Unit& unit, Phase phase, const Stream::Work& body);
   KeptPasses captured() const;
   void clear() { graphs_.clear(); }

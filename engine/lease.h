@@ -18,13 +18,13 @@ class Lease {
   Lease(Lease&& other) noexcept;
   Lease& operator=(Lease&&) = delete;
 
-  /// Calls `body`, which submits the same work on the same memory to the compute stream in every
-  /// micro-batch, no event, nothing of another stream. It must not matter if other effects of
-  /// `body` are left out. A device with graph capture (CUDA) captures the work for this place in
-  /// the order (the first, second, ... repeat of the lease) and replays it without `body` from the
-  /// third time on (Stream::repeat, EngineOptions::graphs); gradients that `body` asked for count
-  /// as asked for then too. In checked mode the engine calls `body` all the same and compares.
-  /// After memory of the caller's has moved: Engine::forget_passes().
+  /// Calls `body`, which must submit the same work on the same memory to the compute stream in
+  /// every micro-batch, no events, and nothing to another stream. Other effects of `body` may be
+  /// skipped. A device with graph capture (CUDA) captures the work for this place in the order (the
+  /// first, second, ... repeat of the lease) and replays it without `body` from the third time on
+  /// (Stream::repeat, EngineOptions::graphs); gradients that `body` asked for count as asked for
+  /// then too. In checked mode the engine calls `body` all the same and compares. If memory of the
+  /// caller's has moved, call Engine::forget_passes().
   void repeat(const std::function<void()>& body);
 
  protected:
@@ -48,15 +48,15 @@ class ParameterLease : public Lease {
   /// The full parameter, in the compute dtype; throws zero::Error naming the unit's parameters if
   /// there is none of that name.
   View operator[](std::string_view parameter) const;
-  /// By position in the unit's list.
+  /// The same by position in the unit's list.
   View at(int index) const;
 
  private:
   using Lease::Lease;
 };
 
-/// As ParameterLease, with gradients to write. The end of a unit's last GradientLease in a
-/// micro-batch starts its reduction.
+/// A ParameterLease with gradients to write. The end of a unit's last GradientLease in a
+/// micro-batch starts the unit's reduction.
 class GradientLease : public Lease {
  public:
   View parameter(std::string_view name) const;

@@ -32,8 +32,8 @@ void for_each_run(const Unit& unit, int index, const View& values, std::int64_t 
 
 }  // namespace
 
-/// All that this rank keeps of one kind, the extent of the segment: its shard, or, if states are
-/// whole on every rank, more.
+/// All values of one kind that this rank holds, the extent of the segment: its shard, or the whole
+/// if every rank holds whole states.
 View ModelState::kept_values(const Segment& segment, StateKind kind) const {
   if (kind == StateKind::gradient) return segment.finished_gradient();
   if (kind == StateKind::parameter) return segment.trainable ? segment.master : segment.own;
@@ -61,7 +61,7 @@ void ModelState::visit_within(const Unit& unit, int index, const View& shard,
   for_each_run(unit, index, shard, unit.segment_of(index).layout.shard() * rank, visit);
 }
 
-/// Whether this rank, of all that hold the run, is the one that hashes and saves it.
+/// Whether this rank hashes and saves the run, of all ranks that hold it.
 bool ModelState::is_primary(const ParameterSpec& spec, const TensorSlice::Run& run) const {
   const Mesh& mesh = place_.mesh.mesh();
   const bool first_copy = spec.slice ? run.copy == 0 : mesh.index(Axis::tensor) == 0;
@@ -113,8 +113,8 @@ void ModelState::copy_out(const View& values, const View& to) const {
   });
 }
 
-/// A sliced tensor is zero but for the runs whose first holder this rank is, and then summed over
-/// the replica as integers, which changes no bit of anything.
+/// A sliced tensor starts as zeros and the runs whose first holder this rank is; an integer sum
+/// over the replica then assembles it with all bits intact.
 void ModelState::read(const Unit& unit, int index, StateKind kind, View out) const {
   const Tag tag{unit.full_name(index), {}};
   const bool sliced = unit.spec(index).slice.has_value();
@@ -142,8 +142,8 @@ void ModelState::write(const Unit& unit, int index, StateKind kind, const View& 
                });
 }
 
-/// This rank's addend to the hash of a tensor. A slice may cut blocks: such a tensor is put
-/// together first, and each rank of the first replica hashes a part of the whole.
+/// This rank's addend to the hash of a tensor. A slice may cut blocks, so a sliced tensor is
+/// assembled first, and each rank of the first replica hashes a part of it.
 std::uint64_t ModelState::hash_of(const Unit& unit, int index, StateKind kind) const {
   const ParameterSpec& spec = unit.spec(index);
   const std::uint64_t seed = hash_text(unit.full_name(index), static_cast<std::uint64_t>(kind));

@@ -15,8 +15,8 @@ namespace zero {
 
 /// The model states of a sealed engine as logical tensors: listed, read, written and hashed. All
 /// values pass through visit(), run by run, so that a state need be in memory only while the
-/// visitor has it. Host code: both streams must be done with the states. Collective if its
-/// comment says so.
+/// visitor has it. Runs on the host: both streams must be done with the states. Collective
+/// functions are marked.
 class ModelState {
  public:
   /// The owners of the states; all outlive this.
@@ -25,19 +25,20 @@ class ModelState {
     CountedMesh& mesh;
     Device& device;
     HostPieces& pieces;
-    int moments = 0;  ///< that the optimizer keeps
+    int moments = 0;  ///< moments that the optimizer keeps
   };
   explicit ModelState(const Place& place) : place_(place) {}
   const Place& place() const { return place_; }
 
   /// A run of elements that are contiguous in the logical tensor and on this rank, and their values
-  /// in the device's memory: for the call alone.
+  /// in device memory, valid during the call only.
   using Visit = std::function<void(const TensorSlice::Run& run, const View& values)>;
   /// Calls `visit` for the runs of one state of a parameter in this rank's shard, in order.
   void visit(const Unit& unit, int index, StateKind kind, const Visit& visit) const {
     visit_within(unit, index, shard_values(unit.segment_of(index), kind), visit);
   }
-  /// The same of any values laid out as the shard of the parameter's segment, if not empty.
+  /// The same for any values laid out like the shard of the parameter's segment; no call if they
+  /// are empty.
   void visit_within(const Unit& unit, int index, const View& shard, const Visit& visit) const;
 
   /// This rank's shard of one kind of state; empty if the segment has none.
@@ -55,14 +56,13 @@ class ModelState {
     Unit* unit = nullptr;
     int index = 0;
   };
-  /// Throws zero::Error if there is no such parameter or state, or if `values` are not all of it as
-  /// fp32.
+  /// Throws zero::Error if there is no such parameter or state, or if `values` is not fp32 or not
+  /// of the size of the logical tensor.
   Parameter find(std::string_view name, StateKind kind, const View& values) const;
   /// Fills `out` (host memory, any dtype) with the full logical tensor. If the parameter is sliced,
   /// the bytes of `out` must be a multiple of four. Collective over the replica.
   void read(const Unit& unit, int index, StateKind kind, View out) const;
-  /// Replaces the elements that this rank keeps by those of the logical tensor `values` (host,
-  /// fp32).
+  /// Sets the elements that this rank holds from the logical tensor `values` (host, fp32).
   void write(const Unit& unit, int index, StateKind kind, const View& values) const;
   /// Engine::state_hash(). Collective.
   std::uint64_t hash() const;

@@ -12,7 +12,7 @@ namespace zero {
 struct MeshShape;
 struct Unit;
 
-/// How the mesh holds one parameter, axis by axis, in words.
+/// The distribution of one parameter over the mesh, axis by axis, in words.
 struct ParameterOwnership {
   std::string name;  ///< full name
   std::vector<std::int64_t> logical_shape;
@@ -23,7 +23,7 @@ struct ParameterOwnership {
   std::string tensor;  ///< "1 rank", "2 copies", "along 1 over 2", "along 0 over 4, some in copies"
 };
 
-/// Of every parameter, in registration order, as the storage of sealed units shows.
+/// The ownership of every parameter, in registration order, from the storage of sealed units.
 std::vector<ParameterOwnership> ownership_of(std::span<const Unit> units, const MeshShape& mesh);
 
 /// The parameters as a table, one line each, below a heading.

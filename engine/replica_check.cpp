@@ -23,8 +23,8 @@ int rank_at(const Mesh& mesh, Axis axis, int index) {
          place(Axis::tensor);
 }
 
-/// `mine` of every rank of `along`, one row after the other. In host memory outside the plan, as
-/// the agreement at seal() is.
+/// `mine` of every rank of `along`, one row after the other. In host memory outside the plan, like
+/// the agreement at seal().
 std::vector<std::int64_t> gather_rows(Communicator& along, Device& device,
                                       std::span<const std::int64_t> mine) {
   std::vector<std::int64_t> rows(mine.size() * static_cast<std::size_t>(along.size()));
@@ -81,7 +81,7 @@ View ReplicaCheck::shard_values(const Segment& segment, const Kind& kind) const 
   return segment.trainable ? state_.shard_values(segment, *kind.state) : View();
 }
 
-/// The values of a parameter that every rank of the shard axis has whole.
+/// The values of a parameter that every rank of the shard axis holds whole.
 View ReplicaCheck::whole_values(const Copied& copied) const {
   const Segment& segment = copied.unit->segment_of(copied.index);
   const Placement& placement = copied.unit->placement(copied.index);
@@ -116,7 +116,7 @@ std::vector<ReplicaCheck::Copied> ReplicaCheck::copies(Axis axis) const {
   return copies;
 }
 
-/// The first copy of which two of its holders sent other hashes.
+/// The first copy whose holders sent different hashes.
 std::optional<ReplicaCheck::Difference> ReplicaCheck::find(
     Communicator& along, std::span<const Copied> copies,
     std::span<const std::int64_t> hashes) const {
@@ -160,8 +160,8 @@ void ReplicaCheck::visit(const Copied& copied, const Visit& visit) const {
                       });
 }
 
-/// Shards of other tensor indices end elsewhere: these hashes are sums over any split. Ranges of a
-/// slice begin anywhere, so their blocks are single elements.
+/// Shards at other tensor indices end elsewhere, so these hashes are sums over any split. Ranges of
+/// a slice begin anywhere, so their blocks are single elements.
 std::uint64_t ReplicaCheck::tensor_hash(const Copied& copied) const {
   const std::int64_t block = copied.unit->spec(copied.index).slice ? 1 : kAlignment;
   std::uint64_t sum = 0;

@@ -9,16 +9,17 @@
 namespace zero {
 namespace {
 
-constexpr std::int64_t kWindowAlignment = 256;  // bytes: vector loads and page colours both like it
-// Compute steps for which a gradient window rests after its last write, so that its reduction can
-// run beside compute: one at least, one more if the memory is allowed. A reduction takes part of
-// every rank, so the second step absorbs the drift between ranks in forward, which prefetched
-// gathers do not end; with one step alone the third backward of a micro-batch pays for all of it.
+constexpr std::int64_t kWindowAlignment = 256;  // bytes; suits vector loads and page colouring
+// Compute steps for which a gradient window stays unused after its last write, so that its
+// reduction can overlap compute: at least one, and one more if the memory limit allows. A reduction
+// waits for every rank, so the second step absorbs the drift between ranks in forward, which
+// prefetched gathers do not remove; with one step, the third backward of a micro-batch waits for
+// all of it.
 constexpr int kLeastGradientLag = 1;
 constexpr int kLongestGradientLag = 2;
 // Communication runs in the order of issue, and a reduction may be due two compute steps after the
-// last write of its gradient. A gather that is used later than that is issued behind it: two
-// compute steps before its use.
+// last write of its gradient. A gather that is used later than that is issued behind the reduction,
+// two compute steps before its use.
 constexpr int kGatherLead = kLeastGradientLag + 1;
 
 /// The maker of one schedule; each member function is one pass over the uses.
@@ -71,7 +72,7 @@ class Maker {
     return true;
   }
 
-  /// One window per run of uses of a unit that are near enough to keep it.
+  /// One window per run of uses of a unit close enough to keep it gathered.
   void cut_parameter_windows() {
     std::vector<int> open(input_.units.size(), -1);  // the unit's newest window
     for (int i = 0; i < steps_; ++i) {
@@ -160,7 +161,7 @@ class Maker {
     }
   }
 
-  /// One window per unit from its first to its last backward; units whose gradient has a place of
+  /// One window per unit from its first to its last backward; units whose gradient has memory of
   /// its own have none.
   void cut_gradient_windows() {
     const std::vector<int>& first = first_gradient_;
@@ -182,11 +183,11 @@ class Maker {
     }
   }
 
-  /// Compute steps after its last use for which no other window may have its bytes.
+  /// Compute steps after a window's last use for which no other window may have its bytes.
   int lag(const Window& window) const {
     if (window.kind == Window::Kind::parameters) return 0;
     const std::int64_t elements = size(window.unit).gradient_elements;
-    const std::int64_t at_once = kLongestGradientLag + 1;  // this one's and those that rest
+    const std::int64_t at_once = kLongestGradientLag + 1;  // this one and those kept for reductions
     const bool small = elements <= input_.limits.prefetch_elements &&
                        elements <= input_.limits.live_elements / at_once;
     return small ? kLongestGradientLag : kLeastGradientLag;
@@ -196,8 +197,8 @@ class Maker {
     return a.issue <= b.last + lag(b) && b.issue <= a.last + lag(a);
   }
 
-  /// First fit, largest first, behind `begin`: offsets that no two windows of a kind alive together
-  /// share. Gives the end of the last one.
+  /// First fit, largest first, behind `begin`: no two windows of a kind that are alive together
+  /// overlap. Returns the end of the last one.
   std::int64_t place_windows(Window::Kind kind, std::int64_t begin) {
     std::vector<int> order;
     for (int w = 0; w < static_cast<int>(schedule_.windows.size()); ++w) {
@@ -226,8 +227,9 @@ class Maker {
     return all;
   }
 
-  /// Parameters and gradients apart: all ranks of a host may have the memory of gathered parameters
-  /// in common, gradients are each rank's own. Then the pairs that share bytes.
+  /// Places parameters and gradients in separate ranges, because ranks of a host may share the
+  /// memory of gathered parameters but never that of gradients. Then finds the pairs that share
+  /// bytes.
   void place_windows() {
     const std::int64_t end = place_windows(Window::Kind::parameters, 0);
     schedule_.gradients_begin = round_up(end, kWindowAlignment);

@@ -13,12 +13,12 @@ namespace zero {
 /// Limits on communication and memory, in elements, as DeepSpeed counts them.
 struct ScheduleLimits {
   std::int64_t prefetch_elements =
-      50'000'000;  ///< gathered ahead of use, at most (stage3_prefetch_bucket_size); a gradient of
+      50'000'000;  ///< most gathered ahead of use (stage3_prefetch_bucket_size); a gradient of
                    ///< at most this many elements, three of which live_elements allows, has two
                    ///< compute steps for its reduction before its window is written again, a larger
                    ///< one has one
   std::int64_t live_elements =
-      1'000'000'000;  ///< gathered at once, at most, but always room for one unit
+      1'000'000'000;  ///< most gathered at once, but always room for one unit
   std::int64_t persistence_threshold =
       100'000;  ///< parameters of at most this many elements stay whole
   std::int64_t reuse_distance =
@@ -40,7 +40,7 @@ struct UnitUse {
   bool needs_parameters = true;  ///< false: a backward that reads no parameters (an embedding's)
 };
 
-/// A unit as the scheduler sees it.
+/// A unit's sizes, input of the scheduler.
 struct UnitSize {
   std::int64_t gathered_elements =
       0;  ///< that a gather brings: the large parameters of all segments, frozen ones too, padded
@@ -50,7 +50,7 @@ struct UnitSize {
   std::int64_t gradient_elements = 0;  ///< of that window, padded
 };
 
-/// A stretch of the windows' arena that one unit's parameters or gradients occupy for a run of
+/// A range of the windows' arena that one unit's parameters or gradients occupy for a run of
 /// compute steps.
 struct Window {
   enum class Kind : std::uint8_t { parameters, gradients };
@@ -66,9 +66,9 @@ struct Window {
                                ///< for their last users
 };
 
-/// The actions around a compute step, in this order: `gathers` are issued, the window `parameters`
-/// is waited for, the compute runs, then (last_gradient) the gradient starts its reduction and
-/// (release) the parameter window is given back.
+/// The actions around a compute step, in this order: issue `gathers`, wait for the window
+/// `parameters`, compute, then (last_gradient) start the gradient's reduction and (release) release
+/// the parameter window.
 struct ScheduleStep {
   UnitUse use;
   std::vector<int>
@@ -77,11 +77,11 @@ struct ScheduleStep {
   int gradients = -1;   ///< window this step writes; -1: none
   bool first_gradient = false;  ///< the first write of this unit's gradient in the micro-batch
   bool last_gradient = false;   ///< after this step the gradient is complete: reduce
-  bool release = false;         ///< after this step the parameter window is given back
+  bool release = false;         ///< after this step the parameter window is released
 };
 
-/// The static schedule of one micro-batch: data, made once at seal(), the same on every rank. It
-/// drives the streams, the planner and the simulator alike.
+/// The static schedule of one micro-batch: data, made once at seal(), the same on every rank. The
+/// streams, the planner and the simulator all follow this schedule.
 struct Schedule {
   std::vector<Window> windows;
   std::vector<int> begin;  ///< windows whose gather is issued before the micro-batch starts

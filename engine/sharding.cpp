@@ -40,7 +40,7 @@ bool Sharding::direct_gradients(const Unit& unit) const {
          resources_.gradient != DType::fp32;
 }
 
-/// Master and moments, which no collective touches; an fp32 compute copy is its own master.
+/// Master values and moments, which no collective uses; an fp32 compute copy is its own master.
 void Sharding::place_states(Segment& segment, const std::string& unit) {
   const auto state = [&](const char* what) {
     return keep(segment, resources_.device.allocate(segment.own.count(), DType::fp32,
@@ -135,9 +135,9 @@ class ShardedOptimizer : public Replicated {
   Operation reduce_traffic() const override { return Operation::reduce_scatter; }
 
  protected:
-  /// In memory that a host's ranks share each updates its shard in place, and publish only
-  /// synchronizes them. Not if the compute copy is the master itself: read(), write() and
-  /// checkpoints use that at times of their own.
+  /// In memory that a host's ranks share, each rank updates its shard in place, and publish only
+  /// synchronizes them. Not if the compute copy is the master itself, because read(), write() and
+  /// checkpoints access the master at other times.
   void place_parameters(Segment& segment, const std::string& unit) override {
     if (segment.trainable && resources_.options.compute != DType::fp32) {
       place_in_common(segment, unit);

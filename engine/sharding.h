@@ -22,9 +22,9 @@ struct EngineResources {
   Communicator& replicas;  ///< the ranks that hold this rank's shards again
 };
 
-/// A stage of ZeRO as a strategy: the place of model states, and the collectives when they are
-/// finished. Nothing else of the engine knows the stage. Table 1 of Rajbhandari et al., "ZeRO:
-/// Memory Optimizations Toward Training Trillion Parameter Models" (2020).
+/// A stage of ZeRO as a strategy: the placement of model states and the collectives that gather,
+/// publish and finish them. No other part of the engine knows the stage. Table 1 of Rajbhandari et
+/// al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (2020).
 class Sharding {
  public:
   explicit Sharding(EngineResources resources) : resources_(resources) {}
@@ -45,22 +45,22 @@ class Sharding {
   /// if nothing is gathered).
   virtual View parameters(const Segment& segment, View window, std::int64_t begin,
                           std::int64_t count) const;
-  /// After this rank's part of the compute copies has changed: makes the copies that live between
-  /// steps follow, on the communication stream. Their bytes belong to the next step.
+  /// Updates the copies that live between steps, on the communication stream, after this rank's
+  /// part of the compute copies has changed. The bytes belong to the next step.
   virtual void publish(Segment& segment, const Tag& tag) = 0;
-  /// After the last reduce of a step has written gradient_shard.
+  /// Called after the last reduce of a step has written gradient_shard.
   virtual void finish_gradient(Segment& segment, const Tag& tag) = 0;
-  /// Elements that publish gathers, and that finish_gradient gathers: for the plan of traffic.
+  /// Elements that publish() and finish_gradient() gather, for planned_traffic().
   virtual std::int64_t published_elements(const Segment& segment) const = 0;
   virtual std::int64_t finished_elements(const Segment& segment) const = 0;
-  /// After master values of this rank's shard were replaced from outside: makes all masters of the
-  /// strategy right.
+  /// Updates all master values of the strategy after those of this rank's shard were replaced from
+  /// outside.
   virtual void spread_states(View states, const Segment& segment, const Tag& tag);
   /// Whether full gradients live between micro-batches, so that they can accumulate locally
   /// (ReductionPolicy::boundary).
   virtual bool full_gradients() const = 0;
-  /// Whether a micro-batch's gradient can be written to the finished gradient's memory: no window
-  /// needed.
+  /// Whether a micro-batch's gradient can be written to the finished gradient's memory, without a
+  /// window.
   bool direct_gradients(const Unit& unit) const;
   /// Whether ranks of a host share the compute copies that live between steps: a rank may change
   /// its part only after a collective that all peers start behind their last use.
@@ -69,11 +69,11 @@ class Sharding {
   virtual Operation reduce_traffic() const { return Operation::reduce_scatter; }
 
  protected:
-  /// Also says which elements this rank initialises and updates.
+  /// Also sets the elements that this rank initialises and updates (Segment::own).
   virtual void place_parameters(Segment& segment, const std::string& unit) = 0;
   virtual void place_gradients(Segment& segment, const std::string& unit) = 0;
 
-  /// Zeroed memory for the segment, from the communicator, so that collectives reach it best.
+  /// Zeroed memory for the segment, from the communicator (Communicator::allocate).
   View allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
                 const std::string& label);
   View keep(Segment& segment, Buffer buffer);
@@ -94,8 +94,8 @@ Slices owned_slices(const FlatLayout& layout, const FlatRange& range, View buffe
 /// The strategy of `resources.options.stage`; throws zero::Error on a stage other than 0 to 3.
 std::unique_ptr<Sharding> make_sharding(EngineResources resources);
 
-/// How many fp32 sums of earlier micro-batch steps the binary counter holds at once over `steps`
-/// steps: floor(log2(steps)).
+/// The number of fp32 sums of earlier micro-batch steps that the binary counter holds at once over
+/// `steps` steps: floor(log2(steps)).
 int held_partials(int steps);
 
 }  // namespace zero

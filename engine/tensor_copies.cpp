@@ -25,7 +25,7 @@ const TensorSlice::Range* holder_of(const Ranges& ranges, std::int64_t index) {
   return found == ranges.end() ? nullptr : &*found;
 }
 
-/// The places at which a range of some rank begins or ends: holders change nowhere else.
+/// The indices at which a range of some rank begins or ends; holders change only there.
 std::set<std::int64_t> edges_of(const std::vector<Ranges>& ranks) {
   std::set<std::int64_t> edges;
   for (const Ranges& ranges : ranks) {
@@ -127,7 +127,7 @@ void find_uncounted(Unit& unit, int shard, int tensor) {
   };
   for (const Placement& placement : placements) {
     const ParameterSpec& spec = unit.spec(segment->parameter(placement));
-    if (!spec.slice) {  // padding behind it is zero: one range for neighbours
+    if (!spec.slice) {  // padding behind it is zero, so neighbours merge
       if (tensor > 0) leave_out(placement.begin, round_up(placement.count, kAlignment));
       continue;
     }

@@ -39,7 +39,7 @@ Unit Unit::make(std::string name, std::vector<ParameterSpec> parameters, int ten
     ZERO_CHECK(!spec.name.empty(), "add_unit({}): a parameter needs a name", unit.name);
     unit.full_names.push_back(spec.full_name.empty() ? unit.name + "." + spec.name
                                                      : spec.full_name);
-    static_cast<void>(spec.count());  // throws on a shape that cannot be
+    static_cast<void>(spec.count());  // throws on an invalid shape
     if (spec.slice) check_slice(unit.name, spec, unit.full_names.back(), tensor);
   }
   return unit;
@@ -90,8 +90,8 @@ void Unit::plan_updates(const std::vector<ParameterGroup>& groups, double weight
 
 namespace {
 
-/// Rounds initial values to the compute copy. Frozen parameters have no master values: theirs pass
-/// through scratch memory.
+/// Rounds initial values to the compute copy. Frozen parameters have no master values, so theirs
+/// pass through scratch memory.
 void initialise_segment(const Unit& unit, const Segment& segment, Device& device,
                         std::uint64_t seed) {
   constexpr std::int64_t kScratch = 1 << 16;

@@ -30,8 +30,8 @@ struct PartialSum {
   std::size_t buffer = 0;  ///< index in Segment::partials
 };
 
-/// The trainable, or the frozen, parameters of a unit: one flat layout and the storage its strategy
-/// gave it. Views of storage that a stage does not keep are empty.
+/// The trainable, or the frozen, parameters of a unit: one flat layout and the storage that the
+/// strategy gave it. Views of storage that a stage does not keep are empty.
 struct Segment {
   Segment(FlatLayout flat, std::vector<int> members, bool is_trainable)
       : layout(std::move(flat)), parameters(std::move(members)), trainable(is_trainable) {}
@@ -50,12 +50,12 @@ struct Segment {
   std::array<View, 2> moments;  ///< fp32, the extent of `own`
   View gradient;        ///< finished gradient dtype: padded() at stages 0 and 1, else shard()
   View gradient_shard;  ///< this rank's shard of it
-  /// The part of it that the optimizer reads: the extent of `own`.
+  /// The part of the gradient that the optimizer reads: the extent of `own`.
   View finished_gradient() const {
     return gradient.count() == own.count() ? gradient : gradient_shard;
   }
   std::vector<View> partials;    ///< fp32, shard(): room for sums of earlier micro-batch steps
-  std::vector<PartialSum> sums;  ///< that `partials` hold, highest level first
+  std::vector<PartialSum> sums;  ///< the sums that `partials` hold, highest level first
   std::vector<UpdateRun> runs;   ///< over the extent of master
   /// Elements of this rank's shard that other ranks of the tensor axis hold too and count in the
   /// norm; null: none.
@@ -90,15 +90,14 @@ struct Unit {
   Event ready;                  ///< the newest published values are in `full` or `tail`
   Event reduced;  ///< of a unit without a gradient window: the reduce that reads the gradient
 
-  /// Where a parameter sits: its segment and its placement there.
+  /// The place of a parameter: its segment and its placement there.
   struct Seat {
     int segment = 0;
     int position = 0;
   };
   std::vector<Seat> seats;  ///< per parameter
 
-  /// Throws zero::Error on names and shapes that cannot be; `tensor` is the size of the tensor
-  /// axis.
+  /// Throws zero::Error on invalid names and shapes; `tensor` is the size of the tensor axis.
   static Unit make(std::string name, std::vector<ParameterSpec> parameters, int tensor);
   /// Cuts the segments; `small` is the largest size of a parameter that stays whole.
   void lay_out(int world, std::int64_t small);
@@ -118,7 +117,7 @@ struct Unit {
   const Seat& seat(int parameter) const;
   const Placement& placement(int parameter) const;
   const Segment& segment_of(int parameter) const;
-  /// Index of the parameter `name`; throws zero::Error listing the names there are.
+  /// Index of the parameter `name`; throws zero::Error listing all names if there is none.
   int find(std::string_view parameter) const;
   /// The trainable segment, or null.
   Segment* trainable();

@@ -9,7 +9,7 @@
 
 namespace zero {
 
-/// Every place where the engine orders one stream behind another, or the host behind a stream.
+/// Every wait by which the engine orders one stream behind another, or the host behind a stream.
 enum class WaitSite : std::uint8_t {
   gather_before_use,       ///< compute waits for a unit's gather
   publish_before_use,      ///< compute waits for parameters gathered after the step
@@ -20,8 +20,8 @@ enum class WaitSite : std::uint8_t {
   norm_before_update,      ///< the update waits for the global norm, and so for every reduce
 };
 
-/// The engine's waits. A test may leave one site out, to see that the lazy or the permuted stream
-/// notices.
+/// The engine's waits. A test may leave one out, to show that a lazy or permuted stream detects the
+/// gap.
 class Waits {
  public:
   void skip(std::optional<WaitSite> site) { skipped_ = site; }
@@ -29,7 +29,7 @@ class Waits {
   void wait(Stream& stream, const Event& event, WaitSite site) const {
     if (skipped_ != site) stream.wait(event);
   }
-  /// The host goes on after `event`.
+  /// Blocks the host until `event`.
   void synchronize(const Event& event, WaitSite site) const {
     if (skipped_ != site) event.synchronize();
   }

@@ -11,9 +11,9 @@
 namespace zero {
 
 /// The memory of a schedule's windows and the events that guard it. Before a window's bytes are
-/// used anew, a gather waits for the compute, and compute for the reduces, of every window that
-/// shares bytes with it. (Gathers and reduces share one stream, and so do uses and writes: those
-/// pairs are in order by themselves.)
+/// reused, a gather waits for the compute, and compute for the reduces, of every window that shares
+/// bytes with it. (Gathers and reduces share one stream, and so do uses and writes, so these pairs
+/// need no event.)
 class WindowArena {
  public:
   /// `memory` (bytes) holds the schedule's parameter windows, `gradients` the others: together they
@@ -22,21 +22,21 @@ class WindowArena {
 
   /// `count` elements of the window; throws zero::Error if they do not fit it.
   View view(int window, DType dtype, std::int64_t count) const;
-  /// All of the window.
+  /// The whole window.
   View view(int window, DType dtype) const {
     return view(window, dtype, schedule_.window(window).bytes / size_of(dtype));
   }
 
-  /// Before a gather into the window is submitted to `communication`.
+  /// Call before submitting a gather into the window to `communication`.
   void before_gather(int window, Stream& communication) const;
-  /// After it.
+  /// Call after that gather.
   void gathered(int window, Event event) { guards_[index(window)].gathered = std::move(event); }
   const Event& gathered(int window) const { return guards_[index(window)].gathered; }
-  /// After the last compute that used a parameter window.
+  /// Call after the last compute that used a parameter window.
   void released(int window, Event event) { guards_[index(window)].released = std::move(event); }
-  /// Before compute first writes a gradient window.
+  /// Call before compute first writes a gradient window.
   void before_write(int window, Stream& compute) const;
-  /// After the reduce that read a gradient window.
+  /// Call after the reduce that read a gradient window.
   void reduced(int window, Event event) { guards_[index(window)].reduced = std::move(event); }
 
  private:

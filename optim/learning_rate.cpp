@@ -12,7 +12,7 @@ namespace zero {
 
 namespace {
 
-// How far `step` has come from `begin` (0) to `end` (1).
+// The fraction of the way from `begin` (0) to `end` (1) at `step`.
 double progress(std::int64_t step, std::int64_t begin, std::int64_t end) {
   if (step <= begin) return 0;
   if (step >= end) return 1;

@@ -7,7 +7,7 @@
 
 namespace zero {
 
-/// A learning rate for each optimizer step. A value type; at(step) is pure, so a resumed run
+/// The learning rate of each optimizer step. A value type; at(step) is pure, so a resumed run
 /// continues exactly.
 struct LearningRateSchedule {
   enum class Kind : std::uint8_t {
@@ -31,7 +31,7 @@ struct LearningRateSchedule {
   void validate() const;
 };
 
-/// DeepSpeed's schedules, with its formulas. As its engine does, the scheduler moves after each
+/// DeepSpeed's schedules and formulas. Like DeepSpeed's engine, advances the scheduler after each
 /// optimizer step: step 1 uses the lowest rate, step s the formula at iteration s - 2.
 struct DeepSpeedSchedule {
   enum class Kind : std::uint8_t { warmup, warmup_decay, warmup_cosine };
@@ -48,15 +48,14 @@ struct DeepSpeedSchedule {
   double at(std::int64_t step) const;
 };
 
-/// The learning rate of every optimizer step. A value; at() is pure, so a resumed run continues
-/// exactly.
+/// A schedule of either kind. A value type; at() is pure.
 class LearningRates {
  public:
   LearningRates() = default;
   explicit LearningRates(const DeepSpeedSchedule& schedule) : schedule_(schedule) {}
   explicit LearningRates(const LearningRateSchedule& schedule) : schedule_(schedule) {}
 
-  /// Of optimizer step `step`, counted from 1.
+  /// Learning rate of optimizer step `step`, counted from 1.
   double at(std::int64_t step) const {
     return std::visit([&](const auto& s) { return s.at(step); }, schedule_);
   }

@@ -11,8 +11,8 @@
 
 namespace zero {
 
-/// Which rule changes owned elements, and its constants. Doubles, as PyTorch has them: step sizes
-/// are computed in double and rounded to fp32 once.
+/// The update rule and its constants. Doubles, like PyTorch's: step sizes are computed in double
+/// and rounded to fp32 once.
 struct OptimizerConfig {
   enum class Kind : std::uint8_t {
     adamw,  ///< decoupled weight decay (Loshchilov & Hutter 2019)
@@ -42,7 +42,7 @@ struct UpdateArguments {
   std::int64_t step = 1;     ///< from 1, for bias correction
 };
 
-/// Changes owned elements; never sees a rank. Elementwise: the same bits for any cut of the
+/// Updates owned elements; has no notion of ranks. Elementwise: the same bits for any split of the
 /// elements, any thread count and alignment on one SIMD target. One pass over memory: unscale,
 /// clip, moments, update, low-precision copy.
 class Optimizer {
@@ -51,7 +51,7 @@ class Optimizer {
   const OptimizerConfig& config() const { return config_; }
   /// fp32 state tensors per parameter: 2 for Adam(W); 1 for SGD with momentum, 0 without.
   int moments() const;
-  /// Name of moment `index` as checkpoints have it: "exp_avg", "exp_avg_sq", "momentum_buffer".
+  /// Name of moment `index` in checkpoints: "exp_avg", "exp_avg_sq", "momentum_buffer".
   std::string_view moment_name(int index) const;
   /// Asynchronous on `stream`. Throws zero::Error on mismatched counts or dtypes.
   void update(Stream& stream, const UpdateArguments& arguments);
@@ -74,15 +74,15 @@ float clip_factor(double norm, double limit);
 
 namespace cpu {
 
-/// make_optimizer for a CPU device of `threads` threads, of constants that are in range.
+/// make_optimizer for a CPU device of `threads` threads; does not check the constants.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, int threads);
 
 }  // namespace cpu
 
 namespace cuda {
 
-/// make_optimizer for a CUDA device, of constants that are in range. Throws zero::Error if this
-/// build has none.
+/// make_optimizer for a CUDA device; does not check the constants. Throws zero::Error if this build
+/// has no CUDA.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config);
 
 }  // namespace cuda

@@ -35,7 +35,7 @@ bool matches(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;
   std::size_t star = std::string_view::npos;  // the last '*' met
-  std::size_t resume = 0;                     // where its run ends so far
+  std::size_t resume = 0;                     // end of the run it matches so far
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

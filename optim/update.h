@@ -30,8 +30,8 @@ struct SgdConstants {
 AdamConstants adam_constants(const OptimizerConfig& config, const UpdateArguments& arguments);
 SgdConstants sgd_constants(const OptimizerConfig& config, const UpdateArguments& arguments);
 
-/// The memory of one update: as UpdateArguments, bare. Moments that the rule does not have, and
-/// `compute` if no copy is wanted, are null.
+/// The memory of one update: the views of UpdateArguments as pointers. Moments that the rule does
+/// not have, and `compute` if no copy is wanted, are null.
 struct UpdateMemory {
   float* master = nullptr;
   float* moment0 = nullptr;

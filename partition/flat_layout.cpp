@@ -11,7 +11,7 @@ namespace zero {
 
 namespace {
 
-// Room for the last roundings: to kAlignment, and to a multiple of any world of int ranks.
+// Headroom for rounding up to kAlignment and to a multiple of any world (int ranks).
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
 
 }  // namespace

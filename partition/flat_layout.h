@@ -11,7 +11,7 @@
 namespace zero {
 
 /// Parameters start, and shards end, at multiples of this many elements, so that sums over aligned
-/// blocks do not depend on where a shard ends.
+/// blocks do not depend on the ends of shards.
 inline constexpr std::int64_t kAlignment = 64;
 
 /// A run of elements, of a flat layout or of a tensor.
@@ -20,13 +20,13 @@ struct FlatRange {
   std::int64_t count = 0;
 
   std::int64_t end() const { return begin + count; }
-  /// The elements of this range that `other` has too. If there are none: no elements, at the end of
-  /// this range that is nearer to `other`.
+  /// The intersection with `other`; if empty, positioned at the end of this range that is nearer to
+  /// `other`.
   FlatRange within(const FlatRange& other) const;
   friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
 
-/// Where one parameter sits in the flat layout.
+/// The place of one parameter in the flat layout.
 struct Placement {
   int index = 0;           ///< position in the list that was given
   std::int64_t begin = 0;  ///< first element in the flat layout, a multiple of kAlignment
@@ -35,7 +35,7 @@ struct Placement {
   FlatRange range() const { return {begin, count}; }
 };
 
-/// Where each parameter of a unit sits in the unit's contiguous, padded buffer of `world` equal
+/// The place of each parameter of a unit in the unit's contiguous, padded buffer of `world` equal
 /// shards:
 ///
 ///     [ large parameters, in the order given | small parameters | padding ]
@@ -50,8 +50,8 @@ class FlatLayout {
 
   const std::vector<Placement>& placements() const { return placements_; }  ///< in the order given
   /// The elements of `range` that `rank` owns: those of its shard, as FlatRange::within() gives
-  /// them. Over all ranks in order they cover `range` without a gap. Throws zero::Error on a rank
-  /// outside the world or a range outside the layout.
+  /// them. Over all ranks in order, the results cover `range` without a gap. Throws zero::Error on
+  /// a rank outside the world or a range outside the layout.
   FlatRange owned(int rank, const FlatRange& range) const;
   int world() const { return world_; }
   std::int64_t shard() const {

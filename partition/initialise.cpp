@@ -61,7 +61,8 @@ struct SineCosine {
   double cosine = 0;
 };
 
-// Of the angle 2 pi x / 2^32: the nearest quarter turn, exactly, then Taylor over +-pi/4.
+// Cosine and sine of the angle 2 pi x / 2^32: the nearest quarter turn, exactly, then a Taylor
+// series over +-pi/4.
 SineCosine sine_cosine(std::uint32_t x) {
   const std::uint32_t quarter = (x + 0x20000000U) >> 30;
   const auto rest = static_cast<std::int32_t>(x - (quarter << 30));

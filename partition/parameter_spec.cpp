@@ -19,7 +19,7 @@ std::int64_t elements_of(const std::string& name, const std::vector<std::int64_t
         "parameter \"{}\": shape [{}] has the negative dimension {}; dimensions are 0 or more",
         name, fmt::join(shape, ", "), dimension);
   }
-  if (std::ranges::find(shape, 0) != shape.end()) return 0;  // whatever the others multiply to
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;  // even if the others overflow
   std::int64_t product = 1;
   for (const std::int64_t dimension : shape) {
     ZERO_CHECK(!__builtin_mul_overflow(product, dimension, &product),

@@ -14,8 +14,8 @@
 
 namespace zero {
 
-/// How a parameter starts. Values depend only on (seed, parameter name, logical index): every stage
-/// and world starts from the same bits.
+/// Initial values of a parameter. They depend only on (seed, parameter name, logical index): every
+/// stage and world starts from the same bits.
 struct Init {
   enum class Kind : std::uint8_t { zeros, constant, normal, uniform };
   Kind kind = Kind::zeros;
@@ -41,12 +41,12 @@ struct ParameterSpec {
   Init init = init::zeros();
   bool trainable = true;  ///< a frozen parameter has no gradient and no optimizer states
 
-  /// Set if the name in files and messages is not "unit.name": "wpe.weight" of the unit
+  /// The name in files and messages if that is not "unit.name": "wpe.weight" of the unit
   /// "embedding".
   std::string full_name{};
 
-  /// Which part of the logical tensor this rank of the tensor axis holds; `shape` is that part's.
-  /// Unset: every rank of the axis holds all of it, the same.
+  /// The part of the logical tensor that this rank of the tensor axis holds; `shape` is that
+  /// part's. Unset: every rank of the axis holds the whole tensor, with equal values.
   std::optional<TensorSlice> slice{};
 
   /// Shape of the logical tensor.
@@ -65,8 +65,8 @@ struct ParameterSpec {
 void initialise(const Init& init, std::uint64_t seed, std::string_view full_name,
                 std::int64_t begin, std::span<float> out);
 
-/// The same of a parameter that may be sliced: `begin` is an element of the local tensor, values
-/// are those of the logical one.
+/// The same for a parameter that may be sliced: `begin` is an element of the local tensor; values
+/// are those of the logical tensor.
 void initialise(const ParameterSpec& spec, std::uint64_t seed, std::string_view full_name,
                 std::int64_t begin, std::span<float> out);
 

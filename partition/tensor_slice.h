@@ -10,9 +10,8 @@
 namespace zero {
 
 /// The part of a logical tensor that one rank of the tensor axis holds: ranges of indices along one
-/// dimension, every other dimension whole. The local tensor has the ranges one after the other, row
-/// major: a matrix of q, k and v side by side is three ranges of columns, or of rows. Pure
-/// arithmetic.
+/// dimension, every other dimension whole. The local tensor concatenates the ranges, row major: a
+/// matrix of q, k and v side by side is three ranges of columns, or of rows. Pure arithmetic.
 struct TensorSlice {
   struct Range {
     std::int64_t begin = 0;  ///< index in the logical tensor
@@ -25,7 +24,7 @@ struct TensorSlice {
   int dimension = 0;
   std::vector<Range> ranges;
 
-  /// Throws zero::Error naming `parameter` when dimension or ranges lie outside `shape`, or ranges
+  /// Throws zero::Error naming `parameter` if dimension or ranges lie outside `shape`, or ranges
   /// overlap.
   void check(std::string_view parameter) const;
   std::vector<std::int64_t> local_shape() const;
@@ -42,7 +41,7 @@ struct TensorSlice {
                     const std::function<void(const Run&)>& visit) const;
 };
 
-/// Rank `rank`'s share of [0, total) when `ranks` cut it as evenly as can be, the longer shares
+/// Rank `rank`'s share of [0, total), split over `ranks` ranks as evenly as possible, longer shares
 /// first.
 TensorSlice::Range even_range(std::int64_t total, int rank, int ranks);
 

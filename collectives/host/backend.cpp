@@ -14,10 +14,10 @@ namespace zero::host {
 namespace {
 
 /// One process of a group of processes of one host. Values travel through memory that the processes
-/// share; they find each other through a Store.
+/// share; a Store connects them.
 class HostBackend final : public BlockingBackend {
  public:
-  /// Collective through seat.store, where all keys of the group begin with `name`.
+  /// Collective through seat.store; all keys of the group begin with `name`.
   HostBackend(std::shared_ptr<Memory> memory, const std::string& reason, const StoreSeat& seat,
               const std::string& name,
               std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
@@ -55,7 +55,7 @@ class HostBackend final : public BlockingBackend {
         memory_, "", seat, fmt::format("{}/{}", name, part.members.front()), context());
   }
 
-  /// On a CPU device, memory that peers read where it lies.
+  /// On a CPU device, memory that peers read in place.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                   std::string_view label) override {
     return region_buffer(memory_, {device, count, dtype, memory_class, label});
@@ -95,7 +95,7 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat) {
   std::shared_ptr<Memory> memory;
   try {
     memory = std::make_shared<Memory>(seat.size);
-  } catch (const std::exception& error) {  // whatever it is, the peers wait to hear it
+  } catch (const std::exception& error) {  // any error: the peers wait for it
     reason = error.what();
   }
   return std::make_unique<Communicator>(

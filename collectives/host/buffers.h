@@ -12,7 +12,7 @@
 
 namespace zero::host {
 
-/// What Communicator::allocate was asked for.
+/// The arguments of Communicator::allocate.
 struct BufferRequest {
   Device& device;
   std::int64_t count = 0;
@@ -21,12 +21,12 @@ struct BufferRequest {
   std::string_view label;
 };
 
-/// A buffer that the host's other ranks can read; the device's own where it is too small to pay,
-/// `memory` is null or has no more, or the device is not the CPU.
+/// A buffer that the host's other ranks can read; a buffer of the device's own if sharing does not
+/// pay at this size, `memory` is null or has no room, or the device is not the CPU.
 Buffer region_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest& request);
 
-/// One buffer that all ranks of `group` map; nothing, the same on all of them, where there is none.
-/// Collective as Group::allocate_shared.
+/// One buffer that all ranks of `group` map; empty, on all of them alike, if no memory could be
+/// shared. Collective like Group::allocate_shared.
 std::optional<Buffer> shared_buffer(Group& group, const Group::Exchange& exchange,
                                     const BufferRequest& request);
 

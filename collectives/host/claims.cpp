@@ -20,7 +20,7 @@ std::int64_t room_for(const Claim& claim, const Awaited& awaited) {
   return claim.reach == Reach::posted ? awaited.body : awaited.region;
 }
 
-// The number that precedes a list of elements of `element` bytes; at most what is there of them.
+// The count that precedes a list of elements of `element` bytes, limited to the bytes that follow.
 std::size_t take_length(std::span<const std::byte>& from, std::size_t element) {
   std::uint64_t length = 0;
   if (from.size() < sizeof length) return 0;
@@ -50,7 +50,7 @@ void check_claim(const Claim& claim, const Awaited& awaited) {
              static_cast<std::uint32_t>(awaited.farthest));
   ZERO_CHECK(claim.count == awaited.count, "rank {}'s notice: count is {}, expected {} elements",
              awaited.rank, claim.count, awaited.count);
-  if (claim.count == 0 || claim.reach > Reach::direct) return;  // read nowhere, or elsewhere
+  if (claim.count == 0 || claim.reach > Reach::direct) return;  // not read, or not in place
   const std::int64_t bytes = claim.count * awaited.element;
   if (!in_range(claim.offset, bytes, room_for(claim, awaited)) ||
       claim.offset % awaited.element != 0) {

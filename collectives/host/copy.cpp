@@ -15,11 +15,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::int64_t kLine = 64;
 constexpr std::int64_t kPage = 4096;
-/// Pages copied side by side: several streams keep more of the memory busy than one.
+/// Pages copied in parallel streams: several use more of the memory bandwidth than one.
 constexpr std::int64_t kStreams = 4;
 constexpr std::int64_t kAhead = 512;
 
-// The baseline's vectors will do: whole lines are combined on their way out.
+// The baseline's vectors suffice: write-combining buffers emit whole lines.
 void copy_line(const std::uint8_t* from, std::uint8_t* to) {
   const hn::ScalableTag<std::uint8_t> d;
   hwy::Prefetch(from + kAhead);

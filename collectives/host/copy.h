@@ -7,8 +7,8 @@
 
 namespace zero::host {
 
-/// Copies memory that does not overlap around the caches, for values that would not stay in them:
-/// lines of the destination are not fetched only to be overwritten.
+/// Copies with non-temporal stores, for values too large to stay in the caches: lines of the
+/// destination are not fetched only to be overwritten. The ranges must not overlap.
 void copy_around_caches(const std::byte* from, std::byte* to, std::int64_t bytes);
 
 }  // namespace zero::host

@@ -57,7 +57,7 @@ Group::~Group() {
   memory_->region().free(staging_, 2 * half_);
 }
 
-// Posts what this rank gives and waits for all to have done so.
+// Posts this rank's offer and waits until all ranks have posted theirs.
 void Group::open(const Offer& offer) {
   board_.turn();
   Notice& notice = board_.notice(seat_.rank);
@@ -88,7 +88,7 @@ void Group::open(const Offer& offer) {
   }
 }
 
-// What a rank's notice says; each word is read once.
+// The contents of a rank's notice; each word is read once.
 Claim Group::claim_of(const Offer& offer, int rank) const {
   const Notice& notice = board_.notice(rank);
   Claim claim{.reach = read_once(notice.reach), .agreement = read_once(notice.agreement)};
@@ -124,7 +124,7 @@ Awaited Group::awaited_of(const Offer& offer, int rank) const {
   return awaited;
 }
 
-// Says where the values go; gives whether that is shared memory.
+// Writes the destination of the values; returns whether that is shared memory.
 Reach Group::post_destination(const Offer& offer) {
   const View& buffer = offer.target->buffer;
   const SharedMemory* const memory = shared_memory_of(buffer);
@@ -155,7 +155,7 @@ const Group::SharedMemory* Group::shared_memory_of(const View& view) const {
   return found == shared_.end() || view.empty() ? nullptr : &*found;
 }
 
-// Fills in this rank's notice; its values too where they fit.
+// Fills in this rank's notice, with its values if they fit.
 Reach Group::post(const Offer& offer, Notice& notice) {
   const std::int64_t element = size_of(offer.intent.dtype);
   std::byte* const body = board_.body(seat_.rank);
@@ -195,7 +195,7 @@ void Group::pass(const Offer& offer) {
   const auto came = [this] { return board_.all_came(); };
   if (came() || spin_policy_.outlasts(came, idle_)) return;
   constexpr std::chrono::milliseconds kShortestNap{1};
-  constexpr std::chrono::milliseconds kBetweenChecks{1000};  // one that fails can say why first
+  constexpr std::chrono::milliseconds kBetweenChecks{1000};  // a failing rank can first report why
   std::chrono::milliseconds unchecked{0};
   LongWait wait(*context_, behind_);
   for (auto nap = kShortestNap; !came(); nap = std::min(2 * nap, longest_nap_)) {

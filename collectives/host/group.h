@@ -19,18 +19,18 @@
 
 namespace zero::host {
 
-/// Processes of one host that do collectives by reaching into each other's memory. In each call
-/// every rank posts a notice (what it calls, where its values lie), all meet, and each reads what
-/// it needs from its peers or writes what they need from it; where memory of the peers' own is in
-/// use they meet once more, after which all may be overwritten. Gathered values and sums are
-/// written by their owner to all, who reads them once; what all ranks send to one is read by that
-/// one. Values that fit the board travel with the notice, in one meeting; values outside a Region
-/// are copied to a staging area part by part. Calls that disagree, a rank that fails and a process
-/// that ends are errors on every rank, and the end of the group. Blocks the caller; one thread at a
-/// time.
+/// Processes of one host that do collectives by accessing each other's memory. In each call every
+/// rank posts a notice (its call, the place of its values), all meet, and each rank reads its
+/// peers' values or writes to their memory. If peers access a rank's own memory, all meet once
+/// more, after which that memory may be overwritten. The owner of a gathered slice or of a sum
+/// reads its inputs once and writes the result to all; in other calls the receiver reads its peers'
+/// values. Values that fit the board travel with the notice, in one meeting; values outside a
+/// Region are copied to a staging area part by part. Calls that disagree, a rank that fails and a
+/// process that ends are errors on every rank, and end the group. Blocks the caller; one thread at
+/// a time.
 class Group final : public Transport {
  public:
-  /// Gives every rank's line of text, in rank order. Collective.
+  /// Returns every rank's line of text, in rank order. Collective.
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
   /// Either a group or, the same on all ranks, why there is none.
   struct Joined {
@@ -40,14 +40,15 @@ class Group final : public Transport {
   struct Seat {
     int rank = 0;
     int size = 1;
-    std::vector<int> names{};  ///< the rank that errors name for each; none: its number here
+    std::vector<int> names{};  ///< of the ranks, in errors; empty: 0, 1, ...
 
     int name_of(int one) const {
       return names.empty() ? one : names[static_cast<std::size_t>(one)];
     }
     int name() const { return name_of(rank); }
   };
-  /// What ranks must agree on before a call whose values travel by other means.
+  /// The properties of a call that ranks compare before its values travel, by this group or by
+  /// other means.
   struct Intent {
     Operation operation = Operation::barrier;
     std::string_view unit;
@@ -58,22 +59,23 @@ class Group final : public Transport {
     static Intent of(Operation operation, const Slices& slices, std::string_view unit) {
       return {operation, unit, slices.buffer.dtype(), 0, slices.ranges};
     }
-    /// Of `all` of `values`; `all` and `unit` must outlive the intent.
+    /// For all of `values`, whose range is `all`; `all` and `unit` must outlive the intent.
     static Intent of(Operation operation, const View& values, const Slices::Range& all, int detail,
                      std::string_view unit) {
       return {operation, unit, values.dtype(), detail, {&all, 1}};
     }
   };
-  /// Rank `seat` of a group; collective through `exchange`. `memory` may be null, for `reason`.
+  /// Joins as rank `seat`; collective through `exchange`. If `memory` is null, `reason` says why.
   static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason,
                      const Seat& seat, const Exchange& exchange);
 
   ~Group() override;
 
-  /// What a rank sleeps at most where nothing else is asked for.
+  /// The longest sleep of a waiting rank by default.
   static constexpr std::chrono::milliseconds kLongestNap{250};
-  /// `idle` is called now and then while this rank waits for others: for what must go on meanwhile,
-  /// such as messages that were sent by other means. A rank that sleeps wakes for it every `nap`.
+  /// `idle` is called repeatedly while this rank waits for others, for work that must go on
+  /// meanwhile, such as progress of messages sent by other means. A sleeping rank wakes for it
+  /// every `nap`.
   void set_idle(std::function<void()> idle, std::chrono::milliseconds nap = kLongestNap) {
     idle_ = std::move(idle);
     longest_nap_ = nap;
@@ -82,23 +84,25 @@ class Group final : public Transport {
   /// Later calls wait within the limits of `context`.
   void set_context(std::shared_ptr<const CallContext> context) { context_ = std::move(context); }
   void set_step(std::int64_t step) override { step_ = step; }
-  /// How many waits of other transports the waits of later calls may stand behind (LongWait).
+  /// The number of waits of other transports that may have to end before those of later calls
+  /// (LongWait).
   void set_behind(int waits) { behind_ = waits; }
 
-  /// Returns once all ranks have come with equal intents. `unit` and `counts` must live until then.
+  /// Returns once all ranks have arrived with equal intents. `unit` and `counts` must live until
+  /// then.
   void compare(const Intent& intent);
   static Call call_of(const Intent& intent);
-  /// Ends the group: this rank failed elsewhere, and `what` says why. The first to do so is heard.
+  /// Ends the group because this rank failed elsewhere; `what` says why. The first failure is kept.
   void give_up(std::string_view what) { board_.fail(what); }
 
-  /// Memory of `bytes` that all ranks map, zero at first, which ends with its last user; null,
-  /// the same on all ranks, where the system refuses it or a rank gives a `refusal`. Collective
-  /// through `exchange`, while no call is under way. Throws zero::Error where sizes differ.
+  /// `bytes` of zeroed memory that all ranks map and that lives until its last user frees it; null,
+  /// on all ranks alike, if the system refuses it or a rank gives a `refusal`. Collective through
+  /// `exchange`, while no call is under way. Throws zero::Error if sizes differ.
   std::shared_ptr<Span> allocate_shared(std::int64_t bytes, const std::string& refusal,
                                         const Exchange& exchange);
 
   void all_gather(View mine, const Slices& full, std::string_view unit) override;
-  /// Without a workspace: peers are read in place.
+  /// Needs no workspace: peers are read in place.
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                       std::string_view unit) override;
   void all_reduce(View values, ReduceOp op, std::string_view unit) override;
@@ -107,15 +111,15 @@ class Group final : public Transport {
   void barrier(std::string_view unit) override;
 
  private:
-  /// One call of this rank: what it is, what must agree, and what it gives: one view for all,
-  /// or a slice for each rank.
+  /// One call of this rank: its intent, and the values it gives: one view for all, or a slice for
+  /// each rank.
   struct Offer {
     Intent intent;
     View whole{};
     const Slices* slices = nullptr;
-    const Slices* receive = nullptr;  ///< all_to_all alone, which agrees pairwise
-    const Slices* target = nullptr;   ///< all_gather alone: where all values go
-    View result{};                    ///< all_reduce, broadcast: where all values go
+    const Slices* receive = nullptr;  ///< only all_to_all, which agrees pairwise
+    const Slices* target = nullptr;   ///< only all_gather: destination of all values
+    View result{};                    ///< all_reduce, broadcast: destination
 
     int index(int rank) const { return slices != nullptr ? rank : 0; }
   };
@@ -129,10 +133,10 @@ class Group final : public Transport {
   Group(std::shared_ptr<Memory> memory, std::vector<std::shared_ptr<Peer>> peers, Board board,
         const Seat& seat, SpinPolicy spin_policy);
 
-  /// Opens the call and runs `body`; when that throws, the group has failed.
+  /// Opens the call and runs `body`; if that throws, the group has failed.
   template <typename Body>
   void guarded(const Offer& offer, Body body);
-  /// Runs body(begin, count) for ranges that cover the longest slice, while they can be read.
+  /// Runs body(begin, count) for ranges that cover the longest slice, each while peers can read it.
   template <typename Body>
   void in_parts(const Offer& offer, Body body);
 
@@ -156,10 +160,11 @@ class Group final : public Transport {
   bool exceeds_caches(const Offer& offer) const;
   bool in_step(const Offer& offer) const;
 
-  /// Elements [begin, begin + count) of what `peer` gives this rank, readable now.
+  /// Elements [begin, begin + count) of the values that `peer` gives this rank, readable at the
+  /// time.
   View part(const Offer& offer, int peer, std::int64_t begin, std::int64_t count);
   void copy_part(const Offer& offer, int peer, std::int64_t begin, View to);
-  /// Writes part of this rank's values where `to` gives each peer's place for them.
+  /// Writes part of this rank's values to every peer, at the place that `to` returns for it.
   template <typename To>
   void push_block(const Offer& offer, View from, To to);
   void gather_in_shared(const Offer& offer);
@@ -175,7 +180,7 @@ class Group final : public Transport {
   void read_stagings(const std::vector<std::string>& lines);
   std::byte* staging_of(int rank, int half, std::int64_t offset, std::int64_t bytes);
 
-  // The unhappy end (mismatch.cpp).
+  // Failures (mismatch.cpp).
   void tell_peers(const Offer& offer, std::string_view what);
   std::string who(const Offer& offer) const;
   [[noreturn]] void explain(const Offer& offer);

@@ -11,7 +11,7 @@
 namespace zero::host {
 namespace {
 
-// The first refusal among the ranks' lines, for people; "" when all went well.
+// The first refusal among the ranks' lines, for people; "" if there is none.
 std::string refusal_in(const std::vector<std::string>& lines, const Group::Seat& seat) {
   const auto refused =
       std::ranges::find_if(lines, [](const auto& line) { return line.starts_with(kRefused); });
@@ -20,7 +20,7 @@ std::string refusal_in(const std::vector<std::string>& lines, const Group::Seat&
   return fmt::format("rank {}: {}", seat.name_of(rank), printable(refused->substr(1)));
 }
 
-// The file that rank 0, which is process `first`, made for all and invites to with `line`.
+// The file that rank 0 (process `first`) made for all, opened from its invitation `line`.
 Descriptor file_of_first(const std::string& line, const Process& first, std::int64_t bytes) {
   const Invitation to = Invitation::parse(line);
   ZERO_CHECK(to.process == first, "rank 0 invites to memory of process {}, expected its own, {}",
@@ -71,7 +71,7 @@ Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::stri
   return {std::move(group), ""};
 }
 
-// A line that is wrong ends the group for all: peers hear of it when they meet.
+// A wrong line ends the group for all ranks: peers get the error at the first meeting.
 void Group::read_stagings(const std::vector<std::string>& lines) {
   try {
     for (int rank = 0; rank < seat_.size; ++rank) {

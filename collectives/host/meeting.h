@@ -8,18 +8,18 @@
 
 namespace zero::host {
 
-/// How ranks meet in memory that they share, wait for each other and hear that one has failed: the
-/// protocol alone. `Words` gives the words that it is about, all zero at first, as std::atomic of
-/// 32 bits or what acts like that:
+/// The protocol by which ranks meet in shared memory, wait for each other and learn that one has
+/// failed. `Words` gives access to its words, which begin as zeros, as std::atomic of 32 bits or a
+/// type that acts like one:
 ///
-///   came(rank)  the last meeting that the rank has come to, numbered round and round
-///   sleepers()  how many sleep, or are about to
+///   came(rank)  number of the last meeting that the rank arrived at; wraps around
+///   sleepers()  number of ranks that sleep or are about to
 ///   wakes()     the word that they sleep on; it counts wake-ups
 ///   failed()    0: no rank, 1: a rank is writing why, 2: the reason is there
 ///
-/// and wait(word, value, longest) and wake_all(word), as futex(2) has them. tests/collectives tries
-/// every order in which memory may let two or three ranks see each other's words; each memory order
-/// below is one without which a rank would sleep on, or read what is not there yet.
+/// and wait(word, value, longest) and wake_all(word), as in futex(2). tests/collectives tries every
+/// order in which two or three ranks may see each other's writes; with any weaker memory order
+/// below, a rank could sleep on or read values not yet written.
 template <typename Words>
 class Meeting {
  public:
@@ -28,9 +28,10 @@ class Meeting {
   Words& words() { return words_; }
   const Words& words() const { return words_; }
 
-  // A sleeper is counted, then looks for the ranks that have come; a rank that comes says so, then
-  // looks for sleepers, and the last of several sees that all have come. All these are in one total
-  // order (sequentially consistent), so no rank is left asleep.
+  // A sleeper first counts itself, then looks which ranks have arrived; an arriving rank first
+  // publishes its arrival, then looks for sleepers, and the last of several sees that all have
+  // arrived. All these accesses are in one total order (sequentially consistent), so no rank is
+  // left asleep.
   void arrive() {
     ++meeting_;
     absent_ = 0;
@@ -48,7 +49,7 @@ class Meeting {
     return absent_ == ranks_;
   }
 
-  // A rank that loads `wakes` after a wake-up sees what it was woken for.
+  // A rank that loads `wakes` after a wake-up sees the event that woke it.
   void sleep(std::chrono::nanoseconds longest) {
     words_.sleepers().fetch_add(1, std::memory_order_seq_cst);
     const std::uint32_t wakes = words_.wakes().load(std::memory_order_acquire);
@@ -56,7 +57,7 @@ class Meeting {
     words_.sleepers().fetch_sub(1, std::memory_order_relaxed);
   }
 
-  /// The first rank to fail calls write(), which writes why, and wakes all.
+  /// The first rank to fail calls write(), which stores the reason, and wakes all.
   template <typename Write>
   void fail(Write write) {
     std::uint32_t nobody = 0;
@@ -77,7 +78,7 @@ class Meeting {
   Words words_;
   int rank_;
   int ranks_;
-  std::uint32_t meeting_ = 0;  // that this rank came to last
+  std::uint32_t meeting_ = 0;  // the last one this rank arrived at
   int absent_ = 0;             // the first rank found absent
 };
 

@@ -13,8 +13,8 @@
 namespace zero::host {
 namespace {
 
-// Address space is cheap, but ends: a region has room for twice what the machine has, for what
-// freed ranges leave between each other, unless many ranks share the space.
+// Address space is cheap but finite: a region has twice the machine's memory, to allow for gaps
+// between freed ranges, or less if many ranks share the address space.
 std::int64_t capacity_for(int ranks) {
   constexpr std::int64_t kSpace = std::int64_t{32} << 40;
   const std::int64_t memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);

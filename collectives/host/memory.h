@@ -13,30 +13,31 @@
 
 namespace zero::host {
 
-/// Which pages of a stretch of memory count as resident: bits, one per `unit` bytes.
+/// The pages of a range of memory that count as resident: one bit per `unit` bytes.
 class Pages {
  public:
   explicit Pages(std::int64_t unit) : unit_(unit) {}
-  /// Counts bytes [begin, end) of the stretch; returns how many bytes were not counted before.
+  /// Counts bytes [begin, end) of the range; returns the number of bytes not counted before.
   std::int64_t add(std::int64_t begin, std::int64_t end);
-  /// The bytes between which all counted pages lie; afterwards none counts.
+  /// Returns the smallest byte range with all counted pages, and clears the count.
   std::pair<std::int64_t, std::int64_t> clear();
 
  private:
   std::int64_t unit_;
-  std::vector<bool> counted_;  // up to the farthest that ever was
+  std::vector<bool> counted_;  // grows to the farthest page
   std::size_t first_ = 0;      // all that are counted lie in [first_, end_)
   std::size_t end_ = 0;
 };
 
-/// Another process's Region as this one sees it: mapped, and which of its pages count as resident
+/// Another process's Region, mapped by this one, and those of its pages that count as resident
 /// here.
 class Peer {
  public:
-  /// What the system maps around a page of the usual size that was touched.
+  /// Bytes that the kernel maps around a touched page of ordinary size (fault-around).
   static constexpr std::int64_t kFaultedPages = std::int64_t{64} << 10;
 
-  /// Maps what `invitation` describes. Throws zero::Error with the reason where that is refused.
+  /// Maps the file that `invitation` describes. Throws zero::Error with the reason if that is
+  /// refused.
   explicit Peer(std::string_view invitation);
 
   /// Bytes of the peer's region.
@@ -55,29 +56,29 @@ class Peer {
   Pages small_{kFaultedPages};  // of the other half, from its end
 };
 
-/// The memory of this process that peers may reach, and theirs that it reaches. Peers open it
-/// through /proc/ID/fd, which the same user may, so nothing has a name and nothing is left behind.
-/// What has been touched of peers' pages would count as resident memory of this process too: it is
-/// given back before it grows beyond a budget. Thread-safe; one per process is enough.
+/// The memory of this process that peers can access, and the peers' memory that it has mapped.
+/// Processes of the same user open each other's file through /proc/ID/fd, so the file has no name
+/// and is never left behind. Touched pages of peers count as resident memory of this process too,
+/// so they are unmapped before they exceed a budget. Thread-safe; one per process is enough.
 class Memory {
  public:
-  /// Bytes of peers' pages that stay mapped at most, beyond what one call of reach() has asked for.
+  /// Most bytes of peers' pages that stay mapped, besides those of one call of reach().
   static constexpr std::int64_t kResident = std::int64_t{4} << 20;
 
   /// For `ranks` processes on this host. Throws zero::Error with the system's reason.
   explicit Memory(int ranks);
 
   Region& region() { return region_; }
-  /// What a peer needs to map this memory: one line of text.
+  /// One line of text from which a peer can map this memory.
   std::string invitation() const;
   /// The peer behind an invitation; mapped once. Throws zero::Error with the reason.
   std::shared_ptr<Peer> meet(const std::string& invitation);
 
-  /// `bytes` of a peer's region at `offset`, there until the peer frees them. Throws zero::Error
-  /// unless they all lie in it.
+  /// `bytes` of a peer's region at `offset`, valid until the peer frees them. Throws zero::Error
+  /// unless they all lie in the region.
   std::byte* reach(Peer& peer, std::int64_t offset, std::int64_t bytes);
-  /// Gives pages of peers back where more than kResident of them are mapped. No process loses
-  /// access.
+  /// Unmaps pages of peers if more than kResident bytes of them are mapped; a later access maps
+  /// them again.
   void relieve();
 
  private:

@@ -6,7 +6,7 @@
 #include "collectives/host/group.h"
 
 namespace zero::host {
-// A peer must hear of a failure even where there is no memory to say which.
+// Peers must learn of a failure even if there is no memory for its message.
 void Group::tell_peers(const Offer& offer, std::string_view what) {
   try {
     board_.fail(what.starts_with("[rank ") ? std::string(what)
@@ -45,7 +45,7 @@ Call Group::call_of(const Intent& intent) {
   return call;
 }
 
-// All ranks see that they do not agree, so all come to tell each other what they called.
+// All ranks see the disagreement, so all come to this exchange of calls.
 void Group::explain(const Offer& offer) {
   board_.turn();
   const auto room = static_cast<std::size_t>(board_.body_bytes());
@@ -63,7 +63,7 @@ void Group::explain(const Offer& offer) {
   fail("{}: the ranks' calls differ; check that all ranks make the same calls", who(offer));
 }
 
-// Every rank compares every pair, so that all come to the same end.
+// Every rank compares every pair, so that all reach the same result.
 void Group::check_pairs(const Offer& offer) {
   const auto world = static_cast<std::size_t>(seat_.size);
   pairs_.resize(world * world);
@@ -113,7 +113,7 @@ void Group::check_peers(const Offer& offer) {
     if (!peer) continue;
     const bool left = board_.left(rank);
     if (!left && !peer->ended()) continue;
-    if (board_.all_came() || board_.failed()) return;  // it came first, or said why
+    if (board_.all_came() || board_.failed()) return;  // it arrived or reported why first
     fail("{}: rank {} {}; its own message, or the system's log, says why", who(offer),
          seat_.name_of(rank),
          left ? "has left the group" : fmt::format("(process {}) has ended", peer->process().id));

@@ -12,12 +12,12 @@
 namespace zero::host {
 namespace {
 
-/// Bytes copied at a time: between two looks at how much of the peers' memory is mapped.
+/// Bytes copied between two checks of how much of the peers' memory is mapped.
 constexpr std::int64_t kCopied = std::int64_t{2} << 20;
-/// Bytes of values that a rank writes to all, peer after peer: they stay in a cache meanwhile.
+/// Bytes that a rank writes to all, peer after peer: few enough to stay in a cache meanwhile.
 constexpr std::int64_t kPushed = std::int64_t{256} << 10;
 
-/// Calls whose values, in all ranks' memory together, are larger than this leave the caches alone.
+/// Calls with more bytes than this, in all ranks' memory together, bypass the caches.
 constexpr std::int64_t kCached = std::int64_t{32} << 20;
 
 }  // namespace
@@ -88,14 +88,14 @@ void Group::copy_part(const Offer& offer, int peer, std::int64_t begin, View to)
   }
 }
 
-// All ranks copy the root's values: block by block together, so that they come from the memory once
-// and from a cache for the others.
+// All ranks copy the root's values in step, block by block, so that a block comes from memory once
+// and from a cache for the other ranks.
 bool Group::in_step(const Offer& offer) const {
   return way_ == Reach::direct && offer.intent.operation == Operation::broadcast &&
          seat_.size > 2 && exceeds_caches(offer);
 }
 
-// Each rank begins with its neighbour, so that no rank's memory is read by all first.
+// Each rank begins with its neighbour, so that the ranks do not all read one rank's memory first.
 void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin,
                         std::int64_t count) {
   for (int step = 0; step < seat_.size; ++step) {
@@ -106,8 +106,8 @@ void Group::copy_slices(const Offer& offer, const Slices& to, std::int64_t begin
   }
 }
 
-// All have come, so no rank uses what was there before: each rank writes its slice. Where all
-// slices are there already, all have come after writing them.
+// All have arrived, so no rank uses the old contents, and each rank may write its slice. Slices
+// already in place were written before their ranks arrived.
 void Group::gather_in_shared(const Offer& offer) {
   read_destinations(offer);
   const Destination& first = destinations_[0];
@@ -168,8 +168,8 @@ void Group::push_block(const Offer& offer, View from, To to) {
   memory_->relieve();
 }
 
-// A rank that has come to the call needs its destination no more, so its peers write there what
-// they read once, block by block.
+// A rank that has arrived no longer uses its destination, so peers may write there: each rank reads
+// its values once, block by block, and writes each block to all.
 void Group::push_slices(const Offer& offer) {
   const std::int64_t element = size_of(offer.intent.dtype);
   const std::int64_t block = kPushed / element;
@@ -212,7 +212,7 @@ void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, V
   });
 }
 
-// In blocks, so that what is mapped of the peers' memory stays within its budget.
+// In blocks, so that mapped memory of peers stays within its budget.
 void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std::int64_t begin,
                         std::int64_t count) {
   const std::int64_t readers = std::max(1, seat_.size - 1);

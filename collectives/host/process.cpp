@@ -52,7 +52,7 @@ std::optional<Status> status_in(const Descriptor& file) {
   return fields.fail() ? std::nullopt : std::optional(status);
 }
 
-// "pid:[4026531836]"; "" where the system does not have that kind of namespace.
+// "pid:[4026531836]"; "" if the system does not have that kind of namespace.
 std::string namespace_in(const char* link) {
   std::array<char, 64> name{};
   const ssize_t length = readlink(link, name.data(), name.size() - 1);

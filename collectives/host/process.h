@@ -9,7 +9,7 @@
 
 namespace zero::host {
 
-/// A process of this host, told from a later one that got the same number by its start.
+/// A process of this host. Its start time tells it from a later process with the same number.
 struct Process {
   int id = 0;
   std::uint64_t start = 0;  ///< clock ticks after boot
@@ -21,29 +21,30 @@ struct Process {
 Process this_process();
 /// The process that has number `id` now. Throws zero::Error with the system's reason.
 Process process(int id);
-/// Whether the process is gone: ended, waiting to be reaped, or replaced by another. A process that
-/// the system has, but does not let be looked at for want of descriptors or memory, is not gone.
+/// Whether the process has ended, waits to be reaped, or its number belongs to another. False for a
+/// process that exists but cannot be examined for lack of descriptors or memory.
 bool ended(const Process& process);
-/// What the process does now, for people: "process 4711 is stopped".
+/// The state of the process in words: "process 4711 is stopped".
 std::string described(const Process& process);
-/// Names the space in which process numbers have a meaning.
+/// Names this process's PID namespace.
 std::string process_namespace();
-/// Names the space in which this process's user has rights over other processes: a process of
-/// another one lets no process here open its files, the same user's process neither.
+/// Names this process's user namespace. A process of another user namespace lets no process here
+/// open its files, not even one of the same user.
 std::string user_namespace();
-/// Whether this process is in the user namespace that the system began with, as outside every
-/// container that an ordinary user starts.
+/// Whether this process is in the initial user namespace, that is, in no container started by an
+/// ordinary user.
 bool in_first_user_namespace();
 
-/// Clock ticks after boot at which the process began whose /proc/ID `directory` is; 0 if that
-/// cannot be read.
+/// The start, in clock ticks after boot, of the process whose /proc/ID is `directory`; 0 if
+/// unreadable.
 std::uint64_t start_of(const Descriptor& directory);
 
-/// Looks whether one process has ended, through a descriptor of it that is kept: looking needs no
-/// other. Where the system gives none (Linux before 5.3, no descriptor left) as the function above.
+/// Checks whether one process has ended, by a pidfd that it keeps open, so that checking needs no
+/// further descriptor. Without a pidfd (Linux before 5.3, no descriptor left), works like ended()
+/// above.
 class Watch {
  public:
-  /// Of a process whose start has been compared.
+  /// The caller has compared the start of `process`.
   explicit Watch(const Process& process);
 
   const Process& process() const { return process_; }

@@ -7,11 +7,12 @@
 
 namespace zero::host {
 
-/// Begins a line of text that says why a rank cannot do its part, in place of what its peers need.
+/// First character of a line that says why a rank cannot do its part, sent in place of the line
+/// that its peers expect.
 inline constexpr char kRefused = '!';
 
-/// Runs `work`, which gives a line; whatever it throws becomes a refusal. So a rank always comes to
-/// the exchange in which its peers wait for its line.
+/// Runs `work`, which returns a line, and turns an exception into a refusal, so that a rank always
+/// comes to the exchange in which its peers wait for its line.
 template <typename Work>
 std::string attempt(Work work) {
   try {

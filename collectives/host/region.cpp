@@ -16,16 +16,17 @@
 namespace zero::host {
 namespace {
 
-// Linux 6.1: makes huge pages of a range now, whatever the system's setting for shared memory. The
-// headers of older systems do not have it.
+// Linux 6.1: populates a range with huge pages at once, regardless of the system's setting for
+// shared memory. Headers of older systems lack the constant.
 constexpr int kCollapse = 25;
 
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
 }  // namespace
 
-// Touches a page of each huge page, then asks for the whole: as fast as a private huge page's first
-// touch, where faults one by one cost three times as much. Hints: without them all is the same.
+// Touches a page of each huge page, then asks for the whole: as fast as the first touch of a
+// private huge page; single faults take three times as long. Only hints: results do not depend on
+// them.
 void make_huge(std::byte* data, std::int64_t bytes) {
   if (madvise(data, size(bytes), MADV_HUGEPAGE) != 0) return;
   for (std::int64_t at = 0; at < bytes; at += kHugePage) {
@@ -52,7 +53,7 @@ Span::Span(int descriptor, std::int64_t bytes, int protection) : bytes_(bytes) {
     munmap(data_, size(bytes));
     fail("{} bytes cannot be mapped: {}", bytes, std::strerror(code));
   }
-  madvise(data_, size(bytes), MADV_DONTDUMP);  // mostly holes, and each process's once
+  madvise(data_, size(bytes), MADV_DONTDUMP);  // mostly holes, and mapped by every process
 }
 
 Span::Span(Span&& other) noexcept
@@ -66,7 +67,7 @@ Region::Region(std::int64_t capacity)
     : file_("zero", capacity),
       span_(file_.descriptor(), capacity, PROT_READ | PROT_WRITE),
       free_{{0, capacity}} {
-  madvise(span_.data(), size(capacity), MADV_NOHUGEPAGE);  // but for allocations that fill them
+  madvise(span_.data(), size(capacity), MADV_NOHUGEPAGE);  // except ranges that fill huge pages
 }
 
 void* Region::allocate(std::int64_t bytes) {
@@ -89,7 +90,7 @@ void Region::free(void* data, std::int64_t bytes) noexcept {
   try {
     give_back(begin, length);
   } catch (const std::bad_alloc&) {
-    return;  // the range is lost: address space, no memory
+    return;  // loses address space, not memory
   }
 }
 
@@ -98,7 +99,7 @@ std::int64_t Region::offset_of(const void* data, std::int64_t bytes) const {
   return begin >= 0 && begin <= capacity() - bytes ? begin : -1;
 }
 
-// The first place for large ones, the last one for others.
+// The first fit for large ranges, the last one for others.
 std::int64_t Region::take(std::int64_t bytes, std::int64_t alignment) {
   const auto start_in = [&](const std::pair<const std::int64_t, std::int64_t>& range) {
     const auto [begin, length] = range;

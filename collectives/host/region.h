@@ -11,10 +11,10 @@
 
 namespace zero::host {
 
-/// Pages that the kernel maps with one entry where it can.
+/// Bytes of a huge page.
 inline constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
-/// Address space for one shared file, aligned for huge pages; what lies in it is mapped over it.
+/// Address space, aligned for huge pages, with one shared file mapped into it.
 class Span {
  public:
   /// Maps [0, bytes) of `descriptor` with `protection`. Throws zero::Error with the system's
@@ -32,30 +32,31 @@ class Span {
   std::int64_t bytes_ = 0;
 };
 
-/// Makes whole huge pages of a shared mapping now, where the kernel has any; `bytes` are a multiple
-/// of theirs.
+/// Populates a shared mapping with huge pages at once, if the kernel has any; `bytes` is a multiple
+/// of kHugePage.
 void make_huge(std::byte* data, std::int64_t bytes);
 
-/// The memory of this process that its peers on the host can reach: one anonymous file, sparse and
+/// The memory of this process that its peers on the host can access: one anonymous file, sparse and
 /// mapped once, from which allocations take ranges. Peers map the same file, so a range has one
-/// offset for all and no mapping is ever stale: freeing a range gives its pages back in all
-/// processes at once. Thread-safe.
+/// offset for all and no mapping is ever stale: freeing a range returns its pages to the system in
+/// all processes at once. Thread-safe.
 class Region {
  public:
-  /// Room for `capacity` bytes, of address space only. Throws zero::Error with the system's reason.
+  /// Reserves `capacity` bytes of address space, no memory. Throws zero::Error with the system's
+  /// reason.
   explicit Region(std::int64_t capacity);
 
   const SharedFile& file() const { return file_; }
   std::int64_t capacity() const { return span_.bytes(); }
   const std::byte* data() const { return span_.data(); }
 
-  /// `bytes` > 0, from a page's boundary, from 2 MiB on from a huge page's: whole huge pages of it
-  /// are made at once, where the kernel has any. Those lie towards the start, smaller ones towards
-  /// the end, so that peers know one from the other. Null when there is no room.
+  /// Allocates `bytes` > 0, page-aligned. Ranges of 2 MiB or more are aligned to huge pages and
+  /// populated with them at once, if the kernel has any; they come from the start of the region and
+  /// smaller ones from its end, so that peers can tell them apart. Null if there is no room.
   void* allocate(std::int64_t bytes);
-  /// Frees what allocate(bytes) gave.
+  /// Frees a range of allocate(bytes).
   void free(void* data, std::int64_t bytes) noexcept;
-  /// Where `data` lies in the file when all `bytes` do; -1 otherwise.
+  /// The offset of `data` in the file if all `bytes` lie in it; else -1.
   std::int64_t offset_of(const void* data, std::int64_t bytes) const;
 
  private:

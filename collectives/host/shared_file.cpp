@@ -59,7 +59,7 @@ bool read_number(std::string_view word, std::uint64_t largest, std::uint64_t& va
   return error == std::errc() && stop == end && value <= largest;
 }
 
-// `before`: what stands before the number, as "pid:[".
+// `before`: the text before the number, such as "pid:[".
 bool is_namespace(std::string_view word, std::string_view before) {
   std::uint64_t inode = 0;
   return word.starts_with(before) && word.ends_with(']') &&
@@ -74,14 +74,14 @@ bool read_token(std::string_view word, Token& token) {
          read_number(word.substr(kDigits), UINT64_MAX, token[1], 16);
 }
 
-// Without MFD_NOEXEC_SEAL where the system does not know it.
+// Without MFD_NOEXEC_SEAL if the system does not know it.
 int create(const char* name) {
   const int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   return file >= 0 || errno != EINVAL ? file : memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 }
 
-// The directory of the process in /proc, once it is known to be the process meant. It stays that
-// process's: if the process ends, nothing is found there.
+// The directory of the process in /proc, after a check that it is the process meant. The descriptor
+// never refers to another process: once the process ends, look-ups in it fail.
 Descriptor directory_of(const Process& process) {
   const std::string path = fmt::format("/proc/{}", process.id);
   Descriptor directory(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -113,7 +113,7 @@ void check_kind(const Descriptor& file, const std::string& path) {
              static_cast<std::uint64_t>(system.f_type), TMPFS_MAGIC);
 }
 
-// Once sealed, the size that is found stays.
+// The size is read after the check of the seal, so it cannot change.
 void check_contents(const Descriptor& file, const std::string& path, const Invitation& to) {
   const int seals = fcntl(file.get(), F_GET_SEALS);
   ZERO_CHECK(seals >= 0 && (seals & kSeals) == kSeals,
@@ -184,8 +184,8 @@ Invitation SharedFile::invitation() const {
 }
 
 Descriptor opened(const Invitation& to) {
-  // At most a process of a namespace that holds the other one could open files across the border,
-  // and never both ways.
+  // Across user namespaces, only a process of an enclosing namespace could open the other's files,
+  // never both ways.
   ZERO_CHECK(to.users == user_namespace(),
              "process {} runs in another user namespace (a container for each rank), {}; this one "
              "in {}; start the launcher inside one container, or share the namespace (apptainer "

@@ -14,33 +14,34 @@ namespace zero::host {
 
 inline constexpr std::int64_t kPage = 4096;
 
-/// Where another process of the host finds a SharedFile, and how it knows that it found the one.
-/// Travels as one line of text. It holds no path: the opening process builds the path, so a line
-/// that was forged can name no file but those that a process has open.
+/// The data by which another process of the host finds and verifies a SharedFile, sent as one line
+/// of text. It holds no path: the opening process builds the path, so a forged line can only name
+/// files that a process has open.
 struct Invitation {
   Process process{};
-  std::string space;                     ///< the PID namespace that the process's number is of
-  std::string users;                     ///< the user namespace that the process is in
-  int descriptor = -1;                   ///< of that process
+  std::string space;                     ///< the PID namespace of the process's number
+  std::string users;                     ///< the user namespace of the process
+  int descriptor = -1;                   ///< number of the open file in that process
   std::int64_t bytes = 0;                ///< of memory, in whole pages
-  std::array<std::uint64_t, 2> token{};  ///< random; lies in the file, behind the memory
+  std::array<std::uint64_t, 2> token{};  ///< random; stored in the file behind the memory
 
   std::string text() const;
-  /// Reads what text() wrote and nothing else. Throws zero::Error with the word that is wrong.
+  /// Parses the output of text(). Throws zero::Error naming the wrong word on any other text.
   static Invitation parse(std::string_view text);
 };
 
-/// An anonymous file of memory that processes of the same user on one host share: it has no name
-/// and ends with its last user. Its size is sealed, so memory that is mapped stays there. Behind
-/// the memory the file has one page more, for a random token that tells it from any other file.
+/// An anonymous file of memory that processes of the same user on one host share. The file has no
+/// name, lives until its last user closes it, and its size is sealed, so mapped memory stays valid.
+/// One more page behind the memory holds a random token that tells the file from any other.
 class SharedFile {
  public:
-  /// `bytes` of memory, in whole pages, zero at first. Throws zero::Error with the system's reason.
+  /// Makes a file of `bytes` zero bytes, in whole pages. Throws zero::Error with the system's
+  /// reason.
   SharedFile(const char* name, std::int64_t bytes);
 
   int descriptor() const { return file_.get(); }
   std::int64_t bytes() const { return bytes_; }
-  /// What another process needs to open this file, while this one keeps it open.
+  /// Lets another process open this file while this one keeps it open.
   Invitation invitation() const;
 
  private:
@@ -50,12 +51,12 @@ class SharedFile {
 };
 
 /// Opens the file behind an invitation for reading and writing. Throws zero::Error unless the
-/// process is the one that is named and runs as this user, and the file is a SharedFile of this
-/// user, of that size and with that token. Nothing is opened before it is known to be a regular
-/// file of this user in memory: to open a pipe or a device can have effects.
+/// process is the one named and runs as this user, and the file is a SharedFile of this user with
+/// that size and token. Checks before opening that the file is a regular one of this user in
+/// memory: opening a pipe or a device can have side effects.
 Descriptor opened(const Invitation& invitation);
 
-/// `text` from another process as it may stand in a message: cut, and without control characters.
+/// `text` from another process made fit for a message: cut, and without control characters.
 std::string printable(std::string_view text);
 
 }  // namespace zero::host

@@ -15,15 +15,17 @@ std::string usable_cores();
 
 /// How long a waiting rank spins and yields before it sleeps. If each rank can have a core of its
 /// own, a wake-up would cost more than most waits, so the rank spins, for longer than the shortest
-/// time slice of the kernel: ranks that fell out of step find it again. Then it yields for a while,
-/// because the kernel spreads runnable ranks over the cores, and draws ranks that wake each other
-/// to one. If ranks outnumber cores, a waiting rank leaves its core to the ranks that it waits for.
+/// time slice of the kernel: ranks that fell out of step fall into step again. The rank then yields
+/// for a while, because the kernel spreads runnable ranks over the cores but draws ranks that wake
+/// each other to one core. If ranks outnumber cores, a waiting rank leaves its core to the ranks
+/// that it waits for.
 class SpinPolicy {
  public:
-  /// For ranks with these usable_cores().
+  /// `cores`: usable_cores() of every rank.
   explicit SpinPolicy(const std::vector<std::string>& cores);
 
-  /// Whether `done()` came true before it is time to sleep. Calls `idle()` beside yielding.
+  /// Spins and yields until `done()`; false if it is time to sleep first. Calls `idle()` while
+  /// yielding.
   template <typename Done, typename Idle>
   bool outlasts(Done done, Idle idle) const {
     if (!own_core_) return yields(done, idle, Nanoseconds{0});

@@ -22,8 +22,8 @@ std::vector<std::int64_t> counts_of(const Slices& slices) {
   return counts;
 }
 
-// Each rank combines one share in place, then copies the others' from their owners. A rank's own
-// share is read by no other rank before the barrier, so no memory beside the values is needed.
+// Each rank combines one share in place, then copies the others' from their owners. No other rank
+// reads a rank's own share before the barrier, so no further memory is needed.
 void all_reduce_shares(View values, ReduceOp op, PeerOps& ops) {
   const int world = ops.size();
   if (world == 1) return;
@@ -38,7 +38,7 @@ void all_reduce_shares(View values, ReduceOp op, PeerOps& ops) {
   }
 }
 
-// Whether the ranks gather to one memory. The same answer, or an error, on every rank.
+// Whether all ranks gather to the same memory. The same result, or an error, on every rank.
 bool have_one_target(const PeerOps& ops) {
   const auto start_of = [&](int rank) { return ops.of(rank).slices.buffer.data(); };
   int same = 0;

@@ -7,13 +7,13 @@
 
 namespace zero::local {
 
-/// One rank of a group of threads. Each collective is work on the stream it is given, in which the
-/// ranks meet and read straight out of each other's memory. On a stream that enqueues they meet
-/// where the collective is called, which therefore returns once all have come; its copies and sums
-/// are the device's, behind the events of all ranks' streams.
+/// One rank of a group of threads. Each collective is work on its stream, in which the ranks meet
+/// and read each other's memory directly. On a stream that enqueues, the ranks' host threads meet
+/// inside the call, which therefore returns once all have come; copies and sums run on the device,
+/// behind the events of all ranks' streams.
 class LocalBackend final : public CollectiveBackend {
  public:
-  /// Rank `rank` of the group; in a split, with the context of the whole.
+  /// Rank `rank` of the group; a split passes the context of the group it came from.
   LocalBackend(std::shared_ptr<Group> group, int rank,
                std::shared_ptr<CallContext> context = std::make_shared<CallContext>());
 
@@ -24,7 +24,7 @@ class LocalBackend final : public CollectiveBackend {
   std::string_view name() const override { return "local"; }
   std::string_view transport() const override { return "threads of one process"; }
   std::shared_ptr<CollectiveBackend> split(int color, int key) override;
-  /// Where the device's memory is this process's: the ranks are threads.
+  /// Shared if the device's memory is this process's: the ranks are threads.
   SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
                                MemoryClass memory_class, std::string_view label) override;
   Store& store() override { return group_->store(); }
@@ -45,7 +45,7 @@ class LocalBackend final : public CollectiveBackend {
   int rank_;
 };
 
-/// A world of one rank: the calling process.
+/// A world of one rank, the calling process.
 std::unique_ptr<Communicator> single();
 
 }  // namespace zero::local

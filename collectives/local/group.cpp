@@ -12,7 +12,7 @@
 namespace zero::local {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestSleep{60'000};  // where no limit comes first
+constexpr std::chrono::milliseconds kLongestSleep{60'000};  // if no limit comes first
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void Group::arrive(int rank, Call call) {
     if (peer == rank || !came_[static_cast<std::size_t>(peer)] || !theirs) continue;
     const auto message = mismatch(*calls_[self], rank, *theirs, peer);
     if (!message) continue;
-    came_[self] = true;  // the waiting ranks explain themselves against this call
+    came_[self] = true;  // waiting ranks compare their calls with this one
     failure_ = Failure{.kind = Failure::Kind::mismatch, .reason = *message};
     changed_->notify_all();
     throw Error(*message);
@@ -107,7 +107,7 @@ void Group::pass_locked(int rank, std::unique_lock<std::mutex>& lock, Wait wait)
   throw_departure(rank, absent);
 }
 
-// Waits on changed_ until `over()`, or until the ranks that do not come are a failure.
+// Waits on changed_ until `over()`; absent ranks become a failure at the timeout.
 void Group::wait_for_peers(int rank, std::unique_lock<std::mutex>& lock,
                            const std::function<bool()>& over) {
   LongWait wait(*contexts_[static_cast<std::size_t>(rank)]);
@@ -135,8 +135,8 @@ Waiting Group::waiting(int rank) const {
   return found;
 }
 
-// Ranks in a meeting read each other's memory, so a failed one is left together too; but not with a
-// rank that has long been waited for.
+// Ranks in a meeting read each other's memory, so all leave a failed one together too, except for a
+// rank that did not come in time.
 void Group::fail_meeting(int rank, std::string_view what) {
   std::unique_lock lock(job_->mutex());
   const auto& call = calls_[static_cast<std::size_t>(rank)];
@@ -169,7 +169,7 @@ void Group::throw_failure(int rank, const Call& call) const {
   const auto self = static_cast<std::size_t>(rank);
   for (int peer = 0; failure_->kind == Failure::Kind::mismatch && peer < size(); ++peer) {
     const auto& theirs = calls_[static_cast<std::size_t>(peer)];
-    // A rank that has thrown already and calls again has nothing new to compare.
+    // A rank that has thrown and calls again has nothing new to compare.
     const bool again = came_[self] && calls_[self].get() != &call;
     if (peer == rank || again || !came_[static_cast<std::size_t>(peer)] || !theirs) continue;
     if (const auto message = mismatch(call, rank, *theirs, peer)) throw Error(*message);

@@ -17,10 +17,10 @@
 namespace zero::local {
 
 /// Ranks as threads that meet. In a meeting every rank publishes its call; once all have come, each
-/// may read its peers' memory until the meeting ends, together. Calls that disagree, a rank that
-/// left, a rank that failed and one that does not come in time end the meeting with an error on
-/// every rank, and the group with it. All waiting is on a condition variable: ranks outnumber
-/// cores.
+/// may read its peers' memory until the meeting ends, for all at once. Calls that disagree, a rank
+/// that left, a rank that failed and one that does not come in time end the meeting with an error
+/// on every rank, and end the group. All waiting is on a condition variable, because ranks
+/// outnumber cores.
 class Group : public std::enable_shared_from_this<Group> {
  public:
   /// One rank's part in a meeting; valid within the function given to meet().
@@ -49,15 +49,15 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Publishes `call`, waits for all ranks, runs `body`, waits for all ranks again.
   void meet(int rank, Call call, const std::function<void(Meeting&)>& body);
-  /// The group of the ranks that give the same color; null for a negative one. Sets `new_rank`.
+  /// The group of the ranks that give the same color; null for a negative color. Sets `new_rank`.
   std::shared_ptr<Group> split(int rank, int color, int key, int& new_rank);
-  /// `bytes` of memory, zero at first, the same on every rank; `label` is for errors.
+  /// `bytes` of zeroed memory, the same memory on every rank; errors name `label`.
   std::shared_ptr<std::byte> allocate_shared(int rank, std::int64_t bytes, std::string_view label);
 
  private:
   struct Failure {
     enum class Kind {
-      mismatch,  // explained anew for every rank, from the calls
+      mismatch,  // each rank makes its own message, from the calls
       error,     // of one rank, inside a meeting
       timeout,   // a rank did not come
     };
@@ -68,8 +68,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(std::shared_ptr<Job> job, std::vector<int> members);
   void arrive(int rank, Call call);
   void pass(int rank);
-  /// How long ranks wait for each other. Once all have come to a meeting none leaves before the
-  /// others are through: they may be copying its memory.
+  /// Whether WaitLimits apply. Once all have come to a meeting, no rank leaves before the others
+  /// are through: they may be copying its memory.
   enum class Wait : std::uint8_t { limited, endless };
   void pass_locked(int rank, std::unique_lock<std::mutex>& lock, Wait wait);
   void wait_for_peers(int rank, std::unique_lock<std::mutex>& lock,
@@ -94,8 +94,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::int64_t phase_ = 0;
   std::optional<Failure> failure_;
   int failed_ = 0;  // ranks that have given up a meeting that all had come to
-  std::vector<std::shared_ptr<Group>> children_;  // split: what the first of a color made
-  std::shared_ptr<std::byte> shared_;             // allocate_shared: what rank 0 made
+  std::vector<std::shared_ptr<Group>> children_;  // split: made by the first rank of a color
+  std::shared_ptr<std::byte> shared_;             // allocate_shared: made by rank 0
 };
 
 }  // namespace zero::local

@@ -14,26 +14,26 @@
 
 namespace zero::local {
 
-/// What the groups of one local::run share: one lock, and which ranks have left. A rank leaves when
-/// its body ends; ranks that wait for it in any group are released then.
+/// State shared by the groups of one local::run: one lock, and the ranks that have left. A rank
+/// leaves when its body ends; ranks that wait for it in any group are then released.
 class Job {
  public:
   explicit Job(int ranks) : departures_(static_cast<std::size_t>(ranks)) {}
 
-  /// Marks `rank` as gone and wakes all waiting ranks. `how` reads "its body returned".
+  /// Marks `rank` as gone and wakes all waiting ranks. `how` is "its body returned" or the like.
   void leave(int rank, std::string_view how);
-  /// Wakes the waiters of `changed` whenever a rank leaves, as long as it lives.
+  /// Wakes the waiters of `changed`, as long as it lives, whenever a rank leaves.
   void watch(std::weak_ptr<std::condition_variable> changed);
-  /// Tells the waiters of `store` when a rank throws, as long as it lives.
+  /// Has waits in `store`, as long as it lives, throw once a rank throws.
   void watch(std::weak_ptr<InProcessStore> store);
   void close_stores(std::string_view reason);
 
   std::mutex& mutex() { return mutex_; }
-  /// With mutex() held: how `rank` left, or nothing while it is there.
+  /// With mutex() held: how `rank` left; empty before that.
   const std::optional<std::string>& departure(int rank) const {
     return departures_[static_cast<std::size_t>(rank)];
   }
-  /// With mutex() held: ranks that left, the first to go first.
+  /// With mutex() held: the ranks that left, in order.
   const std::vector<int>& departed() const { return departed_; }
 
  private:

@@ -22,7 +22,7 @@ class ImmediateOps final : public PeerOps {
   void barrier() override { meeting_.barrier(); }
 };
 
-/// Fills a queue. Each rank's events are there for its peers to wait for: the first when it comes,
+/// Enqueues on a device's queue. Peers wait for each rank's events: one recorded on arrival,
 /// another at each barrier.
 class EnqueuedOps final : public PeerOps {
  public:

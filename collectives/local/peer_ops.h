@@ -8,8 +8,8 @@
 
 namespace zero::local {
 
-/// What a rank does in a meeting, on its own memory and that of its peers: at once, where the work
-/// of a stream itself touches memory, or as commands in a device's queue.
+/// The operations of a rank in a meeting, on its own memory and that of its peers: run at once if
+/// the stream's work itself accesses memory, else enqueued on the device.
 class PeerOps {
  public:
   explicit PeerOps(Group::Meeting& meeting) : meeting_(meeting) {}
@@ -22,11 +22,11 @@ class PeerOps {
   const Call& of(int rank) const { return meeting_.of(rank); }
   const Call& own() const { return of(rank()); }
 
-  /// to = from, unless they are the same memory. As many elements each, of one dtype.
+  /// to = from, unless they are the same memory; equal counts and dtypes.
   virtual void copy(View from, View to) = 0;
   virtual void tree_reduce(std::vector<View> inputs, const ReduceEpilogue& epilogue) = 0;
   virtual void combine(std::vector<View> inputs, ReduceOp op, View to) = 0;
-  /// What ranks did before it, all find done behind it.
+  /// Operations of all ranks before the barrier are complete for all ranks behind it.
   virtual void barrier() = 0;
 
  protected:
@@ -35,8 +35,8 @@ class PeerOps {
 
 using Body = std::function<void(PeerOps&)>;
 
-/// Submits to `stream` what each rank does in the meeting of `call`. On a stream that enqueues, the
-/// ranks' host threads meet here, and their queues wait for each other's events.
+/// Submits this rank's part in the meeting of `call` to `stream`. On a stream that enqueues, the
+/// ranks' host threads meet in this function, and their queues wait for each other's events.
 void submit_meeting(Stream& stream, std::shared_ptr<Group> group, int rank, Call call, Body body);
 
 }  // namespace zero::local

@@ -16,10 +16,10 @@
 namespace zero::mpi {
 namespace {
 
-/// One process of a group of MPI processes. Values travel as Connection says.
+/// One process of a group of MPI processes. Connection chooses the transport.
 class MpiBackend final : public BlockingBackend {
  public:
-  /// Collective over `group`, which it takes over.
+  /// Collective over `group`; takes ownership of it.
   MpiBackend(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
              std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
       : BlockingBackend(std::move(context)),
@@ -38,7 +38,8 @@ class MpiBackend final : public BlockingBackend {
   std::string_view transport() const override { return connection_->description(); }
   Store& store() override { return *store_; }
 
-  /// MPI waits in a split without limits; behind this barrier, only for ranks that have come.
+  /// MPI's split waits without a limit; behind this barrier it only waits for ranks that have
+  /// arrived.
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
     connection_->transport().barrier("split");
     MPI_Comm part = MPI_COMM_NULL;
@@ -55,7 +56,7 @@ class MpiBackend final : public BlockingBackend {
     return std::make_shared<MpiBackend>(runtime_, std::move(group), options, context());
   }
 
-  /// On a CPU device, memory that peers of this host read where it lies.
+  /// On a CPU device, memory that peers of this host read in place.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                   std::string_view label) override {
     return host::region_buffer(connection_->memory(), {device, count, dtype, memory_class, label});

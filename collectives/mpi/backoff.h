@@ -10,10 +10,10 @@
 
 namespace zero::mpi {
 
-/// Pauses between tests for completion. MPI has nothing to sleep on, and ranks outnumber cores: a
-/// waiting rank must leave its core to those that compute. A few yields catch what is nearly done,
-/// then sleeps grow; late in a long wait they are a thirty-second of it, so that a slow link costs
-/// few wake-ups and its end is seen 3 % late at most.
+/// Pauses between tests for completion. MPI has no blocking wait that sleeps, and ranks outnumber
+/// cores: a waiting rank must leave its core to those that compute. A few yields catch messages
+/// that are nearly done, then sleeps grow; late in a long wait each is a thirty-second of the wait,
+/// so that a slow link costs few wake-ups and completion is seen at most 3 % late.
 class Backoff {
  public:
   void pause() {

@@ -13,10 +13,10 @@
 
 namespace zero::mpi {
 
-/// How ranks that share no memory find out that they do not make the same call: each of the
-/// leaders, all ranks or the first rank of each host, tells the next one, round in a ring. A leader
-/// that strays is found by itself and by the next. The messages travel beside the call's values; on
-/// ranks that lead nothing, and on a leader alone, nothing happens.
+/// Detects that ranks without shared memory do not make the same call. The leaders (all ranks, or
+/// the first rank of each host) form a ring in which each sends its call to the next. If one
+/// leader's call differs, that leader and the next find the difference. The messages travel beside
+/// the call's values. No-op on ranks that are no leaders, and with a single leader.
 class CallComparison {
  public:
   /// Among `leaders`, ranks of `group`.
@@ -26,15 +26,15 @@ class CallComparison {
   ~CallComparison();
 
   void start(const Call& call);
-  /// Returns once the previous leader's call has come and is this one's; at once when that was
-  /// already so. Calls `while_waiting` now and then meanwhile. Throws zero::Error that names both
-  /// calls where they differ.
+  /// Waits for the previous leader's call and compares it with this one's; returns at once if that
+  /// is already done. Calls `while_waiting` repeatedly meanwhile. If the calls differ, throws
+  /// zero::Error naming both.
   void finish(const WhileWaiting& while_waiting);
 
  private:
   MPI_Comm group_;
   int rank_;
-  int previous_ = -1;  // none: this rank leads nothing
+  int previous_ = -1;  // -1: this rank is no leader
   int next_ = -1;
   std::string mine_;  // read by MPI until the request is complete
   MPI_Request request_ = MPI_REQUEST_NULL;

@@ -10,10 +10,10 @@
 
 namespace zero::mpi {
 
-/// Throws zero::Error with MPI's own words and the place of the call unless `code` is MPI_SUCCESS.
+/// Throws zero::Error with MPI's message and the call site unless `code` is MPI_SUCCESS.
 void check_mpi(int code, std::source_location where = std::source_location::current());
 
-/// The bytes of a message from `source`, a rank of `group` or MPI_ANY_SOURCE, if one has come.
+/// The bytes of a message from `source`, a rank of `group` or MPI_ANY_SOURCE, if one has arrived.
 std::optional<std::string> take_message(MPI_Comm group, int source, int tag);
 
 /// Throws zero::Error unless the thread level that MPI provides is MPI_THREAD_MULTIPLE.

@@ -43,7 +43,7 @@ std::vector<std::string> exchange_lines(MPI_Comm handle, int ranks, const std::s
   return lines;
 }
 
-/// Joins the ranks of `group`, which the whole group calls `names`.
+/// Joins the ranks of `group`; `names` are their ranks in the whole group.
 host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std::string& reason,
                          const Comm& group, std::vector<int> names) {
   return host::Group::join(
@@ -53,9 +53,9 @@ host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std:
 
 }  // namespace
 
-// MPI moves only while it is called: a rank that waits in shared memory may hold what another one
-// still has to get rid of inside a call of MPI. Between hosts that is much. The call that moves all
-// messages also asks for failures of ranks on other hosts.
+// MPI makes progress only inside its calls: a rank that waits in shared memory may delay messages
+// that another rank waits for inside MPI. Between hosts these are many. The call that makes
+// progress also receives failures of ranks on other hosts.
 void Connection::keep_messages_moving(host::Group& group) {
   constexpr std::chrono::milliseconds kOften{1};
   const auto progress = [&failures = link_.failures(), &group] {

@@ -12,13 +12,13 @@
 
 namespace zero::mpi {
 
-/// How the ranks of one group talk: through memory that they share if one host holds them all;
-/// through both if some are together on a host; in MPI messages alone otherwise, or if a system
-/// refuses to share. Owns the transport and
-/// all that it needs, MPI's runtime too: work that is queued outlives the communicator.
+/// The connection between the ranks of one group: shared memory if one host holds them all; shared
+/// memory and MPI messages if only some share a host; MPI messages alone otherwise, or if a system
+/// refuses to share. Owns the transport and its resources, MPI's runtime
+/// too: queued work outlives the communicator.
 class Connection {
  public:
-  /// Collective over `group`, which it takes over.
+  /// Collective over `group`; takes ownership of it.
   Connection(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
              std::shared_ptr<const CallContext> context);
   Connection(const Connection&) = delete;
@@ -26,11 +26,11 @@ class Connection {
 
   const Link& link() const { return link_; }
   Transport& transport() { return *transport_; }
-  /// The transport in words, as Communicator::transport().
+  /// Communicator::transport().
   const std::string& description() const { return description_; }
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
-  /// What this process shares with the host's ranks; null if nothing is shared.
+  /// The memory that this process shares with the host's ranks; null if none.
   const std::shared_ptr<host::Memory>& memory() const { return memory_; }
   /// The transport, if it is the shared memory of one host; null otherwise.
   host::Group* shared() { return shared_; }
@@ -40,7 +40,7 @@ class Connection {
 
  private:
   void choose(Runtime& runtime, HostPlan plan);
-  /// Shares memory; gives "" or, the same on all ranks, the reason why not.
+  /// Shares memory; returns "" or, equal on all ranks, the reason why not.
   std::string share(Runtime& runtime, HostPlan plan);
   void keep_messages_moving(host::Group& group);
 

@@ -10,11 +10,11 @@
 
 namespace zero::mpi {
 
-/// Of a failure that was passed on, the words of the rank that failed.
+/// The message of the rank that failed, from that of a failure that was passed on.
 std::string_view origin_of(std::string_view what);
 
-/// How the ranks of a group hear that one of them failed: it sends its words to all others, who
-/// look for them while they wait. The first failure that a rank knows of is kept. One thread at a
+/// Failures in a group: a rank that fails sends its message to all others, which poll for such
+/// messages while they wait. Keeps the first failure that this rank learns of. One thread at a
 /// time.
 class Failures {
  public:
@@ -23,11 +23,11 @@ class Failures {
   Failures(const Failures&) = delete;
   Failures& operator=(const Failures&) = delete;
 
-  /// Tells all others `what`, unless the failure is known here already. Never throws.
+  /// Sends `what` to all others, unless a failure is already known here. Never throws.
   void tell(std::string_view what) noexcept;
-  /// Takes in what others told; gives the failure that this rank knows of.
+  /// Receives messages of others; returns the failure that this rank knows of.
   const std::optional<std::string>& heard();
-  /// The same without a look at what has come.
+  /// The same without receiving.
   const std::optional<std::string>& known() const { return reason_; }
 
  private:

@@ -42,8 +42,8 @@ void Hosts::set_behind(int waits) {
   if (groups_.subtree) groups_.subtree->set_behind(waits);
 }
 
-// A rank of this host that does not come is found in compare(), one of another host by messages;
-// other waits on this host are for ranks that wait for such a one themselves.
+// compare() finds an absent rank of this host, messages one of another host; other waits on this
+// host are for ranks that themselves wait for an absent one.
 void Hosts::call(const Intent& intent, const Work& work) {
   constexpr int kBehindMessages = 2;
   link_.guarded(intent, [&] {
@@ -109,7 +109,7 @@ void Hosts::gather(const Intent& intent, View mine, const Slices& full, int with
   });
 }
 
-// Each rank of this host gives its peers the slice that it has in this round: `given`.
+// Each rank of this host gives its peers the slice that it handles in this round: `given`.
 void Hosts::share_round(const Intent& intent, int round, View given, const Slices& slices) {
   const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const Slices assigned = assigned_slices(slices, here, round);
@@ -117,7 +117,7 @@ void Hosts::share_round(const Intent& intent, int round, View given, const Slice
   if (assigned.total() > 0 && !all_there) groups_.host->all_gather(given, assigned, intent.unit);
 }
 
-// Each pair of ranks sends what only the two need.
+// Each pair of ranks exchanges the values that only these two need.
 void Hosts::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
   const Intent intent{
       .operation = Operation::all_to_all, .unit = unit, .dtype = send.buffer.dtype()};
@@ -133,7 +133,7 @@ void Hosts::broadcast(View values, int root, std::string_view unit) {
   });
 }
 
-// To one rank of each other host, and from there to its peers.
+// Sends to one rank of each other host, which shares the values with its peers.
 void Hosts::broadcast_whole(const Intent& intent, View values) {
   const int root = intent.detail;
   const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
@@ -150,8 +150,8 @@ void Hosts::broadcast_whole(const Intent& intent, View values) {
   groups_.host->broadcast(values, here.index(first), intent.unit);
 }
 
-// A share to each rank of the other hosts, which gather them: the root's link carries the values
-// once.
+// Sends a share to each rank of the other hosts, which gather the shares, so the root's link
+// carries the values once.
 void Hosts::broadcast_shares(const Intent& intent, View values) {
   const int root = intent.detail;
   const int home = plan_.host_of(root);

@@ -16,17 +16,17 @@
 namespace zero::mpi {
 
 /// Collectives of ranks on several hosts, by a HostPlan: shared memory inside a host, messages
-/// between hosts, with the bits of the one tree over all ranks. Long values go in parts: while one
-/// is on its way between the hosts, their ranks sum, or copy, the one before or after it. All ranks
-/// of a host first compare what they call, and so do the hosts.
+/// between hosts, with the bits of the tree over all ranks. Long values go in parts: while one
+/// travels between the hosts, their ranks sum or copy the one before or after it. The ranks of a
+/// host first compare their calls, and so do the hosts.
 class Hosts final : public Transport {
  public:
-  /// Bytes of a slice that a gather has on its way at once, and of what a reduction keeps of a part
-  /// per rank; two parts are under way.
+  /// Bytes of one part: of a slice in a gather, of a rank's sums in a reduction. Two parts are
+  /// under way at once.
   static constexpr std::int64_t kPart = std::int64_t{1} << 20;
 
-  /// This rank's groups: the ranks of its host, and of its sub-tree where that has more than one
-  /// rank and is not the whole host; null otherwise.
+  /// This rank's groups: the ranks of its host, and those of its sub-tree; the latter is null if
+  /// the sub-tree is one rank or the whole host.
   struct Groups {
     std::unique_ptr<host::Group> host;
     std::unique_ptr<host::Group> subtree;
@@ -38,7 +38,7 @@ class Hosts final : public Transport {
   void set_step(std::int64_t step) override;
 
   void all_gather(View mine, const Slices& full, std::string_view unit) override;
-  /// Without a workspace: parts of the sums are kept here.
+  /// Needs no workspace: this object holds parts of the sums.
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                       std::string_view unit) override;
   void all_reduce(View values, ReduceOp op, std::string_view unit) override;
@@ -49,14 +49,14 @@ class Hosts final : public Transport {
  private:
   using Intent = host::Group::Intent;
 
-  /// A part of a reduction that is under way: a sum per sub-tree of this rank's elements, as far as
-  /// they have come, and the memory for it.
+  /// One part of a reduction: a sum per sub-tree of this rank's elements, as far as they have
+  /// arrived, and its memory.
   struct Sums {
     std::vector<View> of_subtrees;
     std::vector<std::byte> memory;
     std::int64_t used = 0;
 
-    /// Room for `bytes`, none taken.
+    /// Makes room for `bytes`, all of it free.
     void clear(std::size_t subtrees, std::int64_t bytes);
     View take(std::int64_t count, DType dtype);
   };
@@ -65,16 +65,16 @@ class Hosts final : public Transport {
   using Start = std::function<void(std::int64_t part, Transfers& transfers)>;
   using End = std::function<void(std::int64_t part)>;
 
-  /// Agrees with the host's ranks and the other hosts, and runs `work`; when that throws, all ranks
-  /// hear of it.
+  /// Compares calls with the host's ranks and the other hosts, and runs `work`; if that throws, all
+  /// ranks fail with its message.
   void call(const Intent& intent, const Work& work);
-  /// Starts part after part with start(part, transfers); ends each with end(part) when its messages
-  /// are through, while the next ones travel.
+  /// Starts part after part with start(part, transfers) and ends each with end(part) once its
+  /// messages are complete, while those of the next part travel.
   void in_parts(std::int64_t parts, const Start& start, const End& end);
-  /// Where the waits of this rank's groups stand (LongWait).
+  /// Sets `behind` (LongWait) of this rank's groups.
   void set_behind(int waits);
 
-  /// The ranks of this rank's sub-tree, and which of them sums for which rank.
+  /// The ranks of this rank's sub-tree, and the rank that each sums for.
   const WorkAssignment& subtree() const {
     return plan_.summing()[static_cast<std::size_t>(subtree_)];
   }

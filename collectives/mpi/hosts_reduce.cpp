@@ -27,8 +27,8 @@ View Hosts::Sums::take(std::int64_t count, DType dtype) {
   return place;
 }
 
-// What a rank keeps of a part, at most: a sum that it forms in each round, one for itself from each
-// sub-tree.
+// Most bytes that a rank holds of a part: a sum that it forms in each round, and one for itself
+// from each sub-tree.
 std::int64_t Hosts::sums_of_part() const {
   int rounds = 0;
   for (const WorkAssignment& work : plan_.summing()) {
@@ -58,7 +58,7 @@ void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, V
   call(intent, [&] { in_parts(div_ceil(full.largest(), most), start, end); });
 }
 
-// Sums of this rank's sub-tree go where they are needed as soon as they are formed.
+// Sums of this rank's sub-tree are sent as soon as they are formed.
 void Hosts::start_sums(const Intent& intent, const Slices& part, Sums& sums, Transfers& transfers) {
   const int rank = link_.rank();
   const View own = part.of(rank);
@@ -85,7 +85,7 @@ void Hosts::start_sums(const Intent& intent, const Slices& part, Sums& sums, Tra
   }
 }
 
-// The sums of the other sub-trees for `own`, in `dtype`; of single ranks in its own.
+// The sums of the other sub-trees for `own`, in `dtype`; values of single ranks in own's dtype.
 void Hosts::receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers) {
   for (std::size_t i = 0; i < sums.of_subtrees.size(); ++i) {
     if (static_cast<int>(i) == subtree_) continue;
@@ -128,8 +128,8 @@ void Hosts::all_reduce_shares(const Intent& intent, View values) {
   gather(intent, share_of(link_.rank()), shares, -1);
 }
 
-// part_of(rank): of what this rank's sub-tree has combined, what `rank` needs. Its own becomes that
-// of all ranks.
+// part_of(rank): the part of this rank's sub-tree's result that `rank` needs. This rank's own part
+// becomes the result over all ranks.
 void Hosts::combine_between(const Intent& intent, const std::function<View(int)>& part_of) {
   const int rank = link_.rank();
   const View own = part_of(rank);

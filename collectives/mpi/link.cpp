@@ -45,7 +45,7 @@ void Link::wait(Transfers& transfers) const {
 }
 
 WhileWaiting Link::while_waiting() const {
-  // Waits for messages stand behind those of other hosts' ranks for each other.
+  // A wait for messages may stand behind one wait between ranks of another host.
   static constexpr int kBehind = 1;
   return [this, long_wait = std::optional<LongWait>()](const Absent& absent) mutable {
     if (const auto& heard = failures_.heard()) fail("{}: the group has failed: {}", who_, *heard);
@@ -60,7 +60,7 @@ WhileWaiting Link::while_waiting() const {
 
 void Link::send_and_receive(const ViewOfRank& send, const ViewOfRank& receive) {
   const auto transfers = this->transfers();
-  // Each rank begins with its neighbour, so that no rank is sent to by all first.
+  // Each rank begins with its neighbour, so that the ranks do not all send to one rank first.
   for (int step = 1; step < size(); ++step) {
     const int from = (rank() + size() - step) % size();
     transfers->receive(receive(from), from);
@@ -72,8 +72,8 @@ void Link::send_and_receive(const ViewOfRank& send, const ViewOfRank& receive) {
   wait(*transfers);
 }
 
-// Only a pair knows what it exchanges, and an empty slice against a full one would be waited for
-// without end: each tells the other what it sends and what it expects.
+// Only the two ranks of a pair know their counts, and a receive without a matching send would wait
+// without end, so each first tells the other how much it sends and expects.
 void Link::compare_counts(const Slices& send, const Slices& receive) {
   std::vector<std::int64_t> mine;
   for (std::size_t peer = 0; peer < send.ranges.size(); ++peer) {
@@ -104,7 +104,7 @@ void Link::all_to_all(const Slices& send, const Slices& receive) {
   copy(send.of(rank()), receive.of(rank()));
 }
 
-// A byte from each to each, so that a rank knows which others have not come.
+// One byte between each two ranks, so that a rank knows which others have not come.
 void Link::barrier() {
   std::vector<std::byte> bytes(static_cast<std::size_t>(size()));
   const View all(bytes.data(), size(), DType::u8, nullptr);

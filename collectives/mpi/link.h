@@ -19,19 +19,18 @@
 
 namespace zero::mpi {
 
-/// The messages of a group of ranks: their private MPI communicator, and what they tell each other
-/// beside the values: which call each makes, and that one has failed. Messages are pairs of
-/// non-blocking ones between ranks: between processes of one host each is a single copy, and slices
-/// of any sizes and places need no packing. Blocks the calling thread (a stream's) without holding
-/// its core. One thread at a time.
+/// The MPI messages of a group of ranks: its private MPI communicator, the comparison of calls and
+/// the notices of failure. Values travel as non-blocking point-to-point messages: between processes
+/// of one host each is a single copy, and slices of any size and place need no packing. Blocks the
+/// calling thread (a stream's) without holding its core. One thread at a time.
 class Link {
  public:
   /// Values up to this many bytes go to every rank whole instead of in shares: fewer messages.
   static constexpr std::int64_t kWhole = std::int64_t{8} << 10;
-  /// Bytes of one message at most where ranks are on several hosts: below OpenMPI's eager limit for
-  /// TCP, with room for its header. A longer message asks the receiver first, and the answer queues
-  /// behind the receiver's own data on the same connection: two ranks that send to each other then
-  /// take turns and use half the link.
+  /// Most bytes of one message if ranks are on several hosts: below OpenMPI's eager limit for TCP,
+  /// with room for its header. A longer message starts with a handshake, whose answer queues behind
+  /// the receiver's own data on the same connection: two ranks that send to each other then take
+  /// turns and use half the link.
   static constexpr std::int64_t kBetweenHosts = std::int64_t{63} << 10;
 
   using Intent = host::Group::Intent;
@@ -48,7 +47,7 @@ class Link {
   MPI_Comm handle() const { return group_.get(); }
   const Options& options() const { return options_; }
   Failures& failures() { return failures_; }
-  /// Cuts messages to at most `bytes`. All ranks alike, between collectives.
+  /// Cuts messages to at most `bytes`. Must be called alike on all ranks, between collectives.
   void cut_messages(std::int64_t bytes) {
     options_.largest_message = std::min(options_.largest_message, bytes);
   }
@@ -62,29 +61,29 @@ class Link {
   /// Whether this group, or one that it was split from, is on several hosts.
   bool between_hosts() const { return options_.largest_message <= kBetweenHosts; }
 
-  /// Runs `work`, a call's; what it throws, all ranks hear of. A rank that knows of a failure
-  /// throws at once.
+  /// Runs `work` of a call; if `work` throws, sends the error to all ranks. Throws at once if this
+  /// rank already knows of a failure.
   void guarded(const Intent& intent, const Work& work);
-  /// Tells what is called, runs `work` and returns once the calls have been found alike. Within
-  /// guarded().
+  /// Sends this rank's call to the next leader, runs `work` and returns once the calls compare
+  /// equal. Only within guarded().
   void compared(const Intent& intent, const Work& work);
-  /// Waits for the word of the leader that this rank compares its call with.
+  /// Waits for the call of the previous leader and compares it with this rank's.
   void finish_comparison() const;
-  /// Messages of the call, and the wait for them: behind finish_comparison(), for a rank that does
-  /// something else never sends the values that are waited for.
+  /// Messages of the call, and the wait for them; wait() first runs finish_comparison(), because a
+  /// rank that makes another call never sends these values.
   std::unique_ptr<Transfers> transfers() const;
   void wait(Transfers& transfers) const;
 
-  // Within compared().
+  // Only within compared().
   using ViewOfRank = std::function<View(int)>;
   /// Sends send(p) to, and receives receive(p) from, every peer p at once.
   void send_and_receive(const ViewOfRank& send, const ViewOfRank& receive);
-  /// As Transport: the same whether ranks share hosts or not.
+  /// Transport's calls that are the same whether ranks share hosts or not.
   void all_to_all(const Slices& send, const Slices& receive);
   void barrier();
 
  private:
-  /// Looks for failures and at the limits while this rank waits for messages.
+  /// Polls for failures and checks the wait limits while this rank waits for messages.
   WhileWaiting while_waiting() const;
   void compare_counts(const Slices& send, const Slices& receive);
 
@@ -95,7 +94,7 @@ class Link {
   Places places_;
   std::unique_ptr<CallComparison> comparison_;
   std::int64_t step_ = CallContext::kNoStep;
-  // Of the call under way.
+  // The current call.
   Operation operation_ = Operation::barrier;
   std::string who_;  // "[rank 3] all_gather(h.0)"
 };

@@ -26,7 +26,7 @@ std::vector<char> pack(std::string_view key, std::string_view value) {
 }  // namespace
 
 Mailbox::~Mailbox() {
-  // MPI may still read messages that are under way: their memory, and the group's handle, stay.
+  // MPI may still read messages in flight, so their memory and the group's handle are leaked.
   if (abandoned_ || !sending_.empty()) {
     static_cast<void>(new std::list<Sending>(std::move(sending_)));
     static_cast<void>(new Comm(std::move(group_)));

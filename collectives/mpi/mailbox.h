@@ -12,8 +12,8 @@
 
 namespace zero::mpi {
 
-/// Keys and values on their way between the ranks of a group, outside all collectives: a value is
-/// sent to every peer at once and taken in whenever its receiver looks. Thread-safe. Made for small
+/// Sends keys and values between the ranks of a group, outside all collectives: set() sends a value
+/// to every peer at once, and a peer receives it at its next call. Thread-safe. Made for small
 /// values; one beyond MPI's eager limit travels only while both ranks make MPI calls.
 class Mailbox {
  public:
@@ -24,16 +24,16 @@ class Mailbox {
   Mailbox& operator=(const Mailbox&) = delete;
 
   void set(std::string_view key, std::string_view value);
-  /// Takes in what has arrived, then gives the keys among `keys` that are not there.
+  /// Receives arrived values, then returns those of `keys` that have none.
   std::vector<std::string> missing(const std::vector<std::string>& keys);
-  /// The value of a key that is there.
+  /// The value of a key that has one.
   std::string at(const std::string& key);
 
-  /// Tells the peers that this rank will send no more. Never throws.
+  /// Tells the peers that this rank will send no more values. Never throws.
   void say_goodbye() noexcept;
-  /// Takes in what has arrived; true once all peers have said goodbye and all was sent.
+  /// Receives arrived messages; true once all peers have said goodbye and all sends are complete.
   bool closed() noexcept;
-  /// Gives up the memory of unfinished messages, and the group: MPI may still touch it.
+  /// Leaks the memory of unfinished messages, and the group, because MPI may still access them.
   void abandon() noexcept { abandoned_ = true; }
 
  private:

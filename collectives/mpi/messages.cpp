@@ -66,7 +66,7 @@ void Messages::combine(View values, ReduceOp op) {
   }
 }
 
-// Every rank gets every value and combines them all.
+// Every rank receives all values and combines them.
 void Messages::combine_whole(View values, ReduceOp op) {
   const View area = staging(values.count() * (link_.size() - 1), values.dtype());
   const std::vector<View> inputs = received_in(area, values);

@@ -11,8 +11,8 @@
 
 namespace zero::mpi {
 
-/// Collectives of ranks that share no memory, in messages alone. Each rank compares its call with
-/// that of the rank before it while the values travel.
+/// Collectives of ranks that share no memory, by messages alone. Each rank compares its call with
+/// that of the previous rank while the values travel.
 class Messages final : public Transport {
  public:
   /// `link` must outlive this.
@@ -29,14 +29,15 @@ class Messages final : public Transport {
   void barrier(std::string_view unit) override;
 
  private:
-  /// Bytes of all_reduce's staging at most, whatever the values and the world.
+  /// Most bytes of all_reduce's staging memory, for any values and world.
   static constexpr std::int64_t kStaging = std::int64_t{1} << 20;
 
   void call(const Link::Intent& intent, const Link::Work& work);
   void combine(View values, ReduceOp op);
   void combine_whole(View values, ReduceOp op);
   void combine_shares(View values, ReduceOp op);
-  /// What this rank's peers give it, each in its slot of `buffer`, with its own in rank order.
+  /// The values of all ranks, in rank order: each peer's in its slot of `buffer`, and this rank's
+  /// `own`.
   std::vector<View> received_in(View buffer, View own) const;
   View staging(std::int64_t count, DType dtype);
 

@@ -10,20 +10,20 @@
 
 namespace zero::mpi {
 
-/// How values travel. The defaults are right for every run; tests take the other ways.
+/// The transport of values. The defaults are right for every run; tests use the others.
 struct Options {
   enum class Transport {
-    best,      ///< shared memory inside a host, where that is possible
+    best,      ///< shared memory inside a host, if possible
     messages,  ///< MPI messages between all ranks
   };
   Transport transport = Transport::best;
-  /// Imitates hosts: rank r of the world counts as on host hosts[r]. None: where ranks really are.
+  /// Imitates hosts: rank r of the world counts as on host hosts[r]. Empty: the real hosts.
   std::vector<int> hosts{};
-  /// Bytes of one message at most: MPI counts are int, so longer slices travel in pieces.
+  /// Most bytes of one message: MPI counts are int, so longer slices travel in pieces.
   std::int64_t largest_message = std::int64_t{1} << 29;
 };
 
-/// mpi::world with options; the same on every rank.
+/// mpi::world with options, which must be equal on every rank.
 std::unique_ptr<Communicator> world(int* argc, char*** argv, const Options& options);
 
 }  // namespace zero::mpi

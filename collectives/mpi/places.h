@@ -10,14 +10,14 @@
 
 namespace zero::mpi {
 
-/// Where each rank of a group runs: for messages about ranks that do not come.
+/// The process and host of each rank of a group, for messages about ranks that do not come.
 class Places {
  public:
-  /// What the others need to know of this process: one line of text.
+  /// One line of text that describes this process to the others.
   static std::string mine();
 
   Places() = default;
-  /// From all ranks' lines; hosts[r] is equal for ranks of one host, of which this is `rank`.
+  /// `lines`: mine() of every rank; hosts[r] is equal for ranks of one host; `rank`: this rank.
   Places(const std::vector<std::string>& lines, const std::vector<int>& hosts, int rank);
 
   /// "process 4711 is stopped", "on host b: unknown"
@@ -25,7 +25,7 @@ class Places {
 
  private:
   struct Place {
-    bool visible = false;  // its process can be looked at from here
+    bool visible = false;  // its process can be examined from here
     host::Process process{};
     std::string host;
   };

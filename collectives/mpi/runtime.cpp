@@ -24,11 +24,11 @@ bool finalised() {
   return flag != 0;
 }
 
-// In a container for each rank, Open MPI 4 finds while it starts that one rank cannot read
-// another's memory (CMA), and falls back; from then on messages stop for good once many below the
-// eager limit go both ways. Told before that it has no single copy, it copies through memory that
-// the ranks share, and they do not stop. Which ranks have a container in common is not known yet,
-// so this holds for all of them. Open MPI 5 has no such setting and needs none: it compares the
+// If each rank has a container of its own, Open MPI 4 finds at its start that ranks cannot read
+// each other's memory (CMA), and falls back; after that, messages hang for good once many below the
+// eager limit go both ways. With single copy disabled beforehand, Open MPI copies through shared
+// memory and does not hang. Which ranks share a container is not known at this point, so the
+// setting holds for all of them. Open MPI 5 has no such setting and needs none: it compares the
 // namespaces and does without. The user's own value, by the variable or by mpirun --mca, stays.
 void do_without_single_copy() {
   if (host::in_first_user_namespace()) return;
@@ -50,7 +50,7 @@ bool Runtime::launched() {
 }
 
 std::shared_ptr<Runtime> Runtime::start(int* argc, char*** argv) {
-  // MPI is one per process, so its runtime is too; this remembers it without keeping it alive.
+  // One runtime per process, like MPI; this pointer does not keep it alive.
   static std::mutex mutex;
   static std::weak_ptr<Runtime> current;
   const std::scoped_lock lock(mutex);
@@ -77,8 +77,9 @@ Runtime::Runtime(int* argc, char*** argv) : exceptions_(std::uncaught_exceptions
   check_thread_level(provided);
 }
 
-// A rank that unwinds leaves MPI open: its peers may be in a collective, where neither they nor a
-// finalisation would ever end. Its main reports and calls mpi::abort.
+// A rank that unwinds leaves MPI open: its peers may be in a collective that never ends, and
+// finalisation would wait for them forever. The rank's main() reports the error and calls
+// mpi::abort.
 Runtime::~Runtime() {
   if (finalised() || std::uncaught_exceptions() > exceptions_) {
     for (auto& mailbox : retired_) mailbox->abandon();
@@ -128,7 +129,7 @@ Comm::Comm(Comm&& other) noexcept
       size_(other.size_) {}
 
 Comm::~Comm() {
-  // Unwinding, the peers do not free it too, so neither does this rank.
+  // While unwinding: the peers do not free the communicator, so neither may this rank.
   if (handle_ == MPI_COMM_NULL || abandoned_) return;
   if (std::uncaught_exceptions() == 0 && !finalised()) {
     MPI_Comm_free(&handle_);

@@ -15,12 +15,13 @@ namespace zero::mpi {
 
 class Mailbox;
 
-/// MPI of this process while communicators exist. Owns the initialisation where it made it, and the
-/// mailboxes of communicators that are gone, so that what they still send is delivered at the end.
+/// This process's use of MPI while communicators exist. Owns MPI's initialisation, unless the
+/// process had initialised MPI, and the mailboxes of communicators that are gone, so that their
+/// last messages are delivered at the end.
 class Runtime {
  public:
-  /// The runtime of this process; initialises MPI unless the process has. Throws zero::Error where
-  /// MPI has already been finalised or gives too low a thread level.
+  /// The runtime of this process; initialises MPI unless the process has. Throws zero::Error if MPI
+  /// has already been finalised or provides too low a thread level.
   static std::shared_ptr<Runtime> start(int* argc, char*** argv);
   /// Whether a launcher started this process as a rank of a job.
   static bool launched();
@@ -31,7 +32,7 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   /// The memory that this process shares with the `ranks` of its host, made on the first call;
-  /// null where the system refuses it, which sets `reason`.
+  /// null, with `reason` set, if the system refuses.
   std::shared_ptr<host::Memory> memory(int ranks, std::string& reason);
 
   void retire(std::unique_ptr<Mailbox> mailbox);
@@ -46,10 +47,10 @@ class Runtime {
   std::vector<std::unique_ptr<Mailbox>> retired_;
 };
 
-/// Owns one MPI communicator whose errors return.
+/// Owns one MPI communicator, whose calls return error codes.
 class Comm {
  public:
-  /// Takes over `handle`.
+  /// Takes ownership of `handle`.
   explicit Comm(MPI_Comm handle);
   /// A private copy of `handle`. Collective.
   static Comm copy_of(MPI_Comm handle);
@@ -57,8 +58,8 @@ class Comm {
   Comm& operator=(Comm&&) = delete;
   ~Comm();
 
-  /// Has MPI keep the communicator to the end: messages are on their way that no rank will take,
-  /// and must not meet another communicator in its place.
+  /// Never frees the communicator: messages on it that no rank will receive must not reach a later
+  /// communicator that reuses its identifier.
   void abandon() { abandoned_ = true; }
 
   MPI_Comm get() const { return handle_; }

@@ -7,8 +7,8 @@
 
 namespace zero::mpi {
 
-/// The Store of a group of processes: each rank keeps every value, so only waiting looks at the
-/// wire, and no rank needs another one's participation.
+/// The Store of a group of processes. Each rank keeps every value, so only waits receive messages,
+/// and no call needs another rank's participation.
 class MpiStore final : public Store {
  public:
   MpiStore(std::shared_ptr<Runtime> runtime, Comm group)

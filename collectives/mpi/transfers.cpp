@@ -10,7 +10,7 @@
 
 namespace zero::mpi {
 
-// Only an error leaves requests behind. Receives are taken back; a send cannot be.
+// Only an error leaves requests behind. Receives are cancelled; sends cannot be.
 Transfers::~Transfers() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;

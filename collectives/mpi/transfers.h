@@ -12,17 +12,17 @@
 
 namespace zero::mpi {
 
-/// Gives the ranks, as the group numbers them, from or to which something is still on its way.
+/// Returns the ranks, as the group numbers them, with which a message is still incomplete.
 using Absent = std::function<std::vector<int>()>;
 
-/// What a rank does now and then while it waits for messages. May throw.
+/// Called repeatedly while a rank waits for messages. May throw.
 using WhileWaiting = std::function<void(const Absent&)>;
 
-/// The messages of one exchange, all under way at once. Views must live until wait() has returned.
-/// Empty views travel as nothing. Both ends cut long views alike.
+/// The messages of one exchange, all in flight at once. Views must live until wait() has returned.
+/// Empty views send no message. Both ends cut long views alike.
 class Transfers {
  public:
-  /// `who`, "[rank 3] all_gather(h.0)", begins every error.
+  /// Every error begins with `who`: "[rank 3] all_gather(h.0)".
   Transfers(MPI_Comm group, std::string who, int tag, std::int64_t largest_message)
       : group_(group), who_(std::move(who)), tag_(tag), largest_message_(largest_message) {}
   ~Transfers();
@@ -32,7 +32,7 @@ class Transfers {
   void send(View view, int to);
   void receive(View view, int from);
   /// Returns once every message has been sent and received. Leaves the core to others meanwhile,
-  /// and calls `while_waiting` now and then.
+  /// and calls `while_waiting` repeatedly.
   void wait(const WhileWaiting& while_waiting);
 
  private:

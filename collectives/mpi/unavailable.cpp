@@ -5,7 +5,7 @@
 
 #include "collectives/backends.h"
 
-// Compiled instead of the MPI backend where CMake found no MPI.
+// Compiled instead of the MPI backend if CMake found no MPI.
 namespace zero::mpi {
 
 std::unique_ptr<Communicator> world(int* argc, char*** argv) {

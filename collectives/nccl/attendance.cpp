@@ -49,8 +49,8 @@ void Attendance::look(const std::vector<Group>& groups) {
   }
 }
 
-// A rank tells its number at the second look. The wait begins at the third, when ranks that came at
-// the same time have told theirs.
+// A rank publishes its count at the second look. The wait begins at the third, when ranks that
+// arrived at the same time have published theirs.
 void Attendance::look(const Group& group, Quiet& quiet) {
   ++quiet.looks;
   if (quiet.looks == 1) {
@@ -64,7 +64,7 @@ void Attendance::look(const Group& group, Quiet& quiet) {
   const bool over = due == LongWait::Due::timeout;
   if (!waiting.absent.empty() && over) throw Error(quiet.wait->overdue(waiting));
   if (!waiting.absent.empty()) quiet.wait->warn(waiting);
-  if (over) quiet.wait.emplace(*context_);  // all have come, and no rank calls
+  if (over) quiet.wait.emplace(*context_);  // all have come; no rank makes a call
 }
 
 std::vector<AbsentRank> Attendance::absent(const Group& group) const {

@@ -13,18 +13,18 @@
 
 namespace zero::nccl {
 
-/// Finds ranks that do not come to a group's last call. The work of calls is the GPUs', where
-/// no rank looks on: instead every rank counts its calls, and one that has made none for a while
-/// tells its number through the store. A rank that has told a lower number, or none, has not come.
-/// Used by one thread, a rank's watch.
+/// Finds ranks that do not come to a group's last call. The host cannot observe the work of a call
+/// on the GPUs, so every rank counts its calls, and a rank that has made none for a while publishes
+/// its count in the store. A rank with a lower count there, or none, has not come. Used by one
+/// thread, a rank's watch.
 class Attendance {
  public:
   /// A group as its rank sees it.
   struct Group {
-    std::string name{};  ///< of the group, the same on its ranks
+    std::string name{};  ///< equal on the group's ranks
     int rank = 0;
     std::vector<std::string> hosts{};  ///< of its ranks
-    std::int64_t calls = 0;            ///< that all its ranks make: not those of one rank alone
+    std::int64_t calls = 0;            ///< calls so far that all ranks of the group make
     std::string who{};                 ///< the last call: "[rank 3] all_gather(h.0)"
     std::int64_t step = CallContext::kNoStep;
   };
@@ -33,18 +33,18 @@ class Attendance {
   Attendance(Store& store, std::shared_ptr<const CallContext> context)
       : store_(store), context_(std::move(context)) {}
 
-  /// To be called now and then with all groups of the rank: warns of ranks that do not come, and
+  /// Must be called repeatedly with all groups of the rank. Warns of ranks that do not come, and
   /// throws zero::Error at the timeout.
   void look(const std::vector<Group>& groups);
   /// Time until look() has something new; at most `most`.
   std::chrono::milliseconds until_due(std::chrono::milliseconds most) const;
 
  private:
-  /// A group since its last call.
+  /// A group and the wait that follows its last call.
   struct Quiet {
     std::int64_t calls = 0;
     int looks = 0;
-    std::optional<LongWait> wait{};  // from the third look on
+    std::optional<LongWait> wait{};  // set from the third look on
   };
 
   void look(const Group& group, Quiet& quiet);

@@ -112,7 +112,7 @@ void NcclBackend::submit(const Job& job, std::function<void(const Calls&)> calls
                               calls = std::move(calls)] { comm->group(who, stream, calls); });
 }
 
-// Host code in a stream's order must not be the end of a communicator: it may call no CUDA.
+// Host code on a stream must not destroy a communicator, because it may make no CUDA calls.
 void NcclBackend::check_on(const Job& job) {
   job.stream.submit_host(
       job.who, [session = parts_.comm->session(), who = job.who] { session->check(who); });
@@ -147,7 +147,8 @@ void NcclBackend::all_gather_on_device(const Job& job, View mine, const Slices& 
   });
 }
 
-// Equal parts of the slices, the shorter ones with what there was before, by way of the scratch.
+// Gathers equal parts of the slices through scratch memory; shorter slices are padded with its old
+// contents.
 void NcclBackend::all_gather_on_host(const Job& job, View mine, const Slices& full) {
   const std::int64_t most = kScratch / size_of(mine.dtype()) / size();
   for (std::int64_t begin = 0; begin < full.largest(); begin += most) {

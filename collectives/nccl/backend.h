@@ -10,26 +10,26 @@
 
 namespace zero::nccl {
 
-/// A group of GPUs. Collectives fill the stream they are given and return when NCCL has put its
-/// work there. Exact sums are made by the tree over ranks from what NCCL only moves.
+/// A group of GPUs. Collectives return once NCCL has enqueued its work on the stream. For exact
+/// sums NCCL only moves values; kernels of the device sum them by the tree over ranks.
 ///
-/// Values in host memory, and what peers send to an all-reduce, go part by part through scratch of
-/// the communicator (communication); NCCL's own memory is in no ledger.
+/// Values in host memory, and peers' values in an all-reduce, go part by part through the
+/// communicator's scratch memory (class communication); NCCL's own memory is in no ledger.
 class NcclBackend final : public CollectiveBackend {
  public:
-  /// What makes a rank of a group.
+  /// The parts of one rank of a group.
   struct Parts {
     std::shared_ptr<Comm> comm;
     Device& device;
     StoreSeat seat;    ///< of the group; its store is the world's
-    std::string name;  ///< its keys in the store begin so
+    std::string name;  ///< prefix of its keys in the store
     Options options;
     std::vector<std::string> hosts;  ///< of each rank
     std::string transport;
     std::shared_ptr<CallContext> context;  ///< the session's
   };
   explicit NcclBackend(Parts parts);
-  /// Where the rank unwinds, its peers are told.
+  /// If an exception unwinds the rank, tells its peers.
   ~NcclBackend() override;
 
   int rank() const override { return parts_.seat.rank; }
@@ -39,10 +39,10 @@ class NcclBackend final : public CollectiveBackend {
   std::string_view name() const override;
   std::string_view transport() const override { return parts_.transport; }
   std::shared_ptr<CollectiveBackend> split(int color, int key) override;
-  /// On the communicator's device, large buffers are NCCL's own, registered.
+  /// On the communicator's device, large buffers are allocated by NCCL and registered.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                   std::string_view label) override;
-  /// Memory of each rank's own all the same; large buffers are in a window of the ranks'.
+  /// Each rank gets memory of its own; large buffers are in a symmetric window of the group.
   SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
                                MemoryClass memory_class, std::string_view label) override;
   Store& store() override { return store_; }
@@ -57,15 +57,15 @@ class NcclBackend final : public CollectiveBackend {
   void barrier(Stream& stream, const Tag& tag) override;
 
  private:
-  /// One call of a user's.
+  /// One collective of a user.
   struct Job {
     Stream& stream;
     std::string who;  ///< "[rank 3] all_gather(h.0)"
   };
   Job job(Stream& stream, Operation operation, const Tag& tag) const;
-  /// Submits calls(group): one group of NCCL's.
+  /// Submits calls(group) as one NCCL group.
   void submit(const Job& job, std::function<void(const Calls&)> calls);
-  /// Behind it in the stream, host code knows that no rank had failed before.
+  /// Host code behind this in the stream runs only if no rank has failed before.
   void check_on(const Job& job);
   void copy(const Job& job, View from, View to);
   View scratch(std::int64_t count, DType dtype) const;

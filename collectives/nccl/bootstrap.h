@@ -9,24 +9,24 @@
 
 namespace zero::nccl {
 
-/// What a rank tells the others before NCCL starts.
+/// A rank's description of itself to the others before NCCL starts.
 struct Identity {
   std::string version;   ///< of NCCL
   std::string gpu;       ///< its name
-  std::string gpu_id;    ///< of this one in the world
+  std::string gpu_id;    ///< unique in the world
   std::string host;      ///< its name
-  std::string settings;  ///< what must be the same: "exact sums"
+  std::string settings;  ///< settings that must be equal on all ranks: "exact sums"
 
   /// One line a field, in this order.
   std::string text() const;
   static Identity from(const std::string& text);
 };
 
-/// Throws zero::Error, the same on every rank, where versions, GPUs or settings differ, or where
-/// two ranks have one GPU and `gpus` is not shared.
+/// Throws zero::Error, the same on every rank, if versions, GPUs or settings differ, or if two
+/// ranks have one GPU and `gpus` is not Gpus::shared.
 void check_identities(int rank, const std::vector<Identity>& ranks, Gpus gpus);
 
-/// Whether some ranks have one GPU.
+/// Whether some ranks share a GPU.
 bool share_gpus(const std::vector<Identity>& ranks);
 
 }  // namespace zero::nccl

@@ -9,16 +9,16 @@
 
 namespace zero::nccl {
 
-/// Throws zero::Error unless `result` is success, or says that the call goes on in the background:
-/// what the call was for, NCCL's own words and the call site. `comm` may be null.
+/// Throws zero::Error with `what` (the purpose of the call), NCCL's message and the call site,
+/// unless `result` is success or says that the call goes on in the background. `comm` may be null.
 void check(ncclResult_t result, std::string_view what, ncclComm_t comm = nullptr,
            std::source_location where = std::source_location::current());
 
-/// "unhandled system error: NET/Socket: ...": the result in words, with the last of what NCCL said.
+/// "unhandled system error: NET/Socket: ...": the result in words, with NCCL's last message.
 std::string described(ncclResult_t result, ncclComm_t comm);
 
-/// Calls between its making and end() are one operation of the library; where end() is not reached,
-/// the group is closed without a word.
+/// Calls between construction and end() are one NCCL group; if end() is not reached, the destructor
+/// closes the group and ignores errors.
 class GroupGuard {
  public:
   explicit GroupGuard(std::string_view what);

@@ -12,7 +12,7 @@ constexpr int kWindows = NCCL_VERSION(2, 27, 0);  // the first library with symm
 
 ncclConfig_t config() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;  // so that the watch can abort what waits
+  config.blocking = 0;  // so that the watch can abort waiting calls
   config.splitShare = 1;
   return config;
 }
@@ -79,7 +79,7 @@ std::shared_ptr<void> Comm::allocate_window(const std::shared_ptr<Comm>& comm, s
                                  &window, NCCL_WIN_COLL_SYMMETRIC),
           who, comm->handle_);
   });
-  if (window == nullptr) return registered(comm, memory, bytes);  // the GPUs have no such thing
+  if (window == nullptr) return registered(comm, memory, bytes);  // not supported by these GPUs
   void* const data = memory.get();
   return {data, [comm, memory, window](void*) {
             comm->session_->use(comm->handle_, [&](ncclComm_t handle) {

@@ -9,8 +9,8 @@
 
 namespace zero::nccl {
 
-/// The calls of one group, each checked. Views that are only moved travel as bytes; empty ones do
-/// not travel.
+/// The calls of one NCCL group, each checked. Views that are only moved travel as bytes; empty ones
+/// do not travel.
 class Calls {
  public:
   Calls(const std::string& who, ncclComm_t comm, cudaStream_t stream)
@@ -18,12 +18,13 @@ class Calls {
 
   void send(View view, int peer) const;
   void receive(View view, int peer) const;
-  /// `from` of rank `root` reaches `to` of every rank.
+  /// Copies `from` of rank `root` to `to` of every rank.
   void broadcast(View from, View to, int root) const;
-  /// `mine` of each rank, in rank order, from the start of `all` on.
+  /// Gathers `mine` of each rank, in rank order, from the start of `all` on.
   void all_gather(View mine, View all) const;
   void all_reduce(View values, ReduceOp op) const;
-  /// Sums, in the views' dtype: of equal parts of `all`, in rank order; of `from` to `root`'s `to`.
+  /// Sums in the views' dtype: reduce_scatter over equal parts of `all`, in rank order; reduce from
+  /// `from` to `root`'s `to`.
   void reduce_scatter(View all, View mine) const;
   void reduce(View from, View to, int root) const;
 
@@ -33,18 +34,17 @@ class Calls {
   cudaStream_t stream_;
 };
 
-/// Owns one communicator of NCCL. Its calls come one after another; their work goes to CUDA
-/// streams.
+/// Owns one NCCL communicator. Its calls come one after another; their work goes to CUDA streams.
 class Comm {
  public:
-  /// Where all ranks of a world meet.
+  /// The data with which all ranks of a world meet.
   struct Meeting {
     ncclUniqueId id{};
     int rank = 0;
     int size = 1;
     Session::Clock::time_point deadline;
   };
-  /// Collective. Throws zero::Error where the ranks do not meet before the deadline.
+  /// Collective. Throws zero::Error if the ranks do not meet before the deadline.
   static std::shared_ptr<Comm> join(std::shared_ptr<Session> session, const Meeting& meeting);
   /// The ranks that give the same color, ordered by (key, rank), with this one's resources; null
   /// for a negative color. Collective.
@@ -59,18 +59,18 @@ class Comm {
   const std::shared_ptr<Session>& session() const { return session_; }
   /// Has the session watch for ranks of `group`, this one's, that do not come to calls.
   void attend(Attendance::Group group) { session_->attend(handle_, std::move(group)); }
-  /// Runs calls(group) as one group of NCCL's on one stream, and returns when all is on it.
+  /// Runs calls(group) as one NCCL group on one stream, and returns once all work is enqueued.
   void group(const std::string& who, cudaStream_t stream,
              const std::function<void(const Calls&)>& calls);
 
-  /// Memory of the GPU that NCCL reaches best; null where there is none of it.
+  /// GPU memory from NCCL's allocator; null if NCCL gives none.
   static std::shared_ptr<void> allocate(std::int64_t bytes);
-  /// The same, which this communicator knows.
+  /// The same, registered with `comm`.
   static std::shared_ptr<void> allocate_registered(const std::shared_ptr<Comm>& comm,
                                                    std::int64_t bytes);
-  /// The same, in a window of all ranks' where the library that is loaded has them (2.27): each
-  /// knows where the others' memory is, and calls use it at one offset on all. Collective, with as
-  /// many bytes on every rank.
+  /// The same, in a symmetric window of all ranks if the loaded library has windows (2.27): each
+  /// rank knows the others' memory, and calls use one offset on all ranks. Collective, with the
+  /// same `bytes` on every rank.
   static std::shared_ptr<void> allocate_window(const std::shared_ptr<Comm>& comm,
                                                std::int64_t bytes);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "cuda:";
 
-// 16 bytes as nvidia-smi writes them.
+// 16 bytes in the format of nvidia-smi.
 std::string text_of(const cudaUUID_t& uuid) {
   std::string text = "GPU-";
   for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {

@@ -13,14 +13,14 @@ namespace zero::nccl {
 /// The GPU behind a device, as its driver names it.
 struct Gpu {
   std::string name;  ///< "NVIDIA H200"
-  std::string id;    ///< "GPU-8f5d...": of this one in the world
+  std::string id;    ///< "GPU-8f5d...": unique in the world
 };
 
-/// Makes the GPU of `device` the calling thread's, which NCCL takes it from. Throws zero::Error
-/// where the device is no GPU.
+/// Makes the GPU of `device` current on the calling thread, as NCCL expects. Throws zero::Error if
+/// the device is no GPU.
 Gpu use_gpu_of(const Device& device);
 
-/// CUDA's own stream behind a stream of a CUDA device.
+/// The CUDA stream behind a stream of a CUDA device.
 cudaStream_t native(Stream& stream);
 
 }  // namespace zero::nccl

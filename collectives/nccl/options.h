@@ -6,12 +6,12 @@
 
 namespace zero::nccl {
 
-/// What the ranks sum: `exact` the tree over ranks in fp32; `fast` what the library makes of it, in
-/// the slices' dtype.
+/// Method of reductions: `exact` sums by the tree over ranks in fp32; `fast` uses NCCL's
+/// reductions, in the slices' dtype.
 enum class Sums { exact, fast };
 
-/// Whether each rank has a GPU of its own. Ranks that share one talk as if they were on several
-/// hosts: for tests on few GPUs.
+/// Whether each rank has a GPU of its own. Ranks that share one communicate as if on several hosts;
+/// for tests on few GPUs.
 enum class Gpus { own, shared };
 
 struct Options {

@@ -27,7 +27,7 @@ std::vector<HalvingRound> halving(int rank, int world) {
   std::vector<HalvingRound> rounds;
   for (int bit = 1; bit < world; bit *= 2) {
     HalvingRound round{.partner = rank ^ bit, .keeps = {}, .gives = {}};
-    const int settled = bit - 1;  // the bits in which all slices left agree with this rank
+    const int settled = bit - 1;  // bits in which all slices left agree with this rank's
     for (int slice = 0; slice < world; ++slice) {
       if ((slice & settled) != (rank & settled)) continue;
       ((slice & bit) == (rank & bit) ? round.keeps : round.gives).push_back(slice);

@@ -8,34 +8,34 @@
 #include "collectives/slices.h"
 #include "device/device.h"
 
-/// Which rank sends what to which, and what a communicator takes of a GPU's memory, before any
-/// library is called: functions of sizes and world alone, the same on every rank of a run, and in
+/// The messages of an exact reduction, and the GPU memory that a communicator takes, computed
+/// before any library call: functions of sizes and world alone, equal on every rank of a run and in
 /// plans.
 namespace zero::nccl {
 
-/// How slices reach their owners in an exact reduction.
-///   direct   every rank sends each peer its slice, who sums all by the tree: N - 1 messages
+/// The method by which slices reach their owners in an exact reduction.
+///   direct   every rank sends each peer its slice, and the peer sums by the tree: N - 1 messages
 ///   halving  log2 N rounds. In round k ranks r and r ^ 2^k exchange half of the slices that they
-///            still sum; the tree over ranks splits powers of two in the same places, and sums
-///            travel in fp32, so the bits are the tree's
+///            still sum; the tree over a power of two of ranks splits at the same places, and
+///            sums travel in fp32, so the result has the tree's bits
 enum class Way { direct, halving };
 
-/// Halving sends more bytes in bf16 and fewer messages: it is for many ranks with small slices.
+/// Halving sends more bytes in bf16 but fewer messages, so it is for many ranks with small slices.
 inline constexpr int kHalvingRanks = 64;
 inline constexpr std::int64_t kHalvingBytes = std::int64_t{32} << 10;
 Way way_of(const Slices& full);
 
-/// One rank's part in a round of halving. Slices are named by their owners.
+/// One rank's part in a round of halving. A slice is named by its owner.
 struct HalvingRound {
   int partner = 0;
-  std::vector<int> keeps;  ///< sums these: its own values and the partner's; ascending
-  std::vector<int> gives;  ///< sends these to the partner
+  std::vector<int> keeps;  ///< slices whose values, its own and the partner's, it sums; ascending
+  std::vector<int> gives;  ///< slices it sends to the partner
 };
 /// `world` is a power of two from 2 on. In the last round the rank keeps its own slice alone.
 std::vector<HalvingRound> halving(int rank, int world);
 
-/// Where halving keeps what it sums, in elements of fp32 and of the slices' dtype. Each slice has
-/// a place of `stride` elements.
+/// The workspace of halving: places for sums in fp32 and for received values in the slices' dtype.
+/// Each slice has a place of `stride` elements.
 struct HalvingRoom {
   std::int64_t places = 0;  ///< half the world
   std::int64_t stride = 0;
@@ -47,17 +47,16 @@ HalvingRoom halving_room(const Slices& full);
 /// Elements of workspace that reduce_scatter needs for `full`.
 std::int64_t workspace(const Slices& full, Sums sums);
 
-/// Whether the slices are equal and lie one after another in rank order, as collectives of NCCL
-/// want them.
+/// Whether the slices are of equal size and adjacent in rank order, as NCCL's collectives require.
 bool are_one_block(const Slices& full);
 
-/// Bytes of a communicator's scratch.
+/// Bytes of a communicator's scratch memory.
 inline constexpr std::int64_t kScratch = std::int64_t{8} << 20;
 
-/// The scratch of a group of `size` ranks; none for one rank.
+/// Allocates the scratch memory of a group of `size` ranks; empty for one rank.
 Buffer take_scratch(Device& device, int size);
 
-/// Whether a buffer that such a group allocates is NCCL's own: it gives whole pages of 2 MiB.
+/// Whether such a group takes a buffer from NCCL's allocator, which gives whole pages of 2 MiB.
 bool gives_memory(int size, std::int64_t count, DType dtype);
 
 }  // namespace zero::nccl

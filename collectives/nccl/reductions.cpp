@@ -9,7 +9,7 @@ namespace zero::nccl {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;  // of HalvingRoom, bytes
-/// What all ranks' values may take together where each of them combines all.
+/// Most bytes of all ranks' values together for which each rank combines them all.
 constexpr std::int64_t kWhole = std::int64_t{1} << 20;
 
 // Elements of `dtype` at `offset` bytes of `bytes`.
@@ -61,13 +61,13 @@ void NcclBackend::reduce_direct(const Job& job, const Slices& full, const Epilog
   if (count > 0) parts_.device.kernels().tree_reduce(job.stream, std::move(inputs), epilogue);
 }
 
-// What a rank holds is first its own slices, then the sums that it has made of those it kept.
+// A rank first holds its own slices, then the sums of the slices it keeps.
 void NcclBackend::reduce_halving(const Job& job, const Slices& full, const Epilogue& epilogue,
                                  View workspace) {
   const HalvingRoom room = halving_room(full);
   const View bytes = aligned_bytes(workspace);
   const auto count_of = [&](int slice) { return full.of(slice).count(); };
-  const auto sum_of = [&](int slice) {  // each second slice has one
+  const auto sum_of = [&](int slice) {  // every second slice has one
     const std::int64_t place = (slice / 2) * room.stride * size_of(DType::fp32);
     return at(bytes, place, count_of(slice), DType::fp32);
   };

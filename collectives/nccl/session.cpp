@@ -17,7 +17,7 @@ constexpr milliseconds kBetweenLooks{500};
 constexpr milliseconds kFarewell{5000};
 constexpr std::string_view kFailed = "nccl/failed";
 
-/// Between two questions whether a call is through: few take longer than it takes to ask.
+/// The pause between two polls for a call's completion; most calls complete within a few polls.
 void pause(int looks) {
   constexpr int kImpatient = 200;
   if (looks < kImpatient) return std::this_thread::yield();
@@ -150,7 +150,7 @@ void Session::fail(const std::string& reason) noexcept {
     const std::scoped_lock lock(mutex_);
     if (*failure_ == reason) store_.set(kFailed, reason);
   } catch (const std::exception&) {
-    // The store is gone with its rank, which the others notice by that.
+    // The store has ended with this rank, from which the others learn that it is lost.
   }
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends.h"
 
-// Compiled instead of the NCCL backend where CMake found no CUDA, or no NCCL.
+// Compiled instead of the NCCL backend if CMake found no CUDA or no NCCL.
 namespace zero::nccl {
 
 std::unique_ptr<Communicator> world(const StoreSeat& /*seat*/, Device& /*device*/,

@@ -12,7 +12,7 @@
 namespace zero::nccl {
 namespace {
 
-// Rank 0's, through the store.
+// Rank 0's NCCL id, through the store.
 ncclUniqueId shared_id(const StoreSeat& seat) {
   constexpr std::string_view kKey = "nccl/id";
   ncclUniqueId id{};

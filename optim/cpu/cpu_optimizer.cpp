@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "optim/cpu/cpu_optimizer.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target, as Highway wants it.
+// Highway requires this include after foreach_target.
 #include <hwy/highway.h>
 
 #include "device/cpu/dispatch.h"
@@ -24,8 +24,8 @@ struct VectorOps {
   Lane sqrt(Lane value) const { return hn::Sqrt(value); }
 };
 
-/// How one vector of elements is read and written: all of it, or only its first elements, with the
-/// same arithmetic on the way.
+/// Loads and stores of one vector of elements, the whole vector or only its first elements; the
+/// arithmetic between is the same.
 struct All {
   template <typename T>
   Lane load(const T* from) const {

@@ -20,8 +20,8 @@ constexpr std::int64_t kTile = std::int64_t{kThreads} * kElements * kAccesses;
 
 using Values = Floats<kElements>;
 
-/// Elements [at, at + kElements), all of them, 16 bytes wide where T is fp32; or, where `left` are
-/// left or something is not aligned, one by one.
+/// Elements [at, at + kElements) in one access, 16 bytes wide if T is fp32; one by one if only
+/// `left` remain or an array is not aligned.
 template <class T, bool kWide>
 __device__ __forceinline__ Values read(const void* from, std::int64_t at, int left) {
   const T* const first = static_cast<const T*>(from) + at;
@@ -52,7 +52,7 @@ __device__ __forceinline__ Values read_gradient(const UpdateMemory& memory, std:
   return read<float16, kWide>(memory.gradient, at, left);
 }
 
-/// What one access brings: kElements elements of everything that a rule works on.
+/// The data of one access: kElements elements of every array that a rule works on.
 struct Access {
   std::int64_t at;
   int left;

@@ -10,7 +10,7 @@
 
 namespace zero::cuda {
 
-/// One pass over `count` > 0 elements of device memory, on a native queue; the CPU's bits.
+/// Updates `count` > 0 elements of device memory in one pass on `stream`; same bits as on the CPU.
 void update_adamw(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t count,
                   cudaStream_t stream);
 void update_adam(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t count,
