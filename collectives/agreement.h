@@ -12,8 +12,9 @@
 
 namespace zero {
 
-// Agreement of ranks on success or failure: each function below is collective, blocks the host, and
-// either returns on every rank or throws the same AgreedError on every rank.
+// Agreement of ranks on success or failure: agree(), require_agreement() and require_same() are
+// collective and block the host; each returns on every rank, or throws the same AgreedError on
+// every rank.
 
 /// A failure that every rank throws with the same message: all ranks can end in good order, and one
 /// of them can report it.

@@ -23,7 +23,8 @@ void run(int ranks, const std::function<void(Communicator&)>& body);
 namespace mpi {
 
 /// MPI_COMM_WORLD as a communicator. Initialises MPI (thread level multiple) on the first call and
-/// finalises it with the last communicator, unless the caller had initialised it. A process that
+/// finalises it with the last communicator and the work queued on it, unless the caller had
+/// initialised it. A process that
 /// was not started by mpirun is a world of one rank. Throws zero::Error, with the remedy, if the
 /// build has no MPI.
 std::unique_ptr<Communicator> world(int* argc, char*** argv);

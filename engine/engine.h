@@ -76,8 +76,8 @@ struct StepReport {
   double loss = 0;           ///< exact sum of all StepOptions::losses, once for a tensor group
   double gradient_norm = 0;  ///< global, before clipping, after unscaling
   bool clipped = false;
-  /// First parameter (in registration order) with a NaN or infinite gradient. The update was
-  /// skipped.
+  /// First parameter (in registration order) with a NaN or infinite gradient, or "loss" if only a
+  /// loss was not finite. The update was skipped.
   std::optional<std::string> nonfinite{};
   /// The lowest rank whose loss was not finite; else the owner of that gradient; -1: none.
   int nonfinite_rank = -1;
@@ -152,9 +152,9 @@ class Engine {
 
   /// All zero if the device has no graph capture, or EngineOptions::graphs is false.
   KeptPasses kept_passes() const;
-  /// Has leases capture their graphs again; to be called after memory of the caller's that their
-  /// bodies use has moved. The engine's own memory does not move between seal() and its
-  /// destruction, loads and evaluations included. Only between leases.
+  /// Discards captured graphs, so that leases capture again: call it after memory of the caller's
+  /// that their bodies use has moved. The engine's own memory stays in place from seal() to its
+  /// end. Only between leases.
   void forget_passes();
 
   int stage() const;

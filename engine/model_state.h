@@ -13,10 +13,10 @@
 
 namespace zero {
 
-/// The model states of a sealed engine as logical tensors: listed, read, written and hashed. All
-/// values pass through visit(), run by run, so that a state need be in memory only while the
-/// visitor has it. Runs on the host: both streams must be done with the states. Collective
-/// functions are marked.
+/// The model states of a sealed engine as logical tensors: listed, read, written and hashed.
+/// Listing, reading and hashing go run by run through visit(); write() changes all that this rank
+/// keeps. Runs on the host: both streams must be done with the states. Collective functions are
+/// marked.
 class ModelState {
  public:
   /// The owners of the states; all outlive this.
@@ -30,8 +30,8 @@ class ModelState {
   explicit ModelState(const Place& place) : place_(place) {}
   const Place& place() const { return place_; }
 
-  /// A run of elements that are contiguous in the logical tensor and on this rank, and their values
-  /// in device memory, valid during the call only.
+  /// A run of elements that are contiguous in the logical tensor and on this rank, and a view of
+  /// their values in device memory.
   using Visit = std::function<void(const TensorSlice::Run& run, const View& values)>;
   /// Calls `visit` for the runs of one state of a parameter in this rank's shard, in order.
   void visit(const Unit& unit, int index, StateKind kind, const Visit& visit) const {

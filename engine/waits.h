@@ -9,7 +9,8 @@
 
 namespace zero {
 
-/// Every wait by which the engine orders one stream behind another, or the host behind a stream.
+/// The waits that order gathers, reductions and updates against compute. Not listed: the norm's
+/// wait for losses, the wait for gradients changed from outside, and those of overlap = false.
 enum class WaitSite : std::uint8_t {
   gather_before_use,       ///< compute waits for a unit's gather
   publish_before_use,      ///< compute waits for parameters gathered after the step

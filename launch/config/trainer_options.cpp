@@ -35,8 +35,8 @@ std::vector<Option> trainer_options() {
           "\"fast\", as NCCL does, in the gradients' type")
           .one_of({"exact", "fast"}),
       honour("run.graphs", boolean, "true",
-             "GPUs keep the passes of blocks as graphs and submit each as one; false: every "
-             "kernel by itself. A CPU has nothing to keep"),
+             "capture each block's forward and backward pass as a CUDA graph; false: launch every "
+             "kernel by itself. No effect on a CPU"),
       honour("run.collective_warning", number, "30",
              "seconds that a rank waits in a collective before it says on standard error for "
              "which ranks; 0: never")

@@ -143,12 +143,12 @@ std::string MemoryReport::table() const {
 
 std::string graphs_text(const KeptPasses& kept, const TrainConfig& config) {
   if (kept.refused > 0) {
-    return fmt::format("graphs: {} pass(es) of units kept, {} submitted piece by piece: {}",
+    return fmt::format("graphs: {} pass(es) captured, {} submitted kernel by kernel: {}",
                        kept.passes, kept.refused, kept.refusal);
   }
   if (kept.passes == 0) return fmt::format("graphs: none, {}", why_none(config));
-  return fmt::format("graphs: {} passes of units, {} kernels, fills and copies in all, were kept",
-                     kept.passes, kept.pieces);
+  return fmt::format("graphs: {} passes captured, of {} kernels, fills and copies", kept.passes,
+                     kept.pieces);
 }
 
 nlohmann::ordered_json graphs_json(const KeptPasses& kept, const TrainConfig& config) {
