@@ -4,12 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 
+#include "launch/rendezvous/store/endpoint.h"
+#include "launch/rendezvous/store/handshake.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 
@@ -76,6 +80,74 @@ TEST(StoreCrowd, ASilentStrangerIsDropped) {
   Job job(1, secret_of(kSecret));
   EXPECT_TRUE(RawClient(job.first.port()).is_closed());
   EXPECT_THAT(job.reported(), HasSubstr("no handshake within 5 seconds"));
+}
+
+/// A client that has proven the secret, and is no rank.
+struct ProvenClient {
+  explicit ProvenClient(int port) : socket(port) {
+    const JobSecret secret = secret_of(kSecret);
+    store_wire::ClientHandshake handshake(secret, {.rank = 1, .world = 2}, fresh_nonce());
+    socket.send(handshake.answer(socket.body().value_or("")));
+    channel = handshake.finish(socket.body().value_or(""));
+  }
+  void ask(const store_wire::Message& request) { socket.send(channel->sealed(request)); }
+
+  RawClient socket;
+  std::optional<store_wire::Channel> channel;
+};
+
+std::ptrdiff_t open_files() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+TEST(StoreCrowd, AWaitLeavesWithItsClient) {
+  Job job(2, secret_of(kSecret));
+  constexpr int kClients = 24;
+  const std::string key(std::size_t{4} << 20, 'k');
+  const std::int64_t before = resident_bytes();
+  const auto files = open_files();
+  for (int i = 0; i < kClients; ++i) {
+    ProvenClient(job.first.port()).ask({"wait", "3600000", key});
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (open_files() > files && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(1ms);
+    }
+    ASSERT_LE(open_files(), files) << "the server holds the connection of a client that left";
+  }
+  EXPECT_LT(resident_bytes() - before, std::int64_t{64} << 20);
+  job.first.set(key, "1");
+  EXPECT_EQ(job.first.get(key, kPatience), "1");
+  EXPECT_EQ(job.first.lost(), std::nullopt);
+}
+
+TEST(StoreCrowd, ARequestBeforeTheAnswerToAWaitIsDropped) {
+  Job job(2, secret_of(kSecret));
+  ProvenClient hasty(job.first.port());
+  hasty.ask({"wait", "3600000", "a"});
+  std::this_thread::sleep_for(100ms);
+  hasty.ask({"lost?"});
+  EXPECT_TRUE(hasty.socket.is_closed());
+  EXPECT_THAT(job.reported(), HasSubstr("a request before the answer to the one before"));
+}
+
+TEST(StoreCrowd, AKeyAnswersAllWhoWaitForIt) {
+  Job job(2, secret_of(kSecret));
+  std::vector<ProvenClient> waiting;
+  for (int i = 0; i < 3; ++i) {
+    waiting.emplace_back(job.first.port());
+    waiting.back().ask({"wait", "3600000", "a"});
+  }
+  std::this_thread::sleep_for(100ms);
+  job.first.set("a", "1");
+  for (ProvenClient& client : waiting) {
+    const auto body = client.socket.body();
+    ASSERT_TRUE(body.has_value());
+    EXPECT_THAT(client.channel->opened(*body), ::testing::ElementsAre("ok"));
+    client.ask({"lost?"});
+    EXPECT_THAT(client.channel->opened(client.socket.body().value_or("")),
+                ::testing::ElementsAre("ok"))
+        << "a connection goes on after a wait";
+  }
 }
 
 double processor_seconds() {
