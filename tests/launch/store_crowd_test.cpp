@@ -207,6 +207,34 @@ TEST(StoreCrowd, WithoutDescriptorsTheStoreRestsAndGoesOn) {
   EXPECT_EQ(status_of_process(store_without_descriptors), 0) << "see store_without_descriptors";
 }
 
+/// What rank 0 says if another process of this user has its name and takes no more connections:
+/// 0 if that it must.
+int store_whose_name_is_taken() {
+  ::alarm(10);
+  constexpr int kPort = 41'777;
+  const std::string name = unix_socket_name(kPort);
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  name.copy(at.sun_path, sizeof at.sun_path);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  const auto* const address = reinterpret_cast<const sockaddr*>(&at);
+  const int holder = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  if (::bind(holder, address, length) != 0 || ::listen(holder, 0) != 0) return 2;
+  while (::connect(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0), address, length) == 0) {
+  }
+  if (errno != EAGAIN) return 3;
+  const std::string told = message_of(
+      [] { TcpStore store({.host = "127.0.0.1", .port = kPort, .rank = 0, .world = 2}); });
+  return told.find("for this user: Address already in use; give a port that is free there") !=
+                 std::string::npos
+             ? 0
+             : 4;
+}
+
+TEST(StoreCrowd, ANameWhoseHolderTakesNoConnectionIsAnError) {
+  EXPECT_EQ(status_of_process(store_whose_name_is_taken), 0) << "see store_whose_name_is_taken";
+}
+
 constexpr int kRanks = 512;
 
 // Ranks are threads here: each end of a connection takes descriptors of one process, the client's
