@@ -98,12 +98,25 @@ TEST(StoreState, ALongListOfValuesEndsEarly) {
   StoreState state(1);
   StoreState::Client client;
   Message request{"get", "1"};
-  for (const std::string key : {"a", "b", "c"}) {
-    obeyed(state, {"set", key, std::string(600'000, 'x')}, client);
-    request.push_back(key);
+  for (const auto& [key, size] : {std::pair("a", 600'000), {"b", 400'000}, {"c", 600'000}}) {
+    obeyed(state, {"set", key, std::string(static_cast<std::size_t>(size), 'x')}, client);
+    request.emplace_back(key);
   }
   auto wait = std::get<StoreState::Wait>(state.obey(request, client));
   EXPECT_EQ(state.answer(wait, StoreState::Time::left).value_or(Message{}).size(), 3U);
+}
+
+TEST(StoreState, AValueThatIsLongerThanOtherRepliesComesAlone) {
+  StoreState state(1);
+  StoreState::Client client;
+  obeyed(state, {"set", "short", "1"}, client);
+  obeyed(state, {"set", "long", std::string(2U << 20U, 'x')}, client);
+  const auto values = [&](const Message& request) {
+    auto wait = std::get<StoreState::Wait>(state.obey(request, client));
+    return state.answer(wait, StoreState::Time::left).value_or(Message{}).size() - 1;
+  };
+  EXPECT_EQ(values({"get", "1", "short", "long"}), 1U);
+  EXPECT_EQ(values({"get", "1", "long", "short"}), 1U);
 }
 
 TEST(ConnectionLog, SayTheFirstAndCountTheRest) {

@@ -73,6 +73,62 @@ TEST(TcpStore, ManyLongValuesComeInSeveralReplies) {
   EXPECT_TRUE(job.first.get_all({}, kPatience).empty());
 }
 
+TEST(TcpStore, TheLongestValueCanBeSetAndRead) {
+  Job job(1);
+  // The message {"set", "b", VALUE} has exactly the bytes that a message may have.
+  const std::string longest(store_wire::kLargest - 16, 'y');
+  job.first.set("b", longest);
+  job.first.set("a", std::string((1U << 20U) - 200, 'x'));
+  const auto values = job.first.get_all({"a", "b"}, kPatience);
+  EXPECT_EQ(values[0].size(), (1U << 20U) - 200);
+  EXPECT_TRUE(values[1] == longest)
+      << "a value that makes the reply too long comes in the next one";
+  EXPECT_THAT(message_of([&] { job.first.set("b", longest + "y"); }),
+              HasSubstr("set(b): a message of 67108865 bytes; a store takes at most 67108864"));
+}
+
+TEST(TcpStore, AWaitTakesAsManyKeysAsAMessageHolds) {
+  Job job(1);
+  job.first.set("k", "1");
+  std::vector<std::string> keys(store_wire::kMostParts - 2, "k");
+  job.first.wait(keys, kPatience);
+  keys.emplace_back("k");
+  EXPECT_THAT(
+      message_of([&] { job.first.wait(keys, kPatience); }),
+      HasSubstr("wait(k, k, k, k, k, k, k, k and 1048575 others): 1048583 keys, expected at "
+                "most 1048582"));
+  const std::vector<std::string> long_keys(40, std::string(2U << 20U, 'k'));
+  EXPECT_THAT(message_of([&] { job.first.wait(long_keys, 10ms); }),
+              HasSubstr("keys of 83886240 bytes with their lengths, expected at most 67104768"));
+  EXPECT_EQ(job.first.get("k", kPatience), "1");
+}
+
+TEST(TcpStore, AMessageNamesALongKeyByItsBeginning) {
+  Job job(1);
+  const std::string key(store_wire::kLargest - 4100, 'k');
+  const std::string named = std::string(200, 'k') + "... (67104764 bytes)";
+  const std::string missing = message_of([&] { job.first.wait({key, "x"}, 10ms); });
+  EXPECT_THAT(missing, HasSubstr("wait(" + named + ", x): keys of 67104773 bytes"));
+  EXPECT_THAT(message_of([&] { job.first.wait({key}, 10ms); }),
+              AllOf(HasSubstr("nobody set " + named + " within 10 ms"),
+                    ::testing::SizeIs(::testing::Lt(1000U))));
+  EXPECT_THAT(message_of([&] { job.first.set(key + std::string(4096, 'k'), ""); }),
+              HasSubstr("set(" + std::string(200, 'k') + "... (67108860 bytes)): a message of"));
+}
+
+TEST(TcpStore, ATimeoutMayBeAnyNumber) {
+  Job job(1);
+  std::jthread later([&] {
+    std::this_thread::sleep_for(50ms);
+    job.first.set("late", "1");
+  });
+  EXPECT_EQ(job.first.get("late", std::chrono::milliseconds::max()), "1");
+  EXPECT_THAT(message_of([&] { job.first.wait({"never"}, std::chrono::milliseconds::min()); }),
+              HasSubstr("nobody set never within 0 ms"));
+  TcpStore::Options patient{.host = "127.0.0.1", .timeout = std::chrono::milliseconds::max()};
+  const TcpStore other(patient);
+}
+
 TEST(TcpStore, ALostRankEndsEveryWait) {
   Job job(3);
   TcpStore second(job.options(1));

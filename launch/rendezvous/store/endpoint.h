@@ -59,8 +59,9 @@ PeerProcess peer_process(int descriptor);
 /// peer's host has vanished, even if no data is sent.
 void watch_peer(int descriptor);
 
-/// Raises this process's soft limit of open files up to its hard limit if a store of `ranks` ranks
-/// needs more: two connections a rank. Throws zero::Error if the hard limit is too low.
+/// Raises this process's soft limit of open files to its hard limit. Throws zero::Error if that is
+/// too low for a store of `ranks` ranks: each has a connection for itself and one for each of its
+/// threads that ask at the same time, two as a rule.
 void allow_connections(int ranks);
 
 }  // namespace zero

@@ -19,8 +19,13 @@ constexpr std::chrono::milliseconds kRest{100};
 /// " (process 7 of user id 1000 has it)"; empty if the process is unknown.
 std::string holder(asio::io_context& io, int port) {
   try {
-    local::socket socket(io);
-    socket.connect(local::endpoint(unix_socket_name(port)));
+    // A holder whose backlog is full would let a blocking connection wait for ever.
+    local::socket socket(io, local());
+    socket.native_non_blocking(true);
+    const local::endpoint at(unix_socket_name(port));
+    if (::connect(socket.native_handle(), at.data(), static_cast<socklen_t>(at.size())) != 0) {
+      return "";
+    }
     return " (" + peer_process(socket.native_handle()).text() + " has it)";
   } catch (const std::exception&) {
     return "";

@@ -83,19 +83,28 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     asio::async_write(socket_, asio::buffer(outgoing_),
                       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
                         if (error || self->refused_) return self->end();
+                        self->outgoing_.clear();
                         self->guard([&] { self->read(); });
                       });
   }
 
   void read() {
     if (const auto body = incoming_.next()) return client_ ? obey(*body) : shake_hands(*body);
+    if (!receiving_) receive();
+  }
+
+  // Goes on while a client waits: so its leaving is noticed.
+  void receive() {
+    receiving_ = true;
     socket_.async_read_some(
         asio::buffer(piece_),
         [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
+          self->receiving_ = false;
           if (error) return self->end();
           self->guard([&] {
+            ZERO_CHECK(!self->wait_, "a request before the answer to the one before");
             self->incoming_.append({self->piece_.data(), size});
-            self->read();
+            if (self->outgoing_.empty()) self->read();
           });
         });
   }
@@ -130,6 +139,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
       if (!error) self->look(StoreState::Time::over);
     });
     look(StoreState::Time::left);
+    if (wait_ && !receiving_) receive();
   }
 
   void end() {
@@ -157,6 +167,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
   store_wire::FrameReader incoming_{store_wire::kLargestHandshake};
   std::string outgoing_;
   std::optional<store_wire::ServerHandshake> handshake_;
+  bool receiving_ = false;
   bool refused_ = false;
   bool ended_ = false;
   std::optional<StoreState::Client> client_;  // once the handshake has proven the secret

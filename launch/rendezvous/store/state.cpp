@@ -11,9 +11,8 @@ namespace {
 
 /// Approximate bytes of a key besides its characters and its value's.
 constexpr std::uint64_t kKeyBytes = 128;
-/// A reply ends with the value that takes it beyond these bytes; the client asks for the rest.
+/// Bytes of a reply's values at most, unless it has one value; the client asks for the rest.
 constexpr std::uint64_t kReplyBytes = std::uint64_t{1} << 20U;
-constexpr std::int64_t kLongestWait = std::int64_t{1} << 40;  // milliseconds: 35 years
 
 std::uint64_t bytes_of(std::string_view key, std::string_view value) {
   return kKeyBytes + key.size() + value.size();
@@ -51,10 +50,10 @@ std::variant<StoreState::Message, StoreState::Wait> StoreState::obey(const Messa
   if (verb == "wait" || verb == "get") {
     ZERO_CHECK(request.size() >= 3, "a wait of {} strings, expected how long and for which keys",
                request.size());
-    return Wait{
-        .patience = std::chrono::milliseconds(store_wire::number(request[1], 0, kLongestWait)),
-        .keys = Message(request.begin() + 2, request.end()),
-        .wants_values = verb == "get"};
+    return Wait{.patience = std::chrono::milliseconds(
+                    store_wire::number(request[1], 0, store_wire::kLongestWait)),
+                .keys = Message(request.begin() + 2, request.end()),
+                .wants_values = verb == "get"};
   }
   check_parts(request, 1);
   if (verb == "hello") return hello(client);
@@ -73,9 +72,9 @@ std::optional<StoreState::Message> StoreState::answer(Wait& wait, Time time) con
     reply.emplace_back("values");
     std::uint64_t bytes = 0;
     for (const std::string& key : wait.keys) {
-      if (bytes > kReplyBytes) break;
       const std::string& value = values_.find(key)->second;
       bytes += bytes_of("", value);
+      if (bytes > kReplyBytes && reply.size() > 1) break;
       reply.push_back(value);
     }
     return reply;

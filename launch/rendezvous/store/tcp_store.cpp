@@ -8,6 +8,7 @@
 #include <boost/system/system_error.hpp>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "base/error.h"
@@ -25,24 +26,34 @@ using Message = StoreConnection::Message;
 constexpr milliseconds kAnswer{10'000};
 constexpr milliseconds kFarewell{5'000};
 
+/// A key for a message; of a long one, the beginning.
+std::string shown(std::string_view key) {
+  constexpr std::size_t kShown = 200;
+  if (key.size() <= kShown) return std::string(key);
+  return fmt::format("{}... ({} bytes)", key.substr(0, kShown), key.size());
+}
+
 /// "a, b"; of many, only the first.
 std::string listed(Message::const_iterator begin, Message::const_iterator end) {
   constexpr std::ptrdiff_t kNamed = 8;
   const std::ptrdiff_t more = (end - begin) - kNamed;
-  if (more <= 1) return fmt::format("{}", fmt::join(begin, end, ", "));
-  return fmt::format("{} and {} others", fmt::join(begin, begin + kNamed, ", "), more);
+  Message names(begin, more <= 1 ? end : begin + kNamed);
+  for (std::string& name : names) name = shown(name);
+  const std::string others = more <= 1 ? "" : fmt::format(" and {} others", more);
+  return fmt::format("{}{}", fmt::join(names, ", "), others);
 }
 
 /// "get(a)", "set(a)", "wait(a, b)", "hello".
 std::string described(const Message& request) {
   const std::string& verb = request.at(0);
-  if (verb == "set") return fmt::format("set({})", request.at(1));
+  if (verb == "set") return fmt::format("set({})", shown(request.at(1)));
   if (verb != "get" && verb != "wait") return verb;
   return fmt::format("{}({})", verb, listed(request.begin() + 2, request.end()));
 }
 
-std::string patience(milliseconds timeout) {
-  return std::to_string(std::max<milliseconds::rep>(timeout.count(), 0));
+/// The timeout if a store can wait that long, else the nearest that it can.
+milliseconds patience(milliseconds timeout) {
+  return std::clamp(timeout, milliseconds(0), milliseconds(store_wire::kLongestWait));
 }
 
 }  // namespace
@@ -148,6 +159,24 @@ struct TcpStore::State {
     return reply;
   }
 
+  /// The answer to `verb`, which waits for the keys.
+  Message ask_for(const std::string& verb, std::span<const std::string> keys,
+                  milliseconds timeout) {
+    const milliseconds time = patience(timeout);
+    Message request{verb, std::to_string(time.count())};
+    request.insert(request.end(), keys.begin(), keys.end());
+    ZERO_CHECK(keys.size() <= store_wire::kMostKeys, "{}: {}: {} keys, expected at most {}", name(),
+               described(request), keys.size(), store_wire::kMostKeys);
+    std::size_t bytes = 0;
+    for (const std::string& key : keys) bytes += sizeof(store_wire::Length) + key.size();
+    ZERO_CHECK(bytes <= store_wire::kMostKeyBytes,
+               "{}: {}: keys of {} bytes with their lengths, expected at most {}", name(),
+               described(request), bytes, store_wire::kMostKeyBytes);
+    Message reply = ask(request, time);
+    check_came(reply, time);
+    return reply;
+  }
+
   void check_came(const Message& r, milliseconds timeout) const {
     const auto keys = [&] {
       return listed(r.begin() + std::min<std::ptrdiff_t>(2, std::ssize(r)), r.end());
@@ -171,7 +200,7 @@ TcpStore::TcpStore(const Options& options) : state_(new State{.options = options
     state_->server = std::make_unique<StoreServer>(options);
     state_->options.port = state_->server->port();
   }
-  const auto deadline = Clock::now() + options.timeout;
+  const auto deadline = Clock::now() + patience(options.timeout);
   state_->first = state_->connect_first(deadline);
   const Message reply = state_->talk(*state_->first, {"hello"}, Clock::now() + kAnswer);
   ZERO_CHECK(reply.at(0) == "ok", "{}: rank 0 refuses this process: {}", state_->name(),
@@ -192,7 +221,7 @@ int TcpStore::port() const { return state_->options.port; }
 
 void TcpStore::set(std::string_view key, std::string_view value) {
   const Message reply = state_->ask({"set", std::string(key), std::string(value)}, milliseconds(0));
-  ZERO_CHECK(reply.at(0) == "ok", "{}: set({}): rank 0 refuses it: {}", state_->name(), key,
+  ZERO_CHECK(reply.at(0) == "ok", "{}: set({}): rank 0 refuses it: {}", state_->name(), shown(key),
              reply.back());
 }
 
@@ -204,13 +233,11 @@ std::vector<std::string> TcpStore::get_all(const std::vector<std::string>& keys,
                                            milliseconds timeout) {
   std::vector<std::string> values;
   while (values.size() < keys.size()) {
-    Message request{"get", patience(timeout)};
-    request.insert(request.end(), keys.begin() + std::ssize(values), keys.end());
-    Message reply = state_->ask(request, timeout);
-    state_->check_came(reply, timeout);
-    ZERO_CHECK(reply.size() > 1 && reply.size() <= request.size() - 1,
-               "{}: {}: rank 0 gave {} values", state_->name(), described(request),
-               reply.size() - 1);
+    const auto rest = std::span(keys).subspan(values.size());
+    Message reply = state_->ask_for("get", rest, timeout);
+    ZERO_CHECK(reply.size() > 1 && reply.size() - 1 <= rest.size(),
+               "{}: get_all: rank 0 gave {} values of {}", state_->name(), reply.size() - 1,
+               rest.size());
     std::move(reply.begin() + 1, reply.end(), std::back_inserter(values));
   }
   return values;
@@ -218,9 +245,7 @@ std::vector<std::string> TcpStore::get_all(const std::vector<std::string>& keys,
 
 void TcpStore::wait(const std::vector<std::string>& keys, milliseconds timeout) {
   if (keys.empty()) return;
-  Message request{"wait", patience(timeout)};
-  request.insert(request.end(), keys.begin(), keys.end());
-  state_->check_came(state_->ask(request, timeout), timeout);
+  state_->ask_for("wait", keys, timeout);
 }
 
 std::optional<std::string> TcpStore::lost() {

@@ -22,6 +22,7 @@
 ///
 /// ABSENT lists the ranks that never came; empty if all did. A long list of values is cut short:
 /// the client asks for the rest.
+/// A client asks once the answer to its last request has come; its wait ends if it leaves.
 namespace zero::store_wire {
 
 using Message = std::vector<std::string>;
@@ -35,6 +36,11 @@ std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t lea
 inline constexpr std::uint32_t kLargest = 64U << 20U;
 /// The most strings in a message: as many ranks as a job may have, and a few.
 inline constexpr std::size_t kMostParts = (std::size_t{1} << 20U) + 8;
+/// Keys of a get or a wait at most, and their bytes with their lengths: the answer repeats those
+/// that are missing.
+inline constexpr std::size_t kMostKeys = kMostParts - 2;
+inline constexpr std::size_t kMostKeyBytes = kLargest - 4096;
+inline constexpr std::int64_t kLongestWait = std::int64_t{1} << 40;  ///< milliseconds: 35 years
 
 /// Encodes a message. Throws zero::Error if the result is longer than kLargest.
 std::string body_of(const Message& message);
