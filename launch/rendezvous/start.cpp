@@ -3,6 +3,7 @@
 #include "launch/rendezvous/start.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <initializer_list>
 #include <limits>
@@ -206,6 +207,23 @@ Start of_threads(const Environment& environment, int local_ranks) {
   return start;
 }
 
+/// Rank 0's. The strings of all ranks under `key`, as `exchange` gives them. After `kSilence` one
+/// line to `report` names the ranks that have not come.
+std::vector<std::string> meet(StoreSeat seat, const std::string& key, const std::string& mine,
+                              const std::function<void(const std::string&)>& report) {
+  constexpr std::chrono::seconds kSilence{10};
+  std::vector<std::string> others;
+  for (int rank = 1; rank < seat.size; ++rank) others.push_back(fmt::format("{}/{}", key, rank));
+  try {
+    seat.store.wait(others, kSilence);
+  } catch (const Error& error) {
+    // Of a lost rank the exchange says that it is lost.
+    if (!seat.store.lost()) report(fmt::format("still waiting: {}", error.what()));
+    seat.timeout -= kSilence;
+  }
+  return exchange(seat, key, mine);
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -284,7 +302,9 @@ int run_ranks(const Start& start, int* argc, char*** argv,
                   .secret = read_job_secret(process_environment()),
                   .report = report});
   const StoreSeat seat{store, start.rank, start.world};
-  const std::vector<std::string> hosts = exchange(seat, "start/host", host_name());
+  const std::vector<std::string> hosts = start.rank == 0
+                                             ? meet(seat, "start/host", host_name(), report)
+                                             : exchange(seat, "start/host", host_name());
   const bool together = std::ranges::count(hosts, hosts.front()) == start.world;
   return body(together ? *host::world(seat) : *control::world(seat, hosts));
 }

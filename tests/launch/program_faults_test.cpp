@@ -102,14 +102,16 @@ TEST(Program, AnInterruptNamesWhatIsLost) {
   EXPECT_THAT(weights.out,
               HasSubstr("ended by SIGINT; the log holds every step done; the weights were not "
                         "saved: run.save_weights is written after the last step\n"));
-  // Rank 0 waits for a rank that does not come. Its second thread is the one that takes signals.
+  // Rank 0 waits for a rank that does not come, and says so after 10 s.
   run.folder().write("start.sh",
                      "RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
                          std::to_string(32000 + static_cast<int>(::getpid() % 700)) + " " + kTrain +
-                         " --config " + run.config() +
-                         " & job=$!; until [ $(ls /proc/$job/task | wc -l) -gt 1 ]; do sleep 0.1; "
-                         "done; kill -TERM $job; wait $job");
+                         " --config " + run.config() + " & job=$!; until grep -q 'has not come' " +
+                         run.folder().file("stderr.txt") +
+                         "; do sleep 0.1; done; kill -TERM $job; wait $job");
   const Outcome start = shell(run, "bash " + run.folder().file("start.sh"));
+  EXPECT_THAT(start.complaints(),
+              ::testing::ElementsAre(ContainsRegex("still waiting: .* rank 1 has not come")));
   EXPECT_THAT(start.out, HasSubstr("ended by SIGTERM before the first step\n"));
 }
 
