@@ -116,12 +116,4 @@ void validate(const ModelConfig& config, int tensor_ranks) {
   std::visit(check, config);
 }
 
-std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape,
-                                  OpListener* listener, const TensorOptions& tensor) {
-  if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) {
-    return std::make_unique<Gpt2>(engine, *gpt2, shape, listener, tensor);
-  }
-  return std::make_unique<Llama>(engine, std::get<LlamaConfig>(config), shape, listener, tensor);
-}
-
 }  // namespace zero

@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "model/model_config.h"
+
+// A source of its own: what reads configurations alone links no model.
+namespace zero {
+
+std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape,
+                                  OpListener* listener, const TensorOptions& tensor) {
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) {
+    return std::make_unique<Gpt2>(engine, *gpt2, shape, listener, tensor);
+  }
+  return std::make_unique<Llama>(engine, std::get<LlamaConfig>(config), shape, listener, tensor);
+}
+
+}  // namespace zero
