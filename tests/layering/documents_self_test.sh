@@ -4,7 +4,9 @@
 #
 # documents.sh passes a good sample tree, and fails it for each single breach, naming file and line.
 set -euo pipefail
-check=$(dirname "$(readlink -f "$0")")/documents.sh
+folder=$(dirname "$(readlink -f "$0")")
+check=$folder/documents.sh
+source "$folder/refusals.sh"
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 
@@ -16,19 +18,6 @@ good_tree() {
   printf '%s\n' '# Read me' 'The class in `engine/engine.h`, a new `model/NAME.cpp`, the key `run.graphs`;' \
     '[how](docs/how.md#what-a-step-does), build/engine/libengine.a and https://example.org/engine/none.' >"$tree/README.md"
   printf '%s\n' '# How' '## What a step does' '[back](../README.md), [up](#how); in engine/.' >"$tree/docs/how.md"
-}
-
-failures=0
-# refuses WHAT: the sample tree must fail with a line that contains WHAT.
-refuses() {
-  local output status=0
-  output=$(bash "$check" "$tree") || status=$?
-  if [[ $status -ne 1 || $output != *"$1"* ]]; then
-    echo "expected a refusal with: $1"
-    echo "status $status, output: $output"
-    failures=$((failures + 1))
-  fi
-  good_tree
 }
 
 good_tree

@@ -4,7 +4,9 @@
 #
 # check.sh passes a good sample tree, and fails it for each single breach, naming file and line.
 set -euo pipefail
-check=$(dirname "$(readlink -f "$0")")/check.sh
+folder=$(dirname "$(readlink -f "$0")")
+check=$folder/check.sh
+source "$folder/refusals.sh"
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 
@@ -30,19 +32,6 @@ good_tree() {
   put checkpoint/save.h '#include "engine/engine.h"' '#include "model/gpt2.h"'
   put launch/store.cpp '#include <boost/asio.hpp>' '#include "checkpoint/save.h"'
   put tests/test.cpp '#include "engine/core.h"'
-}
-
-failures=0
-# refuses WHAT: the sample tree must fail with a line that contains WHAT.
-refuses() {
-  local output status=0
-  output=$(bash "$check" "$tree") || status=$?
-  if [[ $status -ne 1 || $output != *"$1"* ]]; then
-    echo "expected a refusal with: $1"
-    echo "status $status, output: $output"
-    failures=$((failures + 1))
-  fi
-  good_tree
 }
 
 good_tree
