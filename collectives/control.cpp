@@ -87,6 +87,11 @@ class ControlTransport final : public Transport {
     key_ = fmt::format("{}/{}/{}", group_.name, name_of(operation), calls_++);
   }
   std::string key_of(int rank) const { return fmt::format("{}/{}", key_, rank); }
+  std::vector<std::string> keys_of(const std::vector<int>& ranks) const {
+    std::vector<std::string> keys;
+    for (const int rank : ranks) keys.push_back(key_of(rank));
+    return keys;
+  }
 
   /// Returns every rank's bytes, this one's included.
   std::vector<std::string> exchange(std::string_view mine) {
@@ -95,9 +100,7 @@ class ControlTransport final : public Transport {
     std::vector<int> all(static_cast<std::size_t>(seat.size));
     std::iota(all.begin(), all.end(), 0);
     wait(all);
-    std::vector<std::string> keys;
-    for (const int rank : all) keys.push_back(key_of(rank));
-    return seat.store.get_all(keys, seat.timeout);
+    return seat.store.get_all(keys_of(all), seat.timeout);
   }
 
   /// Returns once `ranks` have set their keys. Throws zero::Error if one is lost, the group has
@@ -105,8 +108,7 @@ class ControlTransport final : public Transport {
   /// notice a failed group.
   void wait(const std::vector<int>& ranks) {
     constexpr std::chrono::milliseconds kBetweenLooks{1000};
-    std::vector<std::string> keys;
-    for (const int rank : ranks) keys.push_back(key_of(rank));
+    const std::vector<std::string> keys = keys_of(ranks);
     LongWait wait(*context_);
     for (;;) {
       try {
