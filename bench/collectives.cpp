@@ -197,7 +197,7 @@ void measure_collectives(Communicator& communicator, const CollectiveCases& case
                             cases.section, cases.section));
     return;
   }
-  report.note(fmt::format("{}: ranks talk through {}", cases.section, communicator.transport()));
+  report.note(fmt::format("{}: ranks talk through {}", cases.section, communicator.description()));
   const auto device = cpu::open();
   for (const std::int64_t bytes : cases.bytes) {
     Bench bench(communicator, *device, bytes);

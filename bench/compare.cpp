@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "bench/process.h"
-#include "bench/product_probe.h"
+#include "bench/product_rate.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "bench/product_probe.h"
+#include "bench/product_rate.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "collectives/backends.h"
@@ -42,7 +42,7 @@ void measure_step(DType dtype, int threads, Report& report) {
   local::run(1, [&](Communicator& communicator) {
     Instruments instruments({.profile = true});
     const auto device = cpu::open({.threads = threads});
-    device->compute().observe(&instruments);
+    device->compute().listen(&instruments);
     Stepper stepper(config, communicator, *device, &instruments);
     ProductRate products(dtype, threads);
     MemoryProbe memory(threads);

@@ -4,14 +4,11 @@
 
 #include <omp.h>
 
-#include <algorithm>
-#include <chrono>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <random>
 
 #include "base/error.h"
-#include "launch/telemetry/machine_limits.h"
 
 namespace zero::bench {
 namespace {
@@ -31,11 +28,6 @@ class ThreadsForNow {
  private:
   int before_;
 };
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 }  // namespace
 
@@ -101,15 +93,6 @@ void limit_onednn(const Environment& environment) {
              "ZERO_MAX_CPU_ISA is \"{}\", but oneDNN cannot be limited so here; unset it", *wanted);
 }
 
-const std::vector<ProbeShape>& gpt2_probe_shapes() {
-  static const std::vector<ProbeShape> shapes{
-      {"124m qkv", 2048, 2304, 768},        {"124m attention out", 2048, 768, 768},
-      {"124m mlp up", 2048, 3072, 768},     {"124m mlp down", 2048, 768, 3072},
-      {"124m head chunk", 512, 50257, 768}, {"350m mlp up", 2048, 4096, 1024},
-  };
-  return shapes;
-}
-
 bool ProductProbe::available(DType dtype) {
   try {
     const Operands smallest({"", 16, 16, 16}, dtype, Format::ab);
@@ -137,49 +120,6 @@ void ProductProbe::run() {
   Operands& o = *operands_;
   o.product.execute(o.stream, {{DNNL_ARG_SRC, o.a}, {DNNL_ARG_WEIGHTS, o.b}, {DNNL_ARG_DST, o.c}});
   o.stream.wait();
-}
-
-ProductRate::ProductRate(DType dtype, int threads, const std::vector<ProbeShape>& shapes)
-    : asked_(dtype),
-      dtype_(ProductProbe::available(dtype) ? dtype : DType::fp32),
-      threads_(threads),
-      seconds_(shapes.size()) {
-  for (const ProbeShape& shape : shapes) {
-    probes_.push_back(
-        std::make_unique<ProductProbe>(shape, dtype_, ProductProbe::Layout::packed, threads));
-  }
-}
-
-double ProductRate::sample(int repeats) {
-  using Clock = std::chrono::steady_clock;
-  for (std::size_t i = 0; i < probes_.size(); ++i) {
-    probes_[i]->run();
-    for (int repeat = 0; repeat < repeats; ++repeat) {
-      const auto start = Clock::now();
-      probes_[i]->run();
-      seconds_[i].push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    }
-  }
-  multiply_add_rate(DType::fp32, threads_);
-  for (int repeat = 0; repeat < repeats; ++repeat) {
-    multiply_adds_.push_back(multiply_add_rate(DType::fp32, threads_));
-  }
-  return rate_of_newest(static_cast<std::size_t>(repeats));
-}
-
-double ProductRate::rate() const {
-  return multiply_adds_.empty() ? 0 : rate_of_newest(multiply_adds_.size());
-}
-
-double ProductRate::rate_of_newest(std::size_t samples) const {
-  const auto newest_rates = multiply_adds_.end() - static_cast<std::ptrdiff_t>(samples);
-  double best = median_of({newest_rates, multiply_adds_.end()});
-  for (std::size_t i = 0; i < probes_.size(); ++i) {
-    const auto end = seconds_[i].end();
-    const std::vector<double> newest(end - static_cast<std::ptrdiff_t>(samples), end);
-    best = std::max(best, probes_[i]->shape().flop() / median_of(newest));
-  }
-  return best;
 }
 
 }  // namespace zero::bench

@@ -4,8 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
-#include <vector>
 
 #include "base/dtype.h"
 #include "launch/rendezvous/start.h"
@@ -23,11 +21,9 @@ struct ProbeShape {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
 };
-/// GPT-2 124M and 350M at 2048 tokens; the head in chunks of 512.
-const std::vector<ProbeShape>& gpt2_probe_shapes();
-
 /// Limits oneDNN to ZERO_MAX_CPU_ISA, as limit_cpu() limits our kernels. Call before oneDNN's first
-/// product. Throws zero::Error if a variable of oneDNN's own is set too, or if oneDNN refuses.
+/// product. Throws zero::Error if a variable of oneDNN's own is set too, or if oneDNN refuses. No
+/// effect in a build without oneDNN.
 void limit_onednn(const Environment& environment);
 
 /// One oneDNN product on its own random operands: a measure of the machine's arithmetic units.
@@ -37,7 +33,7 @@ class ProductProbe {
     packed,  ///< in the layout that oneDNN prefers: the limit
     plain,   ///< row-major, as in training
   };
-  /// Whether oneDNN multiplies `dtype` on this machine.
+  /// Whether oneDNN multiplies `dtype` on this machine; false in a build without oneDNN.
   static bool available(DType dtype);
   /// Throws zero::Error unless available(dtype).
   ProductProbe(const ProbeShape& shape, DType dtype, Layout layout, int threads);
@@ -53,34 +49,6 @@ class ProductProbe {
   ProbeShape shape_;
   int threads_;
   std::unique_ptr<Operands> operands_;
-};
-
-/// The product rate of this machine: the best of oneDNN's products and of multiply-adds in
-/// registers, to be sampled in turn with the measurement it limits. If the machine has no
-/// instructions for products of `dtype`, oneDNN's fp32 products replace them.
-class ProductRate {
- public:
-  ProductRate(DType dtype, int threads,
-              const std::vector<ProbeShape>& shapes = gpt2_probe_shapes());
-  /// Runs every shape once to warm up, then `repeats` times. Returns the rate of these runs alone.
-  double sample(int repeats);
-  /// FLOP/s of the best candidate, each at the median of its samples; 0 before the first sample.
-  double rate() const;
-  /// The dtype of oneDNN's products: the requested one, or fp32.
-  DType dtype() const { return dtype_; }
-  /// Suffix for the name of a row whose limit is rate(): empty, or ", limit in fp32".
-  std::string_view remark() const { return dtype_ == asked_ ? "" : ", limit in fp32"; }
-
- private:
-  /// rate() over the newest `samples` samples alone; at least as many must exist.
-  double rate_of_newest(std::size_t samples) const;
-
-  DType asked_;
-  DType dtype_;
-  int threads_;
-  std::vector<std::unique_ptr<ProductProbe>> probes_;
-  std::vector<std::vector<double>> seconds_;
-  std::vector<double> multiply_adds_{};  ///< FLOP/s, one sample for each sample of a shape
 };
 
 }  // namespace zero::bench

@@ -8,6 +8,7 @@
 
 #include "bench/limits.h"
 #include "bench/product_probe.h"
+#include "bench/product_rate.h"
 #include "bench/timing.h"
 #include "launch/telemetry/machine_limits.h"
 
@@ -65,10 +66,10 @@ void measure_products(int threads, Report& report) {
   report.add(registers);
   for (const DType dtype : {DType::fp32, DType::bf16}) {
     if (!ProductProbe::available(dtype)) {
-      report.note(
-          fmt::format("oneDNN has no {} products on this machine; what multiplies them "
-                      "stands beside the rate of fp32",
-                      name_of(dtype)));
+      report.note(fmt::format(
+          "oneDNN has no {} products on this machine, or this build has no oneDNN; what "
+          "multiplies them stands beside the rate of fp32",
+          name_of(dtype)));
       continue;
     }
     std::vector<Row> rows = measure(dtype, threads);

@@ -58,6 +58,7 @@ std::vector<std::unique_ptr<Section>> all_sections() {
   sections.push_back(chunks_section());
   sections.push_back(train_section());
   sections.push_back(gpu_section());
+  sections.push_back(checkpoint_section());
   sections.push_back(compare_section());
   return sections;
 }

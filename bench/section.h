@@ -75,6 +75,7 @@ std::unique_ptr<Section> overlap_section();
 std::unique_ptr<Section> chunks_section();
 std::unique_ptr<Section> train_section();
 std::unique_ptr<Section> gpu_section();
+std::unique_ptr<Section> checkpoint_section();
 std::unique_ptr<Section> compare_section();
 
 /// Every section, in the order in which they run.

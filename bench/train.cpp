@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bench/product_probe.h"
+#include "bench/product_rate.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
@@ -33,7 +33,7 @@ std::optional<double> available_bytes() {
   return std::nullopt;
 }
 
-double planned_bytes(const TrainConfig& config, std::string_view backend) {
+double planned_bytes(const TrainConfig& config, BackendKind backend) {
   double bytes = 0;
   for (const std::int64_t each : plan_memory(config, 0, config.world, backend).ledger) {
     bytes += static_cast<double>(each);

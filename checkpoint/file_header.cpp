@@ -12,6 +12,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace zero {
 namespace {
@@ -47,22 +48,23 @@ void check_tensor(const std::string& file, const FileTensor& tensor, std::int64_
                   std::int64_t file_size) {
   const auto fits = [&](std::int64_t offset) { return offset <= file_size - data_begin; };
   ZERO_CHECK(tensor.begin <= tensor.end,
-             "{}: tensor \"{}\": data_offsets [{}, {}] end before they begin", file, tensor.name,
-             tensor.begin, tensor.end);
+             "{}: tensor \"{}\": data_offsets [{}, {}] end before they begin", file,
+             printable_line(tensor.name), tensor.begin, tensor.end);
   ZERO_CHECK(fits(tensor.end),
              "{}: tensor \"{}\": data_offsets [{}, {}] reach beyond the end of the file: {} bytes "
              "of data begin at offset {}, the file has {}",
-             file, tensor.name, tensor.begin, tensor.end, file_size - data_begin, data_begin,
-             file_size);
+             file, printable_line(tensor.name), tensor.begin, tensor.end, file_size - data_begin,
+             data_begin, file_size);
   const std::optional<std::int64_t> count = element_count(tensor.shape);
   std::int64_t bytes = 0;
   ZERO_CHECK(count && !__builtin_mul_overflow(*count, size_of(tensor.type), &bytes),
-             "{}: tensor \"{}\" (offset {}): shape {} x {} does not fit 63 bits", file, tensor.name,
-             data_begin + tensor.begin, shape_text(tensor.shape), name_of(tensor.type));
+             "{}: tensor \"{}\" (offset {}): shape {} x {} does not fit 63 bits", file,
+             printable_line(tensor.name), data_begin + tensor.begin, shape_text(tensor.shape),
+             name_of(tensor.type));
   ZERO_CHECK(bytes == tensor.end - tensor.begin,
              "{}: tensor \"{}\" (offset {}): data_offsets [{}, {}] span {} bytes, expected {} for "
              "shape {} of {}",
-             file, tensor.name, data_begin + tensor.begin, tensor.begin, tensor.end,
+             file, printable_line(tensor.name), data_begin + tensor.begin, tensor.begin, tensor.end,
              tensor.end - tensor.begin, bytes, shape_text(tensor.shape), name_of(tensor.type));
 }
 
@@ -74,15 +76,15 @@ void check_filled(const std::string& file, const FileHeader& header, std::int64_
     ZERO_CHECK(tensor.begin >= end,
                "{}: tensor \"{}\": begins at offset {}, inside {}, which ends at {}; tensors must "
                "not overlap",
-               file, tensor.name, header.data_begin + tensor.begin, before,
+               file, printable_line(tensor.name), header.data_begin + tensor.begin, before,
                header.data_begin + end);
     ZERO_CHECK(tensor.begin <= end,
                "{}: tensor \"{}\": begins at offset {}, expected {}, where {} ends: the format "
                "allows no hole",
-               file, tensor.name, header.data_begin + tensor.begin, header.data_begin + end,
-               before);
+               file, printable_line(tensor.name), header.data_begin + tensor.begin,
+               header.data_begin + end, before);
     end = tensor.end;
-    before = fmt::format("tensor \"{}\"", tensor.name);
+    before = fmt::format("tensor \"{}\"", printable_line(tensor.name));
   }
   ZERO_CHECK(header.data_begin + end == file_size,
              "{}: {} bytes from offset {}, behind {}, belong to no tensor; the format allows none",
@@ -133,32 +135,6 @@ std::optional<FileType> file_type_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-FileType file_type_of(DType dtype) {
-  switch (dtype) {
-    case DType::fp32:
-      return FileType::f32;
-    case DType::bf16:
-      return FileType::bf16;
-    case DType::fp16:
-      return FileType::f16;
-    case DType::fp64:
-      return FileType::f64;
-    case DType::i32:
-      return FileType::i32;
-    case DType::i64:
-      return FileType::i64;
-    case DType::u8:
-      return FileType::u8;
-    case DType::u16:
-      return FileType::u16;
-  }
-  fail("element type {} has no name in safetensors files", static_cast<int>(dtype));
-}
-
-std::string shape_text(std::span<const std::int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
 std::optional<std::int64_t> element_count(std::span<const std::int64_t> shape) {
   std::int64_t count = 1;
   for (const std::int64_t dimension : shape) {
@@ -181,8 +157,7 @@ FileHeader parse_header(const std::string& file, std::string_view json, std::int
   return header;
 }
 
-FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata,
-                   std::int64_t largest) {
+FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata) {
   std::sort(tensors.begin(), tensors.end(), [](const FileTensor& a, const FileTensor& b) {
     return std::tie(b.type, a.name) < std::tie(a.type, b.name);
   });
@@ -197,23 +172,24 @@ FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::s
     const std::optional<std::int64_t> count = element_count(tensor.shape);
     std::int64_t bytes = 0;
     tensor.begin = end;
-    ZERO_CHECK(!negative && count &&
-                   !__builtin_mul_overflow(*count, size_of(tensor.type), &bytes) &&
-                   !__builtin_add_overflow(end, bytes, &end),
-               "tensor \"{}\": shape {} of {} cannot be laid out behind {} bytes", tensor.name,
-               shape_text(tensor.shape), name_of(tensor.type), tensor.begin);
+    ZERO_CHECK(
+        !negative && count && !__builtin_mul_overflow(*count, size_of(tensor.type), &bytes) &&
+            !__builtin_add_overflow(end, bytes, &end),
+        "tensor \"{}\": shape {} of {} cannot be laid out behind {} bytes",
+        printable_line(tensor.name), shape_text(tensor.shape), name_of(tensor.type), tensor.begin);
     tensor.end = end;
   }
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
-  ZERO_CHECK(twice == names.end(), "tensor \"{}\" is listed twice for one file", *twice);
+  ZERO_CHECK(twice == names.end(), "tensor \"{}\" is listed twice for one file",
+             printable_line(*twice));
 
   FileHeader header{std::move(tensors), std::move(metadata), 0};
   const std::int64_t bytes = std::ssize(json_text(header));
   ZERO_CHECK(
-      bytes <= largest,
+      bytes <= FileHeader::kLargest,
       "the header of {} tensors takes {} bytes, over the limit of {}: readers would refuse it",
-      header.tensors.size(), bytes, largest);
+      header.tensors.size(), bytes, FileHeader::kLargest);
   header.data_begin = FileHeader::kLengthBytes + bytes;
   return header;
 }

@@ -10,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/shape_text.h"
+#include "device/files/file_system.h"
 
 namespace zero {
 
@@ -43,11 +44,7 @@ std::string_view name_of(FileType type);
 std::int64_t size_of(FileType type);
 /// The inverse of name_of; empty for anything else.
 std::optional<FileType> file_type_from_name(std::string_view name);
-/// The file type of an engine element type.
-FileType file_type_of(DType dtype);
 
-/// "[2, 3]"
-std::string shape_text(std::span<const std::int64_t> shape);
 /// Elements of a shape without negative dimensions; empty if they do not fit 63 bits.
 std::optional<std::int64_t> element_count(std::span<const std::int64_t> shape);
 
@@ -84,11 +81,13 @@ FileHeader read_header_text(const std::string& file, std::string_view json);
 /// and type imply.
 FileHeader parse_header(const std::string& file, std::string_view json, std::int64_t file_size);
 
+/// Reads and checks the header of an open safetensors file, likewise.
+FileHeader read_header(files::InputFile& file);
+
 /// Lays out a file: orders the tensors (type, then name) and assigns each its bytes. Ignores
 /// `begin` and `end` of `tensors`. Deterministic in its arguments. Throws zero::Error on a repeated
-/// or reserved name, sizes that overflow, or a header of more than `largest` bytes.
-FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata,
-                   std::int64_t largest = FileHeader::kLargest);
+/// or reserved name, sizes that overflow, or a header of more than kLargest bytes.
+FileHeader lay_out(std::vector<FileTensor> tensors, std::map<std::string, std::string> metadata);
 
 /// The first data_begin bytes of a file laid out by lay_out: header length and padded JSON.
 std::string header_bytes(const FileHeader& header);

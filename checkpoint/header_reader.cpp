@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "checkpoint/file_header.h"
 
 namespace zero {
@@ -34,7 +35,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { return unexpected(value ? "true" : "false"); }
   bool binary(binary_t&) override { return unexpected("binary data"); }
   bool number_float(number_float_t, const string_t& text) override {
-    return unexpected(fmt::format("the number {}", shortened(text)));
+    return unexpected(fmt::format("the number {}", printable_line(text)));
   }
   bool number_integer(number_integer_t value) override {
     if (in_list_) refuse("{} holds {}, which is negative", field_name(), value);
@@ -52,7 +53,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     fail("{}: offset {}: the header is not JSON: {}", file_,
          FileHeader::kLengthBytes + static_cast<std::int64_t>(std::max<std::size_t>(position, 1)) -
              1,
-         error.what());
+         printable_line(error.what()));
   }
 
  private:
@@ -60,9 +61,6 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   enum class Field { dtype, shape, data_offsets, none };
   static constexpr std::array<std::string_view, 3> kFields = {"dtype", "shape", "data_offsets"};
 
-  static std::string shortened(const std::string& text) {
-    return text.size() <= 100 ? text : text.substr(0, 100) + "...";
-  }
   std::string_view field_name() const { return kFields.at(static_cast<std::size_t>(field_)); }
   std::string what() const;
 
@@ -84,9 +82,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 };
 
 std::string HeaderReader::what() const {
-  if (where_ == Where::metadata) return fmt::format("metadata \"{}\"", shortened(name_));
+  if (where_ == Where::metadata) return fmt::format("metadata \"{}\"", printable_line(name_));
   if (name_.empty() && header_.tensors.empty()) return "header at offset 8";
-  return fmt::format("tensor \"{}\" in the header at offset 8", shortened(name_));
+  return fmt::format("tensor \"{}\" in the header at offset 8", printable_line(name_));
 }
 
 bool HeaderReader::unexpected(std::string_view found) const {
@@ -125,7 +123,8 @@ bool HeaderReader::string(string_t& value) {
   }
   if (where_ != Where::entry || field_ != Field::dtype) return unexpected("a string");
   const std::optional<FileType> type = file_type_from_name(value);
-  if (!type) refuse("unknown dtype \"{}\", expected one of {}", shortened(value), known_types());
+  if (!type)
+    refuse("unknown dtype \"{}\", expected one of {}", printable_line(value), known_types());
   header_.tensors.back().type = *type;
   return true;
 }
@@ -134,7 +133,7 @@ bool HeaderReader::key(string_t& name) {
   if (where_ == Where::entry) {
     const auto found = std::find(kFields.begin(), kFields.end(), name);
     if (found == kFields.end()) {
-      refuse("unknown field \"{}\", expected dtype, shape and data_offsets", shortened(name));
+      refuse("unknown field \"{}\", expected dtype, shape and data_offsets", printable_line(name));
     }
     field_ = static_cast<Field>(found - kFields.begin());
     if (!fields_.insert(field_).second) refuse("{} is given twice", field_name());
@@ -202,6 +201,27 @@ FileHeader read_header_text(const std::string& file, std::string_view json) {
   HeaderReader reader(file);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   return reader.take();
+}
+
+FileHeader read_header(files::InputFile& file) {
+  const std::int64_t size = file.size();
+  ZERO_CHECK(size >= FileHeader::kLengthBytes,
+             "{}: is no safetensors file: it has {} bytes, expected at least {} that tell the "
+             "header's length",
+             file.path(), size, FileHeader::kLengthBytes);
+  std::uint64_t length = 0;
+  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  ZERO_CHECK(length <= static_cast<std::uint64_t>(FileHeader::kLargest),
+             "{}: offset 0: header length {} is over the format's limit of {} bytes; is it a "
+             "safetensors file?",
+             file.path(), length, FileHeader::kLargest);
+  const auto bytes = static_cast<std::int64_t>(length);
+  ZERO_CHECK(bytes <= size - FileHeader::kLengthBytes,
+             "{}: offset 0: header length {} reaches offset {}, beyond the end of the file at {}",
+             file.path(), bytes, FileHeader::kLengthBytes + bytes, size);
+  std::string json(static_cast<std::size_t>(bytes), '\0');
+  file.read(FileHeader::kLengthBytes, std::as_writable_bytes(std::span(json)));
+  return parse_header(file.path(), json, size);
 }
 
 }  // namespace zero

@@ -10,10 +10,10 @@
 #include <span>
 
 #include "base/error.h"
-#include "checkpoint/file.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/hf_index.h"
 #include "checkpoint/weights.h"
+#include "device/files/replace_file.h"
 
 namespace zero {
 namespace {
@@ -36,10 +36,10 @@ std::vector<std::string> listed_files(const fs::path& index) {
 // Rank 0's part: replaces `path` by a file with `text`.
 void write_whole(const fs::path& path, const std::string& text) {
   const std::string partial = path.string() + ".partial";
-  File file = File::create(partial);
-  file.write(0, std::as_bytes(std::span(text)));
-  file.sync_and_close();
-  replace_file(partial, path.string());
+  const auto file = files::disk().create(partial, std::ssize(text));
+  file->write(0, std::as_bytes(std::span(text)));
+  file->sync();
+  files::replace_file(files::disk(), partial, path.string());
 }
 
 }  // namespace
@@ -63,8 +63,9 @@ void check_folder_target(const std::string& folder) {
              "{}: is there already and is not a folder", bare.string());
   if (fs::exists(bare)) {
     for (const char* name : {kWeights, kConfig}) {
-      check_target((fs::path(folder) / name).string());
-      check_target((fs::path(folder) / name).string() + ".partial");
+      const std::string path = (fs::path(folder) / name).string();
+      files::check_target(files::disk(), path);
+      files::check_target(files::disk(), path + ".partial");
     }
     return;
   }
@@ -75,13 +76,12 @@ void check_folder_target(const std::string& folder) {
 }
 
 void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config) {
-  const Ranks ranks{engine.communicator(), engine.device(), engine.pieces()};
   const bool first = engine.communicator().rank() == 0;
-  together(ranks, "save_weights", [&] {
+  together(engine, "save_weights", [&] {
     if (first) fs::create_directory(fs::path(folder).parent_path());
   });
   save_weights(engine, (fs::path(folder) / kWeights).string(), names::of(config));
-  together(ranks, "save_weights", [&] {
+  together(engine, "save_weights", [&] {
     if (first) write_whole(fs::path(folder) / kConfig, hf_config_text(config));
   });
 }

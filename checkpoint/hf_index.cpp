@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "checkpoint/json_tree.h"
 
 namespace zero {
@@ -14,24 +15,21 @@ namespace {
 
 using nlohmann::json;
 
-/// `text` in printable characters on one line, whatever its bytes.
-std::string shown(std::string_view text) {
-  const std::string quoted = json(text).dump(-1, ' ', true, json::error_handler_t::replace);
-  return quoted.substr(1, quoted.size() - 2);
-}
-
 void check_plain_name(std::string_view file, std::string_view key, std::string_view name) {
-  using namespace std::string_view_literals;
-  const bool plain = !name.empty() && name != "." && name != ".." &&
-                     name.find_first_of("/\\\0"sv) == std::string_view::npos;
   ZERO_CHECK(
-      plain,
+      is_plain_name(name),
       "{}: {}: found \"{}\", expected the plain name of a file in the same folder; correct the "
       "name, and trust the weights only where their source is known",
-      file, key, shown(name));
+      file, key, printable_line(name));
 }
 
 }  // namespace
+
+bool is_plain_name(std::string_view name) {
+  using namespace std::string_view_literals;
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of("/\\\0"sv) == std::string_view::npos;
+}
 
 // {"weight_map": {tensor: file of the same folder}}
 std::vector<std::string> files_of_index(const std::string& index, std::string_view text) {
@@ -42,9 +40,9 @@ std::vector<std::string> files_of_index(const std::string& index, std::string_vi
              "{}: found no object \"weight_map\", expected the file of each tensor in it", index);
   std::set<std::string> files;
   for (const auto& [tensor, file] : map.items()) {
-    const std::string key = fmt::format("weight_map.{}", shown(tensor));
+    const std::string key = fmt::format("weight_map.{}", printable_line(tensor));
     ZERO_CHECK(file.is_string(), "{}: {}: found {}, expected the name of a file", index, key,
-               file.dump());
+               printable_line(file.dump()));
     const auto name = file.get<std::string>();
     check_plain_name(index, key, name);
     files.insert(name);

@@ -8,6 +8,9 @@
 
 namespace zero {
 
+/// Whether `name` can only name a file of the folder it is looked up in.
+bool is_plain_name(std::string_view name);
+
 /// The file names that the text of a model.safetensors.index.json lists, each once, sorted. `index`
 /// names the text in messages. Throws zero::Error if the text is no index, or if a name is not a
 /// plain file name: a downloaded file must not choose which other files of this machine are opened.

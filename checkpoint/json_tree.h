@@ -15,5 +15,7 @@ inline constexpr int kDeepestTree = 100;
 /// The value of a JSON text; nothing if the text is not JSON, has a number outside the range of a
 /// double, or is nested deeper than kDeepestTree.
 std::optional<nlohmann::json> parse_json_tree(std::string_view text);
+/// Likewise; objects keep the order of their fields.
+std::optional<nlohmann::ordered_json> parse_ordered_tree(std::string_view text);
 
 }  // namespace zero

@@ -4,13 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
-#include "checkpoint/file.h"
 #include "checkpoint/file_header.h"
+#include "device/files/file_system.h"
 
 namespace zero {
 
@@ -21,7 +22,7 @@ class SafetensorsReader {
   /// Throws zero::Error naming file, tensor and offset if the header is wrong.
   explicit SafetensorsReader(const std::string& path);
 
-  const std::string& path() const { return file_.path(); }
+  const std::string& path() const { return file_->path(); }
   const FileHeader& header() const { return header_; }
   /// The tensor with that name, or null.
   const FileTensor* find(std::string_view name) const;
@@ -32,32 +33,9 @@ class SafetensorsReader {
   void read(const FileTensor& tensor, std::int64_t first, std::span<std::byte> out) const;
 
  private:
-  File file_;
+  std::unique_ptr<files::InputFile> file_;
   FileHeader header_;
   std::unordered_map<std::string_view, const FileTensor*> by_name_;
-};
-
-/// A safetensors file that one or several processes write together. Every process makes the same
-/// layout (lay_out); one calls create, and after create has returned the others call open; each
-/// writes elements that no other process writes, then calls finish.
-class SafetensorsWriter {
- public:
-  /// Creates the file with its header at its final size; an existing file of that name is lost.
-  static SafetensorsWriter create(const std::string& path, FileHeader layout);
-  static SafetensorsWriter open(const std::string& path, FileHeader layout);
-
-  const FileHeader& header() const { return header_; }
-  /// Writes elements of the tensor `name` from `first` on; `bytes` is a whole number of elements.
-  void write(std::string_view name, std::int64_t first, std::span<const std::byte> bytes) const;
-  /// Blocks until this process's writes are on the disk; no write may follow.
-  void finish() { file_.sync_and_close(); }
-
- private:
-  SafetensorsWriter(File file, FileHeader layout);
-
-  File file_;
-  FileHeader header_;
-  std::unordered_map<std::string, std::size_t> by_name_;
 };
 
 }  // namespace zero

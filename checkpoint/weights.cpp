@@ -2,104 +2,126 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/weights.h"
 
-#include <filesystem>
-#include <optional>
-#include <system_error>
+#include <array>
+#include <limits>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "checkpoint/file.h"
+#include "checkpoint/file_match.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/tensor_parts.h"
+#include "checkpoint/state_tensors.h"
+#include "checkpoint/state_writer.h"
+#include "checkpoint/step_layout.h"
 #include "collectives/agreement.h"
-#include "collectives/store.h"
+#include "device/files/replace_file.h"
+#include "partition/flat_layout.h"
 
 namespace zero {
 namespace {
 
-/// Throws on all ranks unless the primary parts of all ranks together have as many elements as the
-/// tensors.
-void check_cover(const Ranks& ranks, std::span<const LogicalTensor> tensors,
-                 std::string_view purpose) {
-  std::int64_t mine = 0;
-  std::int64_t whole = 0;
-  for (const LogicalTensor& tensor : tensors) {
-    whole += element_count(tensor.shape).value_or(0);
-    for (const LogicalTensor::Part& part : tensor.parts) {
-      if (part.primary) mine += part.values.count();
+constexpr std::array kWeights = {StateKind::parameter};
+
+/// The parameters in one file.
+StepLayout layout_of(const StateTensors& tensors, const NameMap& names) {
+  return lay_out_step(tensors.all(), names,
+                      {.file_bytes = std::numeric_limits<std::int64_t>::max()});
+}
+
+/// Which elements of the tensors of files this rank owns.
+HeldElements held_by(const Engine& engine, const StateTensors& tensors, const StepLayout& layout) {
+  return [&](std::size_t index, const FileRange& visit) {
+    const StepTensor& tensor = layout.tensors()[index];
+    const FlatRange piece{tensor.source_begin, tensor.count};
+    for (const StateRun& run : engine.runs(tensors[tensor.source])) {
+      const FlatRange held = piece.within({run.begin, run.count});
+      if (held.count > 0) visit(held.begin - piece.begin, held.count);
     }
+  };
+}
+
+/// Runs all rounds of a writer at once.
+void write_all(Engine& engine, StateWriter& writer) {
+  Stream& transfer = engine.device().transfer();
+  transfer.wait(engine.device().compute().record());
+  for (int round = 0; round < writer.rounds(); ++round) writer.submit(round);
+  transfer.synchronize();
+}
+
+/// Rank 0's part in the failure of a save: nothing stays beside the old file.
+void remove_quietly(files::FileSystem& disk, const std::string& path) noexcept {
+  try {
+    disk.remove_file(path);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the save throws why it failed
   }
-  std::int64_t listed = 0;
-  for (const std::string& text :
-       exchange(ranks.communicator, ranks.device, std::to_string(mine), purpose)) {
-    listed += std::stoll(text);
-  }
-  ZERO_CHECK(listed == whole, "{}: the ranks list {} elements, expected each of {} once", purpose,
-             listed, whole);
 }
 
 }  // namespace
 
-void together(const Ranks& ranks, std::string_view purpose, const std::function<void()>& work) {
-  agree(ranks.communicator, ranks.device, purpose, [&] {
+void together(Engine& engine, std::string_view purpose, const std::function<void()>& work) {
+  agree(engine.communicator(), engine.device(), purpose, [&] {
     const std::string why = failure_of(work);
-    ZERO_CHECK(why.empty(), "[rank {}] {}: {}", ranks.communicator.rank(), purpose, why);
+    ZERO_CHECK(why.empty(), "[rank {}] {}: {}", engine.communicator().rank(), purpose, why);
   });
-}
-
-void load_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
-                  const std::string& path, const NameMap& names) {
-  std::vector<SafetensorsReader> files;
-  FileMatch match;
-  together(ranks, "load_weights", [&] {
-    for (const std::string& file : weight_files(path)) files.emplace_back(file);
-    match = match_files(files, tensors, names);
-    check_aliases(tensors, match);
-  });
-  together(ranks, "load_weights", [&] { read_parts(tensors, match, ranks.pieces); });
-}
-
-void save_tensors(const Ranks& ranks, std::span<const LogicalTensor> tensors,
-                  const std::string& path) {
-  constexpr std::string_view kPurpose = "save_weights";
-  const bool first = ranks.communicator.rank() == 0;
-  const std::string partial = path + ".partial";
-  check_cover(ranks, tensors, kPurpose);
-  std::optional<SafetensorsWriter> file;
-  bool made = false;
-  try {
-    together(ranks, kPurpose, [&] {
-      if (!first) return;
-      check_target(path);
-      check_target(partial);
-      made = true;
-      file = SafetensorsWriter::create(partial, layout_of(tensors));
-    });
-    together(ranks, kPurpose, [&] {
-      if (!first) file = SafetensorsWriter::open(partial, layout_of(tensors));
-      write_parts(*file, tensors, ranks.pieces);
-      file->finish();
-    });
-    together(ranks, kPurpose, [&] {
-      if (first) replace_file(partial, path);
-    });
-  } catch (...) {
-    std::error_code ignored;
-    if (made) std::filesystem::remove(partial, ignored);
-    throw;
-  }
 }
 
 void load_weights(Engine& engine, const std::string& path, const NameMap& names) {
-  const auto tensors = split_tensors(engine.state(StateKind::parameter), names);
-  load_tensors({engine.communicator(), engine.device(), engine.pieces()}, tensors, path, names);
+  const StateTensors tensors(engine, kWeights);
+  const StepLayout layout = layout_of(tensors, names);
+  const HeldElements held = held_by(engine, tensors, layout);
+  std::vector<SafetensorsReader> files;
+  FileMatch match;
+  together(engine, "load_weights", [&] {
+    for (const std::string& file : weight_files(path)) files.emplace_back(file);
+    match = match_files(files, layout.tensors(), names);
+    check_aliases(match, held);
+  });
+  engine.finish_reads();
+  together(engine, "load_weights", [&] {
+    read_elements(match, held, [&](std::size_t index, std::int64_t begin, const View& values) {
+      const StepTensor& tensor = layout.tensors()[index];
+      engine.set_state(tensors[tensor.source], tensor.source_begin + begin, values);
+    });
+  });
   engine.publish_parameters();
 }
 
-void save_weights(Engine& engine, const std::string& path, const NameMap& names) {
-  const auto tensors = split_tensors(engine.state(StateKind::parameter), names);
-  save_tensors({engine.communicator(), engine.device(), engine.pieces()}, tensors, path);
+void save_weights(Engine& engine, const std::string& path, const NameMap& names,
+                  files::FileSystem& disk) {
+  constexpr std::string_view kPurpose = "save_weights";
+  const bool first = engine.communicator().rank() == 0;
+  const std::string partial = path + ".partial";
+  StateTensors tensors(engine, kWeights);
+  StepLayout layout = layout_of(tensors, names);
+  StateWriter writer({engine, disk}, std::move(tensors), std::move(layout), SaveStates::any);
+  bool made = false;
+  try {
+    together(engine, kPurpose, [&] {
+      if (!first) return;
+      files::check_target(disk, path);
+      files::check_target(disk, partial);
+      made = true;
+      disk.create(partial, writer.layout().bytes());
+    });
+    together(engine, kPurpose, [&] {
+      std::vector<std::unique_ptr<files::OutputFile>> file(1);
+      if (writer.writes(0)) file[0] = disk.open_write(partial);
+      writer.begin(std::move(file));
+    });
+    write_all(engine, writer);
+    together(engine, kPurpose, [&] {
+      writer.close();
+      ZERO_CHECK(writer.failure().empty(), "{}", writer.failure());
+    });
+    together(engine, kPurpose, [&] {
+      if (first) files::replace_file(disk, partial, path);
+    });
+  } catch (...) {
+    if (made) remove_quietly(disk, partial);
+    throw;
+  }
 }
 
 }  // namespace zero

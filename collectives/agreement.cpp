@@ -85,8 +85,8 @@ void require_agreement(Communicator& communicator, Device& device, std::string_v
   }
 }
 
-void require_same(Communicator& communicator, Device& device,
-                  const std::map<std::string, std::string>& values) {
+void require_agreement(Communicator& communicator, Device& device,
+                       const std::map<std::string, std::string>& values) {
   std::string lines;
   for (const auto& [key, value] : values) lines += fmt::format("{}: {}\n", key, value);
   require_agreement(communicator, device, "configuration and data", lines);

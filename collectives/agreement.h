@@ -12,9 +12,8 @@
 
 namespace zero {
 
-// Agreement of ranks on success or failure: agree(), require_agreement() and require_same() are
-// collective and block the host; each returns on every rank, or throws the same AgreedError on
-// every rank.
+// Agreement of ranks on success or failure: agree() and require_agreement() are collective and
+// block the host; each returns on every rank, or throws the same AgreedError on every rank.
 
 /// A failure that every rank throws with the same message: all ranks can end in good order, and one
 /// of them can report it.
@@ -42,8 +41,8 @@ inline constexpr char kOfGroup = '~';
 void require_agreement(Communicator& communicator, Device& device, std::string_view purpose,
                        std::string_view lines, int groups = 1);
 
-/// require_agreement() on keys and values.
-void require_same(Communicator& communicator, Device& device,
-                  const std::map<std::string, std::string>& values);
+/// The same for the configuration and the data of a run, as keys and values.
+void require_agreement(Communicator& communicator, Device& device,
+                       const std::map<std::string, std::string>& values);
 
 }  // namespace zero

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "collectives/backend_kind.h"
 #include "collectives/communicator.h"
 #include "collectives/nccl/options.h"
 #include "collectives/store.h"
@@ -75,10 +76,10 @@ std::string version();
 namespace planning {
 
 /// Rank `rank` of a world of `size` ranks for the planner; moves no values. The workspace needs are
-/// those of `backend` ("local", "host", "mpi", "nccl" or "nccl fast"). `device`, a planning device
-/// that must outlive the communicator, is charged with the memory that communicators of `backend`
-/// take for themselves; null: no charge.
-std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend,
+/// those of `backend`, the backend of the run. `device`, a planning device that must outlive the
+/// communicator, is charged with the memory that communicators of `backend` take for themselves;
+/// null: no charge.
+std::unique_ptr<Communicator> communicator(int rank, int size, BackendKind backend,
                                            Device* device = nullptr);
 /// Rank `rank` of a group of `size` ranks of `whole`; null if `whole` is no planning communicator.
 std::unique_ptr<Communicator> part(const Communicator& whole, int rank, int size);

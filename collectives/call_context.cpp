@@ -31,18 +31,36 @@ std::shared_ptr<const WaitLimits> CallContext::limits() const {
 
 void CallContext::remove(const CollectiveListener& listener) noexcept {
   const auto found = std::ranges::find(listeners_, &listener);
-  if (found != listeners_.end()) listeners_.erase(found);
+  if (found == listeners_.end()) return;
+  if (calling_ > 0) {
+    *found = nullptr;
+  } else {
+    listeners_.erase(found);
+  }
 }
 
-bool CallContext::heard() const noexcept {
-  return std::ranges::any_of(listeners_, &CollectiveListener::listens);
+template <typename Call>
+bool CallContext::any_listener(const Call& call) noexcept {
+  ++calling_;
+  bool found = false;
+  const std::size_t count = listeners_.size();
+  for (std::size_t i = 0; i < count && !found; ++i) {
+    found = listeners_[i] != nullptr && call(*listeners_[i]);
+  }
+  if (--calling_ == 0) std::erase(listeners_, nullptr);
+  return found;
+}
+
+bool CallContext::heard() noexcept {
+  return any_listener([](CollectiveListener& listener) { return listener.listens(); });
 }
 
 void CallContext::tell(const CollectiveRecord& record, const Mark& begin,
-                       const Mark& end) const noexcept {
-  for (CollectiveListener* const listener : listeners_) {
-    if (listener->listens()) listener->collective(record, begin, end);
-  }
+                       const Mark& end) noexcept {
+  any_listener([&](CollectiveListener& listener) {
+    if (listener.listens()) listener.collective(record, begin, end);
+    return false;
+  });
 }
 
 }  // namespace zero

@@ -27,18 +27,25 @@ class CallContext {
   void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
+  /// Listeners may add and remove listeners while they are called: an added one hears of the next
+  /// collective, a removed one of nothing more.
   void add(CollectiveListener& listener) { listeners_.push_back(&listener); }
   void remove(const CollectiveListener& listener) noexcept;
   /// Whether any listener wants a report of the next collective.
-  bool heard() const noexcept;
+  bool heard() noexcept;
   /// Reports a collective to the listeners that want it.
-  void tell(const CollectiveRecord& record, const Mark& begin, const Mark& end) const noexcept;
+  void tell(const CollectiveRecord& record, const Mark& begin, const Mark& end) noexcept;
 
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<const WaitLimits> limits_ = std::make_shared<const WaitLimits>();
   std::atomic<std::int64_t> step_{kNoStep};
-  std::vector<CollectiveListener*> listeners_;
+  /// Calls call(listener) for each of the listeners, until it returns true; returns whether it did.
+  template <typename Call>
+  bool any_listener(const Call& call) noexcept;
+
+  std::vector<CollectiveListener*> listeners_;  // null: removed while listeners are called
+  int calling_ = 0;                             // listeners are being called, so many times nested
 };
 
 }  // namespace zero

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "collectives/backend_kind.h"
 #include "collectives/call_context.h"
 #include "collectives/operation.h"
 #include "collectives/slices.h"
@@ -22,11 +23,10 @@ struct SharedBuffer {
   bool shared = false;  ///< one memory for all ranks; the flag is equal on every rank
 };
 
-/// Elements of workspace that reduce_scatter of `backend` ("local", "host", "mpi", "nccl" or "nccl
-/// fast") needs for `full`: none if ranks read each other's memory, a receive slice per peer if
-/// slices travel. The same on every rank, so one plan holds for all. Throws zero::Error on another
-/// name.
-std::int64_t reduce_scatter_workspace(std::string_view backend, const Slices& full);
+/// Elements of workspace that reduce_scatter of `backend` needs for `full`: none if ranks read each
+/// other's memory or the backend refuses to reduce, a receive slice per peer if slices travel. The
+/// same on every rank, so one plan holds for all. Throws zero::Error on BackendKind::planning.
+std::int64_t reduce_scatter_workspace(BackendKind backend, const Slices& full);
 
 /// One rank's end of a collective library or transport. Communicator is the only caller: it checks
 /// the arguments, so a backend may assume valid input, and counts and reports the collectives
@@ -42,8 +42,8 @@ class CollectiveBackend {
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   /// Communicator::backend().
-  virtual std::string_view name() const = 0;
-  virtual std::string_view transport() const = 0;
+  virtual BackendKind kind() const = 0;
+  virtual std::string_view description() const = 0;
   /// Null for a negative color.
   virtual std::shared_ptr<CollectiveBackend> split(int color, int key) = 0;
   virtual Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
@@ -60,7 +60,7 @@ class CollectiveBackend {
   virtual void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                               Stream& stream, const Tag& tag) = 0;
   virtual std::int64_t reduce_scatter_workspace(const Slices& full) const {
-    return zero::reduce_scatter_workspace(name(), full);
+    return zero::reduce_scatter_workspace(kind(), full);
   }
   virtual void all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) = 0;
   virtual void all_to_all(const Slices& send, const Slices& receive, Stream& stream,

@@ -36,12 +36,11 @@ class Communicator final {
   /// This rank's number among the group's ranks on this host, and how many these are.
   int local_rank() const { return backend_->local_rank(); }
   int local_size() const { return backend_->local_size(); }
-  /// "local", "host", "control", "mpi", "nccl", "nccl fast", "planning"
-  std::string_view backend() const { return backend_->name(); }
-  /// The transport in words: "shared memory inside the host"; if a faster one was refused, with the
-  /// reason: "MPI messages: rank 3: /proc/71/fd/9 cannot be opened: Permission denied". The same on
-  /// every rank.
-  std::string_view transport() const { return backend_->transport(); }
+  BackendKind backend() const { return backend_->kind(); }
+  /// The ways that values take, in words: "shared memory inside the host"; if a faster one was
+  /// refused, with the reason: "MPI messages: rank 3: /proc/71/fd/9 cannot be opened: Permission
+  /// denied". The same on every rank.
+  std::string_view description() const { return backend_->description(); }
 
   /// Gathers rank r's `mine` into slice r of `full`, on every rank. `mine` has as many elements as
   /// slice rank() and the dtype of `full`; it may be slice rank() itself (in place) and must not
@@ -108,6 +107,7 @@ class Communicator final {
   /// collective. At the timeout every waiting rank throws zero::Error naming the ranks that have
   /// not come, and the group has failed: the next call of a rank that comes later throws too.
   void set_wait_limits(WaitLimits limits) { context().set_limits(std::move(limits)); }
+  std::shared_ptr<const WaitLimits> wait_limits() const { return context().limits(); }
   /// Sets the step of later collectives, which messages about long waits name. Holds for the same
   /// communicators.
   void set_step(std::int64_t step) { context().set_step(step); }

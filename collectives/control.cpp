@@ -178,8 +178,8 @@ class ControlBackend final : public BlockingBackend {
     const std::string& host = group_.hosts[static_cast<std::size_t>(rank())];
     return static_cast<int>(std::ranges::count(group_.hosts, host));
   }
-  std::string_view name() const override { return "control"; }
-  std::string_view transport() const override { return "the store of rank 0"; }
+  BackendKind kind() const override { return BackendKind::control; }
+  std::string_view description() const override { return "the store of rank 0"; }
   Store& store() override { return store_; }
 
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
@@ -204,8 +204,6 @@ class ControlBackend final : public BlockingBackend {
   void all_to_all(const Slices&, const Slices&, Stream&, const Tag& tag) override {
     refuse(rank(), Operation::all_to_all, tag.unit);
   }
-  /// Zero: reduce_scatter is refused.
-  std::int64_t reduce_scatter_workspace(const Slices& /*full*/) const override { return 0; }
 
  private:
   Members group_;

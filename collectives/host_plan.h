@@ -19,8 +19,8 @@ struct RankRange {
   friend bool operator==(const RankRange&, const RankRange&) = default;
 };
 
-/// Assigns one piece of work per rank of a group to some of its ranks, the members: each member
-/// does its own, and the other ranks' pieces go to the members round robin. In a round each member
+/// Assigns the work of each rank of a group to some of its ranks, the members: each member does
+/// its own, and that of the other ranks goes to the members round robin. In a round each member
 /// works for at most one rank; in round 0, for itself.
 class WorkAssignment {
  public:

@@ -10,7 +10,7 @@ namespace {
 // A rank without peers: calls are checked, nothing is submitted.
 class PlanningBackend final : public CollectiveBackend {
  public:
-  PlanningBackend(int rank, int size, std::string_view backend, Device* device)
+  PlanningBackend(int rank, int size, BackendKind backend, Device* device)
       : CollectiveBackend(std::make_shared<CallContext>()),
         rank_(rank),
         size_(size),
@@ -25,8 +25,8 @@ class PlanningBackend final : public CollectiveBackend {
   int size() const override { return size_; }
   int local_rank() const override { return rank_; }
   int local_size() const override { return size_; }
-  std::string_view name() const override { return "planning"; }
-  std::string_view transport() const override { return "nothing moves"; }
+  BackendKind kind() const override { return BackendKind::planning; }
+  std::string_view description() const override { return "nothing moves"; }
 
   // The other ranks' colors are unknown, so only trivial splits are possible.
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
@@ -62,11 +62,13 @@ class PlanningBackend final : public CollectiveBackend {
   void barrier(Stream&, const Tag&) override {}
 
  private:
-  bool of_nccl() const { return backend_.starts_with("nccl"); }
+  bool of_nccl() const {
+    return backend_ == BackendKind::nccl || backend_ == BackendKind::nccl_fast;
+  }
 
   int rank_;
   int size_;
-  std::string backend_;
+  BackendKind backend_;  // of the run
   Device* device_;
   Buffer scratch_;
   InProcessStore store_;
@@ -74,9 +76,9 @@ class PlanningBackend final : public CollectiveBackend {
 
 }  // namespace
 
-std::unique_ptr<Communicator> communicator(int rank, int size, std::string_view backend,
+std::unique_ptr<Communicator> communicator(int rank, int size, BackendKind backend,
                                            Device* device) {
-  static_cast<void>(zero::reduce_scatter_workspace(backend, {}));  // refuses unknown backends
+  static_cast<void>(zero::reduce_scatter_workspace(backend, {}));  // refuses a kind that has none
   return std::make_unique<Communicator>(
       std::make_shared<PlanningBackend>(rank, size, backend, device));
 }

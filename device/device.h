@@ -43,10 +43,10 @@ struct PieceSizes {
 /// For GPUs: 16-byte and TMA loads of their matrix products need aligned rows of logits.
 inline constexpr PieceSizes kGpuPieces{4096, std::int64_t{64} << 20, 64};
 
-/// A CPU or GPU: memory with its ledger, one compute stream, one communication stream, vector
-/// kernels. Host code never accesses memory of allocate() directly, even on a CPU: it copies from
-/// or to host memory on a stream (Kernels::convert). Used by one host thread (a rank). Must outlive
-/// its Buffers and all work submitted to its streams.
+/// A CPU or GPU: memory with its ledger, a stream each for compute, communication and transfers,
+/// vector kernels. Host code never accesses memory of allocate() directly, even on a CPU: it copies
+/// from or to host memory on a stream (Kernels::convert). Used by one host thread (a rank). Must
+/// outlive its Buffers and all work submitted to its streams.
 class Device {
  public:
   virtual ~Device() = default;
@@ -62,6 +62,11 @@ class Device {
   virtual int threads() const = 0;
   virtual Stream& compute() = 0;
   virtual Stream& communication() = 0;
+  /// For copies between device and host memory, and host code that writes or reads files, beside
+  /// the steps of a run. Host code of this stream may block on the disk, never on other ranks. A
+  /// GPU's driver may run the host code of all streams on one thread: a block there delays the
+  /// others'.
+  virtual Stream& transfer() = 0;
   virtual Kernels& kernels() = 0;
   /// Names everything that decides the bits of results except the version of this library: equal on
   /// devices that give the same bits ("cpu AVX3_SPR", "cuda sm_90"). Ranks compare it.
@@ -124,7 +129,7 @@ struct Options {
 };
 
 /// The CPU as a device: the compute stream runs inline on the caller, the communication stream is a
-/// worker thread.
+/// worker thread, and so is the transfer stream from its first use on.
 std::unique_ptr<Device> open(const Options& options = {});
 
 }  // namespace cpu
@@ -139,10 +144,10 @@ struct Options {
   BytesByClass reserve{};
 };
 
-/// A GPU, by CUDA, named "cuda:0": both streams are CUDA streams, communication with the higher
-/// priority; host code cannot access its memory. Makes the GPU current on the calling thread.
-/// Throws zero::Error, with the remedy, if the build, the driver or the machine has no GPU, or too
-/// little memory to reserve.
+/// A GPU, by CUDA, named "cuda:0": all streams are CUDA streams, communication with the highest
+/// priority, transfers with the lowest; host code cannot access its memory. Makes the GPU current
+/// on the calling thread. Throws zero::Error, with the remedy, if the build, the driver or the
+/// machine has no GPU, or too little memory to reserve.
 std::unique_ptr<Device> open(const Options& options = {});
 
 /// The number of GPUs that open() can use; 0 if the build, the driver or the machine has none.
@@ -175,10 +180,11 @@ struct StreamOrder {
   /// Apart: memory of allocate() is open only while submitted work runs on one of the device's
   /// streams; any other access, also by work of submit_host(), faults.
   Memory memory = Memory::of_host;
+  PieceSizes pieces{};  ///< of the device: a GPU's show a stride of logits that is wrong
 };
 
-/// A CPU device whose compute and communication streams both queue and run on the calling thread in
-/// the given order. A forgotten wait in either direction then gives wrong values deterministically.
+/// A CPU device whose three streams queue their work and run it on the calling thread in the given
+/// order. A forgotten wait between any two then gives wrong values deterministically.
 /// synchronize() of a stream or an event runs the work that it needs. Memory is poisoned on
 /// allocation.
 std::unique_ptr<Device> open(const StreamOrder& order);

@@ -32,14 +32,17 @@ class HostMark final : public Mark::State {
 
 }  // namespace
 
-bool Stream::observed() const { return observer_ != nullptr && observer_->listens(); }
+StreamListener* Stream::hearing() const {
+  return listener_ != nullptr && listener_->listens() ? listener_ : nullptr;
+}
 
 template <typename Call>
 void Stream::run(std::string_view what, const Call& call) {
-  if (!observed()) return call();
+  StreamListener* const listener = hearing();
+  if (listener == nullptr) return call();
   const Mark begin = mark();
   call();
-  observer_->ran(what, begin, mark());
+  if (listener_ == listener) listener->ran(what, begin, mark());
 }
 
 void Stream::submit(std::string_view what, Work work) {
@@ -51,10 +54,11 @@ void Stream::submit_host(std::string_view what, Work work) {
 }
 
 void Stream::wait(const Event& event) {
-  if (!observed() || event.complete()) return do_wait(event);
+  StreamListener* const listener = hearing();
+  if (listener == nullptr || event.complete()) return do_wait(event);
   const Mark begin = mark();
   do_wait(event);
-  observer_->waited(begin, mark());
+  if (listener_ == listener) listener->waited(begin, mark());
 }
 
 Mark Stream::mark() {

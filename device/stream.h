@@ -77,12 +77,12 @@ class CapturedGraph {
   CapturedGraph& operator=(const CapturedGraph&) = delete;
 
   /// The number of pieces of work in the graph; 0: no graph, yet or for good.
-  virtual std::int64_t pieces() const = 0;
+  virtual std::int64_t nodes() const = 0;
   /// Why the work will never be captured; empty if it can be.
   virtual std::string_view refusal() const = 0;
 };
 
-class StreamObserver;
+class StreamListener;
 
 /// An ordered queue of work on a device, as in CUDA: work of one stream runs in submission order;
 /// between streams only events order it. Used by one host thread at a time. Work that throws fails
@@ -109,15 +109,15 @@ class Stream {
   /// the work itself.
   virtual bool enqueues() const { return false; }
   /// Submits the work of `body`: to this stream only, the same work on the same memory every time,
-  /// without events and host code. A device with graph capture (CUDA) captures the work in `kept`,
+  /// without events and host code. A device with graph capture (CUDA) captures the work in `graph`,
   /// null before the first call, and from the third call on replays it without `body`; the second
   /// call may call `body` twice. With Check::always every call calls `body`, and throws zero::Error
   /// if the work differs (names and number are compared). Other devices call `body` and leave
-  /// `kept` null; so does a stream with an observer, whose pieces of work are marked one by one.
-  void repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+  /// `graph` null; so does a stream with a listener, whose pieces of work are marked one by one.
+  void repeat(std::unique_ptr<CapturedGraph>& graph, std::string_view what,
               CapturedGraph::Check check, const Work& body) {
-    if (observer_ != nullptr) return body();
-    do_repeat(kept, what, check, body);
+    if (listener_ != nullptr) return body();
+    do_repeat(graph, what, check, body);
   }
   /// The point after all work submitted so far.
   virtual Event record() = 0;
@@ -131,33 +131,35 @@ class Stream {
   /// Total seconds this stream has waited for events of other streams: on the compute stream, the
   /// exposed communication.
   virtual double waited_seconds() const = 0;
-  /// Notifies `observer` of each later piece of work and wait; it must outlive the stream or stay
-  /// valid until replaced. Null: none, which costs nothing.
-  void observe(StreamObserver* observer) { observer_ = observer; }
+  /// Notifies `listener` of each later piece of work and wait; it must outlive the stream or stay
+  /// valid until replaced. Null: none, which costs nothing. Work that replaces its stream's
+  /// listener is reported to neither.
+  void listen(StreamListener* listener) { listener_ = listener; }
 
  private:
   virtual void do_submit(std::string_view what, Work work) = 0;
   virtual void do_submit_host(std::string_view what, Work work) {
     do_submit(what, std::move(work));
   }
-  virtual void do_repeat(std::unique_ptr<CapturedGraph>& /*kept*/, std::string_view /*what*/,
+  virtual void do_repeat(std::unique_ptr<CapturedGraph>& /*graph*/, std::string_view /*what*/,
                          CapturedGraph::Check /*check*/, const Work& body) {
     body();
   }
   virtual void do_wait(const Event& event) = 0;
 
-  bool observed() const;
+  /// The listener, if it wants a report of the next piece of work or wait; else null.
+  StreamListener* hearing() const;
   template <typename Call>
   void run(std::string_view what, const Call& call);
 
-  StreamObserver* observer_ = nullptr;
+  StreamListener* listener_ = nullptr;
 };
 
 /// Is notified of the work submitted to a stream, on the submitting host thread; must not throw.
 /// The marks later give the times at which the work ran.
-class StreamObserver {
+class StreamListener {
  public:
-  virtual ~StreamObserver() = default;
+  virtual ~StreamListener() = default;
   /// Whether to mark the next piece of work or wait; called before each.
   virtual bool listens() const noexcept = 0;
   /// The work submitted as `what` runs between two marks.

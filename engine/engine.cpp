@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "engine/engine_core.h"
+#include "engine/state_hash.h"
 
 namespace zero {
 
@@ -24,27 +25,30 @@ StepReport Engine::step(const StepOptions& options) { return core_->step(options
 void Engine::begin_evaluation() { core_->set_evaluation(true); }
 void Engine::end_evaluation() { core_->set_evaluation(false); }
 
-KeptPasses Engine::kept_passes() const { return core_->kept_passes(); }
-void Engine::forget_passes() { core_->forget_passes(); }
+CaptureCounts Engine::captured_graphs() const { return core_->graphs_.captured(); }
+void Engine::discard_graphs() { core_->discard_graphs(); }
 
-int Engine::stage() const { return core_->options().stage; }
-const EngineOptions& Engine::options() const { return core_->options(); }
-Communicator& Engine::communicator() { return core_->mesh().world(); }
-CountedMesh& Engine::mesh() { return core_->mesh(); }
+int Engine::stage() const { return core_->options_.stage; }
+const EngineOptions& Engine::options() const { return core_->options_; }
+Communicator& Engine::communicator() { return core_->mesh_->world(); }
+CountedMesh& Engine::mesh() { return *core_->mesh_; }
 void Engine::require_same(std::string key, std::string value) { core_->require_same(key, value); }
-Device& Engine::device() { return core_->device(); }
-HostPieces& Engine::pieces() { return core_->pieces(); }
-const Schedule& Engine::schedule() const { return core_->schedule(); }
+Device& Engine::device() { return core_->device_; }
+HostPieces& Engine::pieces() { return core_->pieces_; }
+const Schedule& Engine::schedule() const {
+  core_->check_sealed("schedule");
+  return core_->gathers_->training();
+}
 std::vector<std::string> Engine::unit_names() const {
   std::vector<std::string> names;
-  for (const Unit& unit : core_->units()) names.push_back(unit.name);
+  for (const Unit& unit : core_->units_) names.push_back(unit.name);
   return names;
 }
-std::vector<double> Engine::exposed_by_use() const { return core_->exposed_by_use(); }
+std::vector<double> Engine::exposed_by_use() const { return core_->costs_.exposed_by_use(); }
 
 std::int64_t Engine::parameter_count() const {
   std::int64_t count = 0;
-  for (const Unit& unit : core_->units()) {
+  for (const Unit& unit : core_->units_) {
     for (const ParameterSpec& spec : unit.specs) count += spec.logical_count();
   }
   return count;
@@ -52,20 +56,47 @@ std::int64_t Engine::parameter_count() const {
 
 std::int64_t Engine::padding_count() const {
   std::int64_t count = 0;
-  for (const Unit& unit : core_->units()) {
+  for (const Unit& unit : core_->units_) {
     for (const Segment& segment : unit.segments) count += segment.layout.padding();
   }
   return count;
 }
 
 MeshTraffic Engine::planned_axes() const { return core_->planned_axes(); }
-std::vector<LogicalTensor> Engine::state(StateKind kind) {
-  return core_->state("state").tensors(kind);
+std::vector<LogicalTensor> Engine::tensors(StateKind kind) const {
+  return core_->states("tensors").tensors(kind);
+}
+std::vector<StateRun> Engine::runs(const LogicalTensor& tensor) const {
+  const ModelState& states = core_->states("runs");
+  const ModelState::Parameter parameter = states.find(tensor);
+  return states.runs(*parameter.unit, parameter.index, tensor.kind);
+}
+bool Engine::keeps(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count) const {
+  const ModelState& states = core_->states("keeps");
+  return states.keeps(states.find(tensor), tensor.kind, begin, count);
+}
+void Engine::copy_state(const LogicalTensor& tensor, std::int64_t begin, const View& to,
+                        Stream& stream) const {
+  const ModelState& states = core_->states("copy_state");
+  states.copy(states.find(tensor), tensor.kind, begin, to, stream);
+}
+void Engine::set_state(const LogicalTensor& tensor, std::int64_t begin, const View& values) {
+  core_->set_state(tensor, begin, values);
+}
+void Engine::restore(std::int64_t steps_done, std::int64_t steps_skipped) {
+  core_->restore(steps_done, steps_skipped);
+}
+void Engine::initialise() { core_->initialise(); }
+void Engine::attach(StateReader* reader) { core_->attach(reader); }
+void Engine::finish_reads() { core_->finish_reads("finish_reads"); }
+double Engine::save_seconds() const { return core_->reads_.total_seconds(); }
+std::vector<HeldTensor> Engine::state(StateKind kind) {
+  return core_->finished_states("state").held_tensors(kind);
 }
 void Engine::read(std::string_view name, StateKind kind, View out) {
-  const ModelState& state = core_->state("read");
+  const ModelState& state = core_->finished_states("read");
   const ModelState::Parameter parameter = state.find(name, kind, out);
-  const EngineCore::OutsideStep guard(*core_);
+  const StepCosts::OutsideStep guard(core_->costs_);
   state.read(*parameter.unit, parameter.index, kind, out);
 }
 void Engine::write(std::string_view name, StateKind kind, View values) {
@@ -73,16 +104,17 @@ void Engine::write(std::string_view name, StateKind kind, View values) {
 }
 void Engine::publish_parameters() { core_->publish_parameters(); }
 void Engine::publish_gradients() { core_->publish_gradients(); }
-std::int64_t Engine::steps_done() const { return core_->steps_done(); }
+std::int64_t Engine::steps_done() const { return core_->steps_done_; }
+std::int64_t Engine::steps_skipped() const { return core_->steps_reported_ - core_->steps_done_; }
 std::uint64_t Engine::state_hash() {
-  const ModelState& state = core_->state("state_hash");
-  const EngineCore::OutsideStep guard(*core_);
-  return state.hash();
+  const ModelState& state = core_->finished_states("state_hash");
+  const StepCosts::OutsideStep guard(core_->costs_);
+  return zero::state_hash(state);
 }
 
 std::vector<ParameterOwnership> Engine::ownership() const {
   core_->check_sealed("ownership");
-  return ownership_of(core_->units(), core_->mesh().mesh().shape());
+  return ownership_of(core_->units_, core_->mesh_->mesh().shape());
 }
 void Engine::check_replicas() { core_->check_replicas(); }
 

@@ -17,6 +17,7 @@
 #include "engine/engine_options.h"
 #include "engine/graph_capture.h"
 #include "engine/lease.h"
+#include "engine/logical_tensor.h"
 #include "engine/ownership.h"
 #include "engine/schedule.h"
 #include "partition/parameter_spec.h"
@@ -26,6 +27,7 @@ namespace zero {
 class Engine;
 class EngineCore;
 class HostPieces;
+class StateReader;
 enum class WaitSite : std::uint8_t;
 
 namespace testing {
@@ -62,6 +64,7 @@ struct StepOptions {
                                      ///< tensor group. It reads them behind all submitted compute
                                      ///< work, which may still be writing them; they must live
                                      ///< until step() returns
+  std::int64_t vote = 0;             ///< this rank's addend to StepReport::votes
 };
 
 /// Thrown by Engine::check_replicas; the same on all ranks.
@@ -81,33 +84,15 @@ struct StepReport {
   std::optional<std::string> nonfinite{};
   /// The lowest rank whose loss was not finite; else the owner of that gradient; -1: none.
   int nonfinite_rank = -1;
+  /// The sum of all ranks' StepOptions::vote, by which ranks decide alike after the same step.
+  std::int64_t votes = 0;
   double exposed_seconds =
-      0;                     ///< time the compute stream waited for collectives since the last step
+      0;  ///< time the compute stream waited for collectives since the last step
+  /// Time that an attached StateReader held training up since the last step: calls of it on the
+  /// host, and updates that waited until it had read.
+  double save_seconds = 0;
   TrafficCounter traffic{};  ///< bytes this step used, per kind of collective
   MeshTraffic axes{};        ///< the same bytes, by axis of the mesh
-};
-
-/// A logical tensor of the training state and the places of its elements.
-enum class StateKind : std::uint8_t { parameter, moment0, moment1, gradient };
-
-struct LogicalTensor {
-  std::string name;                 ///< full parameter name
-  std::vector<std::int64_t> shape;  ///< logical: of the whole tensor at any mesh
-  StateKind kind = StateKind::parameter;
-  bool trainable = true;
-  /// Elements that this rank owns: fp32 views of device memory (gradients: in their dtype), which
-  /// host code accesses through Engine::pieces(), and the logical element at which each view
-  /// starts. For parameters these are the master values (frozen ones have none: the compute dtype).
-  /// At stage 0 every rank owns all elements but lists only its shard. Replicas, and ranks of a
-  /// tensor group that hold the same elements, all list them: over all ranks each element is in
-  /// exactly one primary part, which hashes and files use. A caller that changes values must change
-  /// all parts alike.
-  struct Part {
-    std::int64_t begin = 0;
-    View values;
-    bool primary = true;
-  };
-  std::vector<Part> parts;
 };
 
 /// The ZeRO engine: owns the model states of registered units, sharded by stage; makes full
@@ -151,11 +136,11 @@ class Engine {
   void end_evaluation();
 
   /// All zero if the device has no graph capture, or EngineOptions::graphs is false.
-  KeptPasses kept_passes() const;
+  CaptureCounts captured_graphs() const;
   /// Discards captured graphs, so that leases capture again: call it after memory of the caller's
   /// that their bodies use has moved. The engine's own memory stays in place from seal() to its
   /// end. Only between leases.
-  void forget_passes();
+  void discard_graphs();
 
   int stage() const;
   const EngineOptions& options() const;
@@ -180,23 +165,65 @@ class Engine {
   /// layers along the tensor axis is not included.
   MeshTraffic planned_axes() const;
 
-  /// Every logical tensor of one kind, in registration order; this rank's parts. Waits for the
+  /// Every logical tensor of one kind, in registration order: the same list on all ranks. Empty if
+  /// the optimizer keeps no such moment; frozen parameters are parameters only.
+  std::vector<LogicalTensor> tensors(StateKind kind) const;
+  /// What this rank's shard holds of a tensor that tensors() lists, ascending.
+  std::vector<StateRun> runs(const LogicalTensor& tensor) const;
+  /// Whether this rank keeps any of the `count` elements from `begin` on: whether set_state() would
+  /// use their values.
+  bool keeps(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count) const;
+  /// Submits to `stream` (compute or transfer) the copy of the elements from `begin` on, which must
+  /// lie in one of runs(tensor), to `to`: fp32, host or device memory; exact. No waiting: `stream`
+  /// must be behind the last change of the states.
+  void copy_state(const LogicalTensor& tensor, std::int64_t begin, const View& to,
+                  Stream& stream) const;
+  /// Sets the elements from `begin` on, as many as `values` (host, fp32) has, in all places where
+  /// this rank keeps any of them; the others are left out. Blocks until they are set; time grows
+  /// with the number of values. Not for gradients. Only between optimizer steps; not collective,
+  /// so all ranks must have called finish_reads() if a reader is attached. Each rank sets the
+  /// elements that it keeps; of a parameter, whose other copies publish_parameters() (collective,
+  /// after the last of them) makes, those of its runs() suffice.
+  void set_state(const LogicalTensor& tensor, std::int64_t begin, const View& values);
+  /// Sets the number of optimizer steps done, and of those skipped since a gradient was not finite,
+  /// to those of the states just set. Only between optimizer steps. Finishes reads. Collective.
+  void restore(std::int64_t steps_done, std::int64_t steps_skipped = 0);
+  /// Initial values, zero moments and no step done, as after seal(). Only between optimizer steps.
+  /// Finishes reads. Collective.
+  void initialise();
+
+  /// Spreads the rounds of `reader` over the compute steps of the next optimizer step; null: none.
+  /// Replaces the reader before it, whose rounds that are not submitted yet are dropped. `reader`
+  /// must stay valid until it is replaced. Only between optimizer steps, but null at any time; all
+  /// ranks attach at the same point.
+  void attach(StateReader* reader);
+  /// Submits the rounds of the attached reader that are left, at once. Not while a lease is held.
+  /// Collective.
+  void finish_reads();
+
+  /// Seconds for which attached readers have held training up so far: StepReport::save_seconds of
+  /// all steps, and finish_reads().
+  double save_seconds() const;
+
+  /// The same tensors with views of this rank's shard. Waits for the compute and communication
   /// streams.
-  std::vector<LogicalTensor> state(StateKind kind);
+  std::vector<HeldTensor> state(StateKind kind);
   /// Reads a full logical tensor into `out` (host, fp32, as many elements). Collective.
   void read(std::string_view name, StateKind kind, View out);
   /// Replaces a full logical tensor from `values` (host, fp32; equal on all ranks), on every rank
   /// that holds any of it. A gradient: only between the last micro-batch's backward and step(),
-  /// which then takes norm and clipping from the written values. Collective.
+  /// which then takes norm and clipping from the written values. Finishes reads. Collective.
   void write(std::string_view name, StateKind kind, View values);
-  /// Updates compute copies after the caller has changed master values through state(parameter).
-  /// Collective.
+  /// Updates compute copies after the caller has changed master values through state(parameter) or
+  /// set_state(). Finishes reads. Collective.
   void publish_parameters();
   /// Updates copies and the norm after the caller has changed finished gradients through
   /// state(gradient), between the last micro-batch's backward and step(). Collective.
   void publish_gradients();
-  /// Optimizer steps done.
+  /// Optimizer steps whose update was made.
   std::int64_t steps_done() const;
+  /// Optimizer steps whose update was skipped (StepReport::nonfinite).
+  std::int64_t steps_skipped() const;
   /// A hash over all logical parameters in name order, master values and both moments; independent
   /// of stage, mesh, layout. One rank hashes each element: copies on other ranks (replicas, at
   /// stage 0 every rank), compute copies and gradients are not hashed; check_replicas() compares

@@ -30,7 +30,7 @@ std::int64_t GradientReducer::chunk(const Segment& segment) const {
   const std::int64_t world = resources_.communicator.size();
   const std::int64_t by_bucket = resources_.options.limits.reduce_bucket_elements / world;
   std::int64_t by_memory = most / (std::max<std::int64_t>(1, world - 1) * size_of(wire_dtype()));
-  if (resources_.replicas.size() > 1) by_memory = std::min(by_memory, most / size_of(DType::fp32));
+  if (resources_.replicate.size() > 1) by_memory = std::min(by_memory, most / size_of(DType::fp32));
   const std::int64_t limit = std::min(by_bucket, by_memory) / kAlignment * kAlignment;
   return std::min(std::max(limit, kAlignment), segment.layout.shard());
 }
@@ -49,9 +49,10 @@ void GradientReducer::allocate(const std::vector<Unit>& units) {
   }
   receive_ = resources_.communicator.allocate(resources_.device, bytes, DType::u8,
                                               MemoryClass::communication, "receive slices");
-  if (resources_.replicas.size() == 1) return;
-  sums_ = resources_.replicas.allocate(resources_.device, longest, DType::fp32,
-                                       MemoryClass::communication, "sums across replicas");
+  if (resources_.replicate.size() == 1) return;
+  sums_ =
+      resources_.replicate.allocate(resources_.device, longest, DType::fp32,
+                                    MemoryClass::communication, "sums along the replicate axis");
 }
 
 /// The gradient as it crosses ranks. An fp32 window of a shared unit is rounded in place, once.
@@ -111,11 +112,11 @@ GradientReducer::Target GradientReducer::merge(Segment& segment, int micro_batch
 }
 
 bool GradientReducer::alone() const {
-  return resources_.communicator.size() == 1 && resources_.replicas.size() == 1;
+  return resources_.communicator.size() == 1 && resources_.replicate.size() == 1;
 }
 
 ReduceEpilogue GradientReducer::epilogue_of(const Segment& segment, const Target& target) const {
-  const bool counts = target.finished && resources_.replicas.rank() == 0;
+  const bool counts = target.finished && resources_.replicate.rank() == 0;
   return {.addends = target.addends,
           .destination = target.destination,
           .norm = counts ? norm_ : nullptr,
@@ -127,7 +128,7 @@ void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target)
   const Segment& segment = *unit.trainable();
   const std::int64_t length = chunk(segment);
   const ReduceEpilogue whole = epilogue_of(segment, target);
-  const bool again = resources_.replicas.size() > 1;
+  const bool again = resources_.replicate.size() > 1;
   const View workspace =
       receive_.view().reinterpret(wire.dtype(), receive_.view().bytes() / size_of(wire.dtype()));
   for (std::int64_t begin = 0; begin < segment.layout.shard(); begin += length) {
@@ -139,7 +140,7 @@ void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target)
         slices, again ? ReduceEpilogue{{}, sum, nullptr} : epilogue, workspace, communication,
         {unit.name, sharding_.reduce_traffic()});
     if (!again) continue;
-    resources_.replicas.all_reduce(sum, ReduceOp::sum, communication, {unit.name, {}});
+    resources_.replicate.all_reduce(sum, ReduceOp::sum, communication, {unit.name, {}});
     resources_.device.kernels().tree_reduce(communication, {sum}, epilogue);
   }
 }

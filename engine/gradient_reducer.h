@@ -13,8 +13,8 @@ namespace zero {
 
 /// Sums a unit's gradients over ranks and micro-batch steps into the owner's shard, in the fixed
 /// binary tree: over ranks inside a reduce-scatter, over steps like a binary counter (equal levels
-/// merge; at the end leftovers fold, newest first). If replicas hold the shard again, the
-/// reduce-scatter's fp32 sum goes through an all-reduce among them before the steps are added: for
+/// merge; at the end leftovers fold, newest first). If the mesh has a replicate axis, the
+/// reduce-scatter's fp32 sum goes through an all-reduce along it before the steps are added: for
 /// a shard axis of a power of two that is the tree over all ranks. The squares of the finished
 /// gradient are summed while it is written. Runs on the communication stream; in a world of one
 /// rank, on the compute stream.
@@ -22,8 +22,8 @@ class GradientReducer {
  public:
   GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits);
 
-  /// Allocates the receive slices, and the sums across replicas, for the largest reduction of
-  /// `units` (class communication).
+  /// Allocates the receive slices, and the sums along the replicate axis, for the largest reduction
+  /// of `units` (class communication).
   void allocate(const std::vector<Unit>& units);
   /// Dtype of a unit's gradient window: fp32 if several backward uses add to it (Unit::sums_uses),
   /// else the compute dtype.
@@ -33,9 +33,9 @@ class GradientReducer {
   /// micro-batch step `micro_batch`. Returns the event after which `source` may be rewritten.
   Event reduce(Unit& unit, View source, int micro_batch);
 
-  /// Sum of squares of the elements of its finished gradient shards that this rank counts (none on
-  /// further replicas; not Segment::uncounted): for work of the communication stream, which follows
-  /// every reduction.
+  /// Sum of squares of the elements of its finished gradient shards that this rank counts (none in
+  /// replica groups but the first; not Segment::uncounted): for work of the communication stream,
+  /// which follows every reduction.
   ExactSum& norm() { return *norm_; }
   /// Recomputes norm() from the shards of `units` after finished gradients were changed from
   /// outside. Reads each shard once.
@@ -68,7 +68,7 @@ class GradientReducer {
   const Waits& waits_;
   std::shared_ptr<ExactSum> norm_ = std::make_shared<ExactSum>();
   Buffer receive_;
-  Buffer sums_;  ///< fp32, one chunk: for the all-reduce across replicas
+  Buffer sums_;  ///< fp32, one chunk: for the all-reduce along the replicate axis
 };
 
 }  // namespace zero

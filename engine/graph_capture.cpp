@@ -8,15 +8,15 @@
 
 namespace zero {
 
-void GraphCapture::repeat(const Place& place, Unit& unit, Phase phase, const Stream::Work& body) {
+void GraphCapture::repeat(const Key& key, Unit& unit, Phase phase, const Stream::Work& body) {
   const bool has_gradients = phase != Phase::forward;
-  Graph& graph = graphs_[place];
+  Graph& graph = graphs_[key];
   if (graph.name.empty())
     graph.name = fmt::format("{} {}", unit.name, has_gradients ? "backward" : "forward");
   std::vector<char> none;
   std::vector<char>& requested = has_gradients ? unit.requested : none;
   if (graph.before != requested) {
-    graph.kept = nullptr;
+    graph.captured = nullptr;
     graph.before = requested;
   }
   bool called = false;
@@ -25,18 +25,19 @@ void GraphCapture::repeat(const Place& place, Unit& unit, Phase phase, const Str
     requested = graph.before;  // the stream may call the body twice
     body();
   };
-  device_.compute().repeat(graph.kept, graph.name, check_, std::ref(noted));
+  device_.compute().repeat(graph.captured, graph.name, check_, std::ref(noted));
   (called ? graph.after : requested) = called ? requested : graph.after;
 }
 
-KeptPasses GraphCapture::captured() const {
-  KeptPasses all;
-  for (const auto& [place, graph] : graphs_) {
-    if (!graph.kept) continue;
-    if (!graph.kept->refusal().empty() && all.refused++ == 0) all.refusal = graph.kept->refusal();
-    if (graph.kept->pieces() == 0) continue;
-    ++all.passes;
-    all.pieces += graph.kept->pieces();
+CaptureCounts GraphCapture::captured() const {
+  CaptureCounts all;
+  for (const auto& [key, graph] : graphs_) {
+    if (!graph.captured) continue;
+    if (!graph.captured->refusal().empty() && all.refused++ == 0)
+      all.refusal = graph.captured->refusal();
+    if (graph.captured->nodes() == 0) continue;
+    ++all.graphs;
+    all.nodes += graph.captured->nodes();
   }
   return all;
 }

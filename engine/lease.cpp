@@ -9,34 +9,37 @@
 
 namespace zero {
 
-Lease::Lease(EngineCore& core, int step)
-    : core_(&core), step_(step), unwinding_(std::uncaught_exceptions()) {}
+Lease::Lease(EngineCore& core, int compute_step)
+    : core_(&core),
+      step_(&core.gathers().schedule().step(compute_step)),
+      compute_step_(compute_step),
+      unwinding_(std::uncaught_exceptions()) {}
 
 Lease::Lease(Lease&& other) noexcept
     : core_(std::exchange(other.core_, nullptr)),
       step_(other.step_),
+      compute_step_(other.compute_step_),
       unwinding_(other.unwinding_),
       repeated_(other.repeated_) {}
 
 Lease::~Lease() {
-  if (core_ != nullptr) core_->end_lease(step_, std::uncaught_exceptions() > unwinding_);
+  if (core_ != nullptr) core_->end_lease(compute_step_, std::uncaught_exceptions() > unwinding_);
 }
 
-void Lease::repeat(const std::function<void()>& body) { core_->repeat(step_, repeated_++, body); }
+void Lease::repeat(const std::function<void()>& body) {
+  core_->repeat(compute_step_, repeated_++, body);
+}
 
-View ParameterLease::operator[](std::string_view parameter) const {
-  return at(core_->unit_of(step_).find(parameter));
-}
-View ParameterLease::at(int index) const { return core_->parameter(step_, index); }
+int Lease::find(std::string_view parameter) const { return core_->unit_of(*step_).find(parameter); }
+View Lease::parameter_at(int index) const { return core_->gathers().parameter(*step_, index); }
 
-View GradientLease::parameter(std::string_view name) const {
-  return parameter(core_->unit_of(step_).find(name));
-}
-View GradientLease::parameter(int index) const { return core_->parameter(step_, index); }
-View GradientLease::gradient(std::string_view name) const {
-  return gradient(core_->unit_of(step_).find(name));
-}
-View GradientLease::gradient(int index) const { return core_->gradient(step_, index); }
-bool GradientLease::accumulates() const { return core_->accumulates(step_); }
+View ParameterLease::operator[](std::string_view parameter) const { return at(find(parameter)); }
+View ParameterLease::at(int index) const { return parameter_at(index); }
+
+View GradientLease::parameter(std::string_view name) const { return parameter(find(name)); }
+View GradientLease::parameter(int index) const { return parameter_at(index); }
+View GradientLease::gradient(std::string_view name) const { return gradient(find(name)); }
+View GradientLease::gradient(int index) const { return core_->gradients().gradient(*step_, index); }
+bool GradientLease::accumulates() const { return !step_->first_gradient; }
 
 }  // namespace zero

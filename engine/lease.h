@@ -11,6 +11,7 @@
 namespace zero {
 
 class EngineCore;
+struct ScheduleStep;
 
 /// A compute step of the schedule between its start and its end. Move-only.
 class Lease {
@@ -24,18 +25,21 @@ class Lease {
   /// first, second, ... repeat of the lease) and replays it without `body` from the third time on
   /// (Stream::repeat, EngineOptions::graphs); gradients that `body` asked for count as asked for
   /// then too. In checked mode the engine calls `body` all the same and compares. If memory of the
-  /// caller's has moved, call Engine::forget_passes().
+  /// caller's has moved, call Engine::discard_graphs().
   void repeat(const std::function<void()>& body);
 
  protected:
   friend class EngineCore;
-  Lease(EngineCore& core, int step);
+  Lease(EngineCore& core, int compute_step);
   ~Lease();
+  int find(std::string_view parameter) const;
+  View parameter_at(int index) const;
 
   EngineCore* core_;
-  int step_;  ///< compute step in the schedule
+  const ScheduleStep* step_;
 
  private:
+  int compute_step_;          ///< index of step_ in the schedule
   int unwinding_;             ///< std::uncaught_exceptions() when taken
   std::size_t repeated_ = 0;  ///< calls of repeat()
 };

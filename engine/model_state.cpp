@@ -4,18 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "collectives/host_values.h"
 #include "device/cpu/primitives.h"
 #include "engine/sharding.h"
-#include "engine/value_hash.h"
 
 namespace zero {
 namespace {
-
-constexpr std::array kHashedKinds = {StateKind::parameter, StateKind::moment0, StateKind::moment1};
 
 /// Calls `visit` for the runs of a parameter among `values`, the elements of its segment's flat
 /// layout from `begin` on.
@@ -28,6 +28,36 @@ void for_each_run(const Unit& unit, int index, const View& values, std::int64_t 
       held.begin - placement.begin, held.count, [&](const TensorSlice::Run& run) {
         visit(run, values.slice(placement.begin + run.local - begin, run.count));
       });
+}
+
+/// The same for those of the logical elements `wanted`, in the order of the logical tensor.
+void for_each_run_of(const Unit& unit, int index, const FlatRange& wanted, const View& values,
+                     std::int64_t begin, const ModelState::Visit& visit) {
+  const Placement& placement = unit.placement(index);
+  const FlatRange held = placement.range().within({begin, values.count()});
+  if (held.count == 0) return;
+  const FlatRange local{held.begin - placement.begin, held.count};
+  unit.spec(index).for_each_run_of_logical(
+      wanted.begin, wanted.count, [&](const TensorSlice::Run& run) {
+        const FlatRange kept = FlatRange{run.local, run.count}.within(local);
+        if (kept.count == 0) return;
+        visit({kept.begin, run.logical + kept.begin - run.local, kept.count, run.copy},
+              values.slice(placement.begin + kept.begin - begin, kept.count));
+      });
+}
+
+/// Widens to fp32, in host memory, the values that fill the end of `to` in their own dtype. The
+/// first n values in fp32 end before the bytes of the values behind the n-th begin, so chunks in
+/// order overwrite no value that is still to be read.
+void widen_in_place(const View& values, const View& to) {
+  std::array<std::byte, 4096> memory{};
+  const std::int64_t length = std::ssize(memory) / size_of(values.dtype());
+  for (std::int64_t begin = 0; begin < to.count(); begin += length) {
+    const View from = values.slice(begin, std::min(length, to.count() - begin));
+    std::memcpy(memory.data(), from.data(), static_cast<std::size_t>(from.bytes()));
+    cpu::convert({memory.data(), from.count(), from.dtype(), nullptr},
+                 to.slice(begin, from.count()), 1);
+  }
 }
 
 }  // namespace
@@ -43,52 +73,67 @@ View ModelState::kept_values(const Segment& segment, StateKind kind) const {
 View ModelState::shard_values(const Segment& segment, StateKind kind) const {
   const View kept = kept_values(segment, kind);
   if (kept.empty()) return kept;
-  const std::int64_t begin = segment.layout.shard() * place_.mesh.axis(Axis::shard).rank();
+  const std::int64_t begin = segment.layout.shard() * context_.mesh.axis(Axis::shard).rank();
   return kept.slice(begin - segment.own_begin, segment.layout.shard());
 }
 
 View ModelState::owned(const Unit& unit, int index, const View& shard) const {
   if (shard.empty()) return {};
   const FlatLayout& layout = unit.segment_of(index).layout;
-  const int rank = place_.mesh.axis(Axis::shard).rank();
+  const int rank = context_.mesh.axis(Axis::shard).rank();
   const FlatRange own = layout.owned(rank, unit.placement(index).range());
   return own.count == 0 ? View() : shard.slice(own.begin - layout.shard() * rank, own.count);
 }
 
 void ModelState::visit_within(const Unit& unit, int index, const View& shard,
                               const Visit& visit) const {
-  const int rank = place_.mesh.axis(Axis::shard).rank();
+  const int rank = context_.mesh.axis(Axis::shard).rank();
   for_each_run(unit, index, shard, unit.segment_of(index).layout.shard() * rank, visit);
 }
 
-/// Whether this rank hashes and saves the run, of all ranks that hold it.
-bool ModelState::is_primary(const ParameterSpec& spec, const TensorSlice::Run& run) const {
-  const Mesh& mesh = place_.mesh.mesh();
-  const bool first_copy = spec.slice ? run.copy == 0 : mesh.index(Axis::tensor) == 0;
-  return first_copy && mesh.index(Axis::replicate) == 0;
+bool ModelState::is_first(const ParameterSpec& spec, const TensorSlice::Run& run) const {
+  return spec.slice ? run.copy == 0 : context_.mesh.mesh().index(Axis::tensor) == 0;
+}
+
+/// Whether trainable parameters have such a state.
+bool ModelState::has(StateKind kind) const {
+  if (kind == StateKind::moment0) return context_.moments >= 1;
+  if (kind == StateKind::moment1) return context_.moments >= 2;
+  return true;
 }
 
 std::vector<LogicalTensor> ModelState::tensors(StateKind kind) const {
   std::vector<LogicalTensor> tensors;
-  const int moment = static_cast<int>(kind) - static_cast<int>(StateKind::moment0);
-  const bool is_moment = kind == StateKind::moment0 || kind == StateKind::moment1;
-  if (is_moment && moment >= place_.moments) return tensors;
-  for (const Unit& unit : place_.units) {
+  if (!has(kind)) return tensors;
+  for (std::size_t u = 0; u < context_.units.size(); ++u) {
+    const Unit& unit = context_.units[u];
     for (int i = 0; i < unit.parameters(); ++i) {
       const ParameterSpec& spec = unit.spec(i);
       if (kind != StateKind::parameter && !spec.trainable) continue;
-      tensors.push_back({unit.full_name(i), spec.logical_shape(), kind, spec.trainable, {}});
-      visit(unit, i, kind, [&](const TensorSlice::Run& run, const View& values) {
-        tensors.back().parts.push_back({run.logical, values, is_primary(spec, run)});
-      });
+      tensors.push_back({unit.full_name(i), spec.logical_shape(), kind, spec.trainable,
+                         kept_values(unit.segment_of(i), kind).dtype(), static_cast<int>(u), i});
     }
   }
   return tensors;
 }
 
+std::vector<HeldTensor> ModelState::held_tensors(StateKind kind) const {
+  std::vector<HeldTensor> held;
+  const bool in_first_group = context_.mesh.mesh().index(Axis::replicate) == 0;
+  for (LogicalTensor& tensor : tensors(kind)) {
+    const Parameter of = find(tensor);
+    const ParameterSpec& spec = of.unit->spec(of.index);
+    held.push_back({std::move(tensor), {}});
+    visit(*of.unit, of.index, kind, [&](const TensorSlice::Run& run, const View& values) {
+      held.back().views.push_back({run.logical, values, in_first_group && is_first(spec, run)});
+    });
+  }
+  return held;
+}
+
 ModelState::Parameter ModelState::find(std::string_view name, StateKind kind,
                                        const View& values) const {
-  for (Unit& unit : place_.units) {
+  for (const Unit& unit : context_.units) {
     const auto found = std::ranges::find(unit.full_names, name);
     if (found == unit.full_names.end()) continue;
     const auto index = static_cast<int>(found - unit.full_names.begin());
@@ -99,108 +144,119 @@ ModelState::Parameter ModelState::find(std::string_view name, StateKind kind,
                count, values.count(), name_of(values.dtype()));
     ZERO_CHECK(kind == StateKind::parameter || spec.trainable,
                "\"{}\" is frozen: it has no gradient and no optimizer states", name);
-    ZERO_CHECK((kind != StateKind::moment0 || place_.moments >= 1) &&
-                   (kind != StateKind::moment1 || place_.moments >= 2),
-               "\"{}\": the optimizer keeps {} moments", name, place_.moments);
+    ZERO_CHECK(has(kind), "\"{}\": the optimizer keeps {} moments", name, context_.moments);
     return {&unit, index};
   }
-  fail("[rank {}] there is no parameter \"{}\"", place_.mesh.world().rank(), name);
+  fail("[rank {}] there is no parameter \"{}\"", context_.mesh.world().rank(), name);
+}
+
+ModelState::Parameter ModelState::find(const LogicalTensor& tensor) const {
+  const bool known = tensor.unit >= 0 && tensor.unit < std::ssize(context_.units);
+  const Unit* unit = known ? &context_.units[static_cast<std::size_t>(tensor.unit)] : nullptr;
+  ZERO_CHECK(
+      known && tensor.parameter >= 0 && tensor.parameter < unit->parameters() &&
+          unit->full_name(tensor.parameter) == tensor.name &&
+          (tensor.kind == StateKind::parameter || unit->spec(tensor.parameter).trainable) &&
+          has(tensor.kind),
+      "[rank {}] \"{}\" (parameter {} of unit {}) is no such tensor of this engine; take one "
+      "that Engine::tensors() lists",
+      context_.mesh.world().rank(), tensor.name, tensor.parameter, tensor.unit);
+  return {unit, tensor.parameter};
+}
+
+std::vector<StateRun> ModelState::runs(const Unit& unit, int index, StateKind kind) const {
+  std::vector<StateRun> runs;
+  visit(unit, index, kind, [&](const TensorSlice::Run& run, const View& /*values*/) {
+    runs.push_back({run.logical, run.count, is_first(unit.spec(index), run)});
+  });
+  std::ranges::sort(runs, {}, &StateRun::begin);
+  return runs;
+}
+
+bool ModelState::keeps(const Parameter& of, StateKind kind, std::int64_t begin,
+                       std::int64_t count) const {
+  const Segment& segment = of.unit->segment_of(of.index);
+  bool any = false;
+  for_each_run_of(*of.unit, of.index, {begin, count}, kept_values(segment, kind), segment.own_begin,
+                  [&](const TensorSlice::Run& /*run*/, const View& /*kept*/) { any = true; });
+  return any;
+}
+
+/// A kernel converts within the memory of the device only, so host memory gets other dtypes
+/// unchanged, and is widened on the host.
+void ModelState::copy(const Parameter& from, StateKind kind, std::int64_t begin, const View& to,
+                      Stream& stream) const {
+  const Unit& unit = *from.unit;
+  const Segment& segment = unit.segment_of(from.index);
+  ZERO_CHECK(to.dtype() == DType::fp32, "\"{}\" is copied to {}, expected fp32",
+             unit.full_name(from.index), name_of(to.dtype()));
+  if (to.empty()) return;
+  View values;
+  for_each_run_of(unit, from.index, {begin, to.count()}, shard_values(segment, kind),
+                  segment.layout.shard() * context_.mesh.axis(Axis::shard).rank(),
+                  [&](const TensorSlice::Run& run, const View& held) {
+                    if (run.count == to.count()) values = held;
+                  });
+  ZERO_CHECK(!values.empty(),
+             "[rank {}] elements [{}, {}) of \"{}\" are not in one run of this rank's; copy parts "
+             "of the runs that Engine::runs() lists",
+             context_.mesh.world().rank(), begin, begin + to.count(), unit.full_name(from.index));
+  Kernels& kernels = context_.device.kernels();
+  if (values.dtype() == to.dtype() || to.device() != nullptr)
+    return kernels.convert(stream, values, to);
+  const std::int64_t most = to.bytes() / size_of(values.dtype());
+  const View end =
+      to.reinterpret(values.dtype(), most).slice(most - values.count(), values.count());
+  kernels.convert(stream, values, end);
+  stream.submit_host("values to fp32", [end, to] { widen_in_place(end, to); });
+}
+
+void ModelState::set(const Unit& unit, int index, StateKind kind, std::int64_t begin,
+                     const View& values) const {
+  const std::int64_t count = unit.spec(index).logical_count();
+  ZERO_CHECK(
+      values.dtype() == DType::fp32 && begin >= 0 && begin <= count - values.count(),
+      "\"{}\" has {} elements; expected values in fp32 for some of them, found {} in {} from "
+      "element {} on",
+      unit.full_name(index), count, values.count(), name_of(values.dtype()), begin);
+  if (!context_.device.has_memory()) return;
+  const Segment& segment = unit.segment_of(index);
+  Stream& compute = context_.device.compute();
+  for_each_run_of(unit, index, {begin, values.count()}, kept_values(segment, kind),
+                  segment.own_begin, [&](const TensorSlice::Run& run, const View& kept) {
+                    const View given = values.slice(run.logical - begin, run.count);
+                    if (kept.dtype() == given.dtype())
+                      return context_.device.kernels().convert(compute, given, kept);
+                    context_.pieces.write(kept, [&](std::int64_t at, const View& piece) {
+                      cpu::convert(given.slice(at, piece.count()), piece,
+                                   context_.device.threads());
+                    });
+                  });
+  compute.synchronize();
 }
 
 void ModelState::copy_out(const View& values, const View& to) const {
-  place_.pieces.read(values, [&](std::int64_t begin, const View& piece) {
-    cpu::convert(piece, to.slice(begin, piece.count()), place_.device.threads());
+  context_.pieces.read(values, [&](std::int64_t begin, const View& piece) {
+    cpu::convert(piece, to.slice(begin, piece.count()), context_.device.threads());
   });
 }
 
 /// A sliced tensor starts as zeros and the runs whose first holder this rank is; an integer sum
-/// over the replica then assembles it with all bits intact.
+/// over the replica group then assembles it with all bits intact.
 void ModelState::read(const Unit& unit, int index, StateKind kind, View out) const {
   const Tag tag{unit.full_name(index), {}};
   const bool sliced = unit.spec(index).slice.has_value();
-  if (sliced) cpu::zero(out, place_.device.threads());
+  if (sliced) cpu::zero(out, context_.device.threads());
   visit(unit, index, kind, [&](const TensorSlice::Run& run, const View& values) {
     if (run.copy == 0) copy_out(values, out.slice(run.logical, run.count));
   });
   if (sliced) {
     const View words = out.reinterpret(DType::i32, out.bytes() / size_of(DType::i32));
-    return host_all_reduce(place_.mesh.replica(), place_.device, words, ReduceOp::sum, tag);
+    return host_all_reduce(context_.mesh.replica(), context_.device, words, ReduceOp::sum, tag);
   }
   const FlatLayout& layout = unit.segment_of(index).layout;
-  host_all_gather(place_.mesh.axis(Axis::shard), place_.device,
+  host_all_gather(context_.mesh.axis(Axis::shard), context_.device,
                   owned_slices(layout, unit.placement(index).range(), out), tag);
-}
-
-void ModelState::write(const Unit& unit, int index, StateKind kind, const View& values) const {
-  const Segment& segment = unit.segment_of(index);
-  for_each_run(unit, index, kept_values(segment, kind), segment.own_begin,
-               [&](const TensorSlice::Run& run, const View& kept) {
-                 const View given = values.slice(run.logical, run.count);
-                 place_.pieces.write(kept, [&](std::int64_t at, const View& piece) {
-                   cpu::convert(given.slice(at, piece.count()), piece, place_.device.threads());
-                 });
-               });
-}
-
-/// This rank's addend to the hash of a tensor. A slice may cut blocks, so a sliced tensor is
-/// assembled first, and each rank of the first replica hashes a part of it.
-std::uint64_t ModelState::hash_of(const Unit& unit, int index, StateKind kind) const {
-  const ParameterSpec& spec = unit.spec(index);
-  const std::uint64_t seed = hash_text(unit.full_name(index), static_cast<std::uint64_t>(kind));
-  std::uint64_t sum = 0;
-  if (!spec.slice) {
-    visit(unit, index, kind, [&](const TensorSlice::Run& run, const View& values) {
-      if (!is_primary(spec, run)) return;
-      place_.pieces.read(values, [&](std::int64_t begin, const View& piece) {
-        sum += hash_blocks(seed, run.logical + begin, piece);
-      });
-    });
-    return sum;
-  }
-  if (place_.mesh.mesh().index(Axis::replicate) > 0) return 0;
-  const std::int64_t count = spec.logical_count();
-  const DType dtype = shard_values(unit.segment_of(index), kind).dtype();
-  const std::int64_t words = div_ceil(count * size_of(dtype), size_of(DType::i32));
-  const Buffer memory = place_.device.allocate_host(words, DType::i32, MemoryClass::staging,
-                                                    "a sliced tensor, to hash");
-  const View whole = memory.view().reinterpret(dtype, words * size_of(DType::i32) / size_of(dtype));
-  read(unit, index, kind, whole);
-  const std::int64_t blocks = div_ceil(count, kAlignment);
-  const std::int64_t ranks = place_.mesh.replica().size();
-  const std::int64_t rank = place_.mesh.replica().rank();
-  const std::int64_t begin = std::min(blocks * rank / ranks * kAlignment, count);
-  const std::int64_t end = std::min(blocks * (rank + 1) / ranks * kAlignment, count);
-  return hash_blocks(seed, begin, whole.slice(begin, end - begin));
-}
-
-std::uint64_t ModelState::hash() const {
-  std::map<std::string, std::array<std::uint64_t, kHashedKinds.size()>> sums;
-  for (const Unit& unit : place_.units) {
-    for (int i = 0; i < unit.parameters(); ++i) {
-      auto& sum = sums[unit.full_name(i)];
-      const int kinds = unit.spec(i).trainable ? 1 + place_.moments : 1;
-      for (std::size_t k = 0; k < static_cast<std::size_t>(kinds); ++k)
-        sum[k] = hash_of(unit, i, kHashedKinds[k]);
-    }
-  }
-  const Buffer all =
-      place_.device.allocate_host(static_cast<std::int64_t>(sums.size() * kHashedKinds.size()),
-                                  DType::i64, MemoryClass::staging, "state hash");
-  const std::span<std::int64_t> values = all.view().as<std::int64_t>();
-  std::size_t at = 0;
-  for (const auto& [name, kinds] : sums) {
-    for (const std::uint64_t sum : kinds) values[at++] = static_cast<std::int64_t>(sum);
-  }
-  host_all_reduce(place_.mesh.world(), place_.device, all.view(), ReduceOp::sum,
-                  {"state hash", {}});
-  std::string text;
-  at = 0;
-  for (const auto& [name, kinds] : sums) {
-    text += name + '\n';
-    for (std::size_t k = 0; k < kinds.size(); ++k)
-      text += fmt::format("{:016x}\n", static_cast<std::uint64_t>(values[at++]));
-  }
-  return hash_text(text, 0);
 }
 
 }  // namespace zero

@@ -13,22 +13,21 @@
 
 namespace zero {
 
-/// The model states of a sealed engine as logical tensors: listed, read, written and hashed.
-/// Listing, reading and hashing go run by run through visit(); write() changes all that this rank
-/// keeps. Runs on the host: both streams must be done with the states. Collective functions are
-/// marked.
+/// The model states of a sealed engine as logical tensors: listed, read and written. Listing and
+/// reading go run by run through visit(); set() changes all that this rank keeps. Runs on the host,
+/// except for copy(): all streams must be done with the states. Collective functions are marked.
 class ModelState {
  public:
   /// The owners of the states; all outlive this.
-  struct Place {
+  struct Context {
     std::span<Unit> units;
     CountedMesh& mesh;
     Device& device;
     HostPieces& pieces;
     int moments = 0;  ///< moments that the optimizer keeps
   };
-  explicit ModelState(const Place& place) : place_(place) {}
-  const Place& place() const { return place_; }
+  explicit ModelState(const Context& context) : context_(context) {}
+  const Context& context() const { return context_; }
 
   /// A run of elements that are contiguous in the logical tensor and on this rank, and a view of
   /// their values in device memory.
@@ -41,6 +40,8 @@ class ModelState {
   /// are empty.
   void visit_within(const Unit& unit, int index, const View& shard, const Visit& visit) const;
 
+  /// Whether this rank is the first of its replica group that holds the run.
+  bool is_first(const ParameterSpec& spec, const TensorSlice::Run& run) const;
   /// This rank's shard of one kind of state; empty if the segment has none.
   View shard_values(const Segment& segment, StateKind kind) const;
   /// The values of a parameter among those of its segment's shard, in their local order.
@@ -48,31 +49,43 @@ class ModelState {
   /// to = values of the device, converted; `to` is host memory.
   void copy_out(const View& values, const View& to) const;
 
-  /// Every logical tensor of one kind, in registration order, with this rank's parts.
+  /// Every logical tensor of one kind, in registration order.
   std::vector<LogicalTensor> tensors(StateKind kind) const;
+  /// The same with views of this rank's shard.
+  std::vector<HeldTensor> held_tensors(StateKind kind) const;
 
-  /// A parameter by its full name.
+  /// A parameter of a unit.
   struct Parameter {
-    Unit* unit = nullptr;
+    const Unit* unit = nullptr;
     int index = 0;
   };
-  /// Throws zero::Error if there is no such parameter or state, or if `values` is not fp32 or not
-  /// of the size of the logical tensor.
+  /// The parameter of that full name. Throws zero::Error if there is no such parameter or state, or
+  /// if `values` is not fp32 or not of the size of the logical tensor.
   Parameter find(std::string_view name, StateKind kind, const View& values) const;
+  /// The parameter of a tensor that tensors() listed; throws zero::Error if `tensor` is none.
+  Parameter find(const LogicalTensor& tensor) const;
+
+  /// What this rank's shard holds of a state, in the order of the logical tensor.
+  std::vector<StateRun> runs(const Unit& unit, int index, StateKind kind) const;
+  /// Whether this rank keeps any of the `count` logical elements from `begin` on.
+  bool keeps(const Parameter& of, StateKind kind, std::int64_t begin, std::int64_t count) const;
+  /// Submits to `stream` the copy of the logical elements from `begin` on, which this rank's shard
+  /// must hold as (part of) one run, to `to`: fp32, of the host or the device.
+  void copy(const Parameter& from, StateKind kind, std::int64_t begin, const View& to,
+            Stream& stream) const;
+  /// Sets those of the logical elements from `begin` on that this rank keeps, from `values` (host,
+  /// fp32). Blocks until they are set.
+  void set(const Unit& unit, int index, StateKind kind, std::int64_t begin,
+           const View& values) const;
   /// Fills `out` (host memory, any dtype) with the full logical tensor. If the parameter is sliced,
-  /// the bytes of `out` must be a multiple of four. Collective over the replica.
+  /// the bytes of `out` must be a multiple of four. Collective over the replica group.
   void read(const Unit& unit, int index, StateKind kind, View out) const;
-  /// Sets the elements that this rank holds from the logical tensor `values` (host, fp32).
-  void write(const Unit& unit, int index, StateKind kind, const View& values) const;
-  /// Engine::state_hash(). Collective.
-  std::uint64_t hash() const;
 
  private:
   View kept_values(const Segment& segment, StateKind kind) const;
-  bool is_primary(const ParameterSpec& spec, const TensorSlice::Run& run) const;
-  std::uint64_t hash_of(const Unit& unit, int index, StateKind kind) const;
+  bool has(StateKind kind) const;
 
-  Place place_;
+  Context context_;
 };
 
 }  // namespace zero

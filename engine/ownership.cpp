@@ -7,15 +7,12 @@
 #include <algorithm>
 #include <array>
 
+#include "base/shape_text.h"
 #include "collectives/mesh.h"
 #include "engine/unit.h"
 
 namespace zero {
 namespace {
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
 
 std::string ranks_text(int ranks) {
   return ranks == 1 ? std::string("1 rank") : fmt::format("{} copies", ranks);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/step_sums.h"
+
 namespace zero {
 
 MeshTraffic planned_traffic(const EngineResources& resources, const Sharding& sharding,
@@ -38,15 +40,14 @@ MeshTraffic planned_traffic(const EngineResources& resources, const Sharding& sh
       const std::int64_t count = std::min(chunk, segment->layout.shard() - begin);
       book(resources.communicator, sharding.reduce_traffic(), Operation::reduce_scatter,
            wire * count, reduces);
-      book(resources.replicas, Operation::all_reduce, Operation::all_reduce,
+      book(resources.replicate, Operation::all_reduce, Operation::all_reduce,
            count * size_of(DType::fp32), reduces);
     }
     gather(Operation::all_gather, sharding.published_elements(*segment), options.compute, 1);
     gather(Operation::all_reduce, sharding.finished_elements(*segment), resources.gradient, 1);
   }
-  constexpr std::int64_t kNormAndLoss = 2 * ExactSum::kLimbs;
   book(mesh.world(), Operation::all_reduce, Operation::all_reduce,
-       kNormAndLoss * size_of(DType::i64), 1);
+       StepSums::kCount * size_of(DType::i64), 1);
   return traffic;
 }
 

@@ -72,7 +72,7 @@ const std::array<ReplicaCheck::Kind, 4> ReplicaCheck::kKinds = {
      {"compute copies", std::nullopt}}};
 
 ReplicaCheck::ReplicaCheck(const ModelState& state, DType compute)
-    : state_(state), place_(state.place()), compute_(compute) {}
+    : state_(state), context_(state.context()), compute_(compute) {}
 
 /// The values of one kind in this rank's shard of a segment; an fp32 compute copy is the master
 /// itself.
@@ -101,9 +101,9 @@ View ReplicaCheck::whole_values(const Copied& copied) const {
 
 /// The copies that ranks of an axis may hold: the same list on all of them.
 std::vector<ReplicaCheck::Copied> ReplicaCheck::copies(Axis axis) const {
-  const SharedRange everywhere{0, 0, all_of(place_.mesh.axis(axis))};
+  const SharedRange everywhere{0, 0, all_of(context_.mesh.axis(axis))};
   std::vector<Copied> copies;
-  for (const Unit& unit : place_.units) {
+  for (const Unit& unit : context_.units) {
     for (int i = 0; i < unit.parameters(); ++i) {
       std::vector<SharedRange> ranges{everywhere};
       if (axis == Axis::tensor && unit.spec(i).slice)
@@ -120,7 +120,7 @@ std::vector<ReplicaCheck::Copied> ReplicaCheck::copies(Axis axis) const {
 std::optional<ReplicaCheck::Difference> ReplicaCheck::find(
     Communicator& along, std::span<const Copied> copies,
     std::span<const std::int64_t> hashes) const {
-  const std::vector<std::int64_t> rows = gather_rows(along, place_.device, hashes);
+  const std::vector<std::int64_t> rows = gather_rows(along, context_.device, hashes);
   for (std::size_t item = 0; item < copies.size(); ++item) {
     const auto hash = [&](int rank) {
       return rows[static_cast<std::size_t>(rank) * copies.size() + item];
@@ -136,15 +136,15 @@ std::optional<ReplicaCheck::Difference> ReplicaCheck::find(
 /// Compares along one axis the values that `values` gives; a text if some differ.
 std::string ReplicaCheck::compare_along(Axis axis, std::int64_t step,
                                         const std::function<View(const Copied&)>& values) const {
-  Communicator& along = place_.mesh.axis(axis);
+  Communicator& along = context_.mesh.axis(axis);
   if (along.size() == 1) return {};
   const std::vector<Copied> all = copies(axis);
   std::vector<std::int64_t> hashes;
   for (const Copied& copied : all)
-    hashes.push_back(static_cast<std::int64_t>(hash_values(place_.pieces, values(copied))));
+    hashes.push_back(static_cast<std::int64_t>(hash_values(context_.pieces, values(copied))));
   const std::optional<Difference> found = find(along, all, hashes);
   if (!found) return {};
-  const Mesh& mesh = place_.mesh.mesh();
+  const Mesh& mesh = context_.mesh.mesh();
   return differs(found->copied->kind->name, found->copied->unit->full_name(found->copied->index),
                  step, rank_at(mesh, axis, found->other), rank_at(mesh, axis, found->first));
 }
@@ -166,7 +166,7 @@ std::uint64_t ReplicaCheck::tensor_hash(const Copied& copied) const {
   const std::int64_t block = copied.unit->spec(copied.index).slice ? 1 : kAlignment;
   std::uint64_t sum = 0;
   visit(copied, [&](std::int64_t first, const View& values) {
-    place_.pieces.read(values, [&](std::int64_t at, const View& piece) {
+    context_.pieces.read(values, [&](std::int64_t at, const View& piece) {
       sum += hash_blocks(0, first + at, piece, block);
     });
   });
@@ -174,12 +174,12 @@ std::uint64_t ReplicaCheck::tensor_hash(const Copied& copied) const {
 }
 
 std::string ReplicaCheck::compare_tensor_copies(std::int64_t step) const {
-  Communicator& tensor = place_.mesh.axis(Axis::tensor);
+  Communicator& tensor = context_.mesh.axis(Axis::tensor);
   if (tensor.size() == 1) return {};
   const std::vector<Copied> all = copies(Axis::tensor);
   std::vector<std::int64_t> hashes;
   for (const Copied& copied : all) hashes.push_back(static_cast<std::int64_t>(tensor_hash(copied)));
-  host_all_reduce(place_.mesh.axis(Axis::shard), place_.device, View::of(std::span(hashes)),
+  host_all_reduce(context_.mesh.axis(Axis::shard), context_.device, View::of(std::span(hashes)),
                   ReduceOp::sum, {"hashes of copies", {}});
   const std::optional<Difference> found = find(tensor, all, hashes);
   return found ? locate(*found, step) : std::string();
@@ -193,21 +193,21 @@ std::string ReplicaCheck::locate(const Difference& difference, std::int64_t step
   const std::int64_t count = copied.unit->spec(copied.index).logical_count();
   const DType dtype = shard_values(copied.unit->segment_of(copied.index), *copied.kind).dtype();
   const std::int64_t words = div_ceil(count * size_of(dtype), size_of(DType::i32));
-  const Buffer memory = place_.device.allocate_host(words + count, DType::i32, MemoryClass::staging,
-                                                    "values and holders of a copy that differs");
+  const Buffer memory = context_.device.allocate_host(
+      words + count, DType::i32, MemoryClass::staging, "values and holders of a copy that differs");
   const View both = memory.view();
   const View values =
       both.slice(0, words).reinterpret(dtype, words * size_of(DType::i32) / size_of(dtype));
   const View holders = both.slice(words, count);
   std::memset(both.data(), 0, static_cast<std::size_t>(both.bytes()));
-  const int index = place_.mesh.mesh().index(Axis::tensor);
-  const int rank = place_.mesh.world().rank();
+  const int index = context_.mesh.mesh().index(Axis::tensor);
+  const int rank = context_.mesh.world().rank();
   visit(copied, [&](std::int64_t begin, const View& own) {
     if (index != difference.first) return;
     state_.copy_out(own, values.slice(begin, own.count()));
     std::ranges::fill(holders.slice(begin, own.count()).as<std::int32_t>(), rank + 1);
   });
-  host_all_reduce(place_.mesh.replica(), place_.device, both, ReduceOp::sum, {"a copy", {}});
+  host_all_reduce(context_.mesh.replica(), context_.device, both, ReduceOp::sum, {"a copy", {}});
   std::string text;
   const auto compare = [&](std::int64_t begin, const View& own) {
     for (std::int64_t i = 0; i < own.count() && text.empty(); ++i) {
@@ -220,8 +220,8 @@ std::string ReplicaCheck::locate(const Difference& difference, std::int64_t step
   };
   visit(copied, [&](std::int64_t begin, const View& own) {
     if (index != difference.other) return;
-    place_.pieces.read(own,
-                       [&](std::int64_t at, const View& piece) { compare(begin + at, piece); });
+    context_.pieces.read(own,
+                         [&](std::int64_t at, const View& piece) { compare(begin + at, piece); });
   });
   return text;
 }
@@ -238,7 +238,7 @@ void ReplicaCheck::run(std::int64_t step) const {
   const auto first = std::ranges::find_if(found, [](const auto& text) { return !text.empty(); });
   const std::string_view mine = first == found.end() ? std::string_view() : *first;
   for (const std::string& text :
-       exchange(place_.mesh.world(), place_.device, mine, "check_replicas")) {
+       exchange(context_.mesh.world(), context_.device, mine, "check_replicas")) {
     if (!text.empty()) throw ReplicasDiffer(text);
   }
 }

@@ -58,7 +58,7 @@ class ReplicaCheck {
   std::string locate(const Difference& difference, std::int64_t step) const;
 
   const ModelState& state_;
-  const ModelState::Place& place_;
+  const ModelState::Context& context_;
   DType compute_;
 };
 

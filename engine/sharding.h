@@ -19,7 +19,12 @@ struct EngineResources {
   DType gradient;  ///< dtype of finished gradients
   int moments;     ///< of the optimizer
   int accumulation_steps;
-  Communicator& replicas;  ///< the ranks that hold this rank's shards again
+  Communicator& replicate;  ///< the replicate axis: the ranks that hold the same shard
+
+  /// Without overlap, makes the compute stream wait for the collective just submitted.
+  void settle() const {
+    if (!options.overlap) device.compute().wait(device.communication().record());
+  }
 };
 
 /// A stage of ZeRO as a strategy: the placement of model states and the collectives that gather,

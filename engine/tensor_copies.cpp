@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tensor_copies.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -11,6 +9,7 @@
 #include <sstream>
 
 #include "base/checked_math.h"
+#include "base/shape_text.h"
 #include "collectives/store.h"
 
 namespace zero {
@@ -47,9 +46,9 @@ void check_first_holders(const std::vector<Ranges>& ranks, const std::string& na
       return held != nullptr && held->copy == 0;
     });
     ZERO_CHECK(first == 1,
-               "seal: index {} along dimension {} of parameter \"{}\" [{}] is copy 0 on {} ranks "
+               "seal: index {} along dimension {} of parameter \"{}\" {} is copy 0 on {} ranks "
                "of the tensor axis, expected 1; slice it so that each index has one first holder",
-               index, slice.dimension, name, fmt::join(slice.shape, ", "), first);
+               index, slice.dimension, name, shape_text(slice.shape), first);
   }
 }
 

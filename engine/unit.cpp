@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/shape_text.h"
 
 namespace zero {
 namespace {
@@ -16,14 +17,14 @@ void check_slice(const std::string& unit, const ParameterSpec& spec, const std::
   const TensorSlice& slice = *spec.slice;
   slice.check(full_name);
   ZERO_CHECK(tensor > 1 || spec.count() == spec.logical_count(),
-             "add_unit({}): parameter \"{}\" is a slice [{}] of [{}], but the mesh has one rank on "
+             "add_unit({}): parameter \"{}\" is a slice {} of {}, but the mesh has one rank on "
              "its tensor "
              "axis; expected all of it",
-             unit, full_name, fmt::join(spec.shape, ", "), fmt::join(slice.shape, ", "));
+             unit, full_name, shape_text(spec.shape), shape_text(slice.shape));
   ZERO_CHECK(spec.shape == slice.local_shape(),
-             "add_unit({}): parameter \"{}\" has shape [{}], but its slice of [{}] is [{}]", unit,
-             full_name, fmt::join(spec.shape, ", "), fmt::join(slice.shape, ", "),
-             fmt::join(slice.local_shape(), ", "));
+             "add_unit({}): parameter \"{}\" has shape {}, but its slice of {} is {}", unit,
+             full_name, shape_text(spec.shape), shape_text(slice.shape),
+             shape_text(slice.local_shape()));
 }
 
 }  // namespace
@@ -47,13 +48,13 @@ Unit Unit::make(std::string name, std::vector<ParameterSpec> parameters, int ten
 
 void Unit::lay_out(int world, std::int64_t small) {
   segments.clear();
-  seats.assign(specs.size(), {});
+  locations.assign(specs.size(), {});
   for (const bool trainable_pass : {true, false}) {
     std::vector<ParameterSpec> chosen;
     std::vector<int> members;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       if (specs[i].trainable != trainable_pass) continue;
-      seats[i] = {static_cast<int>(segments.size()), static_cast<int>(members.size())};
+      locations[i] = {static_cast<int>(segments.size()), static_cast<int>(members.size())};
       members.push_back(static_cast<int>(i));
       chosen.push_back(specs[i]);
     }
@@ -127,20 +128,20 @@ void Unit::initialise(Device& device, std::uint64_t seed) {
   for (const Segment& segment : segments) initialise_segment(*this, segment, device, seed);
 }
 
-const Unit::Seat& Unit::seat(int parameter) const {
-  ZERO_CHECK(parameter >= 0 && parameter < static_cast<int>(seats.size()),
-             "unit \"{}\" has no parameter {}; it has {}", name, parameter, seats.size());
-  return seats[static_cast<std::size_t>(parameter)];
+const Unit::Location& Unit::location(int parameter) const {
+  ZERO_CHECK(parameter >= 0 && parameter < static_cast<int>(locations.size()),
+             "unit \"{}\" has no parameter {}; it has {}", name, parameter, locations.size());
+  return locations[static_cast<std::size_t>(parameter)];
 }
 
 const Placement& Unit::placement(int parameter) const {
-  const Seat& at = seat(parameter);
+  const Location& at = location(parameter);
   return segments[static_cast<std::size_t>(at.segment)]
-      .layout.placements()[static_cast<std::size_t>(at.position)];
+      .layout.placements()[static_cast<std::size_t>(at.placement)];
 }
 
 const Segment& Unit::segment_of(int parameter) const {
-  return segments[static_cast<std::size_t>(seat(parameter).segment)];
+  return segments[static_cast<std::size_t>(location(parameter).segment)];
 }
 
 int Unit::find(std::string_view parameter) const {

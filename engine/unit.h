@@ -90,12 +90,12 @@ struct Unit {
   Event ready;                  ///< the newest published values are in `full` or `tail`
   Event reduced;  ///< of a unit without a gradient window: the reduce that reads the gradient
 
-  /// The place of a parameter: its segment and its placement there.
-  struct Seat {
-    int segment = 0;
-    int position = 0;
+  /// Where a parameter is laid out.
+  struct Location {
+    int segment = 0;    ///< index in `segments`
+    int placement = 0;  ///< index in the placements of its layout
   };
-  std::vector<Seat> seats;  ///< per parameter
+  std::vector<Location> locations;  ///< per parameter
 
   /// Throws zero::Error on invalid names and shapes; `tensor` is the size of the tensor axis.
   static Unit make(std::string name, std::vector<ParameterSpec> parameters, int tensor);
@@ -114,7 +114,7 @@ struct Unit {
     return full_names[static_cast<std::size_t>(parameter)];
   }
   /// Throws zero::Error if there is no parameter of that index.
-  const Seat& seat(int parameter) const;
+  const Location& location(int parameter) const;
   const Placement& placement(int parameter) const;
   const Segment& segment_of(int parameter) const;
   /// Index of the parameter `name`; throws zero::Error listing all names if there is none.

@@ -19,6 +19,7 @@ enum class WaitSite : std::uint8_t {
   reduce_before_rewrite,   ///< compute waits for the reduce that still reads a gradient window
   update_before_gather,    ///< a gather waits for the update of its unit
   norm_before_update,      ///< the update waits for the global norm, and so for every reduce
+  read_before_update,      ///< the update waits until a StateReader has read the unit's states
 };
 
 /// The engine's waits. A test may leave one out, to show that a lazy or permuted stream detects the

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/printable.h"
 #include "collectives/host_values.h"
 #include "device/exact_sum.h"
 #include "launch/data/tokenizer.h"
@@ -117,7 +118,7 @@ std::string show(const SampledText& sample, const std::string& tokenizer) {
   const auto words = make_tokenizer(tokenizer);
   std::vector<std::uint32_t> all = sample.prompt;
   all.insert(all.end(), sample.tokens.begin(), sample.tokens.end());
-  return printable(words->decode(all));
+  return printable_text(words->decode(all));
 }
 
 }  // namespace zero

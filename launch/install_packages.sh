@@ -8,7 +8,8 @@
 #   launch/install_packages.sh [run] [text] [test] [ci] [cuda]
 #
 #   run   to build and run the programs (the default)
-#   text  the English text that launch/quickstart.sh trains on
+#   text  the English text that launch/quickstart.sh trains on: unpacked into data/packages/, not installed,
+#         because the package needs a dictionary server that it would start
 #   test  also for the tests and zero_bench
 #   ci    also for .ci/run: formatting, static analysis, the second compiler
 #   cuda  for launch/install_cuda.sh
@@ -32,9 +33,10 @@ run   nlohmann-json3-dev   header:nlohmann/json.hpp
 run   libcli11-dev         header:CLI/CLI.hpp
 run   libxxhash-dev        header:xxhash.h
 run   libboost-dev         header:boost/asio.hpp
+run   liburing-dev         header:liburing.h
 run   libssl-dev           header:openssl/hmac.h
 run   libsentencepiece-dev header:sentencepiece_processor.h
-text  dict-gcide           file:/usr/share/dictd/gcide.dict.dz
+text  dict-gcide           unpacked:/usr/share/dictd/gcide.dict.dz
 test  libdnnl-dev          header:dnnl.hpp
 test  ocl-icd-opencl-dev   header:CL/cl.h
 test  libgtest-dev         header:gtest/gtest.h
@@ -49,7 +51,10 @@ ci    libomp-16-dev        file:/usr/lib/llvm-16/lib/libomp.so
 cuda  python3-pip          command:pip3
 '
 
-usage() { sed -n '5,19s/^# \{0,1\}//p' "$0"; }
+kUnpacked=$(dirname "$(realpath "$0")")/../data/packages
+readonly kUnpacked
+
+usage() { sed -n '5,20s/^# \{0,1\}//p' "$0"; }
 
 packages_of() {  # groups...
   local group
@@ -66,6 +71,7 @@ found() {  # package
     command:*) command -v "${probe#command:}" >/dev/null ;;
     header:*) echo "#include <${probe#header:}>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1 ;;
     file:*) [ -e "${probe#file:}" ] ;;
+    unpacked:*) [ -e "${probe#unpacked:}" ] || [ -e "$kUnpacked${probe#unpacked:}" ] ;;
   esac
 }
 
@@ -94,6 +100,21 @@ refuse() {  # reason packages...
   exit 1
 }
 
+# Whether the package is unpacked into data/packages/ instead of being installed.
+is_unpacked() {  # package
+  grep -qE "^[a-z]+ +$1 +unpacked:" <<<"$kPackages"
+}
+
+unpack() {  # package; needs no rights, but apt's lists
+  local folder
+  folder=$(mktemp -d)
+  (cd "$folder" && apt-get download -qq -o APT::Sandbox::User= "$1" 2>/dev/null) \
+    && mkdir -p "$kUnpacked" && dpkg-deb -x "$folder"/*.deb "$kUnpacked"
+  local status=$?
+  rm -rf "$folder"
+  return "$status"
+}
+
 main() {
   local groups=() argument
   for argument in "$@"; do
@@ -111,6 +132,14 @@ main() {
   [ ${#missing[@]} -gt 0 ] || return 0
 
   command -v apt-get >/dev/null || refuse "no apt-get on this system" "${missing[@]}"
+  local package left=()
+  for package in "${missing[@]}"; do
+    if is_unpacked "$package" && unpack "$package"; then continue; fi
+    left+=("$package")
+  done
+  missing=("${left[@]}")
+  [ ${#missing[@]} -gt 0 ] || return 0
+
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || refuse "not root, and no sudo on this system" "${missing[@]}"
     as_root=(sudo)
@@ -120,8 +149,17 @@ main() {
   fi
   echo "install_packages: installing ${#missing[@]} packages, which may take minutes: ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
+  local installed=()
+  for package in "${missing[@]}"; do
+    if ! is_unpacked "$package"; then
+      installed+=("$package")
+    elif ! unpack "$package"; then
+      refuse "$package cannot be downloaded, or not be unpacked into $kUnpacked" "$package"
+    fi
+  done
+  [ ${#installed[@]} -gt 0 ] || return 0
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}" </dev/null >/dev/null
+    apt-get install -qq -y --no-install-recommends -o Dpkg::Use-Pty=0 "${installed[@]}" </dev/null >/dev/null
 }
 
 main "$@"

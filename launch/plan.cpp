@@ -31,7 +31,7 @@ nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh) {
   return json;
 }
 
-Plan make_plan(const TrainConfig& config, std::string_view backend) {
+Plan make_plan(const TrainConfig& config, BackendKind backend) {
   Plan plan;
   plan.world = config.world;
   plan.stage = config.engine.stage;

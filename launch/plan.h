@@ -35,7 +35,7 @@ struct Plan {
 };
 
 /// Plans `config` for its world.
-Plan make_plan(const TrainConfig& config, std::string_view backend);
+Plan make_plan(const TrainConfig& config, BackendKind backend);
 
 /// {"all_gather_bytes": ..., "reduce_scatter_bytes": ..., "all_reduce_bytes": ...}
 nlohmann::json traffic_json(const TrafficCounter& traffic);

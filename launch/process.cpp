@@ -23,12 +23,13 @@
 namespace zero {
 namespace {
 
-sigset_t ending_signals() {
+sigset_t watched_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGINT);
   ::sigaddset(&signals, SIGTERM);
-  // The watcher's destructor sends this signal to the watcher's thread.
+  ::sigaddset(&signals, SIGUSR1);
+  // Also wakes the watcher's thread for its end.
   ::sigaddset(&signals, SIGUSR2);
   return signals;
 }
@@ -47,21 +48,21 @@ constexpr std::array<Limit, 4> kLimits{{{"AVX2", cpu::Bf16Instructions::none, HW
 
 }  // namespace
 
-SignalWatcher::SignalWatcher(std::function<void(int)> on_signal) {
-  const sigset_t signals = ending_signals();
+SignalWatcher::SignalWatcher(std::function<AfterSignal(int)> on_signal) {
+  const sigset_t signals = watched_signals();
   // Threads inherit the mask, so only the watcher receives the signals.
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  thread_ = std::thread([signals, act = std::move(on_signal)] {
-    int signal = 0;
-    while (::sigwait(&signals, &signal) != 0) {
+  thread_ = std::thread([this, signals, act = std::move(on_signal)] {
+    for (int signal = 0; !ending_;) {
+      if (::sigwait(&signals, &signal) != 0 || ending_) continue;
+      if (signal == SIGUSR2) signal = SIGTERM;
+      if (act(signal) == AfterSignal::end) ::_exit(128 + signal);
     }
-    if (signal == SIGUSR2) return;
-    act(signal);
-    ::_exit(128 + signal);
   });
 }
 
 SignalWatcher::~SignalWatcher() {
+  ending_ = true;
   ::pthread_kill(thread_.native_handle(), SIGUSR2);
   thread_.join();
 }
@@ -89,12 +90,25 @@ std::string cpu_limit_text(const Environment& environment) {
   return limit ? fmt::format(" ({}={})", kVariable, *limit) : "";
 }
 
+std::string version() { return ZERO_VERSION; }
+
+std::string kernels_text(DeviceKind device) {
+  if (device == DeviceKind::cpu) return std::string(cpu::simd_target());
+  return fmt::format("cuBLASLt {}, cuDNN {}", cuda::cublaslt_version(), cuda::cudnn_version());
+}
+
+std::string instructions_text(std::string_view target) {
+  if (!target.starts_with("AVX3")) return std::string(target);
+  return fmt::format("AVX-512 (Highway's target {})", target);
+}
+
 std::string libraries_text() {
   return fmt::format(
       "zero {}\nMPI: {}\nvector instructions: {}{}\nCUDA: {}\ncuBLASLt: {}\n"
       "cuDNN: {}\nNCCL: {}",
-      ZERO_VERSION, mpi::version(), cpu::simd_target(), cpu_limit_text(process_environment()),
-      cuda::runtime_version(), cuda::cublaslt_version(), cuda::cudnn_version(), nccl::version());
+      ZERO_VERSION, mpi::version(), instructions_text(cpu::simd_target()),
+      cpu_limit_text(process_environment()), cuda::runtime_version(), cuda::cublaslt_version(),
+      cuda::cudnn_version(), nccl::version());
 }
 
 std::string version_text() {

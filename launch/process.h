@@ -4,25 +4,31 @@
 
 #include <signal.h>
 
+#include <atomic>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 
+#include "launch/config/train_config.h"
 #include "launch/rendezvous/start.h"
 
 namespace zero {
 
-/// Waits for SIGINT and SIGTERM on a thread of its own, runs `on_signal` there and then ends the
-/// process with status 128 + the signal's number, even if other threads are blocked. Construct the
-/// watcher before any other thread.
+/// Waits for SIGINT, SIGTERM and SIGUSR1 on a thread of its own and runs `on_signal` there;
+/// SIGUSR2, with which some batch systems announce the end of a job, counts as SIGTERM. If that
+/// returns AfterSignal::end, ends the process with status 128 + the signal's number, even if other
+/// threads are blocked. Construct the watcher before any other thread.
 class SignalWatcher {
  public:
-  explicit SignalWatcher(std::function<void(int)> on_signal);
+  enum class AfterSignal { go_on, end };
+  explicit SignalWatcher(std::function<AfterSignal(int)> on_signal);
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
   ~SignalWatcher();
 
  private:
+  std::atomic<bool> ending_{false};
   std::thread thread_;
 };
 
@@ -31,6 +37,14 @@ class SignalWatcher {
 /// before main starts, so the function sets the variable and restarts the program, unless the user
 /// has chosen a policy. Returns if there is nothing to do.
 void make_waiting_threads_sleep(char** argv);
+
+/// The version of the library.
+std::string version();
+/// What computes on devices of this kind, down to what may round otherwise: the vector
+/// instructions, or the versions of a GPU's libraries.
+std::string kernels_text(DeviceKind device);
+/// A Highway target as people call the instructions: "AVX2", "AVX-512 (Highway's target AVX3_DL)".
+std::string instructions_text(std::string_view target);
 
 /// Versions of the program, of every backend and of the libraries that compute (or the reason why
 /// this build has none), the vector instructions in use on this machine, and their limit. Must be

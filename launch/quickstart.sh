@@ -6,26 +6,32 @@
 # English text as tokens, trains a small GPT-2 at stage 3 with 8 ranks. On 2 cores packages and building take some
 # ten minutes, training three.
 #
-#   launch/quickstart.sh [--ranks N] [--steps N] [--text FILE...]
+#   launch/quickstart.sh [--ranks N] [--steps N] [--fresh] [--text FILE...]
 #
 #   --ranks N       ranks to train with (8)
 #   --steps N       optimizer steps (800)
-#   --text FILE...  texts to learn from; by default a dictionary of English (the package dict-gcide,
-#                   which brings its server dictd)
+#   --fresh         remove the checkpoints of an earlier run and begin anew
+#   --text FILE...  texts to learn from; by default a dictionary of English, the content of the package
+#                   dict-gcide, which is unpacked into data/packages/ without its server
 #
-# Data, configuration, log and weights are written to data/; another run overwrites them.
+# Data, configuration, checkpoints, log and weights are written to data/. Run again after Ctrl-C, it goes on where it
+# was; Ctrl-C saves a checkpoint first; more steps than before train on.
 set -euo pipefail
 
 fail() { echo "quickstart: $1" >&2; exit 1; }
 
-usage() { sed -n '5,16s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '5,18s/^# \{0,1\}//p' "$0"; }
 
 whole_number() {  # option value
   [[ $2 =~ ^[1-9][0-9]{0,6}$ ]] || fail "$1 takes a whole number from 1, found '$2'"
 }
 
-# The dictionary as one text; dictzip files are gzip files.
-dictionary_text() { zcat /usr/share/dictd/gcide.dict.dz; }
+# The dictionary as one text, of the package unpacked or installed; dictzip files are gzip files.
+dictionary_text() {
+  local file=/usr/share/dictd/gcide.dict.dz
+  [ ! -e "data/packages$file" ] || file=data/packages$file
+  zcat "$file"
+}
 
 # About 120 kB of the text are kept for validation, and never more than a tenth.
 validation_part() {  # files...
@@ -46,19 +52,20 @@ write_configuration() {  # file ranks steps
   "model": {"family": "gpt2", "layers": 4, "width": 192, "heads": 6, "context": 256, "vocabulary": 256},
   "data": {"train": "data/tokens", "validation": "data/tokens/validation.bin", "sequence_length": 256, "shuffle": true},
   "run": {"steps": $3, "seed": 1, "threads": 1, "log": "data/quickstart.log",
-          "save_weights": "data/quickstart.safetensors", "sample": 300},
+          "save_weights": "data/quickstart.safetensors", "sample": 300,
+          "checkpoint": {"folder": "data/checkpoints", "every_minutes": 0.5, "keep_last": 2}},
   "train_batch_size": $((rows * $2)), "train_micro_batch_size_per_gpu": $rows,
   "zero_optimization": {"stage": 3},
   "bf16": {"enabled": $(bf16_enabled)}, "gradient_clipping": 1.0,
   "optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
   "scheduler": {"type": "WarmupCosineLR",
-                "params": {"warmup_num_steps": $(($3 < 200 ? $3 / 4 + 1 : 50)), "total_num_steps": $3, "cos_min_ratio": 0.1}}
+                "params": {"warmup_num_steps": $(($3 < 200 ? $3 / 4 + 1 : 50)), "cos_min_ratio": 0.1}}
 }
 JSON
 }
 
 main() {
-  local ranks=8 steps=800 texts=() text
+  local ranks=8 steps=800 fresh=no texts=() text
   while [ $# -gt 0 ]; do
     case $1 in
       -h | --help) usage; exit 0 ;;
@@ -67,6 +74,7 @@ main() {
         [ "$1" = --ranks ] && ranks=$2 || steps=$2
         shift 2
         ;;
+      --fresh) fresh=yes; shift ;;
       --text)
         shift
         while [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; do texts+=("$(realpath -m -- "$1")"); shift; done
@@ -90,8 +98,12 @@ main() {
   build/bin/zero_prepare --out data/tokens --validation "$(validation_part "${texts[@]}")" "${texts[@]}"
   write_configuration data/quickstart.json "$ranks" "$steps"
 
-  # More ranks than cores, and no rank bound to a core: waiting ranks sleep, so sharing costs little.
-  local command=(mpirun -np "$ranks" --oversubscribe --bind-to none)
+  [ "$fresh" = no ] || rm -rf data/checkpoints
+  [ ! -d data/checkpoints ] || echo "quickstart: goes on from data/checkpoints; --fresh begins anew"
+
+  # More ranks than cores, and no rank bound to a core: waiting ranks sleep, so sharing costs little. mpirun passes
+  # Ctrl-C on as SIGTERM, and kills the ranks 3 s later: time to save.
+  local command=(mpirun -np "$ranks" --oversubscribe --bind-to none --mca odls_base_sigkill_timeout 3)
   [ "$(id -u)" -ne 0 ] || command+=(--allow-run-as-root)
   command+=(build/bin/zero_train --config data/quickstart.json)
   echo "${command[*]}"

@@ -21,12 +21,12 @@ namespace zero {
 namespace {
 
 /// Ranks that are threads may share a GPU and meet in their process; NCCL needs a GPU for each.
-bool share_a_gpu(std::string_view host, int ranks) {
-  return host == "local" && cuda::visible_devices() < ranks;
+bool share_a_gpu(BackendKind host, int ranks) {
+  return host == BackendKind::local && cuda::visible_devices() < ranks;
 }
 
 BytesByClass planned_arenas(const TrainConfig& config, const Communicator& host,
-                            std::string_view backend) {
+                            BackendKind backend) {
   return plan_memory(config, host.rank(), host.size(), backend, Memory::apart).device.arenas;
 }
 
@@ -144,9 +144,9 @@ std::optional<std::string> agree_on_device(Communicator& host, Configuration& va
       found->why, found->remedy);
 }
 
-std::string_view backend_on(DeviceKind kind, const TrainConfig& config, std::string_view host) {
+BackendKind backend_on(DeviceKind kind, const TrainConfig& config, BackendKind host) {
   if (kind == DeviceKind::cpu || config.world == 1 || share_a_gpu(host, config.world)) return host;
-  return config.run.sums == nccl::Sums::fast ? "nccl fast" : "nccl";
+  return config.run.sums == nccl::Sums::fast ? BackendKind::nccl_fast : BackendKind::nccl;
 }
 
 std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory) {
@@ -165,7 +165,7 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
     : host_(host) {
   if (config.run.device == DeviceKind::cpu) {
     device_ = cpu::open({.threads = config.run.threads});
-    device_->compute().observe(instruments);
+    device_->compute().listen(instruments);
     return;
   }
   const bool shared = share_a_gpu(host.backend(), host.size());
@@ -180,11 +180,11 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   });
   if (!shared) require_own_gpus(host, mine);
   agree(host, *cpu::open(), "run.device", [&] {
-    const std::string_view backend = backend_on(DeviceKind::cuda, config, host.backend());
+    const BackendKind backend = backend_on(DeviceKind::cuda, config, host.backend());
     const cuda::Options gpu{.index = index, .reserve = planned_arenas(config, host, backend)};
     device_ = cuda::open(gpu);
   });
-  device_->compute().observe(instruments);
+  device_->compute().listen(instruments);
   if (host.size() == 1 || shared) return;
   gpus_ =
       nccl::world({host.store(), host.rank(), host.size()}, *device_, {.sums = config.run.sums});

@@ -44,8 +44,8 @@ std::optional<std::string> agree_on_device(Communicator& host, Configuration& va
                                            NcclSupport nccl = nccl_support());
 
 /// The backend of the communicator of a run on `kind`, for plans; `host` is the backend through
-/// which its ranks meet ("mpi", "local", ...).
-std::string_view backend_on(DeviceKind kind, const TrainConfig& config, std::string_view host);
+/// which its ranks meet.
+BackendKind backend_on(DeviceKind kind, const TrainConfig& config, BackendKind host);
 
 /// A device without memory that replaces the run's in a plan; `memory` is the memory of a CPU's.
 std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory = Memory::of_host);

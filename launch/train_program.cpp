@@ -3,31 +3,37 @@
 #include "launch/train_program.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
-#include "checkpoint/file.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/step_folder.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
+#include "device/files/replace_file.h"
 #include "launch/data/batches.h"
 #include "launch/data/tokenizer.h"
+#include "launch/file_checks.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/console.h"
 #include "launch/telemetry/instruments.h"
+#include "launch/tokenizer_files.h"
 #include "launch/trainer.h"
 
 namespace zero {
@@ -71,48 +77,15 @@ struct Prepared {
   std::string warning{};  ///< the same on all ranks; empty: none
 };
 
-/// The weights are written to a file beside the target first, then renamed.
-void check_weights_target(const std::string& path) {
-  try {
-    if (names_folder(path)) return check_folder_target(path);
-    check_target(path);
-    check_target(path + ".partial");
-  } catch (const Error& error) {
-    fail("run.save_weights: {}; give the path of a file or a folder/ that may be written",
-         error.what());
+/// The files that every rank reads to put them into checkpoints.
+std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config) {
+  std::map<std::string, std::string> fingerprints;
+  if (!config.checkpoints.used()) return fingerprints;
+  for (const auto& [name, content] : weight_folder_files(config)) {
+    fingerprints["weights/" + name] = fmt::format("{} bytes, fingerprint {:016x}", content.size(),
+                                                  XXH3_64bits(content.data(), content.size()));
   }
-}
-
-std::vector<std::string> initial_files(const std::string& init) {
-  try {
-    return weight_files(init);
-  } catch (const Error& error) {
-    fail("run.init: {}", error.what());
-  }
-}
-
-/// The sample is printed after the last step: too late for a mistyped name.
-void check_tokenizer(const std::string& name) {
-  try {
-    make_tokenizer(name);
-  } catch (const Error& error) {
-    fail("data.tokenizer: {}", error.what());
-  }
-}
-
-void check_files(const TrainConfig& config) {
-  check_writable(config.run.log, "run.log");
-  if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
-  if (!config.run.save_weights.empty()) check_weights_target(config.run.save_weights);
-  if (config.run.sample > 0 && !config.data.tokenizer.empty()) {
-    check_tokenizer(config.data.tokenizer);
-  }
-  if (config.run.init.empty()) return;
-  for (const std::string& path : initial_files(config.run.init)) {
-    ZERO_CHECK(::access(path.c_str(), R_OK) == 0,
-               "run.init: cannot read {}; give an existing safetensors file or Hugging Face folder",
-               path);
-  }
+  return fingerprints;
 }
 
 /// Agrees on the fewest threads that "auto" found on any rank: hosts may differ in cores and in
@@ -158,12 +131,18 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   std::map<std::string, std::string> same = config.values.effective();
   same["version"] = libraries_text();
   std::replace(same["version"].begin(), same["version"].end(), '\n', ';');
-  require_same(communicator, *device, same);
+  require_agreement(communicator, *device, same);
+  agree(communicator, *device, "run.checkpoint.folder", [&] {
+    if (communicator.rank() == 0) make_checkpoint_folder(config.checkpoints);
+  });
+  std::map<std::string, std::string> files;
   agree(communicator, *device, "data", [&] {
     check_files(config);
     prepared.batches.emplace(config, communicator.rank());
+    files = prepared.batches->fingerprint();
+    files.merge(weight_file_fingerprints(config));
   });
-  require_same(communicator, *device, prepared.batches->fingerprint());
+  require_agreement(communicator, *device, files);
   agree(communicator, *device, "run.log", [&] {
     if (communicator.rank() == 0) prepared.log = std::make_unique<RunLog>(config.run.log);
   });
@@ -181,17 +160,26 @@ std::unique_ptr<Instruments> make_instruments(const TrainConfig& config) {
                                                          .trace_events = run.trace_events});
 }
 
+/// The state of the process that its signal handling reads.
+struct ProcessState {
+  std::atomic<bool> reported{false};  ///< a failure was reported
+  RunProgress progress{};
+  Signals signals{};
+  Signals::Time started = std::chrono::steady_clock::now();
+};
+
 /// One run and everything it owns. If only this rank knows of a failure, the run is never
 /// destroyed: its threads may wait for ranks that will not come.
 class Run {
  public:
-  Run(Communicator& communicator, Console& console, RunProgress& progress)
-      : communicator_(communicator), console_(console), progress_(progress) {}
+  Run(Communicator& communicator, Console& console, ProcessState& state)
+      : communicator_(communicator), console_(console), state_(state) {}
 
-  void operator()(const TrainFlags& flags) {
+  int operator()(const TrainFlags& flags) {
     prepared_ = prepare_run(flags, communicator_);
     const TrainConfig& config = *prepared_.config;
-    progress_.weights_due = !config.run.save_weights.empty();
+    state_.progress.saves = !config.checkpoints.folder.empty();
+    state_.progress.weights_due = !config.run.save_weights.empty();
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     if (!prepared_.warning.empty()) console_.line("warning: " + prepared_.warning);
     instruments_ = make_instruments(config);
@@ -211,14 +199,16 @@ class Run {
                                                       .log = prepared_.log.get(),
                                                       .cores_are_shared = !placement.shared.empty(),
                                                       .instruments = instruments_.get(),
-                                                      .progress = &progress_});
-    trainer_->run();
+                                                      .progress = &state_.progress,
+                                                      .signals = &state_.signals,
+                                                      .started = state_.started});
+    return trainer_->run();
   }
 
  private:
   Communicator& communicator_;
   Console& console_;
-  RunProgress& progress_;
+  ProcessState& state_;
   Prepared prepared_;
   std::unique_ptr<Instruments> instruments_;
   std::unique_ptr<RunDevice> device_;
@@ -227,30 +217,32 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
 };
 
-/// The state of the process that its signal handling reads.
-struct ProcessState {
-  std::atomic<bool> reported{false};  ///< a failure was reported
-  RunProgress progress{};
-};
+/// Prints a line below the progress line.
+void say(const std::string& line) {
+  fmt::print("\n{}\n", line);
+  std::fflush(stdout);
+}
 
 /// The last words of a process that `signal` ends.
-std::string ended_by(int signal, const RunProgress& progress) {
+std::string ended_by(int signal, Start::By start, const RunProgress& progress) {
+  const std::string_view terminated =
+      start == Start::By::mpirun ? "SIGTERM (mpirun passes Ctrl-C on as SIGTERM)" : "SIGTERM";
   return fmt::format(
-      "ended by {}{}{}", signal == SIGINT ? "SIGINT" : "SIGTERM",
+      "ended by {}{}{}{}", signal == SIGINT ? "SIGINT" : terminated,
       progress.steps_logged > 0 ? "; the log holds every step done" : " before the first step",
       progress.weights_due
           ? "; the weights were not saved: run.save_weights is written after the last step"
-          : "");
+          : "",
+      progress.kept());
 }
 
 int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& state) {
   const bool first = communicator.rank() == 0;
   const Console::Mode mode = on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
   Console console(stdout, first ? mode : Console::Mode::silent);
-  Run run(communicator, console, state.progress);
+  Run run(communicator, console, state);
   try {
-    run(flags);
-    return 0;
+    return run(flags);
   } catch (const AgreedError& error) {
     state.reported = true;
     console.end_progress();
@@ -287,12 +279,17 @@ void end_job(const std::string& message, int rank, int world) {
 
 int train(const TrainFlags& flags, int* argc, char*** argv) {
   ProcessState state;
-  const SignalWatcher watcher([&state, launched = flags.start.rank](int signal) {
-    // mpirun drops unread output when the last rank ends: the other ranks leave it time to read.
+  const SignalWatcher watcher([&state, launched = flags.start.rank,
+                               by = flags.start.by](int signal) {
+    using enum SignalWatcher::AfterSignal;
+    const Signals::Answer answer = state.signals.arrived(signal, std::chrono::steady_clock::now());
+    if (launched == 0 && !answer.line.empty()) say(answer.line);
+    if (!answer.ends_process) return go_on;
+    // mpirun drops unread output when the last rank ends: the other ranks leave it time to
+    // read.
     if (launched != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    if (launched != 0 || state.reported) return;
-    fmt::print("\n{}\n", ended_by(signal, state.progress));
-    std::fflush(stdout);
+    if (launched == 0 && !state.reported) say(ended_by(signal, by, state.progress));
+    return end;
   });
   const auto report = [](const std::string& text) { fmt::print(stderr, "zero_train: {}\n", text); };
   return run_ranks(

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
+#include <numeric>
 
 #include "base/host_name.h"
 #include "checkpoint/hf_folder.h"
@@ -36,6 +38,14 @@ auto with_agreed_failure(const Work& work) {
   }
 }
 
+/// Says on what the start of a run spends its time: a minute and more for a large model.
+const MemoryUse& announced(Console& console, const MemoryUse& planned) {
+  const auto bytes = std::accumulate(planned.ledger.begin(), planned.ledger.end(), std::int64_t{0});
+  console.line(fmt::format("allocating {} on a rank, and initialising the model states",
+                           bytes_text(static_cast<double>(bytes))));
+  return planned;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerParts& parts)
@@ -49,13 +59,21 @@ Trainer::Trainer(const TrainerParts& parts)
       cores_are_shared_(parts.cores_are_shared),
       instruments_(parts.instruments),
       progress_(parts.progress),
-      planned_(plan_memory(config_, communicator_.rank(), communicator_.size(),
-                           communicator_.backend(), device_.memory())),
+      planned_(announced(console_, plan_memory(config_, communicator_.rank(), communicator_.size(),
+                                               communicator_.backend(), device_.memory()))),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
       workbench_(config_, mesh_, device_, instruments_),
+      checkpoints_({.config = config_,
+                    .batches = batches_,
+                    .workbench = workbench_,
+                    .console = console_,
+                    .log = log_,
+                    .signals = parts.signals,
+                    .started = parts.started,
+                    .progress = progress_}),
       exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
 
-void Trainer::run() {
+int Trainer::run() {
   console_.line(
       fmt::format("{} parameters, stage {}, {} rank(s) x {} thread(s); a step is {} sequences of "
                   "{} tokens ({} per rank x {} micro-batch(es))",
@@ -63,19 +81,51 @@ void Trainer::run() {
                   config_.run.threads, config_.batch.train, config_.data.sequence_length,
                   config_.batch.micro, config_.batch.accumulation));
   if (communicator_.size() > 1) {
-    console_.line(fmt::format("ranks talk through {}", communicator_.transport()));
+    console_.line(fmt::format("ranks talk through {}", communicator_.description()));
   }
   const std::string note = workbench_.model().note();
   if (!note.empty()) console_.line(note);
   show_mesh();
-  load();
-  for (std::int64_t step = 1; step <= config_.run.steps; ++step) train_step(step);
+  step_ = resumed_at_ = checkpoints_.resume();
+  if (resumed_at_ == 0) {
+    load();
+  } else if (config_.values.given("run.init") && !config_.run.init.empty()) {
+    console_.line(fmt::format("run.init, {}, is not used: the weights are the checkpoint's",
+                              config_.run.init));
+  }
+  checkpoints_.prepare_log();
+  if (instruments_ != nullptr) instruments_->begin_after(resumed_at_);
+  const Decision decision = train();
   if (instruments_ != nullptr) {
     device_.communication().synchronize();
     instruments_->stop();
   }
   write_trace_file();
+  console_.end_progress();
+  Decision ending{.signal = checkpoints_.finish()};
+  if (decision.signal != 0) ending.signal = decision.signal;
+  ending.time_is_up = decision.time_is_up && step_ < config_.run.steps;
+  if (ending.ends()) return end_early(ending);
   finish();
+  return 0;
+}
+
+/// Returns what has ended the run before its last step, or nothing that ends it.
+Decision Trainer::train() {
+  checkpoints_.listen();
+  Decision decision;
+  while (step_ < config_.run.steps && !decision.ends()) decision = train_step(++step_);
+  return decision;
+}
+
+int Trainer::end_early(const Decision& decision) {
+  const std::string reason = decision.signal == 0        ? "run.stop_after"
+                             : decision.signal == SIGINT ? "SIGINT"
+                                                         : "SIGTERM";
+  console_.line(fmt::format("ended by {} after step {} of {}; {}", reason, step_, config_.run.steps,
+                            checkpoints_.next_text()));
+  if (log_ != nullptr) log_->write({{"ended_by", reason}, {"after_step", step_}});
+  return decision.signal == 0 ? 0 : 128 + decision.signal;
 }
 
 void Trainer::show_mesh() {
@@ -109,7 +159,7 @@ void Trainer::show_sample() {
       fmt::format("\n--- sampled continuation ---\n{}\n---", show(sample, config_.data.tokenizer)));
 }
 
-void Trainer::train_step(std::int64_t step) {
+Decision Trainer::train_step(std::int64_t step) {
   if (instruments_ != nullptr) instruments_->begin_step(step, device_.compute());
   const auto start = std::chrono::steady_clock::now();
   const auto tokens = static_cast<double>(config_.tokens_per_step());
@@ -132,39 +182,50 @@ void Trainer::train_step(std::int64_t step) {
   }
   const double learning_rate = config_.learning_rates.at(step);
   const StepReport report = with_agreed_failure([&] {
-    return workbench_.engine().step({.learning_rate = learning_rate, .losses = losses_});
+    return workbench_.engine().step(
+        {.learning_rate = learning_rate, .losses = losses_, .vote = checkpoints_.vote()});
   });
-  check_finite(report);
+  judge_finite(report);
   const double seconds = seconds_since(start);
   if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
   log_step(report, learning_rate, seconds);
   show_progress(report, seconds);
   exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
+  return checkpoints_.after_step(report);
 }
 
-void Trainer::check_finite(const StepReport& report) const {
-  if (!report.nonfinite && std::isfinite(report.loss) && std::isfinite(report.gradient_norm))
+void Trainer::judge_finite(const StepReport& report) {
+  if (!report.nonfinite && std::isfinite(report.loss) && std::isfinite(report.gradient_norm)) {
+    skipped_in_row_ = 0;
     return;
+  }
   const std::string what = !report.nonfinite ? std::string("the gradient norm")
                            : *report.nonfinite == "loss"
                                ? std::string("the loss")
                                : fmt::format("the gradient of {}", *report.nonfinite);
-  throw AgreedError(
-      fmt::format("step {}: {} is NaN or infinite, first on rank {} (loss {}); the update was "
-                  "skipped. Lower optimizer.params.lr, lengthen the "
-                  "warm-up, or check the weights of run.init",
-                  report.step, what, std::max(0, report.nonfinite_rank), report.loss));
+  const std::string found = fmt::format(
+      "step {}: {} is NaN or infinite, first on rank {} (loss {}); the update was "
+      "skipped",
+      report.step, what, std::max(0, report.nonfinite_rank), report.loss);
+  ++skipped_in_row_;
+  const bool skips = config_.run.nonfinite == TrainConfig::Nonfinite::skip && report.nonfinite;
+  if (skips && skipped_in_row_ < config_.run.nonfinite_limit) {
+    return console_.line(fmt::format("{}, {} in a row", found, skipped_in_row_));
+  }
+  checkpoints_.give_up(fmt::format("step {} was not finite", report.step));
+  throw AgreedError(fmt::format(
+      "{}{}. Lower optimizer.params.lr, lengthen the warm-up, or check the weights of run.init",
+      found, skips ? fmt::format(", {} in a row, run.nonfinite_limit", skipped_in_row_) : ""));
 }
 
 std::optional<double> Trainer::validate() {
   if (batches_.validation_sequences() == 0) return std::nullopt;
-  const std::int64_t step = workbench_.engine().steps_done();
-  if (validated_at_ == step) return validation_;
+  if (validated_at_ == step_) return validation_;
   validation_ = validation_loss(workbench_, batches_);
-  validated_at_ = step;
+  validated_at_ = step_;
   console_.line(fmt::format("step {}: validation loss {:.4f} nats per token over {} sequences",
-                            step, *validation_, batches_.validation_sequences()));
+                            step_, *validation_, batches_.validation_sequences()));
   return validation_;
 }
 
@@ -185,14 +246,17 @@ void Trainer::log_step(const StepReport& report, double learning_rate, double se
     line["communication_by_axis"] = axes_json(report.axes, mesh_.shape());
   }
   if (validated_at_ == report.step) line["validation_loss"] = *validation_;
+  if (report.nonfinite) line["skipped"] = *report.nonfinite;
+  if (config_.mesh.tensor > 1) line["mesh_tensor"] = config_.mesh.tensor;
   log_->write(line);
   if (progress_ != nullptr) progress_->steps_logged = report.step;
 }
 
 void Trainer::show_progress(const StepReport& report, double seconds) {
   // Excludes the first step, which also warms caches and generates the products' code.
-  const std::int64_t counted = std::max<std::int64_t>(1, report.step - 1);
-  if (report.step <= 2) {
+  const std::int64_t here = report.step - resumed_at_;
+  const std::int64_t counted = std::max<std::int64_t>(1, here - 1);
+  if (here <= 2) {
     trained_seconds_ = seconds;
     exposed_seconds_ = report.exposed_seconds;
   } else {
@@ -210,7 +274,7 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
                         100.0 * exposed_seconds_ / std::max(trained_seconds_, 1e-9));
   }
   console_.refresh(text);
-  const bool due = report.step == 1 || report.step == config_.run.steps ||
+  const bool due = here == 1 || report.step == config_.run.steps ||
                    report.step % config_.run.steps_per_print == 0;
   if (console_.mode() == Console::Mode::lines && due) console_.line(text);
 }
@@ -220,8 +284,9 @@ void Trainer::write_trace_file() {
   const double error = write_trace(communicator_, device_, instruments_->trace(), config_.run.trace,
                                    instruments_->origin());
   console_.end_progress();
-  const std::int64_t first = config_.run.trace_from;
-  const std::int64_t last = std::min(first + config_.run.trace_steps - 1, config_.run.steps);
+  const std::int64_t first = resumed_at_ + config_.run.trace_from;
+  const std::int64_t last = std::min(first + config_.run.trace_steps - 1, step_);
+  if (first > last) return console_.line("no step was left to trace: run.trace is empty");
   console_.line(fmt::format(
       "trace of {}: {}; the devices' times are within {:.1f} us of their hosts' clocks",
       first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last),
@@ -277,12 +342,12 @@ void Trainer::finish() {
         {"parameters", workbench_.engine().parameter_count()},
         {"threads", config_.run.threads},
         {"threads_from", config_.values.at("run.threads").source}};
-    if (of_gpu()) last["graphs"] = graphs_json(workbench_.engine().kept_passes(), config_);
+    if (of_gpu()) last["graphs"] = graphs_json(workbench_.engine().captured_graphs(), config_);
     if (!profile.is_null()) last["profile"] = std::move(profile);
     log_->write(last);
   }
   if (of_gpu()) {
-    console_.line(graphs_text(workbench_.engine().kept_passes(), config_));
+    console_.line(graphs_text(workbench_.engine().captured_graphs(), config_));
   }
   const std::string exposed = exposed_units_.summary();
   if (!exposed.empty() && communicator_.size() > 1) console_.line(exposed);
@@ -293,6 +358,8 @@ void Trainer::finish() {
                             config_.run.save_weights.empty()
                                 ? ""
                                 : fmt::format("   weights: {}", config_.run.save_weights)));
+  const std::string missing = checkpoints_.missing_text();
+  if (!missing.empty()) console_.line(missing);
 }
 
 }  // namespace zero

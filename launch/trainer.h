@@ -3,13 +3,14 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <optional>
 #include <vector>
 
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
+#include "launch/requests.h"
+#include "launch/run_checkpoints.h"
 #include "launch/telemetry/console.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/run_log.h"
@@ -17,12 +18,6 @@
 #include "launch/workbench.h"
 
 namespace zero {
-
-/// How far a run is, for the last words of a process that a signal ends. Any thread may read it.
-struct RunProgress {
-  std::atomic<std::int64_t> steps_logged{0};
-  std::atomic<bool> weights_due{false};  ///< run.save_weights is given and not yet written
-};
 
 /// The objects that a trainer works with; all must outlive it.
 struct TrainerParts {
@@ -35,15 +30,19 @@ struct TrainerParts {
   bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
   /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
-  RunProgress* progress = nullptr;  ///< told of steps and weights; null: none
+  RunProgress* progress = nullptr;  ///< told of steps, weights and checkpoints; null: none
+  Signals* signals = nullptr;       ///< of this process; null: none arrive
+  Signals::Time started = std::chrono::steady_clock::now();  ///< of the program
 };
 
-/// One training run: plan, start, steps, validation, weights, sample, final line. Every part is
-/// collective. Throws AgreedError if all ranks know of a failure, zero::Error if only one does.
+/// One training run: plan, start or resumption, steps, validation, checkpoints, weights, sample,
+/// final line. Every part is collective. Throws AgreedError if all ranks know of a failure,
+/// zero::Error if only one does.
 class Trainer {
  public:
   explicit Trainer(const TrainerParts& parts);
-  void run();
+  /// Returns the exit status: 0, or 128 + the signal that has ended the run early.
+  int run();
 
  private:
   bool of_gpu() const { return config_.run.device == DeviceKind::cuda; }
@@ -51,8 +50,10 @@ class Trainer {
   void load();
   void save();
   void show_sample();
-  void train_step(std::int64_t step);
-  void check_finite(const StepReport& report) const;
+  Decision train();
+  Decision train_step(std::int64_t step);
+  void judge_finite(const StepReport& report);
+  int end_early(const Decision& decision);
   void log_step(const StepReport& report, double learning_rate, double seconds);
   void show_progress(const StepReport& report, double seconds);
   void finish();
@@ -75,9 +76,13 @@ class Trainer {
   MemoryUse planned_;
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   Workbench workbench_;
+  RunCheckpoints checkpoints_;
   std::array<Event, 2> trained_;        // recorded after the micro-batches, alternating
   std::optional<double> validation_{};  // of the last validation
   std::int64_t validated_at_ = -1;      // the step of validation_
+  std::int64_t resumed_at_ = 0;         // steps done by earlier processes
+  std::int64_t step_ = 0;               // steps done
+  std::int64_t skipped_in_row_ = 0;     // steps whose update was skipped
   double trained_seconds_ = 0;          // of the steps after the first
   double exposed_seconds_ = 0;
   double submit_seconds_ = 0;   // host time to submit the step's forward and backward passes

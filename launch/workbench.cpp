@@ -5,8 +5,24 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
+#include "checkpoint/name_map.h"
+#include "launch/tokenizer_files.h"
 
 namespace zero {
+namespace {
+
+CheckpointOptions checkpoint_options(const TrainConfig& config) {
+  const TrainConfig::Checkpoints& checkpoints = config.checkpoints;
+  // A run that only resumes saves nothing; the folder is then but a name.
+  return {.folder = checkpoints.folder.empty() ? checkpoints.resume : checkpoints.folder,
+          .keep_last = checkpoints.keep_last,
+          .keep_every = checkpoints.keep_every,
+          .file_bytes = checkpoints.file_bytes,
+          .weight_files = weight_folder_files(config),
+          .names = names::of(config.model)};
+}
+
+}  // namespace
 
 Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpListener* listener)
     : device_(device),
@@ -18,6 +34,9 @@ Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpLi
   engine_->seal(
       {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
   model_->allocate();
+  if (config.checkpoints.used()) {
+    checkpointer_ = std::make_unique<Checkpointer>(*engine_, checkpoint_options(config));
+  }
   const std::int64_t ids = checked_mul(slots_, tokens_);
   inputs_ = device.allocate_host(ids, DType::i32, MemoryClass::staging, "inputs");
   targets_ = device.allocate_host(ids, DType::i32, MemoryClass::staging, "targets");
@@ -26,6 +45,9 @@ Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpLi
     logits_ =
         device.allocate_host(model_->vocabulary(), DType::fp32, MemoryClass::staging, "logits");
   }
+  // The planner cannot know whether there is a checkpoint, so the memory of a load is always
+  // charged.
+  if (checkpointer_ && !device.has_memory()) checkpointer_->load(config.checkpoints.resume);
 }
 
 Workbench::~Workbench() {

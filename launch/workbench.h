@@ -4,16 +4,17 @@
 
 #include <memory>
 
+#include "checkpoint/checkpointer.h"
 #include "engine/engine.h"
 #include "launch/config/train_config.h"
 #include "model/model.h"
 
 namespace zero {
 
-/// All memory of a run: engine, model, and the host buffers of a micro-batch. The planner builds
-/// the same workbench on a device without memory, so plan and run cannot differ. Construction is
-/// collective; the mesh (of the configuration's shape), the device and the listener (of the model's
-/// operations) must outlive the workbench.
+/// All memory of a run: engine, model, the staging memory of checkpoints, and the host buffers of a
+/// micro-batch. The planner builds the same workbench on a device without memory, so plan and run
+/// cannot differ. Construction is collective; the mesh (of the configuration's shape), the device
+/// and the listener (of the model's operations) must outlive the workbench.
 class Workbench {
  public:
   Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpListener* listener = nullptr);
@@ -24,6 +25,8 @@ class Workbench {
 
   Engine& engine() { return *engine_; }
   Model& model() { return *model_; }
+  /// Null if the run neither saves nor loads checkpoints.
+  Checkpointer* checkpointer() { return checkpointer_.get(); }
   // Host memory of the micro-batches of a step, counted from 0.
   /// Token ids: i32, batch x sequence, row-major. Two buffers alternate, so that the host writes
   /// one while work on the other is in flight; the third micro-batch reuses the first's buffer.
@@ -44,6 +47,7 @@ class Workbench {
   std::int64_t slots_;   // buffers of token ids
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<Checkpointer> checkpointer_;
   Buffer inputs_;
   Buffer targets_;
   Buffer loss_;

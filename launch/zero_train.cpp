@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <exception>
@@ -8,12 +9,22 @@
 #include "base/error.h"
 #include "launch/config/option.h"
 #include "launch/config/train_config.h"
+#include "launch/open_files.h"
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/start.h"
 #include "launch/train_program.h"
 
 namespace {
+
+/// SIGUSR1 waits until training watches signals, also over a restart of the program: a scheduler
+/// may send it at any moment, and it ends a process that does nothing about it.
+void hold_save_requests() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
 
 void sleep_where_crowded(const zero::TrainFlags& flags, char** argv) {
   const zero::CoreFacts facts = zero::core_facts(flags.start.local_world);
@@ -37,6 +48,7 @@ int run(const zero::TrainFlags& flags, int argc, char** argv) {
     return 0;
   }
   sleep_where_crowded(flags, argv);
+  zero::raise_open_file_limit();
   return zero::train(flags, &argc, &argv);
 }
 
@@ -89,6 +101,7 @@ bool speaks() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  hold_save_requests();
   CLI::App app{
       "Trains a language model with ZeRO stages 0 to 3.\n"
       "Several ranks: mpirun -np N zero_train --config FILE; torchrun --no-python, or anything "

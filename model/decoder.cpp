@@ -114,7 +114,7 @@ void Decoder::allocate() {
   memory_.allocate(engine_.device(), tensor_.group());
   tensor_.allocate();
   ops_->allocate_scratch();
-  engine_.forget_passes();
+  engine_.discard_graphs();
   Device& device = engine_.device();
   const auto twin = [&](std::int64_t count, DType dtype, std::string_view label) {
     return DeviceTwin(device, count, dtype, MemoryClass::staging, label);

@@ -88,10 +88,10 @@ void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& ro
   bytes_ = std::max(bytes_, end);
 }
 
-DecoderMemory::Piece DecoderMemory::take(std::int64_t count, DType dtype) {
-  const Piece piece{bytes_, count, dtype};
+DecoderMemory::Slot DecoderMemory::take(std::int64_t count, DType dtype) {
+  const Slot slot{bytes_, count, dtype};
   bytes_ = round_up(bytes_ + checked_mul(count, size_of(dtype)), kAlignment);
-  return piece;
+  return slot;
 }
 
 void DecoderMemory::allocate(Device& device, Communicator& group) {
@@ -101,9 +101,9 @@ void DecoderMemory::allocate(Device& device, Communicator& group) {
                : group.allocate(device, bytes_, DType::u8, MemoryClass::activations, "activations");
 }
 
-View DecoderMemory::view(const Piece& piece) const {
-  return arena_.slice(piece.offset, piece.count * size_of(piece.dtype))
-      .reinterpret(piece.dtype, piece.count);
+View DecoderMemory::view(const Slot& slot) const {
+  return arena_.slice(slot.offset, slot.count * size_of(slot.dtype))
+      .reinterpret(slot.dtype, slot.count);
 }
 
 }  // namespace zero

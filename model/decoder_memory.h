@@ -78,25 +78,25 @@ class DecoderMemory {
   View sines() const { return view(sines_); }
 
  private:
-  struct Piece {
+  struct Slot {
     std::int64_t offset = 0;
     std::int64_t count = 0;
     DType dtype = DType::fp32;
   };
-  Piece take(std::int64_t count, DType dtype);
+  Slot take(std::int64_t count, DType dtype);
   void take_layer(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
   void take_operands(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
   void take_wide(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
-  View view(const Piece& piece) const;
-  View view(const std::vector<Piece>& pieces, std::int64_t i) const {
-    return view(pieces.at(static_cast<std::size_t>(i)));
+  View view(const Slot& slot) const;
+  View view(const std::vector<Slot>& slots, std::int64_t i) const {
+    return view(slots.at(static_cast<std::size_t>(i)));
   }
 
-  std::vector<Piece> x_, middle_, qkv_, attended_, hidden_, log_sums_, statistics_;
-  std::vector<Piece> middle_statistics_;
-  Piece normed_, branch_, dx_, gathered_normed_, gathered_dx_, partial_, partial_embedding_;
-  Piece dattended_, activated_, dhidden_, dqkv_, logits_, softmax_, losses_, norm_gradients_;
-  Piece cosines_, sines_;
+  std::vector<Slot> x_, middle_, qkv_, attended_, hidden_, log_sums_, statistics_;
+  std::vector<Slot> middle_statistics_;
+  Slot normed_, branch_, dx_, gathered_normed_, gathered_dx_, partial_, partial_embedding_;
+  Slot dattended_, activated_, dhidden_, dqkv_, logits_, softmax_, losses_, norm_gradients_;
+  Slot cosines_, sines_;
   std::int64_t bytes_ = 0;
   Buffer arena_;
 };

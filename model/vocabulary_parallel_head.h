@@ -63,8 +63,8 @@ class VocabularyParallelHead {
   LogitsShape of_logits(std::int64_t count) const {
     return {count, mine_.count, shape_.dtype, mine_.begin, shape_.out_stride};
   }
-  /// Calls body(rows) for every rows_at_a_time() rows. On a CPU no bit of the weight's gradient
-  /// depends on that number.
+  /// Calls body(rows) for every rows_at_a_time() rows. The weight's gradient is a sum over them, so
+  /// its last bits depend on that number.
   template <typename Body>
   void for_rows(const Body& body) const;
   std::vector<Event> gather(const Buffers& b) const;

@@ -62,13 +62,6 @@ int Optimizer::moments() const {
   return config_.momentum > 0 ? 1 : 0;
 }
 
-std::string_view Optimizer::moment_name(int index) const {
-  ZERO_CHECK(index >= 0 && index < moments(), "{}: moment {} of {}", name_of(config_.kind), index,
-             moments());
-  if (config_.kind == Kind::sgd) return "momentum_buffer";
-  return index == 0 ? "exp_avg" : "exp_avg_sq";
-}
-
 void Optimizer::update(Stream& stream, const UpdateArguments& arguments) {
   const std::string_view who = name_of(config_.kind);
   check_views(arguments, moments(), who);

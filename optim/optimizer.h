@@ -51,8 +51,6 @@ class Optimizer {
   const OptimizerConfig& config() const { return config_; }
   /// fp32 state tensors per parameter: 2 for Adam(W); 1 for SGD with momentum, 0 without.
   int moments() const;
-  /// Name of moment `index` in checkpoints: "exp_avg", "exp_avg_sq", "momentum_buffer".
-  std::string_view moment_name(int index) const;
   /// Asynchronous on `stream`. Throws zero::Error on mismatched counts or dtypes.
   void update(Stream& stream, const UpdateArguments& arguments);
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,8 +56,11 @@ struct ParameterSpec {
   std::int64_t logical_count() const;
   /// Calls visit for the runs that make up the local elements [begin, begin + count), in order: one
   /// of copy 0 if the parameter is not sliced.
-  void for_each_run(std::int64_t begin, std::int64_t count,
-                    const std::function<void(const TensorSlice::Run&)>& visit) const;
+  void for_each_run(std::int64_t begin, std::int64_t count, const TensorSlice::Visit& visit) const;
+  /// The same for those of the logical elements [begin, begin + count) that this rank holds, in
+  /// their order in the logical tensor.
+  void for_each_run_of_logical(std::int64_t begin, std::int64_t count,
+                               const TensorSlice::Visit& visit) const;
 };
 
 /// Writes elements [begin, begin + out.size()) of the initial values of the parameter `full_name`.

@@ -2,20 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/tensor_slice.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <functional>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/shape_text.h"
 
 namespace zero {
 
 void TensorSlice::check(std::string_view parameter) const {
   ZERO_CHECK(dimension >= 0 && dimension < static_cast<int>(shape.size()),
-             "parameter \"{}\" is sliced along dimension {} of [{}]; expected 0 to {}", parameter,
-             dimension, fmt::join(shape, ", "), static_cast<int>(shape.size()) - 1);
+             "parameter \"{}\" is sliced along dimension {} of {}; expected 0 to {}", parameter,
+             dimension, shape_text(shape), static_cast<int>(shape.size()) - 1);
   const std::int64_t length = shape[static_cast<std::size_t>(dimension)];
   std::vector<Range> sorted = ranges;
   std::ranges::sort(sorted, {}, &Range::begin);
@@ -23,10 +22,10 @@ void TensorSlice::check(std::string_view parameter) const {
   for (const Range& range : sorted) {
     ZERO_CHECK(range.count >= 0 && range.copy >= 0 && range.begin >= end &&
                    range.begin <= length - range.count,
-               "parameter \"{}\": the range [{}, {}) (copy {}) along dimension {} of [{}] lies "
+               "parameter \"{}\": the range [{}, {}) (copy {}) along dimension {} of {} lies "
                "outside it, or meets another",
                parameter, range.begin, range.begin + range.count, range.copy, dimension,
-               fmt::join(shape, ", "));
+               shape_text(shape));
     end = range.begin + range.count;
   }
 }
@@ -39,37 +38,84 @@ std::vector<std::int64_t> TensorSlice::local_shape() const {
   return local;
 }
 
-// Seen along the dimension both tensors are (outer, length, inner): a range is one run of each
-// outer index. Runs that touch in both tensors are one.
-void TensorSlice::for_each_run(std::int64_t begin, std::int64_t count,
-                               const std::function<void(const Run&)>& visit) const {
-  const std::int64_t inner = std::accumulate(shape.begin() + dimension + 1, shape.end(),
-                                             std::int64_t{1}, std::multiplies<>());
-  const std::int64_t length = shape[static_cast<std::size_t>(dimension)] * inner;
-  const std::int64_t local_length = local_shape()[static_cast<std::size_t>(dimension)] * inner;
-  const std::int64_t end = begin + count;
-  Run run;
-  const auto add = [&](const Run& next) {
-    if (run.count > 0 && next.copy == run.copy && next.local == run.local + run.count &&
-        next.logical == run.logical + run.count) {
-      run.count += next.count;
+namespace {
+
+/// Visits runs given in order; those that touch in both tensors as one.
+class JoinedRuns {
+ public:
+  explicit JoinedRuns(const TensorSlice::Visit& visit) : visit_(visit) {}
+  void add(const TensorSlice::Run& next) {
+    if (run_.count > 0 && next.copy == run_.copy && next.local == run_.local + run_.count &&
+        next.logical == run_.logical + run_.count) {
+      run_.count += next.count;
       return;
     }
-    if (run.count > 0) visit(run);
-    run = next;
-  };
-  for (std::int64_t outer = local_length == 0 ? 0 : begin / local_length;
-       outer * local_length < end && local_length > 0; ++outer) {
-    std::int64_t at = outer * local_length;
-    for (const Range& range : ranges) {
-      const std::int64_t low = std::max(at, begin);
-      const std::int64_t high = std::min(at + range.count * inner, end);
-      if (low < high)
-        add({low, outer * length + range.begin * inner + low - at, high - low, range.copy});
-      at += range.count * inner;
+    finish();
+    run_ = next;
+  }
+  void finish() {
+    if (run_.count > 0) visit_(run_);
+  }
+
+ private:
+  const TensorSlice::Visit& visit_;
+  TensorSlice::Run run_;
+};
+
+/// A slice along its dimension, in elements. Both tensors are (outer, length, inner) there: a range
+/// is one run of each outer index.
+struct Rows {
+  explicit Rows(const TensorSlice& slice) {
+    const std::int64_t inner =
+        std::accumulate(slice.shape.begin() + slice.dimension + 1, slice.shape.end(),
+                        std::int64_t{1}, std::multiplies<>());
+    logical = slice.shape[static_cast<std::size_t>(slice.dimension)] * inner;
+    for (const TensorSlice::Range& range : slice.ranges) {
+      ranges.push_back({local, range.begin * inner, range.count * inner, range.copy});
+      local += range.count * inner;
     }
   }
-  if (run.count > 0) visit(run);
+  std::int64_t logical = 0;              ///< elements of an outer index in the logical tensor
+  std::int64_t local = 0;                ///< in the local tensor
+  std::vector<TensorSlice::Run> ranges;  ///< of an outer index, in local order
+};
+
+}  // namespace
+
+void TensorSlice::for_each_run(std::int64_t begin, std::int64_t count, const Visit& visit) const {
+  const Rows rows(*this);
+  if (rows.local == 0) return;
+  const std::int64_t end = begin + count;
+  JoinedRuns joined(visit);
+  for (std::int64_t outer = begin / rows.local; outer * rows.local < end; ++outer) {
+    for (const Run& range : rows.ranges) {
+      const std::int64_t at = outer * rows.local + range.local;
+      const std::int64_t low = std::max(at, begin);
+      const std::int64_t high = std::min(at + range.count, end);
+      if (low < high)
+        joined.add({low, outer * rows.logical + range.logical + low - at, high - low, range.copy});
+    }
+  }
+  joined.finish();
+}
+
+void TensorSlice::for_each_run_of_logical(std::int64_t begin, std::int64_t count,
+                                          const Visit& visit) const {
+  Rows rows(*this);
+  if (rows.local == 0) return;
+  std::ranges::sort(rows.ranges, {}, &Run::logical);
+  const std::int64_t end = begin + count;
+  JoinedRuns joined(visit);
+  for (std::int64_t outer = begin / rows.logical; outer * rows.logical < end; ++outer) {
+    for (const Run& range : rows.ranges) {
+      const std::int64_t at = outer * rows.logical + range.logical;
+      const std::int64_t low = std::max(at, begin);
+      const std::int64_t high = std::min(at + range.count, end);
+      if (low < high)
+        joined.add({outer * rows.local + range.local + low - at, low, high - low, range.copy});
+    }
+  }
+  joined.finish();
 }
 
 TensorSlice::Range even_range(std::int64_t total, int rank, int ranks) {

@@ -36,9 +36,12 @@ struct TensorSlice {
     std::int64_t count = 0;
     int copy = 0;
   };
+  using Visit = std::function<void(const Run&)>;
   /// Calls visit for the runs that make up the local elements [begin, begin + count), in order.
-  void for_each_run(std::int64_t begin, std::int64_t count,
-                    const std::function<void(const Run&)>& visit) const;
+  void for_each_run(std::int64_t begin, std::int64_t count, const Visit& visit) const;
+  /// Calls visit for the runs that this slice has of the logical elements [begin, begin + count),
+  /// in their order in the logical tensor. The time grows with `count`, not with the tensor.
+  void for_each_run_of_logical(std::int64_t begin, std::int64_t count, const Visit& visit) const;
 };
 
 /// Rank `rank`'s share of [0, total), split over `ranks` ranks as evenly as possible, longer shares

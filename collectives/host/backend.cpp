@@ -41,8 +41,8 @@ class HostBackend final : public BlockingBackend {
   int size() const override { return seat_.size; }
   int local_rank() const override { return seat_.rank; }
   int local_size() const override { return seat_.size; }
-  std::string_view name() const override { return "host"; }
-  std::string_view transport() const override { return "shared memory inside the host"; }
+  BackendKind kind() const override { return BackendKind::host; }
+  std::string_view description() const override { return "shared memory inside the host"; }
   Store& store() override { return store_; }
 
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "collectives/host/shared_file.h"
 
 namespace zero::host {
@@ -85,7 +86,7 @@ std::int64_t parse_offset(std::string_view line, int rank, std::int64_t bytes,
   const auto [stop, error] = std::from_chars(line.data(), end, offset);
   ZERO_CHECK(error == std::errc() && stop == end && in_range(offset, bytes, region),
              "rank {}'s staging offset is \"{}\", expected {} bytes in the {} of its region", rank,
-             printable(line), bytes, region);
+             printable_line(line), bytes, region);
   return offset;
 }
 
@@ -110,7 +111,7 @@ Call read_call(std::span<const std::byte> from) {
   Call call;
   for (std::string* text : {&call.name, &call.details}) {
     const std::size_t length = std::min(take_length(from, 1), kMostText);
-    *text = printable({reinterpret_cast<const char*>(from.data()), length});
+    *text = printable_line({reinterpret_cast<const char*>(from.data()), length});
     from = from.subspan(length);
   }
   call.counts.resize(take_length(from, sizeof(std::int64_t)));
@@ -122,7 +123,7 @@ Call read_call(std::span<const std::byte> from) {
 
 std::string text_in(std::span<const char> shared) {
   const std::string copy(shared.begin(), shared.end());
-  return printable(std::string_view(copy).substr(0, copy.find('\0')));
+  return printable_line(std::string_view(copy).substr(0, copy.find('\0')));
 }
 
 }  // namespace zero::host

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
+#include "base/printable.h"
 #include "collectives/host/group.h"
 #include "collectives/host/refusal.h"
 
@@ -17,7 +18,7 @@ std::string refusal_in(const std::vector<std::string>& lines, const Group::Seat&
       std::ranges::find_if(lines, [](const auto& line) { return line.starts_with(kRefused); });
   if (refused == lines.end()) return "";
   const auto rank = static_cast<int>(refused - lines.begin());
-  return fmt::format("rank {}: {}", seat.name_of(rank), printable(refused->substr(1)));
+  return fmt::format("rank {}: {}", seat.name_of(rank), printable_line(refused->substr(1)));
 }
 
 // The file that rank 0 (process `first`) made for all, opened from its invitation `line`.
@@ -96,7 +97,7 @@ std::shared_ptr<Span> Group::allocate_shared(std::int64_t bytes, const std::stri
     const std::string& theirs = sizes[static_cast<std::size_t>(rank)];
     ZERO_CHECK(theirs == std::to_string(bytes),
                "[rank {}] allocate_shared: {} bytes met {} of rank {}", seat_.name(), bytes,
-               printable(theirs), seat_.name_of(rank));
+               printable_line(theirs), seat_.name_of(rank));
   }
   auto lines = exchange(attempt([&]() -> std::string {
     ZERO_CHECK(refusal.empty(), "{}", refusal);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3; some systems allow no other anonymous file
@@ -140,7 +141,7 @@ Invitation Invitation::parse(std::string_view text) {
   const auto words = words_of(text);
   const auto check = [&](bool holds, std::string_view what) {
     ZERO_CHECK(holds, "\"{}\" is no invitation to a process's memory: {} is wrong; expected \"{}\"",
-               printable(text), what, kShape);
+               printable_line(text), what, kShape);
   };
   check(words.size() == kWords, "the number of words");
   Invitation to;
@@ -205,14 +206,6 @@ Descriptor opened(const Invitation& to) {
   ZERO_CHECK(file.get() >= 0, "{} cannot be opened: {}", path, std::strerror(errno));
   check_contents(file, path, to);
   return file;
-}
-
-std::string printable(std::string_view text) {
-  constexpr std::size_t kMost = 1024;
-  std::string shown(text.substr(0, kMost));
-  std::ranges::replace_if(
-      shown, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
-  return shown;
 }
 
 }  // namespace zero::host

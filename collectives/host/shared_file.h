@@ -56,7 +56,4 @@ class SharedFile {
 /// memory: opening a pipe or a device can have side effects.
 Descriptor opened(const Invitation& invitation);
 
-/// `text` from another process made fit for a message: cut, and without control characters.
-std::string printable(std::string_view text);
-
 }  // namespace zero::host

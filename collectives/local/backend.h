@@ -21,8 +21,8 @@ class LocalBackend final : public CollectiveBackend {
   int size() const override { return group_->size(); }
   int local_rank() const override { return rank_; }
   int local_size() const override { return group_->size(); }
-  std::string_view name() const override { return "local"; }
-  std::string_view transport() const override { return "threads of one process"; }
+  BackendKind kind() const override { return BackendKind::local; }
+  std::string_view description() const override { return "threads of one process"; }
   std::shared_ptr<CollectiveBackend> split(int color, int key) override;
   /// Shared if the device's memory is this process's: the ranks are threads.
   SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,

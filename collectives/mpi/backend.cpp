@@ -34,8 +34,8 @@ class MpiBackend final : public BlockingBackend {
   int size() const override { return connection_->link().size(); }
   int local_rank() const override { return connection_->local_rank(); }
   int local_size() const override { return connection_->local_size(); }
-  std::string_view name() const override { return "mpi"; }
-  std::string_view transport() const override { return connection_->description(); }
+  BackendKind kind() const override { return BackendKind::mpi; }
+  std::string_view description() const override { return connection_->description(); }
   Store& store() override { return *store_; }
 
   /// MPI's split waits without a limit; behind this barrier it only waits for ranks that have

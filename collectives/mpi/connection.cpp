@@ -75,7 +75,7 @@ Connection::Connection(std::shared_ptr<Runtime> runtime, Comm group, const Optio
       link_(std::move(group), options, context),
       context_(std::move(context)) {
   const std::vector<int> on_hosts = hosts_of(link_);
-  link_.set_places({exchange(Places::mine()), on_hosts, link_.rank()});
+  link_.set_processes({exchange(RankProcesses::mine()), on_hosts, link_.rank()});
   HostPlan plan(on_hosts);
   const WorkAssignment& here = plan.hosts()[static_cast<std::size_t>(plan.host_of(link_.rank()))];
   local_rank_ = here.index(link_.rank());
@@ -87,7 +87,7 @@ void Connection::choose(Runtime& runtime, HostPlan plan) {
   const auto hosts = static_cast<int>(plan.hosts().size());
   if (hosts > 1) link_.cut_messages(Link::kBetweenHosts);
   std::string refusal;
-  if (link_.options().transport == Options::Transport::messages) {
+  if (link_.options().host_memory == Options::HostMemory::unused) {
     refusal = "they were asked for";
   } else if (hosts > 1 && hosts == link_.size()) {
     refusal = "the ranks are on several hosts";

@@ -26,7 +26,7 @@ class Connection {
 
   const Link& link() const { return link_; }
   Transport& transport() { return *transport_; }
-  /// Communicator::transport().
+  /// Communicator::description().
   const std::string& description() const { return description_; }
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }

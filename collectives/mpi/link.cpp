@@ -52,7 +52,7 @@ WhileWaiting Link::while_waiting() const {
     if (!long_wait) long_wait.emplace(*context_, kBehind);
     long_wait->look([&] {
       Waiting waiting{.who = who_, .step = step_};
-      for (const int rank : absent()) waiting.absent.push_back(places_.absent(rank));
+      for (const int rank : absent()) waiting.absent.push_back(processes_.absent(rank));
       return waiting;
     });
   };

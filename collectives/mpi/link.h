@@ -13,7 +13,7 @@
 #include "collectives/mpi/call_comparison.h"
 #include "collectives/mpi/failures.h"
 #include "collectives/mpi/options.h"
-#include "collectives/mpi/places.h"
+#include "collectives/mpi/rank_processes.h"
 #include "collectives/mpi/runtime.h"
 #include "collectives/mpi/transfers.h"
 
@@ -51,7 +51,7 @@ class Link {
   void cut_messages(std::int64_t bytes) {
     options_.largest_message = std::min(options_.largest_message, bytes);
   }
-  void set_places(Places places) { places_ = std::move(places); }
+  void set_processes(RankProcesses processes) { processes_ = std::move(processes); }
   void set_step(std::int64_t step) { step_ = step; }
   /// `leaders` compare the calls: all ranks, or one of each host.
   void compare_among(const std::vector<int>& leaders) {
@@ -91,7 +91,7 @@ class Link {
   Options options_;
   std::shared_ptr<const CallContext> context_;
   mutable Failures failures_;
-  Places places_;
+  RankProcesses processes_;
   std::unique_ptr<CallComparison> comparison_;
   std::int64_t step_ = CallContext::kNoStep;
   // The current call.

@@ -10,13 +10,13 @@
 
 namespace zero::mpi {
 
-/// The transport of values. The defaults are right for every run; tests use the others.
+/// The ways that values take. The defaults are right for every run; tests use the others.
 struct Options {
-  enum class Transport {
-    best,      ///< shared memory inside a host, if possible
-    messages,  ///< MPI messages between all ranks
+  enum class HostMemory {
+    shared,  ///< values travel through shared memory inside a host, if possible
+    unused,  ///< values travel in MPI messages between all ranks
   };
-  Transport transport = Transport::best;
+  HostMemory host_memory = HostMemory::shared;
   /// Imitates hosts: rank r of the world counts as on host hosts[r]. Empty: the real hosts.
   std::vector<int> hosts{};
   /// Most bytes of one message: MPI counts are int, so longer slices travel in pieces.

@@ -99,7 +99,7 @@ std::shared_ptr<host::Memory> Runtime::memory(int ranks, std::string& reason) {
   const std::scoped_lock lock(mutex_);
   try {
     if (!memory_) memory_ = std::make_shared<host::Memory>(ranks);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // any error: the peers wait for it
     reason = error.what();
   }
   return memory_;

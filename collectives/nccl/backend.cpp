@@ -40,8 +40,8 @@ int NcclBackend::local_size() const {
   return static_cast<int>(std::ranges::count(parts_.hosts, host));
 }
 
-std::string_view NcclBackend::name() const {
-  return parts_.options.sums == Sums::exact ? "nccl" : "nccl fast";
+BackendKind NcclBackend::kind() const {
+  return parts_.options.sums == Sums::exact ? BackendKind::nccl : BackendKind::nccl_fast;
 }
 
 std::shared_ptr<CollectiveBackend> NcclBackend::split(int color, int key) {
@@ -63,7 +63,7 @@ std::shared_ptr<CollectiveBackend> NcclBackend::split(int color, int key) {
             .name = fmt::format("{}/{}", name, part.members.front()),
             .options = parts_.options,
             .hosts = std::move(hosts),
-            .transport = parts_.transport,
+            .description = parts_.description,
             .context = context()});
 }
 

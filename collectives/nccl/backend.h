@@ -25,7 +25,7 @@ class NcclBackend final : public CollectiveBackend {
     std::string name;  ///< prefix of its keys in the store
     Options options;
     std::vector<std::string> hosts;  ///< of each rank
-    std::string transport;
+    std::string description;
     std::shared_ptr<CallContext> context;  ///< the session's
   };
   explicit NcclBackend(Parts parts);
@@ -36,8 +36,8 @@ class NcclBackend final : public CollectiveBackend {
   int size() const override { return parts_.seat.size; }
   int local_rank() const override;
   int local_size() const override;
-  std::string_view name() const override;
-  std::string_view transport() const override { return parts_.transport; }
+  BackendKind kind() const override;
+  std::string_view description() const override { return parts_.description; }
   std::shared_ptr<CollectiveBackend> split(int color, int key) override;
   /// On the communicator's device, large buffers are allocated by NCCL and registered.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,

@@ -3,6 +3,7 @@
 #include "collectives/nccl/session.h"
 
 #include <algorithm>
+#include <exception>
 #include <ranges>
 
 #include "base/error.h"
@@ -168,10 +169,10 @@ void Session::abort_all(const std::string& reason) noexcept {
 std::optional<std::string> Session::trouble_elsewhere() {
   try {
     if (auto lost = store_.lost()) return lost;
-  } catch (const Error& error) {
+    return store_.find(kFailed);
+  } catch (const std::exception& error) {
     return error.what();
   }
-  return store_.find(kFailed);
 }
 
 std::optional<std::string> Session::trouble_here() const {
@@ -196,7 +197,7 @@ void Session::watch() {
     }
     try {
       attendance.look(groups());
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       return fail(error.what());
     }
     lock.lock();

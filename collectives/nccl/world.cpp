@@ -48,10 +48,10 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const
     ranks.push_back(Identity::from(text));
   }
   check_identities(seat.rank, ranks, options.gpus);
-  std::string transport = fmt::format("NCCL {}, {}", mine.version, mine.settings);
+  std::string description = fmt::format("NCCL {}, {}", mine.version, mine.settings);
   if (share_gpus(ranks)) {
     imitate_a_host_of_its_own(seat.rank);
-    transport += "; ranks share GPUs";
+    description += "; ranks share GPUs";
   }
   std::vector<std::string> hosts;
   for (const Identity& rank : ranks) hosts.push_back(rank.host);
@@ -69,7 +69,7 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const
                                                        .name = "nccl",
                                                        .options = options,
                                                        .hosts = std::move(hosts),
-                                                       .transport = transport,
+                                                       .description = description,
                                                        .context = std::move(context)}));
 }
 

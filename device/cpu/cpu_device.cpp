@@ -22,6 +22,10 @@ class CpuDevice final : public Device {
   int threads() const override { return threads_; }
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
+  Stream& transfer() override {
+    if (!transfer_) transfer_ = std::make_unique<WorkerStream>();
+    return *transfer_;
+  }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return cpu::bits(); }
 
@@ -37,6 +41,7 @@ class CpuDevice final : public Device {
   int threads_;
   InlineStream compute_;
   WorkerStream communication_;
+  std::unique_ptr<WorkerStream> transfer_;  // most runs need none
   CpuKernels kernels_;
 };
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -74,17 +75,19 @@ int find_device(const Options& options) {
   fail("cuda: no visible device is {}; there are: {}", options.uuid, seen);
 }
 
-struct Priorities {
+struct Priorities {  // the smallest number has the highest priority
   int compute = 0;
   int communication = 0;
+  int transfer = 0;
 };
 
-/// Communication has priority: its work is short, and other ranks wait for it.
+/// Communication comes first: its work is short, and other ranks wait for it. Transfers come last:
+/// they run beside the steps.
 Priorities priorities() {
-  Priorities range;
-  check(cudaDeviceGetStreamPriorityRange(&range.compute, &range.communication),
-        "read the priorities of streams");
-  return range;
+  int lowest = 0;
+  int highest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "read the priorities of streams");
+  return {.compute = std::max(lowest - 1, highest), .communication = highest, .transfer = lowest};
 }
 
 class CudaDevice final : public Device {
@@ -98,11 +101,13 @@ class CudaDevice final : public Device {
                std::make_shared<EventPool>(cudaEventDefault, kClocks)},
         compute_(index, priorities().compute, pools_),
         communication_(index, priorities().communication, pools_),
+        transfer_(index, priorities().transfer, pools_),
         kernels_(*this, properties.multiProcessorCount) {}
 
   ~CudaDevice() override {
     compute_.drain();  // the kernels' scratch must not be in use
     communication_.drain();
+    transfer_.drain();
   }
 
   std::string_view name() const override { return name_; }
@@ -110,6 +115,7 @@ class CudaDevice final : public Device {
   int threads() const override { return 1; }
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
+  Stream& transfer() override { return transfer_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return bits_; }
   zero::Memory memory() const override { return zero::Memory::apart; }
@@ -156,6 +162,7 @@ class CudaDevice final : public Device {
   CudaStream::Pools pools_;
   CudaStream compute_;
   CudaStream communication_;
+  CudaStream transfer_;
   CudaKernels kernels_;
 };
 

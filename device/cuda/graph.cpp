@@ -11,9 +11,9 @@ bool refuses_capture(cudaError_t status) {
   return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
 }
 
-CudaGraph& CudaGraph::of(std::unique_ptr<CapturedGraph>& kept) {
-  if (kept == nullptr) kept = std::make_unique<CudaGraph>();
-  auto* const own = dynamic_cast<CudaGraph*>(kept.get());
+CudaGraph& CudaGraph::of(std::unique_ptr<CapturedGraph>& graph) {
+  if (graph == nullptr) graph = std::make_unique<CudaGraph>();
+  auto* const own = dynamic_cast<CudaGraph*>(graph.get());
   ZERO_CHECK(own != nullptr, "cuda: work that another device keeps cannot be repeated");
   return *own;
 }
@@ -37,8 +37,8 @@ void CudaGraph::keep(std::string_view what, cudaGraph_t graph, cudaStream_t stre
   check(status, what);
   std::size_t nodes = 0;
   check(cudaGraphGetNodes(graph, nullptr, &nodes), what);
-  pieces_ = static_cast<std::int64_t>(nodes);
-  state_ = State::kept;
+  nodes_ = static_cast<std::int64_t>(nodes);
+  state_ = State::captured;
 }
 
 }  // namespace zero::cuda

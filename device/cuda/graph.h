@@ -31,13 +31,13 @@ struct Submissions {
 /// the body.
 class CudaGraph final : public CapturedGraph {
  public:
-  enum class State : std::uint8_t { fresh, seen, kept, refused };
+  enum class State : std::uint8_t { fresh, seen, captured, refused };
 
-  /// The graph in `kept`; creates one if `kept` is null. Throws zero::Error if it belongs to
+  /// The graph in `graph`; creates one if `graph` is null. Throws zero::Error if it belongs to
   /// another kind of device.
-  static CudaGraph& of(std::unique_ptr<CapturedGraph>& kept);
+  static CudaGraph& of(std::unique_ptr<CapturedGraph>& graph);
 
-  std::int64_t pieces() const override { return pieces_; }
+  std::int64_t nodes() const override { return nodes_; }
   std::string_view refusal() const override { return refusal_; }
 
   State state() const { return state_; }
@@ -59,7 +59,7 @@ class CudaGraph final : public CapturedGraph {
   State state_ = State::fresh;
   Submissions submissions_;
   GraphExecHandle executable_;
-  std::int64_t pieces_ = 0;
+  std::int64_t nodes_ = 0;
   std::string refusal_;
 };
 

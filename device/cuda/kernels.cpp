@@ -39,7 +39,8 @@ CudaKernels::CudaKernels(Device& device, int processors)
 std::size_t CudaKernels::index_of(Stream& stream) const {
   const auto found = std::ranges::find(streams_, &stream);
   ZERO_CHECK(found != streams_.end(),
-             "tree_reduce: a norm needs one of the streams of the kernels' own device");
+             "tree_reduce: a norm needs the compute or the communication stream of the kernels' "
+             "own device");
   return static_cast<std::size_t>(found - streams_.begin());
 }
 

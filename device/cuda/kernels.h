@@ -32,8 +32,8 @@ class CudaKernels final : public Kernels {
  private:
   using Norm = KernelScratch::Norm;
 
-  /// The index of one of the two streams; each sums the norm of its reductions in memory of its
-  /// own, in stream order.
+  /// The index of the compute or the communication stream; each sums the norm of its reductions in
+  /// memory of its own, in stream order.
   std::size_t index_of(Stream& stream) const;
   bool is_deferred(const std::shared_ptr<ExactSum>& norm) const;
   /// Adds the sum accumulated on the device to its norm, in stream order.

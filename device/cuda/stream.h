@@ -56,7 +56,7 @@ class CudaStream final : public Stream {
   void do_submit(std::string_view what, Work work) override;
   void do_submit_host(std::string_view what, Work work) override;
   /// Captures and launches a CudaGraph.
-  void do_repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+  void do_repeat(std::unique_ptr<CapturedGraph>& graph, std::string_view what,
                  CapturedGraph::Check check, const Work& body) override;
   void do_wait(const Event& event) override;
 

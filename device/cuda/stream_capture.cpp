@@ -87,16 +87,16 @@ void CudaStream::keep(CudaGraph& work, std::string_view what, const Work& body) 
   work.keep(what, captured.graph.get(), stream_.get());
 }
 
-void CudaStream::do_repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+void CudaStream::do_repeat(std::unique_ptr<CapturedGraph>& graph, std::string_view what,
                            CapturedGraph::Check again, const Work& body) {
   refuse_in_capture("repeat");
   rethrow();
   activate();
-  CudaGraph& work = CudaGraph::of(kept);
+  CudaGraph& work = CudaGraph::of(graph);
   if (work.state() == CudaGraph::State::fresh) return work.see(submit_body(what, body));
   if (work.state() == CudaGraph::State::seen) {
     keep(work, what, body);
-  } else if (work.state() == CudaGraph::State::kept && again == CapturedGraph::Check::always) {
+  } else if (work.state() == CudaGraph::State::captured && again == CapturedGraph::Check::always) {
     const Captured captured = capture(what, body);
     ZERO_CHECK(captured.refusal.empty(), "cuda: \"{}\" is repeated, but submits what cannot be: {}",
                what, captured.refusal);

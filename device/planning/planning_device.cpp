@@ -43,6 +43,7 @@ class PlanningDevice final : public Device {
   int threads() const override { return threads_; }
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
+  Stream& transfer() override { return transfer_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return cpu::bits(); }
   PieceSizes piece_sizes() const override { return arenas_ ? kGpuPieces : PieceSizes(); }
@@ -102,6 +103,7 @@ class PlanningDevice final : public Device {
   std::int64_t next_ = kBegin;
   DroppingStream compute_;
   DroppingStream communication_;
+  DroppingStream transfer_;
   cpu::CpuKernels kernels_;
   std::optional<std::array<ArenaLayout, kMemoryClasses>> arenas_;  // of the device it stands for
   std::optional<KernelScratch> scratch_;

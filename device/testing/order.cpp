@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/testing/order.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -81,17 +82,31 @@ void Order::run_until(int stream, std::int64_t item) {
 }
 
 void Order::choose() {
-  const bool inside_work = queue(0).running || queue(1).running;
+  const bool inside_work = std::ranges::any_of(queues_, &Queue::running);
   if (!seeded() || choosing_ || inside_work) return;
   if (choices_++ % kPhase == 0) {
     for (Queue& each : queues_) each.eagerness = kEagerness[random_() % kEagerness.size()];
   }
   choosing_ = true;
-  for (;;) {
-    const int stream = pick_stream();
-    if (!try_head(stream) && !try_head(1 - stream)) break;
+  while (try_any_from(pick_stream())) {
   }
   choosing_ = false;
+}
+
+int Order::pick_stream() {
+  std::array<int, kStreams> queued{};
+  std::size_t count = 0;
+  for (int stream = 0; stream < kStreams; ++stream) {
+    if (!queue(stream).items.empty()) queued[count++] = stream;
+  }
+  return count == 0 ? 0 : queued[random_() % count];
+}
+
+bool Order::try_any_from(int first) {
+  for (int i = 0; i < kStreams; ++i) {
+    if (try_head((first + i) % kStreams)) return true;
+  }
+  return false;
 }
 
 bool Order::try_head(int stream) {

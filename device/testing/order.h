@@ -19,7 +19,7 @@ namespace zero::testing {
 /// policy chooses among those that the recorded waits allow. Items of a stream are numbered from 1.
 class Order : public std::enable_shared_from_this<Order> {
  public:
-  static constexpr int kStreams = 2;
+  static constexpr int kStreams = 3;
 
   explicit Order(const StreamOrder& policy);
 
@@ -64,12 +64,15 @@ class Order : public std::enable_shared_from_this<Order> {
   /// A point at which the seeded policy may run work.
   void choose();
   bool try_head(int stream);
+  /// Tries each stream once, from `first` on, until one runs its head.
+  bool try_any_from(int first);
   bool eligible(int stream) const;
   void run_head(int stream);
   /// Runs the head of `stream`, after the work that it waits for.
   void force_head(int stream);
   bool seeded() const { return policy_.policy == StreamOrder::Policy::seeded; }
-  int pick_stream() { return static_cast<int>(random_() % kStreams); }
+  /// One of the streams with queued work; stream 0 if there is none.
+  int pick_stream();
 
   StreamOrder policy_;
   std::mt19937_64 random_;

@@ -39,10 +39,12 @@ class QueuedStream final : public Stream {
 class TestDevice final : public Device {
  public:
   explicit TestDevice(const StreamOrder& order)
-      : closed_(order.memory == Memory::apart ? std::make_unique<ClosedMemory>() : nullptr),
+      : pieces_(order.pieces),
+        closed_(order.memory == Memory::apart ? std::make_unique<ClosedMemory>() : nullptr),
         order_(std::make_shared<Order>(order)),
         compute_(order_, 0, closed_.get()),
         communication_(order_, 1, closed_.get()),
+        transfer_(order_, 2, closed_.get()),
         kernels_(compute_, 1) {}
   ~TestDevice() override { order_->drop(); }
 
@@ -52,8 +54,10 @@ class TestDevice final : public Device {
   int threads() const override { return 1; }
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
+  Stream& transfer() override { return transfer_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return cpu::bits(); }
+  PieceSizes piece_sizes() const override { return pieces_; }
 
  protected:
   // All bits set is a NaN in every floating dtype.
@@ -79,10 +83,12 @@ class TestDevice final : public Device {
   }
 
  private:
+  PieceSizes pieces_;
   std::unique_ptr<ClosedMemory> closed_;
   std::shared_ptr<Order> order_;
   QueuedStream compute_;
   QueuedStream communication_;
+  QueuedStream transfer_;
   cpu::CpuKernels kernels_;
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,9 @@ namespace zero {
 /// accepted; a repeated key in one object is not. Throws zero::Error with `source`, line and
 /// column.
 nlohmann::json parse_json_text(std::string_view text, std::string_view source);
+
+/// The seconds of a ValueType::duration; nothing if `value` is none.
+std::optional<double> seconds_of(const nlohmann::json& value);
 
 /// Reads and parses a file; throws zero::Error if the file cannot be read.
 nlohmann::json read_json_file(const std::string& path);

@@ -67,6 +67,16 @@ bool same_text(const std::string& a, const std::string& b) {
   return a.size() == b.size() && edit_distance(a, b) == 0;  // ignoring case
 }
 
+/// Whether the key, or one that it lies in, has a value of any form, of which --set can give a
+/// member: another program's section.
+bool takes_anything(const std::string& path) {
+  for (std::size_t end = path.find('.');; end = path.find('.', end + 1)) {
+    const Option* const option = find_option(path.substr(0, end));
+    if (option != nullptr) return option->type == ValueType::anything;
+    if (end == std::string::npos) return false;
+  }
+}
+
 /// The table's spelling of a name that differs only in case ("adamw"); otherwise `text`.
 std::string as_listed(const std::string& text, const std::vector<std::string>& choices) {
   const auto found = std::find_if(choices.begin(), choices.end(),
@@ -139,7 +149,7 @@ void ConfigurationReader::apply_override(const std::string& text) {
   for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', begin)) {
     const std::string key = path.substr(begin, dot - begin);
     section = joined(section, key);
-    if (!is_section(section)) unknown(path);
+    if (!is_section(section) && !takes_anything(section)) unknown(path);
     json& child = (*node)[key];
     if (section == "model" && child.is_string()) child = json{{"name", child}};
     if (child.is_null()) child = json::object();
@@ -152,9 +162,11 @@ void ConfigurationReader::apply_override(const std::string& text) {
 }
 
 std::string ConfigurationReader::source_of(const std::string& path) const {
-  const bool overridden = std::any_of(
-      override_paths_.begin(), override_paths_.end(),
-      [&](const std::string& prefix) { return path == prefix || path.starts_with(prefix + "."); });
+  const bool overridden =
+      std::any_of(override_paths_.begin(), override_paths_.end(), [&](const std::string& given) {
+        return path == given || path.starts_with(given + ".") ||
+               (takes_anything(path) && given.starts_with(path + "."));
+      });
   return overridden ? "--set" : source_;
 }
 
@@ -197,7 +209,7 @@ void ConfigurationReader::take(const Option& option, json value) {
 }
 
 json ConfigurationReader::checked_auto(const Option& option) const {
-  if (option.from_machine) return json();
+  if (option.from_run) return json();
   static const std::vector<std::string> inferred{
       "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
       "scheduler.params.total_num_steps"};
@@ -241,6 +253,9 @@ json ConfigurationReader::checked(const Option& option, const json& value) const
       if (!is_text(value) && !list) mismatch(option, value);
       return value;
     }
+    case ValueType::duration:
+      if (!seconds_of(value)) mismatch(option, value);
+      return value;
     case ValueType::betas: {
       const auto is_beta = [](const json& v) { return v.is_number() && v >= 0.0 && v < 1.0; };
       const bool two =
@@ -301,7 +316,7 @@ void ConfigurationReader::fill_defaults() {
     ZERO_CHECK(!option.fallback.empty(), "{}: {} is missing: {}; give {}", source_, option.path,
                option.help, expectation(option));
     json value = json::parse(option.fallback);
-    if (option.from_machine && value == "auto") value = nullptr;
+    if (option.from_run && value == "auto") value = nullptr;
     result_.values_[option.path] = {std::move(value), "default"};
   }
 }

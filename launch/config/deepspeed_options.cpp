@@ -81,7 +81,7 @@ std::vector<Option> memory_and_file_options() {
   using enum ValueType;
   const std::string activations = "activations are kept whole, which gives the same values";
   const std::string aio = "nothing is offloaded to NVMe";
-  const std::string files = "weights are written once, at the end";
+  const std::string files = "checkpoints are run.checkpoint's, in a layout of their own";
   return {
       accept("activation_checkpointing.partition_activations", boolean, "false", activations),
       accept("activation_checkpointing.cpu_checkpointing", boolean, "false", activations),

@@ -14,8 +14,8 @@ namespace {
 
 std::vector<Option> make_table() {
   std::vector<Option> table = model_options();
-  for (auto part : {trainer_options(), mesh_options(), optimizer_options(), zero_options(),
-                    deepspeed_options()}) {
+  for (auto part : {trainer_options(), checkpoint_options(), mesh_options(), optimizer_options(),
+                    zero_options(), deepspeed_options()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;
@@ -61,8 +61,8 @@ Option Option::of(std::vector<std::string> optimizers_or_schedulers) && {
   return std::move(*this);
 }
 
-Option Option::or_from_machine() && {
-  from_machine = true;
+Option Option::or_auto() && {
+  from_run = true;
   return std::move(*this);
 }
 
@@ -124,7 +124,7 @@ std::string canonical_path(std::string_view path) {
 
 std::string expectation(const Option& option) {
   const std::string or_null = option.fallback == "null" ? " or null"
-                              : option.from_machine     ? " or \"auto\""
+                              : option.from_run         ? " or \"auto\""
                                                         : "";
   switch (option.type) {
     case ValueType::boolean:
@@ -140,6 +140,8 @@ std::string expectation(const Option& option) {
       return "a text" + or_null;
     case ValueType::text_list:
       return "a text or a list of texts" + or_null;
+    case ValueType::duration:
+      return "minutes as a number above 0, or a text \"HH:MM:SS\"" + or_null;
     case ValueType::betas:
       return "two numbers from 0 to below 1";
     case ValueType::anything:

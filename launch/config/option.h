@@ -15,6 +15,7 @@ enum class ValueType {
   number,
   text,
   text_list,  ///< a text or a list of texts
+  duration,   ///< minutes, or "HH:MM:SS"
   betas,      ///< two numbers
   anything,   ///< an object or value that is not checked
 };
@@ -40,13 +41,13 @@ struct Option {
   double high = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices{};  ///< texts that are allowed; empty: any
   std::vector<std::string> types{};    ///< optimizer or scheduler types it belongs to; empty: all
-  bool from_machine = false;  ///< "auto" is allowed, stored as null, and resolved on the machine
+  bool from_run = false;  ///< "auto" is allowed, stored as null, and resolved for the run
 
   // Copies of this option with a range, choices, types, or "auto", to build rows of the table.
   Option from(double least, double most = std::numeric_limits<double>::infinity()) &&;
   Option one_of(std::vector<std::string> texts) &&;
   Option of(std::vector<std::string> optimizers_or_schedulers) &&;
-  Option or_from_machine() &&;
+  Option or_auto() &&;
 };
 /// An option that takes effect.
 Option honour(std::string path, ValueType type, std::string fallback, std::string help);
@@ -60,6 +61,7 @@ const std::vector<Option>& option_table();
 /// The rows of the table by section.
 std::vector<Option> model_options();
 std::vector<Option> trainer_options();
+std::vector<Option> checkpoint_options();
 std::vector<Option> mesh_options();
 std::vector<Option> optimizer_options();
 std::vector<Option> zero_options();

@@ -97,6 +97,15 @@ void check_trace(const Configuration& values, std::int64_t steps) {
              values.source(), from, steps);
 }
 
+TrainConfig::Nonfinite make_nonfinite(const Configuration& values) {
+  const bool skips = values.text("run.nonfinite") == "skip";
+  ZERO_CHECK(skips || !values.given("run.nonfinite_limit"),
+             "{}: run.nonfinite_limit is given, but run.nonfinite is \"stop\", which ends the run "
+             "at the first such step; set run.nonfinite to \"skip\", or leave the limit out",
+             values.source());
+  return skips ? TrainConfig::Nonfinite::skip : TrainConfig::Nonfinite::stop;
+}
+
 TrainConfig::Run make_run(Configuration& values, int local_world) {
   if (values.is_null("run.threads")) {
     const ThreadChoice choice = choose_threads(core_facts(local_world));
@@ -124,7 +133,9 @@ TrainConfig::Run make_run(Configuration& values, int local_world) {
           .validation_every = values.integer("run.validation_every"),
           .validation_sequences = values.integer("run.validation_sequences"),
           .sample = values.integer("run.sample"),
-          .steps_per_print = values.integer("steps_per_print")};
+          .steps_per_print = values.integer("steps_per_print"),
+          .nonfinite = make_nonfinite(values),
+          .nonfinite_limit = values.integer("run.nonfinite_limit")};
 }
 
 /// `ranks` is the number of tensor groups: the ranks of one group compute the same micro-batches.
@@ -314,6 +325,7 @@ TrainConfig make_train_config(Configuration values, int world, int local_world) 
   check_vocabulary(values, vocabulary_of(config.model));
   config.data = make_data(values, config.model);
   config.run = make_run(values, local_world > 0 ? local_world : world);
+  config.checkpoints = make_checkpoints(values);
   config.mesh = make_mesh_shape(values, world);
   check_tensor(values, config.model, config.mesh.tensor);
   config.tensor = make_tensor_options(values);

@@ -49,6 +49,23 @@ struct TrainConfig {
     bool shuffle = false;
     std::string tokenizer;  ///< "bytes", a SentencePiece model, or empty: token ids are printed
   };
+  /// The sections run.checkpoint and run.resume, and the time at which a run ends by itself.
+  struct Checkpoints {
+    std::string folder;            ///< of all checkpoints; empty: nothing is saved
+    std::int64_t every_steps = 0;  ///< 0: none for their number
+    double every_seconds = 0;      ///< 0: none for the time
+    int keep_last = 0;             ///< 0: all
+    std::int64_t keep_every = 0;
+    std::int64_t file_bytes = 0;
+    bool required = true;                     ///< a failed save ends the run
+    std::string resume = "never";             ///< "auto", "never", or a path
+    std::vector<std::string> resume_changes;  ///< keys that may differ from the checkpoint's
+    double stop_after_seconds = 0;            ///< of the process; 0: never
+    /// Whether states are saved or loaded.
+    bool used() const { return !folder.empty() || resume != "never"; }
+  };
+  /// The answer to a gradient or loss that is NaN or infinite; its update is always skipped.
+  enum class Nonfinite : std::uint8_t { stop, skip };
   struct Run {
     std::int64_t steps = 0;
     std::uint64_t seed = 0;
@@ -68,11 +85,14 @@ struct TrainConfig {
     std::int64_t validation_sequences = 0;  ///< 0: all
     std::int64_t sample = 0;
     std::int64_t steps_per_print = 1;
+    Nonfinite nonfinite = Nonfinite::stop;
+    std::int64_t nonfinite_limit = 1;  ///< skipped steps in a row that end the run
   };
 
   ModelConfig model;
   Data data;
   Run run;
+  Checkpoints checkpoints;
   Batch batch;
   EngineOptions engine;
   LearningRates learning_rates;
@@ -99,6 +119,9 @@ MeshShape make_mesh_shape(Configuration& values, int world);
 
 /// The options of the tensor axis: the other keys of the section `mesh`.
 TensorOptions make_tensor_options(const Configuration& values);
+
+/// The checkpoints of a run. Throws zero::Error naming keys that mean nothing without another one.
+TrainConfig::Checkpoints make_checkpoints(Configuration& values);
 
 /// Fills in values that depend on several keys or on the world; `local_world` is the number of
 /// ranks on this host (0: all). Throws zero::Error naming the keys and numbers that do not fit

@@ -24,11 +24,11 @@ std::vector<Option> trainer_options() {
       honour("run.threads", integer, "\"auto\"",
              "threads of each rank; \"auto\": the cores the job may use / ranks on this host")
           .from(1, 4096)
-          .or_from_machine(),
+          .or_auto(),
       honour("run.device", text, "\"auto\"",
              "\"auto\": \"cuda\" where the build and the host have a GPU for each of its ranks")
           .one_of({"cpu", "cuda"})
-          .or_from_machine(),
+          .or_auto(),
       honour(
           "run.sums", text, "\"exact\"",
           "how GPUs of several processes sum gradients: \"exact\", by the fixed tree in fp32, or "
@@ -52,7 +52,9 @@ std::vector<Option> trainer_options() {
       honour("run.trace", text, "null",
              "write what all ranks' streams did to this file, for Perfetto or chrome://tracing; "
              "--trace FILE is short for it"),
-      honour("run.trace_from", integer, "2", "first step of the trace").from(1),
+      honour("run.trace_from", integer, "2",
+             "first step of the trace, counted from the first that the program does")
+          .from(1),
       honour("run.trace_steps", integer, "2", "steps of the trace").from(1),
       honour("run.trace_events", integer, "100000",
              "events kept of each stream of a rank, 32 bytes each; the newest stay")

@@ -19,6 +19,10 @@ void check_share(const TokenStream& stream, const TrainConfig& config, int rank)
                       vocabulary_of(config.model));
 }
 
+std::string fingerprint_of(const TokenFile& file) {
+  return fmt::format("{} tokens, fingerprint {:016x}", file.count(), file.fingerprint());
+}
+
 std::span<std::int32_t> row_of(View view, std::int64_t row, std::int64_t length) {
   return view.slice(row * length, length).as<std::int32_t>();
 }
@@ -83,12 +87,18 @@ std::map<std::string, std::string> Batches::fingerprint() const {
   const auto add = [&](const std::string& key, const TokenStream& stream) {
     for (std::size_t i = 0; i < stream.files().size(); ++i) {
       const TokenFile& file = stream.files()[i];
-      all[fmt::format("{}[{}]", key, i)] = fmt::format(
-          "{} ({} tokens, fingerprint {:016x})", file.path(), file.count(), file.fingerprint());
+      all[fmt::format("{}[{}]", key, i)] =
+          fmt::format("{} ({})", file.path(), fingerprint_of(file));
     }
   };
   add("data.train", *train_);
   if (validation_) add("data.validation", *validation_);
+  return all;
+}
+
+std::vector<std::string> Batches::train_fingerprints() const {
+  std::vector<std::string> all;
+  for (const TokenFile& file : train_->files()) all.push_back(fingerprint_of(file));
   return all;
 }
 

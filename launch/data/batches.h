@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "device/view.h"
 #include "launch/config/train_config.h"
@@ -33,6 +34,8 @@ class Batches {
   std::vector<std::int32_t> prompt(std::int64_t count) const;
   /// Hashes that identify the files, to compare ranks.
   std::map<std::string, std::string> fingerprint() const;
+  /// The same for the training data alone, shard by shard, without their paths.
+  std::vector<std::string> train_fingerprints() const;
 
  private:
   std::int64_t length_;

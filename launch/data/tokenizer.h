@@ -26,8 +26,4 @@ class Tokenizer {
 /// zero::Error naming the file if it is no such model.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 
-/// `text` made safe for a terminal: control characters (except newline and tab) and bytes that are
-/// not UTF-8 become '.'.
-std::string printable(std::string_view text);
-
 }  // namespace zero

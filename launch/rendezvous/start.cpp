@@ -3,7 +3,6 @@
 #include "launch/rendezvous/start.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <initializer_list>
 #include <limits>
@@ -207,23 +206,6 @@ Start of_threads(const Environment& environment, int local_ranks) {
   return start;
 }
 
-/// Rank 0's. The strings of all ranks under `key`, as `exchange` gives them. After `kSilence` one
-/// line to `report` names the ranks that have not come.
-std::vector<std::string> meet(StoreSeat seat, const std::string& key, const std::string& mine,
-                              const std::function<void(const std::string&)>& report) {
-  constexpr std::chrono::seconds kSilence{10};
-  std::vector<std::string> others;
-  for (int rank = 1; rank < seat.size; ++rank) others.push_back(fmt::format("{}/{}", key, rank));
-  try {
-    seat.store.wait(others, kSilence);
-  } catch (const Error& error) {
-    // Of a lost rank the exchange says that it is lost.
-    if (!seat.store.lost()) report(fmt::format("still waiting: {}", error.what()));
-    seat.timeout -= kSilence;
-  }
-  return exchange(seat, key, mine);
-}
-
 }  // namespace
 
 Environment process_environment() {
@@ -293,6 +275,8 @@ int run_ranks(const Start& start, int* argc, char*** argv,
     });
     return status;
   }
+  // Two ranks a host tell of long waits: one that is missing cannot, and all need not.
+  const bool reports = start.local_rank <= 1;
   TcpStore store({.host = start.address,
                   .port = start.port,
                   .rank = start.rank,
@@ -300,19 +284,17 @@ int run_ranks(const Start& start, int* argc, char*** argv,
                   .job = start.job,
                   .spread = start.spread,
                   .secret = read_job_secret(process_environment()),
-                  .report = report});
+                  .report = reports ? report : nullptr});
   const StoreSeat seat{store, start.rank, start.world};
-  const std::vector<std::string> hosts = start.rank == 0
-                                             ? meet(seat, "start/host", host_name(), report)
-                                             : exchange(seat, "start/host", host_name());
+  const std::vector<std::string> hosts = exchange(seat, "start/host", host_name());
   const bool together = std::ranges::count(hosts, hosts.front()) == start.world;
   return body(together ? *host::world(seat) : *control::world(seat, hosts));
 }
 
-std::string_view planned_backend(const Start& start, int world) {
-  if (start.by == Start::By::threads || world == 1) return "local";
-  if (start.world > 1 && start.by != Start::By::mpirun) return "host";
-  return mpi::available() ? "mpi" : "local";
+BackendKind planned_backend(const Start& start, int world) {
+  if (start.by == Start::By::threads || world == 1) return BackendKind::local;
+  if (start.world > 1 && start.by != Start::By::mpirun) return BackendKind::host;
+  return mpi::available() ? BackendKind::mpi : BackendKind::local;
 }
 
 std::string first_host(std::string_view node_list) {

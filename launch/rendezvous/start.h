@@ -65,13 +65,13 @@ std::optional<JobSecret> read_job_secret(const Environment& environment);
 
 /// Runs body(communicator) as the rank or ranks of this process and returns its status; of several
 /// threads, the largest. Throws zero::Error if the ranks do not meet. `report` is that of
-/// TcpStore::Options.
+/// TcpStore::Options; the first two ranks of each host use it.
 int run_ranks(const Start& start, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report = {});
 
 /// The backend of run_ranks' communicator, for plans of `world` ranks.
-std::string_view planned_backend(const Start& start, int world);
+BackendKind planned_backend(const Start& start, int world);
 
 /// The first host of a Slurm node list: "gpu-003" of "gpu-[003-010,12],login". Throws zero::Error
 /// if there is none.

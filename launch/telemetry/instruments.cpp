@@ -35,9 +35,10 @@ Instruments::Instruments(const InstrumentOptions& options)
     : options_(options), trace_(options.trace ? options.trace_events : 1) {}
 
 void Instruments::begin_step(std::int64_t step, Stream& compute) {
-  const bool profiled = options_.profile && step > 1;
-  const bool traced = options_.trace && step >= options_.trace_from &&
-                      step < options_.trace_from + options_.trace_steps;
+  const std::int64_t here = step - before_;
+  const bool profiled = options_.profile && here > 1;
+  const bool traced = options_.trace && here >= options_.trace_from &&
+                      here < options_.trace_from + options_.trace_steps;
   if (!profiled && !traced) return;
   compute_ = &compute;
   step_ = std::make_shared<Step>(Step{HostClock(compute), profiled, traced});

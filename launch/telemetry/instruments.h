@@ -53,7 +53,7 @@ class HostClock {
   double seconds_ = 0;
 };
 
-/// The steps of a run to profile and to trace.
+/// The steps of a run to profile and to trace, counted from the first that this process does.
 struct InstrumentOptions {
   bool profile = false;  ///< all steps but the first, which warms up
   bool trace = false;    ///< steps trace_from .. trace_from + trace_steps - 1
@@ -67,12 +67,14 @@ struct InstrumentOptions {
 /// once the streams have passed them: the host waits for its device at the beginning and the end of
 /// an observed step, and never in between. Runs without instruments are not slowed down. Used by
 /// the host thread.
-class Instruments final : public StreamObserver, public OpListener, public CollectiveListener {
+class Instruments final : public StreamListener, public OpListener, public CollectiveListener {
  public:
   using Time = HostClock::Time;
 
   explicit Instruments(const InstrumentOptions& options);
 
+  /// Steps up to `step` were done by an earlier process. Call before begin_step().
+  void begin_after(std::int64_t step) { before_ = step; }
   /// `compute` is a stream of the device that reports here and must live until end_step().
   void begin_step(std::int64_t step, Stream& compute);
   void end_step(std::int64_t step);
@@ -135,6 +137,7 @@ class Instruments final : public StreamObserver, public OpListener, public Colle
   void try_to(const Body& body) noexcept;
 
   InstrumentOptions options_;
+  std::int64_t before_ = 0;     // steps of earlier processes
   std::shared_ptr<Step> step_;  // null: the current step is not observed
   Stream* compute_ = nullptr;
   Time origin_{};

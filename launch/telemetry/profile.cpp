@@ -72,8 +72,10 @@ std::string Profile::table(const MachineLimits& limits) const {
                  steps_, 1e3 * step_seconds_ / steps, limits.products * 1e-9, limits.memory * 1e-9,
                  "work", "calls", "ms", "% step", "GFLOP", "MB", "GFLOP/s", "GB/s", "% limit");
   double covered = 0;
+  bool beyond = false;
   for (const ProfileEntry& entry : entries()) {
     covered += entry.seconds;
+    beyond = beyond || entry.share(limits) > 1;
     fmt::format_to(out, "{:<36} {:>6.0f} {:>9.2f} {:>6.1f} {:>9} {:>9} {:>8} {:>8} {:>8}\n",
                    entry.name, static_cast<double>(entry.calls) / steps,
                    1e3 * entry.seconds / steps, 100 * entry.seconds / step_seconds_,
@@ -86,6 +88,11 @@ std::string Profile::table(const MachineLimits& limits) const {
   fmt::format_to(out, "{:<36} {:>6} {:>9.2f} {:>6.1f}", "between them", "",
                  1e3 * (step_seconds_ - covered) / steps,
                  100 * (step_seconds_ - covered) / step_seconds_);
+  if (beyond) {
+    text +=
+        "\nover 100 % of a limit: operands were still in caches, or other programs held the limits "
+        "down while they were measured, after the last step";
+  }
   return text;
 }
 

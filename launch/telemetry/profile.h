@@ -27,7 +27,8 @@ struct ProfileEntry {
   /// The least seconds that the limits allow: the slower of arithmetic and memory; 0 if neither is
   /// known.
   double least_seconds(const MachineLimits& limits) const;
-  /// least_seconds over seconds: 1 is at the limit. Operands still in caches may give more.
+  /// least_seconds over seconds: 1 is at the limit. Operands still in caches, or limits measured on
+  /// a busy machine, give more.
   double share(const MachineLimits& limits) const;
 };
 

@@ -3,21 +3,105 @@
 #include "launch/telemetry/run_log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 
 namespace zero {
 
-RunLog::RunLog(const std::string& path)
-    : path_(path), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  ZERO_CHECK(file_.get() >= 0,
+namespace {
+
+/// The step of a whole line of the log; 0 for another line; nothing if the line is no JSON object.
+std::optional<std::int64_t> step_of(const nlohmann::json& line) {
+  if (!line.is_object()) return std::nullopt;
+  const auto step = line.find("step");
+  return step != line.end() && step->is_number_integer() ? step->get<std::int64_t>() : 0;
+}
+
+void check_loss(const std::string& path, const nlohmann::json& line, double expected) {
+  const auto loss = line.find("loss");
+  ZERO_CHECK(loss != line.end() && loss->is_number() && loss->get<double>() == expected,
+             "run.log: {} is the log of another run: its loss of step {} is {}, that of the "
+             "checkpoint's run {}; move the file away, or give another run.log",
+             path, line.at("step").dump(), loss == line.end() ? "missing" : loss->dump(),
+             nlohmann::json(expected).dump());
+}
+
+Descriptor open_log(const std::string& path) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  ZERO_CHECK(file.get() >= 0,
              "run.log: cannot write {}: {}; give the path of a file you may write to", path,
              std::strerror(errno));
+  return file;
+}
+
+/// `path`.N with the first N from 1 that names nothing.
+std::string free_name(const std::string& path) {
+  std::string name;
+  std::int64_t number = 0;
+  do {
+    name = path + "." + std::to_string(++number);
+  } while (std::filesystem::symlink_status(name).type() != std::filesystem::file_type::not_found);
+  return name;
+}
+
+}  // namespace
+
+RunLog::RunLog(const std::string& path) : path_(path), file_(open_log(path)) {}
+
+bool RunLog::regular() const {
+  struct stat status {};
+  return ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+void RunLog::truncate(std::int64_t bytes) {
+  ZERO_CHECK(::ftruncate(file_.get(), bytes) == 0, "run.log: cannot cut {}: {}", path_,
+             std::strerror(errno));
+}
+
+std::string RunLog::start_over() {
+  struct stat status {};
+  if (!regular() || ::fstat(file_.get(), &status) != 0 || status.st_size == 0) return "";
+  const std::string aside = free_name(path_);
+  ZERO_CHECK(::rename(path_.c_str(), aside.c_str()) == 0,
+             "run.log: cannot move {}, the log of an earlier run, to {}: {}; move it away, or give "
+             "another run.log",
+             path_, aside, std::strerror(errno));
+  file_ = open_log(path_);
+  return aside;
+}
+
+RunLog::Cut RunLog::go_on(const LogPoint& at) {
+  Cut cut;
+  if (!regular()) return cut;
+  std::ifstream old(path_, std::ios::binary);
+  std::int64_t read = 0;
+  std::int64_t kept = 0;
+  bool counts = true;  // whether lines still belong to steps up to at.step
+  for (std::string text; std::getline(old, text);) {
+    ++cut.lines;
+    const bool whole = !old.eof();  // ended by a newline
+    read += std::ssize(text) + 1;
+    if (!counts) continue;
+    nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
+    const std::optional<std::int64_t> step = step_of(line);
+    counts = whole && step && *step <= at.step && !line.contains("final");
+    if (!counts || *step == 0) continue;
+    if (*step == 1 && at.first_loss) check_loss(path_, line, *at.first_loss);
+    if (*step == at.step) check_loss(path_, line, at.loss);
+    kept = read;
+    cut = {.lines = 0, .last_step = *step, .line = std::move(line)};
+  }
+  if (cut.lines > 0) truncate(kept);
+  return cut;
 }
 
 void RunLog::write(const nlohmann::ordered_json& line) {
@@ -29,6 +113,14 @@ void RunLog::write(const nlohmann::ordered_json& line) {
     ZERO_CHECK(result > 0, "run.log: cannot write {}: {}; free some space", path_,
                std::strerror(errno));
     done += static_cast<std::size_t>(result);
+  }
+}
+
+void RunLog::sync() {
+  if (!regular()) return;
+  while (::fdatasync(file_.get()) != 0) {
+    ZERO_CHECK(errno == EINTR, "run.log: {} may not be on the disk: {}", path_,
+               std::strerror(errno));
   }
 }
 

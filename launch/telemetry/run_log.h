@@ -2,25 +2,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "base/descriptor.h"
 
 namespace zero {
 
+/// A point of a run at which its log goes on, and two of its losses, by which a log is known to be
+/// the run's.
+struct LogPoint {
+  std::int64_t step = 0;
+  std::optional<double> first_loss{};  ///< of step 1; nothing if that was not finite
+  double loss = 0;                     ///< of `step`
+};
+
 /// A file of JSON lines. Each line is written whole and immediately: an interrupted run leaves only
-/// whole lines.
+/// whole lines, and perhaps the beginning of one.
 class RunLog {
  public:
-  /// Replaces the file; throws zero::Error if the file cannot be written.
+  /// Opens the file, whose lines stay until the first of the calls below. Throws zero::Error if the
+  /// file cannot be written.
   explicit RunLog(const std::string& path);
+
+  /// Begins a log without lines. A file that has some keeps them under another name: `path`.1, or
+  /// the next number that is free. Returns that name; empty: there was no line.
+  std::string start_over();
+
+  /// The result of go_on().
+  struct Cut {
+    std::int64_t lines = 0;      ///< cut off
+    std::int64_t last_step = 0;  ///< of the lines that stay; 0: no line stays
+    nlohmann::json line{};       ///< of last_step
+  };
+  /// Cuts off all lines behind that of step `at.step`: those of steps that are done again, and a
+  /// line that is not whole. Lines of the steps before stay as they are, also if the process ends
+  /// meanwhile. Throws zero::Error, and changes nothing, if a loss shows that the log is of another
+  /// run. A path that is no regular file has no lines.
+  Cut go_on(const LogPoint& at);
 
   /// Fields keep their order.
   void write(const nlohmann::ordered_json& line);
+  /// Blocks until all lines are on the disk, if the path is a regular file. Throws zero::Error if
+  /// they may not be. Any thread.
+  void sync();
   const std::string& path() const { return path_; }
 
  private:
+  bool regular() const;
+  void truncate(std::int64_t bytes);
+
   std::string path_;
   Descriptor file_;
 };

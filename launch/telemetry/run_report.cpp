@@ -71,7 +71,7 @@ MemoryUse MemoryUse::larger(const MemoryUse& other) const {
   return use_of(row);
 }
 
-MemoryUse plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend,
+MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKind backend,
                       Memory memory) {
   const auto device = plan_device(config, memory);
   const auto communicator = planning::communicator(rank, world, backend, device.get());
@@ -141,21 +141,21 @@ std::string MemoryReport::table() const {
   return text;
 }
 
-std::string graphs_text(const KeptPasses& kept, const TrainConfig& config) {
-  if (kept.refused > 0) {
+std::string graphs_text(const CaptureCounts& captured, const TrainConfig& config) {
+  if (captured.refused > 0) {
     return fmt::format("graphs: {} pass(es) captured, {} submitted kernel by kernel: {}",
-                       kept.passes, kept.refused, kept.refusal);
+                       captured.graphs, captured.refused, captured.refusal);
   }
-  if (kept.passes == 0) return fmt::format("graphs: none, {}", why_none(config));
-  return fmt::format("graphs: {} passes captured, of {} kernels, fills and copies", kept.passes,
-                     kept.pieces);
+  if (captured.graphs == 0) return fmt::format("graphs: none, {}", why_none(config));
+  return fmt::format("graphs: {} passes captured, of {} kernels, fills and copies", captured.graphs,
+                     captured.nodes);
 }
 
-nlohmann::ordered_json graphs_json(const KeptPasses& kept, const TrainConfig& config) {
-  return {{"passes", kept.passes},
-          {"pieces", kept.pieces},
-          {"refused", kept.refused},
-          {"text", graphs_text(kept, config)}};
+nlohmann::ordered_json graphs_json(const CaptureCounts& captured, const TrainConfig& config) {
+  return {{"passes", captured.graphs},
+          {"pieces", captured.nodes},
+          {"refused", captured.refused},
+          {"text", graphs_text(captured, config)}};
 }
 
 ExposedUnits::ExposedUnits(std::vector<std::string> units, const Schedule& schedule)

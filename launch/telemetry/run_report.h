@@ -30,7 +30,7 @@ struct MemoryUse {
 
 /// The memory that a rank of a world will use, found by running the run's own code on a device
 /// without memory; `memory` tells where the run's device has its memory.
-MemoryUse plan_memory(const TrainConfig& config, int rank, int world, std::string_view backend,
+MemoryUse plan_memory(const TrainConfig& config, int rank, int world, BackendKind backend,
                       Memory memory = Memory::of_host);
 
 /// "device" in a plan and a log: {"arenas": {class: bytes}, "adopted": bytes, "pages": bytes}.
@@ -57,9 +57,9 @@ MemoryReport merge_memory(Communicator& communicator, Device& device, const Memo
                           const MemoryUse& used);
 
 /// The graphs that a GPU has captured by the end of a run, or why there are none, for people.
-std::string graphs_text(const KeptPasses& kept, const TrainConfig& config);
+std::string graphs_text(const CaptureCounts& captured, const TrainConfig& config);
 /// The same for the log.
-nlohmann::ordered_json graphs_json(const KeptPasses& kept, const TrainConfig& config);
+nlohmann::ordered_json graphs_json(const CaptureCounts& captured, const TrainConfig& config);
 
 /// Exposed communication of one rank in seconds: per unit, and at the boundary (the global norm).
 class ExposedUnits {

@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "bench/product_rate.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <ostream>
 
+#include "base/printable.h"
 #include "scratch.h"
 
 namespace zero {
@@ -42,6 +43,7 @@ TEST_P(LyingHeader, IsRefusedWithFileTensorAndOffset) {
   const std::string error = error_of([&] { SafetensorsReader reader(path); });
   EXPECT_THAT(error, StartsWith(path + ": "));
   EXPECT_THAT(error, HasSubstr(GetParam().expected));
+  EXPECT_EQ(error, printable_line(error));
 }
 
 const std::string kGood = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
@@ -57,6 +59,11 @@ std::vector<Lie> lies_of_form() {
       {"HiddenBehindNul", std::string("{}\0{}", 5), 0,
        "offset 10: the header is not JSON: it holds a NUL"},
       {"NotUtf8", "{\"\xff\":1}", 0, "the header is not JSON"},
+      {"EscapeCode", R"({"\u001b[2Jt":1})", 0, "tensor \"?[2Jt\" in the header at offset 8: found"},
+      {"EscapeCodeOfAField", entry(R"("\u009b2J":1)"), 4, "unknown field \"??2J\", expected"},
+      {"EscapeCodeOfATensorThatIsNotThere",
+       R"({"\u001b]0;t\u0007":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4,
+       "tensor \"?]0;t?\": data_offsets [0, 8] reach beyond the end of the file"},
       {"NameTwice", "{\"t\":{" + kGood + "},\"t\":{" + kGood + "}}", 4,
        "tensor \"t\" in the header at offset 8: is named twice; names must be unique"},
       {"MetadataTwice", R"({"__metadata__":{},"__metadata__":{}})", 0, "is named twice"},
@@ -253,12 +260,14 @@ TEST(Layout, RefusesSizesThatDoNotFit) {
 }
 
 TEST(Layout, RefusesAHeaderThatReadersWouldRefuse) {
-  EXPECT_EQ(lay_out({{"a", FileType::u8, {}}}, {}, 56).data_begin, 64);
-  EXPECT_EQ(
-      error_of([] {
-        lay_out({{"a", FileType::u8, {}}}, {}, 55);
-      }),
-      "the header of 1 tensors takes 56 bytes, over the limit of 55: readers would refuse it");
+  const auto header_with = [](std::int64_t note) {
+    return lay_out({}, {{"note", std::string(static_cast<std::size_t>(note), 'n')}});
+  };
+  const std::int64_t around = std::ssize(std::string_view(R"({"__metadata__":{"note":""}})"));
+  EXPECT_EQ(header_with(FileHeader::kLargest - around).data_begin, FileHeader::kLargest + 8);
+  EXPECT_EQ(error_of([&] { header_with(FileHeader::kLargest - around + 1); }),
+            "the header of 0 tensors takes 100000008 bytes, over the limit of 100000000: readers "
+            "would refuse it");
 }
 
 }  // namespace

@@ -1,75 +1,73 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// Files into logical tensors over ranks, without an engine.
+// Files of others into the parameters of engines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 
-#include "dealt_tensors.h"
+#include "checkpoint/file_match.h"
+#include "checkpoint/weights.h"
+#include "engine_of.h"
 #include "scratch.h"
 
 namespace zero {
 namespace {
 
 using ::testing::AllOf;
-using testing::DealtTensors;
 using ::testing::Each;
 using testing::error_of;
 using testing::errors_of;
+using testing::fill;
 using ::testing::HasSubstr;
+using testing::holds;
 using testing::recorded;
 using testing::Scratch;
 using testing::some_value;
+using testing::Tensors;
 
-const std::vector<DealtTensors::Spec> kGpt2 = {
-    {"wte.weight", {10, 4}},
-    {"wpe.weight", {6, 4}},
-    {"h.0.ln_1.weight", {4}},
-    {"h.0.attn.c_attn.weight", {4, 12}},
-    {"h.0.attn.c_attn.bias", {12}},
-    {"h.1.ln_1.weight", {4}},
-    {"h.1.attn.c_attn.weight", {4, 12}},
-    {"h.1.attn.c_attn.bias", {12}},
-};
+const Tensors kGpt2{{{"wte.weight", {10, 4}},
+                     {"wpe.weight", {6, 4}},
+                     {"h.0.ln_1.weight", {4}},
+                     {"h.0.attn.c_attn.weight", {4, 12}},
+                     {"h.0.attn.c_attn.bias", {12}},
+                     {"h.1.ln_1.weight", {4}},
+                     {"h.1.attn.c_attn.weight", {4, 12}},
+                     {"h.1.attn.c_attn.bias", {12}}}};
 
 /// What gpt2_tiny.safetensors holds: elements count up over its tensors, the last of each layer in
 /// fewer bits.
 float gpt2_value(std::size_t tensor, std::int64_t element) {
   std::int64_t before = 0;
-  for (std::size_t i = 0; i < tensor; ++i) before += element_count(kGpt2[i].shape).value();
+  for (std::size_t i = 0; i < tensor; ++i) before += kGpt2.specs[i].count();
   const auto value = static_cast<float>(before + element);
-  if (kGpt2[tensor].name == "h.1.ln_1.weight") return to_float(to_bfloat16(value));
+  if (kGpt2.specs[tensor].name == "h.1.ln_1.weight") return to_float(to_bfloat16(value));
   return value;
 }
 
 TEST(LoadTensors, EachRankGetsItsElementsOfAHuggingFaceFileInAnyWorld) {
   for (const int world : {1, 2, 3, 5}) {
-    EXPECT_THAT(errors_of(world,
-                          [&](const Ranks& ranks) {
-                            DealtTensors mine(kGpt2, ranks.communicator.rank(), world, 5);
-                            load_tensors(ranks, mine.list(), recorded("gpt2_tiny.safetensors"),
-                                         names::gpt2());
-                            EXPECT_TRUE(mine.holds(gpt2_value));
+    EXPECT_THAT(errors_of(world, kGpt2,
+                          [&](Engine& engine) {
+                            load_weights(engine, recorded("gpt2_tiny.safetensors"));
+                            EXPECT_TRUE(holds(engine, kGpt2, gpt2_value));
                           }),
                 Each(""));
   }
 }
 
-TEST(LoadTensors, ConvertsToTheDtypeOfEachPart) {
-  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
-    auto specs = kGpt2;
-    for (auto& spec : specs) spec.dtype = dtype;
-    EXPECT_THAT(errors_of(2,
-                          [&](const Ranks& ranks) {
-                            DealtTensors mine(specs, ranks.communicator.rank(), 2, 7);
-                            load_tensors(ranks, mine.list(), recorded("gpt2_tiny.safetensors"),
-                                         names::gpt2());
-                            EXPECT_TRUE(mine.holds([&](std::size_t t, std::int64_t i) {
+TEST(LoadTensors, ConvertsToTheDtypeOfFrozenParameters) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    Tensors tensors = kGpt2;
+    tensors.compute = dtype;
+    for (ParameterSpec& spec : tensors.specs) spec.trainable = false;
+    EXPECT_THAT(errors_of(2, tensors,
+                          [&](Engine& engine) {
+                            load_weights(engine, recorded("gpt2_tiny.safetensors"));
+                            EXPECT_TRUE(holds(engine, tensors, [&](std::size_t t, std::int64_t i) {
                               const float exact = gpt2_value(t, i);
-                              return dtype == DType::bf16   ? to_float(to_bfloat16(exact))
-                                     : dtype == DType::fp16 ? to_float(to_float16(exact))
-                                                            : exact;
+                              return dtype == DType::bf16 ? to_float(to_bfloat16(exact)) : exact;
                             }));
                           }),
                 Each(""));
@@ -83,17 +81,25 @@ TEST(LoadTensors, ReadsNothingButTheElementsOfTheRank) {
   const FileHeader layout = lay_out({{"t", FileType::f32, {kCount}}}, {});
   testing::write_bytes(path, header_bytes(layout));
   std::filesystem::resize_file(path, static_cast<std::uintmax_t>(layout.data_begin + 4 * kCount));
-  EXPECT_THAT(errors_of(2,
-                        [&](const Ranks& ranks) {
-                          std::vector<float> values(100, 1.0F);
-                          LogicalTensor tensor;
-                          tensor.name = "t";
-                          tensor.shape = {kCount};
-                          tensor.parts = {{kCount - 100, View::of(std::span(values))}};
-                          load_tensors(ranks, std::span(&tensor, 1), path, names::plain());
-                          EXPECT_EQ(values, std::vector<float>(100, 0.0F));
-                        }),
-              Each(""));
+  std::vector<SafetensorsReader> files;
+  files.emplace_back(path);
+  StepTensor tensor;
+  tensor.name = "t";
+  tensor.shape = {kCount};
+  const FileMatch match = match_files(files, std::span(&tensor, 1), names::plain());
+  std::int64_t read = 0;
+  read_elements(
+      match,
+      [&](std::size_t, const FileRange& visit) {
+        visit(0, 1);
+        visit(kCount - 300'000, 300'000);
+      },
+      [&](std::size_t, std::int64_t begin, const View& values) {
+        EXPECT_TRUE(begin == 0 || begin >= kCount - 300'000);
+        for (const float value : values.as<const float>()) EXPECT_EQ(value, 0.0F);
+        read += values.count();
+      });
+  EXPECT_EQ(read, 300'001);
 }
 
 /// The message of loading a file of `tensors` (zeros) for one fp32 parameter "h.0.w" of shape [2]
@@ -101,13 +107,12 @@ TEST(LoadTensors, ReadsNothingButTheElementsOfTheRank) {
 std::string error_of_loading(std::vector<FileTensor> tensors, const NameMap& names) {
   Scratch scratch;
   const std::string path = scratch.path("weights");
-  auto writer = SafetensorsWriter::create(path, lay_out(std::move(tensors), {}));
-  writer.finish();
-  const auto errors = errors_of(2, [&](const Ranks& ranks) {
-    DealtTensors mine({{"h.0.w", {2}}, {"wte.weight", {3}}}, ranks.communicator.rank(), 2, 1);
-    mine.fill(some_value);
-    load_tensors(ranks, mine.list(), path, names);
-    EXPECT_TRUE(mine.holds([](std::size_t, std::int64_t) { return 0.0F; }));
+  testing::write_tensors(path, lay_out(std::move(tensors), {}));
+  const Tensors two{{{"h.0.w", {2}}, {"wte.weight", {3}}}};
+  const auto errors = errors_of(2, two, [&](Engine& engine) {
+    fill(engine, two, some_value);
+    load_weights(engine, path, names);
+    EXPECT_TRUE(holds(engine, two, [](std::size_t, std::int64_t) { return 0.0F; }));
   });
   EXPECT_EQ(errors[0], errors[1]);
   return errors[0].empty() ? ""
@@ -166,6 +171,8 @@ TEST(LoadTensors, AnUnexpectedTensorIsNamedAndTheKnownExtrasAreLeftOut) {
   }
   EXPECT_THAT(error_of_loading({kW, kWte, {"h.0.attn.bias", FileType::u8, {7}}}, names::plain()),
               HasSubstr("what is left out by name is none"));
+  EXPECT_THAT(error_of_loading({kW, kWte, {"\x1b[2Jx", FileType::u8, {7}}}, names::plain()),
+              HasSubstr("tensor \"?[2Jx\": found U8 [7], expected no tensor of that name"));
 }
 
 TEST(LoadTensors, AnUntiedHeadIsRefused) {
@@ -173,32 +180,33 @@ TEST(LoadTensors, AnUntiedHeadIsRefused) {
               HasSubstr("tensor \"lm_head.weight\": found shape [4], expected [3]"));
   Scratch scratch;
   const std::string path = scratch.path("untied");
-  auto writer =
-      SafetensorsWriter::create(path, lay_out({{"lm_head.weight", FileType::f32, {3}}, kWte}, {}));
-  const float half = 0.5F;
-  writer.write("lm_head.weight", 1, std::as_bytes(std::span(&half, 1)));
-  writer.finish();
-  // Element 1 belongs to rank 1 alone; both must hear of it, and neither may have changed a value.
-  EXPECT_THAT(
-      errors_of(2,
-                [&](const Ranks& ranks) {
-                  DealtTensors mine({{"wte.weight", {3}}}, ranks.communicator.rank(), 2, 1);
-                  mine.fill(some_value);
-                  EXPECT_THAT(
-                      error_of([&] { load_tensors(ranks, mine.list(), path, names::gpt2()); }),
-                      AllOf(HasSubstr("[rank 1] load_weights: " + path),
-                            HasSubstr("tensor \"lm_head.weight\" (element 1, offset"),
-                            HasSubstr("found 0.5, expected 0 as in \"wte.weight\"")));
-                  EXPECT_TRUE(mine.holds(some_value));
-                }),
-      Each(""));
+  const Tensors wte{{{"wte.weight", {100}}}};
+  std::array<float, 100> values{};
+  values[80] = 0.5F;
+  const auto bytes = std::as_bytes(std::span(values));
+  testing::write_tensors(
+      path,
+      lay_out({{"lm_head.weight", FileType::f32, {100}}, {"wte.weight", FileType::f32, {100}}}, {}),
+      {{"lm_head.weight", {bytes.begin(), bytes.end()}}});
+  // Element 80 belongs to rank 1 alone; both must hear of it, and neither may have changed a value.
+  EXPECT_THAT(errors_of(2, wte,
+                        [&](Engine& engine) {
+                          fill(engine, wte, some_value);
+                          EXPECT_THAT(
+                              error_of([&] { load_weights(engine, path, names::gpt2()); }),
+                              AllOf(HasSubstr("[rank 1] load_weights: " + path),
+                                    HasSubstr("tensor \"lm_head.weight\" (element 80, offset"),
+                                    HasSubstr("found 0.5, expected 0 as in \"wte.weight\"")));
+                          EXPECT_TRUE(holds(engine, wte, some_value));
+                        }),
+              Each(""));
 }
 
 TEST(LoadTensors, AMissingFileIsNamedOnAllRanks) {
   EXPECT_THAT(
-      errors_of(3,
-                [](const Ranks& ranks) {
-                  load_tensors(ranks, {}, "/nowhere/weights.safetensors", names::gpt2());
+      errors_of(3, {{{"a", {1}}}},
+                [](Engine& engine) {
+                  load_weights(engine, "/nowhere/weights.safetensors", names::gpt2());
                 }),
       Each("[rank 0] load_weights: /nowhere/weights.safetensors: cannot open for reading: No "
            "such file or directory"));

@@ -10,6 +10,7 @@
 
 #include "collectives/backends.h"
 #include "scratch.h"
+#include "sliced.h"
 
 namespace zero {
 namespace {
@@ -19,6 +20,7 @@ using testing::file_bytes;
 using ::testing::HasSubstr;
 using testing::recorded;
 using testing::Scratch;
+using testing::sliced;
 
 struct Case {
   int stage = 3;
@@ -32,25 +34,6 @@ struct Case {
 std::string text_of(const Case& with) {
   return fmt::format("stage {}, world {}, {}, seed {}, replicate {}, tensor {}", with.stage,
                      with.world, name_of(with.compute), with.seed, with.replicate, with.tensor);
-}
-
-/// A parameter sliced along `dimension`: its indices in as many equal stretches as `stretches`, and
-/// each of those over the ranks as evenly as can be. Those after the first are two heads of keys or
-/// values, which ranks share where they are more than two.
-ParameterSpec sliced(ParameterSpec whole, const Mesh& mesh, int dimension, int stretches = 1) {
-  const int rank = mesh.index(Axis::tensor);
-  const int ranks = mesh.size(Axis::tensor);
-  if (ranks == 1) return whole;
-  TensorSlice slice{whole.shape, dimension, {}};
-  const std::int64_t length = whole.shape[static_cast<std::size_t>(dimension)] / stretches;
-  for (int stretch = 0; stretch < stretches; ++stretch) {
-    const int each = stretch > 0 && ranks > 2 ? ranks / 2 : 1;  // ranks of one head
-    TensorSlice::Range range = even_range(length, rank / each, ranks / each);
-    slice.ranges.push_back({stretch * length + range.begin, range.count, rank % each});
-  }
-  whole.shape = slice.local_shape();
-  whole.slice = slice;
-  return whole;
 }
 
 /// The parameters of gpt2_tiny.safetensors, and where `frozen` is not empty one that is frozen, in
@@ -218,7 +201,7 @@ TEST(Weights, ALoadThatIsRefusedLeavesTheEngineAsItWas) {
     const auto before = engine.state_hash();
     EXPECT_THAT(error_of([&] { load_weights(engine, scratch.path("other")); }),
                 HasSubstr("[rank 0] load_weights: " + scratch.path("other") +
-                          ": tensor \"wte.weight\": found none of that name among 0"));
+                          ": tensor \"h.0.attn.c_attn.bias\": found none of that name among 0"));
     EXPECT_EQ(engine.state_hash(), before);
   });
 }

@@ -39,18 +39,19 @@ TEST(Agree, TheLowestFailingRankSpeaksForAll) {
 
 TEST(Agree, WhatDiffersIsNamed) {
   EXPECT_THAT(
-      messages_of(3,
-                  [](Communicator& ranks, Device& device) {
-                    require_same(ranks, device, {{"a", "1"}});
-                    require_same(ranks, device, {{"a", "1"}, {"b", ranks.rank() == 2 ? "3" : "2"}});
-                  }),
+      messages_of(
+          3,
+          [](Communicator& ranks, Device& device) {
+            require_agreement(ranks, device, {{"a", "1"}});
+            require_agreement(ranks, device, {{"a", "1"}, {"b", ranks.rank() == 2 ? "3" : "2"}});
+          }),
       Each("configuration and data: rank 2 has \"b: 3\", rank 0 has \"b: 2\"; all ranks "
            "must be started alike"));
   EXPECT_THAT(messages_of(3,
                           [](Communicator& ranks, Device& device) {
                             std::map<std::string, std::string> values;
                             if (ranks.rank() == 2) values["c"] = "4";
-                            require_same(ranks, device, values);
+                            require_agreement(ranks, device, values);
                           }),
               Each(HasSubstr("rank 2 has \"c: 4\", rank 0 has \"nothing more\"")));
 }

@@ -61,8 +61,8 @@ class HalfBackend final : public BlockingBackend {
   int size() const override { return 2; }
   int local_rank() const override { return 0; }
   int local_size() const override { return 2; }
-  std::string_view name() const override { return "mpi"; }
-  std::string_view transport() const override { return "notes"; }
+  BackendKind kind() const override { return BackendKind::mpi; }
+  std::string_view description() const override { return "notes"; }
   std::shared_ptr<CollectiveBackend> split(int, int) override { return nullptr; }
   Store& store() override { return store_; }
 

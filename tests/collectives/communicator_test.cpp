@@ -21,7 +21,7 @@ using testing::Recorder;
 
 TEST(Communicator, CountsAndReportsEveryCollectiveInOrderWithItsBytes) {
   const auto device = planning::open();
-  const auto comm = planning::communicator(1, 4, "local");
+  const auto comm = planning::communicator(1, 4, BackendKind::local);
   const Recorder recorder(*comm);
   Stream& stream = device->communication();
   const Buffer buffer = device->allocate(400, DType::bf16, MemoryClass::other, "x");
@@ -65,7 +65,7 @@ void reduce_ten(Communicator& communicator, Device& device) {
 
 TEST(Communicator, NeitherCountsNorReportsWhatWasRefused) {
   const auto device = planning::open();
-  const auto comm = planning::communicator(0, 2, "mpi");
+  const auto comm = planning::communicator(0, 2, BackendKind::mpi);
   const Recorder recorder(*comm);
   EXPECT_NE(message_of([&] { comm->broadcast({}, 7, device->communication(), {"x"}); }),
             "no error");
@@ -80,7 +80,7 @@ TEST(Communicator, NeitherCountsNorReportsWhatTheBackendRefuses) {
     void all_reduce(View, ReduceOp, Stream&, const Tag&) override { fail("no such wire"); }
   };
   const auto device = planning::open();
-  const auto inner = planning::communicator(0, 2, "mpi");
+  const auto inner = planning::communicator(0, 2, BackendKind::mpi);
   Communicator comm(std::make_shared<Refusing>(*inner));
   const Recorder recorder(comm);
   EXPECT_EQ(message_of([&] { reduce_ten(comm, *device); }), "no such wire");
@@ -90,7 +90,7 @@ TEST(Communicator, NeitherCountsNorReportsWhatTheBackendRefuses) {
 
 TEST(Communicator, SeveralOnOneBackendCountForThemselves) {
   const auto device = planning::open();
-  const auto one = planning::communicator(0, 2, "mpi");
+  const auto one = planning::communicator(0, 2, BackendKind::mpi);
   Communicator other(one->implementation());
   reduce_ten(*one, *device);
   reduce_ten(*one, *device);
@@ -121,6 +121,55 @@ TEST(Communicator, TellsAllListenersOfItsCollectivesAndItsSplits) {
     reduce_ten(*alone, *device);
     ZERO_CHECK(third.records().empty(), "a world of one has nothing to hear");
   });
+}
+
+/// Calls `act` at each collective.
+class Acting final : public CollectiveListener {
+ public:
+  explicit Acting(std::function<void()> act) : act_(std::move(act)) {}
+  bool listens() const noexcept override { return true; }
+  void collective(const CollectiveRecord&, Mark /*begin*/, Mark /*end*/) noexcept override {
+    act_();
+  }
+
+ private:
+  std::function<void()> act_;
+};
+
+TEST(Communicator, ListenersMayComeAndGoWhileTheyAreCalled) {
+  const auto device = planning::open();
+  const auto comm = planning::communicator(0, 2, BackendKind::mpi);
+  std::vector<std::optional<Recorder>> recorders(64);
+  std::optional<Listening> acting;
+  std::optional<Recorder> behind;
+  Acting listener([&] {
+    behind.reset();  // it has not heard of this collective, and is gone
+    for (auto& recorder : recorders) recorder.emplace(*comm);
+    acting.reset();
+  });
+  acting.emplace(*comm, listener);
+  behind.emplace(*comm);
+  reduce_ten(*comm, *device);
+  for (const auto& recorder : recorders) EXPECT_TRUE(recorder->records().empty());
+  reduce_ten(*comm, *device);
+  for (const auto& recorder : recorders) EXPECT_EQ(recorder->records().size(), 1U);
+  EXPECT_FALSE(acting || behind) << "neither hears of the second collective";
+}
+
+TEST(Communicator, AListenerMayCallACollectiveOfItsOwn) {
+  const auto device = planning::open();
+  const auto comm = planning::communicator(0, 2, BackendKind::mpi);
+  int calls = 0;
+  std::optional<Listening> acting;
+  Acting listener([&] {
+    if (++calls == 3) acting.reset();
+    reduce_ten(*comm, *device);
+  });
+  acting.emplace(*comm, listener);
+  const Recorder behind(*comm);
+  reduce_ten(*comm, *device);
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(behind.records().size(), 4U);
 }
 
 TEST(Communicator, MarksStandBeforeAndBehindTheCollective) {

@@ -21,8 +21,8 @@ class ForwardingBackend : public CollectiveBackend {
   int size() const override { return inner_->size(); }
   int local_rank() const override { return inner_->local_rank(); }
   int local_size() const override { return inner_->local_size(); }
-  std::string_view name() const override { return inner_->name(); }
-  std::string_view transport() const override { return inner_->transport(); }
+  BackendKind kind() const override { return inner_->kind(); }
+  std::string_view description() const override { return inner_->description(); }
   std::shared_ptr<CollectiveBackend> split(int color, int key) override {
     return inner_->split(color, key);
   }

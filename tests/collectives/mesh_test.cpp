@@ -98,7 +98,7 @@ TEST(Mesh, AnAxisIsSplitIntoPartsOfItsOrder) {
 }
 
 TEST(Mesh, IsPlannedWithoutPeers) {
-  const auto all = planning::communicator(13, 24, "mpi");
+  const auto all = planning::communicator(13, 24, BackendKind::mpi);
   Mesh mesh(*all, {2, -1, 3});
   EXPECT_EQ(mesh.shape().shard, 4);
   EXPECT_EQ(mesh.index(Axis::replicate), 1);
@@ -106,7 +106,7 @@ TEST(Mesh, IsPlannedWithoutPeers) {
   EXPECT_EQ(mesh.index(Axis::tensor), 1);
   EXPECT_EQ(mesh.data().size(), 8);
   EXPECT_EQ(mesh.data().rank(), 4);
-  EXPECT_EQ(mesh.shard().backend(), "planning");
+  EXPECT_EQ(mesh.shard().backend(), BackendKind::planning);
   EXPECT_EQ(mesh.split(Axis::tensor, {0, 1, 2}).size(), 2);
 }
 

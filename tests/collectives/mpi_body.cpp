@@ -120,14 +120,14 @@ void check_churn(zero::Communicator& world) {
   }
 }
 
-bool apart(std::string_view transport) {
-  return transport.starts_with("MPI messages: rank ") &&
-         transport.find(" runs in another user namespace (a container for each rank)") !=
+bool apart(std::string_view description) {
+  return description.starts_with("MPI messages: rank ") &&
+         description.find(" runs in another user namespace (a container for each rank)") !=
              std::string_view::npos;
 }
 
-std::string expected_transport(const zero::mpi::Options& options) {
-  if (options.transport == zero::mpi::Options::Transport::messages) {
+std::string expected_description(const zero::mpi::Options& options) {
+  if (options.host_memory == zero::mpi::Options::HostMemory::unused) {
     return "MPI messages: they were asked for";
   }
   const std::size_t hosts = std::set(options.hosts.begin(), options.hosts.end()).size();
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
     } else if (std::string_view(argv[i]) == "--apart") {
       separate = true;
     } else if (std::string_view(argv[i]) == "--messages") {
-      options.transport = zero::mpi::Options::Transport::messages;
+      options.host_memory = zero::mpi::Options::HostMemory::unused;
     } else if (std::string_view(argv[i]) == "--hosts") {
       for (const char host : std::string_view(argv[++i])) options.hosts.push_back(host);
     } else if (std::string_view(argv[i]) == "--largest-message") {
@@ -161,9 +161,9 @@ int main(int argc, char** argv) {
   }
   try {
     const auto world = zero::mpi::world(&argc, &argv, options);
-    zero::test::expect(
-        separate ? apart(world->transport()) : world->transport() == expected_transport(options),
-        "the transport is what was asked for");
+    zero::test::expect(separate ? apart(world->description())
+                                : world->description() == expected_description(options),
+                       "values travel as was asked for");
     if (resident) {
       check_resident(*world);
       check_large(*world);

@@ -25,7 +25,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 void checks(int* argc, char*** argv) {
   auto world = mpi::world(argc, argv);
-  expect(mpi::available() && world->backend() == "mpi", "mpirun gives MPI ranks");
+  expect(mpi::available() && world->backend() == BackendKind::mpi, "mpirun gives MPI ranks");
   expect(world->local_size() == world->size() && world->local_rank() == world->rank(),
          "one host holds all ranks");
   const auto second = mpi::world(argc, argv);
@@ -111,7 +111,7 @@ void lengths(int* argc, char*** argv, const mpi::Options& options) {
 
 // Rank 1 expects nothing from rank 0, which sends it ten elements.
 void pair_lengths(int* argc, char*** argv) {
-  const auto world = mpi::world(argc, argv, {.transport = mpi::Options::Transport::messages});
+  const auto world = mpi::world(argc, argv, {.host_memory = mpi::Options::HostMemory::unused});
   const auto device = cpu::open();
   std::vector<float> values(80);
   const Slices send = Slices::even(View::of(std::span(values)).slice(0, 20), 2);
@@ -183,7 +183,7 @@ void run(const std::string& which, int* argc, char*** argv) {
   if (which == "single_threaded") return single_threaded(argc, argv);
   if (which == "lengths") return lengths(argc, argv, {});
   if (which == "message_lengths") {
-    return lengths(argc, argv, {.transport = mpi::Options::Transport::messages});
+    return lengths(argc, argv, {.host_memory = mpi::Options::HostMemory::unused});
   }
   if (which == "pair_lengths") return pair_lengths(argc, argv);
   if (which == "one_dies") return one_dies(argc, argv, {});

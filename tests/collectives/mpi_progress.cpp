@@ -23,7 +23,7 @@ void run(int* argc, char*** argv) {
   const auto device = cpu::open();
   Stream& stream = device->communication();
   if (neighbours) {
-    expect(neighbours->transport() == "shared memory inside the host", "they share memory");
+    expect(neighbours->description() == "shared memory inside the host", "they share memory");
   }
   const std::string value(std::size_t{4} << 20U, 'x');
   if (rank == 0) sender->store().set("value", value);

@@ -18,7 +18,7 @@ constexpr std::array kOperations{Operation::all_gather, Operation::reduce_scatte
                                  Operation::broadcast,  Operation::barrier};
 
 mpi::Options options_of(const std::string& layout) {
-  if (layout == "messages") return {.transport = mpi::Options::Transport::messages};
+  if (layout == "messages") return {.host_memory = mpi::Options::HostMemory::unused};
   mpi::Options options;
   for (const char letter : layout) options.hosts.push_back(letter - 'a');
   return options;

@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 constexpr int kStuck = 1;
 
 mpi::Options options_of(const std::string& layout) {
-  if (layout == "messages") return {.transport = mpi::Options::Transport::messages};
+  if (layout == "messages") return {.host_memory = mpi::Options::HostMemory::unused};
   mpi::Options options;
   for (const char letter : layout) options.hosts.push_back(letter - 'a');
   return options;

@@ -39,35 +39,39 @@ TEST(Workspace, IsAReceiveSlicePerPeerOverMpiAndNothingAmongThreads) {
   Slices slices;
   slices.ranges = {{0, 10}, {10, 30}, {40, 0}};
   slices.buffer = View(nullptr, 100, DType::fp32, nullptr);
-  EXPECT_EQ(reduce_scatter_workspace("mpi", slices), 60);
-  EXPECT_EQ(reduce_scatter_workspace("local", slices), 0);
+  EXPECT_EQ(reduce_scatter_workspace(BackendKind::mpi, slices), 60);
+  EXPECT_EQ(reduce_scatter_workspace(BackendKind::local, slices), 0);
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(planning::communicator(rank, 3, "mpi")->reduce_scatter_workspace(slices), 60);
-    EXPECT_EQ(planning::communicator(rank, 3, "local")->reduce_scatter_workspace(slices), 0);
+    EXPECT_EQ(planning::communicator(rank, 3, BackendKind::mpi)->reduce_scatter_workspace(slices),
+              60);
+    EXPECT_EQ(planning::communicator(rank, 3, BackendKind::local)->reduce_scatter_workspace(slices),
+              0);
   }
-  EXPECT_EQ(reduce_scatter_workspace("host", slices), 0);
-  EXPECT_EQ(reduce_scatter_workspace("nccl", slices), 60);
-  EXPECT_EQ(reduce_scatter_workspace("nccl fast", slices), 30);
+  EXPECT_EQ(reduce_scatter_workspace(BackendKind::host, slices), 0);
+  EXPECT_EQ(reduce_scatter_workspace(BackendKind::control, slices), 0) << "refuses to reduce";
+  EXPECT_EQ(reduce_scatter_workspace(BackendKind::nccl, slices), 60);
+  EXPECT_EQ(reduce_scatter_workspace(BackendKind::nccl_fast, slices), 30);
 }
 
 TEST(PlanningCommunicator, IsARankWithoutPeers) {
-  const auto comm = planning::communicator(5, 1000, "mpi");
+  const auto comm = planning::communicator(5, 1000, BackendKind::mpi);
   EXPECT_EQ(comm->rank(), 5);
   EXPECT_EQ(comm->size(), 1000);
   EXPECT_EQ(comm->local_rank(), 5);
   EXPECT_EQ(comm->local_size(), 1000);
-  EXPECT_EQ(comm->backend(), "planning");
+  EXPECT_EQ(comm->backend(), BackendKind::planning);
   const auto device = planning::open();
   EXPECT_EQ(exchange(*comm, *device, "plan", "hash"), std::vector<std::string>(1000, "plan"));
   EXPECT_EQ(comm->split(-1, 0), nullptr);
   EXPECT_EQ(message_of([&] { static_cast<void>(comm->split(0, 0)); }),
             "[rank 5] split: a planning communicator of 1000 ranks does not know the colors of its "
             "peers; make one of the group's size with planning::part");
-  EXPECT_EQ(planning::communicator(0, 1, "local")->split(0, 0)->size(), 1);
-  EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(3, 3, "mpi")); }),
+  EXPECT_EQ(planning::communicator(0, 1, BackendKind::local)->split(0, 0)->size(), 1);
+  EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(3, 3, BackendKind::mpi)); }),
             "planning: rank 3 is outside a world of 3 ranks");
-  EXPECT_EQ(message_of([] { static_cast<void>(planning::communicator(0, 3, "gloo")); }),
-            "unknown backend \"gloo\"; expected local, host, mpi, nccl or nccl fast");
+  EXPECT_EQ(
+      message_of([] { static_cast<void>(planning::communicator(0, 3, BackendKind::planning)); }),
+      "a plan needs the backend that its run will have; planning is none");
 }
 
 TEST(PlanningCommunicator, OfGpusTakesWhatNcclsTake) {
@@ -79,7 +83,7 @@ TEST(PlanningCommunicator, OfGpusTakesWhatNcclsTake) {
   };
   constexpr std::int64_t kMiB = 1 << 20;
   const std::int64_t opened = device->device_bytes().arenas[5];
-  const auto world = planning::communicator(1, 4, "nccl", device.get());
+  const auto world = planning::communicator(1, 4, BackendKind::nccl, device.get());
   const auto pair = planning::part(*world, 1, 2);
   const auto alone = planning::part(*world, 0, 1);
   EXPECT_EQ(held("communication/scratch of NCCL's ranks"), 16 * kMiB);
@@ -91,7 +95,7 @@ TEST(PlanningCommunicator, OfGpusTakesWhatNcclsTake) {
   EXPECT_EQ(held("other/b"), 2 * kMiB + 2);
   const Buffer own = alone->allocate(*device, 3 * kMiB, DType::u8, MemoryClass::other, "c");
   EXPECT_EQ(device->device_bytes().adopted, 4 * kMiB);
-  const auto threads = planning::communicator(1, 4, "local", device.get());
+  const auto threads = planning::communicator(1, 4, BackendKind::local, device.get());
   const Buffer plain = threads->allocate(*device, 2 * kMiB, DType::u8, MemoryClass::other, "d");
   EXPECT_EQ(device->device_bytes().adopted, 4 * kMiB);
   EXPECT_EQ(device->device_bytes().arenas[7], (2 + 3 + 2) * kMiB);

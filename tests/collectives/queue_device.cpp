@@ -75,6 +75,7 @@ class QueueDevice final : public Device {
   int threads() const override { return 1; }
   Stream& compute() override { return compute_; }
   Stream& communication() override { return communication_; }
+  Stream& transfer() override { return transfer_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return cpu::bits(); }
   Memory memory() const override { return Memory::apart; }
@@ -90,6 +91,7 @@ class QueueDevice final : public Device {
  private:
   QueueStream compute_;
   QueueStream communication_;
+  QueueStream transfer_;
   QueueKernels kernels_;
 };
 

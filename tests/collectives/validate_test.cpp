@@ -13,7 +13,7 @@ class Checks : public ::testing::Test {
  protected:
   Checks()
       : device(planning::open()),
-        comm(planning::communicator(3, 5, "mpi")),
+        comm(planning::communicator(3, 5, BackendKind::mpi)),
         stream(device->communication()),
         buffer(device->allocate(750, DType::fp32, MemoryClass::other, "full")),
         other(device->allocate(4096, DType::fp32, MemoryClass::other, "other")),

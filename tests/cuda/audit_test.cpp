@@ -111,6 +111,11 @@ TEST(Audit, EveryAccessIsOrderedAlongSeveralAxes) {
   run.engine = audited_options(1);
   run.engine.reduction = ReductionPolicy::boundary;
   check("reduced at the boundary", run);
+  for (const int stage : {0, 3}) {
+    run.engine = audited_options(stage);
+    run.copies_parameters = true;
+    check("parameters copied under every step", run);
+  }
 }
 
 TEST(Audit, TheOrderInWhichItRanMakesNoDifference) {
@@ -134,10 +139,11 @@ TEST_P(LeftOutWait, IsFoundThoughNothingWentWrong) {
     AuditedRun run{.engine = audited_options(stage), .order = Settings::Order::prompt};
     run.engine.limits.prefetch_elements = 2000;
     run.skipped = GetParam();
+    run.copies_parameters = GetParam() == WaitSite::read_before_update;
     if (found.empty()) found = races(graph_of(run));
   }
   EXPECT_THAT(found, Contains(AnyOf(HasSubstr("'s parameters/"), HasSubstr("'s gradients/"),
-                                    HasSubstr("'s gathered/"))));
+                                    HasSubstr("'s gathered/"), HasSubstr("'s optimizer/"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Sites, LeftOutWait, ::testing::ValuesIn(kWaitSites),

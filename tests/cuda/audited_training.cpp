@@ -3,8 +3,12 @@
 #include "tests/cuda/audited_training.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "collectives/backends.h"
+#include "engine/state_reader.h"
 #include "tests/cuda/emulator/dependences.h"
 
 namespace zero::testing {
@@ -37,6 +41,48 @@ class Staging {
   Buffer loss_;
 };
 
+/// Copies all parameters of this rank's shard to pinned memory while the next step is trained.
+class ParameterCopies : public StateReader {
+ public:
+  explicit ParameterCopies(Engine& engine)
+      : engine_(engine),
+        tensors_(engine.tensors(StateKind::parameter)),
+        last_(engine.unit_names().size()) {
+    for (const LogicalTensor& tensor : tensors_) {
+      for (const StateRun& run : engine.runs(tensor))
+        runs_.push_back({&tensor, run, at(run.count)});
+    }
+    copies_ = engine.device().allocate_host(count_, DType::fp32, MemoryClass::staging, "copies");
+  }
+  int rounds() const override { return 1; }
+  void submit(int /*round*/) override {
+    Stream& transfer = engine_.device().transfer();
+    for (const Run& each : runs_) {
+      engine_.copy_state(*each.tensor, each.run.begin, copies_.slice(each.at, each.run.count),
+                         transfer);
+      last_[static_cast<std::size_t>(each.tensor->unit)] = transfer.record();
+    }
+  }
+  Event read(int unit) override { return last_[static_cast<std::size_t>(unit)]; }
+  std::int64_t vote() override { return 0; }
+  void counted(std::int64_t /*sum*/) override {}
+
+ private:
+  struct Run {
+    const LogicalTensor* tensor;
+    StateRun run;
+    std::int64_t at;
+  };
+  std::int64_t at(std::int64_t count) { return std::exchange(count_, count_ + count); }
+
+  Engine& engine_;
+  std::vector<LogicalTensor> tensors_;
+  std::vector<Event> last_;
+  std::vector<Run> runs_;
+  std::int64_t count_ = 0;
+  Buffer copies_;
+};
+
 void train(Communicator& host, const AuditedRun& run) {
   emulated::name_thread(fmt::format("rank {}", host.rank()));
   const auto device = cuda::open({.index = run.nccl ? host.rank() : 0});
@@ -48,7 +94,10 @@ void train(Communicator& host, const AuditedRun& run) {
   const Staging staging(*device);
   const auto data = static_cast<std::uint32_t>(mesh.data().rank());
   const float scale = 1.0F / static_cast<float>(kTokens * run.accumulation * mesh.data().size());
+  std::optional<ParameterCopies> copies;
+  if (run.copies_parameters) copies.emplace(training.engine);
   for (int step = 0; step < run.steps; ++step) {
+    if (copies) training.engine.attach(&*copies);
     for (int j = 0; j < run.accumulation; ++j) {
       const std::uint32_t seed = 16 * static_cast<std::uint32_t>(j) + data;
       const Batch batch = Batch::random(kTokens, training.model.vocabulary(), seed);
@@ -59,6 +108,8 @@ void train(Communicator& host, const AuditedRun& run) {
       training.evaluate(Batch::random(kTokens, training.model.vocabulary(), data));
     }
   }
+  training.engine.attach(nullptr);
+  device->transfer().synchronize();
   if (run.end == AuditedRun::End::training) return;
   training.engine.state_hash();
   for (const auto& [name, count] : training.sizes()) training.write(name, training.read(name));

@@ -27,6 +27,7 @@ struct AuditedRun {
   /// Each rank has a GPU of its own, and they talk through NCCL's fake; else they share one.
   std::optional<nccl::Options> nccl{};
   std::optional<WaitSite> skipped{};   ///< a wait left out
+  bool copies_parameters = false;      ///< to pinned memory, under every step
   Between between = Between::nothing;  ///< steps
   End end = End::training;
   int accumulation = 2;  ///< micro-batches of a step

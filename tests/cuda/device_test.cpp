@@ -32,7 +32,8 @@ std::vector<DeviceCase> emulated_devices() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(OnAnEmulatedGpu, Streams, ::testing::ValuesIn(emulated_devices()),
+INSTANTIATE_TEST_SUITE_P(OnAnEmulatedGpu, Streams,
+                         ::testing::ValuesIn(with_transfers(emulated_devices())),
                          [](const auto& each) { return each.param.name; });
 
 }  // namespace

@@ -11,9 +11,9 @@
 namespace zero {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(OnAGpu, Streams,
-                         ::testing::Values(DeviceCase{"cuda", [] { return cuda::open(); }}),
-                         [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    OnAGpu, Streams, ::testing::ValuesIn(with_transfers({{"cuda", [] { return cuda::open(); }}})),
+    [](const auto& each) { return each.param.name; });
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 // Streams, events and what else the driver may want for itself of a second device.

@@ -42,7 +42,8 @@ std::vector<std::int64_t> blocks_of(const DeviceBytes& plan) {
 /// One rank's run: what it has asked for before its first step is the plan's, and all.
 void run_as_planned(const TrainConfig& config, Communicator& host) {
   const int rank = host.rank();
-  const DeviceBytes plan = plan_memory(config, rank, host.size(), "nccl", Memory::apart).device;
+  const DeviceBytes plan =
+      plan_memory(config, rank, host.size(), BackendKind::nccl, Memory::apart).device;
   EXPECT_GT(plan.adopted, 0);
   const Batches batches(config, rank);
   Console console(stdout, Console::Mode::silent);
@@ -81,8 +82,8 @@ TEST(EmulatedNcclRun, AsksTheDriverForWhatIsPlannedBeforeItsFirstStepAndForNothi
                              "train_micro_batch_size_per_gpu=1", "train_batch_size=2"}),
         kRanks);
     local::run(kRanks, [&](Communicator& host) { run_as_planned(config, host); });
-    EXPECT_EQ(make_plan(config, "nccl").memory.device,
-              plan_memory(config, 0, kRanks, "nccl", Memory::apart).device);
+    EXPECT_EQ(make_plan(config, BackendKind::nccl).memory.device,
+              plan_memory(config, 0, kRanks, BackendKind::nccl, Memory::apart).device);
     EXPECT_EQ(run.log().back()["plan_exact"], true) << run.log().back()["device"];
     EXPECT_GT(test::fake_nccl::posted(0).size(), 5U);
     EXPECT_EQ(test::fake_nccl::alive(), 0);

@@ -14,7 +14,7 @@
 #include "tests/cuda/case.h"
 #include "tests/errors.h"
 
-// Work that is kept as a graph.
+// Work that is captured as a graph.
 namespace zero::cuda {
 namespace {
 
@@ -28,7 +28,7 @@ class Repeats : public EmulatedDevice {
 
   void start(const emulated::Settings& settings) {
     restart(settings);
-    kept_ = nullptr;
+    graph_ = nullptr;
     bodies_ = 0;
     zero_ = 0;
     one_ = upload(View::of(std::span(&host_one_, 1)));
@@ -43,7 +43,7 @@ class Repeats : public EmulatedDevice {
   void repeat(
       const Stream::Work& more = [] {},
       CapturedGraph::Check check = CapturedGraph::Check::at_first) {
-    compute().repeat(kept_, "a pass", check, [&] {
+    compute().repeat(graph_, "a pass", check, [&] {
       ++bodies_;
       add_one();
       more();
@@ -61,7 +61,7 @@ class Repeats : public EmulatedDevice {
   float host_one_ = 1;
   float zero_ = 0;
   View one_, sum_, middle_;
-  std::unique_ptr<CapturedGraph> kept_;
+  std::unique_ptr<CapturedGraph> graph_;
   int bodies_ = 0;
 };
 
@@ -70,15 +70,15 @@ TEST_F(Repeats, RunOnceAreCapturedOnceAndAreLaunchedFromThenOn) {
   for (const auto order : {Order::lazy, Order::prompt, Order::seeded}) {
     start({.order = order, .seed = 5});
     repeat();
-    EXPECT_EQ(0, kept_->pieces());
+    EXPECT_EQ(0, graph_->nodes());
     for (int i = 1; i < 7; ++i) repeat();
     EXPECT_EQ(2, bodies_);
-    EXPECT_EQ(2, kept_->pieces());
-    EXPECT_EQ("", kept_->refusal());
+    EXPECT_EQ(2, graph_->nodes());
+    EXPECT_EQ("", graph_->refusal());
     EXPECT_EQ(6, emulated::calls("cudaGraphLaunch"));
     EXPECT_EQ(1, emulated::calls("cudaGraphInstantiate"));
     EXPECT_EQ(7, sum());
-    kept_ = nullptr;
+    graph_ = nullptr;
   }
 }
 
@@ -94,17 +94,17 @@ TEST_F(Repeats, TakeFewerCallsOfTheRuntime) {
 }
 
 TEST_F(Repeats, AreNotCapturedWhereAnObserverHearsOfEachPiece) {
-  struct Counter final : StreamObserver {
+  struct Counter final : StreamListener {
     bool listens() const noexcept override { return true; }
     void ran(std::string_view /*what*/, Mark /*begin*/, Mark /*end*/) noexcept override { ++heard; }
     void waited(Mark /*begin*/, Mark /*end*/) noexcept override {}
     int heard = 0;
   };
   Counter counter;
-  compute().observe(&counter);
+  compute().listen(&counter);
   for (int i = 0; i < 4; ++i) repeat();
-  compute().observe(nullptr);
-  EXPECT_EQ(kept_, nullptr);
+  compute().listen(nullptr);
+  EXPECT_EQ(graph_, nullptr);
   EXPECT_EQ(4, bodies_);
   EXPECT_EQ(8, counter.heard);
   EXPECT_EQ(0, emulated::calls("cudaGraphLaunch"));
@@ -126,7 +126,7 @@ TEST_F(Repeats, AreOrderedByEventsAsOtherWorkIs) {
 
 TEST_F(Repeats, MayEndWhileTheirWorkIsQueued) {
   for (int i = 0; i < 4; ++i) repeat();
-  kept_ = nullptr;
+  graph_ = nullptr;
   EXPECT_EQ(4, sum());
   for (int i = 0; i < 4; ++i) repeat();
   EXPECT_EQ(8, sum());
@@ -170,7 +170,7 @@ TEST_F(Repeats, ThatSubmitOtherWorkAreFound) {
   repeat(zero(middle_));  // nobody calls it
   EXPECT_THAT(message_of([&] { repeat(zero(middle_), CapturedGraph::Check::always); }),
               HasSubstr("3 piece(s), another number; expected 2"));
-  kept_ = nullptr;
+  graph_ = nullptr;
   repeat(zero(middle_));
   EXPECT_THAT(message_of([&] { repeat([&] { device_->kernels().poison(compute(), middle_); }); }),
               HasSubstr("3 piece(s), of other names; expected 3"));
@@ -192,24 +192,24 @@ void* take_memory() {
 TEST_F(Repeats, ThatCannotBeCapturedAreSubmittedAsTheyAreAndSayWhy) {
   const auto grow = [&] { compute().submit("grow", [] { cudaFree(take_memory()); }); };
   for (int i = 0; i < 4; ++i) repeat(grow);
-  EXPECT_THAT(std::string(kept_->refusal()),
+  EXPECT_THAT(std::string(graph_->refusal()),
               AllOf(HasSubstr("take memory"), HasSubstr("cudaErrorStreamCaptureUnsupported")));
-  EXPECT_EQ(0, kept_->pieces());
+  EXPECT_EQ(0, graph_->nodes());
   EXPECT_EQ(5, bodies_);  // once in vain
   EXPECT_EQ(4, sum());
 
-  kept_ = nullptr;
+  graph_ = nullptr;
   repeat();
   emulated::fail_next("cudaStreamBeginCapture", cudaErrorStreamCaptureUnsupported);
   repeat();
-  EXPECT_THAT(std::string(kept_->refusal()),
+  EXPECT_THAT(std::string(graph_->refusal()),
               HasSubstr("CUDA cannot capture it: cudaErrorStreamCaptureUnsupported"));
   for (const char* call : {"cudaGraphInstantiate", "cudaGraphUpload"}) {
-    kept_ = nullptr;
+    graph_ = nullptr;
     repeat();
     emulated::fail_next(call, cudaErrorMemoryAllocation);
     repeat();
-    EXPECT_EQ("the driver has no memory left for a graph", kept_->refusal());
+    EXPECT_EQ("the driver has no memory left for a graph", graph_->refusal());
     repeat();
   }
   EXPECT_EQ(4 + 2 + 6, sum());
@@ -241,7 +241,7 @@ TEST_F(Repeats, ErrorsOfTheirWorkEndTheStream) {
     emulated::fail_next(call, cudaErrorInvalidConfiguration);
     EXPECT_THAT(message_of([&] { repeat(); }), HasSubstr("cudaErrorInvalidConfiguration")) << call;
     EXPECT_THAT(message_of([&] { repeat(); }), HasSubstr("cudaErrorInvalidConfiguration")) << call;
-    kept_ = nullptr;
+    graph_ = nullptr;
   };
   ends("cudaLaunchKernel", 0);
   ends("cudaLaunchKernel", 1);  // captured
@@ -250,10 +250,10 @@ TEST_F(Repeats, ErrorsOfTheirWorkEndTheStream) {
 
 TEST_F(Repeats, BelongToOneKindOfDevice) {
   class Other final : public CapturedGraph {
-    std::int64_t pieces() const override { return 0; }
+    std::int64_t nodes() const override { return 0; }
     std::string_view refusal() const override { return {}; }
   };
-  kept_ = std::make_unique<Other>();
+  graph_ = std::make_unique<Other>();
   EXPECT_EQ("cuda: work that another device keeps cannot be repeated",
             message_of([&] { repeat(); }));
 }

@@ -30,7 +30,7 @@ using ::testing::StartsWith;
 class AsProcess final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
-  std::string_view name() const override { return "host"; }
+  BackendKind kind() const override { return BackendKind::host; }
   int local_rank() const override { return rank(); }
 };
 

@@ -97,7 +97,7 @@ TEST(EmulatedRun, TakesABlockForEachClassAsPlannedAndNoMore) {
     EXPECT_EQ(last["device"]["planned"], last["device"]["used"]);
     for (int rank = 0; rank < 2; ++rank) {
       const MemoryUse plan =
-          plan_memory(config_of(run, 2, overrides), rank, 2, "local", Memory::apart);
+          plan_memory(config_of(run, 2, overrides), rank, 2, BackendKind::local, Memory::apart);
       EXPECT_EQ(plan.device, used[static_cast<std::size_t>(rank)])
           << "stage " << stage << ", rank " << rank;
     }
@@ -239,7 +239,7 @@ std::uint64_t state_after_many_rows(const TinyRun& run, int stage) {
     workbench.model().train(workbench.inputs(), workbench.targets(), 1.0F / 8320, workbench.loss());
     workbench.engine().step({.learning_rate = 0.1});
     EXPECT_EQ(device.device().device_bytes(),
-              plan_memory(config, rank.rank(), kRanks, "local", Memory::apart).device);
+              plan_memory(config, rank.rank(), kRanks, BackendKind::local, Memory::apart).device);
     const std::uint64_t found = workbench.engine().state_hash();
     if (rank.rank() == 0) hash = found;
   });
@@ -261,7 +261,7 @@ TEST(EmulatedRun, AGpuReceivesLongerSlicesThanACpu) {
         config_of(run, 2,
                   {"model.layers=1", "model.width=1024", "model.heads=16",
                    std::string("zero_optimization.reduce_bucket_size=") + bucket});
-    return plan_memory(config, 0, 2, "nccl", Memory::apart).device.adopted;
+    return plan_memory(config, 0, 2, BackendKind::nccl, Memory::apart).device.adopted;
   };
   // Slices of 4 MiB, and those of a block's 12.6 million fp32 gradients over two ranks.
   EXPECT_GT(received("500000000") - received("2097152"), std::int64_t{16} << 20);
@@ -337,11 +337,11 @@ TEST(EmulatedRun, AttentionThatTheLibraryRefusesIsOurOwnKernels) {
 TEST(EmulatedRun, APlanShowsWhatTheGpuGives) {
   const TinyRun run;
   const TrainConfig config = config_of(run, 2, {"model.width=512", "model.heads=8"});
-  const Plan threads = make_plan(config, "local");
+  const Plan threads = make_plan(config, BackendKind::local);
   EXPECT_THAT(threads.text(), AllOf(HasSubstr("of the GPU: a block for each class, aligned"),
                                     HasSubstr("in pages"), Not(HasSubstr("NCCL's own"))));
   EXPECT_EQ(threads.json()["device"]["pages"], threads.memory.device.in_pages());
-  const Plan nccl = make_plan(config, "nccl");
+  const Plan nccl = make_plan(config, BackendKind::nccl);
   EXPECT_THAT(nccl.text(), HasSubstr("NCCL's own"));
   EXPECT_GT(nccl.json()["device"]["adopted"], std::int64_t{4} << 20);
   EXPECT_GE(nccl.json()["device"]["arenas"]["communication"], std::int64_t{8} << 20);

@@ -37,7 +37,7 @@ Outcome train(const ModelConfig& config, int ranks, const EngineOptions& engine,
 struct Course {
   std::vector<double> evaluations;
   std::uint64_t state = 0;
-  KeptPasses kept;
+  CaptureCounts graphs;
   bool same_bits(const Course& other) const {
     return evaluations == other.evaluations && state == other.state;
   }
@@ -61,7 +61,7 @@ Course course_of(const ModelConfig& config, int ranks, const EngineOptions& engi
       own.evaluations.push_back(training.evaluate(Batch::random(14, 23, 99)));
     }
     own.state = training.engine.state_hash();
-    own.kept = training.engine.kept_passes();
+    own.graphs = training.engine.captured_graphs();
     if (communicator.rank() == 0) course = own;
   });
   cuda::emulated::reset();
@@ -119,18 +119,18 @@ TEST_P(EmulatedTraining, GivesTheSameBitsWithGraphsAndWithout) {
   const ModelConfig config =  // a tied head and a separate one
       dtype == DType::fp32 ? ModelConfig(tiny_gpt2()) : ModelConfig(tiny_llama());
   const Course expected = course_of(config, 1, without_graphs(options(0, dtype)));
-  EXPECT_EQ(expected.kept.passes, 0);
+  EXPECT_EQ(expected.graphs.graphs, 0);
   const Course kept =
       course_of(config, 4, options(3, dtype), {.order = Settings::Order::seeded, .seed = 3});
   EXPECT_TRUE(kept.same_bits(expected));
-  EXPECT_EQ(kept.kept.passes, 2 * 3);  // of two blocks: forward, backward, evaluation
-  EXPECT_GT(kept.kept.pieces, 2 * (6 + 12 + 6));
-  EXPECT_EQ(kept.kept.refusal, "");
+  EXPECT_EQ(kept.graphs.graphs, 2 * 3);  // of two blocks: forward, backward, evaluation
+  EXPECT_GT(kept.graphs.nodes, 2 * (6 + 12 + 6));
+  EXPECT_EQ(kept.graphs.refusal, "");
   EngineOptions checked = options(1, dtype);
   checked.checked = true;
   const Course compared = course_of(config, 2, checked);
   EXPECT_TRUE(compared.same_bits(expected)) << "checked";
-  EXPECT_EQ(compared.kept.passes, 2 * 3);
+  EXPECT_EQ(compared.graphs.graphs, 2 * 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedTraining, ::testing::Values(DType::fp32, DType::bf16),
@@ -148,7 +148,7 @@ TEST(EmulatedTraining, GraphsDoNotOutliveTheMemoryTheyWorkOn) {
         training.engine.step({.learning_rate = 1e-2});
         if (!moves || step != 1) continue;
         training.model.allocate();  // perhaps where it was: the device says
-        EXPECT_EQ(training.engine.kept_passes().passes, 0);
+        EXPECT_EQ(training.engine.captured_graphs().graphs, 0);
       }
       state = training.engine.state_hash();
     });

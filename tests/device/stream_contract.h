@@ -53,17 +53,26 @@ class Gate final : public Event::State {
 struct DeviceCase {
   std::string name;
   std::function<std::unique_ptr<Device>()> open;
+  Stream& (Device::*other)() = &Device::communication;  ///< the stream beside compute
 };
+
+/// Each case once more, with the transfer stream beside compute.
+inline std::vector<DeviceCase> with_transfers(std::vector<DeviceCase> cases) {
+  for (std::size_t i = 0, count = cases.size(); i < count; ++i) {
+    cases.push_back({cases[i].name + "_transfer", cases[i].open, &Device::transfer});
+  }
+  return cases;
+}
 
 class Streams : public ::testing::TestWithParam<DeviceCase> {
  protected:
   std::unique_ptr<Device> device_ = GetParam().open();
   Stream& compute_ = device_->compute();
-  Stream& communication_ = device_->communication();
+  Stream& other_ = ((*device_).*GetParam().other)();
 };
 
 TEST_P(Streams, RunTheirWorkInOrder) {
-  for (Stream* stream : {&compute_, &communication_}) {
+  for (Stream* stream : {&compute_, &other_}) {
     std::vector<int> order;
     for (int i = 0; i < 50; ++i) stream->submit_host("note", [&order, i] { order.push_back(i); });
     stream->synchronize();
@@ -73,16 +82,16 @@ TEST_P(Streams, RunTheirWorkInOrder) {
 
 TEST_P(Streams, MarksTellWhatLiesBetweenThem) {
   using Clock = std::chrono::steady_clock;
-  const Mark begin = communication_.mark();
-  communication_.submit_host("work", [] {
+  const Mark begin = other_.mark();
+  other_.submit_host("work", [] {
     for (const auto start = Clock::now(); Clock::now() - start < std::chrono::microseconds(20);) {
     }
   });
-  const Mark end = communication_.mark();
-  compute_.wait(communication_.record());
+  const Mark end = other_.mark();
+  compute_.wait(other_.record());
   const Mark behind = compute_.mark();
   compute_.synchronize();
-  communication_.synchronize();
+  other_.synchronize();
   EXPECT_GT(end.seconds_since(begin).value(), 1e-5);
   EXPECT_GE(behind.seconds_since(end).value(), 0);
   EXPECT_GE(behind.seconds_since(begin).value(), end.seconds_since(begin).value());
@@ -94,10 +103,10 @@ TEST_P(Streams, AWaitOrdersTwoStreams) {
   int value = 0;
   std::vector<int> seen;
   for (int i = 0; i < 100; ++i) {
-    communication_.submit_host("produce", [&value, i] { value = i; });
-    compute_.wait(communication_.record());
+    other_.submit_host("produce", [&value, i] { value = i; });
+    compute_.wait(other_.record());
     compute_.submit_host("consume", [&] { seen.push_back(value); });
-    communication_.wait(compute_.record());
+    other_.wait(compute_.record());
   }
   compute_.synchronize();
   ASSERT_EQ(100U, seen.size());
@@ -106,19 +115,19 @@ TEST_P(Streams, AWaitOrdersTwoStreams) {
 
 TEST_P(Streams, AnEventIsItsPointAndNoLater) {
   int value = 0;
-  communication_.submit_host("one", [&] { value = 1; });
-  const Event point = communication_.record();
+  other_.submit_host("one", [&] { value = 1; });
+  const Event point = other_.record();
   point.synchronize();
   EXPECT_TRUE(point.complete());
   EXPECT_EQ(1, value);
-  communication_.submit_host("two", [&] { value = 2; });
+  other_.submit_host("two", [&] { value = 2; });
   EXPECT_TRUE(point.complete());
-  communication_.synchronize();
+  other_.synchronize();
   EXPECT_EQ(2, value);
 }
 
 TEST_P(Streams, AFreshStreamAndADefaultEventAreComplete) {
-  EXPECT_TRUE(communication_.record().complete());
+  EXPECT_TRUE(other_.record().complete());
   EXPECT_TRUE(Event().complete());
   Event().synchronize();
   compute_.wait(Event());
@@ -127,7 +136,7 @@ TEST_P(Streams, AFreshStreamAndADefaultEventAreComplete) {
 
 TEST_P(Streams, AWaitForTheirOwnEventPasses) {
   int value = 0;
-  for (Stream* stream : {&compute_, &communication_}) {
+  for (Stream* stream : {&compute_, &other_}) {
     stream->submit_host("add", [&] { ++value; });
     stream->wait(stream->record());
     stream->submit_host("add", [&] { ++value; });
@@ -138,18 +147,18 @@ TEST_P(Streams, AWaitForTheirOwnEventPasses) {
 
 TEST_P(Streams, AnErrorFailsTheStreamAndDropsLaterWork) {
   bool ran = false;
-  const Event before = communication_.record();
+  const Event before = other_.record();
   const std::string first = message_of([&] {
-    communication_.submit_host("bad", [] { fail("the first error"); });
-    communication_.submit_host("dropped", [&] { ran = true; });
-    communication_.synchronize();
+    other_.submit_host("bad", [] { fail("the first error"); });
+    other_.submit_host("dropped", [&] { ran = true; });
+    other_.synchronize();
   });
   EXPECT_EQ("the first error", first);
   EXPECT_FALSE(ran);
-  EXPECT_EQ("the first error", message_of([&] { communication_.submit_host("more", [] {}); }));
-  EXPECT_EQ("the first error", message_of([&] { communication_.wait(Event()); }));
-  EXPECT_EQ("the first error", message_of([&] { communication_.synchronize(); }));
-  EXPECT_EQ("the first error", message_of([&] { communication_.record().synchronize(); }));
+  EXPECT_EQ("the first error", message_of([&] { other_.submit_host("more", [] {}); }));
+  EXPECT_EQ("the first error", message_of([&] { other_.wait(Event()); }));
+  EXPECT_EQ("the first error", message_of([&] { other_.synchronize(); }));
+  EXPECT_EQ("the first error", message_of([&] { other_.record().synchronize(); }));
   EXPECT_EQ("no error", message_of([&] { before.synchronize(); }));
   EXPECT_EQ("no error", message_of([&] { compute_.synchronize(); }));
 }
@@ -157,8 +166,8 @@ TEST_P(Streams, AnErrorFailsTheStreamAndDropsLaterWork) {
 TEST_P(Streams, AnErrorReachesTheStreamsThatWaitForIt) {
   bool ran = false;
   const std::string found = message_of([&] {
-    communication_.submit_host("bad", [] { fail("lost rank 3"); });
-    const Event point = communication_.record();
+    other_.submit_host("bad", [] { fail("lost rank 3"); });
+    const Event point = other_.record();
     compute_.wait(point);
     compute_.submit_host("dropped", [&] { ran = true; });
     compute_.synchronize();
@@ -168,31 +177,31 @@ TEST_P(Streams, AnErrorReachesTheStreamsThatWaitForIt) {
   EXPECT_EQ("lost rank 3", message_of([&] { compute_.submit_host("more", [] {}); }));
 }
 
-TEST_P(Streams, AnErrorOfComputeReachesCommunication) {
+TEST_P(Streams, AnErrorOfComputeReachesTheStreamThatWaitsForIt) {
   const std::string thrown = message_of([&] {
     compute_.submit_host("bad", [] { fail("bad layer"); });
     compute_.synchronize();
   });
   EXPECT_EQ("bad layer", thrown);
   const std::string found = message_of([&] {
-    communication_.wait(compute_.record());
-    communication_.synchronize();
+    other_.wait(compute_.record());
+    other_.synchronize();
   });
   EXPECT_EQ("bad layer", found);
 }
 
 TEST_P(Streams, AForeignErrorNamesItsWork) {
   const std::string found = message_of([&] {
-    communication_.submit_host("pack h.0", [] { throw std::runtime_error("no space"); });
-    communication_.synchronize();
+    other_.submit_host("pack h.0", [] { throw std::runtime_error("no space"); });
+    other_.synchronize();
   });
   EXPECT_EQ("pack h.0: no space", found);
 }
 
 TEST_P(Streams, DestroyWorkWhenItHasRun) {
   const auto held = std::make_shared<int>(1);
-  communication_.submit_host("hold", [held] {});
-  communication_.synchronize();
+  other_.submit_host("hold", [held] {});
+  other_.synchronize();
   EXPECT_EQ(1, held.use_count());
 }
 
@@ -200,9 +209,9 @@ TEST_P(Streams, WaitForEventsOfOtherDevicesToo) {
   const auto gate = std::make_shared<Gate>();
   gate->open();
   int value = 0;
-  communication_.wait(Event(gate));
-  communication_.submit_host("set", [&] { value = 1; });
-  communication_.synchronize();
+  other_.wait(Event(gate));
+  other_.submit_host("set", [&] { value = 1; });
+  other_.synchronize();
   EXPECT_EQ(1, value);
 }
 

@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,7 +29,7 @@ std::vector<DeviceCase> devices() {
                        return testing::open({.policy = StreamOrder::Policy::seeded, .seed = seed});
                      }});
   }
-  return cases;
+  return with_transfers(cases);
 }
 
 INSTANTIATE_TEST_SUITE_P(OnEachDevice, Streams, ::testing::ValuesIn(devices()),
@@ -53,6 +55,40 @@ TEST(CpuStreams, CommunicationRunsElsewhereAndTheHostGoesOn) {
   done.synchronize();
   EXPECT_NE(std::this_thread::get_id(), where);
   EXPECT_NE(std::thread::id(), where);
+}
+
+TEST(CpuStreams, TransfersRunBesideComputeAndCommunication) {
+  const auto device = cpu::open();
+  const auto disk = std::make_shared<Gate>();
+  std::thread::id where;
+  device->transfer().wait(Event(disk));
+  device->transfer().submit_host("where", [&] { where = std::this_thread::get_id(); });
+  const Event done = device->transfer().record();
+  disk->until_someone_waits();
+  int ran = 0;  // while the transfer stream is blocked
+  device->compute().submit("compute", [&] { ++ran; });
+  device->communication().wait(device->compute().record());
+  device->communication().submit("communicate", [&] { ++ran; });
+  device->communication().synchronize();
+  EXPECT_EQ(2, ran);
+  EXPECT_FALSE(done.complete());
+  disk->open();
+  device->compute().wait(done);
+  EXPECT_NE(std::this_thread::get_id(), where);
+  EXPECT_NE(std::thread::id(), where);
+  EXPECT_GT(device->transfer().waited_seconds(), 0.0);
+}
+
+TEST(CpuStreams, TransfersAreOneStreamMadeAtItsFirstUse) {
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+  };
+  const auto device = cpu::open();
+  const auto before = threads();
+  Stream* const transfer = &device->transfer();
+  EXPECT_EQ(before + 1, threads());
+  EXPECT_EQ(transfer, &device->transfer());
+  EXPECT_EQ(before + 1, threads());
 }
 
 TEST(CpuStreams, AMarkAheadIsNotYetKnown) {
@@ -103,18 +139,23 @@ TEST(CpuStreams, RunWhatWasSubmittedBeforeTheyEnd) {
   {
     const auto device = cpu::open();
     for (int i = 0; i < 100; ++i) device->communication().submit("count", [&] { ++ran; });
+    device->transfer().wait(device->communication().record());
+    for (int i = 0; i < 100; ++i) device->transfer().submit("count", [&] { ++ran; });
+    device->communication().wait(device->transfer().record());
+    for (int i = 0; i < 100; ++i) device->communication().submit("count", [&] { ++ran; });
   }
-  EXPECT_EQ(100, ran);
+  EXPECT_EQ(300, ran);
 }
 
 TEST(CpuStreams, EndQuietlyAfterAnErrorNobodySaw) {
   const auto device = cpu::open();
   device->communication().submit("bad", [] { fail("unseen"); });
+  device->transfer().submit("bad", [] { fail("unseen"); });
 }
 
 TEST(PlanningStreams, DropWorkAndAreAlwaysComplete) {
   const auto device = planning::open();
-  for (Stream* stream : {&device->compute(), &device->communication()}) {
+  for (Stream* stream : {&device->compute(), &device->communication(), &device->transfer()}) {
     stream->submit("never", [] { FAIL() << "ran"; });
     stream->wait(Event(std::make_shared<Gate>()));
     EXPECT_TRUE(stream->record().complete());

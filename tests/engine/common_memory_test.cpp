@@ -158,6 +158,21 @@ TEST_P(LateReaders, ReadOldValuesWhenAPeerHasAlreadyWrittenNewOnes) {
       {Phase::forward, Phase::backward}, false);
 }
 
+TEST_P(LateReaders, ReadOldValuesWhenAPeerHasAlreadyInitialisedItsOwn) {
+  with_engine(
+      [](Engine& engine, UnitId unit, int rank) {
+        std::vector<float> twos(kCount, 2.0F);
+        engine.write("unit.weight", StateKind::parameter, View::of(std::span(twos)));
+        char same = 0;
+        engine.begin_evaluation();
+        read(engine.device().compute(), engine.forward(unit)["weight"], 2.0F, rank, &same);
+        engine.end_evaluation();
+        engine.initialise();
+        ZERO_CHECK(same == 1, "rank {} did not find 2 everywhere", rank);
+      },
+      {Phase::forward, Phase::backward}, false);
+}
+
 TEST_P(LateReaders, ReadOldValuesWhenAPeerHasAlreadyUpdatedItsOwn) {
   with_engine(
       [](Engine& engine, UnitId unit, int rank) {

@@ -17,7 +17,7 @@ void reduce_ten(Communicator& communicator) {
 }
 
 TEST(CountedMesh, TwoOnOneMeshDoNotMixTheirTraffic) {
-  const auto world = planning::communicator(5, 8, "mpi");
+  const auto world = planning::communicator(5, 8, BackendKind::mpi);
   Mesh mesh(*world, {2, 2, 2});
   CountedMesh one(mesh);
   CountedMesh other(mesh);
@@ -34,7 +34,7 @@ TEST(CountedMesh, TwoOnOneMeshDoNotMixTheirTraffic) {
 }
 
 TEST(CountedMesh, AnAxisThatIsTheWholeWorldIsBookedAsTheAxis) {
-  const auto world = planning::communicator(1, 2, "mpi");
+  const auto world = planning::communicator(1, 2, BackendKind::mpi);
   CountedMesh mesh(*world);
   reduce_ten(mesh.world());
   reduce_ten(mesh.axis(Axis::shard));
@@ -43,7 +43,7 @@ TEST(CountedMesh, AnAxisThatIsTheWholeWorldIsBookedAsTheAxis) {
 }
 
 TEST(CountedMesh, APartOfAnAxisIsBookedAsTheAxis) {
-  const auto world = planning::communicator(0, 4, "mpi");
+  const auto world = planning::communicator(0, 4, BackendKind::mpi);
   Mesh whole(*world, {1, 1, 4});
   CountedMesh mesh(whole);
   Communicator& part = mesh.split(Axis::tensor, {0, 0, 2});

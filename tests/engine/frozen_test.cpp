@@ -80,7 +80,7 @@ TEST(Frozen, ParametersHaveNoGradientAndNoStates) {
 TEST(Frozen, ParametersCostTheirComputeCopyOnly) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (const int world : {1, 2, 5}) {
-      const auto communicator = planning::communicator(0, world, "local");
+      const auto communicator = planning::communicator(0, world, BackendKind::local);
       const auto device = planning::open();
       const plain::Trainer trainer(*communicator, *device, setup(stage, DType::bf16));
       std::int64_t all = 0;

@@ -48,7 +48,7 @@ void run_micro_batches(plain::Trainer& trainer, const Case& of, std::int64_t fro
 
 Gradients read_all(Engine& engine) {
   Gradients all;
-  for (const LogicalTensor& tensor : engine.state(StateKind::gradient))
+  for (const HeldTensor& tensor : engine.state(StateKind::gradient))
     all[tensor.name] = plain::read(engine, tensor.name, StateKind::gradient);
   return all;
 }
@@ -152,9 +152,9 @@ TEST(WrittenGradient, ChangedInPlaceIsFollowedAfterPublishing) {
     Gradients target = stepped(of, 0, [](Engine&) {}).gradients;
     for (auto& [name, values] : target) std::ranges::fill(values, 0.5F);
     const Stepped changed = stepped(of, 0, [](Engine& engine) {
-      for (const LogicalTensor& tensor : engine.state(StateKind::gradient)) {
-        for (const LogicalTensor::Part& part : tensor.parts) {
-          engine.pieces().write(part.values, [](std::int64_t, const View& values) {
+      for (const HeldTensor& tensor : engine.state(StateKind::gradient)) {
+        for (const StateView& view : tensor.views) {
+          engine.pieces().write(view.values, [](std::int64_t, const View& values) {
             std::ranges::fill(values.as<bfloat16>(), to_bfloat16(0.5F));
           });
         }

@@ -17,7 +17,7 @@ namespace {
 class Captured final : public CapturedGraph {
  public:
   explicit Captured(std::string_view refusal) : refusal_(refusal) {}
-  std::int64_t pieces() const override { return refusal_.empty() ? 3 : 0; }
+  std::int64_t nodes() const override { return refusal_.empty() ? 3 : 0; }
   std::string_view refusal() const override { return refusal_; }
 
  private:
@@ -35,19 +35,19 @@ class CapturingStream final : public Stream {
 
  private:
   void do_submit(std::string_view /*what*/, Work work) override { work(); }
-  void do_repeat(std::unique_ptr<CapturedGraph>& kept, std::string_view what,
+  void do_repeat(std::unique_ptr<CapturedGraph>& graph, std::string_view what,
                  CapturedGraph::Check /*check*/, const Work& body) override {
     names.emplace_back(what);
-    if (kept != nullptr) return;
-    kept = std::make_unique<Captured>(refusal);
+    if (graph != nullptr) return;
+    graph = std::make_unique<Captured>(refusal);
     body();
   }
   void do_wait(const Event& /*event*/) override {}
 };
 
 struct Captures : ::testing::Test {
-  void repeat(const GraphCapture::Place& place, Phase phase, std::vector<int> asks = {}) {
-    graphs.repeat(place, unit, phase, [&] {
+  void repeat(const GraphCapture::Key& key, Phase phase, std::vector<int> asks = {}) {
+    graphs.repeat(key, unit, phase, [&] {
       ++bodies;
       for (const int index : asks) unit.requested[static_cast<std::size_t>(index)] = 1;
     });
@@ -84,22 +84,22 @@ TEST_F(Captures, OfForwardDoNotDependOnGradients) {
   EXPECT_EQ(device.compute().names[0], "block forward");
 }
 
-TEST_F(Captures, OfEachPlaceAreApartAndCountedUntilCleared) {
+TEST_F(Captures, OfEachRepeatAreApartAndCountedUntilCleared) {
   for (const bool evaluation : {false, true}) {
     for (const int step : {0, 1}) {
       for (const std::size_t nth : {0, 1}) repeat({evaluation, step, nth}, Phase::forward);
     }
   }
   EXPECT_EQ(bodies, 8);
-  EXPECT_EQ(graphs.captured().passes, 8);
-  EXPECT_EQ(graphs.captured().pieces, 24);
+  EXPECT_EQ(graphs.captured().graphs, 8);
+  EXPECT_EQ(graphs.captured().nodes, 24);
   device.compute().refusal = "host code";
   repeat({false, 2, 0}, Phase::forward);
-  EXPECT_EQ(graphs.captured().passes, 8);
+  EXPECT_EQ(graphs.captured().graphs, 8);
   EXPECT_EQ(graphs.captured().refused, 1);
   EXPECT_EQ(graphs.captured().refusal, "host code");
   graphs.clear();
-  EXPECT_EQ(graphs.captured().passes + graphs.captured().refused, 0);
+  EXPECT_EQ(graphs.captured().graphs + graphs.captured().refused, 0);
   repeat({false, 0, 0}, Phase::forward);
   EXPECT_EQ(bodies, 10);
 }

@@ -8,20 +8,24 @@
 
 namespace zero::testing {
 
-/// A device in host memory, of one thread, both of whose streams are a test's own.
+/// A device in host memory, of one thread, whose streams are all a test's own.
 template <typename OwnStream>
 class HostDevice : public Device {
  public:
   /// `arguments`: of each stream.
   template <typename... Arguments>
   explicit HostDevice(Arguments&... arguments)
-      : compute_(arguments...), communication_(arguments...), kernels_(compute_, 1) {}
+      : compute_(arguments...),
+        communication_(arguments...),
+        transfer_(arguments...),
+        kernels_(compute_, 1) {}
 
   std::string_view name() const override { return "cpu"; }
   bool has_memory() const override { return true; }
   int threads() const override { return 1; }
   OwnStream& compute() override { return compute_; }
   OwnStream& communication() override { return communication_; }
+  OwnStream& transfer() override { return transfer_; }
   Kernels& kernels() override { return kernels_; }
   std::string bits() const override { return "a test's"; }
 
@@ -36,6 +40,7 @@ class HostDevice : public Device {
  private:
   OwnStream compute_;
   OwnStream communication_;
+  OwnStream transfer_;
   cpu::CpuKernels kernels_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "engine/step_sums.h"
 #include "partition/flat_layout.h"
 #include "tests/engine/plain.h"
 
@@ -16,7 +17,7 @@ struct Types {
 };
 constexpr std::array kTypes = {Types{DType::fp32, DType::fp32}, Types{DType::bf16, DType::bf16},
                                Types{DType::bf16, DType::fp32}};
-constexpr std::int64_t kNormAndLoss = std::int64_t{2} * ExactSum::kLimbs * 8;  // bytes
+constexpr std::int64_t kStepSumBytes = StepSums::kCount * 8;
 
 plain::Setup setup(int stage, Types types, int accumulation_steps = 1) {
   plain::Setup setup{plain::options(stage, types.compute), plain::odd_units(), accumulation_steps};
@@ -26,7 +27,7 @@ plain::Setup setup(int stage, Types types, int accumulation_steps = 1) {
 
 /// What a plan says: seals on a device without memory.
 MemorySnapshot planned(int rank, int world, const plain::Setup& setup,
-                       std::string_view backend = "local") {
+                       BackendKind backend = BackendKind::local) {
   const auto communicator = planning::communicator(rank, world, backend);
   const auto device = planning::open(1, setup.memory);
   const plain::Trainer trainer(*communicator, *device, setup);
@@ -85,7 +86,7 @@ TEST(Memory, OfModelStatesIsTheTableForEveryStageWorldAndType) {
 TEST(Memory, OfPaddingIsWhatTheEngineCounts) {
   for (const int world : {1, 3, 16}) {
     const plain::Setup plan = setup(3, kTypes[0]);
-    const auto communicator = planning::communicator(0, world, "local");
+    const auto communicator = planning::communicator(0, world, BackendKind::local);
     const auto device = planning::open();
     plain::Trainer trainer(*communicator, *device, plan);
     EXPECT_EQ(trainer.engine().parameter_count() + trainer.engine().padding_count(),
@@ -162,18 +163,20 @@ TEST(Memory, OfARunOnAMeshIsThePlanToo) {
 TEST(Memory, OfSumsAcrossReplicasIsOneChunkOfAShardAndNoneWithoutReplicas) {
   plain::Setup plan = setup(3, kTypes[1]);
   plan.units = plain::equal_units(2, 4096);
-  const std::int64_t alone = planned(0, 2, plan, "mpi").peak_of(MemoryClass::communication);
+  const std::int64_t alone =
+      planned(0, 2, plan, BackendKind::mpi).peak_of(MemoryClass::communication);
   plan.mesh = {2, 2, 1};
-  EXPECT_EQ(planned(0, 4, plan, "mpi").peak_of(MemoryClass::communication), alone + 2048 * 4);
+  EXPECT_EQ(planned(0, 4, plan, BackendKind::mpi).peak_of(MemoryClass::communication),
+            alone + 2048 * 4);
   plan.units = plain::equal_units(2, 50'000'000);
-  EXPECT_EQ(planned(0, 4, plan, "local").peak_of(MemoryClass::communication),
-            kNormAndLoss + (8 << 20));
+  EXPECT_EQ(planned(0, 4, plan, BackendKind::local).peak_of(MemoryClass::communication),
+            kStepSumBytes + (8 << 20));
 }
 
 TEST(Memory, OfAPlanThatWalksWholeStepsStaysAsItWas) {
   for (int stage = 0; stage <= 3; ++stage) {
     const plain::Setup plan = setup(stage, kTypes[1], 2);
-    const auto communicator = planning::communicator(1, 4, "mpi");
+    const auto communicator = planning::communicator(1, 4, BackendKind::mpi);
     const auto device = planning::open();
     plain::Trainer trainer(*communicator, *device, plan);
     const MemorySnapshot sealed = device->ledger().snapshot();
@@ -231,12 +234,13 @@ TEST(Memory, OfReceiveSlicesIsAtMostEightMebibytes) {
     for (const Types types : kTypes) {
       plain::Setup plan = setup(3, types);
       plan.units = plain::equal_units(2, 50'000'000);
-      const MemorySnapshot snapshot = planned(world / 2, world, plan, "mpi");
-      const std::int64_t receive = snapshot.peak_of(MemoryClass::communication) - kNormAndLoss;
+      const MemorySnapshot snapshot = planned(world / 2, world, plan, BackendKind::mpi);
+      const std::int64_t receive = snapshot.peak_of(MemoryClass::communication) - kStepSumBytes;
       EXPECT_LE(receive, 8 << 20);
       EXPECT_GT(receive, 7 << 20);  // and it is used
       plan.engine.limits.reduce_bucket_elements = 1 << 16;
-      EXPECT_LE(planned(0, world, plan, "mpi").peak_of(MemoryClass::communication) - kNormAndLoss,
+      EXPECT_LE(planned(0, world, plan, BackendKind::mpi).peak_of(MemoryClass::communication) -
+                    kStepSumBytes,
                 (1 << 16) * size_of(types.compute));
     }
   }
@@ -254,7 +258,7 @@ TEST(Memory, OfPaddingIsUnderOnePercentAboveTwoMillionParameters) {
                            {"down", {509, 127}}}});
   }
   for (int world = 1; world <= 16; ++world) {
-    const auto communicator = planning::communicator(0, world, "mpi");
+    const auto communicator = planning::communicator(0, world, BackendKind::mpi);
     const auto device = planning::open();
     plain::Trainer trainer(*communicator, *device, plan);
     ASSERT_GT(trainer.engine().parameter_count(), 1'900'000);

@@ -222,7 +222,7 @@ TEST(EngineStep, RefusesALearningRateThatIsNotFiniteAndLosesNothing) {
 }
 
 TEST(MakeSharding, RefusesAnUnknownStage) {
-  const auto communicator = planning::communicator(0, 1, "local");
+  const auto communicator = planning::communicator(0, 1, BackendKind::local);
   const auto device = planning::open();
   EngineOptions options;
   options.stage = 5;

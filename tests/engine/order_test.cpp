@@ -83,7 +83,7 @@ void after_a_step(int stage, const std::function<void(plain::Trainer&, Log&)>& b
   });
 }
 
-TEST(OrderAtTheBoundary, UpdatesFollowTheNormAndEachStartsItsGatherAtOnce) {
+TEST(OrderAtTheEndOfAStep, UpdatesFollowTheNormAndEachStartsItsGatherAtOnce) {
   for (const int stage : {1, 2, 3}) {
     SCOPED_TRACE(stage);
     after_a_step(stage, [&](plain::Trainer&, const Log& log) {
@@ -103,7 +103,7 @@ TEST(OrderAtTheBoundary, UpdatesFollowTheNormAndEachStartsItsGatherAtOnce) {
   }
 }
 
-TEST(OrderAtTheBoundary, AUnitWaitsForItsOwnGatherAndForNoLaterOne) {
+TEST(OrderAtTheEndOfAStep, AUnitWaitsForItsOwnGatherAndForNoLaterOne) {
   for (const int stage : {1, 2, 3}) {
     SCOPED_TRACE(stage);
     after_a_step(stage, [](plain::Trainer& trainer, Log& log) {

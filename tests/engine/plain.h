@@ -60,6 +60,8 @@ class Trainer {
   void backward(std::int64_t number);
   /// Micro-batches numbered as in the design, then the engine's step.
   StepReport step(double learning_rate = 0.01);
+  /// Numbers the micro-batches as if `step` optimizer steps were done.
+  void resume_at(std::int64_t step) { step_ = step; }
 
  private:
   Setup setup_;  // units as this rank holds them

@@ -31,11 +31,11 @@ int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.
 
 /// Element `element` of a tensor's state on this rank, or nothing where it is elsewhere.
 View element_of(Engine& engine, std::string_view name, StateKind kind, std::int64_t element) {
-  for (const LogicalTensor& tensor : engine.state(kind)) {
-    for (const LogicalTensor::Part& part : tensor.parts) {
-      const std::int64_t at = element - part.begin;
-      if (tensor.name == name && at >= 0 && at < part.values.count())
-        return part.values.slice(at, 1);
+  for (const HeldTensor& tensor : engine.state(kind)) {
+    for (const StateView& view : tensor.views) {
+      const std::int64_t at = element - view.begin;
+      if (tensor.name == name && at >= 0 && at < view.values.count())
+        return view.values.slice(at, 1);
     }
   }
   return {};
@@ -210,7 +210,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST(Ownership, OfAPlanIsThatOfARunButForCopiesThatOthersHold) {
-  const auto communicator = planning::communicator(0, 8, "local");
+  const auto communicator = planning::communicator(0, 8, BackendKind::local);
   const auto device = planning::open();
   plain::Trainer trainer(*communicator, *device, setup(3, {2, 2, 2}, DType::bf16));
   const std::vector<ParameterOwnership> list = trainer.engine().ownership();

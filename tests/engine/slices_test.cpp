@@ -116,7 +116,7 @@ TEST_P(Slices, AreReadAndWrittenWhole) {
                  [](plain::Trainer& trainer, Communicator&) {
                    Engine& engine = trainer.engine();
                    for (const StateKind kind : {StateKind::parameter, StateKind::moment1}) {
-                     for (const LogicalTensor& tensor : engine.state(kind)) {
+                     for (const HeldTensor& tensor : engine.state(kind)) {
                        std::vector<float> values = plain::read(engine, tensor.name, kind);
                        std::iota(values.begin(), values.end(), 1.0F);
                        engine.write(tensor.name, kind, View::of(std::span(values)));
@@ -128,24 +128,24 @@ TEST_P(Slices, AreReadAndWrittenWhole) {
   }
 }
 
-TEST_P(Slices, ArePartsWhosePrimaryOnesListEachElementOnce) {
+TEST_P(Slices, AreViewsWhosePrimaryOnesListEachElementOnce) {
   for (const MeshShape& mesh : meshes(2)) {
     std::mutex mutex;
     std::map<std::string, std::vector<int>> primary;
     std::map<std::string, std::vector<int>> held;
     plain::run(ranks_of(mesh), setup(1, mesh, GetParam()),
                [&](plain::Trainer& trainer, Communicator&) {
-                 for (const LogicalTensor& tensor : trainer.engine().state(StateKind::moment0)) {
+                 for (const HeldTensor& tensor : trainer.engine().state(StateKind::moment0)) {
                    std::int64_t count = 1;
                    for (const std::int64_t dimension : tensor.shape) count *= dimension;
                    const std::lock_guard lock(mutex);
                    primary[tensor.name].resize(static_cast<std::size_t>(count));
                    held[tensor.name].resize(static_cast<std::size_t>(count));
-                   for (const LogicalTensor::Part& part : tensor.parts) {
-                     for (std::int64_t e = 0; e < part.values.count(); ++e) {
-                       ++held[tensor.name].at(static_cast<std::size_t>(part.begin + e));
-                       if (part.primary)
-                         ++primary[tensor.name].at(static_cast<std::size_t>(part.begin + e));
+                   for (const StateView& view : tensor.views) {
+                     for (std::int64_t e = 0; e < view.values.count(); ++e) {
+                       ++held[tensor.name].at(static_cast<std::size_t>(view.begin + e));
+                       if (view.primary)
+                         ++primary[tensor.name].at(static_cast<std::size_t>(view.begin + e));
                      }
                    }
                  }

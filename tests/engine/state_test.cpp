@@ -123,7 +123,7 @@ TEST(State, PartsListEachElementOnceOverAllRanks) {
       plain::run(world, setup(stage), [&](plain::Trainer& trainer, Communicator&) {
         for (const StateKind kind :
              {StateKind::parameter, StateKind::moment0, StateKind::moment1, StateKind::gradient}) {
-          const std::vector<LogicalTensor> tensors = trainer.engine().state(kind);
+          const std::vector<HeldTensor> tensors = trainer.engine().state(kind);
           ASSERT_EQ(tensors.size(), kNames.size());
           const std::lock_guard lock(mutex);
           for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -134,9 +134,9 @@ TEST(State, PartsListEachElementOnceOverAllRanks) {
             std::vector<int>& times =
                 seen[tensors[i].name + std::to_string(static_cast<int>(kind))];
             times.resize(static_cast<std::size_t>(count));
-            for (const LogicalTensor::Part& part : tensors[i].parts) {
-              for (std::int64_t e = 0; e < part.values.count(); ++e)
-                ++times.at(static_cast<std::size_t>(part.begin + e));
+            for (const StateView& view : tensors[i].views) {
+              for (std::int64_t e = 0; e < view.values.count(); ++e)
+                ++times.at(static_cast<std::size_t>(view.begin + e));
             }
           }
         }
@@ -149,9 +149,9 @@ TEST(State, PartsListEachElementOnceOverAllRanks) {
 TEST(State, ChangedInPlaceReachesComputeThroughPublish) {
   everywhere([](plain::Trainer& trainer, Communicator&) {
     Engine& engine = trainer.engine();
-    for (const LogicalTensor& tensor : engine.state(StateKind::parameter)) {
-      for (const LogicalTensor::Part& part : tensor.parts) {
-        engine.pieces().write(part.values, [](std::int64_t, const View& values) {
+    for (const HeldTensor& tensor : engine.state(StateKind::parameter)) {
+      for (const StateView& view : tensor.views) {
+        engine.pieces().write(view.values, [](std::int64_t, const View& values) {
           std::ranges::fill(values.as<float>(), 7.0F);
         });
       }

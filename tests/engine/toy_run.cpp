@@ -2,14 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/toy_run.h"
 
+#include <deque>
 #include <mutex>
 
 #include "collectives/backends.h"
+#include "engine/value_hash.h"
+#include "tests/engine/copying_reader.h"
 
 namespace zero::toy {
 
 std::ostream& operator<<(std::ostream& out, const Result& result) {
-  out << fmt::format("hash {:016x}", result.hash);
+  out << fmt::format("hash {:016x}, read {:016x}", result.hash, result.read);
   for (std::size_t i = 0; i < result.losses.size(); ++i)
     out << fmt::format(" ({} {})", result.losses[i], result.norms[i]);
   return out;
@@ -62,22 +65,43 @@ StepReport step(Engine& engine, Model& model, Communicator& communicator, const 
   return engine.step({.learning_rate = 0.01, .losses = losses});
 }
 
+namespace {
+
+/// The sum over the copies of each reader; told apart by the step and the rank.
+std::uint64_t hash_of(std::deque<CopyingReader>& readers, int rank) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    const std::vector<float> values = readers[i].copied();
+    sum += hash_blocks(i * 100 + static_cast<std::uint64_t>(rank), 0, View::of(std::span(values)));
+  }
+  return sum;
+}
+
+}  // namespace
+
 Result train(const Job& run) {
   std::mutex mutex;
   std::optional<Result> common;
+  std::uint64_t read = 0;
   with_engine(run, [&](Engine& engine, Model& model, Communicator& communicator) {
     Result result;
+    std::deque<CopyingReader> readers;
     for (int i = 0; i < run.steps; ++i) {
+      if (run.read_rounds > 0) engine.attach(&readers.emplace_back(engine, run.read_rounds));
       const StepReport report = step(engine, model, communicator, run, i);
       result.losses.push_back(report.loss);
       result.norms.push_back(report.gradient_norm);
       if (report.nonfinite) fail("step {}: {} is not finite", report.step, *report.nonfinite);
     }
+    engine.attach(nullptr);
     result.hash = engine.state_hash();
+    const std::uint64_t own = hash_of(readers, communicator.rank());
     const std::lock_guard lock(mutex);
     if (common && !(*common == result)) fail("ranks disagree");
     common = result;
+    read += own;
   });
+  common->read = read;
   return *common;
 }
 

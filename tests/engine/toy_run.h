@@ -24,16 +24,18 @@ struct Job {
   Shape shape{};
   std::optional<testing::StreamOrder> order{};  ///< unset: the CPU device
   std::optional<WaitSite> skipped{};            ///< a wait left out
+  int read_rounds = 0;  ///< above 0: a reader copies the states during each step, in as many rounds
 };
 
 struct Result {
   std::uint64_t hash = 0;
   std::vector<double> losses;
   std::vector<double> norms;
+  std::uint64_t read = 0;  ///< hash of what readers copied, on all ranks
   friend bool operator==(const Result&, const Result&) = default;
-  /// Equal weights, moments and norms, whatever was said of losses.
+  /// Equal weights, moments, norms and copies, whatever was said of losses.
   bool same_training(const Result& other) const {
-    return hash == other.hash && norms == other.norms;
+    return hash == other.hash && norms == other.norms && read == other.read;
   }
 };
 

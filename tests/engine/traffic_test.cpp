@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/step_sums.h"
 #include "partition/flat_layout.h"
 #include "tests/case_names.h"
 #include "tests/collectives/recorder.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr std::array kKinds = {Operation::all_gather, Operation::reduce_scatter,
                                Operation::all_reduce, Operation::all_to_all,
                                Operation::broadcast,  Operation::barrier};
-constexpr std::int64_t kNormAndLoss = std::int64_t{2} * ExactSum::kLimbs * 8;  // bytes
+constexpr std::int64_t kStepSumBytes = StepSums::kCount * 8;
 
 void expect_equal(const TrafficCounter& found, const TrafficCounter& expected,
                   std::string_view what) {
@@ -81,7 +82,7 @@ TrafficCounter formula(const plain::Setup& setup, int world) {
         traffic.add(Operation::all_gather, once * kCompute);
     }
   }
-  traffic.add(Operation::all_reduce, 2 * kNormAndLoss * (world - 1) / world);
+  traffic.add(Operation::all_reduce, 2 * kStepSumBytes * (world - 1) / world);
   return traffic;
 }
 
@@ -107,7 +108,7 @@ TEST_P(Traffic, IsTheFormulaAndThePlanInEveryStep) {
 TEST_P(Traffic, OfAPlanIsThatOfARun) {
   const plain::Setup run =
       setup(GetParam(), {3, ReductionPolicy::every_micro_batch, 2, 400, DType::bf16});
-  const auto communicator = planning::communicator(0, 3, "mpi");
+  const auto communicator = planning::communicator(0, 3, BackendKind::mpi);
   const auto device = planning::open();
   plain::Trainer plan(*communicator, *device, run);
   plain::run(3, run, [&](plain::Trainer& trainer, Communicator& ranks) {
@@ -254,11 +255,12 @@ TEST_P(Traffic, OfAMeshIsThePlanAxisByAxis) {
         // The norm goes over the world: where that is not one axis, it is no axis's.
         const bool one_axis = mesh.shard == 1;
         if (mesh.tensor == 1) {
-          EXPECT_EQ(report.axes.of(Axis::replicate).of(Operation::all_reduce),
-                    across_replicas(run) + (one_axis ? 2 * kNormAndLoss * (world - 1) / world : 0));
+          EXPECT_EQ(
+              report.axes.of(Axis::replicate).of(Operation::all_reduce),
+              across_replicas(run) + (one_axis ? 2 * kStepSumBytes * (world - 1) / world : 0));
         }
         EXPECT_EQ(report.axes.across.total(),
-                  one_axis ? 0 : 2 * kNormAndLoss * (world - 1) / world);
+                  one_axis ? 0 : 2 * kStepSumBytes * (world - 1) / world);
       });
     }
   }

@@ -26,6 +26,8 @@ std::vector<Job> runs() {
   }
   all.push_back(all.back());
   all.back().engine.limits.persistence_threshold = 30;  // small parameters stay whole
+  all.push_back(all.back());
+  all.back().read_rounds = 5;
   return all;
 }
 

@@ -39,6 +39,10 @@ run_step(${CMAKE_COMMAND} --build ${WORK}/build)
 run_step(${WORK}/build/zero_tensor_mlp 1 3 2)
 expect_line("step +2  loss [0-9]+\\.[0-9]+  gradient norm [0-9]+")
 
+run_step(${WORK}/build/zero_resume ${WORK}/checkpoints 3 2)
+run_step(${WORK}/build/zero_resume ${WORK}/checkpoints 1 1)
+expect_line("goes on from .*step_00000002, 16 rows seen\nstep +3  loss [0-9]+\\.[0-9]+\nsaved")
+
 run_step(${WORK}/build/zero_mlp 0 2)
 expect_line("step +2  loss 0\\.[0-9]+")
 expect_line("parameters +48\\.0[45]")

@@ -60,7 +60,7 @@ TEST(JsonText, DeepNestsAreRefusedWithoutTakingTheStack) {
   EXPECT_EQ(parse_json_text(nested(50), "c.json").size(), 1U);
   EXPECT_EQ(error_of([&] { parse_json_text(nested(1'000'000), "c.json"); }),
             "c.json: objects and lists are nested deeper than 100 levels; take some out");
-  EXPECT_THAT(refusal("", {"pipeline.x=" + std::string(100'000, '[') + std::string(100'000, ']')}),
+  EXPECT_THAT(refusal("", {"run.steps=" + std::string(100'000, '[') + std::string(100'000, ']')}),
               HasSubstr("--set"));
 }
 
@@ -277,6 +277,18 @@ TEST(Override, NumbersThatAreNotFiniteAreRefusedForEveryKey) {
   for (const char* betas : {"[0.9, inf]", "[nan, 0.9]", "[0.9, 1e999]", "[-0.1, 0.9]", "[0.9, 1]"})
     EXPECT_THAT(refusal("", {std::string("optimizer.params.betas=") + betas}),
                 HasSubstr("optimizer.params.betas: found "));
+}
+
+TEST(Override, AMemberOfAnotherProgramsSectionIsSet) {
+  const Configuration values = read("", {"tensorboard.enabled=true", "wandb.a.b=1"});
+  EXPECT_THAT(values.note(), HasSubstr("tensorboard, wandb"));
+  EXPECT_EQ(values.at("tensorboard").value.dump(), R"({"enabled":true})");
+  EXPECT_EQ(values.at("tensorboard").source, "--set");
+  EXPECT_EQ(read(R"("tensorboard": {"job_name": "x"})").at("tensorboard").source, "c.json");
+  EXPECT_THAT(refusal("", {"zero_optimization.zenflow.topk_ratio=0.1"}),
+              HasSubstr("--set: zero_optimization.zenflow = {\"topk_ratio\":0.1} is not offered"));
+  EXPECT_THAT(refusal(R"("tensorboard": 3)", {"tensorboard.enabled=true"}),
+              HasSubstr("tensorboard is 3 in c.json, not a section"));
 }
 
 TEST(Override, MistakesAreNamed) {

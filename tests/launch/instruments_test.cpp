@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -20,6 +21,7 @@ namespace {
 using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::TemporaryFolder;
 using testing::TinyRun;
 using Json = nlohmann::json;
@@ -47,7 +49,10 @@ TEST(Profiles, EntriesStandByTimeWithTheNearerLimit) {
   EXPECT_EQ(entries[2].share(limits), 0.0);
   EXPECT_THAT(profile.table(limits),
               AllOf(HasSubstr("profile of 2 step(s) of 2000.0 ms; limits: products 4 GFLOP/s"),
-                    HasSubstr("between them")));
+                    HasSubstr("between them"), Not(HasSubstr("over 100 %"))));
+  profile.add("product of cached operands", 0.1, 1e9, 0);
+  EXPECT_THAT(profile.table(limits),
+              HasSubstr("over 100 % of a limit: operands were still in caches, or other programs"));
   const Json json = profile.json(limits);
   EXPECT_EQ(json["steps"], 2);
   EXPECT_EQ(json["work"][1]["flop"], 2e9);
@@ -107,10 +112,10 @@ TEST(Traces, AnUnwritableFileIsAnErrorOfAllRanks) {
   EXPECT_EQ(errors, 2);
 }
 
-TEST(Observers, HearOfWorkAndOfWaits) {
+TEST(StreamListeners, HearOfWorkAndOfWaits) {
   Instruments instruments({.profile = true});
   const auto device = cpu::open();
-  device->compute().observe(&instruments);
+  device->compute().listen(&instruments);
   const auto work = [&] {
     device->compute().submit("before", [] {});
     std::atomic<bool> waiting = false;
@@ -145,8 +150,8 @@ TEST(Observers, HearOfWorkAndOfWaits) {
   EXPECT_EQ(instruments.profile().steps(), 1);
 }
 
-TEST(Observers, AreToldWhileTheyListen) {
-  struct Counter final : StreamObserver {
+TEST(StreamListeners, AreToldWhileTheyListen) {
+  struct Counter final : StreamListener {
     bool listens() const noexcept override { return open; }
     void ran(std::string_view, Mark, Mark) noexcept override { ++calls; }
     void waited(Mark, Mark) noexcept override { ++calls; }
@@ -155,7 +160,7 @@ TEST(Observers, AreToldWhileTheyListen) {
   };
   Counter counter;
   const auto device = cpu::open();
-  device->compute().observe(&counter);
+  device->compute().listen(&counter);
   for (const bool open : {false, true, false}) {
     counter.open = open;
     device->compute().submit("work", [] {});
@@ -163,9 +168,29 @@ TEST(Observers, AreToldWhileTheyListen) {
     EXPECT_EQ(counter.calls, open || counter.calls > 0 ? 2 : 0);
   }
   counter.open = true;
-  device->compute().observe(nullptr);
-  device->compute().submit("unobserved", [] {});
+  device->compute().listen(nullptr);
+  device->compute().submit("unheard", [] {});
   EXPECT_EQ(counter.calls, 2);
+}
+
+TEST(StreamListeners, HearNothingOfTheWorkThatTakesThemAway) {
+  struct Counter final : StreamListener {
+    bool listens() const noexcept override { return true; }
+    void ran(std::string_view, Mark, Mark) noexcept override { ++calls; }
+    void waited(Mark, Mark) noexcept override { ++calls; }
+    int calls = 0;
+  };
+  const auto device = cpu::open();
+  auto first = std::make_unique<Counter>();
+  Counter second;
+  device->compute().listen(first.get());
+  device->compute().submit("replaces the listener", [&] {
+    device->compute().listen(&second);
+    first.reset();
+  });
+  EXPECT_EQ(second.calls, 0);
+  device->compute().submit("work", [] {});
+  EXPECT_EQ(second.calls, 1);
 }
 
 /// Trains the tiny run on `world` ranks with instruments; gives the lines of the log.
@@ -183,7 +208,7 @@ std::vector<Json> train_observed(const TinyRun& run, int world,
                              .trace_steps = config.run.trace_steps,
                              .trace_events = config.run.trace_events});
     const auto device = cpu::open();
-    device->compute().observe(&instruments);
+    device->compute().listen(&instruments);
     const bool observed = !config.run.trace.empty();
     std::optional<Listening> listening;
     if (observed) listening.emplace(communicator, instruments);

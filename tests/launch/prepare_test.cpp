@@ -87,12 +87,6 @@ TEST(Prepare, MistakesAreNamedAndLeaveNothing) {
   EXPECT_TRUE(std::filesystem::exists(out + "/train_000000.bin"));
 }
 
-TEST(Tokenizer, PrintableTextHoldsNoCommands) {
-  EXPECT_EQ(printable("a\n\tb\x1b[2J\x7f"), "a\n\tb.[2J.");
-  EXPECT_EQ(printable("\xc3\xa9\xe2\x82\xac"), "\xc3\xa9\xe2\x82\xac");
-  EXPECT_EQ(printable("\xc3(\xff\xc2\x9b"), ".(...");
-}
-
 TEST(Tokenizer, BytesGoBothWays) {
   const auto bytes = make_tokenizer("bytes");
   EXPECT_EQ(bytes->decode(bytes->encode("a\xff")), "a\xff");

@@ -26,6 +26,12 @@ TEST(Process, VersionsAreNamed) {
                                HasSubstr("CUDA of the driver: ")));
 }
 
+TEST(Process, InstructionsHaveTheNameThatPeopleKnow) {
+  EXPECT_EQ(instructions_text("AVX2"), "AVX2");
+  EXPECT_EQ(instructions_text("NEON"), "NEON");
+  EXPECT_EQ(instructions_text("AVX3_SPR"), "AVX-512 (Highway's target AVX3_SPR)");
+}
+
 Environment only(std::map<std::string, std::string> variables) {
   return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Ranks of zero_train that are killed, stopped, stuck or interrupted.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -90,7 +91,9 @@ TEST(Program, AnInterruptEndsAllRanksAndLeavesAWholeLog) {
     EXPECT_NE(outcome.status, 0);
     EXPECT_NE(outcome.status, 124) << "the job hung";
     EXPECT_THAT(outcome.complaints(), ::testing::IsEmpty());
-    EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM; the log holds every step done\n"));
+    const std::string why = start.starts_with(kJob) ? " (mpirun passes Ctrl-C on as SIGTERM)" : "";
+    EXPECT_THAT(outcome.out,
+                HasSubstr("ended by SIGTERM" + why + "; the log holds every step done\n"));
     EXPECT_EQ(run.log().front()["step"], 1);  // every line is whole JSON
   }
 }
@@ -102,17 +105,32 @@ TEST(Program, AnInterruptNamesWhatIsLost) {
   EXPECT_THAT(weights.out,
               HasSubstr("ended by SIGINT; the log holds every step done; the weights were not "
                         "saved: run.save_weights is written after the last step\n"));
-  // Rank 0 waits for a rank that does not come, and says so after 10 s.
-  run.folder().write("start.sh",
-                     "RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
-                         std::to_string(32000 + static_cast<int>(::getpid() % 700)) + " " + kTrain +
-                         " --config " + run.config() + " & job=$!; until grep -q 'has not come' " +
-                         run.folder().file("stderr.txt") +
-                         "; do sleep 0.1; done; kill -TERM $job; wait $job");
-  const Outcome start = shell(run, "bash " + run.folder().file("start.sh"));
-  EXPECT_THAT(start.complaints(),
-              ::testing::ElementsAre(ContainsRegex("still waiting: .* rank 1 has not come")));
-  EXPECT_THAT(start.out, HasSubstr("ended by SIGTERM before the first step\n"));
+}
+
+// Of each of two jobs one rank alone was started: after 10 s each says for whom it waits.
+TEST(Program, ARankThatWaitsForOthersSaysSo) {
+  const TinyRun run;
+  const int port = 32000 + static_cast<int>(::getpid() % 350) * 2;
+  const auto start = [&](int rank) {
+    return fmt::format(
+        "RANK={} LOCAL_RANK={} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} {} --config {} "
+        "& jobs=\"$jobs $!\"\n",
+        rank, rank, port + rank, kTrain, run.config());
+  };
+  const std::string errors = run.folder().file("stderr.txt");
+  run.folder().write("start.sh", start(0) + start(1) +
+                                     fmt::format("until grep -q 'has not come' {} && grep -q 'no "
+                                                 "answer' {}; do sleep 0.1; done\n",
+                                                 errors, errors) +
+                                     "kill -TERM $jobs; wait $jobs");
+  const Outcome outcome = shell(run, "bash " + run.folder().file("start.sh"));
+  EXPECT_THAT(outcome.complaints(),
+              ::testing::UnorderedElementsAre(
+                  ContainsRegex("still waiting: .rank 0. store at .* rank 1 has not come"),
+                  ContainsRegex("still waiting: .rank 1. store at 127.0.0.1:[0-9]+: no answer from "
+                                "rank 0 within 10000 ms: Connection refused; check that rank 0 "
+                                "runs, and that address and port are its host's")));
+  EXPECT_THAT(outcome.out, HasSubstr("ended by SIGTERM before the first step\n"));
 }
 
 }  // namespace

@@ -43,6 +43,8 @@ TEST(Program, RanksNeedNoMpi) {
   const auto hash = run.log().back()["state_hash"];
   const Outcome threads = alone(run, "--set train_batch_size=8 --local-ranks 4");
   EXPECT_EQ(threads.status, 0) << threads.errors;
+  EXPECT_THAT(threads.out, ::testing::ContainsRegex("allocating [0-9.]+ [KM]iB on a rank, and "
+                                                    "initialising the model states\n"));
   EXPECT_THAT(threads.out, AllOf(HasSubstr("step 3/3"), HasSubstr("as planned, to the byte")));
   EXPECT_EQ(run.log().size(), 4U);
   EXPECT_EQ(run.log().back()["state_hash"], hash);
@@ -117,6 +119,20 @@ TEST(Examples, SayHowTheyAreUsed) {
     }
     EXPECT_EQ(shell(run, program + " 3 1").status, 0);
   }
+}
+
+TEST(Examples, ResumeAtAnyStageAndWorld) {
+  const TinyRun run;
+  const std::string folder = " " + run.folder().file("ck");
+  EXPECT_THAT(shell(run, ZERO_RESUME " folder 4 1").errors, HasSubstr("usage: zero_resume FOLDER"));
+  EXPECT_THAT(shell(run, ZERO_RESUME " --help").errors, HasSubstr("usage: zero_resume FOLDER"));
+  const Outcome first = shell(run, kJob + "-np 2 " ZERO_RESUME + folder + " 3 2");
+  EXPECT_EQ(first.status, 0) << first.errors;
+  EXPECT_THAT(first.out, ::testing::ContainsRegex("^step   1  loss [0-9.]+\nstep   2 .*\nsaved\n"));
+  const Outcome second = shell(run, ZERO_RESUME + folder + " 0 1");
+  EXPECT_EQ(second.status, 0) << second.errors;
+  EXPECT_THAT(second.out, ::testing::ContainsRegex("^goes on from .*step_00000002, 16 rows seen\n"
+                                                   "step   3  loss [0-9.]+\nsaved\n"));
 }
 #endif
 

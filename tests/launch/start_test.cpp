@@ -46,7 +46,7 @@ TEST(Start, AProcessOfItsOwnIsAlone) {
   const Start start = started({});
   EXPECT_EQ(start.by, Start::By::alone);
   EXPECT_EQ(start.world, 1);
-  EXPECT_EQ(planned_backend(start, 1), "local");
+  EXPECT_EQ(planned_backend(start, 1), BackendKind::local);
 }
 
 TEST(Start, MpirunsVariablesAreReadBeforeMpiStarts) {
@@ -62,7 +62,7 @@ TEST(Start, MpirunsVariablesAreReadBeforeMpiStarts) {
     EXPECT_EQ(start.local_rank, 1);
     EXPECT_EQ(start.local_world, 2);
     if (mpi::available()) {
-      EXPECT_EQ(planned_backend(start, 3), "mpi");
+      EXPECT_EQ(planned_backend(start, 3), BackendKind::mpi);
     }
   }
 }
@@ -150,7 +150,7 @@ TEST(Start, TorchrunsVariablesAreEnough) {
   EXPECT_EQ(started(with(kSlurm, kTorchrun)).by, Start::By::variables) << "torchrun under srun";
   EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port, 29501)
       << "the agent has the port itself";
-  EXPECT_EQ(planned_backend(start, 8), "host");
+  EXPECT_EQ(planned_backend(start, 8), BackendKind::host);
 }
 
 TEST(Start, SlurmsVariablesAreEnough) {
@@ -185,7 +185,7 @@ TEST(Start, ThreadsNeedNoLauncher) {
   EXPECT_EQ(start.by, Start::By::threads);
   EXPECT_EQ(start.world, 3);
   EXPECT_EQ(start.local_world, 3);
-  EXPECT_EQ(planned_backend(start, 3), "local");
+  EXPECT_EQ(planned_backend(start, 3), BackendKind::local);
   EXPECT_EQ(started(kSlurm, 3).by, Start::By::threads) << "the script of a batch job";
 }
 

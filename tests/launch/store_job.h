@@ -24,7 +24,8 @@ inline const std::string kSecret = "a secret of this test alone";
 
 /// Rank 0's store, at a port that was free, and what it reported.
 struct Job {
-  explicit Job(int ranks, std::optional<JobSecret> job_secret = std::nullopt)
+  explicit Job(int ranks, std::optional<JobSecret> job_secret = std::nullopt,
+               std::chrono::milliseconds silence = kPatience)
       : world(ranks),
         secret(std::move(job_secret)),
         first({.host = "127.0.0.1",
@@ -32,7 +33,8 @@ struct Job {
                .rank = 0,
                .world = ranks,
                .secret = secret,
-               .report = [this](const std::string& text) { note(text); }}) {}
+               .report = [this](const std::string& text) { note(text); },
+               .silence = silence}) {}
 
   TcpStore::Options options(int rank) const {
     return {.host = "127.0.0.1",

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/rendezvous/store/listener.h"
+#include "launch/rendezvous/store/acceptor.h"
 #include "launch/rendezvous/store/state.h"
 #include "tests/errors.h"
 

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
+#include <utility>
 
 #include "collectives/backends.h"
 #include "launch/rendezvous/store/tcp_store.h"
@@ -58,6 +60,37 @@ TEST(TcpStore, WhatNobodySetsIsNamed) {
                     HasSubstr("nobody set x, y within 10 ms; check that every rank reached")));
   EXPECT_THAT(message_of([&] { static_cast<void>(job.first.get("z", 10ms)); }),
               HasSubstr("nobody set z within 10 ms"));
+}
+
+TEST(TcpStore, ALongWaitIsReportedOnceWithTheRanksThatHaveNotCome) {
+  Job job(2, std::nullopt, 30ms);
+  EXPECT_THAT(message_of([&] {
+                job.first.wait({"x", "y"}, 200ms);
+              }),
+              HasSubstr("nobody set x, y within 200 ms; rank 1 has not come"));
+  EXPECT_THAT(job.reported(),
+              ::testing::MatchesRegex("still waiting: .rank 0. store at 127.0.0.1:[0-9]+: nobody "
+                                      "set x, y within 30 ms; rank 1 has not come[^\n]*\n"));
+}
+
+TEST(TcpStore, AWaitThatEndsInTimeIsNotReported) {
+  Job job(1, std::nullopt, 10'000ms);
+  std::jthread later([&] {
+    std::this_thread::sleep_for(20ms);
+    job.first.set("late", "1");
+  });
+  EXPECT_EQ(job.first.get("late", kPatience), "1");
+  EXPECT_EQ(job.reported(), "");
+}
+
+TEST(TcpStore, AReportedWaitGoesOn) {
+  Job job(1, std::nullopt, 20ms);
+  std::jthread later([&] {
+    while (job.reported().empty()) std::this_thread::sleep_for(1ms);
+    job.first.set("late", "1");
+  });
+  EXPECT_EQ(job.first.get("late", kPatience), "1");
+  EXPECT_THAT(job.reported(), HasSubstr("nobody set late within 20 ms; check that every rank"));
 }
 
 TEST(TcpStore, ManyLongValuesComeInSeveralReplies) {
@@ -187,12 +220,25 @@ TEST(TcpStore, WithoutRankZeroThereIsAnError) {
 TEST(TcpStore, RankZeroIsWaitedFor) {
   const int port = ForeignListener().port();  // free again
   std::string seen;
+  std::promise<std::string> told;
   std::jthread early([&] {
-    TcpStore second(
-        {.host = "localhost", .port = port, .rank = 1, .world = 2, .timeout = kPatience});
+    TcpStore second({.host = "localhost",
+                     .port = port,
+                     .rank = 1,
+                     .world = 2,
+                     .timeout = kPatience,
+                     .report =
+                         [&, first = true](const std::string& line) mutable {
+                           if (std::exchange(first, false)) told.set_value(line);
+                         },
+                     .silence = 150ms});
     seen = second.get("a", kPatience);
   });
-  std::this_thread::sleep_for(150ms);
+  EXPECT_EQ(told.get_future().get(),
+            fmt::format("still waiting: [rank 1] store at localhost:{}: no answer from rank 0 "
+                        "within 150 ms: Connection refused; check that rank 0 runs, and that "
+                        "address and port are its host's",
+                        port));
   TcpStore first({.host = "localhost", .port = port, .rank = 0, .world = 2});
   first.set("a", "1");
   early.join();

@@ -307,7 +307,7 @@ TEST(ModelSection, LlamasOfEightBillionArePlannedWithoutMemory) {
             "\"rope_theta\": 5e5}",
             "data.sequence_length=1024", "zero_optimization.stage=3", "bf16.enabled=true"},
            8);
-  const Plan plan = make_plan(config, "local");
+  const Plan plan = make_plan(config, BackendKind::local);
   EXPECT_EQ(plan.parameters, 8'030'261'248);
   const auto bytes = [&](MemoryClass c) { return plan.memory.ledger[static_cast<std::size_t>(c)]; };
   const std::int64_t shard = plan.parameters / 8;

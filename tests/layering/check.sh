@@ -5,7 +5,7 @@
 # check.sh ROOT: the house rules that a grep can hold. Prints one line per breach, "file:line: what;
 # what is allowed", and ends with 1 if there is any. There is no exclude list.
 #   - a room includes only rooms below it
-#   - foreign interfaces stay where they belong: CUDA, NCCL, MPI, Boost.Asio, Boost.Beast and OpenSSL
+#   - foreign interfaces stay where they belong: CUDA, NCCL, MPI, Boost.Asio, Boost.Beast, OpenSSL and io_uring
 #   - every source file begins with the two SPDX lines and has at most 400 lines
 set -euo pipefail
 cd "${1:?usage: check.sh ROOT}"
@@ -44,6 +44,7 @@ find_home() {
     nccl.h) [[ $1 == collectives/nccl/* ]] || where="only collectives/nccl/ includes it" ;;
     mpi.h) [[ $1 == collectives/mpi/* ]] || where="only collectives/mpi/ includes it" ;;
     boost/asio* | boost/beast* | openssl/*) [[ $1 == launch/* ]] || where="only launch/ includes it" ;;
+    liburing.h) [[ $1 == device/files/* ]] || where="only device/files/ includes it" ;;
     cuda*) [[ $1 == */cuda/* || $1 == collectives/nccl/* ]] ||
       where="only folders named cuda and collectives/nccl/ include it" ;;
   esac

@@ -69,6 +69,8 @@ put tests/http.cpp '#include <boost/beast.hpp>'
 refuses 'tests/http.cpp:3: includes boost/beast.hpp; only launch/'
 put collectives/digest.cpp '#include <openssl/evp.h>'
 refuses 'collectives/digest.cpp:3: includes openssl/evp.h; only launch/'
+put checkpoint/saver.cpp '#include <liburing.h>'
+refuses 'checkpoint/saver.cpp:3: includes liburing.h; only device/files/'
 printf '#include <string>\n' >"$tree/base/bare.cpp"
 refuses 'base/bare.cpp:1: does not begin with the two SPDX lines'
 printf '#!/bin/sh\n' >"$tree/tests/run.sh"

@@ -175,7 +175,7 @@ TEST(Gpt2, ThePlanningDeviceIsChargedTheSameActivations) {
   alone([](Communicator& communicator, Device& device) {
     Training training(communicator, device, {}, tiny_gpt2(), {2, 7});
     const auto plan = planning::open(1);
-    const auto nobody = planning::communicator(0, 1, "local");
+    const auto nobody = planning::communicator(0, 1, BackendKind::local);
     Training planned(*nobody, *plan, {}, tiny_gpt2(), {2, 7});
     EXPECT_EQ(plan->ledger().snapshot().current_of(MemoryClass::activations),
               device.ledger().snapshot().current_of(MemoryClass::activations));

@@ -88,7 +88,7 @@ TEST_P(LlamaFamily, PlannedActivationsAreTakenOnceAndWhole) {
     };
     EXPECT_EQ(activations(device), training.model.activation_bytes());
     const auto plan = planning::open(1);
-    const auto nobody = planning::communicator(0, 1, "local");
+    const auto nobody = planning::communicator(0, 1, BackendKind::local);
     const Training planned(*nobody, *plan, {}, config_, {2, 7});
     EXPECT_EQ(activations(*plan), activations(device));
     const std::int64_t before = device.ledger().allocations();

@@ -98,7 +98,7 @@ TEST(TensorMemory, IsPlannedToTheByte) {
     const TensorOptions options{.sequence_parallel = own_rows, .chunks = 2};
     over(3, uneven_llama(32), options, [&](Training& training, Device& device) {
       const Communicator& group = training.engine.mesh().axis(Axis::tensor);
-      const auto nobody = planning::communicator(group.rank(), 3, "local");
+      const auto nobody = planning::communicator(group.rank(), 3, BackendKind::local);
       Mesh mesh(*nobody, {1, 1, 3});
       const auto plan = planning::open(1);
       Training planned(mesh, *plan, {}, uneven_llama(32), kEven, 1, options);
@@ -116,7 +116,7 @@ TEST(TensorMemory, IsPlannedToTheByte) {
 
 // Over MPI slices travel: two chunks of the rows, of which the other rank's share is received.
 TEST(TensorMemory, HasAReceiveSliceForEveryPeerOverMpi) {
-  const auto nobody = planning::communicator(0, 4, "mpi");
+  const auto nobody = planning::communicator(0, 4, BackendKind::mpi);
   Mesh mesh(*nobody, {1, 1, 4});
   const auto plan = planning::open(1);
   const auto communication = [&] {
@@ -130,7 +130,7 @@ TEST(TensorMemory, HasAReceiveSliceForEveryPeerOverMpi) {
 
 std::int64_t bytes_of_a_layer(int ranks, const TensorOptions& options) {
   const auto bytes = [&](std::int64_t layers) {
-    const auto nobody = planning::communicator(0, ranks, "local");
+    const auto nobody = planning::communicator(0, ranks, BackendKind::local);
     Mesh mesh(*nobody, {1, 1, ranks});
     const auto plan = planning::open(1);
     return Training(mesh, *plan, {}, even_gpt2(layers), kEven, 1, options).model.activation_bytes();

@@ -57,7 +57,7 @@ int run(int rank, int ranks, int port) {
   TcpStore store({.host = "127.0.0.1", .port = port, .rank = rank, .world = ranks});
   const auto device = open_gpu(rank);
   const auto world = nccl::world({store, rank, ranks}, *device, {.gpus = nccl::Gpus::shared});
-  if (rank == 0) std::printf("%s\n", std::string(world->transport()).c_str());
+  if (rank == 0) std::printf("%s\n", std::string(world->description()).c_str());
   check_all(*world, *device);
   if (rank == 0) std::printf("collectives: as the contract says\n");
   if (ranks == 1) return 0;

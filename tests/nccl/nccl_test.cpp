@@ -137,7 +137,7 @@ TEST(Nccl, AllRanksCallAlike) {
 TEST(Nccl, FastSumsAreTheLibrarys) {
   const auto body = [](Communicator& communicator, Device& device) {
     const Rank rank(communicator, device);
-    EXPECT_EQ(communicator.backend(), "nccl fast");
+    EXPECT_EQ(communicator.backend(), BackendKind::nccl_fast);
     for (const Cut cut : {Cut::even, Cut::uneven, Cut::strided}) {
       const Plan shape = plan(cut, 500, communicator.size());
       const Buffer values = rank.allocate(shape.buffer, DType::bf16);
@@ -173,10 +173,10 @@ TEST(Nccl, FastSumsAreTheLibrarys) {
 TEST(Nccl, SaysWhoIsWhereAndHowValuesTravel) {
   EXPECT_THAT(nccl_ranks(3,
                          [](Communicator& communicator, Device&) {
-                           EXPECT_EQ(communicator.backend(), "nccl");
+                           EXPECT_EQ(communicator.backend(), BackendKind::nccl);
                            EXPECT_EQ(communicator.local_size(), 3);
                            EXPECT_EQ(communicator.local_rank(), communicator.rank());
-                           EXPECT_EQ(communicator.transport(), "NCCL 2.28.3, exact sums");
+                           EXPECT_EQ(communicator.description(), "NCCL 2.28.3, exact sums");
                          }),
               Each("no error"));
   EXPECT_TRUE(nccl::available());

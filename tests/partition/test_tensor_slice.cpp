@@ -36,6 +36,32 @@ std::vector<std::int64_t> elements_by_runs(const TensorSlice& slice, std::int64_
   return elements;
 }
 
+/// The local element of each logical one, or -1: what runs of a logical range must say.
+std::vector<std::int64_t> local_elements_of(const TensorSlice& slice) {
+  ParameterSpec whole;
+  whole.shape = slice.shape;
+  std::vector<std::int64_t> elements(static_cast<std::size_t>(whole.count()), -1);
+  const std::vector<std::int64_t> logical = elements_of(slice);
+  for (std::size_t i = 0; i < logical.size(); ++i)
+    elements[static_cast<std::size_t>(logical[i])] = static_cast<std::int64_t>(i);
+  return elements;
+}
+
+std::vector<std::int64_t> local_elements_by_runs(const TensorSlice& slice, std::int64_t begin,
+                                                 std::int64_t count) {
+  std::vector<std::int64_t> elements(static_cast<std::size_t>(count), -1);
+  std::int64_t end = begin;
+  slice.for_each_run_of_logical(begin, count, [&](const TensorSlice::Run& run) {
+    EXPECT_GE(run.logical, end);
+    EXPECT_GT(run.count, 0);
+    end = run.logical + run.count;
+    EXPECT_LE(end, begin + count);
+    for (std::int64_t i = 0; i < run.count; ++i)
+      elements.at(static_cast<std::size_t>(run.logical - begin + i)) = run.local + i;
+  });
+  return elements;
+}
+
 std::int64_t local_count(const TensorSlice& slice) {
   ParameterSpec spec;
   spec.shape = slice.local_shape();
@@ -62,6 +88,37 @@ TEST(TensorSlice, RunsAreTheElementsOfTheRangesForAnyPartOfTheLocalTensor) {
       }
     }
   }
+}
+
+TEST(TensorSlice, RunsOfALogicalRangeAreTheLocalElementsInIt) {
+  const TensorSlice columns{{3, 10}, 1, {{1, 2}, {4, 1}, {8, 2}}};
+  const TensorSlice rows{{10, 3}, 0, {{1, 2}, {4, 1}, {8, 2}}};
+  const TensorSlice middle{{2, 7, 3}, 1, {{5, 2}, {0, 1}}};
+  const TensorSlice vector{{7}, 0, {{2, 3}}};
+  const TensorSlice nothing{{7, 2}, 0, {{3, 0}}};
+  const TensorSlice empty{{7, 0}, 0, {{3, 2}}};
+  for (const TensorSlice& slice : {columns, rows, middle, vector, nothing, empty}) {
+    const std::vector<std::int64_t> all = local_elements_of(slice);
+    for (std::size_t begin = 0; begin <= all.size(); ++begin) {
+      for (std::size_t end = begin; end <= all.size(); ++end) {
+        const std::vector<std::int64_t> expected(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                 all.begin() + static_cast<std::ptrdiff_t>(end));
+        EXPECT_EQ(local_elements_by_runs(slice, static_cast<std::int64_t>(begin),
+                                         static_cast<std::int64_t>(end - begin)),
+                  expected);
+      }
+    }
+  }
+}
+
+TEST(TensorSlice, RunsOfASmallLogicalRangeAreFoundWithoutAWalk) {
+  // A walk over the rows before the range would take minutes.
+  const std::int64_t rows = std::int64_t{1} << 40;
+  const TensorSlice slice{{rows, 8}, 1, {{2, 3}}};
+  std::vector<std::int64_t> locals;
+  slice.for_each_run_of_logical((rows - 2) * 8, 16,
+                                [&](const TensorSlice::Run& run) { locals.push_back(run.local); });
+  EXPECT_EQ(locals, (std::vector<std::int64_t>{(rows - 2) * 3, (rows - 1) * 3}));
 }
 
 TEST(TensorSlice, RangesThatTouchAreOneRunUnlessTheyAreDifferentCopies) {

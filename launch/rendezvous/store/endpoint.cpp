@@ -4,14 +4,15 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <boost/asio.hpp>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/host_name.h"
+#include "launch/open_files.h"
 
 namespace zero {
 namespace {
@@ -84,21 +85,20 @@ void watch_peer(int descriptor) {
 }
 
 void allow_connections(int ranks) {
-  constexpr rlim_t kARank = 3;     // its first connection, the main thread's, the watcher's
-  constexpr rlim_t kOthers = 256;  // files of the program, clients that have proven nothing yet
-  const rlim_t needed = kARank * static_cast<rlim_t>(ranks) + kOthers;
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  ZERO_CHECK(files.rlim_max >= needed,
+  // Its first connection, the main thread's, the watcher's.
+  constexpr std::uint64_t kARank = 3;
+  // Files of the program, clients that have proven nothing yet.
+  constexpr std::uint64_t kOthers = 256;
+  const std::uint64_t needed = kARank * static_cast<std::uint64_t>(ranks) + kOthers;
+  const OpenFileLimit files = raise_open_file_limit();
+  ZERO_CHECK(files.hard >= needed,
              "[rank 0] store: {} ranks take {} file descriptors of rank 0's process, which may "
              "open at most {}; raise its hard limit (ulimit -Hn), or start the ranks with mpirun",
-             ranks, needed, files.rlim_max);
-  const bool enough = files.rlim_cur >= needed;
-  files.rlim_cur = files.rlim_max;
-  ZERO_CHECK(::setrlimit(RLIMIT_NOFILE, &files) == 0 || enough,
+             ranks, needed, files.hard);
+  ZERO_CHECK(files.soft >= needed,
              "[rank 0] store: the limit of open files cannot be raised to {}; raise it before the "
              "start (ulimit -n)",
-             files.rlim_max);
+             files.hard);
 }
 
 }  // namespace zero

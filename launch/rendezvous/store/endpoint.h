@@ -29,9 +29,11 @@ struct StoreOptions {
   Spread spread = Spread::unsaid;
   std::chrono::milliseconds timeout{60'000};  ///< until rank 0 answers
   std::optional<JobSecret> secret{};          ///< the same on all ranks
-  /// Rank 0's receives reports of dropped connections, every few seconds at most, on a thread of
-  /// the store.
+  /// Receives lines for people: of a wait that lasts longer than `silence`, one, on the waiting
+  /// thread; rank 0's also of dropped connections, every few seconds at most, on a thread of the
+  /// store.
   std::function<void(const std::string&)> report{};
+  std::chrono::milliseconds silence{10'000};
 };
 
 /// The reason why `host` is not this host, for a message; nothing if one of its addresses belongs

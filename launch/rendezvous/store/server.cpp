@@ -180,14 +180,14 @@ StoreServer::StoreServer(const StoreOptions& options)
     : secret_(options.secret.value_or(JobSecret::known_to_all())),
       log_(options.report),
       state_(options.world, options.job),
-      listener_(io_, log_, [this](StoreSocket socket, const std::string& peer) {
+      acceptor_(io_, log_, [this](StoreSocket socket, const std::string& peer) {
         accept(std::move(socket), peer);
       }) {
   allow_connections(options.world);
   if (options.secret) {
-    listener_.open_network(options.host, options.port, options.spread);
+    acceptor_.open_network(options.host, options.port, options.spread);
   } else {
-    listener_.open_local(options.port);
+    acceptor_.open_local(options.port);
   }
   thread_ = std::thread([this] { run(); });
 }

@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
+#include "launch/rendezvous/store/acceptor.h"
 #include "launch/rendezvous/store/endpoint.h"
-#include "launch/rendezvous/store/listener.h"
 #include "launch/rendezvous/store/state.h"
 
 namespace zero {
@@ -32,7 +32,7 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  int port() const { return listener_.port(); }
+  int port() const { return acceptor_.port(); }
   /// Returns once every rank that came has said goodbye or is lost, or after `patience`.
   void wait_for_goodbyes(std::chrono::milliseconds patience) { state_.wait_for_goodbyes(patience); }
 
@@ -56,7 +56,7 @@ class StoreServer {
   std::map<std::uint64_t, std::shared_ptr<Connection>> unproven_;  // by time of arrival
   std::set<std::shared_ptr<Connection>> clients_;
   Waits waits_;
-  StoreListener listener_;
+  StoreAcceptor acceptor_;
   std::thread thread_;
 };
 

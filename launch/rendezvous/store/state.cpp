@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace zero {
 namespace {
@@ -18,13 +19,10 @@ std::uint64_t bytes_of(std::string_view key, std::string_view value) {
   return kKeyBytes + key.size() + value.size();
 }
 
-/// A job's name for a message: unprintable characters become question marks.
+/// A job's name for a message.
 std::string described(std::string_view job) {
   if (job.empty()) return "a job without a name";
-  std::string text(job);
-  std::ranges::replace_if(
-      text, [](char byte) { return byte < ' ' || byte > '~'; }, '?');
-  return fmt::format("job \"{}\"", text);
+  return fmt::format("job \"{}\"", printable_line(job));
 }
 
 void check_parts(const StoreState::Message& request, std::size_t expected) {

@@ -82,10 +82,16 @@ struct TcpStore::State {
   /// Whether a refused connection means that rank 0 is not there yet, or gone.
   enum class Silence { not_there_yet, gone };
 
+  void report(const std::string& text) const {
+    if (options.report) options.report(text);
+  }
+
   /// Retries until rank 0 answers. A handshake, too, is retried: it may fail because strangers
-  /// crowd the server.
+  /// crowd the server. Reports once that rank 0 is not there yet.
   std::unique_ptr<StoreConnection> connect(Clock::time_point deadline, Silence silence) const {
     constexpr milliseconds kPause{100};
+    auto next_report =
+        silence == Silence::gone ? Clock::time_point::max() : Clock::now() + options.silence;
     for (;;) {
       try {
         return std::make_unique<StoreConnection>(options,
@@ -94,6 +100,10 @@ struct TcpStore::State {
         const bool gone =
             silence == Silence::gone && error.code() == boost::system::errc::connection_refused;
         if (gone || Clock::now() + kPause >= deadline) throw;
+        if (Clock::now() >= next_report) {
+          next_report = Clock::time_point::max();
+          report("still waiting: " + no_answer(options.silence, error));
+        }
         std::this_thread::sleep_for(kPause);
       } catch (const Error& error) {
         fail("{}: {}", name(), error.what());
@@ -105,11 +115,15 @@ struct TcpStore::State {
     try {
       return connect(deadline, Silence::not_there_yet);
     } catch (const boost::system::system_error& error) {
-      fail(
-          "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that address "
-          "and port are its host's{}",
-          name(), options.timeout.count(), error.code().message(), reason_for_silence());
+      throw Error(no_answer(options.timeout, error));
     }
+  }
+
+  std::string no_answer(milliseconds time, const boost::system::system_error& error) const {
+    return fmt::format(
+        "{}: no answer from rank 0 within {} ms: {}; check that rank 0 runs, and that address and "
+        "port are its host's{}",
+        name(), time.count(), error.code().message(), reason_for_silence());
   }
 
   std::string reason_for_silence() const {
@@ -159,7 +173,7 @@ struct TcpStore::State {
     return reply;
   }
 
-  /// The answer to `verb`, which waits for the keys.
+  /// The answer to `verb`, which waits for the keys. Reports once which keys have not come.
   Message ask_for(const std::string& verb, std::span<const std::string> keys,
                   milliseconds timeout) {
     const milliseconds time = patience(timeout);
@@ -172,25 +186,36 @@ struct TcpStore::State {
     ZERO_CHECK(bytes <= store_wire::kMostKeyBytes,
                "{}: {}: keys of {} bytes with their lengths, expected at most {}", name(),
                described(request), bytes, store_wire::kMostKeyBytes);
-    Message reply = ask(request, time);
-    check_came(reply, time);
+    const bool reports = options.report && time > options.silence;
+    if (reports) request[1] = std::to_string(options.silence.count());
+    Message reply = ask(request, reports ? options.silence : time);
+    if (reports && reply.at(0) == "missing") {
+      report("still waiting: " + nobody_set(reply, options.silence));
+      const milliseconds rest = time - options.silence;
+      request[1] = std::to_string(rest.count());
+      reply = ask(request, rest);
+    }
+    ZERO_CHECK(reply.at(0) != "lost", "{}: nobody will set {}: {}", name(), keys_in(reply),
+               reply.at(1));
+    if (reply.at(0) == "missing") throw Error(nobody_set(reply, time));
     return reply;
   }
 
-  void check_came(const Message& r, milliseconds timeout) const {
-    const auto keys = [&] {
-      return listed(r.begin() + std::min<std::ptrdiff_t>(2, std::ssize(r)), r.end());
-    };
-    ZERO_CHECK(r.at(0) != "lost", "{}: nobody will set {}: {}", name(), keys(), r.at(1));
-    if (r.at(0) != "missing") return;
-    const std::string& absent = r.at(1);
+  /// The keys of a reply, behind its two other strings.
+  static std::string keys_in(const Message& reply) {
+    return listed(reply.begin() + std::min<std::ptrdiff_t>(2, std::ssize(reply)), reply.end());
+  }
+
+  std::string nobody_set(const Message& missing, milliseconds time) const {
+    const std::string& absent = missing.at(1);
     const std::string hint =
         absent.empty() || options.secret
             ? ""
             : fmt::format("; this job has no secret, and ranks on several hosts need one: {}",
                           kMakeJobSecret);
-    fail("{}: nobody set {} within {} ms; {}{}", name(), keys(), timeout.count(),
-         absent.empty() ? "check that every rank reached this point" : absent, hint);
+    return fmt::format("{}: nobody set {} within {} ms; {}{}", name(), keys_in(missing),
+                       time.count(),
+                       absent.empty() ? "check that every rank reached this point" : absent, hint);
   }
 };
 

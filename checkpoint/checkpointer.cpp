@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/checkpointer.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "checkpoint/step_loader.h"
+#include "checkpoint/step_saver.h"
+
+namespace zero {
+namespace {
+
+files::FileSystem& disk_of(const CheckpointOptions& options) {
+  return options.disk != nullptr ? *options.disk : files::disk();
+}
+
+CheckpointOptions checked(CheckpointOptions options) {
+  ZERO_CHECK(!options.folder.empty(), "a folder of checkpoints has no name; give its path");
+  ZERO_CHECK(options.keep_last >= 0 && options.keep_every >= 0,
+             "{}: keep_last is {} and keep_every {}, expected 0 or more", options.folder,
+             options.keep_last, options.keep_every);
+  return options;
+}
+
+}  // namespace
+
+class Checkpointer::Core {
+ public:
+  Core(Engine& engine, const CheckpointOptions& options)
+      : disk(disk_of(options)),
+        saver({engine, disk}, options),
+        loader({engine, disk}, options, saver.writer().layout().blocks().count()) {}
+
+  files::FileSystem& disk;
+  StepSaver saver;
+  StepLoader loader;
+};
+
+Checkpointer::Checkpointer(Engine& engine, CheckpointOptions options)
+    : core_(std::make_unique<Core>(engine, checked(std::move(options)))) {}
+
+Checkpointer::~Checkpointer() = default;
+
+void Checkpointer::save(const nlohmann::ordered_json& extra,
+                        const std::function<void()>& before_commit) {
+  core_->saver.save(extra, before_commit);
+}
+
+void Checkpointer::wait() { core_->saver.wait(); }
+
+void Checkpointer::give_up(const std::string& why) { core_->saver.give_up(why); }
+
+std::optional<SaveReport> Checkpointer::report() { return core_->saver.report(); }
+
+std::optional<Resumed> Checkpointer::load(const std::string& which, const Accept& accept) {
+  core_->saver.wait();
+  return core_->loader.load(which, accept);
+}
+
+const std::vector<std::string>& Checkpointer::passed_over() const {
+  return core_->loader.passed_over();
+}
+
+std::string Checkpointer::how() const { return core_->disk.how(); }
+
+void testing::skip_wait(Checkpointer& checkpointer, std::optional<WriteWait> wait) {
+  checkpointer.core_->saver.writer().skip(wait);
+}
+
+}  // namespace zero

@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/name_map.h"
+#include "device/files/file_system.h"
+#include "engine/engine.h"
+
+namespace zero {
+
+class Checkpointer;
+enum class WriteWait : std::uint8_t;
+
+namespace testing {
+/// Leaves out one of the waits of a save (checkpoint/state_writer.h), or none, so that a test can
+/// show that a lazy or permuted stream detects the gap.
+void skip_wait(Checkpointer& checkpointer, std::optional<WriteWait> wait);
+}  // namespace testing
+
+/// The states that a save takes: a save of others fails, and the checkpoints before it stay.
+enum class SaveStates : std::uint8_t {
+  finite,  ///< no element is NaN or infinite: a run that diverged is not saved over a good one
+  any,
+};
+
+struct CheckpointOptions {
+  std::string folder;                               ///< of all checkpoints of the run
+  int keep_last = 0;                                ///< newest checkpoints kept; 0: all
+  std::int64_t keep_every = 0;                      ///< steps kept for good; 0: none
+  std::int64_t file_bytes = std::int64_t{4} << 30;  ///< files are cut at this size
+  /// Small files of the folder `weights`, by name: config.json, a tokenizer.
+  std::map<std::string, std::string> weight_files{};
+  NameMap names = names::plain();  ///< the names of tensors in files
+  SaveStates states = SaveStates::finite;
+  files::FileSystem* disk = nullptr;  ///< null: files::disk()
+  /// For which ranks look for the files that the first rank has made: a file system of a network
+  /// may show new names only after a minute.
+  double look_seconds = 75;
+};
+
+/// A finished save; equal on all ranks except for times.
+struct SaveReport {
+  std::int64_t step = 0;
+  std::int64_t bytes = 0;
+  double seconds = 0;          ///< from save() until the checkpoint was committed
+  double exposed_seconds = 0;  ///< that training was held up
+  std::string error{};         ///< why nothing was saved, the same text on all ranks; empty: saved
+  std::string notes{};  ///< lines about older checkpoints that could not be removed, and such
+};
+
+/// A checkpoint that was loaded, or passed over by load("auto").
+struct Resumed {
+  std::int64_t step = 0;
+  std::string folder;  ///< "runs/a/step_00000500"
+};
+
+/// Saves the model states of an engine while training goes on, and loads them at any stage and
+/// mesh: a run that is cut and resumed has the bits of one that never was. One folder a
+/// checkpoint, which exists under its name only when whole (docs/checkpoints.md). Used by the
+/// engine's host thread; collective, between optimizer steps. Allocates its staging memory at
+/// construction, on a planning device too. The engine must be sealed and outlive this object.
+class Checkpointer {
+ public:
+  Checkpointer(Engine& engine, CheckpointOptions options);
+  /// Waits for a save in flight; a failure is lost. While an exception unwinds, which other ranks
+  /// may not have met, the save is dropped: it commits nothing further.
+  ~Checkpointer();
+  Checkpointer(const Checkpointer&) = delete;
+  Checkpointer& operator=(const Checkpointer&) = delete;
+
+  /// Begins to save the states as they are, as step Engine::steps_done() + steps_skipped(), with
+  /// `extra`, the trainer's own values: a JSON object, equal on all ranks. The files are written
+  /// during the next optimizer step, and are whole some step later: report() tells. Waits first for
+  /// a save in flight. A failure to begin is a report too, and so are states that are not finite.
+  /// `before_commit` is run by the first rank before the checkpoint is committed, on a thread of
+  /// its own; a failure of it is a note of the save.
+  void save(const nlohmann::ordered_json& extra, const std::function<void()>& before_commit = {});
+  /// Blocks until no save is in flight.
+  void wait();
+  /// Ends a save in flight without a checkpoint, unless it is being committed; report() has `why`.
+  void give_up(const std::string& why);
+  /// The oldest finished save not asked for yet.
+  std::optional<SaveReport> report();
+
+  /// Decides, before anything changes, whether a checkpoint may be loaded; throws zero::Error if
+  /// not. Called on every rank alike.
+  using Accept = std::function<void(const nlohmann::ordered_json& extra)>;
+  /// Loads a checkpoint: "auto": the newest good one in the folder, else nothing; "never": nothing;
+  /// else the folder of one checkpoint, or of several, of which the newest. Every block is verified
+  /// before it is used. "auto" passes over checkpoints that are proven to be damaged, with a line
+  /// each in passed_over(); but not over one that could not be read, nor over what `accept`
+  /// refuses, nor if none is left. Throws the same zero::Error on all ranks, naming file, tensor
+  /// and offset; the states are then the initial ones. Takes the same memory whatever there is to
+  /// load; on a planning device that is all.
+  std::optional<Resumed> load(const std::string& which, const Accept& accept = {});
+  /// Why checkpoints were passed over by the last load, newest first.
+  const std::vector<std::string>& passed_over() const;
+  /// How this process has transferred files, for the log: "io_uring, O_DIRECT for 1.5 GB of 1.5 GB,
+  /// registered buffers".
+  std::string how() const;
+
+ private:
+  friend void testing::skip_wait(Checkpointer& checkpointer, std::optional<WriteWait> wait);
+  class Core;
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace zero

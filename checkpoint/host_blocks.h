@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/damaged_step.h"
+#include "checkpoint/step_reader.h"
+#include "collectives/communicator.h"
+#include "device/buffer.h"
+
+namespace zero {
+
+/// Reads the blocks of a checkpoint once a host, those that a rank of the host needs: the ranks of
+/// a host deal the blocks of a round, read and verify their own, and share them, in memory that all
+/// map if their communicator has such. The disk reads the blocks of the next round while those of
+/// one are used. Its memory does not grow with the checkpoint.
+class HostBlocks {
+ public:
+  /// On the ranks of `world`; reads checkpoints of any size, those of `blocks` blocks or more
+  /// fastest. Collective over the world.
+  HostBlocks(Communicator& world, Device& device, files::FileSystem& disk, std::int64_t blocks);
+  /// Charges `device`, a planning device, with the memory of one.
+  static void plan(Device& device, std::int64_t blocks);
+
+  /// The content of block `number`, aligned to fp32.
+  using Use = std::function<void(std::int64_t number, std::span<std::byte> bytes)>;
+  /// Whether this rank uses block `number`.
+  using Needs = std::function<bool(std::int64_t number)>;
+  /// Calls `use` for every block of `reader` that this rank needs, in order. If a rank cannot read
+  /// or use one, all ranks of the host end early. Gives this rank's failure, if it had one.
+  /// Collective over the ranks of the host.
+  StepFailure read(StepReader& reader, const Needs& needs, const Use& use);
+
+ private:
+  struct Reading {
+    std::size_t at = 0;  // in needed_
+    files::TransferQueue::Ticket ticket = 0;
+  };
+
+  std::int64_t per_round() const { return readers_ * each_; }
+  void find_needed(const StepReader& reader, const Needs& needs);
+  /// The place in the memory of its round of the block at `at` of needed_.
+  std::span<std::byte> place(const StepReader& reader, std::size_t at) const;
+  void start(StepReader& reader, std::int64_t round);
+  void verify(StepReader& reader);
+  bool share(std::int64_t round);
+
+  Device& device_;
+  std::unique_ptr<Communicator> split_;  // of the world, if that has several ranks
+  Communicator& host_;
+  std::int64_t held_;     // blocks in each half of the memory
+  std::int64_t readers_;  // ranks of the host that read
+  std::int64_t each_;     // blocks that one of them reads in a round
+  SharedBuffer memory_;
+  std::vector<std::int32_t> mine_;    // of each block, whether this rank needs it
+  std::vector<std::int64_t> needed_;  // by a rank of the host, ascending
+  std::map<std::size_t, std::unique_ptr<files::InputFile>> files_;
+  std::unique_ptr<files::TransferQueue> queue_;
+  std::vector<Reading> reading_;
+  StepFailure failure_;
+};
+
+}  // namespace zero

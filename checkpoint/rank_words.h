@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "device/device.h"
+
+namespace zero {
+
+/// The words of one rank after its part of common work.
+struct RankWord {
+  std::string failure;  ///< why it failed; empty: it did not
+  std::string note;     ///< anything else
+};
+
+/// Tells all ranks of a world the words of each. Counts no traffic of a step.
+class RankWords {
+ public:
+  RankWords(const Communicator& world, Device& device)
+      : world_(world.implementation()), device_(device) {}
+
+  int rank() const { return world_.rank(); }
+  int size() const { return world_.size(); }
+  Communicator& world() { return world_; }
+  const Communicator& world() const { return world_; }
+  /// The words of all ranks, in rank order. Collective; blocks the host.
+  std::vector<RankWord> exchange(const RankWord& mine, std::string_view purpose);
+  /// exchange(), and of its result the failure of the lowest rank that failed, with that rank's
+  /// number; empty if none did.
+  std::string failure(const std::string& mine, std::string_view purpose);
+
+ private:
+  Communicator world_;
+  Device& device_;
+};
+
+/// "[rank 3] " and the failure of the lowest rank that failed; empty if none did.
+std::string first_failure(std::span<const RankWord> words);
+
+}  // namespace zero

@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/state_tensors.h"
+
+#include <string>
+
+#include "collectives/store.h"
+
+namespace zero {
+
+StateTensors::StateTensors(const Engine& engine, std::span<const StateKind> kinds) {
+  for (const StateKind kind : kinds) {
+    first_.at(static_cast<std::size_t>(kind)) = all_.size();
+    const std::vector<LogicalTensor> tensors = engine.tensors(kind);
+    all_.insert(all_.end(), tensors.begin(), tensors.end());
+  }
+}
+
+std::vector<std::size_t> StateTensors::numbers(const StepLayout& layout) const {
+  std::vector<std::size_t> numbers;
+  for (const StepTensor& tensor : layout.tensors())
+    numbers.push_back(first_.at(static_cast<std::size_t>(tensor.kind)) + tensor.source);
+  return numbers;
+}
+
+OwnedRuns StateTensors::owners(Engine& engine) const {
+  std::vector<std::vector<StridedRun>> mine;
+  for (const LogicalTensor& tensor : all_) mine.push_back(strided_runs(engine.runs(tensor)));
+  Communicator replica(engine.mesh().replica().implementation());  // counts no traffic of a step
+  const std::vector<std::string> texts =
+      exchange(replica, engine.device(), OwnedRuns::encode(mine), "owners of states");
+  return {texts, all_.size()};
+}
+
+}  // namespace zero

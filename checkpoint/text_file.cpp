@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/text_file.h"
+
+#include <span>
+
+#include "base/error.h"
+#include "checkpoint/damaged_step.h"
+
+namespace zero {
+
+std::string read_text(files::FileSystem& files, const std::string& path, std::int64_t largest) {
+  const files::PathKind kind = files.kind_of(path);
+  damage_of([&] {
+    ZERO_CHECK(kind == files::PathKind::file || kind == files::PathKind::missing,
+               "{}: is not a regular file", path);
+  });
+  const auto file = files.open_read(path);
+  damage_of([&] {
+    ZERO_CHECK(file->size() <= largest, "{}: has {} bytes, expected at most {}", path, file->size(),
+               largest);
+  });
+  std::string text(static_cast<std::size_t>(file->size()), '\0');
+  file->read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void write_text(files::FileSystem& files, const std::string& path, std::string_view text) {
+  const auto file = files.create(path, static_cast<std::int64_t>(text.size()));
+  file->write(0, std::as_bytes(std::span(text)));
+  file->sync();
+}
+
+}  // namespace zero

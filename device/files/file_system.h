@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace zero::files {
+
+/// A file open for writing at 64-bit offsets. Several threads may write disjoint ranges at the same
+/// time, as may several processes. Destruction closes the file and never throws.
+class OutputFile {
+ public:
+  virtual ~OutputFile() = default;
+  OutputFile() = default;
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  virtual const std::string& path() const = 0;
+  /// Writes all of `bytes` at `offset`. Throws zero::Error naming file, offset and reason.
+  virtual void write(std::int64_t offset, std::span<const std::byte> bytes) = 0;
+  /// Blocks until all bytes written through this object are on the disk.
+  virtual void sync() = 0;
+};
+
+/// A file open for reading. Several threads may read at the same time.
+class InputFile {
+ public:
+  virtual ~InputFile() = default;
+  InputFile() = default;
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  virtual const std::string& path() const = 0;
+  virtual std::int64_t size() const = 0;
+  /// Fills `out` from `offset`. Throws zero::Error naming file, offset and reason, also if the file
+  /// ends first.
+  virtual void read(std::int64_t offset, std::span<std::byte> out) = 0;
+};
+
+/// Transfers that run beside the thread that starts them, in any order. A failure belongs to its
+/// transfer: wait() throws it. Used by one thread at a time; a thread that starts transfers must
+/// not end before they do. Destruction waits for all transfers.
+class TransferQueue {
+ public:
+  using Ticket = std::uint64_t;
+
+  virtual ~TransferQueue() = default;
+  TransferQueue() = default;
+  TransferQueue(const TransferQueue&) = delete;
+  TransferQueue& operator=(const TransferQueue&) = delete;
+
+  /// Starts to write `bytes` at `offset` of `file`. Both must stay, and `bytes` untouched, until
+  /// wait() has returned for the ticket. Blocks only while the queue is full.
+  virtual Ticket write(OutputFile& file, std::int64_t offset, std::span<const std::byte> bytes) = 0;
+  /// Starts to fill `out` from `offset` of `file`; likewise.
+  virtual Ticket read(InputFile& file, std::int64_t offset, std::span<std::byte> out) = 0;
+  /// Blocks until the transfer is over. Each ticket is waited for once. Throws zero::Error naming
+  /// file, offset and reason if the transfer failed.
+  virtual void wait(Ticket ticket) = 0;
+};
+
+enum class PathKind : std::uint8_t { missing, file, folder, other };
+
+/// The way of checkpoints and weights to the disk, past which only small files of a model's folder
+/// are read. A seam: tests record the calls or make them fail. Every function throws zero::Error
+/// naming the path and the system's reason.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  FileSystem() = default;
+  FileSystem(const FileSystem&) = delete;
+  FileSystem& operator=(const FileSystem&) = delete;
+
+  /// Makes an empty file of `bytes`, whose space is reserved if the file system can: a full disk
+  /// fails here. An existing file of that name loses its content.
+  virtual std::unique_ptr<OutputFile> create(const std::string& path, std::int64_t bytes) = 0;
+  /// Opens an existing file to write parts of it.
+  virtual std::unique_ptr<OutputFile> open_write(const std::string& path) = 0;
+  virtual std::unique_ptr<InputFile> open_read(const std::string& path) = 0;
+
+  /// Symbolic links are followed.
+  virtual PathKind kind_of(const std::string& path) = 0;
+  /// Whether the path itself is a symbolic link, to whatever.
+  virtual bool is_link(const std::string& path) = 0;
+  /// The names in a folder, sorted, without "." and "..".
+  virtual std::vector<std::string> list(const std::string& folder) = 0;
+  /// No failure if the folder exists.
+  virtual void make_folder(const std::string& path) = 0;
+  /// Renames within one file system. A file replaces a file; a folder replaces nothing.
+  virtual void rename(const std::string& from, const std::string& to) = 0;
+  /// No failure if the file is missing: NFS may say so of one that the same call has removed.
+  virtual void remove_file(const std::string& path) = 0;
+  /// The folder must be empty. No failure if it is missing, likewise.
+  virtual void remove_folder(const std::string& path) = 0;
+  /// Blocks until the folder's entries (files made, renamed, removed in it) are on the disk.
+  virtual void sync_folder(const std::string& path) = 0;
+  /// Bytes that an unprivileged user may still write under `folder`; the largest number if the file
+  /// system does not count them. Throws also if this process may not write there.
+  virtual std::int64_t free_bytes(const std::string& folder) = 0;
+
+  /// A queue of at most `depth` > 0 transfers in flight, for files that this FileSystem opened;
+  /// twice as many where a queue holds files of several kinds of file systems.
+  /// `memory`, which may be empty, holds the buffers of most transfers and is registered with the
+  /// system if that is possible; it must outlive the queue. Ranges that are aligned to 4096 bytes
+  /// in file and memory transfer fastest.
+  virtual std::unique_ptr<TransferQueue> queue(std::span<std::byte> memory, int depth) = 0;
+  /// How the newest queue transfers, or "pwrite: " and why, and the bytes that all queues have
+  /// written, for the log: "io_uring, O_DIRECT for 1.5 GB of 1.5 GB, registered buffers". Names the
+  /// newest reason of files that take no direct transfers.
+  virtual std::string how() = 0;
+};
+
+/// The disk of this machine. Lives as long as the process.
+FileSystem& disk();
+
+}  // namespace zero::files

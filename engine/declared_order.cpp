@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/declared_order.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+/// Every unit forward in registration order, then backward in reverse.
+std::vector<UnitUse> usual_uses(int units) {
+  std::vector<UnitUse> uses;
+  for (int unit = 0; unit < units; ++unit) uses.push_back({unit, Phase::forward});
+  for (int unit = units - 1; unit >= 0; --unit) uses.push_back({unit, Phase::backward});
+  return uses;
+}
+
+ScheduleInput schedule_input(std::span<const Unit> units, const Sharding& sharding,
+                             const GradientReducer& reducer, const EngineOptions& options) {
+  ScheduleInput input{{}, {}, options.limits};
+  for (const Unit& unit : units) {
+    UnitSize size;
+    for (const Segment& segment : unit.segments)
+      size.gathered_elements += sharding.window_elements(segment);
+    size.gathered_bytes = size.gathered_elements * size_of(options.compute);
+    const Segment* trainable = unit.trainable();
+    if (trainable != nullptr && !sharding.direct_gradients(unit)) {
+      size.gradient_elements = trainable->layout.padded();
+      size.gradient_bytes = size.gradient_elements * size_of(reducer.window_dtype(unit));
+    }
+    input.units.push_back(size);
+  }
+  return input;
+}
+
+}  // namespace
+
+std::vector<UnitUse> declared_uses(const SealOptions& options, std::span<const Unit> units) {
+  const auto count = static_cast<int>(units.size());
+  std::vector<UnitUse> uses;
+  if (options.order.empty()) uses = usual_uses(count);
+  for (const Use& use : options.order) {
+    ZERO_CHECK(use.unit.index >= 0 && use.unit.index < count,
+               "seal: the order uses unit {}, but {} units are registered", use.unit.index, count);
+    uses.push_back({use.unit.index, use.phase, use.needs_parameters});
+  }
+  for (int unit = 0; unit < count; ++unit) {
+    const bool backward = std::ranges::any_of(
+        uses, [&](const UnitUse& use) { return use.unit == unit && use.phase != Phase::forward; });
+    const Unit& of = units[static_cast<std::size_t>(unit)];
+    ZERO_CHECK(backward || of.trainable() == nullptr,
+               "seal: unit \"{}\" has trainable parameters but no backward use in the order; "
+               "declare one or freeze them",
+               of.name);
+  }
+  return uses;
+}
+
+std::vector<int> order_of_first_use(std::span<const UnitUse> uses, std::size_t units) {
+  std::vector<int> order;
+  const auto add = [&](int unit) {
+    if (std::ranges::find(order, unit) == order.end()) order.push_back(unit);
+  };
+  for (const UnitUse& use : uses) add(use.unit);
+  for (std::size_t unit = 0; unit < units; ++unit) add(static_cast<int>(unit));
+  return order;
+}
+
+void mark_summed_uses(std::span<const UnitUse> uses, std::span<Unit> units) {
+  std::vector<int> backward_uses(units.size(), 0);
+  for (const UnitUse& use : uses) {
+    const auto unit = static_cast<std::size_t>(use.unit);
+    if (use.phase != Phase::forward) units[unit].sums_uses = ++backward_uses[unit] > 1;
+  }
+}
+
+Schedules make_schedules(std::span<const UnitUse> uses, std::span<const Unit> units,
+                         const Sharding& sharding, const GradientReducer& reducer,
+                         const EngineOptions& options) {
+  ScheduleInput training = schedule_input(units, sharding, reducer, options);
+  ScheduleInput evaluation = training;
+  training.uses.assign(uses.begin(), uses.end());
+  for (const UnitUse& use : uses) {
+    if (use.phase != Phase::backward)
+      evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
+  }
+  return {make_schedule(training), make_schedule(evaluation)};
+}
+
+}  // namespace zero

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/gradient_reducer.h"
+#include "engine/schedule.h"
+#include "engine/sharding.h"
+#include "engine/unit.h"
+
+namespace zero {
+
+// From the order that a caller declares at seal() to the schedules that drive the engine.
+
+/// The uses of one micro-batch. Throws zero::Error if `options` use an unknown unit, or use a unit
+/// with trainable parameters in no backward.
+std::vector<UnitUse> declared_uses(const SealOptions& options, std::span<const Unit> units);
+
+/// Indices of all units in the order of their first use, unused ones last: the order of updates.
+std::vector<int> order_of_first_use(std::span<const UnitUse> uses, std::size_t units);
+
+/// Sets Unit::sums_uses.
+void mark_summed_uses(std::span<const UnitUse> uses, std::span<Unit> units);
+
+struct Schedules {
+  Schedule training;
+  Schedule evaluation;  ///< of the forward uses only
+};
+Schedules make_schedules(std::span<const UnitUse> uses, std::span<const Unit> units,
+                         const Sharding& sharding, const GradientReducer& reducer,
+                         const EngineOptions& options);
+
+}  // namespace zero

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "device/buffer.h"
+#include "engine/declared_order.h"
+#include "engine/sharding.h"
+#include "engine/unit.h"
+#include "engine/waits.h"
+#include "engine/window_arena.h"
+
+namespace zero {
+
+/// Makes the parameters of units present around compute: issues the gathers of a schedule, waits
+/// for them, and releases their windows. The schedule is that of training or, during an evaluation,
+/// that of the forward uses; the windows of both share memory, which lives as long as this object.
+class Gathers {
+ public:
+  /// Allocates the windows. All arguments but `schedules` must outlive this.
+  Gathers(const EngineResources& resources, Sharding& sharding, const Waits& waits,
+          std::span<const Unit> units, Schedules schedules);
+  Gathers(const Gathers&) = delete;
+  Gathers& operator=(const Gathers&) = delete;
+
+  const Schedule& training() const { return training_.schedule; }
+  const Schedule& evaluation() const { return evaluation_.schedule; }
+  bool evaluating() const { return evaluating_; }
+  /// Lets the other schedule drive. Both streams must be done with the windows.
+  void set_evaluating(bool evaluating) { evaluating_ = evaluating; }
+  /// The schedule that drives, and its windows.
+  const Schedule& schedule() const { return driven().schedule; }
+  WindowArena& windows() { return evaluating_ ? evaluation_.windows : training_.windows; }
+
+  /// Issues the gathers that the schedule starts before a micro-batch.
+  void begin_micro_batch();
+  /// The start of the first micro-batch of a step, unit by unit.
+  struct FirstGathers {
+    std::vector<int> updated;  ///< units
+    std::size_t issued = 0;    ///< of Schedule::begin
+  };
+  /// After the update of `unit`: issues those gathers in the schedule's order, up to the first of a
+  /// unit not updated yet. The order must be kept: a unit's gather for backward may precede the end
+  /// of forward, but not another unit's gather for forward.
+  void begin_after_update(int unit, FirstGathers& first);
+
+  /// Issues the gathers that are due before a compute step; its compute waits for its parameters.
+  void make_present(const ScheduleStep& step);
+  /// A full parameter of the step's unit, by its index in the unit's list.
+  View parameter(const ScheduleStep& step, int index) const;
+  /// Call after the last compute that uses the step's window.
+  void release(const ScheduleStep& step);
+
+ private:
+  struct Driven {
+    Driven(Schedule of, View parameters, View gradients, const Waits& waits)
+        : schedule(std::move(of)), windows(schedule, parameters, waits, gradients) {}
+    Driven(const Driven&) = delete;
+    Driven& operator=(const Driven&) = delete;
+    Schedule schedule;
+    WindowArena windows;
+  };
+
+  const Driven& driven() const { return evaluating_ ? evaluation_ : training_; }
+  const Unit& unit_at(int index) const { return units_[static_cast<std::size_t>(index)]; }
+  void issue(int window);
+
+  EngineResources resources_;
+  Sharding& sharding_;
+  const Waits& waits_;
+  std::span<const Unit> units_;
+  Buffer parameters_;  ///< memory of parameter windows
+  Buffer gradients_;   ///< of gradient windows
+  Driven training_;
+  Driven evaluation_;
+  bool evaluating_ = false;
+};
+
+}  // namespace zero

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "engine/model_state.h"
+
+namespace zero {
+
+/// Engine::state_hash(). All streams must be done with the states. Collective.
+std::uint64_t state_hash(const ModelState& states);
+
+}  // namespace zero

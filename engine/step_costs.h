@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "engine/counted_mesh.h"
+#include "engine/engine.h"
+#include "engine/state_reads.h"
+
+namespace zero {
+
+/// What an optimizer step costs in bytes sent and in time that compute waited. Traffic and waits of
+/// evaluations, and traffic of other calls between steps, belong to no step.
+class StepCosts {
+ public:
+  /// Both must outlive this.
+  StepCosts(CountedMesh& mesh, Device& device) : mesh_(mesh), device_(device) {}
+
+  /// The first step starts here, with that many compute steps in a micro-batch.
+  void begin(std::size_t compute_steps);
+  /// What is sent from here on belongs to the next step.
+  void end_traffic(StepReport& report);
+  /// The step's time ends here. `reading` is no exposed communication.
+  void end_time(StepReport& report, const StateReads::Cost& reading);
+
+  /// Calls `work`, and counts the compute stream's waits in it as exposed by a compute step.
+  template <typename Work>
+  void expose(int compute_step, const Work& work) {
+    const double before = waited();
+    work();
+    exposed_[static_cast<std::size_t>(compute_step)] += waited() - before;
+  }
+  /// Seconds per compute step in the last step.
+  const std::vector<double>& exposed_by_use() const { return last_exposed_; }
+
+  /// Excludes the traffic during its lifetime.
+  class OutsideStep {
+   public:
+    explicit OutsideStep(StepCosts& costs) : costs_(costs), pending_(costs.pending()) {}
+    ~OutsideStep() { costs_.mark_ = costs_.mesh_.traffic().since(pending_); }
+    OutsideStep(const OutsideStep&) = delete;
+    OutsideStep& operator=(const OutsideStep&) = delete;
+
+   private:
+    StepCosts& costs_;
+    MeshTraffic pending_;
+  };
+  void begin_evaluation();
+  /// Call after the gathers that are repeated because of the evaluation.
+  void end_evaluation();
+
+ private:
+  MeshTraffic pending() const { return mesh_.traffic().since(mark_); }
+  double waited() const { return device_.compute().waited_seconds(); }
+
+  CountedMesh& mesh_;
+  Device& device_;
+  MeshTraffic mark_;               ///< traffic that belongs to no pending step
+  MeshTraffic before_evaluation_;  ///< of the pending step
+  double waited_mark_ = 0;
+  std::vector<double> exposed_;       ///< per compute step, of the pending step
+  std::vector<double> last_exposed_;  ///< of the last step
+};
+
+}  // namespace zero

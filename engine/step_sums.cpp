@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/step_sums.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace zero {
+namespace {
+
+constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+
+void wait_quietly(const Event& event) noexcept {
+  try {
+    event.synchronize();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the caller throws another error
+  }
+}
+
+template <typename T>
+bool any_nonfinite(std::span<const T> elements) {
+  return std::any_of(elements.begin(), elements.end(),
+                     [](T value) { return !std::isfinite(to_float(value)); });
+}
+
+bool has_nonfinite(HostPieces& pieces, const View& values) {
+  bool found = false;
+  pieces.read(values, [&](std::int64_t /*begin*/, const View& piece) {
+    switch (piece.dtype()) {
+      case DType::bf16:
+        found = found || any_nonfinite(piece.as<const bfloat16>());
+        break;
+      case DType::fp16:
+        found = found || any_nonfinite(piece.as<const float16>());
+        break;
+      default:
+        found = found || any_nonfinite(piece.as<const float>());
+    }
+  });
+  return found;
+}
+
+/// The position, over all units, of the first parameter with a non-finite gradient in this rank's
+/// shard.
+std::int64_t first_nonfinite(const ModelState& state) {
+  std::int64_t position = 0;
+  for (const Unit& unit : state.context().units) {
+    for (int i = 0; i < unit.parameters(); ++i, ++position) {
+      const View shard = state.shard_values(unit.segment_of(i), StateKind::gradient);
+      if (unit.spec(i).trainable &&
+          has_nonfinite(state.context().pieces, state.owned(unit, i, shard)))
+        return position;
+    }
+  }
+  return kNone;
+}
+
+/// The name of the parameter at a position over all units; empty behind the last.
+std::string name_at(std::int64_t position, std::span<const Unit> units) {
+  for (const Unit& unit : units) {
+    if (position < unit.parameters()) return unit.full_name(static_cast<int>(position));
+    position -= unit.parameters();
+  }
+  return {};
+}
+
+}  // namespace
+
+StepSums::StepSums(CountedMesh& mesh, Device& device, const Waits& waits)
+    : mesh_(mesh),
+      device_(device),
+      waits_(waits),
+      sums_(device.allocate_host(kCount, DType::i64, MemoryClass::communication, "norm and loss")),
+      twin_(device, kCount, DType::i64, MemoryClass::communication, "norm and loss, to be summed") {
+}
+
+/// Reduces `sums`, a part of `sums_`, over all ranks on the communication stream, from the values
+/// that earlier work of that stream leaves there.
+void StepSums::all_reduce(const View& sums, ReduceOp op, std::string_view purpose) {
+  Stream& communication = device_.communication();
+  mesh_.world().all_reduce(twin_.upload(communication, sums), op, communication,
+                           {std::string(purpose), {}});
+  twin_.download(communication, sums);
+}
+
+StepSums::Totals StepSums::reduce(const Addends& addends) {
+  const View sums = sums_.view();
+  Stream& communication = device_.communication();
+  for (Stream* stream : {&device_.compute(), &communication}) {
+    device_.kernels().flush_norms(*stream);
+  }
+  // Compute writes the losses, and sums the norm if no reduction does. After this all-reduce, peers
+  // update their shards in memory that ranks share, so the all-reduce must run after this rank's
+  // last read of that memory.
+  communication.wait(device_.compute().record());
+  const bool counts_losses = mesh_.mesh().index(Axis::tensor) == 0;
+  const std::span<const double> losses = counts_losses ? addends.losses : std::span<const double>();
+  const std::array votes{addends.reader_vote, addends.vote};
+  communication.submit_host("norm and loss", [sums, losses, votes, &squares = addends.squares] {
+    ExactSum local_loss;
+    local_loss.add(losses);
+    const std::span<std::int64_t> limbs = sums.as<std::int64_t>();
+    std::copy(squares.limbs().begin(), squares.limbs().end(), limbs.begin());
+    std::copy(local_loss.limbs().begin(), local_loss.limbs().end(),
+              limbs.begin() + ExactSum::kLimbs);
+    std::copy(votes.begin(), votes.end(), limbs.end() - votes.size());
+    squares.clear();
+  });
+  const Event read = communication.record();
+  try {
+    all_reduce(sums, ReduceOp::sum, "gradient norm and loss");
+    const Event done = communication.record();
+    waits_.wait(device_.compute(), done, WaitSite::norm_before_update);
+    waits_.synchronize(done, WaitSite::norm_before_update);
+  } catch (...) {
+    wait_quietly(read);  // the caller may free the losses once this throws
+    throw;
+  }
+  Totals totals;
+  if (!device_.has_memory()) return totals;
+  const std::span<const std::int64_t> limbs = sums.as<const std::int64_t>();
+  std::copy_n(limbs.begin(), ExactSum::kLimbs, totals.squares.limbs().begin());
+  std::copy_n(limbs.begin() + ExactSum::kLimbs, ExactSum::kLimbs, totals.loss.limbs().begin());
+  totals.reader_votes = limbs[limbs.size() - 2];
+  totals.votes = limbs.back();
+  return totals;
+}
+
+StepSums::Origin StepSums::find_nonfinite(std::span<const double> losses, const ModelState& state) {
+  const std::int64_t self = mesh_.world().rank();
+  const std::int64_t first = first_nonfinite(state);
+  const bool bad_loss =
+      std::any_of(losses.begin(), losses.end(), [](double value) { return !std::isfinite(value); });
+  const std::span<std::int64_t> values = sums_.slice(0, 2).as<std::int64_t>();
+  const auto agree = [&](std::int64_t parameter, std::int64_t rank) {
+    values[0] = parameter;
+    values[1] = rank;
+    all_reduce(sums_.slice(0, 2), ReduceOp::min, "non-finite gradients");
+    device_.communication().synchronize();
+  };
+  agree(first, bad_loss ? self : kNone);
+  const std::int64_t position = values[0];
+  std::int64_t rank = values[1];
+  // Every rank makes the same calls.
+  agree(first, rank == kNone && first == position && first != kNone ? self : kNone);
+  if (rank == kNone) rank = values[1];
+  const std::string name = name_at(position, state.context().units);
+  return {name.empty() ? "loss" : name, rank == kNone ? -1 : static_cast<int>(rank)};
+}
+
+}  // namespace zero

@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
+
+#include "base/decimal_bytes.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "checkpoint/file_header.h"
+#include "checkpoint/step_reader.h"
+#include "launch/checkpoint_tool.h"
+
+namespace zero::checkpoint_tool {
+namespace {
+
+constexpr std::int64_t kChunk = std::int64_t{1} << 18;  // elements
+constexpr const char* kWeights = "weights/";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+/// Writes the weights of one checkpoint into a folder.
+class Export {
+ public:
+  Export(files::FileSystem& files, StepReader& reader, std::string out)
+      : files_(files), reader_(reader), out_(std::move(out)) {}
+
+  /// Returns the bytes written.
+  std::int64_t run(DType dtype) {
+    const std::vector<StepIndex::File>& all = reader_.index().files;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].name.starts_with(kWeights)) continue;
+      const std::string name = all[i].name.substr(std::string_view(kWeights).size());
+      if (dtype == DType::fp32) {
+        copy(i, name);
+      } else if (name.ends_with(".safetensors")) {
+        convert(i, name);
+      } else {
+        write_text(name, text_as_bf16(name, text_of(i)));
+      }
+    }
+    files_.sync_folder(out_);
+    return bytes_;
+  }
+
+ private:
+  /// Whole once it has its name.
+  void write_file(const std::string& name, std::int64_t bytes,
+                  const std::function<void(files::OutputFile&)>& fill) {
+    const std::string path = out_ + "/" + name;
+    const auto file = files_.create(path + ".partial", bytes);
+    fill(*file);
+    file->sync();
+    files_.rename(path + ".partial", path);
+    bytes_ += bytes;
+  }
+
+  void write_text(const std::string& name, const std::string& text) {
+    write_file(name, std::ssize(text),
+               [&](files::OutputFile& file) { file.write(0, std::as_bytes(std::span(text))); });
+  }
+
+  void for_each_block(std::size_t file,
+                      const std::function<void(std::int64_t, std::span<std::byte>)>& visit) {
+    const std::int64_t first = reader_.blocks().first(file);
+    const std::int64_t count = blocks_of(reader_.index().files[file].bytes);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(kBlockBytes));
+    for (std::int64_t number = first; number < first + count; ++number) {
+      const Block block = reader_.blocks().at(number);
+      const auto part = std::span(bytes).first(static_cast<std::size_t>(block.bytes));
+      reader_.read_block(number, part);
+      visit(block.begin, part);
+    }
+  }
+
+  void copy(std::size_t source, const std::string& name) {
+    write_file(name, reader_.index().files[source].bytes, [&](files::OutputFile& file) {
+      for_each_block(source, [&](std::int64_t begin, std::span<std::byte> bytes) {
+        file.write(begin, bytes);
+      });
+    });
+  }
+
+  std::string text_of(std::size_t source) {
+    std::string text;
+    for_each_block(source, [&](std::int64_t /*begin*/, std::span<std::byte> bytes) {
+      text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    });
+    return text;
+  }
+
+  /// The small files tell the dtype or the bytes of the weights.
+  static std::string text_as_bf16(const std::string& name, const std::string& text) {
+    if (name != "config.json" && name != kIndex) return text;
+    auto json = nlohmann::ordered_json::parse(text);
+    for (const char* key : {"torch_dtype", "dtype"}) {
+      if (name != kIndex && json.contains(key)) json[key] = "bfloat16";
+    }
+    if (name == kIndex) {
+      auto& bytes = json.at("metadata").at("total_size");
+      bytes = bytes.get<std::int64_t>() / 2;
+    }
+    return json.dump(2) + "\n";
+  }
+
+  void convert(std::size_t source, const std::string& name) {
+    std::vector<FileTensor> tensors;
+    for (const StepIndex::Tensor& tensor : reader_.index().tensors) {
+      if (tensor.file != source) continue;
+      tensors.push_back({.name = tensor.name, .type = FileType::bf16, .shape = tensor.shape});
+    }
+    const FileHeader header = lay_out(std::move(tensors), {{"format", "pt"}});
+    const std::string head = header_bytes(header);
+    const std::int64_t data = header.tensors.empty() ? 0 : header.tensors.back().end;
+    write_file(name, header.data_begin + data, [&](files::OutputFile& file) {
+      file.write(0, std::as_bytes(std::span(head)));
+      for (const FileTensor& tensor : header.tensors) {
+        write_bf16(file, header.data_begin + tensor.begin,
+                   *reader_.find(tensor.name, StateKind::parameter));
+      }
+    });
+  }
+
+  void write_bf16(files::OutputFile& file, std::int64_t offset, const StepIndex::Tensor& tensor) {
+    std::vector<float> values(static_cast<std::size_t>(std::min(kChunk, tensor.count())));
+    std::vector<bfloat16> rounded(values.size());
+    for (std::int64_t begin = 0; begin < tensor.count(); begin += kChunk) {
+      const auto count = static_cast<std::size_t>(std::min(kChunk, tensor.count() - begin));
+      reader_.read(tensor, begin, std::span(values).first(count));
+      std::transform(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count),
+                     rounded.begin(), to_bfloat16);
+      file.write(offset + begin * static_cast<std::int64_t>(sizeof(bfloat16)),
+                 std::as_bytes(std::span(rounded).first(count)));
+    }
+  }
+
+  files::FileSystem& files_;
+  StepReader& reader_;
+  std::string out_;
+  std::int64_t bytes_ = 0;
+};
+
+/// Makes the folder `path` and those above it that are missing.
+void make_folders(files::FileSystem& files, const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  if (!parent.empty() && files.kind_of(parent) == files::PathKind::missing) {
+    make_folders(files, parent);
+  }
+  files.make_folder(path);
+}
+
+}  // namespace
+
+Answer export_weights(files::FileSystem& files, const std::string& path, const std::string& out,
+                      DType dtype) {
+  ZERO_CHECK(dtype == DType::fp32 || dtype == DType::bf16,
+             "weights are exported as fp32 or bf16, found {}", name_of(dtype));
+  StepReader reader(files, find_checkpoint(files, path));
+  const files::PathKind kind = files.kind_of(out);
+  ZERO_CHECK(kind == files::PathKind::missing ||
+                 (kind == files::PathKind::folder && files.list(out).empty()),
+             "{} is there already and is no empty folder; give a new one", out);
+  make_folders(files, out);
+  const std::int64_t bytes = Export(files, reader, out).run(dtype);
+  return {.text = fmt::format("{}: the weights of step {} as {}, {}\n", out, reader.index().step,
+                              name_of(dtype), decimal_bytes(bytes))};
+}
+
+}  // namespace zero::checkpoint_tool

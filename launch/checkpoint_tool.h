@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "base/dtype.h"
+#include "checkpoint/step_folder.h"
+#include "device/files/file_system.h"
+
+/// The commands of zero_ckpt. They need no rank, model or device. `path` is a checkpoint or, except
+/// for list and prune, a folder of checkpoints: then its newest complete one is meant (verify: all
+/// of them). Each throws zero::Error if it cannot be done.
+namespace zero::checkpoint_tool {
+
+struct Answer {
+  enum class Verdict { yes, no };
+  Verdict verdict = Verdict::yes;  ///< no: a checkpoint is damaged, or two differ
+  std::string text{};              ///< whole lines
+};
+
+enum class Form { text, json };
+
+/// The checkpoints in a folder, newest first: step, size, time, and why one is not complete.
+Answer list(files::FileSystem& files, const std::string& folder, Form form);
+/// Reads every byte and checks its sum.
+Answer verify(files::FileSystem& files, const std::string& path);
+/// The trainer's values and the tensors.
+Answer show(files::FileSystem& files, const std::string& path);
+/// The first element that differs, and of each tensor how many do and by how much at most.
+Answer compare(files::FileSystem& files, const std::string& path, const std::string& other);
+/// Writes the weights, verified, as a Hugging Face folder `out`, which must be new or empty, as
+/// fp32 or bf16.
+Answer export_weights(files::FileSystem& files, const std::string& path, const std::string& out,
+                      DType dtype);
+/// Removes complete checkpoints but those that `keep` keeps; never the newest.
+Answer prune(files::FileSystem& files, const std::string& folder, const KeepSteps& keep);
+
+/// The checkpoint at `path`, or the newest complete one in the folder `path`. Throws zero::Error if
+/// there is none.
+std::string find_checkpoint(files::FileSystem& files, const std::string& path);
+
+}  // namespace zero::checkpoint_tool

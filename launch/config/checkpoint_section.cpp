@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "launch/config/run_identity.h"
+#include "launch/config/train_config.h"
+
+namespace zero {
+namespace {
+
+constexpr double kMostSeconds = 1e9;
+
+/// run.resume, with "auto" replaced by "never" if there is no folder to look in.
+std::string make_resume(Configuration& values, const std::string& folder) {
+  if (!values.is_null("run.resume")) return values.text("run.resume");
+  ZERO_CHECK(!folder.empty() || values.at("run.resume").source == "default",
+             "{}: run.resume is \"auto\" without run.checkpoint.folder, in which the newest "
+             "checkpoint would be looked for; give the folder, or the path of a checkpoint",
+             values.source());
+  const std::string resume = folder.empty() ? "never" : "auto";
+  values.resolve("run.resume", resume,
+                 folder.empty() ? "no run.checkpoint.folder" : "run.checkpoint.folder");
+  return resume;
+}
+
+/// Without a checkpoint to begin from, no key differs.
+void check_changes(const Configuration& values, const TrainConfig::Checkpoints& checkpoints) {
+  if (checkpoints.resume_changes.empty()) return;
+  ZERO_CHECK(checkpoints.resume != "never",
+             "{}: run.resume_changes is given, but no checkpoint is resumed; give run.resume or "
+             "run.checkpoint.folder, or leave it out",
+             values.source());
+  const std::vector<std::string> known = identity_keys();
+  for (const std::string& key : checkpoints.resume_changes) {
+    ZERO_CHECK(std::ranges::count(known, key) > 0,
+               "{}: run.resume_changes: \"{}\" is no key that a checkpoint is held to; expected "
+               "one of {}. Other keys may change without being named",
+               values.source(), key, fmt::join(known, ", "));
+  }
+}
+
+/// The value of a few decimal digits; nothing if another character is among them.
+std::optional<int> number_of(std::string_view digits) {
+  int value = 0;
+  for (const char digit : digits) {
+    if (std::isdigit(static_cast<unsigned char>(digit)) == 0) return std::nullopt;
+    value = 10 * value + (digit - '0');
+  }
+  return value;
+}
+
+}  // namespace
+
+std::optional<double> seconds_of(const nlohmann::json& value) {
+  if (value.is_number()) {
+    const double seconds = 60 * value.get<double>();
+    return seconds > 0 && seconds <= kMostSeconds ? std::optional(seconds) : std::nullopt;
+  }
+  if (!value.is_string()) return std::nullopt;
+  const std::string& text = value.get_ref<const std::string&>();
+  const std::size_t colon = text.find(':');
+  if (colon == 0 || colon > 4 || text.size() != colon + 6 || text[colon + 3] != ':') {
+    return std::nullopt;
+  }
+  const auto hours = number_of(text.substr(0, colon));
+  const auto minutes = number_of(text.substr(colon + 1, 2));
+  const auto seconds = number_of(text.substr(colon + 4));
+  if (!hours || !minutes || !seconds || *minutes > 59 || *seconds > 59) return std::nullopt;
+  const int all = 3600 * *hours + 60 * *minutes + *seconds;
+  return all > 0 ? std::optional<double>(all) : std::nullopt;
+}
+
+TrainConfig::Checkpoints make_checkpoints(Configuration& values) {
+  const std::string folder = values.text("run.checkpoint.folder");
+  std::vector<std::string> needing{"run.stop_after"};
+  // A folder of null turns off what the file asks for.
+  if (!values.given("run.checkpoint.folder")) {
+    for (const std::string& key : keys_of_section("run.checkpoint")) {
+      needing.push_back("run.checkpoint." + key);
+    }
+  }
+  for (const std::string& key : needing) {
+    ZERO_CHECK(!folder.empty() || !values.given(key) || values.is_null(key),
+               "{}: {} is given without run.checkpoint.folder, so that nothing would be saved; "
+               "add run.checkpoint.folder, the folder to save into, or leave {} out",
+               values.source(), key, key);
+  }
+  TrainConfig::Checkpoints checkpoints{
+      .folder = folder,
+      .every_steps = values.integer("run.checkpoint.every_steps"),
+      .every_seconds = 60 * values.number("run.checkpoint.every_minutes"),
+      .keep_last = static_cast<int>(values.integer("run.checkpoint.keep_last")),
+      .keep_every = values.integer("run.checkpoint.keep_every"),
+      .file_bytes = values.integer("run.checkpoint.file_bytes"),
+      .required = values.boolean("run.checkpoint.required"),
+      .resume = make_resume(values, folder),
+      .resume_changes = values.texts("run.resume_changes"),
+      .stop_after_seconds = seconds_of(values.at("run.stop_after").value).value_or(0)};
+  ZERO_CHECK(!values.given("run.checkpoint.keep_every") || checkpoints.keep_last > 0,
+             "{}: run.checkpoint.keep_every is given, but run.checkpoint.keep_last is 0, which "
+             "keeps all; set keep_last, or leave keep_every out",
+             values.source());
+  check_changes(values, checkpoints);
+  return checkpoints;
+}
+
+std::vector<Option> checkpoint_options() {
+  using enum ValueType;
+  return {
+      honour("run.checkpoint.folder", text, "null",
+             "save checkpoints into this folder, the last step's always; null: save none"),
+      honour("run.checkpoint.every_steps", integer, "0", "steps between two checkpoints; 0: none")
+          .from(0),
+      honour("run.checkpoint.every_minutes", number, "0",
+             "minutes between two checkpoints, by the first rank's clock; 0: none")
+          .from(0, 1e6),
+      honour("run.checkpoint.keep_last", integer, "0",
+             "newest checkpoints that stay; an older one is removed once a new one is whole; 0: "
+             "all stay")
+          .from(0, 1e6),
+      honour("run.checkpoint.keep_every", integer, "0",
+             "checkpoints of steps that this divides stay for good; 0: none")
+          .from(0),
+      honour("run.checkpoint.file_bytes", integer, "4294967296", "files are cut at this size")
+          .from(4096),
+      honour("run.checkpoint.required", boolean, "true",
+             "a save that fails ends the run; false: training goes on, with a warning"),
+      honour("run.resume", text, "\"auto\"",
+             "where to go on: \"auto\", the newest good checkpoint of run.checkpoint.folder, if "
+             "any; the path of one; or \"never\"")
+          .or_auto(),
+      honour("run.resume_changes", text_list, "null",
+             "keys, of those that decide a run's bits, that may differ from the checkpoint's"),
+      honour("run.stop_after", duration, "null",
+             "time from the start of the program after which the run saves, after the step in "
+             "hand, and ends well; set it below a scheduler's limit by a step, a save and some"),
+      honour("run.nonfinite", text, "\"stop\"",
+             "a loss or gradient that is NaN or infinite: end the run, or skip the step's update")
+          .one_of({"stop", "skip"}),
+      honour("run.nonfinite_limit", integer, "10",
+             "with \"skip\": steps skipped in a row that end the run all the same")
+          .from(1, 1e9),
+  };
+}
+
+}  // namespace zero

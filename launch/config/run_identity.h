@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launch/config/configuration.h"
+
+namespace zero {
+
+/// The keys whose values decide the bits of a run at every world, stage and mesh, and `data.train`:
+/// a checkpoint names them, and a run that resumes is held to them.
+std::vector<std::string> identity_keys();
+
+/// The effective values of those keys, {key: value}; of data.train `data`, the fingerprints of its
+/// token shards.
+nlohmann::ordered_json identity_of(const Configuration& values,
+                                   const std::vector<std::string>& data);
+
+/// The keys among them that the user has left to follow run.steps: the lengths of a schedule. A run
+/// that trains on for more steps is not held to the checkpoint's.
+std::vector<std::string> keys_of_length(const Configuration& values);
+
+/// Compares the identity in a checkpoint with that of a run. Throws zero::Error with each key that
+/// differs and both values unless `changes` names the key, and says what can be done. Returns a
+/// line for each difference that it names.
+std::vector<std::string> changed_identity(const nlohmann::ordered_json& saved,
+                                          const nlohmann::ordered_json& current,
+                                          std::span<const std::string> changes);
+
+}  // namespace zero

@@ -1,0 +1,20 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace zero {
+
+/// How many files, connections included, this process may have open at a time.
+struct OpenFileLimit {
+  std::uint64_t soft = 0;  ///< holds
+  std::uint64_t hard = 0;  ///< the most that the process may raise `soft` to
+};
+
+/// Raises this process's soft limit of open files to its hard limit, if the system lets it; returns
+/// what holds after. Soft limits, 1024 as a rule, are meant for programs that use select(): a rank
+/// holds connections, and two descriptors of each file of a checkpoint. Never throws.
+OpenFileLimit raise_open_file_limit() noexcept;
+
+}  // namespace zero

@@ -1,0 +1,354 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/run_checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "base/decimal_bytes.h"
+#include "base/error.h"
+#include "checkpoint/step_folder.h"
+#include "collectives/agreement.h"
+#include "collectives/host_values.h"
+#include "launch/config/run_identity.h"
+#include "launch/process.h"
+
+namespace zero {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Signals::Time now() { return std::chrono::steady_clock::now(); }
+
+/// The field of a checkpoint's values; throws if another program wrote these.
+const Json& field(const Json& object, const char* name) {
+  ZERO_CHECK(object.is_object() && object.contains(name),
+             "the checkpoint's values have no \"{}\": another program than zero_train wrote it; "
+             "its folder `weights` can be given as run.init",
+             name);
+  return object.at(name);
+}
+
+double number(const Json& object, const char* name) {
+  const Json& value = field(object, name);
+  ZERO_CHECK(value.is_number(), "the checkpoint's value \"{}\" is {}, expected a number", name,
+             value.dump());
+  return value.get<double>();
+}
+
+std::int64_t count(const Json& object, const char* name) {
+  const Json& value = field(object, name);
+  ZERO_CHECK(value.is_number_unsigned(),
+             "the checkpoint's value \"{}\" is {}, expected a whole number", name, value.dump());
+  return value.get<std::int64_t>();
+}
+
+}  // namespace
+
+std::string room_warning(files::FileSystem& files, const std::string& folder, std::int64_t bytes) {
+  std::filesystem::path there = std::filesystem::absolute(folder);
+  std::int64_t free = 0;
+  try {
+    while (files.kind_of(there.string()) == files::PathKind::missing && there.has_relative_path()) {
+      there = there.parent_path();
+    }
+    free = files.free_bytes(there.string());
+  } catch (const Error&) {
+    return "";  // the first save tells
+  }
+  if (free >= bytes) return "";
+  return fmt::format(
+      "run.checkpoint.folder: {} has room for {}, and a checkpoint takes {}: free space there "
+      "before the first save",
+      folder, decimal_bytes(free), decimal_bytes(bytes));
+}
+
+void RunProgress::saved(std::int64_t step, const std::string& folder) {
+  const std::scoped_lock lock(mutex_);
+  saved_step_ = step;
+  folder_ = folder;
+}
+
+std::string RunProgress::kept() const {
+  const std::scoped_lock lock(mutex_);
+  if (folder_.empty()) return saves ? "; nothing is kept: there is no checkpoint yet" : "";
+  if (steps_logged <= saved_step_) {
+    return fmt::format("; the newest checkpoint, {}, holds every step done", folder_);
+  }
+  return fmt::format("; nothing of the steps since step {} is kept; the newest checkpoint is {}",
+                     saved_step_, folder_);
+}
+
+RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
+    : config_(parts.config),
+      options_(parts.config.checkpoints),
+      workbench_(parts.workbench),
+      console_(parts.console),
+      log_(parts.log),
+      signals_(parts.signals),
+      progress_(parts.progress),
+      identity_(identity_of(parts.config.values, parts.batches.train_fingerprints())),
+      requests_({.signals = parts.signals,
+                 .first_rank = parts.workbench.engine().communicator().rank() == 0,
+                 .started = parts.started,
+                 .save_seconds = parts.config.checkpoints.every_seconds,
+                 .stop_seconds = parts.config.checkpoints.stop_after_seconds}) {}
+
+std::int64_t RunCheckpoints::resume() {
+  const std::optional<Resumed> resumed = load();
+  if (!options_.folder.empty() && options_.resume != "auto") check_nothing_ahead(resumed);
+  resumed_ = resumed;
+  warn_of_room();
+  return resumed ? resumed->step : 0;
+}
+
+std::optional<Resumed> RunCheckpoints::load() {
+  if (options_.resume == "never") return std::nullopt;
+  Checkpointer& checkpointer = *workbench_.checkpointer();
+  const std::optional<Resumed> resumed =
+      checkpointer.load(options_.resume, [this](const Json& extra) { accept(extra); });
+  for (const std::string& reason : checkpointer.passed_over()) {
+    console_.line("warning: passed over a checkpoint: " + reason);
+  }
+  if (!resumed) return std::nullopt;
+  saved_step_ = resumed->step;
+  if (progress_ != nullptr) progress_->saved(saved_step_, resumed->folder);
+  say_resumed(*resumed);
+  return resumed;
+}
+
+/// Every rank calls this alike.
+void RunCheckpoints::accept(const Json& extra) {
+  std::vector<std::string> changes = keys_of_length(config_.values);
+  changes.insert(changes.end(), options_.resume_changes.begin(), options_.resume_changes.end());
+  changes_ = changed_identity(field(extra, "configuration"), identity_, changes);
+  const Json& log = field(extra, "log");
+  log_point_ = {.step = count(extra, "step"), .loss = number(log, "loss")};
+  if (!field(log, "first_loss").is_null()) log_point_.first_loss = number(log, "first_loss");
+  micro_batch_ = count(extra, "micro_batch");
+  kernels_ = field(field(extra, "versions"), "kernels").dump();
+  ZERO_CHECK(log_point_.step <= config_.run.steps,
+             "the checkpoint is of step {}, and run.steps is {}: raise run.steps, or start afresh "
+             "with another run.checkpoint.folder",
+             log_point_.step, config_.run.steps);
+}
+
+void RunCheckpoints::say_resumed(const Resumed& resumed) {
+  console_.line(fmt::format("resumed from {}: {} of {} steps are done", resumed.folder,
+                            resumed.step, config_.run.steps));
+  const std::vector<std::string> follow = keys_of_length(config_.values);
+  for (const std::string& line : changes_) {
+    const bool follows = std::ranges::any_of(
+        follow, [&](const std::string& key) { return line.starts_with(key + " "); });
+    console_.line(
+        follows ? "learning rates from here on are of a schedule for the new run.steps: " + line
+                : "run.resume_changes: " + line);
+  }
+  const std::string kernels = Json(kernels_text(config_.run.device)).dump();
+  if (kernels_ != kernels) {
+    console_.line(
+        fmt::format("the checkpoint's run computed with {}, this one computes with {}: "
+                    "the same run, with another rounding from here on",
+                    kernels_, kernels));
+  }
+  if (micro_batch_ != config_.batch.micro) {
+    console_.line(
+        fmt::format("the steps from here on round differently: micro-batch {}, was {}; set "
+                    "train_micro_batch_size_per_gpu to {} to keep the bits",
+                    config_.batch.micro, micro_batch_, micro_batch_));
+  }
+  if (resumed.step == config_.run.steps) {
+    console_.line(
+        "the run is finished; to train on, raise run.steps; to start afresh, remove the folder or "
+        "give another run.checkpoint.folder");
+  }
+}
+
+/// A later start with "auto" takes the newest checkpoint: it must be of this run.
+void RunCheckpoints::check_nothing_ahead(const std::optional<Resumed>& resumed) const {
+  Engine& engine = workbench_.engine();
+  agree(engine.communicator(), engine.device(), "run.checkpoint.folder", [&] {
+    if (engine.communicator().rank() != 0) return;
+    const std::int64_t done = resumed ? resumed->step : -1;
+    for (const FoundStep& found : find_steps(files::disk(), options_.folder)) {
+      ZERO_CHECK(!(found.complete() || found.unreadable) || found.name.step <= done,
+                 "run.resume is \"{}\", but run.checkpoint.folder holds {}, from which a later "
+                 "start would go on; give another folder, remove the checkpoint, or set "
+                 "run.resume to \"auto\" to go on from it",
+                 options_.resume, found.path);
+    }
+  });
+}
+
+/// The first save would fail, perhaps hours later. Each save asks again.
+void RunCheckpoints::warn_of_room() const {
+  Engine& engine = workbench_.engine();
+  const bool saves = !options_.folder.empty() && saved_step_ != config_.run.steps;
+  if (!saves || engine.communicator().rank() != 0) return;
+  std::int64_t bytes = 0;
+  for (const StateKind kind : {StateKind::parameter, StateKind::moment0, StateKind::moment1}) {
+    for (const LogicalTensor& tensor : engine.tensors(kind)) {
+      bytes += std::accumulate(tensor.shape.begin(), tensor.shape.end(),
+                               static_cast<std::int64_t>(sizeof(float)), std::multiplies<>());
+    }
+  }
+  const std::string warning = room_warning(files::disk(), options_.folder, bytes);
+  if (!warning.empty()) console_.line("warning: " + warning);
+}
+
+void RunCheckpoints::prepare_log() {
+  Engine& engine = workbench_.engine();
+  agree(engine.communicator(), engine.device(), "run.log", [&] {
+    if (log_ == nullptr) return;
+    if (resumed_) return say_cut(log_->go_on(log_point_), resumed_->step);
+    const std::string aside = log_->start_over();
+    if (aside.empty()) return;
+    console_.line(fmt::format("{} begins anew; the log of an earlier run is kept as {}",
+                              log_->path(), aside));
+  });
+  if (log_ != nullptr && resumed_) {
+    log_->write({{"resumed_after_step", resumed_->step}, {"checkpoint", resumed_->folder}});
+  }
+}
+
+void RunCheckpoints::say_cut(const RunLog::Cut& cut, std::int64_t step) {
+  if (cut.lines > 0) {
+    console_.line(fmt::format("{}: the {} lines behind step {} are cut off", log_->path(),
+                              cut.lines, cut.last_step));
+  }
+  if (cut.last_step != step) {
+    console_.line(
+        fmt::format("warning: {} ends at step {}, the checkpoint is of step {}: the "
+                    "lines between are lost",
+                    log_->path(), cut.last_step, step));
+    return;
+  }
+  const int before = cut.line.value("mesh_tensor", 1);
+  if (before == config_.mesh.tensor) return;
+  console_.line(
+      fmt::format("mesh.tensor was {} before, and is {}: the states are the same bit for "
+                  "bit, the steps from here on round differently",
+                  before, config_.mesh.tensor));
+}
+
+void RunCheckpoints::listen() {
+  if (signals_ == nullptr) return;
+  const std::string line = options_.folder.empty() ? signals_->refuse() : signals_->listen();
+  if (!line.empty()) console_.line(line);
+}
+
+std::int64_t RunCheckpoints::vote() { return options_.folder.empty() ? 0 : requests_.vote(now()); }
+
+Decision RunCheckpoints::after_step(const StepReport& report) {
+  if (report.step == 1 && std::isfinite(report.loss)) log_point_.first_loss = report.loss;
+  if (options_.folder.empty()) return {};
+  tell_reports();
+  const Decision decision = requests_.decide(report.votes, now());
+  due_ = due_ || decision.save || report.step == config_.run.steps ||
+         (options_.every_steps > 0 && report.step % options_.every_steps == 0);
+  // A state whose gradients are not finite is not saved over a good one.
+  if (due_ && !report.nonfinite) save(report);
+  return decision;
+}
+
+void RunCheckpoints::give_up(const std::string& why) {
+  if (workbench_.checkpointer() == nullptr) return;
+  workbench_.checkpointer()->give_up(why);
+  while (const auto report = workbench_.checkpointer()->report()) {
+    if (!report->error.empty()) console_.line("warning: " + report->error);
+  }
+}
+
+void RunCheckpoints::save(const StepReport& report) {
+  due_ = false;
+  requests_.saving(now());
+  // The log of the steps must not be behind the checkpoint.
+  workbench_.checkpointer()->save(extra(report), [log = log_] {
+    if (log != nullptr) log->sync();
+  });
+}
+
+Json RunCheckpoints::extra(const StepReport& report) const {
+  return {{"step", report.step},
+          {"tokens", report.step * config_.tokens_per_step()},
+          {"configuration", identity_},
+          {"micro_batch", config_.batch.micro},
+          {"versions", {{"zero", version()}, {"kernels", kernels_text(config_.run.device)}}},
+          {"log",
+           {{"first_loss", log_point_.first_loss ? Json(*log_point_.first_loss) : Json()},
+            {"loss", report.loss}}}};
+}
+
+void RunCheckpoints::tell_reports() {
+  while (const std::optional<SaveReport> report = workbench_.checkpointer()->report()) {
+    tell(*report);
+  }
+}
+
+void RunCheckpoints::tell(const SaveReport& report) {
+  if (!report.error.empty()) {
+    if (options_.required) {
+      throw AgreedError(
+          fmt::format("{}; {}. Mend the cause, or set run.checkpoint.required to "
+                      "false to train on without",
+                      report.error, newest_text()));
+    }
+    console_.line("warning: " + report.error);
+    if (log_ != nullptr) log_->write({{"not_saved_step", report.step}, {"error", report.error}});
+    return;
+  }
+  if (std::exchange(first_save_, false) && console_.mode() != Console::Mode::silent) {
+    console_.line(fmt::format("checkpoints go to {} through {}", options_.folder,
+                              workbench_.checkpointer()->how()));
+  }
+  saved_step_ = report.step;
+  if (progress_ != nullptr) {
+    progress_->saved(saved_step_, step_path(options_.folder, {.step = saved_step_}));
+  }
+  if (!report.notes.empty()) console_.line("note: " + report.notes);
+  console_.line(fmt::format("saved step {} ({} in {:.1f} s, {:.2f} s exposed)", report.step,
+                            decimal_bytes(report.bytes), report.seconds, report.exposed_seconds));
+  if (log_ == nullptr) return;
+  log_->write({{"saved_step", report.step},
+               {"bytes", report.bytes},
+               {"seconds", report.seconds},
+               {"exposed_seconds", report.exposed_seconds}});
+}
+
+int RunCheckpoints::finish() {
+  if (options_.folder.empty()) return 0;
+  workbench_.checkpointer()->wait();
+  tell_reports();
+  if (due_) console_.line("warning: the last step was skipped: no checkpoint of it is saved");
+  // Ranks hear a signal at times of their own; one that comes later ends the process.
+  std::int64_t signal = signals_ == nullptr ? 0 : signals_->stop_listening();
+  Engine& engine = workbench_.engine();
+  host_all_reduce(engine.communicator(), engine.device(),
+                  View::of(std::span<std::int64_t>(&signal, 1)), ReduceOp::max, {"signals", {}});
+  return static_cast<int>(signal);
+}
+
+std::string RunCheckpoints::next_text() const {
+  return newest_text() + (saved_step_ < 0 ? ": started again, the run begins anew"
+                                          : ": started again, the run goes on there");
+}
+
+std::string RunCheckpoints::missing_text() const {
+  if (options_.folder.empty() || saved_step_ == config_.run.steps) return "";
+  return fmt::format("warning: no checkpoint of the last step, {}, exists; {}", config_.run.steps,
+                     newest_text());
+}
+
+std::string RunCheckpoints::newest_text() const {
+  return saved_step_ < 0 ? "there is no checkpoint yet"
+                         : fmt::format("the newest checkpoint is of step {}", saved_step_);
+}
+
+}  // namespace zero

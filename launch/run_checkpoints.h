@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpointer.h"
+#include "device/files/file_system.h"
+#include "launch/config/train_config.h"
+#include "launch/data/batches.h"
+#include "launch/requests.h"
+#include "launch/telemetry/console.h"
+#include "launch/telemetry/run_log.h"
+#include "launch/workbench.h"
+
+namespace zero {
+
+/// How far a run is, for the last words of a process that a signal ends. Any thread may use it.
+class RunProgress {
+ public:
+  std::atomic<std::int64_t> steps_logged{0};
+  std::atomic<bool> saves{false};        ///< run.checkpoint.folder is given
+  std::atomic<bool> weights_due{false};  ///< run.save_weights is given and not yet written
+
+  /// The checkpoint in `folder`, of `step`, is the newest one.
+  void saved(std::int64_t step, const std::string& folder);
+  /// What of the run is kept, for a sentence: "; the newest checkpoint, runs/a/step_00000500, holds
+  /// every step done"; empty: the run saves nothing and was not resumed.
+  std::string kept() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::int64_t saved_step_ = -1;
+  std::string folder_;
+};
+
+/// A warning if the disk of `folder`, which need not exist, has no room for `bytes`; else empty.
+std::string room_warning(files::FileSystem& files, const std::string& folder, std::int64_t bytes);
+
+/// What a trainer needs to save and resume; all must outlive it.
+struct RunCheckpointParts {
+  const TrainConfig& config;
+  const Batches& batches;
+  Workbench& workbench;
+  Console& console;
+  RunLog* log = nullptr;            ///< the first rank's; null elsewhere
+  Signals* signals = nullptr;       ///< of this process; null: none arrive
+  Signals::Time started{};          ///< of the program
+  RunProgress* progress = nullptr;  ///< told of checkpoints; null: none
+};
+
+/// The checkpoints of a training run, as one rank sees them: where the run goes on, after which
+/// steps it saves, when it ends early, and the lines about all that. Calls are collective unless
+/// marked.
+class RunCheckpoints {
+ public:
+  explicit RunCheckpoints(const RunCheckpointParts& parts);
+
+  /// Loads the states of the checkpoint that run.resume asks for, if there is one. Returns the
+  /// steps done: 0 for a run that begins. Throws AgreedError, or zero::Error if only this rank
+  /// knows.
+  std::int64_t resume();
+  /// Call after resume(), and once a run that begins has its weights: cuts the log of a run that
+  /// goes on, and moves the log of another run away.
+  void prepare_log();
+  /// From here on signals ask for a checkpoint rather than end the process, if the run saves any.
+  /// Not collective.
+  void listen();
+  /// This rank's StepOptions::vote. Not collective.
+  std::int64_t vote();
+  /// Call after each step, whose line is in the log: tells of finished saves, begins one if it is
+  /// due. Returns what ends the run. Throws AgreedError if a required save has failed.
+  Decision after_step(const StepReport& report);
+  /// The step just done was not finite, and the run ends: the states before it, whose save may be
+  /// in flight, have perhaps diverged, and are not committed over good ones.
+  void give_up(const std::string& why);
+  /// Waits for the save in flight, tells of it, and stops listening. Returns the signal that has
+  /// asked for an end since the last step, 0 for none.
+  int finish();
+  /// "the newest checkpoint is of step 500"; not collective.
+  std::string newest_text() const;
+  /// newest_text(), and where a later start goes on. Not collective.
+  std::string next_text() const;
+  /// Of a run that has done all steps: a line if it has no checkpoint of the last one, else empty.
+  /// Not collective.
+  std::string missing_text() const;
+
+ private:
+  std::optional<Resumed> load();
+  void accept(const nlohmann::ordered_json& extra);
+  void say_resumed(const Resumed& resumed);
+  void check_nothing_ahead(const std::optional<Resumed>& resumed) const;
+  void say_cut(const RunLog::Cut& cut, std::int64_t step);
+  void save(const StepReport& report);
+  void tell_reports();
+  void tell(const SaveReport& report);
+  void warn_of_room() const;
+  nlohmann::ordered_json extra(const StepReport& report) const;
+
+  const TrainConfig& config_;
+  const TrainConfig::Checkpoints& options_;
+  Workbench& workbench_;
+  Console& console_;
+  RunLog* log_;
+  Signals* signals_;
+  RunProgress* progress_;
+  nlohmann::ordered_json identity_;
+  Requests requests_;
+  bool due_ = false;        // a save is put off until a step's update was made
+  bool first_save_ = true;  // none of this process is done
+  // Of the checkpoint that accept() has accepted:
+  std::vector<std::string> changes_;  // a line each
+  LogPoint log_point_;
+  std::optional<Resumed> resumed_{};
+  std::string kernels_;
+  std::int64_t micro_batch_ = 0;
+  std::int64_t saved_step_ = -1;  // of the newest checkpoint
+};
+
+}  // namespace zero

@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "launch/config/train_config.h"
+
+namespace zero {
+
+/// The small files that a checkpoint holds beside its weights, by name and with their content, so
+/// that the folder `weights` opens as it is: config.json, and the tokenizer's files, of the folder
+/// model.hf or the SentencePiece model of data.tokenizer. Throws zero::Error naming key and file.
+std::map<std::string, std::string> weight_folder_files(const TrainConfig& config);
+
+}  // namespace zero

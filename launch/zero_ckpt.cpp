@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "launch/checkpoint_tool.h"
+
+namespace {
+
+namespace tool = zero::checkpoint_tool;
+using tool::Answer;
+
+/// The status of an error, as diff's and grep's.
+constexpr int kTrouble = 2;
+
+struct Arguments {
+  std::string path{};
+  std::string other{};
+  std::string dtype = "fp32";
+  bool json = false;
+  zero::KeepSteps keep{};
+};
+
+/// The program's commands: how each takes its arguments, what it does.
+class Commands {
+ public:
+  explicit Commands(CLI::App& app) : app_(app) {
+    add_lookers();
+    add_export();
+    add_prune();
+  }
+  Commands(const Commands&) = delete;
+  Commands& operator=(const Commands&) = delete;
+
+  /// Does what the parsed command line asks for.
+  Answer act() const { return chosen_(); }
+
+ private:
+  /// The command's callback chooses `act`; its arguments are for the caller to add.
+  CLI::App& add(const char* name, const char* help, std::function<Answer()> act) {
+    CLI::App* const command = app_.add_subcommand(name, help);
+    command->callback([this, act = std::move(act)] { chosen_ = act; });
+    return *command;
+  }
+  void take_path(CLI::App& command) { command.add_option("PATH", given_.path)->required(); }
+  void take_folder(CLI::App& command) { command.add_option("FOLDER", given_.path)->required(); }
+
+  /// Commands that change nothing.
+  void add_lookers() {
+    CLI::App& list = add("ls", "checkpoints of FOLDER: step, size, time, complete or why not", [&] {
+      return tool::list(disk_, given_.path, given_.json ? tool::Form::json : tool::Form::text);
+    });
+    take_folder(list);
+    list.add_flag("--json", given_.json, "as JSON");
+    take_path(add("verify", "read every byte and check its sum; of a folder of checkpoints, all",
+                  [&] { return tool::verify(disk_, given_.path); }));
+    take_path(add("show", "the configuration and the tensors",
+                  [&] { return tool::show(disk_, given_.path); }));
+    CLI::App& compare = add("diff", "first element that differs, and the largest differences",
+                            [&] { return tool::compare(disk_, given_.path, given_.other); });
+    compare.add_option("A", given_.path)->required();
+    compare.add_option("B", given_.other)->required();
+  }
+
+  void add_export() {
+    CLI::App& command = add("export", "write the weights as a Hugging Face folder OUT", [&] {
+      return tool::export_weights(disk_, given_.path, given_.other,
+                                  zero::dtype_from_name(given_.dtype));
+    });
+    take_path(command);
+    command.add_option("OUT", given_.other, "new or empty")->required();
+    command.add_option("--dtype", given_.dtype, "of the weights")
+        ->check(CLI::IsMember({"fp32", "bf16"}))
+        ->capture_default_str();
+  }
+
+  void add_prune() {
+    CLI::App& command = add("prune", "remove complete checkpoints of FOLDER but the newest",
+                            [&] { return tool::prune(disk_, given_.path, given_.keep); });
+    take_folder(command);
+    command.add_option("--keep-last", given_.keep.last, "newest that stay")
+        ->required()
+        ->check(CLI::Range(1, 1 << 30));
+    command.add_option("--keep-every", given_.keep.every, "steps that this divides stay too")
+        ->check([](const std::string& text) {
+          const bool good = text.find_first_not_of("0123456789") == std::string::npos &&
+                            text.find_first_not_of('0') != std::string::npos;
+          return good ? "" : "found " + text + ", expected a whole number from 1";
+        });
+  }
+
+  CLI::App& app_;
+  zero::files::FileSystem& disk_ = zero::files::disk();
+  Arguments given_;
+  std::function<Answer()> chosen_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Looks after checkpoints of zero_train. PATH is a checkpoint (FOLDER/step_00000500), or a "
+      "folder of checkpoints, of which the newest complete one is meant.\n"
+      "Status: 0; 1 if a checkpoint is damaged or two differ; 2 if the command could not be done.",
+      "zero_ckpt"};
+  app.require_subcommand(1);
+  const Commands commands(app);
+  try {
+    app.parse(argc, argv);
+    const Answer answer = commands.act();
+    fmt::print("{}", answer.text);
+    return answer.verdict == Answer::Verdict::yes ? 0 : 1;
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "zero_ckpt: {}; see zero_ckpt --help\n", error.what());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "zero_ckpt: {}\n", error.what());
+  }
+  return kTrouble;
+}

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "hooked_disk.h"
+
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+
+namespace zero::testing {
+namespace {
+
+class Output final : public files::OutputFile {
+ public:
+  Output(const HookedDisk& disk, std::unique_ptr<files::OutputFile> inner)
+      : disk_(disk), inner_(std::move(inner)) {}
+  const std::string& path() const override { return inner_->path(); }
+  void write(std::int64_t offset, std::span<const std::byte> bytes) override {
+    disk_.before("write", path());
+    inner_->write(offset, bytes);
+  }
+  void sync() override {
+    disk_.before("sync", path());
+    inner_->sync();
+  }
+  files::OutputFile& inner() { return *inner_; }
+
+ private:
+  const HookedDisk& disk_;
+  std::unique_ptr<files::OutputFile> inner_;
+};
+
+class Input final : public files::InputFile {
+ public:
+  Input(const HookedDisk& disk, std::unique_ptr<files::InputFile> inner)
+      : disk_(disk), inner_(std::move(inner)) {}
+  const std::string& path() const override { return inner_->path(); }
+  std::int64_t size() const override { return inner_->size(); }
+  void read(std::int64_t offset, std::span<std::byte> out) override {
+    disk_.before("read", path());
+    inner_->read(offset, out);
+  }
+  files::InputFile& inner() { return *inner_; }
+
+ private:
+  const HookedDisk& disk_;
+  std::unique_ptr<files::InputFile> inner_;
+};
+
+/// A failure of the hook belongs to its transfer.
+class Queue final : public files::TransferQueue {
+ public:
+  Queue(const HookedDisk& disk, std::unique_ptr<files::TransferQueue> inner)
+      : disk_(disk), inner_(std::move(inner)) {}
+  Ticket write(files::OutputFile& file, std::int64_t offset,
+               std::span<const std::byte> bytes) override {
+    return start("queue write", file.path(),
+                 [&] { return inner_->write(dynamic_cast<Output&>(file).inner(), offset, bytes); });
+  }
+  Ticket read(files::InputFile& file, std::int64_t offset, std::span<std::byte> out) override {
+    return start("queue read", file.path(),
+                 [&] { return inner_->read(dynamic_cast<Input&>(file).inner(), offset, out); });
+  }
+  void wait(Ticket ticket) override {
+    const Transfer transfer = transfers_.extract(ticket).mapped();
+    if (transfer.failure) std::rethrow_exception(transfer.failure);
+    inner_->wait(transfer.ticket);
+  }
+
+ private:
+  struct Transfer {
+    Ticket ticket = 0;
+    std::exception_ptr failure;
+  };
+  template <typename Start>
+  Ticket start(const std::string& call, const std::string& path, const Start& start) {
+    Transfer transfer;
+    try {
+      disk_.before(call, path);
+      transfer.ticket = start();
+    } catch (...) {
+      transfer.failure = std::current_exception();
+    }
+    transfers_.emplace(++last_, transfer);
+    return last_;
+  }
+
+  const HookedDisk& disk_;
+  std::unique_ptr<files::TransferQueue> inner_;
+  std::map<Ticket, Transfer> transfers_;
+  Ticket last_ = 0;
+};
+
+}  // namespace
+
+/// The path that the call really uses.
+std::string HookedDisk::hooked(const std::string& call, const std::string& path) const {
+  hook_(call, path);
+  return !from_.empty() && path.starts_with(from_) ? to_ + path.substr(from_.size()) : path;
+}
+
+std::unique_ptr<files::OutputFile> HookedDisk::create(const std::string& path, std::int64_t bytes) {
+  return std::make_unique<Output>(*this, files::disk().create(hooked("create", path), bytes));
+}
+
+std::unique_ptr<files::OutputFile> HookedDisk::open_write(const std::string& path) {
+  return std::make_unique<Output>(*this, files::disk().open_write(hooked("open_write", path)));
+}
+
+std::unique_ptr<files::InputFile> HookedDisk::open_read(const std::string& path) {
+  return std::make_unique<Input>(*this, files::disk().open_read(hooked("open_read", path)));
+}
+
+files::PathKind HookedDisk::kind_of(const std::string& path) {
+  return files::disk().kind_of(hooked("kind_of", path));
+}
+
+std::vector<std::string> HookedDisk::list(const std::string& folder) {
+  return files::disk().list(hooked("list", folder));
+}
+
+void HookedDisk::make_folder(const std::string& path) {
+  files::disk().make_folder(hooked("make_folder", path));
+}
+
+void HookedDisk::rename(const std::string& from, const std::string& to) {
+  files::disk().rename(hooked("rename", from), to);
+}
+
+void HookedDisk::remove_file(const std::string& path) {
+  files::disk().remove_file(hooked("remove_file", path));
+}
+
+void HookedDisk::remove_folder(const std::string& path) {
+  files::disk().remove_folder(hooked("remove_folder", path));
+}
+
+void HookedDisk::sync_folder(const std::string& path) {
+  files::disk().sync_folder(hooked("sync_folder", path));
+}
+
+std::int64_t HookedDisk::free_bytes(const std::string& folder) {
+  return files::disk().free_bytes(hooked("free_bytes", folder));
+}
+
+std::unique_ptr<files::TransferQueue> HookedDisk::queue(std::span<std::byte> memory, int depth) {
+  return std::make_unique<Queue>(*this, files::disk().queue(memory, depth));
+}
+
+void Faults::operator()(const std::string& call, const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  if (calls_[call]++ != number_ || call != call_) return;
+  happened_ = true;
+  fail("{}: cannot {}: {}", path, call, reason_);
+}
+
+std::map<std::string, int> Faults::calls() const {
+  const std::lock_guard lock(mutex_);
+  return calls_;
+}
+
+bool Faults::happened() const {
+  const std::lock_guard lock(mutex_);
+  return happened_;
+}
+
+}  // namespace zero::testing

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "device/files/file_system.h"
+
+namespace zero::testing {
+
+/// The disk of this machine, with a hook before every call, which may throw, as a disk that fails
+/// does, or take its time. Used by the threads of one rank.
+class HookedDisk final : public files::FileSystem {
+ public:
+  /// `call`: the name of the function; "write", "sync" and "read" of files, "queue write" and
+  /// "queue read" of queues.
+  using Hook = std::function<void(const std::string& call, const std::string& path)>;
+  explicit HookedDisk(Hook hook) : hook_(std::move(hook)) {}
+
+  /// The folder `from` is another one for this rank.
+  void move_folder(const std::string& from, const std::string& to) { from_ = from, to_ = to; }
+  void before(const std::string& call, const std::string& path) const { hook_(call, path); }
+
+  std::unique_ptr<files::OutputFile> create(const std::string& path, std::int64_t bytes) override;
+  std::unique_ptr<files::OutputFile> open_write(const std::string& path) override;
+  std::unique_ptr<files::InputFile> open_read(const std::string& path) override;
+  files::PathKind kind_of(const std::string& path) override;
+  bool is_link(const std::string& path) override { return files::disk().is_link(path); }
+  std::vector<std::string> list(const std::string& folder) override;
+  void make_folder(const std::string& path) override;
+  void rename(const std::string& from, const std::string& to) override;
+  void remove_file(const std::string& path) override;
+  void remove_folder(const std::string& path) override;
+  void sync_folder(const std::string& path) override;
+  std::int64_t free_bytes(const std::string& folder) override;
+  std::unique_ptr<files::TransferQueue> queue(std::span<std::byte> memory, int depth) override;
+  std::string how() override { return files::disk().how(); }
+
+ private:
+  std::string hooked(const std::string& call, const std::string& path) const;
+
+  Hook hook_;
+  std::string from_;
+  std::string to_;
+};
+
+/// Counts the calls of each kind, and lets one of them fail.
+class Faults {
+ public:
+  explicit Faults(std::string reason) : reason_(std::move(reason)) {}
+  /// Call number `number`, from 0, of those named `call` fails.
+  void fail_at(const std::string& call, int number) { call_ = call, number_ = number; }
+  /// The hook.
+  void operator()(const std::string& call, const std::string& path);
+  std::map<std::string, int> calls() const;
+  bool happened() const;
+
+ private:
+  std::string reason_;
+  std::string call_;
+  int number_ = -1;
+  mutable std::mutex mutex_;
+  std::map<std::string, int> calls_;
+  bool happened_ = false;
+};
+
+}  // namespace zero::testing

@@ -1,0 +1,296 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "tests/case_names.h"
+#include "tests/engine/plain.h"
+#include "tests/engine/snapshot.h"
+#include "tests/errors.h"
+
+namespace zero {
+namespace {
+
+using plain::Snapshot;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int kBatches = 12;  // of a step
+constexpr int kBefore = 2;    // steps
+constexpr int kAfter = 2;
+
+struct Optimizer {
+  std::string name;
+  OptimizerConfig config;
+};
+const std::vector<Optimizer> kOptimizers = {
+    {"adamw", {.kind = OptimizerConfig::Kind::adamw, .weight_decay = 0.1}},
+    {"adam", {.kind = OptimizerConfig::Kind::adam}},
+    {"momentum", {.kind = OptimizerConfig::Kind::sgd, .momentum = 0.9}}};
+
+plain::Setup setup(const MeshShape& mesh, int stage, DType compute, const Optimizer& optimizer) {
+  plain::Setup setup{plain::options(stage, compute), plain::odd_units()};
+  setup.units[1].parameters.push_back({"frozen", {9, 14}, init::normal(1.0F), false});
+  setup.units.push_back({"still", {{"weight", {33, 3}, init::normal(1.0F), false}}});
+  setup.accumulation_steps = kBatches / (mesh.replicate * mesh.shard);
+  setup.mesh = mesh;
+  setup.slicing = plain::odd_slices;
+  setup.engine.optimizer = optimizer.config;
+  setup.engine.limits.persistence_threshold = 30;  // small parameters stay whole
+  return setup;
+}
+
+int ranks_of(const MeshShape& mesh) { return mesh.replicate * mesh.shard * mesh.tensor; }
+
+std::string text(const MeshShape& mesh) {
+  return fmt::format("{{replicate {}, shard {}, tensor {}}}", mesh.replicate, mesh.shard,
+                     mesh.tensor);
+}
+
+/// The norms of the last steps, and the hash behind them.
+struct End {
+  std::vector<double> norms;
+  std::uint64_t hash = 0;
+  friend bool operator==(const End&, const End&) = default;
+};
+
+/// Trains on from an engine's state; every rank must find the same.
+void go_on(plain::Trainer& trainer, std::mutex& mutex, std::optional<End>& common) {
+  End end;
+  for (int i = 0; i < kAfter; ++i) {
+    const StepReport report = trainer.step();
+    EXPECT_EQ(report.step, kBefore + i + 1);
+    end.norms.push_back(report.gradient_norm);
+  }
+  trainer.engine().check_replicas();
+  end.hash = trainer.engine().state_hash();
+  const std::lock_guard lock(mutex);
+  if (!common) common = end;
+  EXPECT_EQ(end, *common);
+}
+
+/// Trains, taking a snapshot on the way.
+End train(const plain::Setup& setup, Snapshot& snapshot) {
+  std::mutex mutex;
+  std::optional<End> end;
+  plain::run(ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
+    for (int i = 0; i < kBefore; ++i) trainer.step();
+    snapshot.add(trainer.engine(), trainer.engine().device().transfer());
+    go_on(trainer, mutex, end);
+  });
+  return *end;
+}
+
+/// Trains from a snapshot on.
+End resume(const plain::Setup& setup, const Snapshot& snapshot) {
+  std::mutex mutex;
+  std::optional<End> end;
+  plain::run(ranks_of(setup.mesh), setup, [&](plain::Trainer& trainer, Communicator&) {
+    if (ranks_of(setup.mesh) % 2 == 0) trainer.step();  // what is replaced need not be initial
+    snapshot.restore(trainer.engine(), 57);
+    EXPECT_EQ(trainer.engine().steps_done(), kBefore);
+    trainer.resume_at(kBefore);
+    go_on(trainer, mutex, end);
+  });
+  return *end;
+}
+
+/// Stage, dtype, optimizer.
+class Restored : public ::testing::TestWithParam<std::tuple<int, DType, std::size_t>> {
+ protected:
+  static plain::Setup at(const MeshShape& mesh) {
+    const auto& [stage, dtype, optimizer] = GetParam();
+    return setup(mesh, stage, dtype, kOptimizers[optimizer]);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Stages, Restored,
+                         ::testing::Combine(::testing::Values(0, 1, 2, 3),
+                                            ::testing::Values(DType::fp32, DType::bf16),
+                                            ::testing::Range(std::size_t{0}, kOptimizers.size())),
+                         [](const auto& given) {
+                           return fmt::format("stage{}_{}_{}", std::get<0>(given.param),
+                                              name_of(std::get<1>(given.param)),
+                                              kOptimizers[std::get<2>(given.param)].name);
+                         });
+
+TEST_P(Restored, StatesGoOnWithTheSameBitsOnEveryMesh) {
+  for (const MeshShape& mesh :
+       {MeshShape{1, 1, 1}, MeshShape{1, 2, 1}, MeshShape{1, 3, 1}, MeshShape{1, 4, 1},
+        MeshShape{2, 2, 1}, MeshShape{1, 2, 2}, MeshShape{2, 1, 3}, MeshShape{2, 2, 2}}) {
+    SCOPED_TRACE(text(mesh));
+    Snapshot snapshot;
+    const End end = train(at(mesh), snapshot);
+    for (const auto& [key, times] : snapshot.times()) EXPECT_THAT(times, Each(1)) << key.second;
+    EXPECT_EQ(resume(at(mesh), snapshot), end);
+  }
+}
+
+TEST_P(Restored, StatesOfAnotherStageAndWorldGoOnWithTheSameBits) {
+  const int stage = std::get<0>(GetParam());
+  Snapshot snapshot;
+  const End end = train(at({1, 4, 1}), snapshot);
+  for (const MeshShape& mesh : {MeshShape{1, 1, 1}, MeshShape{1, 2, 1}, MeshShape{2, 2, 1}}) {
+    SCOPED_TRACE(text(mesh));
+    plain::Setup other = at(mesh);
+    other.engine.stage = 3 - stage;
+    EXPECT_EQ(resume(other, snapshot), end);
+  }
+  Snapshot sliced;
+  const End sliced_end = train(at({1, 2, 2}), sliced);
+  plain::Setup other = at({2, 1, 2});
+  other.engine.stage = 3 - stage;
+  EXPECT_EQ(resume(other, sliced), sliced_end);
+}
+
+TEST(Restored, StatesAreTheSameIfMemoryIsApart) {
+  for (const int stage : {0, 3}) {
+    plain::Setup run = setup({1, 2, 2}, stage, DType::bf16, kOptimizers[0]);
+    Snapshot expected;
+    const End end = train(run, expected);
+    run.memory = Memory::apart;
+    Snapshot snapshot;
+    EXPECT_EQ(train(run, snapshot), end);
+    EXPECT_TRUE(snapshot.values() == expected.values());
+    EXPECT_EQ(resume(run, snapshot), end);
+  }
+}
+
+TEST(Restored, StatesAreInitialAgainOnRequest) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const DType compute : {DType::fp32, DType::bf16}) {
+      const plain::Setup run = setup({1, 2, 2}, stage, compute, kOptimizers[0]);
+      plain::run(4, run, [&](plain::Trainer& trainer, Communicator&) {
+        Engine& engine = trainer.engine();
+        const std::uint64_t initial = engine.state_hash();
+        std::vector<double> norms;
+        for (int i = 0; i < 2; ++i) norms.push_back(trainer.step().gradient_norm);
+        const std::uint64_t trained = engine.state_hash();
+        EXPECT_NE(trained, initial);
+        std::vector<float> garbage(33 * 3, 7.0F);
+        engine.write("still.weight", StateKind::parameter, View::of(std::span(garbage)));
+        engine.initialise();
+        EXPECT_EQ(engine.state_hash(), initial);
+        EXPECT_EQ(engine.steps_done(), 0);
+        trainer.resume_at(0);
+        for (const double norm : norms) EXPECT_EQ(trainer.step().gradient_norm, norm);
+        EXPECT_EQ(engine.state_hash(), trained);
+        engine.check_replicas();
+      });
+    }
+  }
+}
+
+TEST(Restored, StepCountsContainSkippedSteps) {
+  plain::run(2, {plain::options(2)}, [](plain::Trainer& trainer, Communicator&) {
+    Engine& engine = trainer.engine();
+    engine.restore(41, 2);
+    EXPECT_EQ(engine.steps_done(), 41);
+    EXPECT_EQ(engine.steps_skipped(), 2);
+    EXPECT_EQ(trainer.step().step, 44);
+    EXPECT_EQ(engine.steps_done(), 42);
+    EXPECT_EQ(engine.steps_skipped(), 2);
+  });
+}
+
+TEST(Restored, TrafficOfTheNextStepIsAsPlanned) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    plain::run(3, {plain::options(stage, DType::bf16)},
+               [](plain::Trainer& trainer, Communicator& communicator) {
+                 Engine& engine = trainer.engine();
+                 const TrafficCounter plan = engine.planned_axes().total();
+                 trainer.step();
+                 Snapshot snapshot;
+                 snapshot.add(engine, engine.device().compute());
+                 engine.initialise();
+                 communicator.barrier(engine.device().communication(), {"test", {}});
+                 EXPECT_EQ(trainer.step().traffic.of(Operation::all_gather),
+                           plan.of(Operation::all_gather));
+                 engine.publish_parameters();
+                 engine.restore(1);
+                 EXPECT_EQ(trainer.step().traffic.of(Operation::all_gather),
+                           plan.of(Operation::all_gather));
+               });
+  }
+}
+
+TEST(Tensors, ListStoredTypesAndAreEqualOnAllRanks) {
+  const plain::Setup run = setup({1, 2, 2}, 3, DType::bf16, kOptimizers[2]);
+  std::mutex mutex;
+  std::vector<std::vector<std::string>> lists;
+  plain::run(4, run, [&](plain::Trainer& trainer, Communicator&) {
+    const Engine& engine = trainer.engine();
+    std::vector<std::string> list;
+    for (const StateKind kind :
+         {StateKind::parameter, StateKind::moment0, StateKind::moment1, StateKind::gradient}) {
+      for (const LogicalTensor& t : engine.tensors(kind)) {
+        list.push_back(fmt::format("{} {} {} {} {}", static_cast<int>(kind), t.name,
+                                   plain::elements_of(t), t.trainable, name_of(t.dtype)));
+      }
+    }
+    const std::lock_guard lock(mutex);
+    lists.push_back(list);
+  });
+  EXPECT_THAT(lists, Each(lists.front()));
+  EXPECT_THAT(lists.front(), ::testing::Contains("0 first.frozen 126 false bf16"));
+  EXPECT_THAT(lists.front(), ::testing::Contains("0 first.weight 377 true fp32"));
+  EXPECT_THAT(lists.front(), ::testing::Contains("1 first.weight 377 true fp32"));
+  EXPECT_THAT(lists.front(), ::testing::Contains("3 first.weight 377 true bf16"));
+  EXPECT_THAT(lists.front(), Each(::testing::Not(::testing::StartsWith("2 "))));  // one moment
+}
+
+TEST(Tensors, CallsThatMakeNoSenseAreRefused) {
+  plain::Setup run = setup({1, 1, 1}, 3, DType::bf16, kOptimizers[0]);
+  plain::run(1, run, [](plain::Trainer& trainer, Communicator&) {
+    Engine& engine = trainer.engine();
+    Stream& compute = engine.device().compute();
+    std::vector<float> floats(600);
+    const View values = View::of(std::span(floats));
+    const LogicalTensor tensor = engine.tensors(StateKind::parameter)[1];  // first.weight
+    const auto refused = [](const auto& call, const std::string& why) {
+      EXPECT_THAT(message_of(call), HasSubstr(why));
+    };
+    LogicalTensor unknown = tensor;
+    unknown.unit = 17;
+    refused([&] { engine.runs(unknown); },
+            "\"first.weight\" (parameter 0 of unit 17) is no such tensor of this engine; take one "
+            "that Engine::tensors() lists");
+    unknown = tensor;
+    unknown.name = "w";
+    refused([&] { engine.copy_state(unknown, 0, values, compute); }, "\"w\" (parameter 0 of unit");
+    unknown = engine.tensors(StateKind::parameter)[4];  // first.frozen
+    unknown.kind = StateKind::moment0;
+    refused([&] { engine.set_state(unknown, 0, values); }, "\"first.frozen\" (parameter 3 of unit");
+    refused([&] { engine.copy_state(tensor, 0, values, compute); },
+            "elements [0, 600) of \"first.weight\" are not in one run of this rank's");
+    refused([&] { engine.copy_state(tensor, -1, values.slice(0, 5), compute); },
+            "elements [-1, 4) of \"first.weight\"");
+    std::vector<double> doubles(5);
+    refused([&] { engine.copy_state(tensor, 0, View::of(std::span(doubles)), compute); },
+            "\"first.weight\" is copied to fp64, expected fp32");
+    refused([&] { engine.set_state(tensor, 0, View::of(std::span(doubles))); },
+            "expected values in fp32 for some of them, found 5 in fp64 from element 0 on");
+    refused([&] { engine.set_state(tensor, 370, values.slice(0, 8)); },
+            "\"first.weight\" has 377 elements; expected values in fp32 for some of them, found 8 "
+            "in fp32 from element 370 on");
+    refused([&] { engine.set_state(tensor, -1, values.slice(0, 8)); }, "from element -1 on");
+    refused([&] { engine.set_state(engine.tensors(StateKind::gradient)[0], 0, values); },
+            "is a gradient; use write()");
+    refused([&] { engine.restore(-1); }, "restore: -1 steps done and 0 skipped");
+    refused([&] { engine.restore(1, -2); }, "restore: 1 steps done and -2 skipped");
+    trainer.forward();
+    for (const auto& [name, call] : std::vector<std::pair<std::string, std::function<void()>>>{
+             {"set_state", [&] { engine.set_state(tensor, 0, values.slice(0, 1)); }},
+             {"restore", [&] { engine.restore(1); }},
+             {"initialise", [&] { engine.initialise(); }}})
+      refused(call, name + ": only between optimizer steps");
+  });
+}
+
+}  // namespace
+}  // namespace zero

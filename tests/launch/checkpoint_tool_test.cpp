@@ -1,0 +1,220 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/checkpoint_tool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/half.h"
+#include "checkpoint/checkpointer.h"
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/safetensors.h"
+#include "collectives/backends.h"
+#include "engine/engine.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero::checkpoint_tool {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using Verdict = Answer::Verdict;
+
+constexpr std::int64_t kRows = 30;
+
+/// Checkpoints of a small engine: one a step, of which each changes "layer.weight".
+class Saved {
+ public:
+  explicit Saved(std::int64_t steps, std::int64_t file_bytes = 1 << 20) {
+    local::run(1, [&](Communicator& communicator) {
+      const auto device = cpu::open();
+      Engine engine(communicator, *device, {});
+      const UnitId unit =
+          engine.add_unit("layer", {{"weight", {kRows, 20}, init::normal(0.5F)}, {"bias", {20}}});
+      engine.seal();
+      Checkpointer checkpointer(
+          engine, {.folder = folder(),
+                   .file_bytes = file_bytes,
+                   .weight_files = {{"config.json", R"({"torch_dtype":"float32","x":1})"}}});
+      for (std::int64_t step = 1; step <= steps; ++step) {
+        { const auto weights = engine.forward(unit); }
+        {
+          const auto lease = engine.backward(unit);
+          for (const char* name : {"weight", "bias"}) {
+            for (float& value : lease.gradient(name).as<float>()) value = 0.5F;
+          }
+        }
+        engine.step({.learning_rate = 0.1});
+        checkpointer.save({{"configuration", {{"run.seed", step}}}});
+        checkpointer.wait();
+        const auto report = checkpointer.report();
+        EXPECT_EQ(report->error, "");
+      }
+    });
+  }
+
+  const TemporaryFolder& root() const { return root_; }
+  std::string folder() const { return root_.file("ck"); }
+  std::string at(std::int64_t step) const { return step_path(folder(), {.step = step}); }
+  void damage(std::int64_t step, const std::string& file) const {
+    std::fstream stream(at(step) + "/" + file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(-3, std::ios::end);
+    stream.put('\x5a');
+  }
+
+ private:
+  TemporaryFolder root_;
+};
+
+files::FileSystem& disk() { return files::disk(); }
+
+TEST(CheckpointTool, ListsWhatIsThereAndWhyNot) {
+  const Saved saved(2);
+  fs::create_directories(saved.at(3) + ".partial/weights");
+  saved.damage(1, "index.json");
+  const Answer text = list(disk(), saved.folder(), Form::text);
+  EXPECT_THAT(
+      text.text,
+      AllOf(ContainsRegex(" step +size +saved +checkpoint\n"),
+            ContainsRegex(" 3 +- +20[-0-9T:]+Z +[^ ]*step_00000003.partial: not complete: "),
+            ContainsRegex(" 2 +[0-9.]+ kB +20[-0-9T:]+Z +[^ ]*step_00000002\n"),
+            ContainsRegex(" 1 +- .*step_00000001: not complete: .*COMMIT")));
+  const auto json = nlohmann::json::parse(list(disk(), saved.folder(), Form::json).text);
+  ASSERT_EQ(json.size(), 3U);
+  EXPECT_EQ(json[1]["step"], 2);
+  EXPECT_EQ(json[1]["complete"], true);
+  EXPECT_GT(json[1]["bytes"], 3 * 4 * 20 * (kRows + 1));
+  EXPECT_EQ(json[1]["path"], saved.at(2));
+  EXPECT_EQ(json[2]["complete"], false);
+  EXPECT_TRUE(json[2]["bytes"].is_null());
+  EXPECT_THAT(list(disk(), saved.root().path(), Form::text).text, HasSubstr("holds no checkpoint"));
+  EXPECT_EQ(list(disk(), saved.root().path(), Form::json).text, "[]\n");
+  EXPECT_THAT(error_of([&] { list(disk(), saved.folder() + "x", Form::text); }),
+              HasSubstr("is no folder; give that of a run's checkpoints"));
+}
+
+TEST(CheckpointTool, VerifiesOneOrAll) {
+  const Saved saved(2);
+  EXPECT_EQ(verify(disk(), saved.folder()).verdict, Verdict::yes);
+  saved.damage(1, "moments/moment1.safetensors");
+  const Answer all = verify(disk(), saved.folder());
+  EXPECT_EQ(all.verdict, Verdict::no);
+  EXPECT_THAT(all.text, AllOf(HasSubstr("step_00000002: every byte is as it was saved\n"),
+                              HasSubstr("damaged: "), HasSubstr("moment1.safetensors"),
+                              HasSubstr("layer.bias")));
+  EXPECT_EQ(verify(disk(), saved.at(2)).verdict, Verdict::yes);
+  EXPECT_EQ(verify(disk(), saved.at(1)).verdict, Verdict::no);
+  fs::rename(saved.at(2), saved.at(2) + ".partial");
+  fs::remove_all(saved.at(1));
+  const Answer partial = verify(disk(), saved.folder());
+  EXPECT_EQ(partial.verdict, Verdict::yes);
+  EXPECT_THAT(partial.text, HasSubstr("step_00000002.partial: not complete"));
+  EXPECT_THAT(error_of([&] { verify(disk(), saved.root().path()); }),
+              HasSubstr("holds no checkpoint"));
+}
+
+TEST(CheckpointTool, ShowsValuesAndTensors) {
+  const Saved saved(1);
+  EXPECT_THAT(
+      show(disk(), saved.folder()).text,
+      AllOf(HasSubstr("step_00000001: step 1, "), HasSubstr("\"run.seed\": 1"),
+            ContainsRegex("parameter +layer.weight +\\[30, 20\\] +weights/model.safetensors at "),
+            ContainsRegex("moment1 +layer.bias +\\[20\\] +moments/moment1.safetensors at ")));
+  fs::remove(saved.at(1) + "/COMMIT");
+  EXPECT_THAT(error_of([&] { show(disk(), saved.folder()); }),
+              AllOf(HasSubstr("holds no complete checkpoint; "), HasSubstr("step_00000001: ")));
+}
+
+TEST(CheckpointTool, ComparesElementByElement) {
+  const Saved saved(2);
+  const Saved twin(2, /*file_bytes=*/100);  // cut otherwise, the values are equal
+  const Answer same = compare(disk(), saved.folder(), twin.at(2));
+  EXPECT_EQ(same.verdict, Verdict::yes);
+  EXPECT_EQ(same.text, "equal: all 6 tensors and all values\n");
+  const Answer other = compare(disk(), saved.at(1), saved.at(2));
+  EXPECT_EQ(other.verdict, Verdict::no);
+  EXPECT_THAT(
+      other.text,
+      AllOf(HasSubstr("step: 1 and 2\n"), HasSubstr("value /configuration/run.seed: 1 and 2\n"),
+            ContainsRegex("first difference: parameter \"layer.bias\", element 0: "
+                          "-0.[0-9]+ and -0.[0-9]+\n"),
+            ContainsRegex("moment0 \"layer.weight\": 600 of 600 elements differ, by at "
+                          "most 0.[0-9]+ .element [0-9]+.\n")));
+  saved.damage(2, "weights/model.safetensors");
+  EXPECT_THAT(error_of([&] { compare(disk(), saved.at(1), saved.at(2)); }),
+              HasSubstr("model.safetensors"));
+}
+
+TEST(CheckpointTool, ExportsWeightsInTwoTypes) {
+  const Saved saved(1, /*file_bytes=*/100);
+  const std::string whole = saved.root().file("fp32");
+  const std::string deep = saved.root().file("a/b/c");
+  export_weights(disk(), saved.at(1), deep, DType::fp32);
+  EXPECT_TRUE(fs::exists(deep + "/config.json"));
+  const std::string half = saved.root().file("bf16");
+  EXPECT_THAT(export_weights(disk(), saved.folder(), whole, DType::fp32).text,
+              HasSubstr("fp32: the weights of step 1 as fp32, "));
+  export_weights(disk(), saved.at(1), half, DType::bf16);
+  const std::vector<std::string> files = weight_files(whole);
+  const std::vector<std::string> halves = weight_files(half);
+  ASSERT_EQ(files.size(), 2U);  // as the checkpoint is cut
+  ASSERT_EQ(halves.size(), 2U);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const SafetensorsReader one(files[i]);
+    const SafetensorsReader other(halves[i]);
+    ASSERT_EQ(one.header().tensors.size(), 1U);
+    const FileTensor& tensor = one.header().tensors[0];
+    const FileTensor* const rounded = other.find(tensor.name);
+    ASSERT_NE(rounded, nullptr);
+    EXPECT_EQ(rounded->type, FileType::bf16);
+    EXPECT_EQ(rounded->shape, tensor.shape);
+    std::vector<float> values(static_cast<std::size_t>(tensor.count()));
+    std::vector<bfloat16> found(values.size());
+    one.read(tensor, 0, std::as_writable_bytes(std::span(values)));
+    other.read(*rounded, 0, std::as_writable_bytes(std::span(found)));
+    for (std::size_t j = 0; j < values.size(); ++j) {
+      ASSERT_EQ(found[j], to_bfloat16(values[j]));
+    }
+  }
+  const auto json = [&](const std::string& name) {
+    return nlohmann::json::parse(saved.root().read(name));
+  };
+  EXPECT_EQ(json("fp32/config.json")["torch_dtype"], "float32");
+  EXPECT_EQ(json("bf16/config.json")["torch_dtype"], "bfloat16");
+  EXPECT_EQ(json("bf16/config.json")["x"], 1);
+  EXPECT_EQ(json("fp32/model.safetensors.index.json")["metadata"]["total_size"], 4 * 20 * 31);
+  EXPECT_EQ(json("bf16/model.safetensors.index.json")["metadata"]["total_size"], 2 * 20 * 31);
+  EXPECT_THAT(error_of([&] { export_weights(disk(), saved.at(1), half, DType::bf16); }),
+              HasSubstr("bf16 is there already and is no empty folder; give a new one"));
+}
+
+TEST(CheckpointTool, ExportsNothingThatIsDamaged) {
+  const Saved saved(1);
+  saved.damage(1, "weights/model.safetensors");
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    const std::string out = saved.root().file(std::string(name_of(dtype)));
+    EXPECT_THAT(error_of([&] { export_weights(disk(), saved.at(1), out, dtype); }),
+                HasSubstr("model.safetensors"));
+    EXPECT_FALSE(fs::exists(out + "/model.safetensors"));
+  }
+}
+
+TEST(CheckpointTool, PrunesAllButTheNewest) {
+  const Saved saved(4);
+  EXPECT_THAT(prune(disk(), saved.folder(), {.last = 1, .every = 2}).text,
+              HasSubstr("removed step 3\nremoved step 1\n"));
+  EXPECT_EQ(prune(disk(), saved.folder(), {.last = 1, .every = 2}).text, "nothing to remove\n");
+  EXPECT_TRUE(fs::exists(saved.at(4)));
+  EXPECT_TRUE(fs::exists(saved.at(2)));
+  EXPECT_FALSE(fs::exists(saved.at(3)));
+}
+
+}  // namespace
+}  // namespace zero::checkpoint_tool

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/open_files.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+
+#include "tests/device/restricted_thread.h"
+
+namespace zero {
+namespace {
+
+using testing::on_own_thread;
+using testing::refuse;
+
+/// A process that may open 256 files, until it raises its limit.
+class OpenFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit low{.rlim_cur = 256, .rlim_max = before_.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  }
+  ~OpenFiles() override { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  static rlim_t soft() {
+    rlimit files{};
+    ::getrlimit(RLIMIT_NOFILE, &files);
+    return files.rlim_cur;
+  }
+
+  rlimit before_{};
+};
+
+TEST_F(OpenFiles, MayBeAsManyAsTheHardLimitAllows) {
+  const OpenFileLimit limit = raise_open_file_limit();
+  EXPECT_EQ(limit.hard, before_.rlim_max);
+  EXPECT_EQ(limit.soft, before_.rlim_max);
+  EXPECT_EQ(soft(), before_.rlim_max);
+  EXPECT_EQ(raise_open_file_limit().soft, before_.rlim_max);
+}
+
+TEST_F(OpenFiles, KeepTheirLimitIfTheSystemRefuses) {
+  EXPECT_EQ(on_own_thread([&] {
+              // The C library sets limits by prlimit64, which also reads them.
+              ASSERT_TRUE(refuse({SYS_prlimit64, EPERM, 2, ~0U}));
+              ASSERT_TRUE(refuse({SYS_setrlimit, EPERM, 0, 0}));
+              const OpenFileLimit limit = raise_open_file_limit();
+              EXPECT_EQ(limit.soft, 256);
+              EXPECT_EQ(limit.hard, before_.rlim_max);
+            }),
+            "no error");
+  EXPECT_EQ(soft(), 256);
+}
+
+}  // namespace
+}  // namespace zero

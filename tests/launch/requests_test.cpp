@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/requests.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <csignal>
+#include <functional>
+#include <vector>
+
+namespace zero {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+constexpr Signals::Time kStart{};
+
+TEST(Signals, EndTheProcessUntilRanksListen) {
+  Signals signals;
+  EXPECT_TRUE(signals.arrived(SIGTERM, kStart).ends_process);
+  EXPECT_TRUE(signals.arrived(SIGINT, kStart).ends_process);
+  EXPECT_EQ(signals.asked().ending, 0);
+}
+
+TEST(Signals, AnEarlySaveRequestWaitsUntilRanksListen) {
+  Signals signals;
+  const Signals::Answer save = signals.arrived(SIGUSR1, kStart);
+  EXPECT_FALSE(save.ends_process);
+  EXPECT_EQ(save.line, "");
+  EXPECT_EQ(signals.listen(), "SIGUSR1: saving a checkpoint after this step");
+  EXPECT_EQ(signals.asked().saves, 1);
+  Requests requests({.signals = &signals, .first_rank = true, .started = kStart});
+  EXPECT_TRUE(requests.decide(requests.vote(kStart + seconds(60)), kStart + seconds(60)).save);
+  signals.stop_listening();
+  EXPECT_EQ(signals.arrived(SIGUSR1, kStart).line,
+            "SIGUSR1: the last step is done; nothing is saved");
+  EXPECT_EQ(signals.asked().saves, 1);
+}
+
+TEST(Signals, SayThatARunWithoutAFolderSavesNothing) {
+  Signals signals;
+  EXPECT_EQ(signals.refuse(), "");
+  EXPECT_EQ(signals.arrived(SIGUSR1, kStart).line,
+            "SIGUSR1: no run.checkpoint.folder; nothing is saved");
+  EXPECT_TRUE(signals.arrived(SIGTERM, kStart).ends_process);
+  Signals early;
+  early.arrived(SIGUSR1, kStart);
+  EXPECT_EQ(early.refuse(), "SIGUSR1: no run.checkpoint.folder; nothing is saved");
+  EXPECT_EQ(Signals().listen(), "");
+}
+
+TEST(Signals, TheFirstOneAsksAndTheSecondEnds) {
+  Signals signals;
+  signals.listen();
+  const Signals::Answer first = signals.arrived(SIGINT, kStart);
+  EXPECT_FALSE(first.ends_process);
+  EXPECT_THAT(first.line, HasSubstr("SIGINT: saving a checkpoint after this step, then ending"));
+  EXPECT_EQ(signals.asked().ending, SIGINT);
+  // timeout(1) sends a process and its group the signal.
+  EXPECT_FALSE(signals.arrived(SIGINT, kStart + milliseconds(5)).ends_process);
+  EXPECT_TRUE(signals.arrived(SIGTERM, kStart + seconds(1)).ends_process);
+}
+
+TEST(Signals, EndTheProcessAgainOnceRanksStopListening) {
+  Signals signals;
+  signals.listen();
+  EXPECT_EQ(signals.stop_listening(), 0);
+  EXPECT_TRUE(signals.arrived(SIGTERM, kStart).ends_process);
+  Signals late;
+  late.listen();
+  late.arrived(SIGTERM, kStart);
+  EXPECT_EQ(late.stop_listening(), SIGTERM);
+}
+
+/// Three ranks, processes of their own, that vote and decide.
+class Job {
+ public:
+  explicit Job(double save_seconds = 0, double stop_seconds = 0) {
+    for (int rank = 0; rank < 3; ++rank) {
+      signals[rank].listen();
+      ranks.emplace_back(Requests::Options{.signals = &signals[rank],
+                                           .first_rank = rank == 0,
+                                           .started = kStart,
+                                           .save_seconds = save_seconds,
+                                           .stop_seconds = stop_seconds});
+    }
+  }
+
+  /// A step that ends at `at` of the first rank's clock; `between` happens behind the votes.
+  Decision step(
+      Signals::Time at, const std::function<void()>& between = [] {}) {
+    std::int64_t sum = 0;
+    // The clocks of the others say nothing.
+    for (int rank = 0; rank < 3; ++rank) sum += ranks[rank].vote(rank == 0 ? at : kStart);
+    between();
+    std::vector<Decision> all;
+    for (Requests& rank : ranks) all.push_back(rank.decide(sum, at));
+    for (const Decision& each : all) {
+      EXPECT_EQ(each.save, all[0].save);
+      EXPECT_EQ(each.signal, all[0].signal);
+      EXPECT_EQ(each.time_is_up, all[0].time_is_up);
+    }
+    return all[0];
+  }
+
+  std::array<Signals, 3> signals;
+  std::vector<Requests> ranks;
+};
+
+TEST(Requests, OneRankThatHearsIsEnough) {
+  Job job;
+  EXPECT_FALSE(job.step(kStart).save);
+  job.signals[2].arrived(SIGTERM, kStart);
+  const Decision decision = job.step(kStart);
+  EXPECT_TRUE(decision.save);
+  EXPECT_TRUE(decision.ends());
+  EXPECT_EQ(decision.signal, SIGTERM);
+}
+
+TEST(Requests, AnInterruptIsNamedBeforeATermination) {
+  Job job;
+  job.signals[1].arrived(SIGINT, kStart);
+  job.signals[0].arrived(SIGTERM, kStart);
+  EXPECT_EQ(job.step(kStart).signal, SIGINT);
+}
+
+TEST(Requests, ASaveThatIsPassedOnToAllRanksIsOneSave) {
+  Job job;
+  job.signals[0].arrived(SIGUSR1, kStart + seconds(1));
+  const auto others_hear = [&] {
+    job.signals[1].arrived(SIGUSR1, kStart + seconds(1));
+    job.signals[2].arrived(SIGUSR1, kStart + seconds(2));
+  };
+  const Decision first = job.step(kStart + seconds(1), others_hear);
+  EXPECT_TRUE(first.save);
+  EXPECT_FALSE(first.ends());
+  EXPECT_FALSE(job.step(kStart + seconds(60)).save);  // a long step later
+  // Another one, that any one rank hears, counts again.
+  job.signals[2].arrived(SIGUSR1, kStart + seconds(70));
+  EXPECT_TRUE(job.step(kStart + seconds(70)).save);
+  job.signals[1].arrived(SIGUSR1, kStart + seconds(90));
+  EXPECT_TRUE(job.step(kStart + seconds(90)).save);
+  EXPECT_FALSE(job.step(kStart + seconds(91)).save);
+}
+
+TEST(Requests, TheFirstRanksClockAsksForSavesAndTheEnd) {
+  Job job(/*save_seconds=*/60, /*stop_seconds=*/150);
+  EXPECT_FALSE(job.step(kStart + seconds(59)).save);
+  EXPECT_TRUE(job.step(kStart + seconds(61)).save);
+  for (Requests& rank : job.ranks) rank.saving(kStart + seconds(61));
+  EXPECT_FALSE(job.step(kStart + seconds(120)).save);
+  EXPECT_TRUE(job.step(kStart + seconds(121)).save);
+  const Decision last = job.step(kStart + seconds(151));
+  EXPECT_TRUE(last.time_is_up);
+  EXPECT_TRUE(last.save);
+  EXPECT_EQ(last.signal, 0);
+}
+
+}  // namespace
+}  // namespace zero

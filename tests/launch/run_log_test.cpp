@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/telemetry/run_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+std::string step_line(int step) {
+  return R"({"step":)" + std::to_string(step) + R"(,"loss":)" + std::to_string(step) + ".5}\n";
+}
+
+std::string steps(int first, int last) {
+  std::string text;
+  for (int step = first; step <= last; ++step) text += step_line(step);
+  return text;
+}
+
+const std::string kSaved = "{\"saved_step\":2}\n";
+constexpr LogPoint kAfterThree{.step = 3, .first_loss = 1.5, .loss = 3.5};
+
+TEST(RunLog, KeepsItsLinesUntilARunBegins) {
+  const TemporaryFolder folder;
+  folder.write("run.log", steps(1, 4));
+  RunLog log(folder.file("run.log"));
+  EXPECT_EQ(folder.read("run.log"), steps(1, 4));
+  folder.write("run.log.1", "older\n");
+  EXPECT_EQ(log.start_over(), folder.file("run.log.2"));
+  EXPECT_EQ(folder.read("run.log.1"), "older\n");
+  EXPECT_EQ(folder.read("run.log.2"), steps(1, 4));
+  log.write({{"step", 1}});
+  EXPECT_EQ(folder.read("run.log"), "{\"step\":1}\n");
+  RunLog fresh(folder.file("new.log"));
+  EXPECT_EQ(fresh.start_over(), "");
+}
+
+TEST(RunLog, CutsOffTheStepsThatAreDoneAgain) {
+  const TemporaryFolder folder;
+  const std::string kept = steps(1, 2) + kSaved + step_line(3);
+  for (const std::string& cut :
+       {std::string(), step_line(4), steps(4, 9), kSaved + step_line(4), step_line(4) + "{\"st",
+        std::string("{\"step\":4"), std::string("{\"final\":true}\n"), std::string(3, '\0'),
+        std::string("no JSON\n") + step_line(4)}) {
+    folder.write("run.log", kept + cut);
+    RunLog log(folder.file("run.log"));
+    const RunLog::Cut result = log.go_on(kAfterThree);
+    EXPECT_EQ(result.last_step, 3) << cut;
+    EXPECT_EQ(result.line["loss"], 3.5) << cut;
+    EXPECT_EQ(result.lines > 0, !cut.empty()) << cut;
+    EXPECT_EQ(folder.read("run.log"), kept) << cut;
+    log.write({{"step", 4}});
+    EXPECT_EQ(folder.read("run.log"), kept + "{\"step\":4}\n") << cut;
+  }
+}
+
+TEST(RunLog, TellsOfLinesThatAreMissing) {
+  const TemporaryFolder folder;
+  folder.write("run.log", steps(1, 2) + "{\"step\":3");
+  const RunLog::Cut cut = RunLog(folder.file("run.log")).go_on(kAfterThree);
+  EXPECT_EQ(cut.last_step, 2);
+  EXPECT_EQ(cut.lines, 1);
+  EXPECT_EQ(folder.read("run.log"), steps(1, 2));
+  EXPECT_EQ(RunLog(folder.file("none.log")).go_on(kAfterThree).last_step, 0);
+}
+
+TEST(RunLog, OfAnotherRunIsNotCut) {
+  const TemporaryFolder folder;
+  folder.write("run.log", steps(1, 9));
+  RunLog log(folder.file("run.log"));
+  EXPECT_THAT(error_of([&] { log.go_on({.step = 3, .first_loss = 1.5, .loss = 3.25}); }),
+              HasSubstr("is the log of another run: its loss of step 3 is 3.5, that of the "
+                        "checkpoint's run 3.25; move the file away"));
+  EXPECT_THAT(error_of([&] { log.go_on({.step = 30, .first_loss = 1.25, .loss = 0}); }),
+              HasSubstr("its loss of step 1 is 1.5, that of the checkpoint's run 1.25"));
+  folder.write("run.log", "{\"step\":1,\"loss\":null}\n");
+  EXPECT_THAT(error_of([&] { log.go_on(kAfterThree); }), HasSubstr("its loss of step 1 is null"));
+  EXPECT_EQ(log.go_on({.step = 3, .first_loss = {}, .loss = 3.5}).last_step, 1);
+}
+
+TEST(RunLog, OfADeviceHasNoLinesToCut) {
+  RunLog log("/dev/null");
+  EXPECT_EQ(log.start_over(), "");
+  EXPECT_EQ(log.go_on(kAfterThree).lines, 0);
+  log.sync();
+}
+
+}  // namespace
+}  // namespace zero

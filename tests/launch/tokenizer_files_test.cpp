@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/tokenizer_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "checkpoint/hf_config.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using Files = std::map<std::string, std::string>;
+
+TrainConfig make(const std::string& model, const std::vector<std::string>& overrides = {}) {
+  const std::string text = R"({"model": )" + model + R"(, "data": {"train": "a.bin"},
+      "train_batch_size": 8})";
+  return make_train_config(
+      Configuration::from_json(parse_json_text(text, "c.json"), "c.json", overrides), 1);
+}
+
+const std::string kSmall =
+    R"({"layers": 2, "width": 64, "heads": 4, "context": 32, "vocabulary": 256})";
+
+TEST(WeightFolderFiles, AreTheArchitectureAlone) {
+  const TrainConfig config = make(kSmall);
+  EXPECT_EQ(weight_folder_files(config), (Files{{"config.json", hf_config_text(config.model)}}));
+}
+
+TEST(WeightFolderFiles, PassATokenizerOn) {
+  const TemporaryFolder folder;
+  const std::string model = folder.write("some.model", "SentencePiece");
+  EXPECT_EQ(weight_folder_files(make(kSmall, {"data.tokenizer=" + model})).at("tokenizer.model"),
+            "SentencePiece");
+  std::filesystem::create_directory(folder.file("hf"));
+  folder.write("hf/config.json", hf_config_text(make(kSmall).model));
+  folder.write("hf/tokenizer.json", "{}");
+  folder.write("hf/merges.txt", "a b");
+  folder.write("hf/tokenizer.model", "its own");
+  folder.write("hf/notes.txt", "are not passed on");
+  const TrainConfig config =
+      make(R"({"hf": ")" + folder.file("hf") + R"("})", {"data.tokenizer=" + model});
+  EXPECT_EQ(weight_folder_files(config), (Files{{"config.json", hf_config_text(config.model)},
+                                                {"merges.txt", "a b"},
+                                                {"tokenizer.json", "{}"},
+                                                {"tokenizer.model", "its own"}}));
+}
+
+TEST(WeightFolderFiles, NameTheOneThatCannotBePassedOn) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_of([&] {
+                weight_folder_files(make(kSmall, {"data.tokenizer=" + folder.file("none")}));
+              }),
+              AllOf(HasSubstr("data.tokenizer: "),
+                    HasSubstr("none goes into every checkpoint, and No such file")));
+  const std::string large = folder.write("large", "");
+  std::filesystem::resize_file(large, (64 << 20) + 1);
+  EXPECT_THAT(error_of([&] { weight_folder_files(make(kSmall, {"data.tokenizer=" + large})); }),
+              HasSubstr("has 67108865 bytes; expected a file of at most 64 MiB"));
+}
+
+}  // namespace
+}  // namespace zero
