@@ -51,11 +51,16 @@ StateWriter::StateWriter(const Place& place, StateTensors tensors, StepLayout la
 }
 
 StateWriter::~StateWriter() {
-  try {
-    for (const Exchange& each : exchanges_) each.sent.synchronize();
-    for (Stream* stream : {&device_.compute(), &device_.transfer()}) stream->synchronize();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): a failed stream has dropped its work
-  }
+  // One by one: a stream that has failed has dropped its work, and another still uses the memory.
+  const auto wait = [](auto&& of) {
+    try {
+      of.synchronize();
+    } catch (...) {  // NOLINT(bugprone-empty-catch)
+    }
+  };
+  for (const Exchange& each : exchanges_) wait(each.sent);
+  wait(device_.compute());
+  wait(device_.transfer());
 }
 
 void StateWriter::allocate() {

@@ -4,19 +4,52 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint_run.h"
+#include "hooked_disk.h"
 #include "scratch.h"
 
 namespace zero::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+TEST(SaveEnd, AFileThatCannotBeSyncedStepsLaterIsNotCommitted) {
+  constexpr int kSteps = 3;
+  Scratch scratch;
+  std::atomic<int> steps{0};
+  HookedDisk late([&](const std::string& call, const std::string& path) {
+    if (call != "sync") return;
+    for (int i = 0; i < 300 && steps < kSteps; ++i)  // not for ever, if training waits for it
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    fail("{}: cannot sync: Input/output error", path);
+  });
+  SavedRun with = run_of(4, 3, scratch.path("run"));
+  with.job.mesh.replicate = 2;  // rank 2 writes files too
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
+    CheckpointOptions options = with.checkpoints;
+    if (communicator.rank() == 2) options.disk = &late;
+    Checkpointer checkpointer(engine, options);
+    checkpointer.save({});
+    for (int step = 0; step < kSteps; ++step) {
+      EXPECT_FALSE(toy::step(engine, model, communicator, with.job, step).nonfinite);
+      if (communicator.rank() == 0) ++steps;
+    }
+    checkpointer.wait();
+    EXPECT_THAT(checkpointer.report()->error,
+                AllOf(HasSubstr("[rank 2] "), HasSubstr("cannot sync: Input/output error")));
+    EXPECT_FALSE(std::filesystem::exists(scratch.path("run/step_00000000")));
+  });
+}
 
 TEST(SaveEnd, WorkBeforeTheCommitIsDoneByTheFirstRankAndItsFailureIsANote) {
   Scratch scratch;
@@ -33,6 +66,24 @@ TEST(SaveEnd, WorkBeforeTheCommitIsDoneByTheFirstRankAndItsFailureIsANote) {
     EXPECT_EQ(report->error, "");
     EXPECT_EQ(report->notes, "the log is on a full disk");
   });
+}
+
+TEST(SaveEnd, RanksThatFailWaitForNoExchangeThatAnotherNeverJoins) {
+  for (const int failing : {0, 1}) {
+    Scratch scratch;
+    const SavedRun with = large_run_of(2, 3, scratch.path("run"));
+    const std::string error = error_of([&] {
+      toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
+        Checkpointer checkpointer(engine, with.checkpoints);
+        checkpointer.save({});
+        if (communicator.rank() == failing) fail("as on rank {}", failing);
+        engine.finish_reads();  // submits the exchanges with that rank
+        fail("behind the exchanges");
+      });
+    });
+    EXPECT_THAT(error, HasSubstr(fmt::format("as on rank {}", failing)));
+    EXPECT_FALSE(std::filesystem::exists(scratch.path("run/step_00000000")));
+  }
 }
 
 TEST(SaveEnd, AnExceptionThatUnwindsDropsTheSaveAndWaitsForNobody) {
