@@ -42,10 +42,10 @@ nlohmann::ordered_json checked(const nlohmann::ordered_json& extra) {
   return extra;
 }
 
-/// Whether `error` tells that the server has another file under a name than this host remembers.
+/// Whether `error` tells that the server has another file under a name than this host remembers:
+/// errors of a FileSystem end with the system's reason.
 bool is_stale(const Error& error) {
-  const std::string stale = std::generic_category().message(ESTALE);
-  return std::string_view(error.what()).find(stale) != std::string_view::npos;
+  return std::string_view(error.what()).ends_with(std::generic_category().message(ESTALE));
 }
 
 }  // namespace

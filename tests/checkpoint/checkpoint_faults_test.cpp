@@ -24,6 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -181,6 +182,38 @@ TEST(CheckpointFaults, AFailureToReadOnOneRankIsOneOfAllAndLeavesTheInitialState
     EXPECT_TRUE(faults.happened());
     EXPECT_EQ(run(with).resumed_at, 2);  // the fault has passed
   }
+}
+
+TEST(CheckpointFaults, DamageOfTheLastBlockLeavesTheInitialStatesToo) {
+  Scratch scratch;
+  SavedRun with = large_run_of(2, 3, scratch.path("run"));
+  with.save_after = {1};
+  with.last = 1;
+  run(with);
+  const std::string path = scratch.path("run/step_00000001/moments/moment1.safetensors");
+  std::string bytes = file_bytes(path);
+  bytes.back() ^= 1;
+  write_bytes(path, bytes);
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator&) {
+    Checkpointer checkpointer(engine, with.checkpoints);
+    const std::uint64_t initial = engine.state_hash();
+    EXPECT_THAT(error_of([&] { checkpointer.load(scratch.path("run")); }), HasSubstr(path));
+    EXPECT_EQ(engine.state_hash(), initial);
+  });
+}
+
+TEST(CheckpointFaults, DamageOfAFileWithoutTensorsIsFoundToo) {
+  Scratch scratch;
+  SavedRun with = run_of(2, 3, scratch.path("run"));
+  with.checkpoints.weight_files = {{"config.json", "{}"}};
+  with.save_after = {1, 2};
+  run(with);
+  write_bytes(scratch.path("run/step_00000002/weights/config.json"), "[]");
+  with.save_after.clear();
+  with.resume = "auto";
+  const RunResult result = run(with);
+  EXPECT_EQ(result.resumed_at, 1);
+  EXPECT_THAT(result.passed_over, ElementsAre(HasSubstr("weights/config.json: offset 0")));
 }
 
 TEST(CheckpointFaults, AGoodCheckpointIsNeverPassedOverSinceItCouldNotBeOpened) {
