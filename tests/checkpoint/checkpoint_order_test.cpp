@@ -118,11 +118,12 @@ INSTANTIATE_TEST_SUITE_P(CheckpointOrder, EachWriteWait,
                                            WriteWait::placed_before_exchange,
                                            WriteWait::exchange_before_place));
 
-TEST(CheckpointOrder, AnUpdateThatDoesNotWaitForItsSaveIsNoticed) {
+TEST(CheckpointOrder, UpdatesWaitForTheReadsOfTheirSaveWhichIsNoticedIfLeftOut) {
   SavedRun with = large();
   with.save_after = {1};
   with.last = 3;
   const Outcome expected = outcome_of(with);
+  EXPECT_FALSE(noticed(with, expected, 2));
   with.job.skipped = WaitSite::read_before_update;
   EXPECT_TRUE(noticed(with, expected, 6));
 }

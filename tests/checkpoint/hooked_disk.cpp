@@ -64,7 +64,7 @@ class Queue final : public files::TransferQueue {
   void wait(Ticket ticket) override {
     const Transfer transfer = transfers_.extract(ticket).mapped();
     if (transfer.failure) std::rethrow_exception(transfer.failure);
-    inner_->wait(transfer.ticket);
+    if (!disk_.transfers_at_once()) inner_->wait(transfer.ticket);
   }
 
  private:
@@ -78,6 +78,7 @@ class Queue final : public files::TransferQueue {
     try {
       disk_.before(call, path);
       transfer.ticket = start();
+      if (disk_.transfers_at_once()) inner_->wait(transfer.ticket);
     } catch (...) {
       transfer.failure = std::current_exception();
     }

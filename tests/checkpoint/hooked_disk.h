@@ -22,6 +22,9 @@ class HookedDisk final : public files::FileSystem {
 
   /// The folder `from` is another one for this rank.
   void move_folder(const std::string& from, const std::string& to) { from_ = from, to_ = to; }
+  /// Transfers of queues are over before the call that starts them returns.
+  void transfer_at_once() { at_once_ = true; }
+  bool transfers_at_once() const { return at_once_; }
   void before(const std::string& call, const std::string& path) const { hook_(call, path); }
 
   std::unique_ptr<files::OutputFile> create(const std::string& path, std::int64_t bytes) override;
@@ -45,6 +48,7 @@ class HookedDisk final : public files::FileSystem {
   Hook hook_;
   std::string from_;
   std::string to_;
+  bool at_once_ = false;
 };
 
 /// Counts the calls of each kind, and lets one of them fail.

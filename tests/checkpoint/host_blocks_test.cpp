@@ -5,11 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <thread>
 
 #include "checkpoint/side_thread.h"
 #include "checkpoint_run.h"
@@ -84,6 +87,36 @@ TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
     EXPECT_EQ(reads, (all + 2) / 3 + (all + 1) / 3);
     EXPECT_THAT(most_open, Le(kWorld * 8)) << "of some dozens of files";
     EXPECT_EQ(open_below(folder), 0);
+  });
+}
+
+TEST(HostBlocks, StayWhileARankUsesThem) {
+  Scratch scratch;
+  SavedRun with = large_run_of(2, 3, scratch.path("run"));
+  with.save_after = {1};
+  with.last = 1;
+  run(with);
+  std::atomic<int> reads{0};  // of rank 0
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
+    const bool first = communicator.rank() == 0;
+    HookedDisk disk([&](const std::string& call, const std::string&) {
+      if (first && call == "queue read") ++reads;
+    });
+    disk.transfer_at_once();
+    StepReader reader(disk, scratch.path("run/step_00000001"));
+    HostBlocks blocks(communicator, engine.device(), disk, 2);  // each rank reads one in a round
+    int used = 0;
+    const StepFailure failure = blocks.read(
+        reader, [](std::int64_t) { return true; },
+        [&](std::int64_t number, std::span<std::byte> bytes) {
+          // Time for rank 0 to read blocks of round 3 into the memory of round 1.
+          for (int i = 0; !first && number == 2 && i < 50 && reads < 4; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          reader.check_block(number, bytes);
+          ++used;
+        });
+    EXPECT_EQ(failure.why, "");
+    EXPECT_EQ(used, reader.blocks().count());
   });
 }
 

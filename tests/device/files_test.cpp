@@ -99,6 +99,39 @@ TEST(Disk, SignalsOnlyDelayIt) {
   }
 }
 
+TEST(Disk, SyncsReachTheSystemAndTheirFailuresTheCaller) {
+  Scratch scratch;
+  const std::string path = scratch.path("file");
+  std::vector<std::string> synced;
+  int error = 0;
+  const auto answer = [&](const testing::SystemCall& asked) {
+    synced.push_back(
+        std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(asked.arguments[0])));
+    return error == 0 ? asked.run() : -error;
+  };
+  const auto messages = [&](int with) {
+    error = with;
+    std::string file;
+    const std::string folder = testing::on_supervised_thread(SYS_fsync, answer, [&] {
+      const auto output = disk().create(path, 5);
+      file = message_of([&] { output->sync(); });
+      disk().sync_folder(scratch.directory());
+    });
+    return std::vector<std::string>{file, folder};
+  };
+  const std::vector<std::string> good = messages(0);
+  if (good[1] == testing::kNoSupervision) GTEST_SKIP() << good[1];
+  EXPECT_EQ(good, (std::vector<std::string>{"no error", "no error"}));
+  EXPECT_EQ(synced, (std::vector<std::string>{path, scratch.directory()}));
+  EXPECT_EQ(messages(EIO),
+            (std::vector<std::string>{
+                path + ": cannot flush to disk: Input/output error",
+                scratch.directory() + ": cannot flush the folder: Input/output error"}));
+  // A file system that has no fsync for folders.
+  EXPECT_EQ(messages(EINVAL), (std::vector<std::string>{
+                                  path + ": cannot flush to disk: Invalid argument", "no error"}));
+}
+
 TEST(Disk, NamesWhatCannotBeOpened) {
   Scratch scratch;
   const std::string none = scratch.path("none");

@@ -53,6 +53,19 @@ TEST(Reads, GoOnBehindASkippedUpdate) {
   });
 }
 
+TEST(Reads, SeeTheUpdateBeforeThem) {
+  lazily(half_frozen(), [](plain::Trainer& trainer) {
+    Engine& engine = trainer.engine();
+    CopyingReader reader(engine, 3);
+    trainer.step();
+    engine.attach(&reader);
+    engine.finish_reads();
+    engine.device().transfer().synchronize();  // runs of other streams what it waits for
+    const std::vector<float> copied = reader.copied();
+    EXPECT_TRUE(copied == all_values(engine));
+  });
+}
+
 TEST(Reads, OfAReplacedReaderAreNoLongerAskedForAndUpdatesWaitForThoseSubmitted) {
   lazily(half_frozen(), [](plain::Trainer& trainer) {
     Engine& engine = trainer.engine();
