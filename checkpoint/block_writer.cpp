@@ -23,12 +23,12 @@ std::span<std::byte> bytes_of(const View& view) {
 
 }  // namespace
 
-BlockWriter::BlockWriter(const Place& place, StateTensors tensors, CheckpointLayout layout,
+BlockWriter::BlockWriter(const EngineAndDisk& of, StateTensors tensors, CheckpointLayout layout,
                          SaveStates states)
-    : engine_(place.engine),
-      device_(place.engine.device()),
-      replica_(place.engine.mesh().replica().implementation()),
-      disk_(place.disk),
+    : engine_(of.engine),
+      device_(of.engine.device()),
+      replica_(of.engine.mesh().replica().implementation()),
+      disk_(of.disk),
       tensors_(std::move(tensors)),
       layout_(std::move(layout)),
       states_(states),

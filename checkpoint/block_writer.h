@@ -41,12 +41,9 @@ enum class WriteWait : std::uint8_t {
 /// so afterwards. Used by the engine's host thread. Waits for its work on destruction.
 class BlockWriter {
  public:
-  struct Place {
-    Engine& engine;
-    files::FileSystem& disk;
-  };
   /// Allocates its memory, on a planning device too, where it does nothing else. Collective.
-  BlockWriter(const Place& place, StateTensors tensors, CheckpointLayout layout, SaveStates states);
+  BlockWriter(const EngineAndDisk& of, StateTensors tensors, CheckpointLayout layout,
+              SaveStates states);
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
   BlockWriter& operator=(const BlockWriter&) = delete;

@@ -25,7 +25,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::int64_t kElement = sizeof(float);
 constexpr std::size_t kSumDigits = 8;  // of a block's checksum, in base 16
 constexpr std::string_view kTensorsEnd = ".safetensors";
 
@@ -178,7 +177,7 @@ std::int64_t end_of(const Fields& fields, const CheckpointIndex::Tensor& tensor,
                     const CheckpointIndex::File& file) {
   const std::optional<std::int64_t> count = element_count(tensor.shape);
   std::int64_t end = 0;
-  const bool fits = count && !__builtin_mul_overflow(*count, kElement, &end) &&
+  const bool fits = count && !__builtin_mul_overflow(*count, kElementBytes, &end) &&
                     !__builtin_add_overflow(end, tensor.offset, &end);
   if (!fits) fields.refuse("shape", "found {}, too large", shape_text(tensor.shape));
   if (end > file.bytes) {
@@ -208,8 +207,8 @@ class TensorList {
     }
     check_home(fields, tensor);
     const CheckpointIndex::File& file = index_.files[tensor.file];
-    if (tensor.offset % kElement != 0) {
-      fields.refuse("offset", "found {}, expected a multiple of {}", tensor.offset, kElement);
+    if (tensor.offset % kElementBytes != 0) {
+      fields.refuse("offset", "found {}, expected a multiple of {}", tensor.offset, kElementBytes);
     }
     const bool behind = tensor.file > file_ || (tensor.file == file_ && tensor.offset >= end_);
     if (!behind) {

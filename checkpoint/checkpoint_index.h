@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -19,6 +21,9 @@ inline constexpr int kCheckpointFormat = 1;
 
 /// Bytes of an index.json that readers accept.
 inline constexpr std::int64_t kLargestIndex = std::int64_t{1} << 30;
+
+/// Bytes of an element of a tensor, which is fp32.
+inline constexpr std::int64_t kElementBytes = sizeof(float);
 
 /// The kinds of states that checkpoints hold.
 inline constexpr std::array kStateKinds = {StateKind::parameter, StateKind::moment0,
@@ -38,7 +43,8 @@ struct CheckpointIndex {
     std::size_t file = 0;     ///< index in `files`
     std::int64_t offset = 0;  ///< of its first byte in the file
 
-    std::int64_t count() const;  ///< elements
+    std::int64_t count() const;                                            ///< elements
+    std::int64_t end() const { return offset + count() * kElementBytes; }  ///< in the file
   };
   /// A file of the folder; all are listed but index.json and COMMIT.
   struct File {
@@ -53,6 +59,16 @@ struct CheckpointIndex {
   std::vector<File> files{};
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();  ///< the trainer's values
 };
+
+/// The first of `tensors`, in the order of files and offsets, that ends behind byte `offset` of
+/// file `file`.
+template <typename Tensor>
+typename std::vector<Tensor>::const_iterator first_behind(const std::vector<Tensor>& tensors,
+                                                          std::size_t file, std::int64_t offset) {
+  return std::partition_point(tensors.begin(), tensors.end(), [&](const Tensor& tensor) {
+    return std::pair(tensor.file, tensor.end()) <= std::pair(file, offset);
+  });
+}
 
 /// The text of index.json. Deterministic. Throws zero::Error if parse_checkpoint_index would refuse
 /// it, for one because of what `extra` holds.

@@ -18,8 +18,6 @@
 namespace zero {
 namespace {
 
-constexpr std::int64_t kElement = sizeof(float);
-
 std::vector<std::int64_t> sizes_of(std::span<const LayoutFile> files) {
   std::vector<std::int64_t> sizes;
   for (const LayoutFile& file : files) sizes.push_back(file.bytes);
@@ -38,15 +36,11 @@ std::vector<LayoutTensor> file_tensors(std::span<const LogicalTensor> tensors,
     std::int64_t begin = 0;
     for (LogicalTensor& piece : split_tensors(std::span(&tensor, 1), names)) {
       const std::optional<std::int64_t> count = element_count(piece.shape);
-      ZERO_CHECK(count && *count <= std::numeric_limits<std::int64_t>::max() / kElement,
+      ZERO_CHECK(count && *count <= std::numeric_limits<std::int64_t>::max() / kElementBytes,
                  "tensor \"{}\": shape {} of F32 does not fit 63 bits", piece.name,
                  shape_text(piece.shape));
-      result.push_back({.name = std::move(piece.name),
-                        .shape = std::move(piece.shape),
-                        .kind = tensor.kind,
-                        .source = source,
-                        .source_begin = begin,
-                        .count = *count});
+      result.push_back(
+          {{std::move(piece.name), std::move(piece.shape), tensor.kind, 0, 0}, source, begin});
       begin += *count;
     }
   }
@@ -110,7 +104,7 @@ class Writer {
     std::size_t begin = 0;
     std::int64_t bytes = 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const std::int64_t size = tensors[i].count * kElement;
+      const std::int64_t size = tensors[i].count() * kElementBytes;
       if (i > begin && size > options_.file_bytes - bytes) {
         parts.push_back(tensors.subspan(begin, i - begin));
         begin = i;
@@ -144,7 +138,7 @@ class Writer {
 std::string weight_index_text(std::span<const LayoutTensor> parameters,
                               const std::map<std::string, std::string>& file_of_tensor) {
   std::int64_t bytes = 0;
-  for (const LayoutTensor& tensor : parameters) bytes += tensor.count * kElement;
+  for (const LayoutTensor& tensor : parameters) bytes += tensor.count() * kElementBytes;
   const nlohmann::json text = {{"metadata", {{"total_size", bytes}}},
                                {"weight_map", file_of_tensor}};
   return text.dump(2) + "\n";
@@ -164,10 +158,10 @@ CheckpointLayout::CheckpointLayout(std::vector<LayoutFile> files, std::vector<La
   for (const LayoutTensor& tensor : tensors_) {
     const std::pair<std::size_t, std::int64_t> begin{tensor.file, tensor.offset};
     // Blocks are cut at multiples of an element too: no element lies in two of them.
-    ZERO_CHECK(begin >= end && tensor.offset % kElement == 0,
+    ZERO_CHECK(begin >= end && tensor.offset % kElementBytes == 0,
                "tensor \"{}\" is laid out at offset {} of {}, behind offset {}", tensor.name,
                tensor.offset, files_.at(tensor.file).name, end.second);
-    end = {tensor.file, tensor.offset + tensor.count * kElement};
+    end = {tensor.file, tensor.end()};
     ZERO_CHECK(end.second <= files_.at(tensor.file).bytes,
                "tensor \"{}\" is laid out to offset {} of {}, which has {} bytes", tensor.name,
                end.second, files_[tensor.file].name, files_[tensor.file].bytes);
@@ -184,15 +178,6 @@ std::string_view CheckpointLayout::head_of(const Block& block) const {
   const std::string_view head = files_.at(block.file).head;
   const auto begin = std::min(static_cast<std::size_t>(block.begin), head.size());
   return head.substr(begin, static_cast<std::size_t>(block.bytes));
-}
-
-std::size_t CheckpointLayout::first_behind(std::size_t file, std::int64_t offset) const {
-  const auto first =
-      std::partition_point(tensors_.begin(), tensors_.end(), [&](const LayoutTensor& tensor) {
-        return std::pair(tensor.file, tensor.offset + tensor.count * kElement) <=
-               std::pair(file, offset);
-      });
-  return static_cast<std::size_t>(first - tensors_.begin());
 }
 
 CheckpointLayout lay_out_checkpoint(std::span<const LogicalTensor> tensors, const NameMap& names,
@@ -256,9 +241,7 @@ CheckpointIndex index_of(const CheckpointLayout& layout, std::int64_t step,
   ZERO_CHECK(std::ssize(crcs) == blocks.count(), "{} checksums are given for {} blocks",
              crcs.size(), blocks.count());
   CheckpointIndex index{.step = step, .extra = extra};
-  for (const LayoutTensor& tensor : layout.tensors()) {
-    index.tensors.push_back({tensor.name, tensor.shape, tensor.kind, tensor.file, tensor.offset});
-  }
+  index.tensors.assign(layout.tensors().begin(), layout.tensors().end());
   for (std::size_t i = 0; i < layout.files().size(); ++i) {
     const LayoutFile& file = layout.files()[i];
     const auto own = crcs.subspan(static_cast<std::size_t>(blocks.first(i)),

@@ -20,16 +20,10 @@
 namespace zero {
 
 /// A tensor of a checkpoint's files: all of a logical tensor, or some of its rows where files hold
-/// a fused tensor as several. Elements are fp32.
-struct LayoutTensor {
-  std::string name;                 ///< in files
-  std::vector<std::int64_t> shape;  ///< in files
-  StateKind kind = StateKind::parameter;
+/// a fused tensor as several.
+struct LayoutTensor : CheckpointIndex::Tensor {
   std::size_t source = 0;         ///< the logical tensor: index in the engine's list of that kind
   std::int64_t source_begin = 0;  ///< the tensor's first element, in the logical tensor
-  std::int64_t count = 0;         ///< elements
-  std::size_t file = 0;           ///< index in the list of files
-  std::int64_t offset = 0;        ///< of its first byte in the file
 };
 
 /// A file of a checkpoint.
@@ -71,9 +65,6 @@ class CheckpointLayout {
   void for_each_piece(const Block& block, const Visit& visit) const;
 
  private:
-  /// The first tensor that ends behind byte `offset` of file `file`.
-  std::size_t first_behind(std::size_t file, std::int64_t offset) const;
-
   std::vector<LayoutFile> files_;
   std::vector<LayoutTensor> tensors_;
   FileBlocks blocks_;
@@ -110,17 +101,15 @@ CheckpointIndex index_of(const CheckpointLayout& layout, std::int64_t step,
 
 template <typename Visit>
 void CheckpointLayout::for_each_piece(const Block& block, const Visit& visit) const {
-  constexpr std::int64_t kElement = sizeof(float);
   const std::int64_t block_end = block.begin + block.bytes;
-  for (std::size_t i = first_behind(block.file, block.begin); i < tensors_.size(); ++i) {
-    const LayoutTensor& tensor = tensors_[i];
-    if (tensor.file != block.file || tensor.offset >= block_end) break;
-    const std::int64_t begin = std::max(block.begin, tensor.offset);
-    const std::int64_t end = std::min(block_end, tensor.offset + tensor.count * kElement);
+  for (auto at = first_behind(tensors_, block.file, block.begin); at != tensors_.end(); ++at) {
+    if (at->file != block.file || at->offset >= block_end) break;
+    const std::int64_t begin = std::max(block.begin, at->offset);
+    const std::int64_t end = std::min(block_end, at->end());
     if (begin >= end) continue;
-    visit(BlockPiece{.tensor = i,
-                     .source_begin = tensor.source_begin + (begin - tensor.offset) / kElement,
-                     .count = (end - begin) / kElement,
+    visit(BlockPiece{.tensor = static_cast<std::size_t>(at - tensors_.begin()),
+                     .source_begin = at->source_begin + (begin - at->offset) / kElementBytes,
+                     .count = (end - begin) / kElementBytes,
                      .offset = begin - block.begin});
   }
 }

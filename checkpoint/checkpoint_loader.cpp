@@ -40,14 +40,14 @@ CheckpointFailure agreed(std::span<const RankWord> words) {
 
 }  // namespace
 
-CheckpointLoader::CheckpointLoader(const Place& place, const CheckpointOptions& options,
+CheckpointLoader::CheckpointLoader(const EngineAndDisk& of, const CheckpointOptions& options,
                                    std::int64_t blocks)
-    : engine_(place.engine),
-      disk_(place.disk),
+    : engine_(of.engine),
+      disk_(of.disk),
       folder_(options.folder),
       names_(options.names),
-      words_(place.engine.mesh().world(), place.engine.device()),
-      tensors_(place.engine),
+      words_(of.engine.mesh().world(), of.engine.device()),
+      tensors_(of.engine),
       blocks_(blocks) {}
 
 std::optional<Resumed> CheckpointLoader::load(const std::string& which,

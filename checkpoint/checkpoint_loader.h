@@ -20,12 +20,8 @@ namespace zero {
 /// Loads checkpoints into an engine: Checkpointer::load(). No save may be in flight.
 class CheckpointLoader {
  public:
-  struct Place {
-    Engine& engine;
-    files::FileSystem& disk;
-  };
   /// `blocks`: those of a checkpoint that this engine would save; decide the memory of a load.
-  CheckpointLoader(const Place& place, const CheckpointOptions& options, std::int64_t blocks);
+  CheckpointLoader(const EngineAndDisk& of, const CheckpointOptions& options, std::int64_t blocks);
 
   std::optional<Resumed> load(const std::string& which, const Checkpointer::Accept& accept);
   const std::vector<std::string>& passed_over() const { return passed_over_; }

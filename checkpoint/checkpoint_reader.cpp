@@ -17,7 +17,6 @@
 namespace zero {
 namespace {
 
-constexpr std::int64_t kElement = sizeof(float);
 constexpr std::int64_t kLargestCommit = 1000;
 
 CheckpointIndex read_index(files::FileSystem& files, const std::string& folder) {
@@ -79,17 +78,10 @@ FileBlocks blocks_of_files(const CheckpointIndex& index) {
   return FileBlocks(sizes);
 }
 
-std::int64_t end_of(const CheckpointIndex::Tensor& tensor) {
-  return tensor.offset + tensor.count() * kElement;
-}
-
 /// The tensors with elements in `block`.
 std::vector<const CheckpointIndex::Tensor*> tensors_in(const CheckpointIndex& index,
                                                        const Block& block) {
-  auto tensor = std::partition_point(
-      index.tensors.begin(), index.tensors.end(), [&](const CheckpointIndex::Tensor& each) {
-        return std::pair(each.file, end_of(each)) <= std::pair(block.file, block.begin);
-      });
+  auto tensor = first_behind(index.tensors, block.file, block.begin);
   const std::pair end(block.file, block.begin + block.bytes);
   std::vector<const CheckpointIndex::Tensor*> result;
   for (; tensor != index.tensors.end() && std::pair(tensor->file, tensor->offset) < end; ++tensor) {
@@ -203,7 +195,7 @@ void CheckpointReader::read(const CheckpointIndex::Tensor& tensor, std::int64_t 
   ZERO_CHECK(first >= 0 && first <= tensor.count() - std::ssize(out),
              "{}: tensor \"{}\": {} elements from {} on are outside its {} elements", folder_,
              tensor.name, out.size(), first, tensor.count());
-  std::int64_t offset = tensor.offset + first * kElement;
+  std::int64_t offset = tensor.offset + first * kElementBytes;
   std::span<std::byte> left = std::as_writable_bytes(out);
   while (!left.empty()) {
     const std::int64_t number = blocks_.number(tensor.file, offset);
@@ -235,10 +227,10 @@ std::string CheckpointReader::content_of(std::int64_t number) const {
   }
   const CheckpointIndex::Tensor& first = *tensors.front();
   const std::int64_t begin = std::max(block.begin, first.offset);
-  const std::int64_t end = std::min(block.begin + block.bytes, end_of(first));
+  const std::int64_t end = std::min(block.begin + block.bytes, first.end());
   std::string text =
-      fmt::format("elements {} to {} of tensor \"{}\"", (begin - first.offset) / kElement,
-                  (end - first.offset) / kElement - 1, first.name);
+      fmt::format("elements {} to {} of tensor \"{}\"", (begin - first.offset) / kElementBytes,
+                  (end - first.offset) / kElementBytes - 1, first.name);
   if (tensors.size() > 1) text += fmt::format(" and {} more", tensors.size() - 1);
   return text;
 }

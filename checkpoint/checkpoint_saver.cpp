@@ -66,16 +66,16 @@ class CheckpointSaver::Exposed {
   CheckpointSaver& saver_;
 };
 
-CheckpointSaver::CheckpointSaver(const Place& place, const CheckpointOptions& options)
-    : engine_(place.engine),
-      disk_(place.disk),
+CheckpointSaver::CheckpointSaver(const EngineAndDisk& of, const CheckpointOptions& options)
+    : engine_(of.engine),
+      disk_(of.disk),
       folder_(options.folder),
       keep_{options.keep_last, options.keep_every},
       look_(options.look_seconds),
       exceptions_(std::uncaught_exceptions()),
-      words_(place.engine.mesh().world(), place.engine.device()),
-      writer_({place.engine, place.disk}, StateTensors(place.engine),
-              lay_out_checkpoint(StateTensors(place.engine).all(), options.names,
+      words_(of.engine.mesh().world(), of.engine.device()),
+      writer_(of, StateTensors(of.engine),
+              lay_out_checkpoint(StateTensors(of.engine).all(), options.names,
                                  {options.file_bytes, options.weight_files}),
               options.states) {}
 

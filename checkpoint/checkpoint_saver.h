@@ -29,12 +29,8 @@ namespace zero {
 /// engine's host thread.
 class CheckpointSaver final : public StateReader {
  public:
-  struct Place {
-    Engine& engine;
-    files::FileSystem& disk;
-  };
   /// Collective.
-  CheckpointSaver(const Place& place, const CheckpointOptions& options);
+  CheckpointSaver(const EngineAndDisk& of, const CheckpointOptions& options);
   /// Waits for a save in flight; while an exception unwinds, drops it.
   ~CheckpointSaver() override;
 

@@ -35,7 +35,7 @@ HeldElements held_by(const Engine& engine, const StateTensors& tensors,
                      const CheckpointLayout& layout) {
   return [&](std::size_t index, const FileRange& visit) {
     const LayoutTensor& tensor = layout.tensors()[index];
-    const FlatRange piece{tensor.source_begin, tensor.count};
+    const FlatRange piece{tensor.source_begin, tensor.count()};
     for (const StateRun& run : engine.runs(tensors[tensor.source])) {
       const FlatRange held = piece.within({run.begin, run.count});
       if (held.count > 0) visit(held.begin - piece.begin, held.count);

@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <span>
 
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
 #include "checkpoint/hf/index.h"
+#include "checkpoint/text_file.h"
 #include "checkpoint/weights.h"
 #include "device/files/replace_file.h"
 
@@ -36,9 +36,7 @@ std::vector<std::string> listed_files(const fs::path& index) {
 // Rank 0's part: replaces `path` by a file with `text`.
 void write_whole(const fs::path& path, const std::string& text) {
   const std::string partial = path.string() + ".partial";
-  const auto file = files::disk().create(partial, std::ssize(text));
-  file->write(0, std::as_bytes(std::span(text)));
-  file->sync();
+  write_text(files::disk(), partial, text);
   files::replace_file(files::disk(), partial, path.string());
 }
 

@@ -92,7 +92,7 @@ TEST(CheckpointLayout, StoresFusedTensorsAsTheirPieces) {
   std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> found;
   for (const LayoutTensor& tensor : layout.tensors()) {
     if (tensor.kind != StateKind::moment1) continue;
-    found.emplace_back(tensor.name, tensor.source_begin, tensor.count);
+    found.emplace_back(tensor.name, tensor.source_begin, tensor.count());
     EXPECT_EQ(tensor.source, tensor.name == "norm" ? 0U : 1U);
   }
   EXPECT_THAT(found, ElementsAre(std::tuple("l.0.k_proj.weight", 12, 6),
@@ -104,7 +104,7 @@ TEST(CheckpointLayout, StoresFusedTensorsAsTheirPieces) {
 void expect_covered(const CheckpointLayout& layout) {
   std::vector<std::vector<int>> elements;
   for (const LayoutTensor& tensor : layout.tensors()) {
-    elements.emplace_back(static_cast<std::size_t>(tensor.count), 0);
+    elements.emplace_back(static_cast<std::size_t>(tensor.count()), 0);
   }
   std::int64_t bytes = 0;
   for (std::int64_t number = 0; number < layout.blocks().count(); ++number) {

@@ -62,8 +62,8 @@ TEST_F(CheckpointReaderTest, ReadsTensorsFromAnyElement) {
   for (const LayoutTensor& tensor : layout_.tensors()) {
     const CheckpointIndex::Tensor* found = reader.find(tensor.name, tensor.kind);
     ASSERT_NE(found, nullptr);
-    for (const std::int64_t first : {std::int64_t{0}, tensor.count / 3, tensor.count}) {
-      std::vector<float> values(static_cast<std::size_t>(tensor.count - first));
+    for (const std::int64_t first : {std::int64_t{0}, tensor.count() / 3, tensor.count()}) {
+      std::vector<float> values(static_cast<std::size_t>(tensor.count() - first));
       reader.read(*found, first, values);
       for (std::size_t i = 0; i < values.size(); ++i) {
         const auto element = first + static_cast<std::int64_t>(i);

@@ -132,12 +132,11 @@ CheckpointLayout layout_of(const Case& with) {
       files.push_back({.name = fmt::format("file{}", i),
                        .bytes = with.head,
                        .head = std::string(static_cast<std::size_t>(with.head), 'h')});
-    tensors.push_back({.name = fmt::format("t{}", i),
-                       .shape = {with.cuts[i].rows, with.cuts[i].columns},
-                       .source = i,
-                       .count = with.cuts[i].count(),
-                       .file = files.size() - 1,
-                       .offset = files.back().bytes});
+    tensors.push_back({{.name = fmt::format("t{}", i),
+                        .shape = {with.cuts[i].rows, with.cuts[i].columns},
+                        .file = files.size() - 1,
+                        .offset = files.back().bytes},
+                       i});
     files.back().bytes += with.cuts[i].count() * 4;
   }
   files.push_back({.name = "small", .bytes = 5, .head = "small"});
@@ -266,7 +265,7 @@ std::map<std::int64_t, Elements> expected_blocks(const CheckpointLayout& layout)
   for (std::int64_t i = 0; i < layout.blocks().count(); ++i)
     blocks.emplace(i, Elements(kBlockElements));
   for (const LayoutTensor& tensor : layout.tensors()) {
-    for (std::int64_t i = 0; i < tensor.count; ++i) {
+    for (std::int64_t i = 0; i < tensor.count(); ++i) {
       const std::int64_t offset = tensor.offset + i * 4;
       const std::int64_t block = layout.blocks().number(tensor.file, offset);
       blocks.at(block)[static_cast<std::size_t>(offset % kBlockBytes / 4)] =
