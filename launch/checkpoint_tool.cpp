@@ -15,14 +15,14 @@
 #include "base/decimal_bytes.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "checkpoint/file_header.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/hf/file_header.h"
 
 namespace zero::checkpoint_tool {
 namespace {
 
 /// When the checkpoint was committed, or, if it was not, last changed; nothing if that is unknown.
-std::optional<std::string> time_of(const FoundStep& found) {
+std::optional<std::string> time_of(const FoundCheckpoint& found) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = found.path;
@@ -33,9 +33,9 @@ std::optional<std::string> time_of(const FoundStep& found) {
                      fmt::gmtime(std::chrono::floor<std::chrono::seconds>(system)));
 }
 
-std::int64_t bytes_of(const StepIndex& index) {
+std::int64_t bytes_of(const CheckpointIndex& index) {
   std::int64_t bytes = 0;
-  for (const StepIndex::File& file : index.files) bytes += file.bytes;
+  for (const CheckpointIndex::File& file : index.files) bytes += file.bytes;
   return bytes;
 }
 
@@ -55,7 +55,7 @@ std::string find_checkpoint(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   if (is_checkpoint(files, path)) return path;
   std::string reasons;
-  for (const FoundStep& found : find_steps(files, path)) {
+  for (const FoundCheckpoint& found : find_checkpoints(files, path)) {
     if (found.complete()) return found.path;
     reasons += fmt::format("; {}: {}", found.path, found.fault);
   }
@@ -66,10 +66,10 @@ Answer list(files::FileSystem& files, const std::string& folder, Form form) {
   check_folder(files, folder);
   Answer answer;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const FoundStep& found : find_steps(files, folder)) {
+  for (const FoundCheckpoint& found : find_checkpoints(files, folder)) {
     const std::optional<std::string> time = time_of(found);
     std::optional<std::int64_t> bytes;
-    if (found.complete()) bytes = bytes_of(StepReader(files, found.path).index());
+    if (found.complete()) bytes = bytes_of(CheckpointReader(files, found.path).index());
     all.push_back({{"step", found.name.step},
                    {"path", found.path},
                    {"bytes", bytes ? nlohmann::ordered_json(*bytes) : nlohmann::ordered_json()},
@@ -98,8 +98,9 @@ Answer verify(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   Answer answer;
   const auto check = [&](const std::string& folder) {
-    const std::vector<StepFault> faults = verify_step(files, folder);
-    for (const StepFault& fault : faults) answer.text += fmt::format("damaged: {}\n", fault.reason);
+    const std::vector<CheckpointFault> faults = verify_checkpoint(files, folder);
+    for (const CheckpointFault& fault : faults)
+      answer.text += fmt::format("damaged: {}\n", fault.reason);
     if (faults.empty()) answer.text += fmt::format("{}: every byte is as it was saved\n", folder);
     if (!faults.empty()) answer.verdict = Answer::Verdict::no;
   };
@@ -107,10 +108,10 @@ Answer verify(files::FileSystem& files, const std::string& path) {
     check(path);
     return answer;
   }
-  const std::vector<FoundStep> all = find_steps(files, path);
+  const std::vector<FoundCheckpoint> all = find_checkpoints(files, path);
   ZERO_CHECK(!all.empty(), "{} holds no checkpoint", path);
-  for (const FoundStep& found : all) {
-    if (found.name.state == StepState::committed) {
+  for (const FoundCheckpoint& found : all) {
+    if (found.name.state == FolderState::committed) {
       check(found.path);
     } else {
       answer.text += fmt::format("{}: not complete: {}\n", found.path, found.fault);
@@ -120,14 +121,14 @@ Answer verify(files::FileSystem& files, const std::string& path) {
 }
 
 Answer show(files::FileSystem& files, const std::string& path) {
-  const StepReader reader(files, find_checkpoint(files, path));
-  const StepIndex& index = reader.index();
+  const CheckpointReader reader(files, find_checkpoint(files, path));
+  const CheckpointIndex& index = reader.index();
   Answer answer;
   answer.text = fmt::format("{}: step {}, {} in {} files\n\n{}\n\n", reader.folder(), index.step,
                             decimal_bytes(bytes_of(index)), index.files.size(),
                             printable_text(index.extra.dump(2)));
-  for (const StepIndex::Tensor& tensor : index.tensors) {
-    answer.text += fmt::format("{:<10} {:<48} {:<20} {} at {}\n", step_kind_name(tensor.kind),
+  for (const CheckpointIndex::Tensor& tensor : index.tensors) {
+    answer.text += fmt::format("{:<10} {:<48} {:<20} {} at {}\n", state_kind_name(tensor.kind),
                                printable_line(tensor.name), shape_text(tensor.shape),
                                printable_line(index.files[tensor.file].name), tensor.offset);
   }
@@ -136,7 +137,7 @@ Answer show(files::FileSystem& files, const std::string& path) {
 
 Answer prune(files::FileSystem& files, const std::string& folder, const KeepSteps& keep) {
   check_folder(files, folder);
-  const Pruned pruned = prune_steps(files, folder, keep);
+  const Pruned pruned = prune_checkpoints(files, folder, keep);
   Answer answer;
   for (const std::int64_t step : pruned.steps) {
     answer.text += fmt::format("removed step {}\n", step);

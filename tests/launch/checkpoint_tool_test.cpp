@@ -10,8 +10,8 @@
 
 #include "base/half.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/hf/folder.h"
+#include "checkpoint/hf/safetensors.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "tests/launch/temporary_folder.h"
@@ -62,7 +62,7 @@ class Saved {
 
   const TemporaryFolder& root() const { return root_; }
   std::string folder() const { return root_.file("ck"); }
-  std::string at(std::int64_t step) const { return step_path(folder(), {.step = step}); }
+  std::string at(std::int64_t step) const { return checkpoint_path(folder(), {.step = step}); }
   void damage(std::int64_t step, const std::string& file) const {
     std::fstream stream(at(step) + "/" + file, std::ios::in | std::ios::out | std::ios::binary);
     stream.seekp(-3, std::ios::end);
