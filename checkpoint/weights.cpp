@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "checkpoint/file_match.h"
-#include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state_tensors.h"
 #include "checkpoint/state_writer.h"
 #include "checkpoint/step_layout.h"
+#include "checkpoint/weight_source.h"
 #include "collectives/agreement.h"
 #include "device/files/replace_file.h"
 #include "partition/flat_layout.h"
@@ -74,7 +74,7 @@ void load_weights(Engine& engine, const std::string& path, const NameMap& names)
   std::vector<SafetensorsReader> files;
   FileMatch match;
   together(engine, "load_weights", [&] {
-    for (const std::string& file : weight_files(path)) files.emplace_back(file);
+    files = open_weights(path);
     match = match_files(files, layout.tensors(), names);
     check_aliases(match, held);
   });
