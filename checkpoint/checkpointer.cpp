@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/step_loader.h"
-#include "checkpoint/step_saver.h"
+#include "checkpoint/checkpoint_loader.h"
+#include "checkpoint/checkpoint_saver.h"
 
 namespace zero {
 namespace {
@@ -33,8 +33,8 @@ class Checkpointer::Core {
         loader({engine, disk}, options, saver.writer().layout().blocks().count()) {}
 
   files::FileSystem& disk;
-  StepSaver saver;
-  StepLoader loader;
+  CheckpointSaver saver;
+  CheckpointLoader loader;
 };
 
 Checkpointer::Checkpointer(Engine& engine, CheckpointOptions options)

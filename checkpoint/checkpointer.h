@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/name_map.h"
+#include "checkpoint/hf/name_map.h"
 #include "device/files/file_system.h"
 #include "engine/engine.h"
 
@@ -21,7 +21,7 @@ class Checkpointer;
 enum class WriteWait : std::uint8_t;
 
 namespace testing {
-/// Leaves out one of the waits of a save (checkpoint/state_writer.h), or none, so that a test can
+/// Leaves out one of the waits of a save (checkpoint/block_writer.h), or none, so that a test can
 /// show that a lazy or permuted stream detects the gap.
 void skip_wait(Checkpointer& checkpointer, std::optional<WriteWait> wait);
 }  // namespace testing

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "checkpoint/checkpoint_layout.h"
 #include "checkpoint/owned_runs.h"
-#include "checkpoint/step_layout.h"
 #include "engine/engine.h"
 
 namespace zero {
@@ -24,7 +24,7 @@ class StateTensors {
   std::span<const LogicalTensor> all() const { return all_; }
   const LogicalTensor& operator[](std::size_t number) const { return all_[number]; }
   /// For each of layout.tensors(), the number of the logical tensor that holds its elements.
-  std::vector<std::size_t> numbers(const StepLayout& layout) const;
+  std::vector<std::size_t> numbers(const CheckpointLayout& layout) const;
   /// The owners of all elements in this rank's replica. Collective over the replica.
   OwnedRuns owners(Engine& engine) const;
 

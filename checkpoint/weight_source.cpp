@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/step_name.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/checkpoint_name.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/hf/folder.h"
 
 namespace zero {
 namespace {
@@ -25,7 +25,7 @@ struct Source {
   explicit Source(const std::string& folder) : step(files::disk(), folder, kWeights) {}
 
   std::mutex mutex;
-  StepReader step;
+  CheckpointReader step;
 };
 
 /// A file of a checkpoint, which gives out no byte of a block that is damaged.
@@ -44,7 +44,7 @@ class VerifiedFile final : public files::InputFile {
   }
 
  private:
-  const StepIndex::File& listed() const { return source_->step.index().files[file_]; }
+  const CheckpointIndex::File& listed() const { return source_->step.index().files[file_]; }
 
   std::shared_ptr<Source> source_;
   std::size_t file_;
@@ -53,7 +53,7 @@ class VerifiedFile final : public files::InputFile {
 
 /// Whether `folder` is a checkpoint, or is called like one and must be.
 bool is_step(const fs::path& folder) {
-  return parse_step_name(folder.filename().string()) ||
+  return parse_checkpoint_name(folder.filename().string()) ||
          (fs::exists(folder / "COMMIT") && fs::exists(folder / "index.json"));
 }
 
@@ -70,9 +70,9 @@ std::vector<SafetensorsReader> open_weights(const std::string& path) {
       continue;
     }
     if (!source) source = std::make_shared<Source>(folder.parent_path().string());
-    const std::vector<StepIndex::File>& listed = source->step.index().files;
+    const std::vector<CheckpointIndex::File>& listed = source->step.index().files;
     const std::string name = kWeights + fs::path(file).filename().string();
-    const auto found = std::ranges::find(listed, name, &StepIndex::File::name);
+    const auto found = std::ranges::find(listed, name, &CheckpointIndex::File::name);
     ZERO_CHECK(found != listed.end(), "{}: is not of the checkpoint {}: its index.json lists none",
                file, source->step.folder());
     readers.emplace_back(

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/hf/safetensors.h"
 
 namespace zero {
 

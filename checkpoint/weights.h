@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/name_map.h"
+#include "checkpoint/hf/name_map.h"
 #include "device/files/file_system.h"
 #include "engine/engine.h"
 

@@ -17,14 +17,14 @@
 #include "base/decimal_bytes.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "checkpoint/file_header.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/hf/file_header.h"
 
 namespace zero::checkpoint_tool {
 namespace {
 
 /// When the checkpoint was committed, or, if it was not, last changed; nothing if that is unknown.
-std::optional<std::string> time_of(const FoundStep& found) {
+std::optional<std::string> time_of(const FoundCheckpoint& found) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = found.path;
@@ -35,9 +35,9 @@ std::optional<std::string> time_of(const FoundStep& found) {
                      fmt::gmtime(std::chrono::floor<std::chrono::seconds>(system)));
 }
 
-std::int64_t bytes_of(const StepIndex& index) {
+std::int64_t bytes_of(const CheckpointIndex& index) {
   std::int64_t bytes = 0;
-  for (const StepIndex::File& file : index.files) bytes += file.bytes;
+  for (const CheckpointIndex::File& file : index.files) bytes += file.bytes;
   return bytes;
 }
 
@@ -54,9 +54,9 @@ void check_folder(files::FileSystem& files, const std::string& path) {
 /// Whether a folder in `path`, if that is a folder, has the name of a checkpoint.
 bool holds_checkpoints(files::FileSystem& files, const std::string& path) {
   bool any = false;
-  const StepFailure ignored = step_failure_of([&] {
+  const CheckpointFailure ignored = checkpoint_failure_of([&] {
     if (files.kind_of(path) != files::PathKind::folder) return;
-    for (const std::string& name : files.list(path)) any = any || parse_step_name(name);
+    for (const std::string& name : files.list(path)) any = any || parse_checkpoint_name(name);
   });
   return any && !ignored;
 }
@@ -78,8 +78,8 @@ std::string no_checkpoint(files::FileSystem& files, const std::string& path) {
 
 /// Reads every byte of the checkpoint `folder`; whether each is as it was saved.
 bool check_bytes(files::FileSystem& files, const std::string& folder, Answer& answer) {
-  const std::vector<StepFault> faults = verify_step(files, folder);
-  for (const StepFault& fault : faults) {
+  const std::vector<CheckpointFault> faults = verify_checkpoint(files, folder);
+  for (const CheckpointFault& fault : faults) {
     answer.text += fmt::format("{}: {}\n", fault.damaged ? "damaged" : "unreadable",
                                printable_text(fault.reason));
     answer.verdict =
@@ -90,10 +90,10 @@ bool check_bytes(files::FileSystem& files, const std::string& folder, Answer& an
 
 /// Warns of what is in the folder of a whole checkpoint, and not of it or not there.
 std::string warnings_of(files::FileSystem& files, const std::string& folder) {
-  const StepReader reader(files, folder);
+  const CheckpointReader reader(files, folder);
   std::set<std::string> own{"COMMIT", "index.json"};
   std::set<std::string> folders;
-  for (const StepIndex::File& file : reader.index().files) {
+  for (const CheckpointIndex::File& file : reader.index().files) {
     own.insert(file.name);
     folders.insert(file.name.substr(0, file.name.find('/')));
   }
@@ -125,7 +125,7 @@ std::string find_checkpoint(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   if (is_checkpoint(files, path)) return path;
   std::string reasons;
-  for (const FoundStep& found : find_steps(files, path)) {
+  for (const FoundCheckpoint& found : find_checkpoints(files, path)) {
     if (found.complete()) return found.path;
     reasons += fmt::format("; {}: {}", found.path, found.fault);
   }
@@ -137,10 +137,10 @@ Answer list(files::FileSystem& files, const std::string& folder, Form form) {
   check_folder(files, folder);
   Answer answer;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const FoundStep& found : find_steps(files, folder)) {
+  for (const FoundCheckpoint& found : find_checkpoints(files, folder)) {
     const std::optional<std::string> time = time_of(found);
     std::optional<std::int64_t> bytes;
-    if (found.complete()) bytes = bytes_of(StepReader(files, found.path).index());
+    if (found.complete()) bytes = bytes_of(CheckpointReader(files, found.path).index());
     all.push_back({{"step", found.name.step},
                    {"path", found.path},
                    {"bytes", bytes ? nlohmann::ordered_json(*bytes) : nlohmann::ordered_json()},
@@ -177,10 +177,10 @@ Answer verify(files::FileSystem& files, const std::string& path) {
     check(path);
     return answer;
   }
-  const std::vector<FoundStep> all = find_steps(files, path);
+  const std::vector<FoundCheckpoint> all = find_checkpoints(files, path);
   ZERO_CHECK(!all.empty(), "{}", no_checkpoint(files, path));
-  for (const FoundStep& found : all) {
-    if (found.name.state != StepState::partial) {
+  for (const FoundCheckpoint& found : all) {
+    if (found.name.state != FolderState::partial) {
       check(found.path);
     } else {
       answer.text += fmt::format("{}: not complete: {}\n", found.path, found.fault);
@@ -190,14 +190,14 @@ Answer verify(files::FileSystem& files, const std::string& path) {
 }
 
 Answer show(files::FileSystem& files, const std::string& path) {
-  const StepReader reader(files, find_checkpoint(files, path));
-  const StepIndex& index = reader.index();
+  const CheckpointReader reader(files, find_checkpoint(files, path));
+  const CheckpointIndex& index = reader.index();
   Answer answer;
   answer.text = fmt::format("{}: step {}, {} in {} files\n\n{}\n\n", reader.folder(), index.step,
                             decimal_bytes(bytes_of(index)), index.files.size(),
                             printable_text(index.extra.dump(2)));
-  for (const StepIndex::Tensor& tensor : index.tensors) {
-    answer.text += fmt::format("{:<10} {:<48} {:<20} {} at {}\n", step_kind_name(tensor.kind),
+  for (const CheckpointIndex::Tensor& tensor : index.tensors) {
+    answer.text += fmt::format("{:<10} {:<48} {:<20} {} at {}\n", state_kind_name(tensor.kind),
                                printable_line(tensor.name), shape_text(tensor.shape),
                                printable_line(index.files[tensor.file].name), tensor.offset);
   }
@@ -206,12 +206,12 @@ Answer show(files::FileSystem& files, const std::string& path) {
 
 Answer prune(files::FileSystem& files, const std::string& folder, const KeepSteps& keep) {
   check_folder(files, folder);
-  const std::vector<FoundStep> all = find_steps(files, folder);
+  const std::vector<FoundCheckpoint> all = find_checkpoints(files, folder);
   ZERO_CHECK(!all.empty(), "{}", no_checkpoint(files, folder));
   Answer answer;
   std::set<std::int64_t> good;
   std::set<std::int64_t> kept;
-  for (const FoundStep& found : all) {
+  for (const FoundCheckpoint& found : all) {
     if (std::ssize(good) == keep.last) break;
     if (!found.complete()) continue;
     kept.insert(found.name.step);
@@ -224,9 +224,9 @@ Answer prune(files::FileSystem& files, const std::string& folder, const KeepStep
   Pruned pruned;
   if (!kept.empty()) {
     // A run may commit another one meanwhile: it is not counted either.
-    pruned =
-        prune_steps(files, folder, {.last = static_cast<int>(kept.size()), .every = keep.every},
-                    *kept.rbegin());
+    pruned = prune_checkpoints(files, folder,
+                               {.last = static_cast<int>(kept.size()), .every = keep.every},
+                               *kept.rbegin());
   }
   for (const std::int64_t step : pruned.steps) {
     answer.text += fmt::format("removed step {}\n", step);

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/dtype.h"
-#include "checkpoint/step_folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "device/files/file_system.h"
 
 /// The commands of zero_ckpt. They need no rank, model or device. `path` is a checkpoint or, except

@@ -14,7 +14,7 @@
 
 #include "base/decimal_bytes.h"
 #include "base/error.h"
-#include "checkpoint/step_folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "launch/config/run_identity.h"
@@ -177,7 +177,7 @@ void RunCheckpoints::check_nothing_ahead(const std::optional<Resumed>& resumed) 
   agree(engine.communicator(), engine.device(), "run.checkpoint.folder", [&] {
     if (engine.communicator().rank() != 0) return;
     const std::int64_t done = resumed ? resumed->step : -1;
-    for (const FoundStep& found : find_steps(files::disk(), options_.folder)) {
+    for (const FoundCheckpoint& found : find_checkpoints(files::disk(), options_.folder)) {
       ZERO_CHECK(!(found.complete() || found.unreadable) || found.name.step <= done,
                  "run.resume is \"{}\", but run.checkpoint.folder holds {}, from which a later "
                  "start would go on; give another folder, remove the checkpoint, or set "
@@ -310,7 +310,7 @@ void RunCheckpoints::tell(const SaveReport& report) {
   }
   saved_step_ = report.step;
   if (progress_ != nullptr) {
-    progress_->saved(saved_step_, step_path(options_.folder, {.step = saved_step_}));
+    progress_->saved(saved_step_, checkpoint_path(options_.folder, {.step = saved_step_}));
   }
   if (!report.notes.empty()) console_.line("note: " + report.notes);
   console_.line(fmt::format("saved step {} ({} in {:.1f} s, {:.2f} s exposed)", report.step,

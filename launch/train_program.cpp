@@ -18,8 +18,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/step_folder.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/hf/folder.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"

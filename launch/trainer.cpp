@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "base/host_name.h"
-#include "checkpoint/hf_folder.h"
+#include "checkpoint/hf/folder.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "collectives/store.h"

@@ -54,7 +54,7 @@ TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
     most_open = std::max(most_open, open_below(folder));
   });
   toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
-    StepReader reader(disk, folder);
+    CheckpointReader reader(disk, folder);
     const std::int64_t all = reader.blocks().count();
     EXPECT_GT(all, 20);
     all_ranks.arrive_and_wait();
@@ -68,7 +68,7 @@ TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
       return communicator.rank() < 2 && (number % 3 == communicator.rank() || number == 0);
     };
     std::vector<std::int64_t> used;
-    const StepFailure failure =
+    const CheckpointFailure failure =
         blocks.read(reader, needs, [&](std::int64_t number, std::span<std::byte> bytes) {
           reader.check_block(number, bytes);
           used.push_back(number);

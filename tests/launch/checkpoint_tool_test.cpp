@@ -10,8 +10,8 @@
 
 #include "base/half.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/hf/folder.h"
+#include "checkpoint/hf/safetensors.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "tests/checkpoint/hooked_disk.h"
@@ -66,7 +66,7 @@ class Saved {
 
   const TemporaryFolder& root() const { return root_; }
   std::string folder() const { return root_.file("ck"); }
-  std::string at(std::int64_t step) const { return step_path(folder(), {.step = step}); }
+  std::string at(std::int64_t step) const { return checkpoint_path(folder(), {.step = step}); }
   void damage(std::int64_t step, const std::string& file) const {
     std::fstream stream(at(step) + "/" + file, std::ios::in | std::ios::out | std::ios::binary);
     stream.seekp(-3, std::ios::end);
@@ -226,7 +226,7 @@ TEST(CheckpointTool, ShowsNoControlCharacters) {
                           Not(HasSubstr("\xc2\x9b")));
   EXPECT_THAT(show(disk(), root.file("a")).text, safe);
   EXPECT_THAT(compare(disk(), root.file("a"), root.file("b")).text, safe);
-  std::ofstream(step_path(root.file("a"), {.step = 0}) + "/weights/" + odd) << "Text";
+  std::ofstream(checkpoint_path(root.file("a"), {.step = 0}) + "/weights/" + odd) << "Text";
   EXPECT_THAT(verify(disk(), root.file("a")).text, AllOf(HasSubstr("damaged: "), safe));
 }
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/step_folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "collectives/backends.h"
 #include "launch/trainer.h"
 #include "tests/launch/tiny_run.h"
@@ -96,7 +96,7 @@ class CutRun {
 
   std::vector<std::int64_t> saved() const {
     std::vector<std::int64_t> steps;
-    for (const FoundStep& found : find_steps(files::disk(), folder())) {
+    for (const FoundCheckpoint& found : find_checkpoints(files::disk(), folder())) {
       EXPECT_TRUE(found.complete()) << found.fault;
       steps.push_back(found.name.step);
     }

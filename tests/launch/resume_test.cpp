@@ -61,9 +61,9 @@ TEST(Resume, AStepAProcessGivesTheBitsOfOneProcess) {
                                                    "the newest checkpoint is of step {}",
                                                    step, step)));
       if (step > 1) {
-        EXPECT_THAT(ended.out,
-                    HasSubstr(fmt::format("resumed from {}: {} of 6 steps are done",
-                                          step_path(run.folder(), {.step = step - 1}), step - 1)));
+        EXPECT_THAT(ended.out, HasSubstr(fmt::format(
+                                   "resumed from {}: {} of 6 steps are done",
+                                   checkpoint_path(run.folder(), {.step = step - 1}), step - 1)));
       }
     }
     const Ended last = run.start({.world = 8, .overrides = values});
@@ -134,7 +134,7 @@ TEST(Resume, InitialWeightsBesideACheckpointAreNotUsed) {
   const CutRun run;
   EXPECT_THAT(run.start({.overrides = {"run.steps=2"}}).out,
               Not(HasSubstr("no checkpoint of the last step")));
-  const std::string weights = step_path(run.folder(), {.step = 2}) + "/weights";
+  const std::string weights = checkpoint_path(run.folder(), {.step = 2}) + "/weights";
   EXPECT_THAT(run.start({.overrides = {"run.steps=3", "run.init=" + weights}}).out,
               HasSubstr("weights, is not used: the weights are the checkpoint's"));
 }
@@ -199,7 +199,7 @@ TEST(Resume, TheNewestGoodCheckpointIsTaken) {
   const CutRun run;
   run.start({.overrides = {"run.steps=4", "run.checkpoint.every_steps=1"}});
   const auto damage = [&](int step, const std::string& file) {
-    const std::string path = step_path(run.folder(), {.step = step}) + "/" + file;
+    const std::string path = checkpoint_path(run.folder(), {.step = step}) + "/" + file;
     std::fstream stream(path, std::ios::in | std::ios::out | std::ios::binary);
     stream.seekp(-1, std::ios::end);
     stream.put('x');
@@ -209,7 +209,7 @@ TEST(Resume, TheNewestGoodCheckpointIsTaken) {
   const Ended ended = run.start({.world = 2});
   EXPECT_THAT(ended.out,
               AllOf(HasSubstr("warning: passed over a checkpoint: "), HasSubstr("step_00000004"),
-                    HasSubstr("resumed from " + step_path(run.folder(), {.step = 2})),
+                    HasSubstr("resumed from " + checkpoint_path(run.folder(), {.step = 2})),
                     HasSubstr("run.log: the 7 lines behind step 2 are cut off"),
                     HasSubstr("as planned, to the byte")));
   EXPECT_EQ(run.results(), uncut({}));
@@ -218,7 +218,7 @@ TEST(Resume, TheNewestGoodCheckpointIsTaken) {
 TEST(Resume, APathIsTakenAsItIs) {
   const CutRun run;
   run.start({.overrides = {"run.steps=4", "run.checkpoint.every_steps=2"}});
-  const std::string two = "run.resume=" + step_path(run.folder(), {.step = 2});
+  const std::string two = "run.resume=" + checkpoint_path(run.folder(), {.step = 2});
   EXPECT_THAT(run.refusal({.overrides = {two}}),
               AllOf(HasSubstr("but run.checkpoint.folder holds "), HasSubstr("step_00000004"),
                     HasSubstr("give another folder")));
@@ -348,9 +348,9 @@ TEST(Resume, SkippedStepsCountAndAreNotSaved) {
   EXPECT_THAT(ended.out, HasSubstr("the update was skipped, 1 in a row"));
   EXPECT_THAT(whole.saved(), AllOf(::testing::SizeIs(5), Not(::testing::Contains(step))));
   // Cut behind the skipped step, the run goes on with the count that Adam had.
-  std::filesystem::remove_all(step_path(whole.folder(), {.step = 6}));
+  std::filesystem::remove_all(checkpoint_path(whole.folder(), {.step = 6}));
   const Json expected = whole.results();
-  if (step < 5) std::filesystem::remove_all(step_path(whole.folder(), {.step = 5}));
+  if (step < 5) std::filesystem::remove_all(checkpoint_path(whole.folder(), {.step = 5}));
   whole.start({.world = 2, .overrides = skips});
   EXPECT_EQ(whole.results(), expected);
 }
