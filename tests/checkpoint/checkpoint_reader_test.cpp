@@ -121,7 +121,7 @@ TEST_F(CheckpointReaderTest, NamesDamagedDataByFileOffsetAndTensor) {
   EXPECT_TRUE(faults[0].damaged);
 }
 
-TEST_F(StepReaderTest, TellsWhatCannotBeReadFromDamage) {
+TEST_F(CheckpointReaderTest, TellsWhatCannotBeReadFromDamage) {
   files_.refuse_reads(folder_ + "/weights/tokenizer.model");
   const std::vector<CheckpointFault> faults = verify_checkpoint(files_, folder_);
   ASSERT_EQ(faults.size(), 1U);
