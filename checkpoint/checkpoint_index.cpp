@@ -153,11 +153,11 @@ CheckpointIndex::File read_file(const Fields& fields) {
   const std::string& name = fields.text("name");
   const std::size_t slash = name.find('/');
   const std::string_view folder = std::string_view(name).substr(0, slash);
-  const bool inside = slash != name.npos && (folder == "weights" || folder == "moments") &&
-                      is_plain_name(std::string_view(name).substr(slash + 1));
-  if (!inside) {
-    fields.refuse("name", "found \"{}\", expected a file of the folder weights or moments",
-                  printable_line(name));
+  // Small files are the weights' alone.
+  const bool known = folder == "weights" || (folder == "moments" && name.ends_with(kTensorsEnd));
+  if (slash == name.npos || !known || !is_plain_name(std::string_view(name).substr(slash + 1))) {
+    fields.refuse("name", "found \"{}\", expected weights/* or moments/*{}", printable_line(name),
+                  kTensorsEnd);
   }
   const std::int64_t bytes = fields.number("bytes");
   return {name, bytes, read_sums(fields, bytes)};

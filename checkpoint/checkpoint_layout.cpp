@@ -18,6 +18,8 @@
 namespace zero {
 namespace {
 
+constexpr const char* kWeightIndex = "model.safetensors.index.json";
+
 std::vector<std::int64_t> sizes_of(std::span<const LayoutFile> files) {
   std::vector<std::int64_t> sizes;
   for (const LayoutFile& file : files) sizes.push_back(file.bytes);
@@ -56,6 +58,14 @@ std::vector<LayoutTensor> file_tensors(std::span<const LogicalTensor> tensors,
   return result;
 }
 
+/// Readers take the file for one of tensors, or for the list of these, by its name.
+void check_small_name(const std::string& name) {
+  ZERO_CHECK(is_plain_name(name) && name != kWeightIndex && !name.ends_with(".safetensors"),
+             "a small file of a checkpoint is called \"{}\"; expected a plain name that is not {} "
+             "and does not end with .safetensors",
+             printable_line(name), kWeightIndex);
+}
+
 /// Collects the files of a layout and the places of the tensors in them.
 class Writer {
  public:
@@ -85,14 +95,8 @@ class Writer {
   }
 
   void add_small(const std::string& name, std::string content) {
-    const std::string path = "weights/" + name;
-    ZERO_CHECK(is_plain_name(name),
-               "a small file of a checkpoint is called \"{}\"; expected a plain name", name);
-    ZERO_CHECK(std::none_of(files_.begin(), files_.end(),
-                            [&](const LayoutFile& file) { return file.name == path; }),
-               "a small file of a checkpoint is called \"{}\", as is a file of its tensors", path);
     const auto bytes = static_cast<std::int64_t>(content.size());
-    files_.push_back({path, bytes, std::move(content)});
+    files_.push_back({"weights/" + name, bytes, std::move(content)});
   }
 
   std::vector<LayoutFile> take_files() { return std::move(files_); }
@@ -187,9 +191,12 @@ CheckpointLayout lay_out_checkpoint(std::span<const LogicalTensor> tensors, cons
   const std::span<LayoutTensor> parameters = of_kind(listed, StateKind::parameter);
   const auto file_of_tensor = writer.add_tensors("weights/model", parameters);
   if (!file_of_tensor.empty()) {
-    writer.add_small("model.safetensors.index.json", weight_index_text(parameters, file_of_tensor));
+    writer.add_small(kWeightIndex, weight_index_text(parameters, file_of_tensor));
   }
-  for (const auto& [name, content] : options.weight_files) writer.add_small(name, content);
+  for (const auto& [name, content] : options.weight_files) {
+    check_small_name(name);
+    writer.add_small(name, content);
+  }
   for (const StateKind kind : {StateKind::moment0, StateKind::moment1}) {
     writer.add_tensors(fmt::format("moments/{}", state_kind_name(kind)), of_kind(listed, kind));
   }

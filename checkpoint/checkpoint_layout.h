@@ -84,7 +84,7 @@ struct CheckpointLayoutOptions {
 /// on with weights/model.safetensors.index.json, as Hugging Face's; `weight_files`;
 /// moments/moment0.safetensors or moments/moment0-00001-of-0000N.safetensors; moment1 likewise.
 /// Deterministic in its arguments. Throws zero::Error on names that repeat, a small file whose name
-/// is no plain name or is another's, or pieces of `names` that do not fit a tensor.
+/// is no plain name or is that of tensor files, or pieces of `names` that do not fit a tensor.
 CheckpointLayout lay_out_checkpoint(std::span<const LogicalTensor> tensors, const NameMap& names,
                                     const CheckpointLayoutOptions& options);
 

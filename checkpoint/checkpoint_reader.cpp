@@ -97,12 +97,15 @@ std::string text_of(const CheckpointIndex::Tensor& tensor) {
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(files::FileSystem& files, std::string folder)
+CheckpointReader::CheckpointReader(files::FileSystem& files, std::string folder,
+                                   std::string_view start)
     : files_(files),
       folder_(std::move(folder)),
       index_(read_index(files, folder_)),
       blocks_(blocks_of_files(index_)) {
-  for (std::size_t i = 0; i < index_.files.size(); ++i) check_file(i);
+  for (std::size_t i = 0; i < index_.files.size(); ++i) {
+    if (index_.files[i].name.starts_with(start)) check_file(i);
+  }
 }
 
 std::string CheckpointReader::path_of(std::size_t file) const {
@@ -195,10 +198,16 @@ void CheckpointReader::read(const CheckpointIndex::Tensor& tensor, std::int64_t 
   ZERO_CHECK(first >= 0 && first <= tensor.count() - std::ssize(out),
              "{}: tensor \"{}\": {} elements from {} on are outside its {} elements", folder_,
              tensor.name, out.size(), first, tensor.count());
-  std::int64_t offset = tensor.offset + first * kElementBytes;
-  std::span<std::byte> left = std::as_writable_bytes(out);
-  while (!left.empty()) {
-    const std::int64_t number = blocks_.number(tensor.file, offset);
+  read_bytes(tensor.file, tensor.offset + first * kElementBytes, std::as_writable_bytes(out));
+}
+
+void CheckpointReader::read_bytes(std::size_t file, std::int64_t offset, std::span<std::byte> out) {
+  const std::int64_t size = index_.files.at(file).bytes;
+  ZERO_CHECK(offset >= 0 && offset <= size - std::ssize(out),
+             "{}: offset {}: {} bytes from there on are outside its {}", path_of(file), offset,
+             out.size(), size);
+  while (!out.empty()) {
+    const std::int64_t number = blocks_.number(file, offset);
     const Block block = blocks_.at(number);
     if (block_number_ != number) {
       block_number_.reset();  // a read that fails leaves other bytes there
@@ -207,9 +216,9 @@ void CheckpointReader::read(const CheckpointIndex::Tensor& tensor, std::int64_t 
       block_number_ = number;
     }
     const auto begin = static_cast<std::size_t>(offset - block.begin);
-    const std::size_t count = std::min(left.size(), block_.size() - begin);
-    std::memcpy(left.data(), block_.data() + begin, count);
-    left = left.subspan(count);
+    const std::size_t count = std::min(out.size(), block_.size() - begin);
+    std::memcpy(out.data(), block_.data() + begin, count);
+    out = out.subspan(count);
     offset += static_cast<std::int64_t>(count);
   }
 }
@@ -238,24 +247,23 @@ std::string CheckpointReader::content_of(std::int64_t number) const {
 std::vector<CheckpointFault> verify_checkpoint(files::FileSystem& files,
                                                const std::string& folder) {
   std::optional<CheckpointReader> reader;
-  try {
-    reader.emplace(files, folder);
-  } catch (const Error& error) {
-    return {{.file = {}, .tensor = {}, .offset = 0, .reason = error.what()}};
+  if (CheckpointFailure failure = checkpoint_failure_of([&] { reader.emplace(files, folder); })) {
+    return {{.reason = std::move(failure.why), .damaged = failure.damaged}};
   }
   std::vector<CheckpointFault> faults;
   std::vector<std::byte> bytes(static_cast<std::size_t>(kBlockBytes));
   for (std::int64_t number = 0; number < reader->blocks().count(); ++number) {
     const Block block = reader->blocks().at(number);
-    try {
+    CheckpointFailure failure = checkpoint_failure_of([&] {
       reader->read_block(number, std::span(bytes).first(static_cast<std::size_t>(block.bytes)));
-    } catch (const Error& error) {
-      const CheckpointIndex::Tensor* tensor = reader->first_tensor(number);
-      faults.push_back({.file = reader->index().files[block.file].name,
-                        .tensor = tensor == nullptr ? "" : tensor->name,
-                        .offset = block.begin,
-                        .reason = error.what()});
-    }
+    });
+    if (!failure) continue;
+    const CheckpointIndex::Tensor* tensor = reader->first_tensor(number);
+    faults.push_back({.file = reader->index().files[block.file].name,
+                      .tensor = tensor == nullptr ? "" : tensor->name,
+                      .offset = block.begin,
+                      .reason = std::move(failure.why),
+                      .damaged = failure.damaged});
   }
   return faults;
 }

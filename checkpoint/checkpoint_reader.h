@@ -26,8 +26,9 @@ class CheckpointReader {
   /// committed checkpoint: COMMIT fits index.json, the index is well formed and of the step that
   /// the folder's name tells, every file has its size, and the tensors in the headers of the
   /// safetensors files are those of the index. Folders of other names, copies for example, may hold
-  /// any step. Throws another zero::Error if a file cannot be read.
-  CheckpointReader(files::FileSystem& files, std::string folder);
+  /// any step. Throws another zero::Error if a file cannot be read. Of the files only those are
+  /// looked at whose names begin with `start`.
+  CheckpointReader(files::FileSystem& files, std::string folder, std::string_view start = "");
 
   const std::string& folder() const { return folder_; }
   const CheckpointIndex& index() const { return index_; }
@@ -47,6 +48,8 @@ class CheckpointReader {
   /// Fills `out` with elements of `tensor`, one of index().tensors, from element `first` on, and
   /// verifies every block that holds one.
   void read(const CheckpointIndex::Tensor& tensor, std::int64_t first, std::span<float> out);
+  /// Fills `out` from byte `offset` of file `file` on, and verifies every block that holds one.
+  void read_bytes(std::size_t file, std::int64_t offset, std::span<std::byte> out);
   /// What block `number` holds: `elements 0 to 9 of tensor "h.0.weight" and 2 more`, `the header`,
   /// or `no tensor`.
   std::string content_of(std::int64_t number) const;
@@ -68,16 +71,17 @@ class CheckpointReader {
   std::optional<std::int64_t> block_number_;
 };
 
-/// A damage that verify_checkpoint found.
+/// A damage that verify_checkpoint found, or what it could not read.
 struct CheckpointFault {
-  std::string file;         ///< in the folder; empty if the folder as a whole is no checkpoint
-  std::string tensor;       ///< the first that the damaged block holds; empty if none
+  std::string file{};       ///< in the folder; empty if the folder as a whole is no checkpoint
+  std::string tensor{};     ///< the first that the damaged block holds; empty if none
   std::int64_t offset = 0;  ///< of the damaged block in the file
-  std::string reason;       ///< with file, tensors and offset: a message of its own
+  std::string reason{};     ///< with file, tensors and offset: a message of its own
+  bool damaged = false;     ///< proven; else another try may succeed
 };
 
 /// Reads all of the checkpoint `folder` and checks every byte. Empty: the checkpoint is whole.
-/// Never throws because of a damage.
+/// Never throws because of a fault.
 std::vector<CheckpointFault> verify_checkpoint(files::FileSystem& files, const std::string& folder);
 
 }  // namespace zero

@@ -12,9 +12,9 @@
 #include "checkpoint/block_writer.h"
 #include "checkpoint/checkpoint_layout.h"
 #include "checkpoint/file_match.h"
-#include "checkpoint/hf/folder.h"
 #include "checkpoint/hf/safetensors.h"
 #include "checkpoint/state_tensors.h"
+#include "checkpoint/weight_source.h"
 #include "collectives/agreement.h"
 #include "device/files/replace_file.h"
 #include "partition/flat_layout.h"
@@ -75,7 +75,7 @@ void load_weights(Engine& engine, const std::string& path, const NameMap& names)
   std::vector<SafetensorsReader> files;
   FileMatch match;
   together(engine, "load_weights", [&] {
-    for (const std::string& file : weight_files(path)) files.emplace_back(file);
+    files = open_weights(path);
     match = match_files(files, layout.tensors(), names);
     check_aliases(match, held);
   });

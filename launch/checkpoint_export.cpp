@@ -29,8 +29,19 @@ class Export {
   Export(files::FileSystem& files, CheckpointReader& reader, std::string out)
       : files_(files), reader_(reader), out_(std::move(out)) {}
 
-  /// Returns the bytes written.
+  /// Returns the bytes written. If it fails, no file stays.
   std::int64_t run(DType dtype) {
+    try {
+      write_all(dtype);
+      return bytes_;
+    } catch (...) {
+      for (const std::string& path : written_) remove_quietly(path);
+      throw;
+    }
+  }
+
+ private:
+  void write_all(DType dtype) {
     const std::vector<CheckpointIndex::File>& all = reader_.index().files;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i].name.starts_with(kWeights)) continue;
@@ -44,18 +55,25 @@ class Export {
       }
     }
     files_.sync_folder(out_);
-    return bytes_;
   }
 
- private:
+  void remove_quietly(const std::string& path) noexcept {
+    try {
+      files_.remove_file(path);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the export throws why it failed
+    }
+  }
+
   /// Whole once it has its name.
   void write_file(const std::string& name, std::int64_t bytes,
                   const std::function<void(files::OutputFile&)>& fill) {
     const std::string path = out_ + "/" + name;
+    written_.push_back(path + ".partial");
     const auto file = files_.create(path + ".partial", bytes);
     fill(*file);
     file->sync();
     files_.rename(path + ".partial", path);
+    written_.back() = path;
     bytes_ += bytes;
   }
 
@@ -96,7 +114,8 @@ class Export {
   /// The small files tell the dtype or the bytes of the weights.
   static std::string text_as_bf16(const std::string& name, const std::string& text) {
     if (name != "config.json" && name != kIndex) return text;
-    auto json = nlohmann::ordered_json::parse(text);
+    auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) return text;  // the trainer's choice
     for (const char* key : {"torch_dtype", "dtype"}) {
       if (name != kIndex && json.contains(key)) json[key] = "bfloat16";
     }
@@ -142,6 +161,7 @@ class Export {
   files::FileSystem& files_;
   CheckpointReader& reader_;
   std::string out_;
+  std::vector<std::string> written_;
   std::int64_t bytes_ = 0;
 };
 

@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/decimal_bytes.h"
@@ -49,6 +51,74 @@ void check_folder(files::FileSystem& files, const std::string& path) {
              "{} is no folder; give that of a run's checkpoints, or of one", path);
 }
 
+/// Whether a folder in `path`, if that is a folder, has the name of a checkpoint.
+bool holds_checkpoints(files::FileSystem& files, const std::string& path) {
+  bool any = false;
+  const CheckpointFailure ignored = checkpoint_failure_of([&] {
+    if (files.kind_of(path) != files::PathKind::folder) return;
+    for (const std::string& name : files.list(path)) any = any || parse_checkpoint_name(name);
+  });
+  return any && !ignored;
+}
+
+/// That `path` holds no checkpoint, and which folder near it does.
+std::string no_checkpoint(files::FileSystem& files, const std::string& path) {
+  const std::string text = fmt::format("{} holds no checkpoint", path);
+  const std::string parent =
+      folder_of_path(std::filesystem::absolute(path).lexically_normal().string());
+  if (is_checkpoint(files, path))
+    return fmt::format("{}; it is one, in the folder {}", text, parent);
+  if (is_checkpoint(files, parent)) return fmt::format("{}; {} is one", text, parent);
+  for (const std::string& name : files.list(path)) {
+    const std::string below = (std::filesystem::path(path) / name).string();
+    if (holds_checkpoints(files, below)) return fmt::format("{}; {} does", text, below);
+  }
+  return text;
+}
+
+/// Reads every byte of the checkpoint `folder`; whether each is as it was saved.
+bool check_bytes(files::FileSystem& files, const std::string& folder, Answer& answer) {
+  const std::vector<CheckpointFault> faults = verify_checkpoint(files, folder);
+  for (const CheckpointFault& fault : faults) {
+    answer.text += fmt::format("{}: {}\n", fault.damaged ? "damaged" : "unreadable",
+                               printable_text(fault.reason));
+    answer.verdict =
+        std::max(answer.verdict, fault.damaged ? Answer::Verdict::no : Answer::Verdict::unknown);
+  }
+  return faults.empty();
+}
+
+/// Warns of what is in the folder of a whole checkpoint, and not of it or not there.
+std::string warnings_of(files::FileSystem& files, const std::string& folder) {
+  const CheckpointReader reader(files, folder);
+  std::set<std::string> own{"COMMIT", "index.json"};
+  std::set<std::string> folders;
+  for (const CheckpointIndex::File& file : reader.index().files) {
+    own.insert(file.name);
+    folders.insert(file.name.substr(0, file.name.find('/')));
+  }
+  std::string text;
+  const auto look = [&](const std::string& name) {
+    const std::string path = printable_line(fmt::format("{}/{}", folder, name));
+    if (!own.contains(name) && !folders.contains(name)) {
+      text += fmt::format(
+          "warning: {}: is not of the checkpoint: its index.json does not list it\n", path);
+    } else if (files.is_link(fmt::format("{}/{}", folder, name))) {
+      text += fmt::format(
+          "warning: {}: is a symbolic link: a copy of the checkpoint may not have the file\n",
+          path);
+    }
+  };
+  for (const std::string& name : files.list(folder)) {
+    look(name);
+    if (!folders.contains(name)) continue;
+    for (const std::string& each : files.list(fmt::format("{}/{}", folder, name))) {
+      look(fmt::format("{}/{}", name, each));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string find_checkpoint(files::FileSystem& files, const std::string& path) {
@@ -59,6 +129,7 @@ std::string find_checkpoint(files::FileSystem& files, const std::string& path) {
     if (found.complete()) return found.path;
     reasons += fmt::format("; {}: {}", found.path, found.fault);
   }
+  ZERO_CHECK(!reasons.empty(), "{}", no_checkpoint(files, path));
   fail("{} holds no complete checkpoint{}", path, reasons);
 }
 
@@ -85,7 +156,7 @@ Answer list(files::FileSystem& files, const std::string& folder, Form form) {
   if (form == Form::json) {
     answer.text = all.dump(2) + "\n";
   } else if (all.empty()) {
-    answer.text = fmt::format("{} holds no checkpoint\n", folder);
+    answer.text = no_checkpoint(files, folder) + "\n";
   } else {
     answer.text =
         fmt::format("{:>10}  {:>10}  {:<20}  {}\n", "step", "size", "saved", "checkpoint") +
@@ -98,20 +169,18 @@ Answer verify(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   Answer answer;
   const auto check = [&](const std::string& folder) {
-    const std::vector<CheckpointFault> faults = verify_checkpoint(files, folder);
-    for (const CheckpointFault& fault : faults)
-      answer.text += fmt::format("damaged: {}\n", fault.reason);
-    if (faults.empty()) answer.text += fmt::format("{}: every byte is as it was saved\n", folder);
-    if (!faults.empty()) answer.verdict = Answer::Verdict::no;
+    if (!check_bytes(files, folder, answer)) return;
+    answer.text += fmt::format("{}: every byte is as it was saved\n", folder);
+    answer.text += warnings_of(files, folder);
   };
   if (is_checkpoint(files, path)) {
     check(path);
     return answer;
   }
   const std::vector<FoundCheckpoint> all = find_checkpoints(files, path);
-  ZERO_CHECK(!all.empty(), "{} holds no checkpoint", path);
+  ZERO_CHECK(!all.empty(), "{}", no_checkpoint(files, path));
   for (const FoundCheckpoint& found : all) {
-    if (found.name.state == FolderState::committed) {
+    if (found.name.state != FolderState::partial) {
       check(found.path);
     } else {
       answer.text += fmt::format("{}: not complete: {}\n", found.path, found.fault);
@@ -137,12 +206,32 @@ Answer show(files::FileSystem& files, const std::string& path) {
 
 Answer prune(files::FileSystem& files, const std::string& folder, const KeepSteps& keep) {
   check_folder(files, folder);
-  const Pruned pruned = prune_checkpoints(files, folder, keep);
+  const std::vector<FoundCheckpoint> all = find_checkpoints(files, folder);
+  ZERO_CHECK(!all.empty(), "{}", no_checkpoint(files, folder));
   Answer answer;
+  std::set<std::int64_t> good;
+  std::set<std::int64_t> kept;
+  for (const FoundCheckpoint& found : all) {
+    if (std::ssize(good) == keep.last) break;
+    if (!found.complete()) continue;
+    kept.insert(found.name.step);
+    if (check_bytes(files, found.path, answer)) {
+      good.insert(found.name.step);
+    } else {
+      answer.text += fmt::format("{}: is kept, and does not count\n", found.path);
+    }
+  }
+  Pruned pruned;
+  if (!kept.empty()) {
+    // A run may commit another one meanwhile: it is not counted either.
+    pruned = prune_checkpoints(files, folder,
+                               {.last = static_cast<int>(kept.size()), .every = keep.every},
+                               *kept.rbegin());
+  }
   for (const std::int64_t step : pruned.steps) {
     answer.text += fmt::format("removed step {}\n", step);
   }
-  if (pruned.steps.empty()) answer.text = "nothing to remove\n";
+  if (pruned.steps.empty()) answer.text += "nothing to remove\n";
   for (const std::string& note : pruned.notes) answer.text += note + "\n";
   return answer;
 }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/hf/safetensors.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "base/printable.h"
 
@@ -21,10 +23,13 @@ void check_range(const std::string& file, const FileTensor& tensor, std::int64_t
 
 }  // namespace
 
-SafetensorsReader::SafetensorsReader(const std::string& path)
-    : file_(files::disk().open_read(path)), header_(read_header(*file_)) {
+SafetensorsReader::SafetensorsReader(std::unique_ptr<files::InputFile> file)
+    : file_(std::move(file)), header_(read_header(*file_)) {
   for (const FileTensor& tensor : header_.tensors) by_name_.emplace(tensor.name, &tensor);
 }
+
+SafetensorsReader::SafetensorsReader(const std::string& path)
+    : SafetensorsReader(files::disk().open_read(path)) {}
 
 const FileTensor* SafetensorsReader::find(std::string_view name) const {
   const auto found = by_name_.find(name);

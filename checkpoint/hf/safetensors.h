@@ -20,6 +20,7 @@ namespace zero {
 class SafetensorsReader {
  public:
   /// Throws zero::Error naming file, tensor and offset if the header is wrong.
+  explicit SafetensorsReader(std::unique_ptr<files::InputFile> file);
   explicit SafetensorsReader(const std::string& path);
 
   const std::string& path() const { return file_->path(); }

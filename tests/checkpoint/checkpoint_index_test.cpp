@@ -121,7 +121,9 @@ INSTANTIATE_TEST_SUITE_P(
     Files, LyingIndex,
     ::testing::Values(
         Lie{"Leaves", "\"name\":\"weights/config.json\"", "\"name\":\"../config.json\"",
-            "files[1].name: found \"../config.json\", expected a file of the folder weights or"},
+            "files[1].name: found \"../config.json\", expected weights/* or moments/*.safetensors"},
+        Lie{"SmallMoments", "\"name\":\"weights/config.json\"", "\"name\":\"moments/config.json\"",
+            "files[1].name: found \"moments/config.json\", expected weights/* or moments/*.safe"},
         Lie{"LeavesBelow", "\"name\":\"weights/config.json\"", "\"name\":\"weights/../../x\"",
             "files[1].name"},
         Lie{"Parent", "\"name\":\"weights/config.json\"", "\"name\":\"weights/..\"",

@@ -76,6 +76,14 @@ TEST_F(CheckpointReaderTest, ReadsTensorsFromAnyElement) {
   EXPECT_THAT(message_of([&] { reader.read(bias, 0, many); }),
               HasSubstr("tensor \"h.0.bias\": 1001 elements from 0 on are outside its 1000"));
   EXPECT_EQ(reader.find("h.9.bias", StateKind::parameter), nullptr);
+  const std::int64_t size = reader.index().files[0].bytes;
+  std::byte byte{};
+  EXPECT_NO_THROW(reader.read_bytes(0, size - 1, std::span(&byte, 1)));
+  for (const std::int64_t offset : {std::int64_t{-1}, size}) {
+    EXPECT_THAT(message_of([&] { reader.read_bytes(0, offset, std::span(&byte, 1)); }),
+                HasSubstr(fmt::format("offset {}: 1 bytes from there on are outside its {}", offset,
+                                      size)));
+  }
 }
 
 TEST_F(CheckpointReaderTest, TellsWhatABlockHolds) {
@@ -110,6 +118,18 @@ TEST_F(CheckpointReaderTest, NamesDamagedDataByFileOffsetAndTensor) {
               HasSubstr(path + ": offset 1048576: 231696 bytes, which hold elements 262076 to "
                                "299999 of tensor \"h.0.weight\" and 1 more, have the CRC32C "));
   EXPECT_THAT(faults[0].reason, HasSubstr(": the file was damaged or changed"));
+  EXPECT_TRUE(faults[0].damaged);
+}
+
+TEST_F(CheckpointReaderTest, TellsWhatCannotBeReadFromDamage) {
+  files_.refuse_reads(folder_ + "/weights/tokenizer.model");
+  const std::vector<CheckpointFault> faults = verify_checkpoint(files_, folder_);
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_FALSE(faults[0].damaged);
+  EXPECT_THAT(faults[0].reason, HasSubstr(folder_ + "/weights/tokenizer.model: "));
+  files_.refuse_reads("");
+  files_.remove_file(folder_ + "/COMMIT");
+  EXPECT_TRUE(verify_checkpoint(files_, folder_).at(0).damaged);
 }
 
 TEST_F(CheckpointReaderTest, ReadsABlockAgainAfterAFailure) {
