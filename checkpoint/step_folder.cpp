@@ -290,10 +290,13 @@ Pruned prune_steps(FileSystem& files, const std::string& folder, const KeepSteps
   for (const FoundStep& found : find_steps(files, folder)) {
     const std::int64_t step = found.name.step;
     if (!found.complete() || step > newest) continue;
-    seen.insert(step);
-    const bool for_good = keep.every > 0 && step % keep.every == 0;
-    if (std::ssize(seen) <= keep.last || for_good) continue;
-    note(pruned.notes, [&] {
+    note(pruned.notes, [&]() -> StepNotes {
+      if (keep.removes && !keep.removes(step, StepReader(files, found.path).index().extra)) {
+        return {};
+      }
+      seen.insert(step);
+      const bool for_good = keep.every > 0 && step % keep.every == 0;
+      if (std::ssize(seen) <= keep.last || for_good) return {};
       StepNotes notes = remove_step(files, found.path);
       if (pruned.steps.empty() || pruned.steps.back() != step) pruned.steps.push_back(step);
       return notes;

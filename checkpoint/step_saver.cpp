@@ -70,7 +70,7 @@ StepSaver::StepSaver(const Place& place, const CheckpointOptions& options)
     : engine_(place.engine),
       disk_(place.disk),
       folder_(options.folder),
-      keep_{options.keep_last, options.keep_every},
+      keep_{.last = options.keep_last, .every = options.keep_every},
       look_(options.look_seconds),
       exceptions_(std::uncaught_exceptions()),
       words_(place.engine.mesh().world(), place.engine.device()),

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpointer.h"
@@ -43,6 +44,8 @@ class StepSaver final : public StateReader {
   void wait();
   void give_up(const std::string& why);
   std::optional<SaveReport> report();
+  /// Between saves.
+  void remove_only(Checkpointer::Removes removes) { keep_.removes = std::move(removes); }
 
   StateWriter& writer() { return writer_; }
 
