@@ -293,10 +293,13 @@ Pruned prune_checkpoints(FileSystem& files, const std::string& folder, const Kee
   for (const FoundCheckpoint& found : find_checkpoints(files, folder)) {
     const std::int64_t step = found.name.step;
     if (!found.complete() || step > newest) continue;
-    seen.insert(step);
-    const bool for_good = keep.every > 0 && step % keep.every == 0;
-    if (std::ssize(seen) <= keep.last || for_good) continue;
-    note(pruned.notes, [&] {
+    note(pruned.notes, [&]() -> RemovalNotes {
+      if (keep.removes && !keep.removes(step, CheckpointReader(files, found.path).index().extra)) {
+        return {};
+      }
+      seen.insert(step);
+      const bool for_good = keep.every > 0 && step % keep.every == 0;
+      if (std::ssize(seen) <= keep.last || for_good) return {};
       RemovalNotes notes = remove_checkpoint(files, found.path);
       if (pruned.steps.empty() || pruned.steps.back() != step) pruned.steps.push_back(step);
       return notes;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -78,6 +80,8 @@ RemovalNotes abandon_checkpoint(files::FileSystem& files, const std::string& fol
 struct KeepSteps {
   int last = 0;            ///< the newest complete checkpoints that are kept; 0: all
   std::int64_t every = 0;  ///< multiples of this step are kept for good; 0: none
+  /// Others than those for which this is true are kept, and not counted; null: none.
+  std::function<bool(std::int64_t step, const nlohmann::ordered_json& extra)> removes{};
 };
 
 struct Pruned {

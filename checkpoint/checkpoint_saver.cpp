@@ -70,7 +70,7 @@ CheckpointSaver::CheckpointSaver(const EngineAndDisk& of, const CheckpointOption
     : engine_(of.engine),
       disk_(of.disk),
       folder_(options.folder),
-      keep_{options.keep_last, options.keep_every},
+      keep_{.last = options.keep_last, .every = options.keep_every},
       look_(options.look_seconds),
       exceptions_(std::uncaught_exceptions()),
       words_(of.engine.mesh().world(), of.engine.device()),

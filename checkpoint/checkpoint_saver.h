@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/block_writer.h"
@@ -39,6 +40,8 @@ class CheckpointSaver final : public StateReader {
   void wait();
   void give_up(const std::string& why);
   std::optional<SaveReport> report();
+  /// Between saves.
+  void remove_only(Checkpointer::Removes removes) { keep_.removes = std::move(removes); }
 
   BlockWriter& writer() { return writer_; }
 

@@ -47,6 +47,8 @@ void Checkpointer::save(const nlohmann::ordered_json& extra,
   core_->saver.save(extra, before_commit);
 }
 
+void Checkpointer::remove_only(Removes removes) { core_->saver.remove_only(std::move(removes)); }
+
 void Checkpointer::wait() { core_->saver.wait(); }
 
 void Checkpointer::give_up(const std::string& why) { core_->saver.give_up(why); }

@@ -91,6 +91,13 @@ class Checkpointer {
   /// The oldest finished save not asked for yet.
   std::optional<SaveReport> report();
 
+  /// Whether a checkpoint may be removed by later saves, for keep_last, which then counts only
+  /// such.
+  using Removes = std::function<bool(std::int64_t step, const nlohmann::ordered_json& extra)>;
+  /// By default all may. The first rank calls `removes`, on a thread of its own; a failure of it is
+  /// a note of the save.
+  void remove_only(Removes removes);
+
   /// Decides, before anything changes, whether a checkpoint may be loaded; throws zero::Error if
   /// not. Called on every rank alike.
   using Accept = std::function<void(const nlohmann::ordered_json& extra)>;

@@ -21,6 +21,9 @@ namespace zero::testing {
 
 using Overrides = std::vector<std::string>;
 
+/// A start for which run.stop_after is over.
+inline const Signals::Time kLongAgo = std::chrono::steady_clock::now() - std::chrono::hours(1);
+
 /// A start of a run's program: what it was given, and what it left behind.
 struct Started {
   int world = 1;
