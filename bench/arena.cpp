@@ -9,7 +9,6 @@
 namespace zero::bench {
 namespace {
 
-constexpr int kRounds = 7;
 constexpr std::int64_t kArena = std::int64_t{512} << 20;  // bytes: what one call moves, about
 
 }  // namespace

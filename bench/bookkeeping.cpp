@@ -20,7 +20,6 @@
 namespace zero::bench {
 namespace {
 
-constexpr int kRounds = 7;
 constexpr double kAllowed = 2;  // percent
 constexpr BatchShape kShape{.batch = 8, .sequence = 256};
 

@@ -19,7 +19,6 @@
 namespace zero::bench {
 namespace {
 
-constexpr int kRounds = 7;
 constexpr std::int64_t kWidth = 768;
 
 using Parameters = std::vector<ParameterSpec>;

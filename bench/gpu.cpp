@@ -23,7 +23,6 @@ namespace {
 constexpr std::int64_t kElements = std::int64_t{1} << 27;  // of long arrays: beyond any cache
 constexpr std::int64_t kSide = 8192;                       // of the product that is the limit
 constexpr int kCalls = 10;                                 // of one timing
-constexpr int kRounds = 5;
 
 /// Work on the compute stream, and what it must move or compute.
 struct Case {

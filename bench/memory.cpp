@@ -7,8 +7,6 @@
 namespace zero::bench {
 namespace {
 
-constexpr int kRounds = 9;
-
 Row row_of(const char* name, std::int64_t bytes, const std::vector<double>& seconds) {
   const double giga = static_cast<double>(bytes) * 1e-9;
   const Timing timing = summary(seconds);

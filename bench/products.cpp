@@ -15,8 +15,6 @@
 namespace zero::bench {
 namespace {
 
-constexpr int kRounds = 7;
-
 using Layout = ProductProbe::Layout;
 
 std::vector<Row> measure(DType dtype, int threads) {

@@ -36,6 +36,9 @@ struct Turns {
 /// Seconds that `body` takes.
 double seconds_of(const std::function<void()>& body);
 
+/// Rounds of most sections: the median of so many is steady to some percent.
+inline constexpr int kRounds = 7;
+
 /// Calls every case once to warm up, then `rounds` times in turn, so that a disturbance affects all
 /// cases alike.
 std::vector<Timing> interleaved(std::span<const std::function<void()>> cases, int rounds);

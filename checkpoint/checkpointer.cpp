@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/step_loader.h"
-#include "checkpoint/step_saver.h"
+#include "checkpoint/checkpoint_loader.h"
+#include "checkpoint/checkpoint_saver.h"
 
 namespace zero {
 namespace {
@@ -33,8 +33,8 @@ class Checkpointer::Core {
         loader({engine, disk}, options, saver.writer().layout().blocks().count()) {}
 
   files::FileSystem& disk;
-  StepSaver saver;
-  StepLoader loader;
+  CheckpointSaver saver;
+  CheckpointLoader loader;
 };
 
 Checkpointer::Checkpointer(Engine& engine, CheckpointOptions options)
@@ -46,6 +46,8 @@ void Checkpointer::save(const nlohmann::ordered_json& extra,
                         const std::function<void()>& before_commit) {
   core_->saver.save(extra, before_commit);
 }
+
+void Checkpointer::remove_only(Removes removes) { core_->saver.remove_only(std::move(removes)); }
 
 void Checkpointer::wait() { core_->saver.wait(); }
 

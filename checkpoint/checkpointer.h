@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/name_map.h"
+#include "checkpoint/hf/name_map.h"
 #include "device/files/file_system.h"
 #include "engine/engine.h"
 
@@ -21,7 +21,7 @@ class Checkpointer;
 enum class WriteWait : std::uint8_t;
 
 namespace testing {
-/// Leaves out one of the waits of a save (checkpoint/state_writer.h), or none, so that a test can
+/// Leaves out one of the waits of a save (checkpoint/block_writer.h), or none, so that a test can
 /// show that a lazy or permuted stream detects the gap.
 void skip_wait(Checkpointer& checkpointer, std::optional<WriteWait> wait);
 }  // namespace testing
@@ -90,6 +90,13 @@ class Checkpointer {
   void give_up(const std::string& why);
   /// The oldest finished save not asked for yet.
   std::optional<SaveReport> report();
+
+  /// Whether a checkpoint may be removed by later saves, for keep_last, which then counts only
+  /// such.
+  using Removes = std::function<bool(std::int64_t step, const nlohmann::ordered_json& extra)>;
+  /// By default all may. The first rank calls `removes`, on a thread of its own; a failure of it is
+  /// a note of the save.
+  void remove_only(Removes removes);
 
   /// Decides, before anything changes, whether a checkpoint may be loaded; throws zero::Error if
   /// not. Called on every rank alike.

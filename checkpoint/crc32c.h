@@ -8,12 +8,7 @@
 
 namespace zero {
 
-/// CRC32C (Castagnoli) of `bytes`, continued from `seed`, the sum of the bytes before them:
-/// crc32c(b, crc32c(a)) is the sum of a and b together. Runs at memory speed where the processor
-/// has SSE 4.2.
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
-
-/// The same sum from tables, for processors without the instruction.
-std::uint32_t crc32c_by_table(std::span<const std::byte> bytes, std::uint32_t seed = 0);
+/// CRC32C (Castagnoli) of `bytes`, of which there are less than 2 GiB. Runs at memory speed.
+std::uint32_t crc32c(std::span<const std::byte> bytes);
 
 }  // namespace zero

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "checkpoint/convert.h"
+#include "checkpoint/hf/convert.h"
 
 namespace zero {
 namespace {
@@ -22,7 +22,7 @@ bool readable(FileType type) {
 }
 
 void check_source(const SafetensorsReader& file, const FileTensor& found,
-                  const StepTensor& expected) {
+                  const LayoutTensor& expected) {
   ZERO_CHECK(found.shape == expected.shape, "{}: tensor \"{}\": found shape {}, expected {}",
              file.path(), printable_line(found.name), shape_text(found.shape),
              shape_text(expected.shape));
@@ -77,7 +77,7 @@ void check_equal(const FileSource& one, const FileSource& other, std::int64_t fi
 /// Builds a FileMatch, one file after another.
 class Matcher {
  public:
-  Matcher(std::span<const StepTensor> tensors, const NameMap& names)
+  Matcher(std::span<const LayoutTensor> tensors, const NameMap& names)
       : tensors_(tensors), names_(names) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       wanted_.emplace(names.bare(tensors[i].name), i);
@@ -117,7 +117,7 @@ class Matcher {
                shape_text(found.shape), tensors_.size(), names_.ignored_text());
   }
 
-  std::span<const StepTensor> tensors_;
+  std::span<const LayoutTensor> tensors_;
   const NameMap& names_;
   std::unordered_map<std::string_view, std::size_t> wanted_;
   FileMatch match_;
@@ -130,8 +130,8 @@ std::string files_text(std::span<const SafetensorsReader> files) {
 
 }  // namespace
 
-FileMatch match_files(std::span<const SafetensorsReader> files, std::span<const StepTensor> tensors,
-                      const NameMap& names) {
+FileMatch match_files(std::span<const SafetensorsReader> files,
+                      std::span<const LayoutTensor> tensors, const NameMap& names) {
   Matcher matcher(tensors, names);
   std::size_t count = 0;
   for (const SafetensorsReader& file : files) {

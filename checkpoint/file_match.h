@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/name_map.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/step_layout.h"
+#include "checkpoint/checkpoint_layout.h"
+#include "checkpoint/hf/name_map.h"
+#include "checkpoint/hf/safetensors.h"
 #include "device/view.h"
 
 namespace zero {
@@ -38,8 +38,8 @@ struct FileMatch {
 /// shapes are read. Throws zero::Error naming file, tensor, found and expected if a tensor is
 /// missing, repeated, has another shape or a type other than F32, BF16 and F16, or if a file holds
 /// a tensor that neither `tensors` nor `names` knows.
-FileMatch match_files(std::span<const SafetensorsReader> files, std::span<const StepTensor> tensors,
-                      const NameMap& names);
+FileMatch match_files(std::span<const SafetensorsReader> files,
+                      std::span<const LayoutTensor> tensors, const NameMap& names);
 
 /// Elements [begin, begin + count) of a tensor of the list.
 using FileRange = std::function<void(std::int64_t begin, std::int64_t count)>;

@@ -61,7 +61,7 @@ void HostBlocks::plan(Device& device, std::int64_t blocks) {
                        kLabel);
 }
 
-StepFailure HostBlocks::read(StepReader& reader, const Needs& needs, const Use& use) {
+CheckpointFailure HostBlocks::read(CheckpointReader& reader, const Needs& needs, const Use& use) {
   files_.clear();
   failure_ = {};
   find_needed(reader, needs);
@@ -77,7 +77,7 @@ StepFailure HostBlocks::read(StepReader& reader, const Needs& needs, const Use& 
     for (std::int64_t i = round * per_round(); i < end && !failure_; ++i) {
       const auto at = static_cast<std::size_t>(i);
       if (mine_[static_cast<std::size_t>(needed_[at])] == 0) continue;
-      failure_ = step_failure_of([&] { use(needed_[at], place(reader, at)); });
+      failure_ = checkpoint_failure_of([&] { use(needed_[at], place(reader, at)); });
     }
   }
   verify(reader);
@@ -86,9 +86,9 @@ StepFailure HostBlocks::read(StepReader& reader, const Needs& needs, const Use& 
 }
 
 /// A failure to ask is told at the end: the ranks of the host go on together.
-void HostBlocks::find_needed(const StepReader& reader, const Needs& needs) {
+void HostBlocks::find_needed(const CheckpointReader& reader, const Needs& needs) {
   mine_.assign(static_cast<std::size_t>(reader.blocks().count()), 0);
-  failure_ = step_failure_of([&] {
+  failure_ = checkpoint_failure_of([&] {
     for (std::size_t i = 0; i < mine_.size(); ++i)
       mine_[i] = needs(static_cast<std::int64_t>(i)) ? 1 : 0;
   });
@@ -103,7 +103,7 @@ void HostBlocks::find_needed(const StepReader& reader, const Needs& needs) {
   }
 }
 
-std::span<std::byte> HostBlocks::place(const StepReader& reader, std::size_t at) const {
+std::span<std::byte> HostBlocks::place(const CheckpointReader& reader, std::size_t at) const {
   const auto i = static_cast<std::int64_t>(at);
   const std::int64_t slot = i / per_round() % kHalves * held_ + i % per_round();
   return bytes_of(memory_.buffer.slice(slot * kElements, kElements))
@@ -111,13 +111,13 @@ std::span<std::byte> HostBlocks::place(const StepReader& reader, std::size_t at)
 }
 
 /// Submits this rank's reads of a round.
-void HostBlocks::start(StepReader& reader, std::int64_t round) {
+void HostBlocks::start(CheckpointReader& reader, std::int64_t round) {
   if (host_.rank() >= readers_) return;
   const std::int64_t first = round * per_round() + host_.rank() * each_;
   const std::int64_t end = std::min(first + each_, std::ssize(needed_));
   for (std::int64_t i = first; i < end && !failure_; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    failure_ = step_failure_of([&] {
+    failure_ = checkpoint_failure_of([&] {
       const Block block = reader.blocks().at(needed_[at]);
       auto& file = files_[block.file];
       if (!file) file = reader.open(block.file);
@@ -127,12 +127,13 @@ void HostBlocks::start(StepReader& reader, std::int64_t round) {
 }
 
 /// Waits for this rank's reads, verifies the blocks, and closes the files that it has passed.
-void HostBlocks::verify(StepReader& reader) {
+void HostBlocks::verify(CheckpointReader& reader) {
   for (const auto& [at, ticket] : std::exchange(reading_, {})) {
-    StepFailure failure = step_failure_of([&, number = needed_[at], at = at, of = ticket] {
-      queue_->wait(of);
-      reader.check_block(number, place(reader, at));
-    });
+    CheckpointFailure failure =
+        checkpoint_failure_of([&, number = needed_[at], at = at, of = ticket] {
+          queue_->wait(of);
+          reader.check_block(number, place(reader, at));
+        });
     if (!failure_) failure_ = std::move(failure);
   }
   if (!files_.empty()) files_.erase(files_.begin(), std::prev(files_.end()));

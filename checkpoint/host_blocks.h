@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/damaged_step.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/damaged_checkpoint.h"
 #include "collectives/communicator.h"
 #include "device/buffer.h"
 
@@ -38,7 +38,7 @@ class HostBlocks {
   /// Calls `use` for every block of `reader` that this rank needs, in order. If a rank cannot read
   /// or use one, all ranks of the host end early. Gives this rank's failure, if it had one.
   /// Collective over the ranks of the host.
-  StepFailure read(StepReader& reader, const Needs& needs, const Use& use);
+  CheckpointFailure read(CheckpointReader& reader, const Needs& needs, const Use& use);
 
  private:
   struct Reading {
@@ -47,11 +47,11 @@ class HostBlocks {
   };
 
   std::int64_t per_round() const { return readers_ * each_; }
-  void find_needed(const StepReader& reader, const Needs& needs);
+  void find_needed(const CheckpointReader& reader, const Needs& needs);
   /// The place in the memory of its round of the block at `at` of needed_.
-  std::span<std::byte> place(const StepReader& reader, std::size_t at) const;
-  void start(StepReader& reader, std::int64_t round);
-  void verify(StepReader& reader);
+  std::span<std::byte> place(const CheckpointReader& reader, std::size_t at) const;
+  void start(CheckpointReader& reader, std::int64_t round);
+  void verify(CheckpointReader& reader);
   bool share(std::int64_t round);
 
   Device& device_;
@@ -66,7 +66,7 @@ class HostBlocks {
   std::map<std::size_t, std::unique_ptr<files::InputFile>> files_;
   std::unique_ptr<files::TransferQueue> queue_;
   std::vector<Reading> reading_;
-  StepFailure failure_;
+  CheckpointFailure failure_;
 };
 
 }  // namespace zero

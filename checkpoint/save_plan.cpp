@@ -75,8 +75,8 @@ class SavePlan::Dealer {
   std::vector<std::int64_t> sent_;  // in the round, per rank
 };
 
-SavePlan::SavePlan(const StepLayout& layout, std::vector<std::size_t> numbers, OwnedRuns owned,
-                   const Dealing& dealing)
+SavePlan::SavePlan(const CheckpointLayout& layout, std::vector<std::size_t> numbers,
+                   OwnedRuns owned, const Dealing& dealing)
     : layout_(layout), numbers_(std::move(numbers)), owned_(std::move(owned)) {
   const std::int64_t blocks = layout_.blocks().count();
   for (std::int64_t block = 0; block < blocks; ++block) writers_.push_back(find_writer(block));

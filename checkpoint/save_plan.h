@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
+#include "checkpoint/checkpoint_layout.h"
 #include "checkpoint/owned_runs.h"
-#include "checkpoint/step_layout.h"
 #include "collectives/slices.h"
 
 namespace zero {
@@ -32,7 +32,7 @@ class SavePlan {
   /// `layout` must outlive the plan. numbers[i] is the tensor of `owned` that holds the elements of
   /// layout.tensors()[i]. Throws zero::Error naming file and offset of a block unless each of its
   /// elements has one owner.
-  SavePlan(const StepLayout& layout, std::vector<std::size_t> numbers, OwnedRuns owned,
+  SavePlan(const CheckpointLayout& layout, std::vector<std::size_t> numbers, OwnedRuns owned,
            const Dealing& dealing);
 
   /// Rounds of the replica that has most: the same on all ranks of the world.
@@ -80,7 +80,7 @@ class SavePlan {
   void for_each_run(std::int64_t block,
                     const std::function<void(int rank, const Part& part)>& visit) const;
 
-  const StepLayout& layout_;
+  const CheckpointLayout& layout_;
   std::vector<std::size_t> numbers_;
   OwnedRuns owned_;
   std::int64_t rounds_ = 0;

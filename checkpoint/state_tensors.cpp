@@ -16,9 +16,9 @@ StateTensors::StateTensors(const Engine& engine, std::span<const StateKind> kind
   }
 }
 
-std::vector<std::size_t> StateTensors::numbers(const StepLayout& layout) const {
+std::vector<std::size_t> StateTensors::numbers(const CheckpointLayout& layout) const {
   std::vector<std::size_t> numbers;
-  for (const StepTensor& tensor : layout.tensors())
+  for (const LayoutTensor& tensor : layout.tensors())
     numbers.push_back(first_.at(static_cast<std::size_t>(tensor.kind)) + tensor.source);
   return numbers;
 }

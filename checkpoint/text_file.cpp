@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "checkpoint/damaged_step.h"
+#include "checkpoint/damaged_checkpoint.h"
 
 namespace zero {
 

@@ -11,7 +11,7 @@
 namespace zero {
 
 /// The content of a small file. Throws zero::Error naming the file if it cannot be read, and
-/// DamagedStep if it is no file or has more than `largest` bytes.
+/// DamagedCheckpoint if it is no file or has more than `largest` bytes.
 std::string read_text(files::FileSystem& files, const std::string& path, std::int64_t largest);
 
 /// Makes a file of this content, replacing one that is there, and blocks until the content is on

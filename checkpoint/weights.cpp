@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/block_writer.h"
+#include "checkpoint/checkpoint_layout.h"
 #include "checkpoint/file_match.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/hf/safetensors.h"
 #include "checkpoint/state_tensors.h"
-#include "checkpoint/state_writer.h"
-#include "checkpoint/step_layout.h"
+#include "checkpoint/weight_source.h"
 #include "collectives/agreement.h"
 #include "device/files/replace_file.h"
 #include "partition/flat_layout.h"
@@ -25,16 +25,17 @@ namespace {
 constexpr std::array kWeights = {StateKind::parameter};
 
 /// The parameters in one file.
-StepLayout layout_of(const StateTensors& tensors, const NameMap& names) {
-  return lay_out_step(tensors.all(), names,
-                      {.file_bytes = std::numeric_limits<std::int64_t>::max()});
+CheckpointLayout layout_of(const StateTensors& tensors, const NameMap& names) {
+  return lay_out_checkpoint(tensors.all(), names,
+                            {.file_bytes = std::numeric_limits<std::int64_t>::max()});
 }
 
 /// Which elements of the tensors of files this rank owns.
-HeldElements held_by(const Engine& engine, const StateTensors& tensors, const StepLayout& layout) {
+HeldElements held_by(const Engine& engine, const StateTensors& tensors,
+                     const CheckpointLayout& layout) {
   return [&](std::size_t index, const FileRange& visit) {
-    const StepTensor& tensor = layout.tensors()[index];
-    const FlatRange piece{tensor.source_begin, tensor.count};
+    const LayoutTensor& tensor = layout.tensors()[index];
+    const FlatRange piece{tensor.source_begin, tensor.count()};
     for (const StateRun& run : engine.runs(tensors[tensor.source])) {
       const FlatRange held = piece.within({run.begin, run.count});
       if (held.count > 0) visit(held.begin - piece.begin, held.count);
@@ -43,7 +44,7 @@ HeldElements held_by(const Engine& engine, const StateTensors& tensors, const St
 }
 
 /// Runs all rounds of a writer at once.
-void write_all(Engine& engine, StateWriter& writer) {
+void write_all(Engine& engine, BlockWriter& writer) {
   Stream& transfer = engine.device().transfer();
   transfer.wait(engine.device().compute().record());
   for (int round = 0; round < writer.rounds(); ++round) writer.submit(round);
@@ -69,19 +70,19 @@ void together(Engine& engine, std::string_view purpose, const std::function<void
 
 void load_weights(Engine& engine, const std::string& path, const NameMap& names) {
   const StateTensors tensors(engine, kWeights);
-  const StepLayout layout = layout_of(tensors, names);
+  const CheckpointLayout layout = layout_of(tensors, names);
   const HeldElements held = held_by(engine, tensors, layout);
   std::vector<SafetensorsReader> files;
   FileMatch match;
   together(engine, "load_weights", [&] {
-    for (const std::string& file : weight_files(path)) files.emplace_back(file);
+    files = open_weights(path);
     match = match_files(files, layout.tensors(), names);
     check_aliases(match, held);
   });
   engine.finish_reads();
   together(engine, "load_weights", [&] {
     read_elements(match, held, [&](std::size_t index, std::int64_t begin, const View& values) {
-      const StepTensor& tensor = layout.tensors()[index];
+      const LayoutTensor& tensor = layout.tensors()[index];
       engine.set_state(tensors[tensor.source], tensor.source_begin + begin, values);
     });
   });
@@ -94,8 +95,8 @@ void save_weights(Engine& engine, const std::string& path, const NameMap& names,
   const bool first = engine.communicator().rank() == 0;
   const std::string partial = path + ".partial";
   StateTensors tensors(engine, kWeights);
-  StepLayout layout = layout_of(tensors, names);
-  StateWriter writer({engine, disk}, std::move(tensors), std::move(layout), SaveStates::any);
+  CheckpointLayout layout = layout_of(tensors, names);
+  BlockWriter writer({engine, disk}, std::move(tensors), std::move(layout), SaveStates::any);
   bool made = false;
   try {
     together(engine, kPurpose, [&] {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/name_map.h"
+#include "checkpoint/hf/name_map.h"
 #include "device/files/file_system.h"
 #include "engine/engine.h"
 
@@ -15,9 +15,9 @@ namespace zero {
 /// Fills the parameters of a sealed engine from a safetensors file (F32, BF16 or F16), or from
 /// those of a Hugging Face folder, at any stage and world: each rank reads only the elements that
 /// it owns. Optimizer states do not change. Throws the same zero::Error on all ranks, naming file
-/// and tensor, if a file is malformed, lacks a parameter, has another shape or an unknown tensor;
-/// the parameters are then unchanged, unless reading itself failed. Collective; between optimizer
-/// steps.
+/// and tensor, if a file is malformed, lacks a parameter, has another shape or an unknown tensor,
+/// or if what is read of a checkpoint's weights is not as it was saved; the parameters are then
+/// unchanged, unless reading itself failed or found damage. Collective; between optimizer steps.
 void load_weights(Engine& engine, const std::string& path, const NameMap& names = names::gpt2());
 
 /// Writes the parameters of a sealed engine (master values, as fp32), under the names that files

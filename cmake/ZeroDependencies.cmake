@@ -12,6 +12,7 @@ find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)
 find_package(SentencePiece REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(liburing QUIET IMPORTED_TARGET liburing)  # optional
 set(ZERO_URING_MODULE)

@@ -19,10 +19,15 @@ function(zero_precompile target kind)
   set_property(GLOBAL PROPERTY ZERO_PRECOMPILED_${kind} ${target})
 endfunction()
 
-# zero_room(NAME SOURCES file... [LINK target...] [PRIVATE_LINK target...])
+# zero_light(TARGET): of code that runs once a step or less counts the time to compile it.
+function(zero_light target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+endfunction()
+
+# zero_room(NAME SOURCES file... [LINK target...] [PRIVATE_LINK target...] [LIGHT])
 # One library per room: target zero_NAME, alias zero::NAME. LINK is what its headers need, PRIVATE_LINK what only its sources do.
 function(zero_room name)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "LIGHT" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   add_library(zero_${name} STATIC ${ROOM_SOURCES})
   add_library(zero::${name} ALIAS zero_${name})
   set_target_properties(zero_${name} PROPERTIES EXPORT_NAME ${name})
@@ -34,22 +39,28 @@ function(zero_room name)
   if("OpenMP::OpenMP_CXX" IN_LIST ROOM_PRIVATE_LINK)
     set(kind parallel_room)
   endif()
+  if(ROOM_LIGHT)
+    zero_light(zero_${name})
+    string(PREPEND kind light_)
+  endif()
   zero_precompile(zero_${name} ${kind})
   set_property(GLOBAL APPEND PROPERTY ZERO_ROOMS zero_${name})
 endfunction()
 
-# zero_program(NAME SOURCES file... [LINK target...]): an executable in build/bin.
+# zero_program(NAME SOURCES file... [LINK target...] [LIGHT]): an executable in build/bin.
 function(zero_program name)
-  cmake_parse_arguments(PROGRAM "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(PROGRAM "LIGHT" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${PROGRAM_SOURCES})
+  if(PROGRAM_LIGHT)
+    zero_light(${name})
+  endif()
   target_link_libraries(${name} PRIVATE zero_flags ${PROGRAM_LINK})
 endfunction()
 
-# zero_test_flags(TARGET): how tests' own sources are compiled. They are compiled once and run for milliseconds: what counts is the
-# time to compile them. The rooms they link keep their optimisation and all sanitizers; UBSan alone doubles the time of a source that
+# zero_test_flags(TARGET): how tests' own sources are compiled. The rooms they link keep their optimisation and all sanitizers; UBSan alone doubles the time of a source that
 # formats text.
 function(zero_test_flags target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  zero_light(${target})
   if(ZERO_SANITIZE STREQUAL "address")
     target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
   endif()

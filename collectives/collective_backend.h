@@ -50,6 +50,10 @@ class CollectiveBackend {
                           std::string_view label) {
     return device.allocate(count, dtype, memory_class, label);
   }
+  virtual Buffer allocate_symmetric(Device& device, std::int64_t count, DType dtype,
+                                    MemoryClass memory_class, std::string_view label) {
+    return allocate(device, count, dtype, memory_class, label);
+  }
   virtual SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
                                        MemoryClass memory_class, std::string_view label) {
     return {allocate(device, count, dtype, memory_class, label), false};

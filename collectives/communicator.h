@@ -86,6 +86,14 @@ class Communicator final {
     return backend_->allocate(device, count, dtype, memory_class, label);
   }
 
+  /// As allocate(), for a buffer that has the same size on every rank: in a symmetric window of the
+  /// group if the backend has such windows (NCCL's symmetric kernels want both sides of a
+  /// collective in one). Collective, as allocate_shared() is.
+  Buffer allocate_symmetric(Device& device, std::int64_t count, DType dtype,
+                            MemoryClass memory_class, std::string_view label) {
+    return backend_->allocate_symmetric(device, count, dtype, memory_class, label);
+  }
+
   /// Memory for values that are equal on all ranks of the group: one memory that all ranks map,
   /// zeroed, if the backend can share it; else a buffer of allocate() on each rank. Each rank is
   /// charged for the whole either way. Peers see a rank's writes to shared memory behind the next

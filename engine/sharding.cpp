@@ -207,8 +207,9 @@ class ShardedParameters : public ShardedGradients {
 
  protected:
   void place_parameters(Segment& segment, const std::string& unit) override {
-    segment.shard = allocate(segment, segment.layout.shard(), resources_.options.compute,
-                             MemoryClass::parameters, unit);
+    segment.shard = keep(segment, resources_.communicator.allocate_symmetric(
+                                      resources_.device, segment.layout.shard(),
+                                      resources_.options.compute, MemoryClass::parameters, unit));
     segment.tail = allocate(segment, segment.layout.tail(), resources_.options.compute,
                             MemoryClass::parameters, unit + ".whole");
     own_shard(segment);

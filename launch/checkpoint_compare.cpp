@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/printable.h"
-#include "checkpoint/file_header.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/hf/file_header.h"
 #include "launch/checkpoint_tool.h"
 
 namespace zero::checkpoint_tool {
@@ -54,20 +54,20 @@ class Pair {
       say("step: {} and {}", one_.index().step, other_.index().step);
     }
     compare_values();
-    for (const StepIndex::Tensor& tensor : one_.index().tensors) {
-      const StepIndex::Tensor* const twin = other_.find(tensor.name, tensor.kind);
+    for (const CheckpointIndex::Tensor& tensor : one_.index().tensors) {
+      const CheckpointIndex::Tensor* const twin = other_.find(tensor.name, tensor.kind);
       if (twin == nullptr) {
-        say("{} \"{}\": only in {}", step_kind_name(tensor.kind), tensor.name, one_.folder());
+        say("{} \"{}\": only in {}", state_kind_name(tensor.kind), tensor.name, one_.folder());
       } else if (twin->shape != tensor.shape) {
-        say("{} \"{}\": shapes {} and {}", step_kind_name(tensor.kind), tensor.name,
+        say("{} \"{}\": shapes {} and {}", state_kind_name(tensor.kind), tensor.name,
             shape_text(tensor.shape), shape_text(twin->shape));
       } else {
         say_difference(tensor, difference(tensor, *twin));
       }
     }
-    for (const StepIndex::Tensor& tensor : other_.index().tensors) {
+    for (const CheckpointIndex::Tensor& tensor : other_.index().tensors) {
       if (one_.find(tensor.name, tensor.kind) != nullptr) continue;
-      say("{} \"{}\": only in {}", step_kind_name(tensor.kind), tensor.name, other_.folder());
+      say("{} \"{}\": only in {}", state_kind_name(tensor.kind), tensor.name, other_.folder());
     }
     if (answer_.verdict == Answer::Verdict::yes) {
       answer_.text =
@@ -96,7 +96,8 @@ class Pair {
     }
   }
 
-  Difference difference(const StepIndex::Tensor& tensor, const StepIndex::Tensor& twin) {
+  Difference difference(const CheckpointIndex::Tensor& tensor,
+                        const CheckpointIndex::Tensor& twin) {
     Difference difference;
     std::vector<float> values(static_cast<std::size_t>(std::min(kChunk, tensor.count())));
     std::vector<float> others(values.size());
@@ -111,20 +112,20 @@ class Pair {
     return difference;
   }
 
-  void say_difference(const StepIndex::Tensor& tensor, const Difference& difference) {
+  void say_difference(const CheckpointIndex::Tensor& tensor, const Difference& difference) {
     if (difference.count == 0) return;
     if (!found_) {
-      say("first difference: {} \"{}\", element {}: {} and {}", step_kind_name(tensor.kind),
+      say("first difference: {} \"{}\", element {}: {} and {}", state_kind_name(tensor.kind),
           tensor.name, difference.first, difference.values[0], difference.values[1]);
       found_ = true;
     }
     say("{} \"{}\": {} of {} elements differ, by at most {:.3g} (element {})",
-        step_kind_name(tensor.kind), tensor.name, difference.count, tensor.count(),
+        state_kind_name(tensor.kind), tensor.name, difference.count, tensor.count(),
         difference.largest, difference.largest_at);
   }
 
-  StepReader one_;
-  StepReader other_;
+  CheckpointReader one_;
+  CheckpointReader other_;
   Answer answer_;
   bool found_ = false;
 };

@@ -12,8 +12,8 @@
 #include "base/decimal_bytes.h"
 #include "base/error.h"
 #include "base/half.h"
-#include "checkpoint/file_header.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/hf/file_header.h"
 #include "launch/checkpoint_tool.h"
 
 namespace zero::checkpoint_tool {
@@ -26,12 +26,23 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 /// Writes the weights of one checkpoint into a folder.
 class Export {
  public:
-  Export(files::FileSystem& files, StepReader& reader, std::string out)
+  Export(files::FileSystem& files, CheckpointReader& reader, std::string out)
       : files_(files), reader_(reader), out_(std::move(out)) {}
 
-  /// Returns the bytes written.
+  /// Returns the bytes written. If it fails, no file stays.
   std::int64_t run(DType dtype) {
-    const std::vector<StepIndex::File>& all = reader_.index().files;
+    try {
+      write_all(dtype);
+      return bytes_;
+    } catch (...) {
+      for (const std::string& path : written_) remove_quietly(path);
+      throw;
+    }
+  }
+
+ private:
+  void write_all(DType dtype) {
+    const std::vector<CheckpointIndex::File>& all = reader_.index().files;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i].name.starts_with(kWeights)) continue;
       const std::string name = all[i].name.substr(std::string_view(kWeights).size());
@@ -44,18 +55,25 @@ class Export {
       }
     }
     files_.sync_folder(out_);
-    return bytes_;
   }
 
- private:
+  void remove_quietly(const std::string& path) noexcept {
+    try {
+      files_.remove_file(path);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the export throws why it failed
+    }
+  }
+
   /// Whole once it has its name.
   void write_file(const std::string& name, std::int64_t bytes,
                   const std::function<void(files::OutputFile&)>& fill) {
     const std::string path = out_ + "/" + name;
+    written_.push_back(path + ".partial");
     const auto file = files_.create(path + ".partial", bytes);
     fill(*file);
     file->sync();
     files_.rename(path + ".partial", path);
+    written_.back() = path;
     bytes_ += bytes;
   }
 
@@ -96,7 +114,8 @@ class Export {
   /// The small files tell the dtype or the bytes of the weights.
   static std::string text_as_bf16(const std::string& name, const std::string& text) {
     if (name != "config.json" && name != kIndex) return text;
-    auto json = nlohmann::ordered_json::parse(text);
+    auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) return text;  // the trainer's choice
     for (const char* key : {"torch_dtype", "dtype"}) {
       if (name != kIndex && json.contains(key)) json[key] = "bfloat16";
     }
@@ -109,7 +128,7 @@ class Export {
 
   void convert(std::size_t source, const std::string& name) {
     std::vector<FileTensor> tensors;
-    for (const StepIndex::Tensor& tensor : reader_.index().tensors) {
+    for (const CheckpointIndex::Tensor& tensor : reader_.index().tensors) {
       if (tensor.file != source) continue;
       tensors.push_back({.name = tensor.name, .type = FileType::bf16, .shape = tensor.shape});
     }
@@ -125,7 +144,8 @@ class Export {
     });
   }
 
-  void write_bf16(files::OutputFile& file, std::int64_t offset, const StepIndex::Tensor& tensor) {
+  void write_bf16(files::OutputFile& file, std::int64_t offset,
+                  const CheckpointIndex::Tensor& tensor) {
     std::vector<float> values(static_cast<std::size_t>(std::min(kChunk, tensor.count())));
     std::vector<bfloat16> rounded(values.size());
     for (std::int64_t begin = 0; begin < tensor.count(); begin += kChunk) {
@@ -139,8 +159,9 @@ class Export {
   }
 
   files::FileSystem& files_;
-  StepReader& reader_;
+  CheckpointReader& reader_;
   std::string out_;
+  std::vector<std::string> written_;
   std::int64_t bytes_ = 0;
 };
 
@@ -159,7 +180,7 @@ Answer export_weights(files::FileSystem& files, const std::string& path, const s
                       DType dtype) {
   ZERO_CHECK(dtype == DType::fp32 || dtype == DType::bf16,
              "weights are exported as fp32 or bf16, found {}", name_of(dtype));
-  StepReader reader(files, find_checkpoint(files, path));
+  CheckpointReader reader(files, find_checkpoint(files, path));
   const files::PathKind kind = files.kind_of(out);
   ZERO_CHECK(kind == files::PathKind::missing ||
                  (kind == files::PathKind::folder && files.list(out).empty()),

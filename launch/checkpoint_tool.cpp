@@ -6,23 +6,25 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/decimal_bytes.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "checkpoint/file_header.h"
-#include "checkpoint/step_reader.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/hf/file_header.h"
 
 namespace zero::checkpoint_tool {
 namespace {
 
 /// When the checkpoint was committed, or, if it was not, last changed; nothing if that is unknown.
-std::optional<std::string> time_of(const FoundStep& found) {
+std::optional<std::string> time_of(const FoundCheckpoint& found) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = found.path;
@@ -33,9 +35,9 @@ std::optional<std::string> time_of(const FoundStep& found) {
                      fmt::gmtime(std::chrono::floor<std::chrono::seconds>(system)));
 }
 
-std::int64_t bytes_of(const StepIndex& index) {
+std::int64_t bytes_of(const CheckpointIndex& index) {
   std::int64_t bytes = 0;
-  for (const StepIndex::File& file : index.files) bytes += file.bytes;
+  for (const CheckpointIndex::File& file : index.files) bytes += file.bytes;
   return bytes;
 }
 
@@ -49,16 +51,85 @@ void check_folder(files::FileSystem& files, const std::string& path) {
              "{} is no folder; give that of a run's checkpoints, or of one", path);
 }
 
+/// Whether a folder in `path`, if that is a folder, has the name of a checkpoint.
+bool holds_checkpoints(files::FileSystem& files, const std::string& path) {
+  bool any = false;
+  const CheckpointFailure ignored = checkpoint_failure_of([&] {
+    if (files.kind_of(path) != files::PathKind::folder) return;
+    for (const std::string& name : files.list(path)) any = any || parse_checkpoint_name(name);
+  });
+  return any && !ignored;
+}
+
+/// That `path` holds no checkpoint, and which folder near it does.
+std::string no_checkpoint(files::FileSystem& files, const std::string& path) {
+  const std::string text = fmt::format("{} holds no checkpoint", path);
+  const std::string parent =
+      folder_of_path(std::filesystem::absolute(path).lexically_normal().string());
+  if (is_checkpoint(files, path))
+    return fmt::format("{}; it is one, in the folder {}", text, parent);
+  if (is_checkpoint(files, parent)) return fmt::format("{}; {} is one", text, parent);
+  for (const std::string& name : files.list(path)) {
+    const std::string below = (std::filesystem::path(path) / name).string();
+    if (holds_checkpoints(files, below)) return fmt::format("{}; {} does", text, below);
+  }
+  return text;
+}
+
+/// Reads every byte of the checkpoint `folder`; whether each is as it was saved.
+bool check_bytes(files::FileSystem& files, const std::string& folder, Answer& answer) {
+  const std::vector<CheckpointFault> faults = verify_checkpoint(files, folder);
+  for (const CheckpointFault& fault : faults) {
+    answer.text += fmt::format("{}: {}\n", fault.damaged ? "damaged" : "unreadable",
+                               printable_text(fault.reason));
+    answer.verdict =
+        std::max(answer.verdict, fault.damaged ? Answer::Verdict::no : Answer::Verdict::unknown);
+  }
+  return faults.empty();
+}
+
+/// Warns of what is in the folder of a whole checkpoint, and not of it or not there.
+std::string warnings_of(files::FileSystem& files, const std::string& folder) {
+  const CheckpointReader reader(files, folder);
+  std::set<std::string> own{"COMMIT", "index.json"};
+  std::set<std::string> folders;
+  for (const CheckpointIndex::File& file : reader.index().files) {
+    own.insert(file.name);
+    folders.insert(file.name.substr(0, file.name.find('/')));
+  }
+  std::string text;
+  const auto look = [&](const std::string& name) {
+    const std::string path = printable_line(fmt::format("{}/{}", folder, name));
+    if (!own.contains(name) && !folders.contains(name)) {
+      text += fmt::format(
+          "warning: {}: is not of the checkpoint: its index.json does not list it\n", path);
+    } else if (files.is_link(fmt::format("{}/{}", folder, name))) {
+      text += fmt::format(
+          "warning: {}: is a symbolic link: a copy of the checkpoint may not have the file\n",
+          path);
+    }
+  };
+  for (const std::string& name : files.list(folder)) {
+    look(name);
+    if (!folders.contains(name)) continue;
+    for (const std::string& each : files.list(fmt::format("{}/{}", folder, name))) {
+      look(fmt::format("{}/{}", name, each));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string find_checkpoint(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   if (is_checkpoint(files, path)) return path;
   std::string reasons;
-  for (const FoundStep& found : find_steps(files, path)) {
+  for (const FoundCheckpoint& found : find_checkpoints(files, path)) {
     if (found.complete()) return found.path;
     reasons += fmt::format("; {}: {}", found.path, found.fault);
   }
+  ZERO_CHECK(!reasons.empty(), "{}", no_checkpoint(files, path));
   fail("{} holds no complete checkpoint{}", path, reasons);
 }
 
@@ -66,10 +137,10 @@ Answer list(files::FileSystem& files, const std::string& folder, Form form) {
   check_folder(files, folder);
   Answer answer;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const FoundStep& found : find_steps(files, folder)) {
+  for (const FoundCheckpoint& found : find_checkpoints(files, folder)) {
     const std::optional<std::string> time = time_of(found);
     std::optional<std::int64_t> bytes;
-    if (found.complete()) bytes = bytes_of(StepReader(files, found.path).index());
+    if (found.complete()) bytes = bytes_of(CheckpointReader(files, found.path).index());
     all.push_back({{"step", found.name.step},
                    {"path", found.path},
                    {"bytes", bytes ? nlohmann::ordered_json(*bytes) : nlohmann::ordered_json()},
@@ -85,7 +156,7 @@ Answer list(files::FileSystem& files, const std::string& folder, Form form) {
   if (form == Form::json) {
     answer.text = all.dump(2) + "\n";
   } else if (all.empty()) {
-    answer.text = fmt::format("{} holds no checkpoint\n", folder);
+    answer.text = no_checkpoint(files, folder) + "\n";
   } else {
     answer.text =
         fmt::format("{:>10}  {:>10}  {:<20}  {}\n", "step", "size", "saved", "checkpoint") +
@@ -98,19 +169,18 @@ Answer verify(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   Answer answer;
   const auto check = [&](const std::string& folder) {
-    const std::vector<StepFault> faults = verify_step(files, folder);
-    for (const StepFault& fault : faults) answer.text += fmt::format("damaged: {}\n", fault.reason);
-    if (faults.empty()) answer.text += fmt::format("{}: every byte is as it was saved\n", folder);
-    if (!faults.empty()) answer.verdict = Answer::Verdict::no;
+    if (!check_bytes(files, folder, answer)) return;
+    answer.text += fmt::format("{}: every byte is as it was saved\n", folder);
+    answer.text += warnings_of(files, folder);
   };
   if (is_checkpoint(files, path)) {
     check(path);
     return answer;
   }
-  const std::vector<FoundStep> all = find_steps(files, path);
-  ZERO_CHECK(!all.empty(), "{} holds no checkpoint", path);
-  for (const FoundStep& found : all) {
-    if (found.name.state == StepState::committed) {
+  const std::vector<FoundCheckpoint> all = find_checkpoints(files, path);
+  ZERO_CHECK(!all.empty(), "{}", no_checkpoint(files, path));
+  for (const FoundCheckpoint& found : all) {
+    if (found.name.state != FolderState::partial) {
       check(found.path);
     } else {
       answer.text += fmt::format("{}: not complete: {}\n", found.path, found.fault);
@@ -120,14 +190,14 @@ Answer verify(files::FileSystem& files, const std::string& path) {
 }
 
 Answer show(files::FileSystem& files, const std::string& path) {
-  const StepReader reader(files, find_checkpoint(files, path));
-  const StepIndex& index = reader.index();
+  const CheckpointReader reader(files, find_checkpoint(files, path));
+  const CheckpointIndex& index = reader.index();
   Answer answer;
   answer.text = fmt::format("{}: step {}, {} in {} files\n\n{}\n\n", reader.folder(), index.step,
                             decimal_bytes(bytes_of(index)), index.files.size(),
                             printable_text(index.extra.dump(2)));
-  for (const StepIndex::Tensor& tensor : index.tensors) {
-    answer.text += fmt::format("{:<10} {:<48} {:<20} {} at {}\n", step_kind_name(tensor.kind),
+  for (const CheckpointIndex::Tensor& tensor : index.tensors) {
+    answer.text += fmt::format("{:<10} {:<48} {:<20} {} at {}\n", state_kind_name(tensor.kind),
                                printable_line(tensor.name), shape_text(tensor.shape),
                                printable_line(index.files[tensor.file].name), tensor.offset);
   }
@@ -136,12 +206,32 @@ Answer show(files::FileSystem& files, const std::string& path) {
 
 Answer prune(files::FileSystem& files, const std::string& folder, const KeepSteps& keep) {
   check_folder(files, folder);
-  const Pruned pruned = prune_steps(files, folder, keep);
+  const std::vector<FoundCheckpoint> all = find_checkpoints(files, folder);
+  ZERO_CHECK(!all.empty(), "{}", no_checkpoint(files, folder));
   Answer answer;
+  std::set<std::int64_t> good;
+  std::set<std::int64_t> kept;
+  for (const FoundCheckpoint& found : all) {
+    if (std::ssize(good) == keep.last) break;
+    if (!found.complete()) continue;
+    kept.insert(found.name.step);
+    if (check_bytes(files, found.path, answer)) {
+      good.insert(found.name.step);
+    } else {
+      answer.text += fmt::format("{}: is kept, and does not count\n", found.path);
+    }
+  }
+  Pruned pruned;
+  if (!kept.empty()) {
+    // A run may commit another one meanwhile: it is not counted either.
+    pruned = prune_checkpoints(files, folder,
+                               {.last = static_cast<int>(kept.size()), .every = keep.every},
+                               *kept.rbegin());
+  }
   for (const std::int64_t step : pruned.steps) {
     answer.text += fmt::format("removed step {}\n", step);
   }
-  if (pruned.steps.empty()) answer.text = "nothing to remove\n";
+  if (pruned.steps.empty()) answer.text += "nothing to remove\n";
   for (const std::string& note : pruned.notes) answer.text += note + "\n";
   return answer;
 }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/dtype.h"
-#include "checkpoint/step_folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "device/files/file_system.h"
 
 /// The commands of zero_ckpt. They need no rank, model or device. `path` is a checkpoint or, except
@@ -14,26 +14,29 @@
 namespace zero::checkpoint_tool {
 
 struct Answer {
-  enum class Verdict { yes, no };
-  Verdict verdict = Verdict::yes;  ///< no: a checkpoint is damaged, or two differ
-  std::string text{};              ///< whole lines
+  enum class Verdict { yes, unknown, no };
+  /// no: a checkpoint is damaged, or two differ; unknown: one could not be read.
+  Verdict verdict = Verdict::yes;
+  std::string text{};  ///< whole lines
 };
 
 enum class Form { text, json };
 
 /// The checkpoints in a folder, newest first: step, size, time, and why one is not complete.
 Answer list(files::FileSystem& files, const std::string& folder, Form form);
-/// Reads every byte and checks its sum.
+/// Reads every byte and checks its sum. Warns of symbolic links, and of files that are not of the
+/// checkpoint.
 Answer verify(files::FileSystem& files, const std::string& path);
 /// The trainer's values and the tensors.
 Answer show(files::FileSystem& files, const std::string& path);
 /// The first element that differs, and of each tensor how many do and by how much at most.
 Answer compare(files::FileSystem& files, const std::string& path, const std::string& other);
 /// Writes the weights, verified, as a Hugging Face folder `out`, which must be new or empty, as
-/// fp32 or bf16.
+/// fp32 or bf16. If that fails, no file of it stays.
 Answer export_weights(files::FileSystem& files, const std::string& path, const std::string& out,
                       DType dtype);
-/// Removes complete checkpoints but those that `keep` keeps; never the newest.
+/// Removes complete checkpoints but those that `keep` keeps; never the newest. Reads every byte of
+/// the newest `keep.last` first: those that are damaged, or cannot be read, stay and do not count.
 Answer prune(files::FileSystem& files, const std::string& folder, const KeepSteps& keep);
 
 /// The checkpoint at `path`, or the newest complete one in the folder `path`. Throws zero::Error if

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/step_folder.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/hf/folder.h"
 #include "collectives/agreement.h"
 #include "device/files/replace_file.h"
 #include "launch/data/tokenizer.h"
@@ -42,8 +42,8 @@ void check_no_checkpoint(const std::string& init) {
   if (std::filesystem::exists(path / "COMMIT", error)) {
     found = init;
   } else if (std::filesystem::is_directory(path, error)) {
-    const std::vector<FoundStep> steps = find_steps(files::disk(), init);
-    const auto whole = std::ranges::find_if(steps, &FoundStep::complete);
+    const std::vector<FoundCheckpoint> steps = find_checkpoints(files::disk(), init);
+    const auto whole = std::ranges::find_if(steps, &FoundCheckpoint::complete);
     if (whole != steps.end()) found = whole->path;
   }
   ZERO_CHECK(found.empty(),

@@ -33,6 +33,7 @@ run   nlohmann-json3-dev   header:nlohmann/json.hpp
 run   libcli11-dev         header:CLI/CLI.hpp
 run   libxxhash-dev        header:xxhash.h
 run   libboost-dev         header:boost/asio.hpp
+run   libisal-dev          header:isa-l/crc.h
 run   liburing-dev         header:liburing.h
 run   libssl-dev           header:openssl/hmac.h
 run   libsentencepiece-dev header:sentencepiece_processor.h

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <hwy/targets.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,17 +22,6 @@
 namespace zero {
 namespace {
 
-sigset_t watched_signals() {
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGINT);
-  ::sigaddset(&signals, SIGTERM);
-  ::sigaddset(&signals, SIGUSR1);
-  // Also wakes the watcher's thread for its end.
-  ::sigaddset(&signals, SIGUSR2);
-  return signals;
-}
-
 constexpr const char* kVariable = "ZERO_MAX_CPU_ISA";
 
 struct Limit {
@@ -47,25 +35,6 @@ constexpr std::array<Limit, 4> kLimits{{{"AVX2", cpu::Bf16Instructions::none, HW
                                         {"AMX", cpu::Bf16Instructions::tiles, 0}}};
 
 }  // namespace
-
-SignalWatcher::SignalWatcher(std::function<AfterSignal(int)> on_signal) {
-  const sigset_t signals = watched_signals();
-  // Threads inherit the mask, so only the watcher receives the signals.
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  thread_ = std::thread([this, signals, act = std::move(on_signal)] {
-    for (int signal = 0; !ending_;) {
-      if (::sigwait(&signals, &signal) != 0 || ending_) continue;
-      if (signal == SIGUSR2) signal = SIGTERM;
-      if (act(signal) == AfterSignal::end) ::_exit(128 + signal);
-    }
-  });
-}
-
-SignalWatcher::~SignalWatcher() {
-  ending_ = true;
-  ::pthread_kill(thread_.native_handle(), SIGUSR2);
-  thread_.join();
-}
 
 void make_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;

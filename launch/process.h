@@ -2,35 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <signal.h>
-
-#include <atomic>
-#include <functional>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "launch/config/train_config.h"
 #include "launch/rendezvous/start.h"
 
 namespace zero {
-
-/// Waits for SIGINT, SIGTERM and SIGUSR1 on a thread of its own and runs `on_signal` there;
-/// SIGUSR2, with which some batch systems announce the end of a job, counts as SIGTERM. If that
-/// returns AfterSignal::end, ends the process with status 128 + the signal's number, even if other
-/// threads are blocked. Construct the watcher before any other thread.
-class SignalWatcher {
- public:
-  enum class AfterSignal { go_on, end };
-  explicit SignalWatcher(std::function<AfterSignal(int)> on_signal);
-  SignalWatcher(const SignalWatcher&) = delete;
-  SignalWatcher& operator=(const SignalWatcher&) = delete;
-  ~SignalWatcher();
-
- private:
-  std::atomic<bool> ending_{false};
-  std::thread thread_;
-};
 
 /// Makes waiting OpenMP threads sleep rather than spin, for programs whose ranks x threads exceed
 /// the cores: spinning threads take cores that other ranks need. OpenMP reads its wait policy

@@ -2,15 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/requests.h"
 
-#include <fmt/format.h>
-
 #include <csignal>
 
 namespace zero {
 namespace {
 
-/// A launcher, or timeout(1), may send one process the same signal twice at once.
-constexpr std::chrono::milliseconds kOneSignal{200};
 /// In which a launcher has passed a signal on to all ranks.
 constexpr std::chrono::seconds kOneRequest{5};
 
@@ -34,55 +30,7 @@ bool over(Signals::Time since, Signals::Time now, double seconds) {
   return seconds > 0 && std::chrono::duration<double>(now - since).count() >= seconds;
 }
 
-constexpr const char* kSaving = "SIGUSR1: saving a checkpoint after this step";
-constexpr const char* kRefused = "SIGUSR1: no run.checkpoint.folder; nothing is saved";
-
-const char* name_of(int signal) { return signal == SIGINT ? "SIGINT" : "SIGTERM"; }
-
 }  // namespace
-
-Signals::Answer Signals::arrived(int signal, Time now) {
-  const std::scoped_lock lock(mutex_);
-  if (signal == SIGUSR1) {
-    if (state_ == State::refusing) return {.line = kRefused};
-    if (state_ == State::ended) return {.line = "SIGUSR1: the last step is done; nothing is saved"};
-    ++asked_.saves;
-    asked_.last_save = now;
-    return {.line = state_ == State::listening ? kSaving : ""};
-  }
-  if (state_ != State::listening) return {.ends_process = true};
-  if (asked_.ending == 0) {
-    asked_.ending = signal;
-    ending_since_ = now;
-    return {.line = fmt::format(
-                "{}: saving a checkpoint after this step, then ending; once more ends at once",
-                name_of(signal))};
-  }
-  return {.ends_process = now - ending_since_ >= kOneSignal};
-}
-
-std::string Signals::listen() {
-  const std::scoped_lock lock(mutex_);
-  state_ = State::listening;
-  return asked_.saves > 0 ? kSaving : "";
-}
-
-std::string Signals::refuse() {
-  const std::scoped_lock lock(mutex_);
-  state_ = State::refusing;
-  return asked_.saves > 0 ? kRefused : "";
-}
-
-Signals::Asked Signals::asked() const {
-  const std::scoped_lock lock(mutex_);
-  return asked_;
-}
-
-int Signals::stop_listening() {
-  const std::scoped_lock lock(mutex_);
-  state_ = State::ended;
-  return asked_.ending;
-}
 
 Requests::Requests(const Options& options) : options_(options), saved_(options.started) {}
 

@@ -4,52 +4,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <optional>
-#include <string>
+
+#include "launch/signals.h"
 
 namespace zero {
-
-/// The signals that this process was sent, and what becomes of them. While ranks listen, SIGUSR1
-/// asks for a checkpoint, and the first SIGTERM or SIGINT for a checkpoint and a good end; any
-/// other SIGTERM or SIGINT ends the process at once. A SIGUSR1 that comes before waits until ranks
-/// listen. Any thread may use it.
-class Signals {
- public:
-  using Time = std::chrono::steady_clock::time_point;
-
-  struct Answer {
-    bool ends_process = false;
-    std::string line{};  ///< for people; empty: none
-  };
-  /// Called for each signal that arrives at `now`.
-  Answer arrived(int signal, Time now);
-
-  /// From here on a rank of this process asks what has arrived. Ranks that are threads of one
-  /// process may all call it.
-  /// Returns a line for people if SIGUSR1 has come before; else an empty one.
-  std::string listen();
-  /// No rank ever listens: the run saves nothing. Returns as listen().
-  std::string refuse();
-  /// From here on none does. Returns the signal that asks for an end, 0 for none: a rank that has
-  /// not heard of it ends the process now.
-  int stop_listening();
-
-  struct Asked {
-    std::int64_t saves = 0;  ///< SIGUSR1s so far
-    Time last_save{};        ///< when the last one arrived
-    int ending = 0;          ///< SIGTERM, SIGINT or 0
-  };
-  Asked asked() const;
-
- private:
-  enum class State : std::uint8_t { starting, listening, refusing, ended };
-
-  mutable std::mutex mutex_;
-  State state_ = State::starting;
-  Asked asked_;
-  Time ending_since_{};  // when asked_.ending arrived
-};
 
 /// What a run does before its last step because a signal or a clock asks for it.
 struct Decision {

@@ -12,38 +12,46 @@
 #   --wait SECONDS        before the first restart (5); doubled with each fault within 10 minutes of a start, to at
 #                         most 300
 #
-# SIGTERM, SIGINT and SIGUSR1 are passed on to COMMAND. A job that SIGTERM or SIGINT has ended (status 143 or 130) is
-# not started again. The status is that of the last COMMAND.
+# Signals are passed on to COMMAND, SIGHUP as SIGTERM. A job that is told to end (by any of them but SIGUSR1, or with
+# status 143 or 130) is not started again. The status is that of the last COMMAND.
 set -uo pipefail
 
-checkpoints="" pause=5 job="" status=0 asked=no
+checkpoints="" pause=5 job="" status=0 asked=""
 
 say() { echo "retry: $1" >&2; }
 fail() { say "$1"; exit 2; }
 usage() { sed -n '5,17s/^# \{0,1\}//p' "$0"; }
 
-# The folder that the configuration of the zero_train in the command names.
+# The folder that the zero_train in the command is given, with whatever launcher.
 folder_of() {  # command...
   while [ $# -gt 0 ] && [ "${1##*/}" != zero_train ]; do shift; done
   [ $# -gt 0 ] || return 1
-  "$@" --print-config </dev/null | sed -n 's/^run\.checkpoint\.folder *= "\(.*\)" *# .*/\1/p'
+  "$@" --print-value run.checkpoint.folder </dev/null
 }
 
-# The number of the newest committed checkpoint, or none.
-newest_step() {
-  local commit step newest=-1
-  for commit in "$checkpoints"/step_*/COMMIT; do
-    step=${commit%/COMMIT}
-    step=${step##*/step_}
-    [[ $step =~ ^[0-9]{8,18}$ && -f $commit ]] || continue
-    [ $((10#$step)) -le "$newest" ] || newest=$((10#$step))
-  done
-  [ "$newest" -ge 0 ] && echo "$newest" || echo none
+# The committed checkpoints, each with the time of its commit.
+committed() { stat -c '%y %n' -- "$checkpoints"/step_*/COMMIT 2>/dev/null | LC_ALL=C sort; }
+
+# The highest step that was committed since `committed` said $1: neither a damaged checkpoint nor one of another run,
+# which lie there from before, tells how far the job is. Without any: -1.
+newest_since() {  # committed
+  local newest
+  newest=$(LC_ALL=C comm -13 <(echo "$1") <(committed) |
+    sed -nE 's|.*/step_([0-9]{8,18})/COMMIT$|\1|p' | sort -n | tail -n 1)
+  [ -n "$newest" ] && echo $((10#$newest)) || echo -1
+}
+
+so_far() {  # newest_since
+  [ "$1" -ge 0 ] && echo "saved up to step $1" || echo "nothing saved yet"
 }
 
 pass_on() {  # signal
   interrupted=yes
-  [ "$1" = USR1 ] || asked=yes
+  if [ "$1" != USR1 ]; then
+    asked=$1
+  elif [ -z "$job" ]; then
+    say "SIGUSR1: no job runs, and nothing is to be saved; the next start goes on from the newest checkpoint"
+  fi
   [ -z "$job" ] || kill -s "$1" "$job" 2>/dev/null
 }
 
@@ -54,6 +62,7 @@ run() {  # command...
   "$@" </dev/null &
   job=$!
   set +m
+  [ -z "$asked" ] || kill -s "$asked" "$job" 2>/dev/null  # it came before the job had a name
   interrupted=yes
   while [ "$interrupted" = yes ]; do  # a signal that is passed on interrupts the wait
     interrupted=no
@@ -63,9 +72,13 @@ run() {  # command...
   job=""
 }
 
+# Sleeps, in parts: a signal ends one of them early.
 rest() {  # seconds
-  sleep "$1" &
-  wait $!
+  local end=$((SECONDS + $1))
+  while [ -z "$asked" ] && [ "$SECONDS" -lt "$end" ]; do
+    sleep 0.5 &
+    wait $!
+  done
 }
 
 main() {
@@ -75,7 +88,7 @@ main() {
       --checkpoints) checkpoints=${2-}; shift 2 || fail "--checkpoints takes a folder" ;;
       --wait)
         [[ ${2-} =~ ^[0-9]{1,4}$ ]] || fail "--wait takes seconds, found '${2-}'"
-        pause=$2
+        pause=$((10#$2))
         shift 2
         ;;
       --) shift; break ;;
@@ -88,27 +101,29 @@ main() {
     [ -n "$checkpoints" ] ||
       fail "the command has no zero_train that tells a run.checkpoint.folder; give --checkpoints FOLDER"
   fi
-  trap 'pass_on TERM' TERM
+  trap 'pass_on TERM' TERM HUP
   trap 'pass_on INT' INT
   trap 'pass_on USR1' USR1
+  trap 'pass_on USR2' USR2
 
-  local before=unknown newest began wait=$pause
+  local there before=unknown newest began wait=$pause
+  there=$(committed)
   while :; do
     began=$SECONDS
     run "$@"
-    if [ "$status" -eq 0 ] || [ "$status" -eq 143 ] || [ "$status" -eq 130 ] || [ "$asked" = yes ]; then
+    if [ "$status" -eq 0 ] || [ "$status" -eq 143 ] || [ "$status" -eq 130 ] || [ -n "$asked" ]; then
       exit "$status"
     fi
-    newest=$(newest_step)
-    if [ "$newest" = "$before" ]; then
-      say "status $status again, and no step was saved since the last fault (newest: $newest): giving up"
+    newest=$(newest_since "$there")
+    if [ "$before" != unknown ] && [ "$newest" -le "$before" ]; then
+      say "status $status again, and no further step was saved since the last fault ($(so_far "$newest")): giving up"
       exit "$status"
     fi
     before=$newest
     [ $((SECONDS - began)) -lt 600 ] || wait=$pause
-    say "status $status after $((SECONDS - began)) s; newest saved step: $newest; starting again in $wait s"
+    say "status $status after $((SECONDS - began)) s; $(so_far "$newest"); starting again in $wait s"
     rest "$wait"
-    [ "$asked" = no ] || exit "$status"
+    [ -z "$asked" ] || exit "$status"
     wait=$((wait * 2 < 300 ? wait * 2 : 300))
   done
 }

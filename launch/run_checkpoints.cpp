@@ -14,7 +14,7 @@
 
 #include "base/decimal_bytes.h"
 #include "base/error.h"
-#include "checkpoint/step_folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "launch/config/run_identity.h"
@@ -43,10 +43,23 @@ double number(const Json& object, const char* name) {
   return value.get<double>();
 }
 
+/// A loss in a checkpoint's values; nothing if it was not finite.
+std::optional<double> loss(const Json& object, const char* name) {
+  if (field(object, name).is_null()) return std::nullopt;
+  return number(object, name);
+}
+
+Json json_of(std::optional<double> loss) { return loss ? Json(*loss) : Json(); }
+
+std::optional<double> finite(double loss) {
+  return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
+}
+
 std::int64_t count(const Json& object, const char* name) {
   const Json& value = field(object, name);
-  ZERO_CHECK(value.is_number_unsigned(),
-             "the checkpoint's value \"{}\" is {}, expected a whole number", name, value.dump());
+  ZERO_CHECK(value.is_number_unsigned() && value.get<std::uint64_t>() >> 63U == 0,
+             "the checkpoint's value \"{}\" is {}, expected a whole number below 2^63", name,
+             value.dump());
   return value.get<std::int64_t>();
 }
 
@@ -99,12 +112,22 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
                  .first_rank = parts.workbench.engine().communicator().rank() == 0,
                  .started = parts.started,
                  .save_seconds = parts.config.checkpoints.every_seconds,
-                 .stop_seconds = parts.config.checkpoints.stop_after_seconds}) {}
+                 .stop_seconds = parts.config.checkpoints.stop_after_seconds}),
+      log_point_{.run = mark_of(identity_)} {}
 
 std::int64_t RunCheckpoints::resume() {
   const std::optional<Resumed> resumed = load();
   if (!options_.folder.empty() && options_.resume != "auto") check_nothing_ahead(resumed);
   resumed_ = resumed;
+  if (workbench_.checkpointer() != nullptr) {
+    // Of a checkpoint that is named, another run may be the owner.
+    const std::int64_t kept = resumed && options_.resume != "auto" ? resumed->step : -1;
+    workbench_.checkpointer()->remove_only([kept, mark = mark_of(identity_)](std::int64_t step,
+                                                                             const Json& extra) {
+      const auto found = extra.find("configuration");
+      return step > kept && found != extra.end() && found->is_object() && mark_of(*found) == mark;
+    });
+  }
   warn_of_room();
   return resumed ? resumed->step : 0;
 }
@@ -118,6 +141,12 @@ std::optional<Resumed> RunCheckpoints::load() {
     console_.line("warning: passed over a checkpoint: " + reason);
   }
   if (!resumed) return std::nullopt;
+  if (log_point_.step != resumed->step) {
+    throw AgreedError(fmt::format(
+        "{}: its index is of step {}, and the trainer's values in it are of step {}, expected the "
+        "same; the file was changed, or another program wrote it",
+        resumed->folder, resumed->step, log_point_.step));
+  }
   saved_step_ = resumed->step;
   if (progress_ != nullptr) progress_->saved(saved_step_, resumed->folder);
   say_resumed(*resumed);
@@ -130,8 +159,12 @@ void RunCheckpoints::accept(const Json& extra) {
   changes.insert(changes.end(), options_.resume_changes.begin(), options_.resume_changes.end());
   changes_ = changed_identity(field(extra, "configuration"), identity_, changes);
   const Json& log = field(extra, "log");
-  log_point_ = {.step = count(extra, "step"), .loss = number(log, "loss")};
-  if (!field(log, "first_loss").is_null()) log_point_.first_loss = number(log, "first_loss");
+  const Json& run = field(log, "run");
+  log_point_ = {.run = run.is_string() ? run.get<std::string>() : run.dump(),
+                .step = count(extra, "step"),
+                .first_loss = loss(log, "first_loss"),
+                .loss = loss(log, "loss")};
+  skipped_in_row_ = count(extra, "skipped_in_row");
   micro_batch_ = count(extra, "micro_batch");
   kernels_ = field(field(extra, "versions"), "kernels").dump();
   ZERO_CHECK(log_point_.step <= config_.run.steps,
@@ -177,7 +210,7 @@ void RunCheckpoints::check_nothing_ahead(const std::optional<Resumed>& resumed) 
   agree(engine.communicator(), engine.device(), "run.checkpoint.folder", [&] {
     if (engine.communicator().rank() != 0) return;
     const std::int64_t done = resumed ? resumed->step : -1;
-    for (const FoundStep& found : find_steps(files::disk(), options_.folder)) {
+    for (const FoundCheckpoint& found : find_checkpoints(files::disk(), options_.folder)) {
       ZERO_CHECK(!(found.complete() || found.unreadable) || found.name.step <= done,
                  "run.resume is \"{}\", but run.checkpoint.folder holds {}, from which a later "
                  "start would go on; give another folder, remove the checkpoint, or set "
@@ -207,21 +240,26 @@ void RunCheckpoints::prepare_log() {
   Engine& engine = workbench_.engine();
   agree(engine.communicator(), engine.device(), "run.log", [&] {
     if (log_ == nullptr) return;
-    if (resumed_) return say_cut(log_->go_on(log_point_), resumed_->step);
+    // A checkpoint that is named may be of a run that went on behind it.
+    const auto behind = options_.resume == "auto" ? RunLog::Lines::cut : RunLog::Lines::copied;
+    if (resumed_) return say_cut(log_->go_on(log_point_, behind), resumed_->step);
     const std::string aside = log_->start_over();
     if (aside.empty()) return;
     console_.line(fmt::format("{} begins anew; the log of an earlier run is kept as {}",
                               log_->path(), aside));
   });
   if (log_ != nullptr && resumed_) {
-    log_->write({{"resumed_after_step", resumed_->step}, {"checkpoint", resumed_->folder}});
+    log_->write({{"resumed_after_step", resumed_->step},
+                 {"checkpoint", resumed_->folder},
+                 {"run", log_point_.run}});
   }
 }
 
 void RunCheckpoints::say_cut(const RunLog::Cut& cut, std::int64_t step) {
   if (cut.lines > 0) {
-    console_.line(fmt::format("{}: the {} lines behind step {} are cut off", log_->path(),
-                              cut.lines, cut.last_step));
+    console_.line(fmt::format("{}: the {} lines behind step {} are cut off{}", log_->path(),
+                              cut.lines, cut.last_step,
+                              cut.aside.empty() ? "" : "; the whole log is kept as " + cut.aside));
   }
   if (cut.last_step != step) {
     console_.line(
@@ -246,15 +284,18 @@ void RunCheckpoints::listen() {
 
 std::int64_t RunCheckpoints::vote() { return options_.folder.empty() ? 0 : requests_.vote(now()); }
 
-Decision RunCheckpoints::after_step(const StepReport& report) {
-  if (report.step == 1 && std::isfinite(report.loss)) log_point_.first_loss = report.loss;
+Decision RunCheckpoints::after_step(const StepReport& report, std::int64_t skipped_in_row) {
+  if (report.step == 1) log_point_.first_loss = finite(report.loss);
+  skipped_in_row_ = skipped_in_row;
   if (options_.folder.empty()) return {};
   tell_reports();
   const Decision decision = requests_.decide(report.votes, now());
-  due_ = due_ || decision.save || report.step == config_.run.steps ||
+  const bool last = decision.ends() || report.step == config_.run.steps;
+  due_ = due_ || decision.save || last ||
          (options_.every_steps > 0 && report.step % options_.every_steps == 0);
-  // A state whose gradients are not finite is not saved over a good one.
-  if (due_ && !report.nonfinite) save(report);
+  // A state whose gradients are not finite has perhaps diverged, and replaces no good one. What
+  // the run ends with is all that is left of the steps since the last save.
+  if (due_ && (!report.nonfinite || last)) save(report);
   return decision;
 }
 
@@ -280,10 +321,12 @@ Json RunCheckpoints::extra(const StepReport& report) const {
           {"tokens", report.step * config_.tokens_per_step()},
           {"configuration", identity_},
           {"micro_batch", config_.batch.micro},
+          {"skipped_in_row", skipped_in_row_},
           {"versions", {{"zero", version()}, {"kernels", kernels_text(config_.run.device)}}},
           {"log",
-           {{"first_loss", log_point_.first_loss ? Json(*log_point_.first_loss) : Json()},
-            {"loss", report.loss}}}};
+           {{"run", log_point_.run},
+            {"first_loss", json_of(log_point_.first_loss)},
+            {"loss", json_of(finite(report.loss))}}}};
 }
 
 void RunCheckpoints::tell_reports() {
@@ -310,7 +353,7 @@ void RunCheckpoints::tell(const SaveReport& report) {
   }
   saved_step_ = report.step;
   if (progress_ != nullptr) {
-    progress_->saved(saved_step_, step_path(options_.folder, {.step = saved_step_}));
+    progress_->saved(saved_step_, checkpoint_path(options_.folder, {.step = saved_step_}));
   }
   if (!report.notes.empty()) console_.line("note: " + report.notes);
   console_.line(fmt::format("saved step {} ({} in {:.1f} s, {:.2f} s exposed)", report.step,
@@ -326,7 +369,6 @@ int RunCheckpoints::finish() {
   if (options_.folder.empty()) return 0;
   workbench_.checkpointer()->wait();
   tell_reports();
-  if (due_) console_.line("warning: the last step was skipped: no checkpoint of it is saved");
   // Ranks hear a signal at times of their own; one that comes later ends the process.
   std::int64_t signal = signals_ == nullptr ? 0 : signals_->stop_listening();
   Engine& engine = workbench_.engine();

@@ -74,15 +74,20 @@ class RunCheckpoints {
   void listen();
   /// This rank's StepOptions::vote. Not collective.
   std::int64_t vote();
-  /// Call after each step, whose line is in the log: tells of finished saves, begins one if it is
-  /// due. Returns what ends the run. Throws AgreedError if a required save has failed.
-  Decision after_step(const StepReport& report);
+  /// Call after each step, whose line is in the log, with the number of steps in a row, up to this
+  /// one, whose update was skipped: tells of finished saves, begins one if it is due. Returns what
+  /// ends the run. Throws AgreedError if a required save has failed.
+  Decision after_step(const StepReport& report, std::int64_t skipped_in_row);
   /// The step just done was not finite, and the run ends: the states before it, whose save may be
   /// in flight, have perhaps diverged, and are not committed over good ones.
   void give_up(const std::string& why);
   /// Waits for the save in flight, tells of it, and stops listening. Returns the signal that has
   /// asked for an end since the last step, 0 for none.
   int finish();
+  /// The steps in a row before resume()'s whose update was skipped. Not collective.
+  std::int64_t skipped_in_row() const { return skipped_in_row_; }
+  /// The field "run" of the log's first line. Not collective.
+  const std::string& run_mark() const { return log_point_.run; }
   /// "the newest checkpoint is of step 500"; not collective.
   std::string newest_text() const;
   /// newest_text(), and where a later start goes on. Not collective.
@@ -117,6 +122,7 @@ class RunCheckpoints {
   // Of the checkpoint that accept() has accepted:
   std::vector<std::string> changes_;  // a line each
   LogPoint log_point_;
+  std::int64_t skipped_in_row_ = 0;
   std::optional<Resumed> resumed_{};
   std::string kernels_;
   std::int64_t micro_batch_ = 0;

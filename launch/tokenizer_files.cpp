@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "checkpoint/hf_config.h"
+#include "checkpoint/hf/config.h"
 
 namespace zero {
 namespace {

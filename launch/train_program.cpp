@@ -18,8 +18,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/step_folder.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/hf/folder.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
@@ -31,6 +31,7 @@
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/run_device.h"
+#include "launch/signals.h"
 #include "launch/telemetry/console.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/tokenizer_files.h"
@@ -259,6 +260,14 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
 
 std::string printed_config(const TrainFlags& flags, int world) {
   return configured_alone(flags, world).values.dump();
+}
+
+std::string printed_value(const TrainFlags& flags) {
+  ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
+  const Configuration values = Configuration::read(flags.config, flags.overrides);
+  const nlohmann::json value = values.at(canonical_path(flags.print_value)).value;
+  if (value.is_null()) return "";
+  return (value.is_string() ? value.get<std::string>() : value.dump()) + "\n";
 }
 
 std::string printed_plan(const TrainFlags& flags, int world) {

@@ -15,6 +15,7 @@ struct TrainFlags {
   std::vector<std::string> overrides;
   bool print_config = false;
   bool plan = false;
+  std::string print_value{};  ///< the key; empty: none
   bool json = false;
   bool profile = false;  ///< overrides run.profile
   std::string trace{};   ///< overrides run.trace
@@ -26,6 +27,8 @@ struct TrainFlags {
 
 /// The text of --print-config.
 std::string printed_config(const TrainFlags& flags, int world);
+/// The text of --print-value: as the file and --set give it, which no launcher or world can change.
+std::string printed_value(const TrainFlags& flags);
 /// The text of --plan.
 std::string printed_plan(const TrainFlags& flags, int world);
 

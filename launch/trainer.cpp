@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "base/host_name.h"
-#include "checkpoint/hf_folder.h"
+#include "checkpoint/hf/folder.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "collectives/store.h"
@@ -87,6 +87,7 @@ int Trainer::run() {
   if (!note.empty()) console_.line(note);
   show_mesh();
   step_ = resumed_at_ = checkpoints_.resume();
+  skipped_in_row_ = checkpoints_.skipped_in_row();
   if (resumed_at_ == 0) {
     load();
   } else if (config_.values.given("run.init") && !config_.run.init.empty()) {
@@ -192,7 +193,7 @@ Decision Trainer::train_step(std::int64_t step) {
   log_step(report, learning_rate, seconds);
   show_progress(report, seconds);
   exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
-  return checkpoints_.after_step(report);
+  return checkpoints_.after_step(report, skipped_in_row_);
 }
 
 void Trainer::judge_finite(const StepReport& report) {
@@ -248,6 +249,7 @@ void Trainer::log_step(const StepReport& report, double learning_rate, double se
   if (validated_at_ == report.step) line["validation_loss"] = *validation_;
   if (report.nonfinite) line["skipped"] = *report.nonfinite;
   if (config_.mesh.tensor > 1) line["mesh_tensor"] = config_.mesh.tensor;
+  if (report.step == 1) line["run"] = checkpoints_.run_mark();
   log_->write(line);
   if (progress_ != nullptr) progress_->steps_logged = report.step;
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "checkpoint/name_map.h"
+#include "checkpoint/hf/name_map.h"
 #include "launch/tokenizer_files.h"
 
 namespace zero {

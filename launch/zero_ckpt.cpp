@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/printable.h"
 #include "launch/checkpoint_tool.h"
 
 namespace {
@@ -80,8 +81,9 @@ class Commands {
   }
 
   void add_prune() {
-    CLI::App& command = add("prune", "remove complete checkpoints of FOLDER but the newest",
-                            [&] { return tool::prune(disk_, given_.path, given_.keep); });
+    CLI::App& command =
+        add("prune", "remove complete checkpoints of FOLDER but the newest good ones",
+            [&] { return tool::prune(disk_, given_.path, given_.keep); });
     take_folder(command);
     command.add_option("--keep-last", given_.keep.last, "newest that stay")
         ->required()
@@ -106,7 +108,9 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Looks after checkpoints of zero_train. PATH is a checkpoint (FOLDER/step_00000500), or a "
       "folder of checkpoints, of which the newest complete one is meant.\n"
-      "Status: 0; 1 if a checkpoint is damaged or two differ; 2 if the command could not be done.",
+      "Status: 0; 1 if a checkpoint is damaged or two differ; 2 if the command could not be done, "
+      "or "
+      "a file not be read.",
       "zero_ckpt"};
   app.require_subcommand(1);
   const Commands commands(app);
@@ -114,13 +118,20 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     const Answer answer = commands.act();
     fmt::print("{}", answer.text);
-    return answer.verdict == Answer::Verdict::yes ? 0 : 1;
+    switch (answer.verdict) {
+      case Answer::Verdict::yes:
+        return 0;
+      case Answer::Verdict::no:
+        return 1;
+      case Answer::Verdict::unknown:
+        return kTrouble;
+    }
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "zero_ckpt: {}; see zero_ckpt --help\n", error.what());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "zero_ckpt: {}\n", error.what());
+    fmt::print(stderr, "zero_ckpt: {}\n", zero::printable_text(error.what()));
   }
   return kTrouble;
 }

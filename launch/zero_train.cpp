@@ -1,7 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <exception>
@@ -13,18 +12,10 @@
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/start.h"
+#include "launch/signals.h"
 #include "launch/train_program.h"
 
 namespace {
-
-/// SIGUSR1 waits until training watches signals, also over a restart of the program: a scheduler
-/// may send it at any moment, and it ends a process that does nothing about it.
-void hold_save_requests() {
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGUSR1);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
 
 void sleep_where_crowded(const zero::TrainFlags& flags, char** argv) {
   const zero::CoreFacts facts = zero::core_facts(flags.start.local_world);
@@ -59,6 +50,9 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
                  "key.path=value ...: replaces values of the file; may be given again");
   app.add_flag("--print-config", flags.print_config,
                "print every effective value and where it came from, and end");
+  app.add_option("--print-value", flags.print_value,
+                 "print the value that the file or --set gives this key, plainly, or its default, "
+                 "and end");
   app.add_flag(
       "--plan", flags.plan,
       "print memory, schedule and communication, and end; nothing is trained or allocated");
@@ -101,7 +95,7 @@ bool speaks() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  hold_save_requests();
+  zero::hold_save_requests();
   CLI::App app{
       "Trains a language model with ZeRO stages 0 to 3.\n"
       "Several ranks: mpirun -np N zero_train --config FILE; torchrun --no-python, or anything "
@@ -131,6 +125,10 @@ int main(int argc, char** argv) {
     flags.error = error.what();
   }
   try {
+    if (!flags.print_value.empty()) {  // scripts ask outside of any job
+      if (speaks()) fmt::print("{}", zero::printed_value(flags));
+      return 0;
+    }
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);
     return run(flags, argc, argv);
   } catch (const std::exception& error) {

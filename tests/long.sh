@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 case ${1-} in -h | --help) sed -n '5,10s/^# \{0,1\}//p' tests/long.sh; exit 0 ;; esac
 
 # What reads ZERO_LONG_TESTS.
-programs=(checkpoint_step_test launch_program_test)
+programs=(checkpoint_folder_test launch_program_test)
 filter=${1---gtest_filter=Crash*:Corruption*:Resume.CutAnywhere*}
 
 launch/install_packages.sh run test

@@ -78,27 +78,27 @@ Buffer NcclBackend::allocate(Device& device, std::int64_t count, DType dtype,
   return device.allocate(count, dtype, memory_class, label);
 }
 
-SharedBuffer NcclBackend::allocate_shared(Device& device, std::int64_t count, DType dtype,
-                                          MemoryClass memory_class, std::string_view label) {
+Buffer NcclBackend::allocate_symmetric(Device& device, std::int64_t count, DType dtype,
+                                       MemoryClass memory_class, std::string_view label) {
   if (&device != &parts_.device || size() == 1) {
-    return {allocate(device, count, dtype, memory_class, label), false};
+    return allocate(device, count, dtype, memory_class, label);
   }
   const std::string mine = fmt::format("{} x {}", count, name_of(dtype));
-  const std::string key = fmt::format("{}/shared/{}", parts_.name, shared_made_++);
+  const std::string key = fmt::format("{}/symmetric/{}", parts_.name, symmetric_made_++);
   const std::vector<std::string> all = exchange(parts_.seat, key, mine);
   const auto other = std::ranges::find_if(all, [&](const auto& each) { return each != mine; });
   ZERO_CHECK(other == all.end(),
-             "[rank {}] shared memory for \"{}\": {} here, {} on rank {}; ask for the same on "
-             "every rank",
+             "[rank {}] symmetric memory for \"{}\": {} here, {} on rank {}; ask for the same "
+             "on every rank",
              rank(), label, mine, *other, other - all.begin());
   if (gives_memory(size(), count, dtype)) {
     const std::int64_t bytes = checked_mul(count, size_of(dtype));
     auto memory = Comm::allocate_window(parts_.comm, bytes);
     ZERO_CHECK(memory != nullptr, "[rank {}] NCCL: no room on {} for {} bytes of {}/{}", rank(),
                device.name(), bytes, name_of(memory_class), label);
-    return {device.adopt(std::move(memory), count, dtype, memory_class, label), false};
+    return device.adopt(std::move(memory), count, dtype, memory_class, label);
   }
-  return {device.allocate(count, dtype, memory_class, label), false};
+  return device.allocate(count, dtype, memory_class, label);
 }
 
 NcclBackend::Job NcclBackend::job(Stream& stream, Operation operation, const Tag& tag) const {

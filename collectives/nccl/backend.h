@@ -42,9 +42,14 @@ class NcclBackend final : public CollectiveBackend {
   /// On the communicator's device, large buffers are allocated by NCCL and registered.
   Buffer allocate(Device& device, std::int64_t count, DType dtype, MemoryClass memory_class,
                   std::string_view label) override;
-  /// Each rank gets memory of its own; large buffers are in a symmetric window of the group.
+  /// Large buffers are in a symmetric window of the group.
+  Buffer allocate_symmetric(Device& device, std::int64_t count, DType dtype,
+                            MemoryClass memory_class, std::string_view label) override;
+  /// Each rank gets symmetric memory of its own.
   SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
-                               MemoryClass memory_class, std::string_view label) override;
+                               MemoryClass memory_class, std::string_view label) override {
+    return {allocate_symmetric(device, count, dtype, memory_class, label), false};
+  }
   Store& store() override { return store_; }
 
   void all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) override;
@@ -85,7 +90,7 @@ class NcclBackend final : public CollectiveBackend {
   PrefixStore store_;
   int exceptions_;  // in flight when this was made
   int splits_ = 0;
-  int shared_made_ = 0;
+  int symmetric_made_ = 0;
   Buffer scratch_;
 };
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <unordered_map>
@@ -24,12 +25,19 @@ namespace {
 constexpr std::size_t kLargestBuffer = std::size_t{1} << 30;  // the kernel's limit for one
 constexpr std::chrono::milliseconds kPause{1};                // before asking the kernel again
 
+// Held while a ring is opened or closed. A new ring may get the addresses of one that another
+// thread has closed: the kernel orders the two, and this lock shows ThreadSanitizer the same order.
+std::mutex opening;
+
 /// Owns the ring that a process shares with the kernel.
 class Ring {
  public:
-  explicit Ring(int depth)
-      : error_(-io_uring_queue_init(static_cast<unsigned>(depth), &ring_, 0)) {}
+  explicit Ring(int depth) {
+    const std::lock_guard lock(opening);
+    error_ = -io_uring_queue_init(static_cast<unsigned>(depth), &ring_, 0);
+  }
   ~Ring() {
+    const std::lock_guard lock(opening);
     if (error_ == 0) io_uring_queue_exit(&ring_);
   }
   Ring(const Ring&) = delete;
@@ -50,7 +58,7 @@ class Ring {
 
  private:
   io_uring ring_{};
-  int error_;
+  int error_ = 0;
 };
 
 class Queue final : public TransferQueue {

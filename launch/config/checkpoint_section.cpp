@@ -140,12 +140,6 @@ std::vector<Option> checkpoint_options() {
       honour("run.stop_after", duration, "null",
              "time from the start of the program after which the run saves, after the step in "
              "hand, and ends well; set it below a scheduler's limit by a step, a save and some"),
-      honour("run.nonfinite", text, "\"stop\"",
-             "a loss or gradient that is NaN or infinite: end the run, or skip the step's update")
-          .one_of({"stop", "skip"}),
-      honour("run.nonfinite_limit", integer, "10",
-             "with \"skip\": steps skipped in a row that end the run all the same")
-          .from(1, 1e9),
   };
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "checkpoint/hf_config.h"
+#include "checkpoint/hf/config.h"
 #include "launch/config/train_config.h"
 
 namespace zero {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +16,8 @@ namespace {
 
 constexpr const char* kData = "data.train";
 constexpr const char* kOptimizer = "optimizer.type";
+constexpr std::array kLengths{"scheduler.params.total_num_steps",
+                              "scheduler.params.decay_num_steps"};
 constexpr const char* kMomentum = "optimizer.params.momentum";
 /// Names and shapes of the states, or what they mean, follow from these.
 constexpr std::array<std::string_view, 11> kShapes{
@@ -97,10 +100,18 @@ nlohmann::ordered_json identity_of(const Configuration& values,
 
 std::vector<std::string> keys_of_length(const Configuration& values) {
   std::vector<std::string> keys;
-  for (const char* key : {"scheduler.params.total_num_steps", "scheduler.params.decay_num_steps"}) {
+  for (const char* key : kLengths) {
     if (!values.is_null(key) && !values.given(key)) keys.emplace_back(key);
   }
   return keys;
+}
+
+std::string mark_of(const nlohmann::ordered_json& identity) {
+  nlohmann::ordered_json counted = identity;
+  for (const char* key : kLengths) counted.erase(key);
+  const std::string text =
+      counted.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
 std::vector<std::string> changed_identity(const nlohmann::ordered_json& saved,

@@ -24,6 +24,10 @@ nlohmann::ordered_json identity_of(const Configuration& values,
 /// that trains on for more steps is not held to the checkpoint's.
 std::vector<std::string> keys_of_length(const Configuration& values);
 
+/// A short text that tells a run of this identity from others: the field "run" in the first line of
+/// its log. The length of a schedule does not count: the run may be trained on.
+std::string mark_of(const nlohmann::ordered_json& identity);
+
 /// Compares the identity in a checkpoint with that of a run. Throws zero::Error with each key that
 /// differs and both values unless `changes` names the key, and says what can be done. Returns a
 /// line for each difference that it names.

@@ -44,6 +44,12 @@ std::vector<Option> trainer_options() {
       honour("run.collective_timeout", number, "600",
              "seconds that a rank waits in a collective before the job ends; 0: without end")
           .from(0, 1e6),
+      honour("run.nonfinite", text, "\"stop\"",
+             "a loss or gradient that is NaN or infinite: end the run, or skip the step's update")
+          .one_of({"stop", "skip"}),
+      honour("run.nonfinite_limit", integer, "10",
+             "with \"skip\": steps skipped in a row that end the run all the same")
+          .from(1, 1e9),
       honour("run.log", text, "\"run.log\"", "JSON lines: one per step and a final one"),
       honour("run.profile", boolean, "false",
              "time each kind of work of the first rank after step 1, by its device's clock, "

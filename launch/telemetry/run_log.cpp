@@ -19,20 +19,27 @@ namespace zero {
 
 namespace {
 
-/// The step of a whole line of the log; 0 for another line; nothing if the line is no JSON object.
-std::optional<std::int64_t> step_of(const nlohmann::json& line) {
-  if (!line.is_object()) return std::nullopt;
+/// The step of a line of the log; 0 for another line, JSON or not.
+std::int64_t step_of(const nlohmann::json& line) {
+  if (!line.is_object()) return 0;
   const auto step = line.find("step");
   return step != line.end() && step->is_number_integer() ? step->get<std::int64_t>() : 0;
 }
 
-void check_loss(const std::string& path, const nlohmann::json& line, double expected) {
-  const auto loss = line.find("loss");
-  ZERO_CHECK(loss != line.end() && loss->is_number() && loss->get<double>() == expected,
-             "run.log: {} is the log of another run: its loss of step {} is {}, that of the "
-             "checkpoint's run {}; move the file away, or give another run.log",
-             path, line.at("step").dump(), loss == line.end() ? "missing" : loss->dump(),
-             nlohmann::json(expected).dump());
+/// Throws unless the value of `key` in a line of the file `path` is `expected`; `what` names it.
+void check_same(const std::string& path, const nlohmann::json& line, const char* key,
+                const std::string& what, const nlohmann::json& expected) {
+  const bool has = line.is_object() && line.contains(key);
+  ZERO_CHECK(has && line.at(key) == expected,
+             "run.log: {} is not the log of the checkpoint's run: {} is {}, expected {}; move the "
+             "file away, or give another run.log",
+             path, what, has ? line.at(key).dump() : "missing", expected.dump());
+}
+
+void check_loss(const std::string& path, const nlohmann::json& line,
+                std::optional<double> expected) {
+  check_same(path, line, "loss", fmt::format("its loss of step {}", step_of(line)),
+             expected ? nlohmann::json(*expected) : nlohmann::json());
 }
 
 Descriptor open_log(const std::string& path) {
@@ -79,28 +86,42 @@ std::string RunLog::start_over() {
   return aside;
 }
 
-RunLog::Cut RunLog::go_on(const LogPoint& at) {
+std::string RunLog::copy() const {
+  std::string aside = free_name(path_);
+  std::error_code error;
+  std::filesystem::copy_file(path_, aside, error);
+  ZERO_CHECK(!error,
+             "run.log: cannot copy {}, which holds lines of another run, to {}: {}; move it away, "
+             "or give another run.log",
+             path_, aside, error.message());
+  return aside;
+}
+
+RunLog::Cut RunLog::go_on(const LogPoint& at, Lines behind) {
   Cut cut;
   if (!regular()) return cut;
   std::ifstream old(path_, std::ios::binary);
   std::int64_t read = 0;
   std::int64_t kept = 0;
-  bool counts = true;  // whether lines still belong to steps up to at.step
+  bool counts = true;  // whether lines of steps up to at.step may still follow
   for (std::string text; std::getline(old, text);) {
     ++cut.lines;
     const bool whole = !old.eof();  // ended by a newline
+    nlohmann::json line;
+    if (counts) line = nlohmann::json::parse(text, nullptr, false);
+    if (read == 0) check_same(path_, line, "run", "\"run\" of its first line", at.run);
     read += std::ssize(text) + 1;
-    if (!counts) continue;
-    nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
-    const std::optional<std::int64_t> step = step_of(line);
-    counts = whole && step && *step <= at.step && !line.contains("final");
-    if (!counts || *step == 0) continue;
-    if (*step == 1 && at.first_loss) check_loss(path_, line, *at.first_loss);
-    if (*step == at.step) check_loss(path_, line, at.loss);
+    const std::int64_t step = step_of(line);
+    counts = counts && whole && step <= at.step && !line.contains("final");
+    if (!counts || step <= 0) continue;
+    if (step == 1) check_loss(path_, line, at.first_loss);
+    if (step == at.step) check_loss(path_, line, at.loss);
     kept = read;
-    cut = {.lines = 0, .last_step = *step, .line = std::move(line)};
+    cut = {.lines = 0, .last_step = step, .line = std::move(line)};
   }
-  if (cut.lines > 0) truncate(kept);
+  if (cut.lines == 0) return cut;
+  if (behind == Lines::copied) cut.aside = copy();
+  truncate(kept);
   return cut;
 }
 

@@ -11,12 +11,13 @@
 
 namespace zero {
 
-/// A point of a run at which its log goes on, and two of its losses, by which a log is known to be
-/// the run's.
+/// A point of a run at which its log goes on, and that by which a log is known to be the run's: the
+/// field "run" of its first line, and two losses, which are nothing if they were not finite.
 struct LogPoint {
+  std::string run{};
   std::int64_t step = 0;
-  std::optional<double> first_loss{};  ///< of step 1; nothing if that was not finite
-  double loss = 0;                     ///< of `step`
+  std::optional<double> first_loss{};  ///< of step 1
+  std::optional<double> loss{};        ///< of `step`
 };
 
 /// A file of JSON lines. Each line is written whole and immediately: an interrupted run leaves only
@@ -36,12 +37,15 @@ class RunLog {
     std::int64_t lines = 0;      ///< cut off
     std::int64_t last_step = 0;  ///< of the lines that stay; 0: no line stays
     nlohmann::json line{};       ///< of last_step
+    std::string aside{};         ///< a copy of the whole log; empty: none was made
   };
+  enum class Lines { cut, copied };
   /// Cuts off all lines behind that of step `at.step`: those of steps that are done again, and a
-  /// line that is not whole. Lines of the steps before stay as they are, also if the process ends
-  /// meanwhile. Throws zero::Error, and changes nothing, if a loss shows that the log is of another
-  /// run. A path that is no regular file has no lines.
-  Cut go_on(const LogPoint& at);
+  /// line that is not whole; `copied`: the whole log is copied first, to a name as start_over()
+  /// gives. Lines of the steps before stay as they are, also if the process ends meanwhile. Throws
+  /// zero::Error, and changes nothing, unless the file is empty or the log of at's run. A path that
+  /// is no regular file has no lines.
+  Cut go_on(const LogPoint& at, Lines behind = Lines::cut);
 
   /// Fields keep their order.
   void write(const nlohmann::ordered_json& line);
@@ -52,6 +56,7 @@ class RunLog {
 
  private:
   bool regular() const;
+  std::string copy() const;
   void truncate(std::int64_t bytes);
 
   std::string path_;

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "checkpoint/step_reader.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint_run.h"
 #include "collectives/backends.h"
 #include "hooked_disk.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/state_writer.h"
+#include "checkpoint/block_writer.h"
 #include "checkpoint_run.h"
 #include "collectives/backends.h"
 #include "scratch.h"

@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/hf_config.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/tensor_split.h"
+#include "checkpoint/hf/config.h"
+#include "checkpoint/hf/folder.h"
+#include "checkpoint/hf/safetensors.h"
+#include "checkpoint/hf/tensor_split.h"
 #include "checkpoint/weights.h"
 #include "scratch.h"
 #include "tests/model/training_harness.h"

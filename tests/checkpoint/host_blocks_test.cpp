@@ -57,7 +57,7 @@ TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
     most_open = std::max(most_open, open_below(folder));
   });
   toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
-    StepReader reader(disk, folder);
+    CheckpointReader reader(disk, folder);
     const std::int64_t all = reader.blocks().count();
     EXPECT_GT(all, 20);
     all_ranks.arrive_and_wait();
@@ -71,7 +71,7 @@ TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
       return communicator.rank() < 2 && (number % 3 == communicator.rank() || number == 0);
     };
     std::vector<std::int64_t> used;
-    const StepFailure failure =
+    const CheckpointFailure failure =
         blocks.read(reader, needs, [&](std::int64_t number, std::span<std::byte> bytes) {
           reader.check_block(number, bytes);
           used.push_back(number);
@@ -103,10 +103,10 @@ TEST(HostBlocks, StayWhileARankUsesThem) {
       if (first && call == "queue read") ++reads;
     });
     disk.transfer_at_once();
-    StepReader reader(disk, scratch.path("run/step_00000001"));
+    CheckpointReader reader(disk, scratch.path("run/step_00000001"));
     HostBlocks blocks(communicator, engine.device(), disk, 2);  // each rank reads one in a round
     int used = 0;
-    const StepFailure failure = blocks.read(
+    const CheckpointFailure failure = blocks.read(
         reader, [](std::int64_t) { return true; },
         [&](std::int64_t number, std::span<std::byte> bytes) {
           // Time for rank 0 to read blocks of round 3 into the memory of round 1.

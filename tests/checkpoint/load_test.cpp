@@ -83,7 +83,7 @@ TEST(LoadTensors, ReadsNothingButTheElementsOfTheRank) {
   std::filesystem::resize_file(path, static_cast<std::uintmax_t>(layout.data_begin + 4 * kCount));
   std::vector<SafetensorsReader> files;
   files.emplace_back(path);
-  StepTensor tensor;
+  LayoutTensor tensor;
   tensor.name = "t";
   tensor.shape = {kCount};
   const FileMatch match = match_files(files, std::span(&tensor, 1), names::plain());

@@ -124,29 +124,28 @@ OwnedRuns owners_of(const Case& with) {
   return {texts, with.cuts.size()};
 }
 
-StepLayout layout_of(const Case& with) {
-  std::vector<StepFile> files;
-  std::vector<StepTensor> tensors;
+CheckpointLayout layout_of(const Case& with) {
+  std::vector<LayoutFile> files;
+  std::vector<LayoutTensor> tensors;
   for (std::size_t i = 0; i < with.cuts.size(); ++i) {
     if (i % with.tensors_a_file == 0)
       files.push_back({.name = fmt::format("file{}", i),
                        .bytes = with.head,
                        .head = std::string(static_cast<std::size_t>(with.head), 'h')});
-    tensors.push_back({.name = fmt::format("t{}", i),
-                       .shape = {with.cuts[i].rows, with.cuts[i].columns},
-                       .source = i,
-                       .count = with.cuts[i].count(),
-                       .file = files.size() - 1,
-                       .offset = files.back().bytes});
+    tensors.push_back({{.name = fmt::format("t{}", i),
+                        .shape = {with.cuts[i].rows, with.cuts[i].columns},
+                        .file = files.size() - 1,
+                        .offset = files.back().bytes},
+                       i});
     files.back().bytes += with.cuts[i].count() * 4;
   }
   files.push_back({.name = "small", .bytes = 5, .head = "small"});
   return {files, tensors};
 }
 
-std::vector<std::size_t> numbers_of(const StepLayout& layout) {
+std::vector<std::size_t> numbers_of(const CheckpointLayout& layout) {
   std::vector<std::size_t> numbers;
-  for (const StepTensor& tensor : layout.tensors()) numbers.push_back(tensor.source);
+  for (const LayoutTensor& tensor : layout.tensors()) numbers.push_back(tensor.source);
   return numbers;
 }
 
@@ -261,12 +260,12 @@ class Simulation {
 };
 
 /// The blocks as they must be: elements of tensors, 0 in place of heads.
-std::map<std::int64_t, Elements> expected_blocks(const StepLayout& layout) {
+std::map<std::int64_t, Elements> expected_blocks(const CheckpointLayout& layout) {
   std::map<std::int64_t, Elements> blocks;
   for (std::int64_t i = 0; i < layout.blocks().count(); ++i)
     blocks.emplace(i, Elements(kBlockElements));
-  for (const StepTensor& tensor : layout.tensors()) {
-    for (std::int64_t i = 0; i < tensor.count; ++i) {
+  for (const LayoutTensor& tensor : layout.tensors()) {
+    for (std::int64_t i = 0; i < tensor.count(); ++i) {
       const std::int64_t offset = tensor.offset + i * 4;
       const std::int64_t block = layout.blocks().number(tensor.file, offset);
       blocks.at(block)[static_cast<std::size_t>(offset % kBlockBytes / 4)] =
@@ -278,7 +277,7 @@ std::map<std::int64_t, Elements> expected_blocks(const StepLayout& layout) {
 
 RC_GTEST_PROP(SavePlan, EveryElementIsPlacedOnceInBlocksThatDependOnNoOwner, ()) {
   const Case with = some_case();
-  const StepLayout layout = layout_of(with);
+  const CheckpointLayout layout = layout_of(with);
   std::map<std::int64_t, Elements> blocks;
   std::int64_t rounds = -1;
   for (int replica = 0; replica < with.replicas; ++replica) {
@@ -307,7 +306,7 @@ Case two_ranks(std::int64_t count, std::int64_t cut) {
 TEST(SavePlan, TheOwnerOfMostElementsWritesABlockAndTheLowestOfSeveral) {
   const std::int64_t whole = 4 * kBlockElements;
   const auto writers = [](const Case& with) {
-    const StepLayout layout = layout_of(with);
+    const CheckpointLayout layout = layout_of(with);
     const SavePlan plan(layout, numbers_of(layout), owners_of(with), {});
     std::vector<int> found;
     for (std::int64_t i = 0; i < layout.blocks().count(); ++i) found.push_back(plan.writer(i));
@@ -337,7 +336,7 @@ TEST(SavePlan, RoundsAreCutWhereARankWouldSendTooMuch) {
     }
     with.cuts.push_back(cut);
   }
-  const StepLayout layout = layout_of(with);
+  const CheckpointLayout layout = layout_of(with);
   const SavePlan plan(layout, numbers_of(layout), owners_of(with), {.per_round = 4});
   // 64 blocks of four writers would take 4 rounds; rank 0 sends parts of 8 blocks a round.
   EXPECT_EQ(plan.rounds(), 8);
@@ -345,7 +344,7 @@ TEST(SavePlan, RoundsAreCutWhereARankWouldSendTooMuch) {
 
 TEST(SavePlan, ElementsWithoutAnOwnerOrWithTwoAreNamed) {
   Case with = two_ranks(100, 50);
-  const StepLayout layout = layout_of(with);
+  const CheckpointLayout layout = layout_of(with);
   const std::string whole =
       OwnedRuns::encode(std::vector<std::vector<StridedRun>>{{{0, 100, 100, 1}}});
   const std::string none = OwnedRuns::encode(std::vector<std::vector<StridedRun>>{{}});

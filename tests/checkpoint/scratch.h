@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/hf/safetensors.h"
 #include "tests/scratch.h"
 
 namespace zero::testing {

@@ -6,8 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "checkpoint/checkpointer.h"
 #include "collectives/backends.h"
 #include "scratch.h"
 #include "sliced.h"
@@ -15,6 +18,7 @@
 namespace zero {
 namespace {
 
+using ::testing::ContainsRegex;
 using testing::error_of;
 using testing::file_bytes;
 using ::testing::HasSubstr;
@@ -204,6 +208,100 @@ TEST(Weights, ALoadThatIsRefusedLeavesTheEngineAsItWas) {
                           ": tensor \"h.0.attn.c_attn.bias\": found none of that name among 0"));
     EXPECT_EQ(engine.state_hash(), before);
   });
+}
+
+namespace fs = std::filesystem;
+
+/// A checkpoint of these engines, and loads of its weights by engines of another seed.
+class CheckpointWeights : public ::testing::Test {
+ protected:
+  CheckpointWeights() {
+    with_engines({}, "", [&](Engine& engine) {
+      Checkpointer checkpointer(engine, {.folder = scratch_.path("ck"),
+                                         .file_bytes = 300,
+                                         .weight_files = {{"config.json", "{}"}},
+                                         .names = names::gpt2()});
+      checkpointer.save({});
+      checkpointer.wait();
+      EXPECT_EQ(checkpointer.report()->error, "");
+      hash_ = engine.state_hash();
+    });
+  }
+  std::string at(const std::string& name) const { return step_ + "/" + name; }
+  /// Changes the lowest bit of one value.
+  void damage() const {
+    const std::string path = at("weights/model-00002-of-00003.safetensors");
+    std::string bytes = file_bytes(path);
+    bytes[bytes.size() - 80] ^= 1;
+    testing::write_bytes(path, bytes);
+  }
+  /// Why the weights at `path` are refused; empty: they are loaded.
+  std::string refusal(const std::string& path, const Case& with = {.seed = 2}) {
+    std::string why;
+    with_engines(with, "", [&](Engine& engine) {
+      const std::string mine = error_of([&] { load_weights(engine, path); });
+      const std::uint64_t hash = engine.state_hash();
+      EXPECT_TRUE(!mine.empty() || hash == hash_);
+      if (engine.communicator().rank() == 0) why = mine;
+    });
+    return why;
+  }
+
+  Scratch scratch_;
+  std::string step_ = scratch_.path("ck/step_00000000");
+  std::uint64_t hash_ = 0;
+};
+
+TEST_F(CheckpointWeights, AreLoadedOnlyAsTheyWereSaved) {
+  const std::vector<Case> cases = {{.stage = 0, .seed = 2},
+                                   {.stage = 3, .world = 5, .seed = 2},
+                                   {.stage = 2, .world = 4, .seed = 2, .tensor = 2}};
+  for (const Case& with : cases) EXPECT_EQ(refusal(at("weights"), with), "") << text_of(with);
+  fs::create_directory_symlink(at("weights"), scratch_.path("best"));
+  EXPECT_EQ(refusal(scratch_.path("best")), "");
+  damage();
+  const std::string expected =
+      at("weights/model-00002-of-00003.safetensors") +
+      ": offset 0: .* bytes, which hold elements "
+      "0 to .* of tensor \"h.*and .* more, have the CRC32C .*: the file was damaged or changed";
+  for (const Case& with : cases) {
+    EXPECT_THAT(refusal(at("weights"), with), ContainsRegex("load_weights: " + expected));
+  }
+  EXPECT_THAT(refusal(scratch_.path("best")), ContainsRegex(expected));
+  // What nobody vouches for.
+  fs::copy(at("weights"), scratch_.path("weights"));
+  EXPECT_EQ(error_of([&] {
+              with_engines({}, "",
+                           [&](Engine& engine) { load_weights(engine, scratch_.path("weights")); });
+            }),
+            "");
+}
+
+TEST_F(CheckpointWeights, NeedNoMoments) {
+  fs::remove_all(at("moments"));
+  EXPECT_EQ(refusal(at("weights/")), "");
+}
+
+TEST_F(CheckpointWeights, AreRefusedIfTheCheckpointIsNotWhole) {
+  const std::string config = at("weights/config.json");
+  fs::rename(config, scratch_.path("config"));
+  EXPECT_THAT(refusal(at("weights")),
+              HasSubstr(config + ": is missing; index.json lists it with 2 bytes"));
+  fs::rename(scratch_.path("config"), config);
+  // A file that goes before the others; both are links, whose target has another name.
+  fs::rename(at("weights/model-00001-of-00003.safetensors"), scratch_.path("blob"));
+  fs::create_symlink(scratch_.path("blob"), at("weights/model-00001-of-00003.safetensors"));
+  EXPECT_EQ(refusal(at("weights")), "");
+  fs::create_symlink(scratch_.path("blob"), at("weights/model.safetensors"));
+  EXPECT_THAT(refusal(at("weights")), HasSubstr("weights/model.safetensors: is not of the "
+                                                "checkpoint " +
+                                                step_));
+  fs::remove(at("weights/model.safetensors"));
+  fs::rename(step_, step_ + ".partial");
+  EXPECT_EQ(refusal(step_ + ".partial/weights"), "");
+  fs::remove(step_ + ".partial/COMMIT");
+  EXPECT_THAT(refusal(step_ + ".partial/weights"),
+              HasSubstr(step_ + ".partial/COMMIT: is missing; expected it in a committed"));
 }
 
 TEST(Weights, ASaveThatIsRefusedLeavesTheEngineUsable) {

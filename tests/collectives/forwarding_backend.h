@@ -30,6 +30,10 @@ class ForwardingBackend : public CollectiveBackend {
                   std::string_view label) override {
     return inner_->allocate(device, count, dtype, memory_class, label);
   }
+  Buffer allocate_symmetric(Device& device, std::int64_t count, DType dtype,
+                            MemoryClass memory_class, std::string_view label) override {
+    return inner_->allocate_symmetric(device, count, dtype, memory_class, label);
+  }
   SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
                                MemoryClass memory_class, std::string_view label) override {
     return inner_->allocate_shared(device, count, dtype, memory_class, label);

@@ -107,6 +107,33 @@ TEST_P(CommonMemory, GivesTheSameBitsWhateverRankIsLate) {
   }
 }
 
+/// Counts the bytes of symmetric memory.
+class CountingBackend final : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  Buffer allocate_symmetric(Device& device, std::int64_t count, DType dtype,
+                            MemoryClass memory_class, std::string_view label) override {
+    symmetric_bytes += count * size_of(dtype);
+    return ForwardingBackend::allocate_symmetric(device, count, dtype, memory_class, label);
+  }
+  std::int64_t symmetric_bytes = 0;
+};
+
+TEST(SymmetricMemory, HoldsTheShardsThatStage3Gathers) {
+  const Job run = job(3);
+  local::run(run.world, [&](Communicator& communicator) {
+    const auto backend = std::make_shared<CountingBackend>(communicator);
+    Communicator counted(backend);
+    const std::unique_ptr<Device> device = cpu::open();
+    Engine engine(counted, *device, run.engine);
+    Model model(engine, run.shape);
+    engine.seal({.order = model.order(), .accumulation_steps = run.accumulation_steps});
+    EXPECT_GT(backend->symmetric_bytes, 0);
+    EXPECT_EQ(backend->symmetric_bytes,
+              device->ledger().snapshot().current_of(MemoryClass::parameters));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Stages, CommonMemory, ::testing::Values(1, 2, 3),
                          zero::testing::kCaseName);
 

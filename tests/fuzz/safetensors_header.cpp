@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/hf/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -117,7 +117,7 @@ TEST(CheckpointSection, TimesAreMinutesOrAClock) {
   }
 }
 
-TEST(CheckpointSection, NonfiniteStepsStopOrAreSkipped) {
+TEST(RunSection, NonfiniteStepsStopOrAreSkipped) {
   EXPECT_EQ(make({}).run.nonfinite, TrainConfig::Nonfinite::stop);
   const TrainConfig skips = make({"run.nonfinite=skip", "run.nonfinite_limit=4"});
   EXPECT_EQ(skips.run.nonfinite, TrainConfig::Nonfinite::skip);

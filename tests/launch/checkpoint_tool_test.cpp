@@ -10,10 +10,11 @@
 
 #include "base/half.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/hf/folder.h"
+#include "checkpoint/hf/safetensors.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
+#include "tests/checkpoint/hooked_disk.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero::checkpoint_tool {
@@ -23,7 +24,10 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using testing::error_of;
+using testing::Faults;
 using ::testing::HasSubstr;
+using testing::HookedDisk;
+using ::testing::Not;
 using testing::TemporaryFolder;
 using Verdict = Answer::Verdict;
 
@@ -62,7 +66,7 @@ class Saved {
 
   const TemporaryFolder& root() const { return root_; }
   std::string folder() const { return root_.file("ck"); }
-  std::string at(std::int64_t step) const { return step_path(folder(), {.step = step}); }
+  std::string at(std::int64_t step) const { return checkpoint_path(folder(), {.step = step}); }
   void damage(std::int64_t step, const std::string& file) const {
     std::fstream stream(at(step) + "/" + file, std::ios::in | std::ios::out | std::ios::binary);
     stream.seekp(-3, std::ios::end);
@@ -94,7 +98,6 @@ TEST(CheckpointTool, ListsWhatIsThereAndWhyNot) {
   EXPECT_EQ(json[1]["path"], saved.at(2));
   EXPECT_EQ(json[2]["complete"], false);
   EXPECT_TRUE(json[2]["bytes"].is_null());
-  EXPECT_THAT(list(disk(), saved.root().path(), Form::text).text, HasSubstr("holds no checkpoint"));
   EXPECT_EQ(list(disk(), saved.root().path(), Form::json).text, "[]\n");
   EXPECT_THAT(error_of([&] { list(disk(), saved.folder() + "x", Form::text); }),
               HasSubstr("is no folder; give that of a run's checkpoints"));
@@ -116,8 +119,76 @@ TEST(CheckpointTool, VerifiesOneOrAll) {
   const Answer partial = verify(disk(), saved.folder());
   EXPECT_EQ(partial.verdict, Verdict::yes);
   EXPECT_THAT(partial.text, HasSubstr("step_00000002.partial: not complete"));
-  EXPECT_THAT(error_of([&] { verify(disk(), saved.root().path()); }),
-              HasSubstr("holds no checkpoint"));
+}
+
+TEST(CheckpointTool, VerifiesAReplacedCheckpointToo) {
+  const Saved saved(1);
+  fs::rename(saved.at(1), saved.at(1) + ".old");
+  EXPECT_EQ(verify(disk(), saved.folder()).text,
+            saved.at(1) + ".old: every byte is as it was saved\n");
+}
+
+// Where one looks by mistake: above the folder, in a checkpoint, below one.
+TEST(CheckpointTool, TellsWhereTheCheckpointsAre) {
+  const Saved saved(2);
+  fs::create_directories(saved.root().file("another"));
+  const std::string above = saved.root().path();
+  const std::string inside = saved.at(2) + "/weights";
+  const std::string found_below = above + " holds no checkpoint; " + saved.folder() + " does";
+  const std::string is_one =
+      saved.at(2) + " holds no checkpoint; it is one, in the folder " + saved.folder();
+  EXPECT_EQ(list(disk(), above, Form::text).text, found_below + "\n");
+  EXPECT_EQ(list(disk(), saved.at(2), Form::text).text, is_one + "\n");
+  EXPECT_EQ(error_of([&] { verify(disk(), above); }), found_below);
+  EXPECT_EQ(error_of([&] { prune(disk(), above, {.last = 1}); }), found_below);
+  EXPECT_EQ(error_of([&] { prune(disk(), saved.at(2) + "/", {.last = 1}); }),
+            saved.at(2) + "/ holds no checkpoint; it is one, in the folder " + saved.folder());
+  EXPECT_EQ(error_of([&] { show(disk(), inside); }),
+            inside + " holds no checkpoint; " + saved.at(2) + " is one");
+  EXPECT_EQ(error_of([&] { show(disk(), saved.root().file("another")); }),
+            saved.root().file("another") + " holds no checkpoint");
+}
+
+TEST(CheckpointTool, NamesFilesThatAreNotOfTheCheckpoint) {
+  const Saved saved(1);
+  const std::string at = saved.at(1);
+  const Answer clean = verify(disk(), at);
+  saved.root().write("ck/step_00000001/weights/adapter\x1b.bin", "x");
+  saved.root().write("ck/step_00000001/notes", "x");
+  fs::rename(at + "/moments", saved.root().file("moments"));
+  fs::create_symlink(saved.root().file("moments"), at + "/moments");
+  fs::rename(at + "/weights/config.json", saved.root().file("config.json"));
+  fs::create_symlink(saved.root().file("config.json"), at + "/weights/config.json");
+  fs::create_symlink("nowhere", at + "/moments/more");
+  const Answer answer = verify(disk(), at);
+  EXPECT_EQ(answer.verdict, Verdict::yes);
+  const std::string unlisted = ": is not of the checkpoint: its index.json does not list it\n";
+  const std::string link = ": is a symbolic link: a copy of the checkpoint may not have the file\n";
+  EXPECT_EQ(answer.text, clean.text + "warning: " + at + "/moments" + link +  //
+                             "warning: " + at + "/moments/more" + unlisted +  //
+                             "warning: " + at + "/notes" + unlisted +         //
+                             "warning: " + at + "/weights/adapter?.bin" + unlisted +
+                             "warning: " + at + "/weights/config.json" + link);
+}
+
+TEST(CheckpointTool, TellsADiskThatFailsFromDamage) {
+  const Saved saved(2);
+  const auto failing = [&](const std::string& call, const std::string& path) {
+    const bool moments = path.find("step_00000002/moments/moment1") != path.npos;
+    if (call == "read" && moments) fail("{}: offset 0: cannot read: Input/output error", path);
+  };
+  HookedDisk bad(failing);
+  const Answer answer = verify(bad, saved.folder());
+  EXPECT_EQ(answer.verdict, Verdict::unknown);
+  EXPECT_THAT(answer.text,
+              AllOf(ContainsRegex("unreadable: .*step_00000002/moments/moment1.safetensors: offset "
+                                  "0: cannot read: Input/output error\n"),
+                    HasSubstr("step_00000001: every byte is as it was saved\n"),
+                    Not(HasSubstr("damaged"))));
+  saved.damage(1, "moments/moment1.safetensors");
+  const Answer both = verify(bad, saved.folder());
+  EXPECT_EQ(both.verdict, Verdict::no);
+  EXPECT_THAT(both.text, AllOf(HasSubstr("unreadable: "), HasSubstr("damaged: ")));
 }
 
 TEST(CheckpointTool, ShowsValuesAndTensors) {
@@ -130,6 +201,33 @@ TEST(CheckpointTool, ShowsValuesAndTensors) {
   fs::remove(saved.at(1) + "/COMMIT");
   EXPECT_THAT(error_of([&] { show(disk(), saved.folder()); }),
               AllOf(HasSubstr("holds no complete checkpoint; "), HasSubstr("step_00000001: ")));
+}
+
+// Names and values come from outside; a terminal obeys some characters.
+TEST(CheckpointTool, ShowsNoControlCharacters) {
+  const std::string odd = "a\x1b[2J\xc2\x9b\r";
+  const auto save = [&](const std::string& folder, float value) {
+    local::run(1, [&](Communicator& communicator) {
+      const auto device = cpu::open();
+      Engine engine(communicator, *device, {});
+      engine.add_unit("layer", {{odd, {3}, init::constant(value)}});
+      if (value > 1) engine.add_unit("other", {{odd, {2}}});
+      engine.seal();
+      Checkpointer checkpointer(engine, {.folder = folder, .weight_files = {{odd, "text"}}});
+      checkpointer.save({{odd, odd + std::to_string(value)}});
+      checkpointer.wait();
+      EXPECT_EQ(checkpointer.report()->error, "");
+    });
+  };
+  const TemporaryFolder root;
+  save(root.file("a"), 1);
+  save(root.file("b"), 2);
+  const auto safe = AllOf(HasSubstr("a?[2J??"), Not(ContainsRegex("[\x01-\x09\x0b-\x1f\x7f]")),
+                          Not(HasSubstr("\xc2\x9b")));
+  EXPECT_THAT(show(disk(), root.file("a")).text, safe);
+  EXPECT_THAT(compare(disk(), root.file("a"), root.file("b")).text, safe);
+  std::ofstream(checkpoint_path(root.file("a"), {.step = 0}) + "/weights/" + odd) << "Text";
+  EXPECT_THAT(verify(disk(), root.file("a")).text, AllOf(HasSubstr("damaged: "), safe));
 }
 
 TEST(CheckpointTool, ComparesElementByElement) {
@@ -195,15 +293,60 @@ TEST(CheckpointTool, ExportsWeightsInTwoTypes) {
               HasSubstr("bf16 is there already and is no empty folder; give a new one"));
 }
 
+// Nothing of a model that is not whole stays, and the folder is as good as new.
 TEST(CheckpointTool, ExportsNothingThatIsDamaged) {
-  const Saved saved(1);
-  saved.damage(1, "weights/model.safetensors");
+  const Saved saved(1, /*file_bytes=*/100);
+  const std::string last = "weights/model-00002-of-00002.safetensors";
+  saved.damage(1, last);
   for (const DType dtype : {DType::fp32, DType::bf16}) {
     const std::string out = saved.root().file(std::string(name_of(dtype)));
     EXPECT_THAT(error_of([&] { export_weights(disk(), saved.at(1), out, dtype); }),
-                HasSubstr("model.safetensors"));
-    EXPECT_FALSE(fs::exists(out + "/model.safetensors"));
+                HasSubstr(last));
+    EXPECT_TRUE(fs::is_empty(out));
   }
+}
+
+TEST(CheckpointTool, ALeftOverOfAnExportStaysAsLittle) {
+  const Saved saved(1);
+  for (const char* call : {"create", "write", "sync", "rename", "sync_folder"}) {
+    Faults faults("No space left on device");
+    faults.fail_at(call, 0);
+    HookedDisk bad([&](const std::string& name, const std::string& path) { faults(name, path); });
+    const std::string out = saved.root().file(call);
+    EXPECT_THAT(error_of([&] { export_weights(bad, saved.at(1), out, DType::fp32); }),
+                HasSubstr("No space left on device"));
+    EXPECT_TRUE(faults.happened());
+    EXPECT_TRUE(fs::is_empty(out)) << call;
+  }
+}
+
+// One that is damaged and one that cannot be read are no stand-ins for the three that shall stay.
+TEST(CheckpointTool, PruneKeepsGoodOnes) {
+  const Saved saved(6);
+  saved.damage(5, "moments/moment0.safetensors");
+  HookedDisk bad([](const std::string& call, const std::string& path) {
+    const bool config = path.find("step_00000003/weights/config.json") != path.npos;
+    if (call == "read" && config) fail("{}: cannot read: Input/output error", path);
+  });
+  const Answer answer = prune(bad, saved.folder(), {.last = 3});
+  EXPECT_EQ(answer.verdict, Verdict::no);
+  EXPECT_THAT(answer.text,
+              AllOf(ContainsRegex("damaged: .*step_00000005/moments/moment0.safetensors: offset 0"),
+                    HasSubstr(saved.at(5) + ": is kept, and does not count\n"),
+                    ContainsRegex("unreadable: .*step_00000003/weights/config.json: cannot read"),
+                    HasSubstr(saved.at(3) + ": is kept, and does not count\n"),
+                    HasSubstr("removed step 1\n")));
+  for (const std::int64_t step : {2, 3, 4, 5, 6}) EXPECT_TRUE(fs::exists(saved.at(step))) << step;
+  EXPECT_FALSE(fs::exists(saved.at(1)));
+}
+
+TEST(CheckpointTool, PruneRemovesNothingIfTooFewAreGood) {
+  const Saved saved(3);
+  for (const std::int64_t step : {1, 2, 3}) saved.damage(step, "moments/moment0.safetensors");
+  const Answer answer = prune(disk(), saved.folder(), {.last = 1});
+  EXPECT_EQ(answer.verdict, Verdict::no);
+  EXPECT_THAT(answer.text, HasSubstr("nothing to remove\n"));
+  for (const std::int64_t step : {1, 2, 3}) EXPECT_TRUE(fs::exists(saved.at(step))) << step;
 }
 
 TEST(CheckpointTool, PrunesAllButTheNewest) {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/step_folder.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "collectives/backends.h"
 #include "launch/trainer.h"
 #include "tests/launch/tiny_run.h"
@@ -20,6 +20,9 @@
 namespace zero::testing {
 
 using Overrides = std::vector<std::string>;
+
+/// A start for which run.stop_after is over.
+inline const Signals::Time kLongAgo = std::chrono::steady_clock::now() - std::chrono::hours(1);
 
 /// A start of a run's program: what it was given, and what it left behind.
 struct Started {
@@ -96,7 +99,7 @@ class CutRun {
 
   std::vector<std::int64_t> saved() const {
     std::vector<std::int64_t> steps;
-    for (const FoundStep& found : find_steps(files::disk(), folder())) {
+    for (const FoundCheckpoint& found : find_checkpoints(files::disk(), folder())) {
       EXPECT_TRUE(found.complete()) << found.fault;
       steps.push_back(found.name.step);
     }

@@ -74,6 +74,24 @@ TEST(Program, InformsWithoutTraining) {
   EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
 }
 
+// launch/retry.sh asks so, outside of the job and of its world.
+TEST(Program, TellsAValueThatNoWorldChanges) {
+  const TinyRun run;
+  const std::string value = " --print-value run.checkpoint.folder";
+  const std::string job_needs_four = "--set mesh.tensor=4 'run.checkpoint.folder=a \"b\" \\c'";
+  EXPECT_EQ(alone(run, job_needs_four + " --print-config").status, 1);
+  const Outcome told = alone(run, job_needs_four + value);
+  EXPECT_EQ(told.status, 0) << told.errors;
+  EXPECT_EQ(told.out, "a \"b\" \\c\n");
+  EXPECT_EQ(alone(run, value).out, "");
+  EXPECT_EQ(alone(run, "--print-value run.steps").out, "3\n");
+  EXPECT_EQ(job(run, 2, "--print-value run.steps").out, "3\n");
+  const Outcome unknown = alone(run, "--print-value run.step");
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("has no key \"run.step\""));
+  EXPECT_THAT(alone(run, "--set run.step=1" + value).errors, HasSubstr("did you mean"));
+}
+
 TEST(Program, OneSetTakesSeveralValuesAndMayBeGivenAgain) {
   const TinyRun run;
   const Outcome values =

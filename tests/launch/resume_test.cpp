@@ -7,9 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 
-#include "tests/collectives/forwarding_backend.h"
 #include "tests/launch/cut_run.h"
 
 namespace zero {
@@ -21,7 +19,7 @@ using ::testing::ElementsAre;
 using testing::Ended;
 using testing::error_of;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using testing::kLongAgo;
 using ::testing::Not;
 using testing::Overrides;
 using Json = nlohmann::json;
@@ -31,8 +29,6 @@ Json uncut(const Overrides& overrides, int world = 1) {
   run.start({.world = world, .overrides = overrides});
   return run.results();
 }
-
-const Signals::Time kLongAgo = std::chrono::steady_clock::now() - std::chrono::hours(1);
 
 TEST(Resume, AStepAProcessGivesTheBitsOfOneProcess) {
   const Overrides common{"run.validation_every=2", "scheduler.type=cosine",
@@ -61,9 +57,9 @@ TEST(Resume, AStepAProcessGivesTheBitsOfOneProcess) {
                                                    "the newest checkpoint is of step {}",
                                                    step, step)));
       if (step > 1) {
-        EXPECT_THAT(ended.out,
-                    HasSubstr(fmt::format("resumed from {}: {} of 6 steps are done",
-                                          step_path(run.folder(), {.step = step - 1}), step - 1)));
+        EXPECT_THAT(ended.out, HasSubstr(fmt::format(
+                                   "resumed from {}: {} of 6 steps are done",
+                                   checkpoint_path(run.folder(), {.step = step - 1}), step - 1)));
       }
     }
     const Ended last = run.start({.world = 8, .overrides = values});
@@ -134,7 +130,7 @@ TEST(Resume, InitialWeightsBesideACheckpointAreNotUsed) {
   const CutRun run;
   EXPECT_THAT(run.start({.overrides = {"run.steps=2"}}).out,
               Not(HasSubstr("no checkpoint of the last step")));
-  const std::string weights = step_path(run.folder(), {.step = 2}) + "/weights";
+  const std::string weights = checkpoint_path(run.folder(), {.step = 2}) + "/weights";
   EXPECT_THAT(run.start({.overrides = {"run.steps=3", "run.init=" + weights}}).out,
               HasSubstr("weights, is not used: the weights are the checkpoint's"));
 }
@@ -199,7 +195,7 @@ TEST(Resume, TheNewestGoodCheckpointIsTaken) {
   const CutRun run;
   run.start({.overrides = {"run.steps=4", "run.checkpoint.every_steps=1"}});
   const auto damage = [&](int step, const std::string& file) {
-    const std::string path = step_path(run.folder(), {.step = step}) + "/" + file;
+    const std::string path = checkpoint_path(run.folder(), {.step = step}) + "/" + file;
     std::fstream stream(path, std::ios::in | std::ios::out | std::ios::binary);
     stream.seekp(-1, std::ios::end);
     stream.put('x');
@@ -209,7 +205,7 @@ TEST(Resume, TheNewestGoodCheckpointIsTaken) {
   const Ended ended = run.start({.world = 2});
   EXPECT_THAT(ended.out,
               AllOf(HasSubstr("warning: passed over a checkpoint: "), HasSubstr("step_00000004"),
-                    HasSubstr("resumed from " + step_path(run.folder(), {.step = 2})),
+                    HasSubstr("resumed from " + checkpoint_path(run.folder(), {.step = 2})),
                     HasSubstr("run.log: the 7 lines behind step 2 are cut off"),
                     HasSubstr("as planned, to the byte")));
   EXPECT_EQ(run.results(), uncut({}));
@@ -218,7 +214,7 @@ TEST(Resume, TheNewestGoodCheckpointIsTaken) {
 TEST(Resume, APathIsTakenAsItIs) {
   const CutRun run;
   run.start({.overrides = {"run.steps=4", "run.checkpoint.every_steps=2"}});
-  const std::string two = "run.resume=" + step_path(run.folder(), {.step = 2});
+  const std::string two = "run.resume=" + checkpoint_path(run.folder(), {.step = 2});
   EXPECT_THAT(run.refusal({.overrides = {two}}),
               AllOf(HasSubstr("but run.checkpoint.folder holds "), HasSubstr("step_00000004"),
                     HasSubstr("give another folder")));
@@ -238,33 +234,6 @@ TEST(Resume, AFreshStartBesideAnOlderRunIsRefused) {
   EXPECT_THAT(run.refusal({.world = 2, .overrides = {"run.resume=never"}}),
               AllOf(HasSubstr("run.resume is \"never\", but run.checkpoint.folder holds "),
                     HasSubstr("step_00000002, from which a later start would go on")));
-}
-
-TEST(Resume, ALogOfAnotherRunIsNotCut) {
-  const CutRun run;
-  run.start({.overrides = {"run.steps=2"}});
-  const std::string other = "{\"step\":1,\"loss\":5.25}\n{\"step\":2,\"loss\":5.0}\n";
-  run.tiny().folder().write("run.log", other);
-  EXPECT_THAT(run.refusal({.world = 2}), HasSubstr("is the log of another run: its loss of step 1 "
-                                                   "is 5.25"));
-  EXPECT_EQ(run.tiny().folder().read("run.log"), other);
-  run.tiny().folder().write("run.log", "");
-  EXPECT_THAT(run.start({}).out, HasSubstr("ends at step 0, the checkpoint is of step 2"));
-  EXPECT_EQ(run.tiny().log()[1]["step"], 3);
-}
-
-TEST(Resume, AFreshRunKeepsTheLogOfAnotherOne) {
-  const CutRun run;
-  run.tiny().folder().write("run.log", "a\nb\n");
-  // Weights that cannot be loaded: no run begins.
-  const std::string bad = "run.init=" + run.tiny().folder().write("bad.safetensors", "x");
-  EXPECT_THAT(run.refusal({.world = 2, .overrides = {bad}}), HasSubstr("bad.safetensors"));
-  EXPECT_EQ(run.tiny().folder().read("run.log"), "a\nb\n");
-  EXPECT_THAT(run.start({}).out, AllOf(HasSubstr("run.log begins anew; the log of an earlier run "
-                                                 "is kept as "),
-                                       HasSubstr("run.log.1")));
-  EXPECT_EQ(run.tiny().folder().read("run.log.1"), "a\nb\n");
-  EXPECT_EQ(run.tiny().log().front()["step"], 1);
 }
 
 TEST(Resume, ASaveThatFailsEndsTheRunIfItIsRequired) {
@@ -307,63 +276,6 @@ TEST(Resume, AnotherMicroBatchIsSaid) {
   EXPECT_THAT(run.start({.overrides = {"run.steps=4", "train_micro_batch_size_per_gpu=1"}}).out,
               HasSubstr("the steps from here on round differently: micro-batch 1, was 2; set "
                         "train_micro_batch_size_per_gpu to 2 to keep the bits"));
-}
-
-/// On rank 1, gives NaN into the first reduction of one call.
-class Poisoning final : public testing::ForwardingBackend {
- public:
-  Poisoning(const Communicator& inner, int call) : ForwardingBackend(inner), left_(call) {}
-
-  void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                      Stream& stream, const Tag& tag) override {
-    if (rank() == 1 && left_-- == 0) {
-      stream.submit_host("poison", [view = full.of(0)] {
-        view.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
-      });
-    }
-    ForwardingBackend::reduce_scatter(full, epilogue, workspace, stream, tag);
-  }
-
- private:
-  int left_;
-};
-
-TEST(Resume, SkippedStepsCountAndAreNotSaved) {
-  const auto poisoned = [](const Communicator& world) {
-    return std::make_shared<Poisoning>(world, 40);
-  };
-  const Overrides skips{"run.nonfinite=skip", "zero_optimization.stage=3",
-                        "run.checkpoint.every_steps=1"};
-  const CutRun whole;
-  const Ended ended = whole.start({.world = 2, .overrides = skips, .wrap = poisoned});
-  EXPECT_EQ(ended.status, 0);
-  std::vector<std::int64_t> skipped;
-  for (const Json& line : whole.tiny().log()) {
-    if (line.contains("skipped")) skipped.push_back(line["step"]);
-  }
-  ASSERT_EQ(skipped.size(), 1U);
-  const std::int64_t step = skipped[0];
-  ASSERT_GT(step, 1);
-  ASSERT_LT(step, 6);
-  EXPECT_THAT(ended.out, HasSubstr("the update was skipped, 1 in a row"));
-  EXPECT_THAT(whole.saved(), AllOf(::testing::SizeIs(5), Not(::testing::Contains(step))));
-  // Cut behind the skipped step, the run goes on with the count that Adam had.
-  std::filesystem::remove_all(step_path(whole.folder(), {.step = 6}));
-  const Json expected = whole.results();
-  if (step < 5) std::filesystem::remove_all(step_path(whole.folder(), {.step = 5}));
-  whole.start({.world = 2, .overrides = skips});
-  EXPECT_EQ(whole.results(), expected);
-}
-
-TEST(Resume, TooManySkippedStepsEndTheRun) {
-  const CutRun run;
-  EXPECT_THAT(run.refusal({.world = 2,
-                           .overrides = {"optimizer.type=SGD", "optimizer.params.lr=1e6",
-                                         "gradient_clipping=0", "run.nonfinite=skip",
-                                         "run.nonfinite_limit=3"}}),
-              AllOf(HasSubstr("is NaN or infinite, first on rank "),
-                    HasSubstr("the update was skipped, 3 in a row, run.nonfinite_limit. Lower")));
-  EXPECT_THAT(run.saved(), IsEmpty());
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
 std::string step_line(int step) {
-  return R"({"step":)" + std::to_string(step) + R"(,"loss":)" + std::to_string(step) + ".5}\n";
+  return R"({"step":)" + std::to_string(step) + R"(,"loss":)" + std::to_string(step) +
+         (step == 1 ? ".5,\"run\":\"a\"}\n" : ".5}\n");
 }
 
 std::string steps(int first, int last) {
@@ -27,7 +28,7 @@ std::string steps(int first, int last) {
 }
 
 const std::string kSaved = "{\"saved_step\":2}\n";
-constexpr LogPoint kAfterThree{.step = 3, .first_loss = 1.5, .loss = 3.5};
+const LogPoint kAfterThree{.run = "a", .step = 3, .first_loss = 1.5, .loss = 3.5};
 
 TEST(RunLog, KeepsItsLinesUntilARunBegins) {
   const TemporaryFolder folder;
@@ -63,6 +64,29 @@ TEST(RunLog, CutsOffTheStepsThatAreDoneAgain) {
   }
 }
 
+TEST(RunLog, LinesOfDoneStepsStayWhateverStandsBetween) {
+  const TemporaryFolder folder;
+  for (const std::string& between : {std::string("no JSON\n"), std::string("[4]\n"),
+                                     std::string("\0\0\n", 3), std::string("\n7\n")}) {
+    const std::string kept = steps(1, 2) + between + step_line(3);
+    folder.write("run.log", kept + between + steps(4, 5));
+    const RunLog::Cut cut = RunLog(folder.file("run.log")).go_on(kAfterThree);
+    EXPECT_EQ(cut.last_step, 3) << between;
+    EXPECT_EQ(cut.aside, "");
+    EXPECT_EQ(folder.read("run.log"), kept) << between;
+  }
+}
+
+TEST(RunLog, IsCopiedBeforeItIsCut) {
+  const TemporaryFolder folder;
+  folder.write("run.log", steps(1, 5));
+  RunLog log(folder.file("run.log"));
+  EXPECT_EQ(log.go_on(kAfterThree, RunLog::Lines::copied).aside, folder.file("run.log.1"));
+  EXPECT_EQ(folder.read("run.log.1"), steps(1, 5));
+  EXPECT_EQ(folder.read("run.log"), steps(1, 3));
+  EXPECT_EQ(log.go_on(kAfterThree, RunLog::Lines::copied).aside, "") << "nothing is cut off";
+}
+
 TEST(RunLog, TellsOfLinesThatAreMissing) {
   const TemporaryFolder folder;
   folder.write("run.log", steps(1, 2) + "{\"step\":3");
@@ -75,16 +99,31 @@ TEST(RunLog, TellsOfLinesThatAreMissing) {
 
 TEST(RunLog, OfAnotherRunIsNotCut) {
   const TemporaryFolder folder;
-  folder.write("run.log", steps(1, 9));
-  RunLog log(folder.file("run.log"));
-  EXPECT_THAT(error_of([&] { log.go_on({.step = 3, .first_loss = 1.5, .loss = 3.25}); }),
-              HasSubstr("is the log of another run: its loss of step 3 is 3.5, that of the "
-                        "checkpoint's run 3.25; move the file away"));
-  EXPECT_THAT(error_of([&] { log.go_on({.step = 30, .first_loss = 1.25, .loss = 0}); }),
-              HasSubstr("its loss of step 1 is 1.5, that of the checkpoint's run 1.25"));
-  folder.write("run.log", "{\"step\":1,\"loss\":null}\n");
-  EXPECT_THAT(error_of([&] { log.go_on(kAfterThree); }), HasSubstr("its loss of step 1 is null"));
-  EXPECT_EQ(log.go_on({.step = 3, .first_loss = {}, .loss = 3.5}).last_step, 1);
+  const auto refusal = [&](const std::string& text, const LogPoint& at) {
+    folder.write("run.log", text);
+    RunLog log(folder.file("run.log"));
+    std::string message = error_of([&] { log.go_on(at); });
+    EXPECT_EQ(folder.read("run.log"), text);
+    return message;
+  };
+  EXPECT_THAT(
+      refusal(steps(1, 9), {.run = "a", .step = 3, .first_loss = 1.5, .loss = 3.25}),
+      HasSubstr("is not the log of the checkpoint's run: its loss of step 3 is 3.5, expected "
+                "3.25; move the file away"));
+  EXPECT_THAT(refusal(steps(1, 9), {.run = "a", .step = 30, .first_loss = 1.25}),
+              HasSubstr("its loss of step 1 is 1.5, expected 1.25"));
+  EXPECT_THAT(refusal(steps(1, 9), {.run = "a", .step = 30}),
+              HasSubstr("its loss of step 1 is 1.5, expected null"));
+  const std::string no_number = "{\"step\":1,\"loss\":null,\"run\":\"a\"}\n";
+  EXPECT_THAT(refusal(no_number, kAfterThree),
+              HasSubstr("its loss of step 1 is null, expected 1.5"));
+  EXPECT_EQ(refusal(no_number, {.run = "a", .step = 3, .loss = 3.5}), "");
+  EXPECT_THAT(refusal(steps(1, 2), {.run = "b", .step = 3, .first_loss = 1.5}),
+              HasSubstr("\"run\" of its first line is \"a\", expected \"b\""));
+  for (const char* other : {"notes\n", "notes", "{\"step\":1,\"loss\":1.5}\n", "\n", "[]\n"}) {
+    EXPECT_THAT(refusal(other + steps(2, 4), kAfterThree),
+                HasSubstr("\"run\" of its first line is missing, expected \"a\""));
+  }
 }
 
 TEST(RunLog, OfADeviceHasNoLinesToCut) {

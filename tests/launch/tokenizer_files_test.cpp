@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "checkpoint/hf_config.h"
+#include "checkpoint/hf/config.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {

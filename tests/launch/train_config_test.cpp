@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "checkpoint/hf_config.h"
+#include "checkpoint/hf/config.h"
 #include "launch/plan.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/run_report.h"

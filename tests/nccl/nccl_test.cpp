@@ -215,31 +215,30 @@ TEST(Nccl, AScratchIsChargedForGroupsOfSeveral) {
       Each("no error"));
 }
 
-/// What the ranks post for shared memory, which the first rank asks `count` more values of.
-std::vector<std::string> shared_memory(const fake_nccl::Rank& setup, std::int64_t count = 0) {
+/// What the ranks post for symmetric memory, of which the first rank asks `count` more values of.
+std::vector<std::string> symmetric_memory(const fake_nccl::Rank& setup, std::int64_t count = 0) {
   return store_ranks(3, [&](const StoreSeat& seat) {
     fake_nccl::rank() = setup;
     const auto device = cpu::open();
     const auto communicator = nccl::world(seat, *device, {});
     const auto allocate = [&](std::int64_t values) {
-      return communicator->allocate_shared(*device, values, DType::fp32, MemoryClass::gathered,
-                                           "windows");
+      return communicator->allocate_symmetric(*device, values, DType::fp32, MemoryClass::gathered,
+                                              "windows");
     };
-    SharedBuffer small = allocate(100);
-    EXPECT_FALSE(fake_nccl::allocated(small.buffer.view().data()));
-    SharedBuffer large = allocate((1 << 20) + (seat.rank == 0 ? count : 0));
-    EXPECT_TRUE(fake_nccl::allocated(large.buffer.view().data()));
-    EXPECT_FALSE(large.shared);
+    const Buffer small = allocate(100);
+    EXPECT_FALSE(fake_nccl::allocated(small.view().data()));
+    const Buffer large = allocate((1 << 20) + (seat.rank == 0 ? count : 0));
+    EXPECT_TRUE(fake_nccl::allocated(large.view().data()));
     // Half of it, at one offset on all ranks.
-    const Slices full = Slices::even(large.buffer.slice(1 << 18, 3 << 16), 3);
+    const Slices full = Slices::even(large.slice(1 << 18, 3 << 16), 3);
     device->kernels().zero(device->communication(), full.buffer);
     communicator->all_gather(full.of(seat.rank), full, device->communication(), {"h.0"});
     device->communication().synchronize();
   });
 }
 
-TEST(Nccl, MemoryInCommonIsInAWindowOfAllRanks) {
-  EXPECT_THAT(shared_memory({}), Each("no error"));
+TEST(Nccl, SymmetricMemoryIsInAWindowOfAllRanks) {
+  EXPECT_THAT(symmetric_memory({}), Each("no error"));
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(fake_nccl::posted(rank), ElementsAre(StartsWith("Window 4194304 "),
                                                      StartsWith("AllGather"), "WindowDeregister"));
@@ -247,17 +246,17 @@ TEST(Nccl, MemoryInCommonIsInAWindowOfAllRanks) {
   EXPECT_EQ(fake_nccl::alive(), 0);
 }
 
-TEST(Nccl, WithoutWindowsMemoryInCommonIsRegistered) {
+TEST(Nccl, WithoutWindowsSymmetricMemoryIsRegistered) {
   const auto registered = ElementsAre("Register 4194304", StartsWith("AllGather"), "Deregister");
-  EXPECT_THAT(shared_memory({.version = 22605}), Each("no error"));
+  EXPECT_THAT(symmetric_memory({.version = 22605}), Each("no error"));
   EXPECT_THAT(fake_nccl::posted(2), registered);
-  EXPECT_THAT(shared_memory({.has_windows = false}), Each("no error"));
+  EXPECT_THAT(symmetric_memory({.has_windows = false}), Each("no error"));
   EXPECT_THAT(fake_nccl::posted(2), ElementsAre(StartsWith("Window 4194304 "), "Register 4194304",
                                                 StartsWith("AllGather"), "Deregister"));
 }
 
-TEST(Nccl, MemoryInCommonIsAsMuchOnAllRanks) {
-  EXPECT_THAT(shared_memory({}, 3), Each(HasSubstr("shared memory for \"windows\": 104857")));
+TEST(Nccl, SymmetricMemoryIsAsMuchOnAllRanks) {
+  EXPECT_THAT(symmetric_memory({}, 3), Each(HasSubstr("symmetric memory for \"windows\": 104857")));
   EXPECT_EQ(fake_nccl::alive(), 0);
 }
 

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_layout.h"
+#include "checkpoint/checkpointer.h"
+#include "checkpoint/save_plan.h"
+#include "checkpoint/side_thread.h"
+#include "checkpoint/state_tensors.h"
+#include "device/device_twin.h"
+#include "device/files/file_system.h"
+#include "engine/engine.h"
+
+namespace zero {
+
+/// The waits that order a BlockWriter's work on the three streams.
+enum class WriteWait : std::uint8_t {
+  sent_before_pack,        ///< compute packs elements again once those before them are sent
+  pack_before_exchange,    ///< elements are sent once they are packed
+  placed_before_exchange,  ///< elements are received once those before them are copied away
+  exchange_before_place,   ///< received elements are copied once they are there
+};
+
+/// Writes the states of an engine into the files of a layout, all ranks together, each its blocks,
+/// in rounds of constant memory: elements of other ranks' blocks are packed on the compute stream
+/// and exchanged on the communication stream; on the transfer stream, blocks are put together in
+/// one of a ring of slots, summed and handed to a queue; a thread of its own makes each file
+/// durable and closes it behind this rank's last block. No disk error is thrown while other ranks
+/// may wait: a rank whose disk fails, or whose states are not finite, goes on taking part, and says
+/// so afterwards. Used by the engine's host thread. Waits for its work on destruction.
+class BlockWriter {
+ public:
+  /// Allocates its memory, on a planning device too, where it does nothing else. Collective.
+  BlockWriter(const EngineAndDisk& of, StateTensors tensors, CheckpointLayout layout,
+              SaveStates states);
+  ~BlockWriter();
+  BlockWriter(const BlockWriter&) = delete;
+  BlockWriter& operator=(const BlockWriter&) = delete;
+
+  const CheckpointLayout& layout() const { return layout_; }
+  /// Equal on all ranks of the world.
+  int rounds() const;
+  /// Whether this rank writes blocks of a file.
+  bool writes(std::size_t file) const { return writes_[file] > 0; }
+
+  /// Begins to write: `files`, one for each file that this rank writes, null for the others.
+  void begin(std::vector<std::unique_ptr<files::OutputFile>> files);
+  /// Submits a round: each once, in order. Collective over the replica.
+  void submit(int round);
+  /// The point after the last read of the states of a unit, once all rounds are submitted.
+  Event read(int unit) const;
+
+  /// Whether all blocks of this rank are on the disk, or a write has failed. Never blocks.
+  bool ended() const { return ended_; }
+  /// Once it has ended: why this rank could not write; empty if it could.
+  const std::string& failure() const { return failure_; }
+  /// Makes failure() `why`, unless there is one.
+  void fail_with(const std::string& why) noexcept;
+  /// Blocks until no file is being made durable.
+  void join() { side_.join(); }
+  /// Waits for the last work on the files and closes those that are open. Only when it has ended.
+  void close();
+  /// Ends what begin() began before any round was submitted, and closes the files.
+  void cancel();
+  /// The checksums of all blocks, once all ranks have ended; int32 bits. Collective over the world.
+  std::span<const std::uint32_t> sum_checksums(Communicator& world);
+
+  /// For tests: leaves out one of the waits.
+  void skip(std::optional<WriteWait> wait) { skipped_ = wait; }
+
+ private:
+  static constexpr std::int64_t kBlocksPerRound = 4;
+  static constexpr std::size_t kSlots = 3;
+
+  /// Memory of one round in flight, of the two whose elements are exchanged.
+  struct Exchange {
+    Buffer send;     // of the device
+    Buffer receive;  // of the host
+    DeviceTwin twin;
+    Event sent;
+    Event placed;
+  };
+  /// A block that the queue writes.
+  struct Writing {
+    files::TransferQueue::Ticket ticket = 0;
+    std::size_t file = 0;
+  };
+  struct Slot {
+    View memory;
+    std::vector<Writing> writing;
+  };
+
+  void allocate();
+  void exchange(std::int64_t round, const SavePlan::Round& part);
+  void fill(std::int64_t round, const SavePlan::Round& part);
+  void wait(Stream& stream, const Event& event, WriteWait site) const;
+  void attempt(const std::function<void()>& work) noexcept;
+  void free_slot(Slot& slot) noexcept;
+  void write_blocks(Slot& slot, std::span<const std::int64_t> blocks);
+  void check_finite(const Block& block, std::span<const std::byte> bytes) const;
+  void finish(std::size_t file);
+  void end() noexcept;
+
+  Engine& engine_;
+  Device& device_;
+  Communicator replica_;  // counts no traffic of a step
+  files::FileSystem& disk_;
+  StateTensors tensors_;
+  CheckpointLayout layout_;
+  SaveStates states_;
+  std::optional<SavePlan> plan_;      // none on a planning device
+  std::vector<std::int64_t> writes_;  // of each file, this rank's blocks
+  std::int64_t per_round_ = 0;        // blocks
+  Buffer staging_;
+  Buffer checksums_;  // i32, of all blocks
+  std::array<Slot, kSlots> slots_;
+  std::array<Exchange, 2> exchanges_;
+  std::vector<Event> reads_;  // per unit
+  std::optional<WriteWait> skipped_;
+
+  // Used by host work of the transfer stream, and by the host thread when that has ended; a file
+  // without blocks to write, by the side thread.
+  std::vector<std::unique_ptr<files::OutputFile>> files_;
+  std::vector<std::int64_t> left_;  // of each file, blocks that are not written yet
+  std::unique_ptr<files::TransferQueue> queue_;
+  std::mutex failing_;
+  std::string failure_;
+  std::atomic<bool> ended_{true};
+  SideThread side_;  // syncs and closes files
+};
+
+}  // namespace zero

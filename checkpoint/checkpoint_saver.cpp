@@ -1,0 +1,309 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/checkpoint_saver.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <random>
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "checkpoint/no_timeout.h"
+#include "collectives/agreement.h"
+#include "collectives/host_values.h"
+
+namespace zero {
+namespace {
+
+/// A vote of a rank that has failed; one of a rank that has done its part is 1. A sum holds both
+/// numbers.
+constexpr std::int64_t kFailed = std::int64_t{1} << 32;
+constexpr std::string_view kPurpose = "checkpoint";
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Text that no earlier process has written.
+std::string new_owner() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+nlohmann::ordered_json checked(const nlohmann::ordered_json& extra) {
+  if (extra.is_null()) return nlohmann::ordered_json::object();
+  ZERO_CHECK(extra.is_object(), "save: the extra values are {}, expected a JSON object",
+             extra.type_name());
+  return extra;
+}
+
+/// Whether `error` tells that the server has another file under a name than this host remembers:
+/// errors of a FileSystem end with the system's reason.
+bool is_stale(const Error& error) {
+  return std::string_view(error.what()).ends_with(std::generic_category().message(ESTALE));
+}
+
+}  // namespace
+
+/// Training is held up while one lives, beside the time that the engine counts.
+class CheckpointSaver::Exposed {
+ public:
+  explicit Exposed(CheckpointSaver& saver) : saver_(saver) {
+    if (saver_.exposing_++ == 0) saver_.exposed_from_ = saver_.clock();
+  }
+  ~Exposed() {
+    if (--saver_.exposing_ == 0) saver_.exposed_ += saver_.clock() - saver_.exposed_from_;
+  }
+  Exposed(const Exposed&) = delete;
+  Exposed& operator=(const Exposed&) = delete;
+
+ private:
+  CheckpointSaver& saver_;
+};
+
+CheckpointSaver::CheckpointSaver(const EngineAndDisk& of, const CheckpointOptions& options)
+    : engine_(of.engine),
+      disk_(of.disk),
+      folder_(options.folder),
+      keep_{.last = options.keep_last, .every = options.keep_every},
+      look_(options.look_seconds),
+      exceptions_(std::uncaught_exceptions()),
+      words_(of.engine.mesh().world(), of.engine.device()),
+      writer_(of, StateTensors(of.engine),
+              lay_out_checkpoint(StateTensors(of.engine).all(), options.names,
+                                 {options.file_bytes, options.weight_files}),
+              options.states) {}
+
+/// Where only this rank fails, the others will not come to wait with it.
+CheckpointSaver::~CheckpointSaver() {
+  try {
+    if (std::uncaught_exceptions() <= exceptions_) wait();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a failure is lost, as documented
+  }
+  try {
+    engine_.attach(nullptr);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a failed stream reads no more
+  }
+}
+
+void CheckpointSaver::save(const nlohmann::ordered_json& extra,
+                           const std::function<void()>& before_commit) {
+  wait();
+  if (!engine_.device().has_memory()) return;  // a plan
+  begun_ = std::chrono::steady_clock::now();
+  exposed_ = 0;
+  engine_seconds_ = engine_.save_seconds();
+  const Exposed exposed(*this);
+  const NoTimeout patient(words_.world());
+  now_ = {.step = engine_.steps_done() + engine_.steps_skipped(),
+          .bytes = writer_.layout().bytes()};
+  skipped_ = engine_.steps_skipped();
+  extra_ = checked(extra);
+  before_commit_ = before_commit;
+  engine_.attach(this);  // throws before anything is made, unless between optimizer steps
+  if (const std::string why = begin(); !why.empty()) {
+    engine_.attach(nullptr);
+    return abandon(why);
+  }
+  phase_ = Phase::writing;
+}
+
+/// Makes and opens the files; tells why not, the same on all ranks, whose files are then closed.
+std::string CheckpointSaver::begin() {
+  RankWord mine;
+  owner_ = new_owner();
+  if (first()) mine = {failure_of([&] { make_files(); }), owner_};
+  const std::vector<RankWord> made = words_.exchange(mine, kPurpose);
+  if (std::string why = first_failure(made); !why.empty()) return why;
+  owner_ = made[0].note;
+  std::string why = words_.failure(failure_of([&] { open_files(); }), kPurpose);
+  if (why.empty()) return why;
+  writer_.cancel();
+  words_.exchange({}, kPurpose);  // behind this, no rank has a file open
+  return why;
+}
+
+/// Rank 0's part.
+void CheckpointSaver::make_files() {
+  notes_.clear();
+  note(begin_checkpoint(disk_, folder_, now_.step, writer_.layout(), owner_));
+}
+
+/// Opens the files that this rank writes.
+void CheckpointSaver::open_files() {
+  find_files();
+  std::vector<std::unique_ptr<files::OutputFile>> files(writer_.layout().files().size());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (writer_.writes(i)) files[i] = disk_.open_write(path_of(i));
+  }
+  writer_.begin(std::move(files));
+}
+
+/// Waits until this rank sees the files that rank 0 has made: a file system of a network remembers
+/// for a while that a name was missing, or another file's.
+void CheckpointSaver::find_files() const {
+  constexpr std::chrono::milliseconds kBetween{200};
+  constexpr double kSilent = 5;  // seconds
+  const auto begin = std::chrono::steady_clock::now();
+  bool warned = false;
+  for (std::string why = missing(); !why.empty(); why = missing()) {
+    const double waited = seconds_since(begin);
+    ZERO_CHECK(
+        waited < look_.count(),
+        "{}; every rank must see the folder of checkpoints: put it on a file system that all "
+        "hosts share",
+        why);
+    const auto limits = words_.world().wait_limits();
+    if (waited >= std::min(kSilent, look_.count() / 2) && limits->warn &&
+        !std::exchange(warned, true)) {
+      limits->warn(
+          fmt::format("[rank {}] {}; looks again for {:.0f} s", words_.rank(), why, look_.count()));
+    }
+    std::this_thread::sleep_for(kBetween);
+  }
+}
+
+/// The first of the files that rank 0 has made which this rank does not see; empty: it sees all.
+std::string CheckpointSaver::missing() const {
+  try {
+    const std::optional<std::string> owner = owner_of(disk_, folder_, now_.step);
+    const std::string path = owner_path(folder_, now_.step);
+    if (!owner) return path + ": No such file or directory";
+    if (*owner != owner_) return path + ": is another file than the one that rank 0 has made";
+    for (std::size_t i = 0; i < writer_.layout().files().size(); ++i) {
+      if (!writer_.writes(i) || disk_.kind_of(path_of(i)) != files::PathKind::missing) continue;
+      return path_of(i) + ": No such file or directory";
+    }
+  } catch (const Error& error) {
+    if (is_stale(error)) return error.what();
+    throw;
+  }
+  return "";
+}
+
+std::string CheckpointSaver::path_of(std::size_t file) const {
+  return partial_path(folder_, now_.step) + "/" + writer_.layout().files()[file].name;
+}
+
+std::int64_t CheckpointSaver::vote() {
+  if (phase_ == Phase::writing && writer_.ended()) return writer_.failure().empty() ? 1 : kFailed;
+  if (phase_ == Phase::committing && first() && commit_ended_) return 1;
+  return 0;
+}
+
+void CheckpointSaver::counted(std::int64_t sum) {
+  const NoTimeout patient(words_.world());
+  if (phase_ == Phase::writing && sum / kFailed + sum % kFailed == words_.size()) {
+    writer_.close();
+    if (sum == words_.size()) return begin_commit();
+    abandon(words_.failure(writer_.failure(), kPurpose));
+  } else if (phase_ == Phase::committing && sum > 0) {
+    const RankWord word = words_.exchange(first() ? committed_ : RankWord(), kPurpose)[0];
+    finish(word.failure.empty() ? "" : "[rank 0] " + word.failure, word.note);
+  }
+}
+
+/// All files are durable: rank 0 commits on a thread of its own.
+void CheckpointSaver::begin_commit() {
+  const std::span<const std::uint32_t> sums = writer_.sum_checksums(words_.world());
+  phase_ = Phase::committing;
+  commit_ended_ = false;
+  if (!first()) return;
+  side_.add([this, sums] {
+    committed_.failure = failure_of([&] { commit(sums); });
+    committed_.note = notes_;
+    commit_ended_ = true;
+  });
+}
+
+void CheckpointSaver::commit(std::span<const std::uint32_t> sums) {
+  const std::string why = before_commit_ ? failure_of(before_commit_) : "";
+  if (!why.empty()) note({why});
+  CheckpointIndex index = index_of(writer_.layout(), now_.step, sums, extra_);
+  index.steps_skipped = skipped_;
+  try {
+    note(commit_checkpoint(disk_, folder_, index, owner_));
+  } catch (...) {
+    note(abandon_checkpoint(disk_, folder_, now_.step, writer_.layout(), owner_));
+    throw;
+  }
+  note(prune_checkpoints(disk_, folder_, keep_, now_.step).notes);
+}
+
+/// Ends a save that has failed. Collective.
+void CheckpointSaver::abandon(const std::string& why) {
+  writer_.close();
+  RankWord mine;
+  if (first()) {
+    const std::string failed = failure_of(
+        [&] { note(abandon_checkpoint(disk_, folder_, now_.step, writer_.layout(), owner_)); });
+    if (!failed.empty()) note({failed});
+    mine.note = notes_;
+  }
+  // All ranks have closed their files before rank 0 removes them, in exchanges before this.
+  finish(why, words_.exchange(mine, kPurpose)[0].note);
+}
+
+void CheckpointSaver::finish(const std::string& why, const std::string& notes) {
+  phase_ = Phase::idle;
+  now_.seconds = seconds_since(begun_);
+  double exposed = exposed_ + engine_.save_seconds() - engine_seconds_;
+  if (exposing_ > 0) exposed += clock() - exposed_from_;
+  now_.exposed_seconds = std::min(exposed, now_.seconds);  // two readings of clocks, added up
+  now_.notes = notes;
+  if (!why.empty()) {
+    now_.error = fmt::format("{}: was not saved: {}",
+                             checkpoint_path(folder_, CheckpointName{now_.step}), why);
+  }
+  reports_.push_back(now_);
+}
+
+/// Seconds, without those that the engine counts.
+double CheckpointSaver::clock() const {
+  const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+  return now.count() - engine_.save_seconds();
+}
+
+void CheckpointSaver::note(const RemovalNotes& notes) {
+  for (const std::string& each : notes) notes_ += (notes_.empty() ? "" : "\n") + each;
+}
+
+void CheckpointSaver::wait() {
+  if (phase_ == Phase::idle) return;
+  const Exposed exposed(*this);
+  const NoTimeout patient(words_.world());
+  engine_.finish_reads();
+  while (phase_ != Phase::idle) {
+    engine_.device().transfer().synchronize();
+    writer_.join();
+    side_.join();
+    std::int64_t sum = vote();
+    host_all_reduce(words_.world(), engine_.device(), View::of(std::span(&sum, 1)), ReduceOp::sum,
+                    {std::string(kPurpose), {}});
+    counted(sum);
+  }
+}
+
+void CheckpointSaver::give_up(const std::string& why) {
+  if (phase_ != Phase::writing) return wait();
+  const NoTimeout patient(words_.world());
+  engine_.finish_reads();
+  engine_.device().transfer().synchronize();
+  writer_.join();
+  writer_.fail_with(why);
+  wait();
+}
+
+std::optional<SaveReport> CheckpointSaver::report() {
+  if (reports_.empty()) return std::nullopt;
+  SaveReport report = reports_.front();
+  reports_.pop_front();
+  return report;
+}
+
+}  // namespace zero

@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/hf/folder.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "checkpoint/hf/config.h"
+#include "checkpoint/hf/index.h"
+#include "checkpoint/text_file.h"
+#include "checkpoint/weights.h"
+#include "device/files/replace_file.h"
+
+namespace zero {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kConfig = "config.json";
+
+std::vector<std::string> listed_files(const fs::path& index) {
+  std::ifstream stream(index, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  std::vector<std::string> paths;
+  for (const std::string& name : files_of_index(index.string(), text))
+    paths.push_back((index.parent_path() / name).string());
+  return paths;
+}
+
+// Rank 0's part: replaces `path` by a file with `text`.
+void write_whole(const fs::path& path, const std::string& text) {
+  const std::string partial = path.string() + ".partial";
+  write_text(files::disk(), partial, text);
+  files::replace_file(files::disk(), partial, path.string());
+}
+
+}  // namespace
+
+bool names_folder(const std::string& path) { return path.ends_with('/'); }
+
+std::vector<std::string> weight_files(const std::string& path) {
+  if (!fs::is_directory(path)) return {path};
+  const fs::path folder(path);
+  if (fs::exists(folder / kWeights)) return {(folder / kWeights).string()};
+  ZERO_CHECK(fs::exists(folder / kIndex),
+             "{}: found neither {} nor {}; expected a folder of Hugging Face's with one of them",
+             path, kWeights, kIndex);
+  return listed_files(folder / kIndex);
+}
+
+void check_folder_target(const std::string& folder) {
+  // parent_path() of "a/b/" is "a/b", whose parent_path() is "a".
+  const fs::path bare = fs::absolute(folder).parent_path();
+  ZERO_CHECK(!fs::exists(bare) || fs::is_directory(bare),
+             "{}: is there already and is not a folder", bare.string());
+  if (fs::exists(bare)) {
+    for (const char* name : {kWeights, kConfig}) {
+      const std::string path = (fs::path(folder) / name).string();
+      files::check_target(files::disk(), path);
+      files::check_target(files::disk(), path + ".partial");
+    }
+    return;
+  }
+  const fs::path parent = bare.parent_path();
+  ZERO_CHECK(fs::is_directory(parent) && ::access(parent.c_str(), W_OK) == 0,
+             "{}: cannot be made in {}; expected an existing folder that may be written to", folder,
+             parent.string());
+}
+
+void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config) {
+  const bool first = engine.communicator().rank() == 0;
+  together(engine, "save_weights", [&] {
+    if (first) fs::create_directory(fs::path(folder).parent_path());
+  });
+  save_weights(engine, (fs::path(folder) / kWeights).string(), names::of(config));
+  together(engine, "save_weights", [&] {
+    if (first) write_whole(fs::path(folder) / kConfig, hf_config_text(config));
+  });
+}
+
+}  // namespace zero

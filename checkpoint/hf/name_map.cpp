@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/hf/name_map.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// Whether `name` matches `pattern`, in which every `*` stands for one or more digits.
+bool fits(std::string_view pattern, std::string_view name) {
+  for (const char expected : pattern) {
+    if (expected != '*') {
+      if (name.empty() || name.front() != expected) return false;
+      name.remove_prefix(1);
+      continue;
+    }
+    const auto end = std::find_if_not(name.begin(), name.end(), is_digit);
+    if (end == name.begin()) return false;
+    name.remove_prefix(static_cast<std::size_t>(end - name.begin()));
+  }
+  return name.empty();
+}
+
+}  // namespace
+
+std::string_view NameMap::bare(std::string_view name) const {
+  if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  return name;
+}
+
+bool NameMap::ignores(std::string_view bare_name) const {
+  return std::any_of(ignored.begin(), ignored.end(),
+                     [&](const std::string& pattern) { return fits(pattern, bare_name); });
+}
+
+const NameMap::Alias* NameMap::alias(std::string_view bare_name) const {
+  const auto found = std::find_if(aliases.begin(), aliases.end(),
+                                  [&](const Alias& entry) { return entry.name == bare_name; });
+  return found == aliases.end() ? nullptr : &*found;
+}
+
+std::string NameMap::ignored_text() const {
+  std::vector<std::string> all = ignored;
+  for (const Alias& entry : aliases) all.push_back(entry.name);
+  return all.empty() ? "none" : fmt::format("{}", fmt::join(all, ", "));
+}
+
+namespace names {
+
+NameMap plain() { return {.family = "plain"}; }
+
+NameMap gpt2() {
+  return {.family = "gpt2",
+          .prefix = "transformer.",
+          .ignored = {"h.*.attn.bias", "h.*.attn.masked_bias"},
+          .aliases = {{"lm_head.weight", "wte.weight"}}};
+}
+
+NameMap llama(const LlamaConfig& config) {
+  const std::int64_t queries = config.heads * config.head_elements();
+  const std::int64_t keys = config.kv_heads * config.head_elements();
+  NameMap map{.family = "llama",
+              .prefix = "model.",
+              .ignored = {"layers.*.self_attn.rotary_emb.inv_freq"},
+              .splits = {{"qkv_proj", {{"q_proj", queries}, {"k_proj", keys}, {"v_proj", keys}}},
+                         {"gate_up_proj",
+                          {{"gate_proj", config.intermediate}, {"up_proj", config.intermediate}}}}};
+  if (config.head == LlamaConfig::Head::tied) {
+    map.aliases = {{"lm_head.weight", "embed_tokens.weight"}};
+  }
+  return map;
+}
+
+NameMap of(const ModelConfig& config) {
+  if (const auto* family = std::get_if<LlamaConfig>(&config)) return llama(*family);
+  return gpt2();
+}
+
+}  // namespace names
+
+}  // namespace zero
