@@ -22,7 +22,7 @@
 namespace zero {
 namespace {
 
-constexpr std::array kWeights = {StateKind::parameter};
+constexpr std::array kWeightKinds = {StateKind::parameter};
 
 /// The parameters in one file.
 CheckpointLayout layout_of(const StateTensors& tensors, const NameMap& names) {
@@ -69,7 +69,7 @@ void together(Engine& engine, std::string_view purpose, const std::function<void
 }
 
 void load_weights(Engine& engine, const std::string& path, const NameMap& names) {
-  const StateTensors tensors(engine, kWeights);
+  const StateTensors tensors(engine, kWeightKinds);
   const CheckpointLayout layout = layout_of(tensors, names);
   const HeldElements held = held_by(engine, tensors, layout);
   std::vector<SafetensorsReader> files;
@@ -94,7 +94,7 @@ void save_weights(Engine& engine, const std::string& path, const NameMap& names,
   constexpr std::string_view kPurpose = "save_weights";
   const bool first = engine.communicator().rank() == 0;
   const std::string partial = path + ".partial";
-  StateTensors tensors(engine, kWeights);
+  StateTensors tensors(engine, kWeightKinds);
   CheckpointLayout layout = layout_of(tensors, names);
   BlockWriter writer({engine, disk}, std::move(tensors), std::move(layout), SaveStates::any);
   bool made = false;

@@ -19,9 +19,15 @@ function(zero_precompile target kind)
   set_property(GLOBAL PROPERTY ZERO_PRECOMPILED_${kind} ${target})
 endfunction()
 
-# zero_light(TARGET): of code that runs once a step or less counts the time to compile it.
+# zero_unity(TARGET): with ZERO_UNITY its sources are compiled by fives.
+function(zero_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ZERO_UNITY} UNITY_BUILD_BATCH_SIZE 5)
+endfunction()
+
+# zero_light(TARGET): for code that runs once a step or less the time to compile it counts.
 function(zero_light target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  zero_unity(${target})
 endfunction()
 
 # zero_room(NAME SOURCES file... [LINK target...] [PRIVATE_LINK target...] [LIGHT])
@@ -66,18 +72,12 @@ function(zero_test_flags target)
   endif()
 endfunction()
 
-# zero_unity(TARGET): with ZERO_UNITY its sources are compiled by fives.
-function(zero_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ZERO_UNITY} UNITY_BUILD_BATCH_SIZE 5)
-endfunction()
-
 # zero_test_objects(NAME SOURCES file... [LINK target...]): tests that several programs of tests have.
 function(zero_test_objects name)
   cmake_parse_arguments(TEST "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} OBJECT ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE zero_flags PUBLIC ${TEST_LINK} GTest::gmock)
   zero_test_flags(${name})
-  zero_unity(${name})
 endfunction()
 
 # zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PREFIX text]): a GoogleTest program; each
@@ -93,7 +93,6 @@ function(zero_test name)
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main)
   zero_test_flags(${name})
-  zero_unity(${name})
   set(kind test)
   if("OpenMP::OpenMP_CXX" IN_LIST TEST_LINK)
     set(kind parallel_test)

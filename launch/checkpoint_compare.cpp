@@ -18,8 +18,6 @@
 namespace zero::checkpoint_tool {
 namespace {
 
-constexpr std::int64_t kChunk = std::int64_t{1} << 18;  // elements
-
 /// The elements of one tensor that differ, in any bit.
 struct Difference {
   std::int64_t count = 0;

@@ -19,7 +19,6 @@
 namespace zero::checkpoint_tool {
 namespace {
 
-constexpr std::int64_t kChunk = std::int64_t{1} << 18;  // elements
 constexpr const char* kWeights = "weights/";
 constexpr const char* kIndex = "model.safetensors.index.json";
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/dtype.h"
@@ -12,6 +13,9 @@
 /// for list and prune, a folder of checkpoints: then its newest complete one is meant (verify: all
 /// of them). Each throws zero::Error if it cannot be done.
 namespace zero::checkpoint_tool {
+
+/// Elements of a tensor that are read at a time.
+inline constexpr std::int64_t kChunk = std::int64_t{1} << 18;
 
 struct Answer {
   enum class Verdict { yes, unknown, no };
