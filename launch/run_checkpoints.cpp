@@ -260,6 +260,9 @@ void RunCheckpoints::say_cut(const RunLog::Cut& cut, std::int64_t step) {
     console_.line(fmt::format("{}: the {} lines behind step {} are cut off{}", log_->path(),
                               cut.lines, cut.last_step,
                               cut.aside.empty() ? "" : "; the whole log is kept as " + cut.aside));
+  } else if (!cut.aside.empty()) {
+    console_.line(fmt::format("warning: the first line of {} is no JSON; the log is kept as {}",
+                              log_->path(), cut.aside));
   }
   if (cut.last_step != step) {
     console_.line(

@@ -109,6 +109,7 @@ RunLog::Cut RunLog::go_on(const LogPoint& at, Lines behind) {
     const bool whole = !old.eof();  // ended by a newline
     nlohmann::json line;
     if (counts) line = nlohmann::json::parse(text, nullptr, false);
+    if (read == 0 && line.is_discarded()) return {.aside = start_over()};
     if (read == 0) check_same(path_, line, "run", "\"run\" of its first line", at.run);
     read += std::ssize(text) + 1;
     const std::int64_t step = step_of(line);

@@ -37,14 +37,15 @@ class RunLog {
     std::int64_t lines = 0;      ///< cut off
     std::int64_t last_step = 0;  ///< of the lines that stay; 0: no line stays
     nlohmann::json line{};       ///< of last_step
-    std::string aside{};         ///< a copy of the whole log; empty: none was made
+    std::string aside{};         ///< the whole log as it was; empty: no such file was made
   };
   enum class Lines { cut, copied };
   /// Cuts off all lines behind that of step `at.step`: those of steps that are done again, and a
   /// line that is not whole; `copied`: the whole log is copied first, to a name as start_over()
-  /// gives. Lines of the steps before stay as they are, also if the process ends meanwhile. Throws
-  /// zero::Error, and changes nothing, unless the file is empty or the log of at's run. A path that
-  /// is no regular file has no lines.
+  /// gives. Lines of the steps before stay as they are, also if the process ends meanwhile. A log
+  /// whose first line is no JSON, which a crash can leave, starts over. Throws zero::Error, and
+  /// changes nothing, if the file is the log of another run. A path that is no regular file has no
+  /// lines.
   Cut go_on(const LogPoint& at, Lines behind = Lines::cut);
 
   /// Fields keep their order.

@@ -41,6 +41,10 @@ TEST(RunLineage, ALogOfAnotherRunIsNotCut) {
   run.tiny().folder().write("run.log", "");
   EXPECT_THAT(run.start({}).out, HasSubstr("ends at step 0, the checkpoint is of step 2"));
   EXPECT_EQ(run.tiny().log()[1]["step"], 3);
+  run.tiny().folder().write("run.log", "{\"resumed_aft");
+  EXPECT_THAT(run.start({.overrides = {"run.steps=8"}}).out,
+              HasSubstr("run.log is no JSON; the log is kept as "));
+  EXPECT_EQ(run.tiny().log()[1]["step"], 7);
 }
 
 TEST(RunLineage, AFreshRunKeepsTheLogOfAnotherOne) {

@@ -120,9 +120,26 @@ TEST(RunLog, OfAnotherRunIsNotCut) {
   EXPECT_EQ(refusal(no_number, {.run = "a", .step = 3, .loss = 3.5}), "");
   EXPECT_THAT(refusal(steps(1, 2), {.run = "b", .step = 3, .first_loss = 1.5}),
               HasSubstr("\"run\" of its first line is \"a\", expected \"b\""));
-  for (const char* other : {"notes\n", "notes", "{\"step\":1,\"loss\":1.5}\n", "\n", "[]\n"}) {
+  for (const char* other : {"{\"step\":1,\"loss\":1.5}\n", "[]\n", "7\n"}) {
     EXPECT_THAT(refusal(other + steps(2, 4), kAfterThree),
                 HasSubstr("\"run\" of its first line is missing, expected \"a\""));
+  }
+}
+
+// A crash leaves the beginning of a line, or zeros where a line was.
+TEST(RunLog, WhoseFirstLineIsNoJsonIsKeptAndStartsOver) {
+  for (const std::string& text :
+       {std::string(3, '\0'), std::string("{\"resumed_aft"), std::string("\n"),
+        std::string(9, '\0') + "5}\n" + steps(2, 4), "notes\n" + steps(2, 4)}) {
+    const TemporaryFolder folder;
+    folder.write("run.log", text);
+    RunLog log(folder.file("run.log"));
+    const RunLog::Cut cut = log.go_on(kAfterThree);
+    EXPECT_EQ(cut.last_step, 0) << text;
+    EXPECT_EQ(cut.aside, folder.file("run.log.1")) << text;
+    EXPECT_EQ(folder.read("run.log.1"), text);
+    log.write({{"step", 4}});
+    EXPECT_EQ(folder.read("run.log"), "{\"step\":4}\n") << text;
   }
 }
 
