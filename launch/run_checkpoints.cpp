@@ -27,11 +27,11 @@ using Json = nlohmann::ordered_json;
 
 Signals::Time now() { return std::chrono::steady_clock::now(); }
 
-/// The field of a checkpoint's values; throws if another program wrote these.
+/// The field of a checkpoint's values.
 const Json& field(const Json& object, const char* name) {
   ZERO_CHECK(object.is_object() && object.contains(name),
-             "the checkpoint's values have no \"{}\": another program than zero_train wrote it; "
-             "its folder `weights` can be given as run.init",
+             "the checkpoint's values have no field \"{}\", which a resume needs: another program "
+             "or version wrote them; its folder `weights` can be given as run.init",
              name);
   return object.at(name);
 }
@@ -113,7 +113,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
                  .started = parts.started,
                  .save_seconds = parts.config.checkpoints.every_seconds,
                  .stop_seconds = parts.config.checkpoints.stop_after_seconds}),
-      log_point_{.run = mark_of(identity_)} {}
+      log_point_{.run = mark_of(identity_, parts.config.run.init)} {}
 
 std::int64_t RunCheckpoints::resume() {
   const std::optional<Resumed> resumed = load();

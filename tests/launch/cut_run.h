@@ -30,6 +30,7 @@ struct Started {
   Overrides overrides{};
   Signals* signals = nullptr;
   Signals::Time started = std::chrono::steady_clock::now();
+  RunProgress* progress = nullptr;  // of the first rank
   std::function<std::shared_ptr<CollectiveBackend>(const Communicator&)> wrap =
       [](const Communicator& ranks) { return ranks.implementation(); };
 };
@@ -72,7 +73,8 @@ class CutRun {
                        .console = console,
                        .log = log.get(),
                        .signals = start.signals,
-                       .started = start.started});
+                       .started = start.started,
+                       .progress = first ? start.progress : nullptr});
       const int status = trainer.run();
       if (first) ended.status = status;
     });
