@@ -106,18 +106,20 @@ TEST(SaveEnd, RanksHaveNoTimeoutWhileADiskDecidesHowASaveEndsInAStep) {
   Scratch scratch;
   const Communicator* first = nullptr;
   std::vector<std::int64_t> timeouts;  // of rank 0, in milliseconds, while it removes
-  HookedDisk removing([&](const std::string& call, const std::string& path) {
+  Faults faults("Input/output error");
+  faults.fail_at("queue write", 0);
+  HookedDisk failing([&](const std::string& call, const std::string& path) {
     if (call == "rename" && path.ends_with(".partial"))
       timeouts.push_back(first->wait_limits()->timeout.count());
+    faults(call, path);
   });
-  Faults faults("Input/output error");
-  faults.fail_at("sync", 0);
-  HookedDisk failing(std::ref(faults));
   const SavedRun with = run_of(2, 3, scratch.path("run"));
   toy::with_engine(with.job, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
     CheckpointOptions options = with.checkpoints;
-    options.disk = communicator.rank() == 0 ? &removing : &failing;
-    if (communicator.rank() == 0) first = &communicator;
+    if (communicator.rank() == 0) {
+      first = &communicator;
+      options.disk = &failing;
+    }
     Checkpointer checkpointer(engine, options);
     checkpointer.save({});
     const auto before = communicator.wait_limits();
