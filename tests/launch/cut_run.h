@@ -72,9 +72,9 @@ class CutRun {
                        .device = *device,
                        .console = console,
                        .log = log.get(),
+                       .progress = first ? start.progress : nullptr,
                        .signals = start.signals,
-                       .started = start.started,
-                       .progress = first ? start.progress : nullptr});
+                       .started = start.started});
       const int status = trainer.run();
       if (first) ended.status = status;
     });
