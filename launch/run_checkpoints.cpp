@@ -122,11 +122,13 @@ std::int64_t RunCheckpoints::resume() {
   if (workbench_.checkpointer() != nullptr) {
     // Of a checkpoint that is named, another run may be the owner.
     const std::int64_t kept = resumed && options_.resume != "auto" ? resumed->step : -1;
-    workbench_.checkpointer()->remove_only([kept, mark = mark_of(identity_)](std::int64_t step,
-                                                                             const Json& extra) {
-      const auto found = extra.find("configuration");
-      return step > kept && found != extra.end() && found->is_object() && mark_of(*found) == mark;
-    });
+    workbench_.checkpointer()->remove_only(
+        [kept, mine = identity_, lengths = keys_of_length(config_.values)](std::int64_t step,
+                                                                           const Json& extra) {
+          const auto found = extra.find("configuration");
+          return step > kept && found != extra.end() && found->is_object() &&
+                 same_identity(*found, mine, lengths);
+        });
   }
   warn_of_room();
   return resumed ? resumed->step : 0;

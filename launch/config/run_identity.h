@@ -28,6 +28,10 @@ std::vector<std::string> keys_of_length(const Configuration& values);
 /// its log. The length of a schedule does not count: the run may be trained on.
 std::string mark_of(const nlohmann::ordered_json& identity);
 
+/// Whether a checkpoint's identity is that of a run, whatever the values of the keys `except`.
+bool same_identity(const nlohmann::ordered_json& saved, const nlohmann::ordered_json& current,
+                   std::span<const std::string> except);
+
 /// Compares the identity in a checkpoint with that of a run. Throws zero::Error with each key that
 /// differs and both values unless `changes` names the key, and says what can be done. Returns a
 /// line for each difference that it names.
