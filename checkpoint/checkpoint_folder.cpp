@@ -29,8 +29,8 @@ template <typename Work>
 void note(RemovalNotes& notes, const Work& work) {
   try {
     append(notes, work());
-  } catch (const Error& error) {
-    notes.push_back(error.what());
+  } catch (const std::exception& error) {  // `keep.removes` is the caller's
+    notes.emplace_back(error.what());
   }
 }
 

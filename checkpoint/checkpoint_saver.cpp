@@ -232,7 +232,10 @@ void CheckpointSaver::commit(std::span<const std::uint32_t> sums) {
     note(abandon_checkpoint(disk_, folder_, now_.step, writer_.layout(), owner_));
     throw;
   }
-  note(prune_checkpoints(disk_, folder_, keep_, now_.step).notes);
+  // The checkpoint is whole: what fails from here on is a note.
+  const std::string left =
+      failure_of([&] { note(prune_checkpoints(disk_, folder_, keep_, now_.step).notes); });
+  if (!left.empty()) note({left});
 }
 
 /// Ends a save that has failed. Collective.

@@ -80,10 +80,10 @@ function(zero_test_objects name)
   zero_test_flags(${name})
 endfunction()
 
-# zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PREFIX text]): a GoogleTest program; each
-# case is a ctest entry, named PREFIX and the case.
+# zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PREFIX text] [WHOLE]): a GoogleTest program; each
+# case is a ctest entry, named PREFIX and the case. WHOLE: one entry, for cases that most machines skip.
 function(zero_test name)
-  cmake_parse_arguments(TEST "" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "WHOLE" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
     if(ZERO_SANITIZE)
@@ -97,8 +97,13 @@ function(zero_test name)
   if("OpenMP::OpenMP_CXX" IN_LIST TEST_LINK)
     set(kind parallel_test)
   endif()
-  if(NOT ZERO_SANITIZE)  # CI's build with sanitizers shows that each source of the tests stands alone
+  if(NOT ZERO_SANITIZE)  # whose flags differ
     zero_precompile(${name} ${kind} <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
+  if(TEST_WHOLE)
+    add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+    return()
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${TEST_PREFIX}"
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")

@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Starts a training job again after a fault, until it ends well, is told to end, or saves no further step between
-# two faults.
+# two faults (a step counts twice at most: the first save may have been damaged).
 #
 #   launch/retry.sh [--checkpoints FOLDER] [--wait SECONDS] -- COMMAND...
 #   launch/retry.sh -- mpirun -np 8 build/bin/zero_train --config c.json
 #
-#   --checkpoints FOLDER  where the job saves; by default run.checkpoint.folder of the zero_train in COMMAND
+#   --checkpoints FOLDER  where the job saves; by default run.checkpoint.folder of the zero_train in COMMAND, which
+#                         must be absolute if the launcher changes the working directory (-wdir, --chdir)
 #   --wait SECONDS        before the first restart (5); doubled with each fault within 10 minutes of a start, to at
 #                         most 300
 #
@@ -20,7 +21,7 @@ checkpoints="" pause=5 job="" status=0 asked=""
 
 say() { echo "retry: $1" >&2; }
 fail() { say "$1"; exit 2; }
-usage() { sed -n '5,17s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '5,18s/^# \{0,1\}//p' "$0"; }
 
 # The folder that the zero_train in the command is given, with whatever launcher.
 folder_of() {  # command...
@@ -29,19 +30,28 @@ folder_of() {  # command...
   "$@" --print-value run.checkpoint.folder </dev/null
 }
 
+# Whether the launcher changes the working directory.
+moves() {  # command...
+  local each
+  for each; do
+    case $each in
+      -wd | -wdir | --wd | --wdir | --chdir | -wdir=* | --wdir=* | --chdir=*) return 0 ;;
+      zero_train | */zero_train) return 1 ;;
+    esac
+  done
+  return 1
+}
+
 # The committed checkpoints, each with the time of its commit.
 committed() { stat -c '%y %n' -- "$checkpoints"/step_*/COMMIT 2>/dev/null | LC_ALL=C sort; }
 
-# The highest step that was committed since `committed` said $1: neither a damaged checkpoint nor one of another run,
-# which lie there from before, tells how far the job is. Without any: -1.
-newest_since() {  # committed
-  local newest
-  newest=$(LC_ALL=C comm -13 <(echo "$1") <(committed) |
-    sed -nE 's|.*/step_([0-9]{8,18})/COMMIT$|\1|p' | sort -n | tail -n 1)
-  [ -n "$newest" ] && echo $((10#$newest)) || echo -1
+# The steps that were committed since `committed` said $1, the last one last: neither a
+# damaged checkpoint nor one of another run, which lie there from before, tells how far the job is.
+steps_since() {  # committed
+  LC_ALL=C comm -13 <(echo "$1") <(committed) | sed -nE 's|.*/step_0*([0-9]+)/COMMIT$|\1|p'
 }
 
-so_far() {  # newest_since
+so_far() {  # step, -1: none
   [ "$1" -ge 0 ] && echo "saved up to step $1" || echo "nothing saved yet"
 }
 
@@ -100,26 +110,35 @@ main() {
     checkpoints=$(folder_of "$@")
     [ -n "$checkpoints" ] ||
       fail "the command has no zero_train that tells a run.checkpoint.folder; give --checkpoints FOLDER"
+    [[ $checkpoints == /* ]] || ! moves "$@" ||
+      fail "run.checkpoint.folder: found '$checkpoints', expected an absolute path under a launcher that changes the \
+working directory; or give --checkpoints FOLDER"
   fi
   trap 'pass_on TERM' TERM HUP
   trap 'pass_on INT' INT
   trap 'pass_on USR1' USR1
   trap 'pass_on USR2' USR2
 
-  local there before=unknown newest began wait=$pause
-  there=$(committed)
+  local there first=yes newest=-1 step further began wait=$pause
+  local -A saves=()
   while :; do
     began=$SECONDS
+    there=$(committed)
     run "$@"
     if [ "$status" -eq 0 ] || [ "$status" -eq 143 ] || [ "$status" -eq 130 ] || [ -n "$asked" ]; then
       exit "$status"
     fi
-    newest=$(newest_since "$there")
-    if [ "$before" != unknown ] && [ "$newest" -le "$before" ]; then
+    further=no
+    for step in $(steps_since "$there"); do
+      newest=$step
+      saves[$step]=$((${saves[$step]-0} + 1))
+      [ "${saves[$step]}" -gt 2 ] || further=yes
+    done
+    if [ $first$further = nono ]; then
       say "status $status again, and no further step was saved since the last fault ($(so_far "$newest")): giving up"
       exit "$status"
     fi
-    before=$newest
+    first=no
     [ $((SECONDS - began)) -lt 600 ] || wait=$pause
     say "status $status after $((SECONDS - began)) s; $(so_far "$newest"); starting again in $wait s"
     rest "$wait"

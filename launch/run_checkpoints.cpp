@@ -27,11 +27,11 @@ using Json = nlohmann::ordered_json;
 
 Signals::Time now() { return std::chrono::steady_clock::now(); }
 
-/// The field of a checkpoint's values; throws if another program wrote these.
+/// The field of a checkpoint's values.
 const Json& field(const Json& object, const char* name) {
   ZERO_CHECK(object.is_object() && object.contains(name),
-             "the checkpoint's values have no \"{}\": another program than zero_train wrote it; "
-             "its folder `weights` can be given as run.init",
+             "the checkpoint's values have no field \"{}\", which a resume needs: another program "
+             "or version wrote them; its folder `weights` can be given as run.init",
              name);
   return object.at(name);
 }
@@ -113,7 +113,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
                  .started = parts.started,
                  .save_seconds = parts.config.checkpoints.every_seconds,
                  .stop_seconds = parts.config.checkpoints.stop_after_seconds}),
-      log_point_{.run = mark_of(identity_)} {}
+      log_point_{.run = mark_of(identity_, parts.config.run.init)} {}
 
 std::int64_t RunCheckpoints::resume() {
   const std::optional<Resumed> resumed = load();
@@ -122,11 +122,13 @@ std::int64_t RunCheckpoints::resume() {
   if (workbench_.checkpointer() != nullptr) {
     // Of a checkpoint that is named, another run may be the owner.
     const std::int64_t kept = resumed && options_.resume != "auto" ? resumed->step : -1;
-    workbench_.checkpointer()->remove_only([kept, mark = mark_of(identity_)](std::int64_t step,
-                                                                             const Json& extra) {
-      const auto found = extra.find("configuration");
-      return step > kept && found != extra.end() && found->is_object() && mark_of(*found) == mark;
-    });
+    workbench_.checkpointer()->remove_only(
+        [kept, mine = identity_, lengths = keys_of_length(config_.values)](std::int64_t step,
+                                                                           const Json& extra) {
+          const auto found = extra.find("configuration");
+          return step > kept && found != extra.end() && found->is_object() &&
+                 same_identity(*found, mine, lengths);
+        });
   }
   warn_of_room();
   return resumed ? resumed->step : 0;

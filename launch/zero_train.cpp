@@ -125,8 +125,8 @@ int main(int argc, char** argv) {
     flags.error = error.what();
   }
   try {
-    if (!flags.print_value.empty()) {  // scripts ask outside of any job
-      if (speaks()) fmt::print("{}", zero::printed_value(flags));
+    if (!flags.print_value.empty()) {  // scripts ask outside of any job, whatever rank they have
+      fmt::print("{}", zero::printed_value(flags));
       return 0;
     }
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);

@@ -77,6 +77,20 @@ std::string shown(const nlohmann::ordered_json& identity, const std::string& key
   return text.size() > 200 ? text.substr(0, 197) + "..." : text;
 }
 
+/// In the order of `saved`, then of `current`. Numbers are compared by value: 0 is 0.0.
+std::vector<std::string> differing_keys(const nlohmann::ordered_json& saved,
+                                        const nlohmann::ordered_json& current) {
+  const nlohmann::ordered_json none;
+  std::vector<std::string> keys;
+  for (const auto* identity : {&saved, &current}) {
+    for (const auto& [key, value] : identity->items()) {
+      if (saved.value(key, none) == current.value(key, none)) continue;
+      if (std::ranges::count(keys, key) == 0) keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
 }  // namespace
 
 std::vector<std::string> identity_keys() {
@@ -106,29 +120,29 @@ std::vector<std::string> keys_of_length(const Configuration& values) {
   return keys;
 }
 
-std::string mark_of(const nlohmann::ordered_json& identity) {
+std::string mark_of(const nlohmann::ordered_json& identity, const std::string& init) {
   nlohmann::ordered_json counted = identity;
+  if (!init.empty()) counted["run.init"] = init;
   for (const char* key : kLengths) counted.erase(key);
   const std::string text =
       counted.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
+bool same_identity(const nlohmann::ordered_json& saved, const nlohmann::ordered_json& current,
+                   std::span<const std::string> except) {
+  return std::ranges::all_of(differing_keys(saved, current), [&](const std::string& key) {
+    return std::ranges::count(except, key) > 0;
+  });
+}
+
 std::vector<std::string> changed_identity(const nlohmann::ordered_json& saved,
                                           const nlohmann::ordered_json& current,
                                           std::span<const std::string> changes) {
-  std::vector<std::string> keys;
-  for (const auto* identity : {&saved, &current}) {
-    for (const auto& [key, value] : identity->items()) {
-      if (std::ranges::count(keys, key) == 0) keys.push_back(key);
-    }
-  }
   std::vector<std::string> refused;
   std::vector<std::string> refused_keys;
   std::vector<std::string> changed;
-  for (const std::string& key : keys) {
-    const nlohmann::ordered_json none;
-    if (saved.value(key, none) == current.value(key, none)) continue;
+  for (const std::string& key : differing_keys(saved, current)) {
     const bool named = std::ranges::count(changes, key) > 0;
     if (!named) refused_keys.push_back(key);
     (named ? changed : refused)

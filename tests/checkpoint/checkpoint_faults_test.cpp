@@ -249,7 +249,9 @@ TEST(CheckpointFaults, AGoodCheckpointIsNeverPassedOverSinceItCouldNotBeOpened) 
 }
 
 TEST(CheckpointFaults, ARankThatSeesTheFilesLateWaitsForThem) {
-  for (const bool stale : {false, true}) {
+  for (const std::string part : {"run", "run/step_00000001.partial/moments", ""}) {
+    SCOPED_TRACE(part);
+    const bool stale = part.empty();
     Scratch scratch;
     std::atomic<int> looks{0};
     HookedDisk* late = nullptr;
@@ -259,7 +261,7 @@ TEST(CheckpointFaults, ARankThatSeesTheFilesLateWaitsForThem) {
       if (looks == 3) late->move_folder("", "");
     });
     late = &disk;
-    if (!stale) disk.move_folder(scratch.path("run"), scratch.path("other"));
+    if (!stale) disk.move_folder(scratch.path(part), scratch.path("other"));
     SavedRun with = run_with(scratch.path("run"), disk, 2);
     const RunResult result = run(with);
     EXPECT_EQ(result.hash, hash_without_faults());

@@ -186,6 +186,30 @@ TEST(Checkpointer, OldCheckpointsAreRemovedAndSomeKeptForGood) {
   EXPECT_THAT(names, ElementsAre("step_00000003", "step_00000006", "step_00000007"));
 }
 
+TEST(Checkpointer, AFailureOfWhatAsksWhetherToRemoveIsANoteOfASaveThatIsWhole) {
+  Scratch scratch;
+  SavedRun with = run_of(2, 2, scratch.path("run"));
+  with.checkpoints.keep_last = 1;
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
+    Checkpointer checkpointer(engine, with.checkpoints);
+    checkpointer.remove_only([](std::int64_t /*step*/, const nlohmann::ordered_json& extra) {
+      return extra.at("run") == "a";  // throws what is no zero::Error
+    });
+    for (int step = 0; step < 2; ++step) {
+      toy::step(engine, model, communicator, with.job, step);
+      checkpointer.save({});
+    }
+    checkpointer.wait();
+    for (int i = 0; i < 2; ++i) {
+      const SaveReport report = checkpointer.report().value();
+      EXPECT_EQ(report.error, "");
+      EXPECT_THAT(report.notes, HasSubstr("run"));
+    }
+  });
+  EXPECT_TRUE(std::filesystem::exists(scratch.path("run/step_00000001/COMMIT")));
+  EXPECT_TRUE(std::filesystem::exists(scratch.path("run/step_00000002/COMMIT")));
+}
+
 TEST(Checkpointer, EvaluationsBetweenStepsDoNotDisturbASave) {
   Scratch scratch;
   SavedRun with = run_of(2, 3, scratch.path("run"));

@@ -8,7 +8,9 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -66,6 +68,71 @@ TEST(SaveEnd, WorkBeforeTheCommitIsDoneByTheFirstRankAndItsFailureIsANote) {
     EXPECT_EQ(report->error, "");
     EXPECT_EQ(report->notes, "the log is on a full disk");
   });
+}
+
+TEST(SaveEnd, AFolderThatAnotherRunTakesOverDuringTheCommitIsNotCommitted) {
+  Scratch scratch;
+  const std::string owner = scratch.path("run/step_00000000.partial/OWNER");
+  HookedDisk disk([&](const std::string& call, const std::string& path) {
+    if (call == "create" && path.ends_with("/COMMIT")) write_bytes(owner, "another run");
+  });
+  SavedRun with = run_of(2, 3, scratch.path("run"));
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
+    CheckpointOptions options = with.checkpoints;
+    if (communicator.rank() == 0) options.disk = &disk;
+    Checkpointer checkpointer(engine, options);
+    checkpointer.save({});
+    checkpointer.wait();
+    EXPECT_THAT(checkpointer.report()->error, HasSubstr(owner + ": is another process's"));
+  });
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("run/step_00000000")));
+  EXPECT_EQ(file_bytes(owner), "another run");
+}
+
+TEST(SaveEnd, ASaveThatIsGivenUpCommitsNothingAndSaysWhy) {
+  Scratch scratch;
+  const SavedRun with = run_of(2, 3, scratch.path("run"));
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator&) {
+    Checkpointer checkpointer(engine, with.checkpoints);
+    checkpointer.save({});
+    checkpointer.give_up("step 1 was not finite");
+    EXPECT_THAT(checkpointer.report()->error, HasSubstr("step 1 was not finite"));
+    EXPECT_FALSE(checkpointer.report());
+  });
+  EXPECT_TRUE(contents(scratch.path("run")).empty());
+}
+
+TEST(SaveEnd, RanksHaveNoTimeoutWhileADiskDecidesHowASaveEndsInAStep) {
+  Scratch scratch;
+  const Communicator* first = nullptr;
+  std::vector<std::int64_t> timeouts;  // of rank 0, in milliseconds, while it removes
+  Faults faults("Input/output error");
+  faults.fail_at("queue write", 0);
+  HookedDisk failing([&](const std::string& call, const std::string& path) {
+    if (call == "rename" && path.ends_with(".partial"))
+      timeouts.push_back(first->wait_limits()->timeout.count());
+    faults(call, path);
+  });
+  const SavedRun with = run_of(2, 3, scratch.path("run"));
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
+    CheckpointOptions options = with.checkpoints;
+    if (communicator.rank() == 0) {
+      first = &communicator;
+      options.disk = &failing;
+    }
+    Checkpointer checkpointer(engine, options);
+    checkpointer.save({});
+    const auto before = communicator.wait_limits();
+    std::optional<SaveReport> report;
+    for (int step = 0; !report; ++step) {
+      toy::step(engine, model, communicator, with.job, step);
+      report = checkpointer.report();
+    }
+    EXPECT_THAT(report->error, HasSubstr("Input/output error"));
+    EXPECT_GT(before->timeout.count(), 0);
+    EXPECT_EQ(communicator.wait_limits()->timeout, before->timeout);
+  });
+  EXPECT_EQ(timeouts, std::vector<std::int64_t>{0});
 }
 
 TEST(SaveEnd, RanksThatFailWaitForNoExchangeThatAnotherNeverJoins) {

@@ -30,6 +30,7 @@ struct Started {
   Overrides overrides{};
   Signals* signals = nullptr;
   Signals::Time started = std::chrono::steady_clock::now();
+  RunProgress* progress = nullptr;  // of the first rank
   std::function<std::shared_ptr<CollectiveBackend>(const Communicator&)> wrap =
       [](const Communicator& ranks) { return ranks.implementation(); };
 };
@@ -71,6 +72,7 @@ class CutRun {
                        .device = *device,
                        .console = console,
                        .log = log.get(),
+                       .progress = first ? start.progress : nullptr,
                        .signals = start.signals,
                        .started = start.started});
       const int status = trainer.run();

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "checkpoint/checkpoint_reader.h"
 #include "tests/collectives/forwarding_backend.h"
 #include "tests/launch/cut_run.h"
 
@@ -92,6 +93,13 @@ TEST(Nonfinite, SkippedStepsCountAndAreNotSaved) {
   ASSERT_LT(step, 6);
   EXPECT_THAT(ended.out, HasSubstr("the update was skipped, 1 in a row"));
   EXPECT_THAT(whole.saved(), AllOf(::testing::SizeIs(5), Not(::testing::Contains(step))));
+  const auto skipped_at = [&](std::int64_t of) {
+    return CheckpointReader(files::disk(), checkpoint_path(whole.folder(), {.step = of}))
+        .index()
+        .steps_skipped;
+  };
+  EXPECT_EQ(skipped_at(step - 1), 0) << "committed behind the skipped step, and begun before";
+  EXPECT_EQ(skipped_at(step + 1), 1);
   // Cut behind the skipped step, the run goes on with the count that Adam had.
   std::filesystem::remove_all(checkpoint_path(whole.folder(), {.step = 6}));
   const Json expected = whole.results();
@@ -140,6 +148,13 @@ TEST(Nonfinite, ARunThatEndsWithASkippedStepGoesOnFromThere) {
     run.start(poisoned(-1));
     EXPECT_EQ(run.results(), first.results());
   }
+}
+
+TEST(Nonfinite, AStepThatEndsTheRunDropsTheSaveInFlight) {
+  const CutRun run;
+  const Overrides stops{"run.nonfinite=stop", "run.checkpoint.every_steps=1"};
+  EXPECT_THAT(run.refusal(poisoned(2 * reductions_of_a_step(), stops)), HasSubstr("step 3: "));
+  EXPECT_THAT(run.saved(), ElementsAre(1));
 }
 
 TEST(Nonfinite, TooManySkippedStepsEndTheRun) {

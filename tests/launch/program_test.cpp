@@ -85,7 +85,7 @@ TEST(Program, TellsAValueThatNoWorldChanges) {
   EXPECT_EQ(told.out, "a \"b\" \\c\n");
   EXPECT_EQ(alone(run, value).out, "");
   EXPECT_EQ(alone(run, "--print-value run.steps").out, "3\n");
-  EXPECT_EQ(job(run, 2, "--print-value run.steps").out, "3\n");
+  EXPECT_EQ(job(run, 2, "--print-value run.steps").out, "3\n3\n");
   const Outcome unknown = alone(run, "--print-value run.step");
   EXPECT_EQ(unknown.status, 1);
   EXPECT_THAT(unknown.errors, HasSubstr("has no key \"run.step\""));

@@ -139,8 +139,10 @@ TEST(Resume, AFinishedRunSaysSoAndEndsAlike) {
   const CutRun run;
   run.start({.world = 2});
   const Json expected = run.results();
-  const Ended again = run.start({.world = 1});
+  RunProgress progress;
+  const Ended again = run.start({.world = 1, .progress = &progress});
   EXPECT_EQ(again.status, 0);
+  EXPECT_THAT(progress.kept(), HasSubstr("step_00000006, holds every step done"));
   EXPECT_THAT(again.out, AllOf(HasSubstr("the run is finished; to train on, raise run.steps"),
                                HasSubstr("as planned, to the byte"), Not(HasSubstr("saved step"))));
   EXPECT_EQ(run.results(), expected);
@@ -220,6 +222,9 @@ TEST(Resume, APathIsTakenAsItIs) {
                     HasSubstr("give another folder")));
   const std::string other = "run.checkpoint.folder=" + run.tiny().folder().file("other");
   EXPECT_EQ(run.start({.overrides = {two, other}}).status, 0);
+  const std::string six =
+      "run.resume=" + checkpoint_path(run.tiny().folder().file("other"), {.step = 6});
+  EXPECT_EQ(run.start({.overrides = {six, other}}).status, 0) << "the newest of its own folder";
   EXPECT_EQ(run.results(), uncut({}));
   EXPECT_EQ(run.start({.overrides = {two, "run.checkpoint.folder=null"}}).status, 0);
   EXPECT_EQ(run.results(), uncut({}));

@@ -17,7 +17,7 @@ expect() {  # what found expected
 }
 
 # job.sh STATUS...: its n-th start ends with the n-th status; one that is told "N+" saves a step first, "=N" the first
-# step once more.
+# step once more, "^N" step 50.
 cat >job.sh <<'JOB'
 #!/usr/bin/env bash
 echo >>starts
@@ -29,8 +29,11 @@ fi
 if [[ $word == =* ]]; then
   rm -r ck/step_00000001 && mkdir ck/step_00000001 && touch ck/step_00000001/COMMIT
 fi
+if [[ $word == ^* ]]; then
+  mkdir -p ck/step_00000050 && touch ck/step_00000050/COMMIT
+fi
 mkdir -p "ck/step_0000009$n.partial" && touch "ck/step_0000009$n.partial/COMMIT"
-word=${word#=}
+word=${word#[=^]}
 exit "${word%+}"
 JOB
 chmod +x job.sh
@@ -63,7 +66,14 @@ expect "a job that stops saving below such a step" "$status $starts" "1 2"
 expect "how far it was" "$(grep -c 'fault (saved up to step 1): giving up' said)" 1
 before=
 attempt 1+ =1 =1 0
-expect "a job that saves the same step again and again" "$status $starts" "1 2"
+expect "a job that saves the same step again and again" "$status $starts" "1 3"
+attempt ^1 1+ 1+ 0
+expect "a job that goes on below a damaged step of its own" "$status $starts" "0 4"
+attempt ^1 1+ 1 0
+expect "a job that stops saving below such a step" "$status $starts" "1 3"
+expect "how far it was" "$(grep -c 'fault (saved up to step 2): giving up' said)" 1
+attempt ^1 1+ ^1 0
+expect "a job that saves a damaged step once more" "$status $starts" "0 4"
 
 for told in 143 130; do
   attempt "$told" 0
@@ -121,8 +131,18 @@ exit 1
 JOB
 chmod +x zero_train
 "$retry" --wait 0 -- env A=b ./zero_train --config c.json 2>said
-expect "a fault of zero_train" "$? $(wc -l <runs)" "1 2"
-expect "its newest step" "$(grep -c 'saved up to step 1; starting again' said)" 1
+expect "a fault of zero_train" "$? $(wc -l <runs)" "1 3"
+expect "its newest step" "$(grep -c 'saved up to step 1; starting again' said)" 2
+
+# A launcher that changes the working directory: the folder is told in another one.
+rm -f runs
+"$retry" --wait 0 -- env true -wdir / ./zero_train --config c.json 2>said
+expect "a relative folder elsewhere" "$? $(grep -c "expected an absolute path under a launcher that changes the working" said)" "2 1"
+"$retry" --wait 0 -- ./zero_train --chdir / 2>said
+expect "an argument of zero_train's own" $? 1
+sed -i "s|^folder=.*|folder='$folder/ck'|" zero_train
+"$retry" --wait 0 -- env --chdir=. ./zero_train --config c.json 2>said
+expect "an absolute folder elsewhere" $? 1
 
 refused() {  # message arguments...
   local message=$1

@@ -96,6 +96,16 @@ TEST(RunIdentity, LeavesLengthsOfASchedulesThatFollowTheSteps) {
               ElementsAre("scheduler.params.decay_num_steps"));
 }
 
+TEST(RunIdentity, IsTheSameForEqualNumbersAndWhateverFollowsTheSteps) {
+  const std::vector<std::string> lengths{"scheduler.params.total_num_steps"};
+  const nlohmann::ordered_json saved{{"betas", {0, 0.95}}, {lengths[0], 20}};
+  nlohmann::ordered_json current{{lengths[0], 40}, {"betas", {0.0, 0.95}}};
+  EXPECT_TRUE(same_identity(saved, current, lengths));
+  EXPECT_FALSE(same_identity(saved, current, {})) << "a length that the user has given";
+  current["betas"] = {0.9, 0.95};
+  EXPECT_FALSE(same_identity(saved, current, lengths));
+}
+
 TEST(RunIdentity, ShowsKeysThatOneSideDoesNotHave) {
   const auto gpt2 = identity({});
   auto newer = gpt2;

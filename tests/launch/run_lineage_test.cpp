@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "checkpoint/checkpoint_reader.h"
 #include "tests/launch/cut_run.h"
@@ -79,6 +81,23 @@ TEST(RunLineage, AShorterLogOfAnotherRunIsNotGoneOnWith) {
   EXPECT_EQ(run.tiny().folder().read("run.log"), text);
 }
 
+TEST(RunLineage, OtherInitialWeightsMakeAnotherRun) {
+  const CutRun source;
+  source.start({.overrides = {"run.steps=1"}});
+  const std::string weights = checkpoint_path(source.folder(), {.step = 1}) + "/weights";
+  const std::string copy = source.tiny().folder().file("copy");
+  std::filesystem::copy(weights, copy, std::filesystem::copy_options::recursive);
+  const CutRun run;
+  std::set<std::string> marks;
+  for (const Overrides& init : {Overrides{}, {"run.init=" + weights}, {"run.init=" + copy}}) {
+    run.start({.overrides = plus(init, {"run.steps=2", "run.checkpoint.folder=null"})});
+    marks.insert(run.tiny().log()[0]["run"]);
+  }
+  EXPECT_EQ(marks.size(), 3U);
+  run.start({.overrides = {"run.steps=2", "run.init=" + weights}});
+  EXPECT_EQ(run.start({}).status, 0) << "whatever the start that goes on would begin with";
+}
+
 TEST(RunLineage, ALogThatBeganAnewIsGoneOnWith) {
   const CutRun run;
   run.start({.overrides = {"run.steps=2"}});
@@ -129,9 +148,10 @@ TEST(RunLineage, ACheckpointWhoseValuesAreOfAnotherStepIsRefused) {
   const CutRun run;
   run.start({.overrides = {"run.steps=2"}});
   const std::string folder = checkpoint_path(run.folder(), {.step = 2});
-  const auto rewrite = [&](const Json& step) {
+  const auto rewrite = [&](const Json& step, const char* without = "") {
     CheckpointIndex index = CheckpointReader(files::disk(), folder).index();
     index.extra["step"] = step;
+    index.extra.erase(without);
     const std::string text = checkpoint_index_text(index);
     std::ofstream(folder + "/index.json", std::ios::binary) << text;
     std::ofstream(folder + "/COMMIT", std::ios::binary) << commit_line(text);
@@ -143,6 +163,10 @@ TEST(RunLineage, ACheckpointWhoseValuesAreOfAnotherStepIsRefused) {
   rewrite(9223372036854775809U);
   EXPECT_THAT(run.refusal({.world = 2}),
               HasSubstr("\"step\" is 9223372036854775809, expected a whole number below 2^63"));
+  rewrite(2, "skipped_in_row");
+  EXPECT_THAT(run.refusal({.world = 2}),
+              HasSubstr("the checkpoint's values have no field \"skipped_in_row\", which a resume "
+                        "needs: another program or version wrote them"));
 }
 
 }  // namespace
