@@ -335,9 +335,7 @@ Json RunCheckpoints::extra(const StepReport& report) const {
 }
 
 void RunCheckpoints::tell_reports() {
-  while (const std::optional<SaveReport> report = workbench_.checkpointer()->report()) {
-    tell(*report);
-  }
+  while (const auto report = workbench_.checkpointer()->report()) tell(*report);
 }
 
 void RunCheckpoints::tell(const SaveReport& report) {
