@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -57,21 +59,53 @@ bool is_step(const fs::path& folder) {
          (fs::exists(folder / "COMMIT") && fs::exists(folder / "index.json"));
 }
 
+/// `path` with its first link replaced by where that leads to; nothing if no part is a link.
+std::optional<fs::path> follow_link(const fs::path& path) {
+  fs::path head;
+  for (auto part = path.begin(); part != path.end(); ++part) {
+    const fs::path there = head / *part;
+    if (!fs::is_symlink(there)) {
+      head = there;
+      continue;
+    }
+    fs::path target = head / fs::read_symlink(there);
+    while (++part != path.end()) target /= *part;
+    return target;
+  }
+  return std::nullopt;
+}
+
+/// The name of `file` in the folder `weights` of a checkpoint: as given, or as one of its links
+/// names it. Nothing if it is in none.
+std::optional<fs::path> name_in_step(const std::string& file) {
+  constexpr int kLinks = 40;  // of Linux, in one path
+  std::optional<fs::path> path = fs::absolute(file);
+  for (int links = 0; path && links <= kLinks; ++links, path = follow_link(*path)) {
+    const fs::path name = path->lexically_normal();
+    // Behind a link, ".." leads elsewhere.
+    if (fs::exists(file) && !(fs::exists(name) && fs::equivalent(name, file))) continue;
+    const fs::path folder = name.parent_path();
+    if (folder.filename() == "weights" && is_step(folder.parent_path())) return name;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<SafetensorsReader> open_weights(const std::string& path) {
   std::vector<SafetensorsReader> readers;
-  std::shared_ptr<Source> source;
+  std::map<std::string, std::shared_ptr<Source>> sources;  // by folder
   for (const std::string& file : weight_files(path)) {
-    // Links to the folder lead into the checkpoint too.
-    const fs::path folder = fs::weakly_canonical(fs::absolute(file).parent_path());
-    if (folder.filename() != "weights" || !is_step(folder.parent_path())) {
+    const std::optional<fs::path> in_step = name_in_step(file);
+    if (!in_step) {
       readers.emplace_back(file);
       continue;
     }
-    if (!source) source = std::make_shared<Source>(folder.parent_path().string());
+    const std::string step = in_step->parent_path().parent_path().string();
+    std::shared_ptr<Source>& source = sources[step];
+    if (!source) source = std::make_shared<Source>(step);
     const std::vector<CheckpointIndex::File>& listed = source->step.index().files;
-    const std::string name = kWeights + fs::path(file).filename().string();
+    const std::string name = kWeights + in_step->filename().string();
     const auto found = std::ranges::find(listed, name, &CheckpointIndex::File::name);
     ZERO_CHECK(found != listed.end(), "{}: is not of the checkpoint {}: its index.json lists none",
                file, source->step.folder());

@@ -76,16 +76,39 @@ std::string no_checkpoint(files::FileSystem& files, const std::string& path) {
   return text;
 }
 
-/// Reads every byte of the checkpoint `folder`; whether each is as it was saved.
-bool check_bytes(files::FileSystem& files, const std::string& folder, Answer& answer) {
-  const std::vector<CheckpointFault> faults = verify_checkpoint(files, folder);
+constexpr const char* kGone = "was removed meanwhile";
+
+/// Whether the checkpoint `folder`, which was found, is gone: a live run prunes. Links to nothing
+/// are there.
+bool is_gone(files::FileSystem& files, const std::string& folder) {
+  bool gone = false;
+  const CheckpointFailure ignored = checkpoint_failure_of(
+      [&] { gone = files.kind_of(folder) == files::PathKind::missing && !files.is_link(folder); });
+  return gone && !ignored;
+}
+
+enum class Condition { good, faulty, gone };
+
+/// Tells of the faults that were found in the checkpoint `folder`.
+Condition judge(files::FileSystem& files, const std::string& folder,
+                const std::vector<CheckpointFault>& faults, Answer& answer) {
+  if (faults.empty()) return Condition::good;
+  if (is_gone(files, folder)) {
+    answer.text += fmt::format("{}: {}\n", folder, kGone);
+    return Condition::gone;
+  }
   for (const CheckpointFault& fault : faults) {
     answer.text += fmt::format("{}: {}\n", fault.damaged ? "damaged" : "unreadable",
                                printable_text(fault.reason));
     answer.verdict =
         std::max(answer.verdict, fault.damaged ? Answer::Verdict::no : Answer::Verdict::unknown);
   }
-  return faults.empty();
+  return Condition::faulty;
+}
+
+/// Reads every byte of the checkpoint `folder`.
+Condition check_bytes(files::FileSystem& files, const std::string& folder, Answer& answer) {
+  return judge(files, folder, verify_checkpoint(files, folder), answer);
 }
 
 /// Warns of what is in the folder of a whole checkpoint, and not of it or not there.
@@ -137,10 +160,14 @@ Answer list(files::FileSystem& files, const std::string& folder, Form form) {
   check_folder(files, folder);
   Answer answer;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const FoundCheckpoint& found : find_checkpoints(files, folder)) {
-    const std::optional<std::string> time = time_of(found);
+  for (FoundCheckpoint& found : find_checkpoints(files, folder)) {
     std::optional<std::int64_t> bytes;
-    if (found.complete()) bytes = bytes_of(CheckpointReader(files, found.path).index());
+    const CheckpointFailure failure = checkpoint_failure_of([&] {
+      if (found.complete()) bytes = bytes_of(CheckpointReader(files, found.path).index());
+    });
+    if (failure) found.fault = failure.why;
+    if (!found.complete() && is_gone(files, found.path)) found.fault = kGone;
+    const std::optional<std::string> time = time_of(found);
     all.push_back({{"step", found.name.step},
                    {"path", found.path},
                    {"bytes", bytes ? nlohmann::ordered_json(*bytes) : nlohmann::ordered_json()},
@@ -169,12 +196,16 @@ Answer verify(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   Answer answer;
   const auto check = [&](const std::string& folder) {
-    if (!check_bytes(files, folder, answer)) return;
+    const Condition bytes = check_bytes(files, folder, answer);
+    if (bytes != Condition::good) return bytes;
     answer.text += fmt::format("{}: every byte is as it was saved\n", folder);
-    answer.text += warnings_of(files, folder);
+    const CheckpointFailure failure =
+        checkpoint_failure_of([&] { answer.text += warnings_of(files, folder); });
+    if (!failure) return Condition::good;
+    return judge(files, folder, {{.reason = failure.why, .damaged = failure.damaged}}, answer);
   };
   if (is_checkpoint(files, path)) {
-    check(path);
+    if (check(path) == Condition::gone) answer.verdict = Answer::Verdict::unknown;
     return answer;
   }
   const std::vector<FoundCheckpoint> all = find_checkpoints(files, path);
@@ -214,8 +245,10 @@ Answer prune(files::FileSystem& files, const std::string& folder, const KeepStep
   for (const FoundCheckpoint& found : all) {
     if (std::ssize(good) == keep.last) break;
     if (!found.complete()) continue;
+    const Condition condition = check_bytes(files, found.path, answer);
+    if (condition == Condition::gone) continue;
     kept.insert(found.name.step);
-    if (check_bytes(files, found.path, answer)) {
+    if (condition == Condition::good) {
       good.insert(found.name.step);
     } else {
       answer.text += fmt::format("{}: is kept, and does not count\n", found.path);

@@ -277,6 +277,33 @@ TEST_F(CheckpointWeights, AreLoadedOnlyAsTheyWereSaved) {
             "");
 }
 
+// A link on the way, in either direction, leaves nothing unchecked.
+TEST_F(CheckpointWeights, AreCheckedBehindLinks) {
+  const std::string file = "model-00002-of-00003.safetensors";
+  fs::create_directory(scratch_.path("hf"));  // as Hugging Face's caches: a link a file
+  for (const auto& each : fs::directory_iterator(at("weights"))) {
+    fs::create_symlink(each.path(), scratch_.path("hf/" + each.path().filename().string()));
+  }
+  fs::create_symlink(at("weights/" + file), scratch_.path("shard"));
+  fs::create_directory_symlink("best/../ck/step_00000000/./weights/", scratch_.path("deep"));
+  fs::create_directory(scratch_.path("other"));
+  fs::create_directory_symlink("other", scratch_.path("best"));
+  const auto expect = [&](bool whole) {
+    const std::string why = whole ? "^$" : file + ": offset 0: .* have the CRC32C ";
+    for (const std::string& path :
+         {at("weights"), at("weights/."), scratch_.path("hf"), scratch_.path("deep")}) {
+      EXPECT_THAT(refusal(path), ContainsRegex(why)) << path;
+    }
+  };
+  expect(true);
+  damage();
+  expect(false);
+  EXPECT_THAT(refusal(scratch_.path("shard")), ContainsRegex("CRC32C"));
+  fs::rename(at("weights"), scratch_.path("wt"));
+  fs::create_directory_symlink("../../wt", at("weights"));
+  expect(false);
+}
+
 TEST_F(CheckpointWeights, NeedNoMoments) {
   fs::remove_all(at("moments"));
   EXPECT_EQ(refusal(at("weights/")), "");

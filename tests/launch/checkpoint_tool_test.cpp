@@ -15,6 +15,7 @@
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "tests/checkpoint/hooked_disk.h"
+#include "tests/launch/saved_checkpoints.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero::checkpoint_tool {
@@ -28,54 +29,9 @@ using testing::Faults;
 using ::testing::HasSubstr;
 using testing::HookedDisk;
 using ::testing::Not;
+using testing::Saved;
 using testing::TemporaryFolder;
 using Verdict = Answer::Verdict;
-
-constexpr std::int64_t kRows = 30;
-
-/// Checkpoints of a small engine: one a step, of which each changes "layer.weight".
-class Saved {
- public:
-  explicit Saved(std::int64_t steps, std::int64_t file_bytes = 1 << 20) {
-    local::run(1, [&](Communicator& communicator) {
-      const auto device = cpu::open();
-      Engine engine(communicator, *device, {});
-      const UnitId unit =
-          engine.add_unit("layer", {{"weight", {kRows, 20}, init::normal(0.5F)}, {"bias", {20}}});
-      engine.seal();
-      Checkpointer checkpointer(
-          engine, {.folder = folder(),
-                   .file_bytes = file_bytes,
-                   .weight_files = {{"config.json", R"({"torch_dtype":"float32","x":1})"}}});
-      for (std::int64_t step = 1; step <= steps; ++step) {
-        { const auto weights = engine.forward(unit); }
-        {
-          const auto lease = engine.backward(unit);
-          for (const char* name : {"weight", "bias"}) {
-            for (float& value : lease.gradient(name).as<float>()) value = 0.5F;
-          }
-        }
-        engine.step({.learning_rate = 0.1});
-        checkpointer.save({{"configuration", {{"run.seed", step}}}});
-        checkpointer.wait();
-        const auto report = checkpointer.report();
-        EXPECT_EQ(report->error, "");
-      }
-    });
-  }
-
-  const TemporaryFolder& root() const { return root_; }
-  std::string folder() const { return root_.file("ck"); }
-  std::string at(std::int64_t step) const { return checkpoint_path(folder(), {.step = step}); }
-  void damage(std::int64_t step, const std::string& file) const {
-    std::fstream stream(at(step) + "/" + file, std::ios::in | std::ios::out | std::ios::binary);
-    stream.seekp(-3, std::ios::end);
-    stream.put('\x5a');
-  }
-
- private:
-  TemporaryFolder root_;
-};
 
 files::FileSystem& disk() { return files::disk(); }
 
@@ -94,7 +50,7 @@ TEST(CheckpointTool, ListsWhatIsThereAndWhyNot) {
   ASSERT_EQ(json.size(), 3U);
   EXPECT_EQ(json[1]["step"], 2);
   EXPECT_EQ(json[1]["complete"], true);
-  EXPECT_GT(json[1]["bytes"], 3 * 4 * 20 * (kRows + 1));
+  EXPECT_GT(json[1]["bytes"], 3 * 4 * 20 * (Saved::kRows + 1));
   EXPECT_EQ(json[1]["path"], saved.at(2));
   EXPECT_EQ(json[2]["complete"], false);
   EXPECT_TRUE(json[2]["bytes"].is_null());
