@@ -116,22 +116,20 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
       log_point_{.run = mark_of(identity_, parts.config.run.init)} {}
 
 std::int64_t RunCheckpoints::resume() {
-  const std::optional<Resumed> resumed = load();
-  if (!options_.folder.empty() && options_.resume != "auto") check_nothing_ahead(resumed);
-  resumed_ = resumed;
+  resumed_ = load();
+  if (!options_.folder.empty() && options_.resume != "auto") check_nothing_ahead(resumed_);
   if (workbench_.checkpointer() != nullptr) {
     // Of a checkpoint that is named, another run may be the owner.
-    const std::int64_t kept = resumed && options_.resume != "auto" ? resumed->step : -1;
-    workbench_.checkpointer()->remove_only(
-        [kept, mine = identity_, lengths = keys_of_length(config_.values)](std::int64_t step,
-                                                                           const Json& extra) {
-          const auto found = extra.find("configuration");
-          return step > kept && found != extra.end() && found->is_object() &&
-                 same_identity(*found, mine, lengths);
-        });
+    const std::int64_t kept = resumed_ && options_.resume != "auto" ? resumed_->step : -1;
+    const auto lengths = keys_of_length(config_.values);
+    workbench_.checkpointer()->remove_only([=, mine = identity_](auto step, const Json& extra) {
+      const auto found = extra.find("configuration");
+      return step > kept && found != extra.end() && found->is_object() &&
+             same_identity(*found, mine, lengths);
+    });
   }
   warn_of_room();
-  return resumed ? resumed->step : 0;
+  return resumed_ ? resumed_->step : 0;
 }
 
 std::optional<Resumed> RunCheckpoints::load() {
@@ -299,7 +297,7 @@ Decision RunCheckpoints::after_step(const StepReport& report, std::int64_t skipp
   due_ = due_ || decision.save || last ||
          (options_.every_steps > 0 && report.step % options_.every_steps == 0);
   // A state whose gradients are not finite has perhaps diverged, and replaces no good one. What
-  // the run ends with is all that is left of the steps since the last save.
+  // the run ends with is all that is left of the steps since the last save: saved beside them.
   if (due_ && (!report.nonfinite || last)) save(report);
   return decision;
 }
@@ -315,6 +313,11 @@ void RunCheckpoints::give_up(const std::string& why) {
 void RunCheckpoints::save(const StepReport& report) {
   due_ = false;
   requests_.saving(now());
+  if (report.nonfinite) {
+    skipped_save_ = report.step;
+    workbench_.checkpointer()->wait();  // a save in flight may remove
+    workbench_.checkpointer()->remove_only([](std::int64_t, const Json&) { return false; });
+  }
   // The log of the steps must not be behind the checkpoint.
   workbench_.checkpointer()->save(extra(report), [log = log_] {
     if (log != nullptr) log->sync();
@@ -340,7 +343,7 @@ void RunCheckpoints::tell_reports() {
 
 void RunCheckpoints::tell(const SaveReport& report) {
   if (!report.error.empty()) {
-    if (options_.required) {
+    if (options_.required && report.step != skipped_save_) {
       throw AgreedError(
           fmt::format("{}; {}. Mend the cause, or set run.checkpoint.required to "
                       "false to train on without",

@@ -119,6 +119,8 @@ class RunCheckpoints {
   Requests requests_;
   bool due_ = false;        // a save is put off until a step's update was made
   bool first_save_ = true;  // none of this process is done
+  // The run ends with a step whose update was skipped, and saves it if it can; -1: no such step.
+  std::int64_t skipped_save_ = -1;
   // Of the checkpoint that accept() has accepted:
   std::vector<std::string> changes_;  // a line each
   LogPoint log_point_;

@@ -157,6 +157,37 @@ TEST(Nonfinite, AStepThatEndsTheRunDropsTheSaveInFlight) {
   EXPECT_THAT(run.saved(), ElementsAre(1));
 }
 
+TEST(Nonfinite, ASkippedLastStepReplacesNoCheckpoint) {
+  const Overrides newest{"run.checkpoint.every_steps=1", "run.checkpoint.keep_last=1"};
+  Overrides three = newest;
+  three.emplace_back("run.steps=3");
+  const CutRun run;
+  EXPECT_EQ(run.start(poisoned(2 * reductions_of_a_step(), three)).status, 0);
+  ASSERT_THAT(skipped_steps(run), ElementsAre(3));
+  EXPECT_THAT(run.saved(), ElementsAre(3, 2));
+  run.start(poisoned(-1, newest));
+  EXPECT_THAT(run.saved(), ElementsAre(6)) << "a step that was not skipped";
+}
+
+TEST(Nonfinite, ASkippedLastStepNeedNotBeSaved) {
+  const CutRun run;
+  const std::string path = run.tiny().folder().write("file", "x") + "/ck";
+  const Overrides one{"run.checkpoint.folder=" + path, "run.steps=1"};
+  const std::string failure = path + "/step_00000001: was not saved: ";
+  EXPECT_THAT(run.refusal(poisoned(-1, one)), HasSubstr(failure));
+  const Ended last = run.start(poisoned(0, one));
+  EXPECT_EQ(last.status, 0);
+  EXPECT_THAT(last.out, HasSubstr("warning: " + failure));
+  Signals signals;
+  signals.listen();
+  signals.arrived(SIGTERM, std::chrono::steady_clock::now());
+  Started told = poisoned(0, {one[0]});
+  told.signals = &signals;
+  const Ended ended = run.start(told);
+  EXPECT_EQ(ended.status, 143);
+  EXPECT_THAT(ended.out, HasSubstr("warning: " + failure));
+}
+
 TEST(Nonfinite, TooManySkippedStepsEndTheRun) {
   const Overrides diverging{"optimizer.type=SGD", "optimizer.params.lr=1e6", "gradient_clipping=0",
                             "run.nonfinite=skip", "run.nonfinite_limit=3",   "run.steps=10"};
