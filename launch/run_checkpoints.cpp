@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -344,10 +343,9 @@ void RunCheckpoints::tell_reports() {
 void RunCheckpoints::tell(const SaveReport& report) {
   if (!report.error.empty()) {
     if (options_.required && report.step != skipped_save_) {
-      throw AgreedError(
-          fmt::format("{}; {}. Mend the cause, or set run.checkpoint.required to "
-                      "false to train on without",
-                      report.error, newest_text()));
+      throw AgreedError(report.error + "; " + newest_text() +
+                        ". Mend the cause, or set run.checkpoint.required to false to train on "
+                        "without");
     }
     console_.line("warning: " + report.error);
     if (log_ != nullptr) log_->write({{"not_saved_step", report.step}, {"error", report.error}});
