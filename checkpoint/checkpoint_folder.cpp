@@ -214,11 +214,18 @@ std::vector<FoundCheckpoint> find_checkpoints(FileSystem& files, const std::stri
   for (const CheckpointName& name : Entries(files, folder)) {
     if (name.state == FolderState::removed) continue;
     const std::string path = checkpoint_path(folder, name);
-    const CheckpointFailure fault =
-        name.state == FolderState::partial
-            ? CheckpointFailure{path + ": is being written, or was cut off while it was", true}
-            : fault_of(files, path);
-    steps.push_back({name, path, fault.why, fault && !fault.damaged});
+    FoundCheckpoint& found = steps.emplace_back(FoundCheckpoint{.name = name, .path = path});
+    if (name.state == FolderState::partial) {
+      found.fault = path + ": is being written, or was cut off while it was";
+      continue;
+    }
+    const CheckpointFailure fault = checkpoint_failure_of([&] {
+      const CheckpointReader reader(files, path);
+      found.bytes = reader.index().bytes();
+      found.extra = reader.index().extra;
+    });
+    found.fault = fault.why;
+    found.unreadable = fault && !fault.damaged;
   }
   std::sort(steps.begin(), steps.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
     return std::tie(b.name.step, a.name.state) < std::tie(a.name.step, b.name.state);
@@ -294,7 +301,7 @@ Pruned prune_checkpoints(FileSystem& files, const std::string& folder, const Kee
     const std::int64_t step = found.name.step;
     if (!found.complete() || step > newest) continue;
     note(pruned.notes, [&]() -> RemovalNotes {
-      if (keep.removes && !keep.removes(step, CheckpointReader(files, found.path).index().extra)) {
+      if (keep.removes && !keep.removes(step, found.extra)) {
         return {};
       }
       seen.insert(step);

@@ -24,10 +24,13 @@ namespace zero {
 
 struct FoundCheckpoint {
   CheckpointName name;
-  std::string path;   ///< FOLDER/step_00000500
-  std::string fault;  ///< why the checkpoint is not complete; empty: it is
+  std::string path;     ///< FOLDER/step_00000500
+  std::string fault{};  ///< why the checkpoint is not complete; empty: it is
   /// The fault is one of reading, which says nothing about the checkpoint: it may be complete.
   bool unreadable = false;
+  /// Of a complete checkpoint: the bytes of its files, and CheckpointIndex::extra.
+  std::int64_t bytes = 0;
+  nlohmann::ordered_json extra{};
 
   bool complete() const { return fault.empty(); }
 };

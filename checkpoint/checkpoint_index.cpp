@@ -275,6 +275,12 @@ std::string_view state_kind_name(StateKind kind) {
        static_cast<int>(kind));
 }
 
+std::int64_t CheckpointIndex::bytes() const {
+  std::int64_t bytes = 0;
+  for (const File& file : files) bytes += file.bytes;
+  return bytes;
+}
+
 std::int64_t CheckpointIndex::Tensor::count() const { return element_count(shape).value_or(0); }
 
 std::string checkpoint_index_text(const CheckpointIndex& index) {

@@ -58,6 +58,8 @@ struct CheckpointIndex {
   std::vector<Tensor> tensors{};   ///< in the order of files and offsets
   std::vector<File> files{};
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();  ///< the trainer's values
+
+  std::int64_t bytes() const;  ///< of all files
 };
 
 /// The first of `tensors`, in the order of files and offsets, that ends behind byte `offset` of

@@ -24,10 +24,10 @@ constexpr const char* kWeights = "weights/";
 
 /// A checkpoint whose weights are read; by one thread at a time.
 struct Source {
-  explicit Source(const std::string& folder) : step(files::disk(), folder, kWeights) {}
+  explicit Source(const std::string& folder) : checkpoint(files::disk(), folder, kWeights) {}
 
   std::mutex mutex;
-  CheckpointReader step;
+  CheckpointReader checkpoint;
 };
 
 /// A file of a checkpoint, which gives out no byte of a block that is damaged.
@@ -36,17 +36,17 @@ class VerifiedFile final : public files::InputFile {
   VerifiedFile(std::shared_ptr<Source> source, std::size_t file)
       : source_(std::move(source)),
         file_(file),
-        path_(fmt::format("{}/{}", source_->step.folder(), listed().name)) {}
+        path_(fmt::format("{}/{}", source_->checkpoint.folder(), listed().name)) {}
 
   const std::string& path() const override { return path_; }
   std::int64_t size() const override { return listed().bytes; }
   void read(std::int64_t offset, std::span<std::byte> out) override {
     const std::lock_guard lock(source_->mutex);
-    source_->step.read_bytes(file_, offset, out);
+    source_->checkpoint.read_bytes(file_, offset, out);
   }
 
  private:
-  const CheckpointIndex::File& listed() const { return source_->step.index().files[file_]; }
+  const CheckpointIndex::File& listed() const { return source_->checkpoint.index().files[file_]; }
 
   std::shared_ptr<Source> source_;
   std::size_t file_;
@@ -54,7 +54,7 @@ class VerifiedFile final : public files::InputFile {
 };
 
 /// Whether `folder` is a checkpoint, or is called like one and must be.
-bool is_step(const fs::path& folder) {
+bool is_checkpoint(const fs::path& folder) {
   return parse_checkpoint_name(folder.filename().string()) ||
          (fs::exists(folder / "COMMIT") && fs::exists(folder / "index.json"));
 }
@@ -77,7 +77,7 @@ std::optional<fs::path> follow_link(const fs::path& path) {
 
 /// The name of `file` in the folder `weights` of a checkpoint: as given, or as one of its links
 /// names it. Nothing if it is in none.
-std::optional<fs::path> name_in_step(const std::string& file) {
+std::optional<fs::path> name_in_checkpoint(const std::string& file) {
   constexpr int kLinks = 40;  // of Linux, in one path
   std::optional<fs::path> path = fs::absolute(file);
   for (int links = 0; path && links <= kLinks; ++links, path = follow_link(*path)) {
@@ -85,7 +85,7 @@ std::optional<fs::path> name_in_step(const std::string& file) {
     // Behind a link, ".." leads elsewhere.
     if (fs::exists(file) && !(fs::exists(name) && fs::equivalent(name, file))) continue;
     const fs::path folder = name.parent_path();
-    if (folder.filename() == "weights" && is_step(folder.parent_path())) return name;
+    if (folder.filename() == "weights" && is_checkpoint(folder.parent_path())) return name;
   }
   return std::nullopt;
 }
@@ -96,19 +96,19 @@ std::vector<SafetensorsReader> open_weights(const std::string& path) {
   std::vector<SafetensorsReader> readers;
   std::map<std::string, std::shared_ptr<Source>> sources;  // by folder
   for (const std::string& file : weight_files(path)) {
-    const std::optional<fs::path> in_step = name_in_step(file);
-    if (!in_step) {
+    const std::optional<fs::path> in_checkpoint = name_in_checkpoint(file);
+    if (!in_checkpoint) {
       readers.emplace_back(file);
       continue;
     }
-    const std::string step = in_step->parent_path().parent_path().string();
-    std::shared_ptr<Source>& source = sources[step];
-    if (!source) source = std::make_shared<Source>(step);
-    const std::vector<CheckpointIndex::File>& listed = source->step.index().files;
-    const std::string name = kWeights + in_step->filename().string();
+    const std::string folder = in_checkpoint->parent_path().parent_path().string();
+    std::shared_ptr<Source>& source = sources[folder];
+    if (!source) source = std::make_shared<Source>(folder);
+    const std::vector<CheckpointIndex::File>& listed = source->checkpoint.index().files;
+    const std::string name = kWeights + in_checkpoint->filename().string();
     const auto found = std::ranges::find(listed, name, &CheckpointIndex::File::name);
     ZERO_CHECK(found != listed.end(), "{}: is not of the checkpoint {}: its index.json lists none",
-               file, source->step.folder());
+               file, source->checkpoint.folder());
     readers.emplace_back(
         std::make_unique<VerifiedFile>(source, static_cast<std::size_t>(found - listed.begin())));
   }

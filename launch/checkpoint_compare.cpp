@@ -97,16 +97,14 @@ class Pair {
   Difference difference(const CheckpointIndex::Tensor& tensor,
                         const CheckpointIndex::Tensor& twin) {
     Difference difference;
-    std::vector<float> values(static_cast<std::size_t>(std::min(kChunk, tensor.count())));
-    std::vector<float> others(values.size());
-    for (std::int64_t begin = 0; begin < tensor.count(); begin += kChunk) {
-      const auto count = static_cast<std::size_t>(std::min(kChunk, tensor.count() - begin));
-      one_.read(tensor, begin, std::span(values).first(count));
-      other_.read(twin, begin, std::span(others).first(count));
-      for (std::size_t i = 0; i < count; ++i) {
+    std::vector<float> others;
+    for_each_chunk(one_, tensor, [&](std::int64_t begin, std::span<const float> values) {
+      others.resize(values.size());
+      other_.read(twin, begin, others);
+      for (std::size_t i = 0; i < values.size(); ++i) {
         difference.add(begin + static_cast<std::int64_t>(i), values[i], others[i]);
       }
-    }
+    });
     return difference;
   }
 

@@ -145,16 +145,13 @@ class Export {
 
   void write_bf16(files::OutputFile& file, std::int64_t offset,
                   const CheckpointIndex::Tensor& tensor) {
-    std::vector<float> values(static_cast<std::size_t>(std::min(kChunk, tensor.count())));
-    std::vector<bfloat16> rounded(values.size());
-    for (std::int64_t begin = 0; begin < tensor.count(); begin += kChunk) {
-      const auto count = static_cast<std::size_t>(std::min(kChunk, tensor.count() - begin));
-      reader_.read(tensor, begin, std::span(values).first(count));
-      std::transform(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count),
-                     rounded.begin(), to_bfloat16);
+    std::vector<bfloat16> rounded;
+    for_each_chunk(reader_, tensor, [&](std::int64_t begin, std::span<const float> values) {
+      rounded.resize(values.size());
+      std::ranges::transform(values, rounded.begin(), to_bfloat16);
       file.write(offset + begin * static_cast<std::int64_t>(sizeof(bfloat16)),
-                 std::as_bytes(std::span(rounded).first(count)));
-    }
+                 std::as_bytes(std::span(rounded)));
+    });
   }
 
   files::FileSystem& files_;

@@ -35,12 +35,6 @@ std::optional<std::string> time_of(const FoundCheckpoint& found) {
                      fmt::gmtime(std::chrono::floor<std::chrono::seconds>(system)));
 }
 
-std::int64_t bytes_of(const CheckpointIndex& index) {
-  std::int64_t bytes = 0;
-  for (const CheckpointIndex::File& file : index.files) bytes += file.bytes;
-  return bytes;
-}
-
 bool is_checkpoint(files::FileSystem& files, const std::string& path) {
   return files.kind_of(path + "/index.json") == files::PathKind::file ||
          files.kind_of(path + "/COMMIT") == files::PathKind::file;
@@ -144,6 +138,19 @@ std::string warnings_of(files::FileSystem& files, const std::string& folder) {
 
 }  // namespace
 
+void for_each_chunk(
+    CheckpointReader& reader, const CheckpointIndex::Tensor& tensor,
+    const std::function<void(std::int64_t begin, std::span<const float> values)>& visit) {
+  constexpr std::int64_t kChunk = std::int64_t{1} << 18;  // elements
+  std::vector<float> values(static_cast<std::size_t>(std::min(kChunk, tensor.count())));
+  for (std::int64_t begin = 0; begin < tensor.count(); begin += kChunk) {
+    const auto count = static_cast<std::size_t>(std::min(kChunk, tensor.count() - begin));
+    const std::span<float> chunk = std::span(values).first(count);
+    reader.read(tensor, begin, chunk);
+    visit(begin, chunk);
+  }
+}
+
 std::string find_checkpoint(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   if (is_checkpoint(files, path)) return path;
@@ -161,24 +168,20 @@ Answer list(files::FileSystem& files, const std::string& folder, Form form) {
   Answer answer;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (FoundCheckpoint& found : find_checkpoints(files, folder)) {
-    std::optional<std::int64_t> bytes;
-    const CheckpointFailure failure = checkpoint_failure_of([&] {
-      if (found.complete()) bytes = bytes_of(CheckpointReader(files, found.path).index());
-    });
-    if (failure) found.fault = failure.why;
-    if (!found.complete() && is_gone(files, found.path)) found.fault = kGone;
+    if (is_gone(files, found.path)) found.fault = kGone;
     const std::optional<std::string> time = time_of(found);
     all.push_back({{"step", found.name.step},
                    {"path", found.path},
-                   {"bytes", bytes ? nlohmann::ordered_json(*bytes) : nlohmann::ordered_json()},
+                   {"bytes", found.complete() ? nlohmann::ordered_json(found.bytes)
+                                              : nlohmann::ordered_json()},
                    {"time", time ? nlohmann::ordered_json(*time) : nlohmann::ordered_json()},
                    {"complete", found.complete()},
                    {"fault", found.fault}});
-    answer.text += fmt::format("{:>10}  {:>10}  {:<20}  {}\n", found.name.step,
-                               bytes ? decimal_bytes(*bytes) : "-", time.value_or("-"),
-                               found.complete()
-                                   ? found.path
-                                   : fmt::format("{}: not complete: {}", found.path, found.fault));
+    answer.text += fmt::format(
+        "{:>10}  {:>10}  {:<20}  {}\n", found.name.step,
+        found.complete() ? decimal_bytes(found.bytes) : "-", time.value_or("-"),
+        found.complete() ? found.path
+                         : fmt::format("{}: not complete: {}", found.path, found.fault));
   }
   if (form == Form::json) {
     answer.text = all.dump(2) + "\n";
@@ -225,7 +228,7 @@ Answer show(files::FileSystem& files, const std::string& path) {
   const CheckpointIndex& index = reader.index();
   Answer answer;
   answer.text = fmt::format("{}: step {}, {} in {} files\n\n{}\n\n", reader.folder(), index.step,
-                            decimal_bytes(bytes_of(index)), index.files.size(),
+                            decimal_bytes(index.bytes()), index.files.size(),
                             printable_text(index.extra.dump(2)));
   for (const CheckpointIndex::Tensor& tensor : index.tensors) {
     answer.text += fmt::format("{:<10} {:<48} {:<20} {} at {}\n", state_kind_name(tensor.kind),

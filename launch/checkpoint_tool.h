@@ -3,19 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 
 #include "base/dtype.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "device/files/file_system.h"
 
 /// The commands of zero_ckpt. They need no rank, model or device. `path` is a checkpoint or, except
 /// for list and prune, a folder of checkpoints: then its newest complete one is meant (verify: all
 /// of them). Each throws zero::Error if it cannot be done.
 namespace zero::checkpoint_tool {
-
-/// Elements of a tensor that are read at a time.
-inline constexpr std::int64_t kChunk = std::int64_t{1} << 18;
 
 struct Answer {
   enum class Verdict { yes, unknown, no };
@@ -43,6 +43,10 @@ Answer export_weights(files::FileSystem& files, const std::string& path, const s
 /// the newest `keep.last` first: those that are damaged, or cannot be read, stay and do not count.
 Answer prune(files::FileSystem& files, const std::string& folder, const KeepSteps& keep);
 
+/// Reads a tensor, verified, in chunks: visit(first element, values).
+void for_each_chunk(
+    CheckpointReader& reader, const CheckpointIndex::Tensor& tensor,
+    const std::function<void(std::int64_t begin, std::span<const float> values)>& visit);
 /// The checkpoint at `path`, or the newest complete one in the folder `path`. Throws zero::Error if
 /// there is none.
 std::string find_checkpoint(files::FileSystem& files, const std::string& path);

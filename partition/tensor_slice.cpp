@@ -80,42 +80,43 @@ struct Rows {
   std::vector<TensorSlice::Run> ranges;  ///< of an outer index, in local order
 };
 
-}  // namespace
+struct Interval {
+  std::int64_t begin;
+  std::int64_t end;
+};
 
-void TensorSlice::for_each_run(std::int64_t begin, std::int64_t count, const Visit& visit) const {
-  const Rows rows(*this);
+/// Visits the runs of the elements `asked` of one of the two tensors: of that whose outer indices
+/// have `length` elements and whose part of a run begins at `first`. Ranges must be in that
+/// tensor's order.
+void visit_runs(const Rows& rows, std::int64_t length, std::int64_t TensorSlice::Run::*first,
+                const Interval& asked, const TensorSlice::Visit& visit) {
   if (rows.local == 0) return;
-  const std::int64_t end = begin + count;
   JoinedRuns joined(visit);
-  for (std::int64_t outer = begin / rows.local; outer * rows.local < end; ++outer) {
-    for (const Run& range : rows.ranges) {
-      const std::int64_t at = outer * rows.local + range.local;
-      const std::int64_t low = std::max(at, begin);
-      const std::int64_t high = std::min(at + range.count, end);
-      if (low < high)
-        joined.add({low, outer * rows.logical + range.logical + low - at, high - low, range.copy});
+  for (std::int64_t outer = asked.begin / length; outer * length < asked.end; ++outer) {
+    for (const TensorSlice::Run& range : rows.ranges) {
+      const std::int64_t at = outer * length + range.*first;
+      const std::int64_t low = std::max(at, asked.begin);
+      const std::int64_t high = std::min(at + range.count, asked.end);
+      if (low >= high) continue;
+      joined.add({outer * rows.local + range.local + low - at,
+                  outer * rows.logical + range.logical + low - at, high - low, range.copy});
     }
   }
   joined.finish();
 }
 
+}  // namespace
+
+void TensorSlice::for_each_run(std::int64_t begin, std::int64_t count, const Visit& visit) const {
+  const Rows rows(*this);
+  visit_runs(rows, rows.local, &Run::local, {begin, begin + count}, visit);
+}
+
 void TensorSlice::for_each_run_of_logical(std::int64_t begin, std::int64_t count,
                                           const Visit& visit) const {
   Rows rows(*this);
-  if (rows.local == 0) return;
   std::ranges::sort(rows.ranges, {}, &Run::logical);
-  const std::int64_t end = begin + count;
-  JoinedRuns joined(visit);
-  for (std::int64_t outer = begin / rows.logical; outer * rows.logical < end; ++outer) {
-    for (const Run& range : rows.ranges) {
-      const std::int64_t at = outer * rows.logical + range.logical;
-      const std::int64_t low = std::max(at, begin);
-      const std::int64_t high = std::min(at + range.count, end);
-      if (low < high)
-        joined.add({outer * rows.local + range.local + low - at, low, high - low, range.copy});
-    }
-  }
-  joined.finish();
+  visit_runs(rows, rows.logical, &Run::logical, {begin, begin + count}, visit);
 }
 
 TensorSlice::Range even_range(std::int64_t total, int rank, int ranks) {

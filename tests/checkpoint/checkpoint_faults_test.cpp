@@ -270,17 +270,6 @@ TEST(CheckpointFaults, ARankThatSeesTheFilesLateWaitsForThem) {
   }
 }
 
-/// Files below `folder` that this process has open.
-int open_files_below(const std::string& folder) {
-  int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    const auto path = std::filesystem::read_symlink(entry.path(), gone);
-    if (!gone && path.string().starts_with(folder + "/")) ++count;
-  }
-  return count;
-}
-
 TEST(CheckpointFaults, FilesAreRemovedOnceAllRanksHaveClosedTheirs) {
   Scratch scratch;
   int open = -1;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "scratch.h"
 
@@ -107,6 +108,16 @@ std::map<std::string, std::string> contents(const std::string& folder) {
           file_bytes(entry.path().string());
   }
   return files;
+}
+
+int open_files_below(const std::string& folder) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto path = std::filesystem::read_symlink(entry.path(), gone);
+    if (!gone && path.string().starts_with(folder + "/")) ++count;
+  }
+  return count;
 }
 
 }  // namespace zero::testing

@@ -46,4 +46,7 @@ SavedRun large_run_of(int world, int stage, const std::string& folder, DType com
 /// The content of every file below `folder`, by its name there.
 std::map<std::string, std::string> contents(const std::string& folder);
 
+/// Descriptors that this process has open for files below `folder`.
+int open_files_below(const std::string& folder);
+
 }  // namespace zero::testing

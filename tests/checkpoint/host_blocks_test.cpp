@@ -8,7 +8,6 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
-#include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -27,17 +26,6 @@ using ::testing::Le;
 
 constexpr int kWorld = 3;
 
-/// Descriptors of this process for files below `folder`.
-int open_below(const std::string& folder) {
-  int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    const auto path = std::filesystem::read_symlink(entry.path(), gone);
-    if (!gone && path.string().starts_with(folder + "/")) ++count;
-  }
-  return count;
-}
-
 TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
   Scratch scratch;
   SavedRun with = large_run_of(kWorld, 3, scratch.path("run"));
@@ -54,7 +42,7 @@ TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
   HookedDisk disk([&](const std::string& call, const std::string&) {
     const std::lock_guard lock(mutex);
     reads += call == "queue read" ? 1 : 0;
-    most_open = std::max(most_open, open_below(folder));
+    most_open = std::max(most_open, open_files_below(folder));
   });
   toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
     CheckpointReader reader(disk, folder);
@@ -86,7 +74,7 @@ TEST(HostBlocks, ReadOnceWhatARankOfTheHostNeedsAndNothingElse) {
     const std::lock_guard lock(mutex);
     EXPECT_EQ(reads, (all + 2) / 3 + (all + 1) / 3);
     EXPECT_THAT(most_open, Le(kWorld * 8)) << "of some dozens of files";
-    EXPECT_EQ(open_below(folder), 0);
+    EXPECT_EQ(open_files_below(folder), 0);
   });
 }
 
