@@ -26,40 +26,8 @@ using Json = nlohmann::ordered_json;
 
 Signals::Time now() { return std::chrono::steady_clock::now(); }
 
-/// The field of a checkpoint's values.
-const Json& field(const Json& object, const char* name) {
-  ZERO_CHECK(object.is_object() && object.contains(name),
-             "the checkpoint's values have no field \"{}\", which a resume needs: another program "
-             "or version wrote them; its folder `weights` can be given as run.init",
-             name);
-  return object.at(name);
-}
-
-double number(const Json& object, const char* name) {
-  const Json& value = field(object, name);
-  ZERO_CHECK(value.is_number(), "the checkpoint's value \"{}\" is {}, expected a number", name,
-             value.dump());
-  return value.get<double>();
-}
-
-/// A loss in a checkpoint's values; nothing if it was not finite.
-std::optional<double> loss(const Json& object, const char* name) {
-  if (field(object, name).is_null()) return std::nullopt;
-  return number(object, name);
-}
-
-Json json_of(std::optional<double> loss) { return loss ? Json(*loss) : Json(); }
-
 std::optional<double> finite(double loss) {
   return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
-}
-
-std::int64_t count(const Json& object, const char* name) {
-  const Json& value = field(object, name);
-  ZERO_CHECK(value.is_number_unsigned() && value.get<std::uint64_t>() >> 63U == 0,
-             "the checkpoint's value \"{}\" is {}, expected a whole number below 2^63", name,
-             value.dump());
-  return value.get<std::int64_t>();
 }
 
 }  // namespace
@@ -112,7 +80,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
                  .started = parts.started,
                  .save_seconds = parts.config.checkpoints.every_seconds,
                  .stop_seconds = parts.config.checkpoints.stop_after_seconds}),
-      log_point_{.run = mark_of(identity_, parts.config.run.init)} {}
+      values_{.log = {.run = mark_of(identity_, parts.config.run.init)}} {}
 
 std::int64_t RunCheckpoints::resume() {
   resumed_ = load();
@@ -140,11 +108,16 @@ std::optional<Resumed> RunCheckpoints::load() {
     console_.line("warning: passed over a checkpoint: " + reason);
   }
   if (!resumed) return std::nullopt;
-  if (log_point_.step != resumed->step) {
+  if (values_.log.step != resumed->step) {
     throw AgreedError(fmt::format(
         "{}: its index is of step {}, and the trainer's values in it are of step {}, expected the "
         "same; the file was changed, or another program wrote it",
-        resumed->folder, resumed->step, log_point_.step));
+        resumed->folder, resumed->step, values_.log.step));
+  }
+  if (forks(*resumed)) {
+    const std::string left = fmt::format("{} at step {}", values_.log.run, resumed->step);
+    values_.log = {.run = mark_of(identity_, left), .step = resumed->step};
+    own_log_ = false;
   }
   saved_step_ = resumed->step;
   if (progress_ != nullptr) progress_->saved(saved_step_, resumed->folder);
@@ -152,24 +125,26 @@ std::optional<Resumed> RunCheckpoints::load() {
   return resumed;
 }
 
+/// Whether the checkpoint is of another folder than this run's: the run there may go on too.
+bool RunCheckpoints::forks(const Resumed& resumed) const {
+  const auto plain = [](const std::filesystem::path& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path) / ".").parent_path();
+  };
+  return options_.folder.empty() ||
+         plain(std::filesystem::path(resumed.folder).parent_path()) != plain(options_.folder);
+}
+
 /// Every rank calls this alike.
 void RunCheckpoints::accept(const Json& extra) {
+  RunValues values = RunValues::read(extra);
   std::vector<std::string> changes = keys_of_length(config_.values);
   changes.insert(changes.end(), options_.resume_changes.begin(), options_.resume_changes.end());
-  changes_ = changed_identity(field(extra, "configuration"), identity_, changes);
-  const Json& log = field(extra, "log");
-  const Json& run = field(log, "run");
-  log_point_ = {.run = run.is_string() ? run.get<std::string>() : run.dump(),
-                .step = count(extra, "step"),
-                .first_loss = loss(log, "first_loss"),
-                .loss = loss(log, "loss")};
-  skipped_in_row_ = count(extra, "skipped_in_row");
-  micro_batch_ = count(extra, "micro_batch");
-  kernels_ = field(field(extra, "versions"), "kernels").dump();
-  ZERO_CHECK(log_point_.step <= config_.run.steps,
+  changes_ = changed_identity(values.identity, identity_, changes);
+  ZERO_CHECK(values.log.step <= config_.run.steps,
              "the checkpoint is of step {}, and run.steps is {}: raise run.steps, or start afresh "
              "with another run.checkpoint.folder",
-             log_point_.step, config_.run.steps);
+             values.log.step, config_.run.steps);
+  values_ = std::move(values);
 }
 
 void RunCheckpoints::say_resumed(const Resumed& resumed) {
@@ -183,18 +158,18 @@ void RunCheckpoints::say_resumed(const Resumed& resumed) {
         follows ? "learning rates from here on are of a schedule for the new run.steps: " + line
                 : "run.resume_changes: " + line);
   }
-  const std::string kernels = Json(kernels_text(config_.run.device)).dump();
-  if (kernels_ != kernels) {
+  const std::string kernels = kernels_text(config_.run.device);
+  if (values_.kernels != kernels) {
     console_.line(
         fmt::format("the checkpoint's run computed with {}, this one computes with {}: "
                     "the same run, with another rounding from here on",
-                    kernels_, kernels));
+                    Json(values_.kernels).dump(), Json(kernels).dump()));
   }
-  if (micro_batch_ != config_.batch.micro) {
+  if (values_.micro_batch != config_.batch.micro) {
     console_.line(
         fmt::format("the steps from here on round differently: micro-batch {}, was {}; set "
                     "train_micro_batch_size_per_gpu to {} to keep the bits",
-                    config_.batch.micro, micro_batch_, micro_batch_));
+                    config_.batch.micro, values_.micro_batch, values_.micro_batch));
   }
   if (resumed.step == config_.run.steps) {
     console_.line(
@@ -239,9 +214,7 @@ void RunCheckpoints::prepare_log() {
   Engine& engine = workbench_.engine();
   agree(engine.communicator(), engine.device(), "run.log", [&] {
     if (log_ == nullptr) return;
-    // A checkpoint that is named may be of a run that went on behind it.
-    const auto behind = options_.resume == "auto" ? RunLog::Lines::cut : RunLog::Lines::copied;
-    if (resumed_) return say_cut(log_->go_on(log_point_, behind), resumed_->step);
+    if (resumed_ && own_log_) return say_cut(log_->go_on(values_.log), resumed_->step);
     const std::string aside = log_->start_over();
     if (aside.empty()) return;
     console_.line(fmt::format("{} begins anew; the log of an earlier run is kept as {}",
@@ -250,15 +223,14 @@ void RunCheckpoints::prepare_log() {
   if (log_ != nullptr && resumed_) {
     log_->write({{"resumed_after_step", resumed_->step},
                  {"checkpoint", resumed_->folder},
-                 {"run", log_point_.run}});
+                 {"run", values_.log.run}});
   }
 }
 
 void RunCheckpoints::say_cut(const RunLog::Cut& cut, std::int64_t step) {
   if (cut.lines > 0) {
-    console_.line(fmt::format("{}: the {} lines behind step {} are cut off{}", log_->path(),
-                              cut.lines, cut.last_step,
-                              cut.aside.empty() ? "" : "; the whole log is kept as " + cut.aside));
+    console_.line(fmt::format("{}: the {} lines behind step {} are cut off", log_->path(),
+                              cut.lines, cut.last_step));
   } else if (!cut.aside.empty()) {
     console_.line(fmt::format("warning: the first line of {} is no JSON; the log is kept as {}",
                               log_->path(), cut.aside));
@@ -287,8 +259,8 @@ void RunCheckpoints::listen() {
 std::int64_t RunCheckpoints::vote() { return options_.folder.empty() ? 0 : requests_.vote(now()); }
 
 Decision RunCheckpoints::after_step(const StepReport& report, std::int64_t skipped_in_row) {
-  if (report.step == 1) log_point_.first_loss = finite(report.loss);
-  skipped_in_row_ = skipped_in_row;
+  if (report.step == 1) values_.log.first_loss = finite(report.loss);
+  values_.skipped_in_row = skipped_in_row;
   if (options_.folder.empty()) return {};
   tell_reports();
   const Decision decision = requests_.decide(report.votes, now());
@@ -323,17 +295,15 @@ void RunCheckpoints::save(const StepReport& report) {
   });
 }
 
-Json RunCheckpoints::extra(const StepReport& report) const {
-  return {{"step", report.step},
-          {"tokens", report.step * config_.tokens_per_step()},
-          {"configuration", identity_},
-          {"micro_batch", config_.batch.micro},
-          {"skipped_in_row", skipped_in_row_},
-          {"versions", {{"zero", version()}, {"kernels", kernels_text(config_.run.device)}}},
-          {"log",
-           {{"run", log_point_.run},
-            {"first_loss", json_of(log_point_.first_loss)},
-            {"loss", json_of(finite(report.loss))}}}};
+Json RunCheckpoints::extra(const StepReport& report) {
+  values_.log.step = report.step;
+  values_.log.loss = finite(report.loss);
+  values_.tokens = report.step * config_.tokens_per_step();
+  values_.identity = identity_;
+  values_.micro_batch = config_.batch.micro;
+  values_.version = version();
+  values_.kernels = kernels_text(config_.run.device);
+  return values_.json();
 }
 
 void RunCheckpoints::tell_reports() {

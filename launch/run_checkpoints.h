@@ -15,6 +15,7 @@
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
 #include "launch/requests.h"
+#include "launch/run_values.h"
 #include "launch/telemetry/console.h"
 #include "launch/telemetry/run_log.h"
 #include "launch/workbench.h"
@@ -85,9 +86,9 @@ class RunCheckpoints {
   /// asked for an end since the last step, 0 for none.
   int finish();
   /// The steps in a row before resume()'s whose update was skipped. Not collective.
-  std::int64_t skipped_in_row() const { return skipped_in_row_; }
+  std::int64_t skipped_in_row() const { return values_.skipped_in_row; }
   /// The field "run" of the log's first line. Not collective.
-  const std::string& run_mark() const { return log_point_.run; }
+  const std::string& run_mark() const { return values_.log.run; }
   /// "the newest checkpoint is of step 500"; not collective.
   std::string newest_text() const;
   /// newest_text(), and where a later start goes on. Not collective.
@@ -99,6 +100,7 @@ class RunCheckpoints {
  private:
   std::optional<Resumed> load();
   void accept(const nlohmann::ordered_json& extra);
+  bool forks(const Resumed& resumed) const;
   void say_resumed(const Resumed& resumed);
   void check_nothing_ahead(const std::optional<Resumed>& resumed) const;
   void say_cut(const RunLog::Cut& cut, std::int64_t step);
@@ -106,7 +108,7 @@ class RunCheckpoints {
   void tell_reports();
   void tell(const SaveReport& report);
   void warn_of_room() const;
-  nlohmann::ordered_json extra(const StepReport& report) const;
+  nlohmann::ordered_json extra(const StepReport& report);
 
   const TrainConfig& config_;
   const TrainConfig::Checkpoints& options_;
@@ -121,13 +123,10 @@ class RunCheckpoints {
   bool first_save_ = true;  // none of this process is done
   // The run ends with a step whose update was skipped, and saves it if it can; -1: no such step.
   std::int64_t skipped_save_ = -1;
-  // Of the checkpoint that accept() has accepted:
-  std::vector<std::string> changes_;  // a line each
-  LogPoint log_point_;
-  std::int64_t skipped_in_row_ = 0;
+  RunValues values_;                  // of the checkpoint that accept() has accepted, or the last
+  std::vector<std::string> changes_;  // of the configuration since that checkpoint, a line each
+  bool own_log_ = true;               // the log of the run that saved the checkpoint goes on
   std::optional<Resumed> resumed_{};
-  std::string kernels_;
-  std::int64_t micro_batch_ = 0;
   std::int64_t saved_step_ = -1;  // of the newest checkpoint
 };
 

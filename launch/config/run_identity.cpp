@@ -120,9 +120,9 @@ std::vector<std::string> keys_of_length(const Configuration& values) {
   return keys;
 }
 
-std::string mark_of(const nlohmann::ordered_json& identity, const std::string& init) {
+std::string mark_of(const nlohmann::ordered_json& identity, const std::string& begin) {
   nlohmann::ordered_json counted = identity;
-  if (!init.empty()) counted["run.init"] = init;
+  if (!begin.empty()) counted["run.init"] = begin;
   for (const char* key : kLengths) counted.erase(key);
   const std::string text =
       counted.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

@@ -24,10 +24,10 @@ nlohmann::ordered_json identity_of(const Configuration& values,
 /// that trains on for more steps is not held to the checkpoint's.
 std::vector<std::string> keys_of_length(const Configuration& values);
 
-/// A short text that tells a run of this identity, which begins with the weights that the path
-/// `init` names (empty: drawn from the seed), from others: the field "run" in the first line of its
-/// log. The length of a schedule does not count: the run may be trained on.
-std::string mark_of(const nlohmann::ordered_json& identity, const std::string& init);
+/// A short text that tells a run of this identity from others: the field "run" in the first line of
+/// its log. `begin` is what it begins with: a path of weights, a point of another run; empty: drawn
+/// from the seed. The length of a schedule does not count: the run may be trained on.
+std::string mark_of(const nlohmann::ordered_json& identity, const std::string& begin);
 
 /// Whether a checkpoint's identity is that of a run, whatever the values of the keys `except`.
 bool same_identity(const nlohmann::ordered_json& saved, const nlohmann::ordered_json& current,

@@ -86,18 +86,7 @@ std::string RunLog::start_over() {
   return aside;
 }
 
-std::string RunLog::copy() const {
-  std::string aside = free_name(path_);
-  std::error_code error;
-  std::filesystem::copy_file(path_, aside, error);
-  ZERO_CHECK(!error,
-             "run.log: cannot copy {}, which holds lines of another run, to {}: {}; move it away, "
-             "or give another run.log",
-             path_, aside, error.message());
-  return aside;
-}
-
-RunLog::Cut RunLog::go_on(const LogPoint& at, Lines behind) {
+RunLog::Cut RunLog::go_on(const LogPoint& at) {
   Cut cut;
   if (!regular()) return cut;
   std::ifstream old(path_, std::ios::binary);
@@ -121,7 +110,6 @@ RunLog::Cut RunLog::go_on(const LogPoint& at, Lines behind) {
     cut = {.lines = 0, .last_step = step, .line = std::move(line)};
   }
   if (cut.lines == 0) return cut;
-  if (behind == Lines::copied) cut.aside = copy();
   truncate(kept);
   return cut;
 }

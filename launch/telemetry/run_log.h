@@ -37,16 +37,14 @@ class RunLog {
     std::int64_t lines = 0;      ///< cut off
     std::int64_t last_step = 0;  ///< of the lines that stay; 0: no line stays
     nlohmann::json line{};       ///< of last_step
-    std::string aside{};         ///< the whole log as it was; empty: no such file was made
+    std::string aside{};         ///< of a log that starts over: where its lines are kept
   };
-  enum class Lines { cut, copied };
   /// Cuts off all lines behind that of step `at.step`: those of steps that are done again, and a
-  /// line that is not whole; `copied`: the whole log is copied first, to a name as start_over()
-  /// gives. Lines of the steps before stay as they are, also if the process ends meanwhile. A log
-  /// whose first line is no JSON, which a crash can leave, starts over. Throws zero::Error, and
-  /// changes nothing, if the file is the log of another run. A path that is no regular file has no
-  /// lines.
-  Cut go_on(const LogPoint& at, Lines behind = Lines::cut);
+  /// line that is not whole. Lines of the steps before stay as they are, also if the process ends
+  /// meanwhile. A log whose first line is no JSON, which a crash can leave, starts over. Throws
+  /// zero::Error, and changes nothing, if the file is the log of another run. A path that is no
+  /// regular file has no lines.
+  Cut go_on(const LogPoint& at);
 
   /// Fields keep their order.
   void write(const nlohmann::ordered_json& line);
@@ -57,7 +55,6 @@ class RunLog {
 
  private:
   bool regular() const;
-  std::string copy() const;
   void truncate(std::int64_t bytes);
 
   std::string path_;

@@ -222,12 +222,18 @@ TEST(Resume, APathIsTakenAsItIs) {
                     HasSubstr("give another folder")));
   const std::string other = "run.checkpoint.folder=" + run.tiny().folder().file("other");
   EXPECT_EQ(run.start({.overrides = {two, other}}).status, 0);
+  const nlohmann::json forked = run.results();
+  const nlohmann::json whole = uncut({});
+  // Its log has the steps from the checkpoint on.
+  const std::size_t before = whole.size() - forked.size();
+  EXPECT_EQ(forked.front(), nlohmann::json({"step", 3}));
+  EXPECT_TRUE(std::equal(forked.begin(), forked.end(), whole.begin() + std::ptrdiff_t(before)));
   const std::string six =
       "run.resume=" + checkpoint_path(run.tiny().folder().file("other"), {.step = 6});
   EXPECT_EQ(run.start({.overrides = {six, other}}).status, 0) << "the newest of its own folder";
-  EXPECT_EQ(run.results(), uncut({}));
+  EXPECT_EQ(run.results(), forked);
   EXPECT_EQ(run.start({.overrides = {two, "run.checkpoint.folder=null"}}).status, 0);
-  EXPECT_EQ(run.results(), uncut({}));
+  EXPECT_EQ(run.results(), forked);
   EXPECT_THAT(
       run.refusal({.world = 2, .overrides = {"run.resume=" + run.tiny().folder().path(), other}}),
       HasSubstr("found no checkpoint"));

@@ -112,7 +112,7 @@ TEST(RunLineage, ALogThatBeganAnewIsGoneOnWith) {
   EXPECT_EQ(run.tiny().log().back()["final"], true);
 }
 
-TEST(RunLineage, AForkKeepsTheLogOfTheRunThatItLeaves) {
+TEST(RunLineage, AForkHasALogOfItsOwn) {
   const CutRun run;
   run.start({.overrides = {"run.steps=4", "run.checkpoint.every_steps=2"}});
   const std::string log = run.tiny().folder().read("run.log");
@@ -120,10 +120,23 @@ TEST(RunLineage, AForkKeepsTheLogOfTheRunThatItLeaves) {
       kOtherRate, {"run.resume=" + checkpoint_path(run.folder(), {.step = 2}),
                    "run.checkpoint.folder=" + run.tiny().folder().file("other"), "run.steps=3"});
   EXPECT_THAT(run.start({.overrides = fork}).out,
-              AllOf(HasSubstr("lines behind step 2 are cut off; the whole log is kept as "),
+              AllOf(HasSubstr("run.log begins anew; the log of an earlier run is kept as "),
                     HasSubstr("run.log.1")));
   EXPECT_EQ(run.tiny().folder().read("run.log.1"), log);
-  EXPECT_EQ(run.tiny().log().back()["final"], true);
+  const Json first = run.tiny().log().front();
+  EXPECT_EQ(first["resumed_after_step"], 2);
+  EXPECT_EQ(run.tiny().log()[1]["step"], 3);
+  // Each goes on with its own log alone, whatever it is called.
+  const Overrides own{kRate[0], "run.checkpoint.folder=" + run.tiny().folder().file("other"),
+                      "run.steps=4"};
+  EXPECT_EQ(run.start({.overrides = own}).status, 0);
+  EXPECT_EQ(run.tiny().log().front(), first);
+  EXPECT_THAT(run.refusal({.world = 2, .overrides = {"run.steps=5"}}),
+              HasSubstr("run.log is not the log of the checkpoint's run"));
+  run.tiny().folder().write("run.log", log);
+  EXPECT_THAT(run.refusal({.world = 2, .overrides = own}),
+              HasSubstr("run.log is not the log of the checkpoint's run"));
+  EXPECT_EQ(run.start({.overrides = {"run.steps=5"}}).status, 0);
 }
 
 TEST(RunLineage, ARunRemovesItsOwnCheckpointsAlone) {

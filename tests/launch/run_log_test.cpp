@@ -77,16 +77,6 @@ TEST(RunLog, LinesOfDoneStepsStayWhateverStandsBetween) {
   }
 }
 
-TEST(RunLog, IsCopiedBeforeItIsCut) {
-  const TemporaryFolder folder;
-  folder.write("run.log", steps(1, 5));
-  RunLog log(folder.file("run.log"));
-  EXPECT_EQ(log.go_on(kAfterThree, RunLog::Lines::copied).aside, folder.file("run.log.1"));
-  EXPECT_EQ(folder.read("run.log.1"), steps(1, 5));
-  EXPECT_EQ(folder.read("run.log"), steps(1, 3));
-  EXPECT_EQ(log.go_on(kAfterThree, RunLog::Lines::copied).aside, "") << "nothing is cut off";
-}
-
 TEST(RunLog, TellsOfLinesThatAreMissing) {
   const TemporaryFolder folder;
   folder.write("run.log", steps(1, 2) + "{\"step\":3");

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "launch/telemetry/run_log.h"
+
+namespace zero {
+
+/// What a run keeps in a checkpoint beside the states (CheckpointIndex::extra).
+struct RunValues {
+  LogPoint log{};  ///< its step is the checkpoint's
+  std::int64_t tokens = 0;
+  nlohmann::ordered_json identity{};  ///< identity_of() the configuration
+  std::int64_t micro_batch = 0;
+  std::int64_t skipped_in_row = 0;  ///< steps without an update before the checkpoint
+  std::string version{};
+  std::string kernels{};
+
+  nlohmann::ordered_json json() const;
+  /// Reads what json() wrote. Throws zero::Error naming the field that is missing or no such value.
+  static RunValues read(const nlohmann::ordered_json& json);
+};
+
+}  // namespace zero
