@@ -20,6 +20,7 @@
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpointer.h"
 #include "collectives/store.h"
 
@@ -129,7 +130,7 @@ class Checkpoint final : public Section {
     const std::int64_t before = staging(*device);
     const std::string mine = scratch ? scratch->path() : "";
     const std::string path = exchange(context.communicator(), *device, mine, "folder")[0];
-    Checkpointer checkpointer(stepper.engine(), {.folder = path, .keep_last = 1});
+    Checkpointer checkpointer(stepper.engine(), {.folder = path});
     add(context, {.name = "staging memory of a rank",
                   .value = static_cast<double>(staging(*device) - before) / (1 << 20),
                   .unit = "MiB",
@@ -164,6 +165,11 @@ class Checkpoint final : public Section {
       report = checkpointer.report().value_or(SaveReport{.error = "no report of a save"});
       ZERO_CHECK(report.error.empty(), "{}", report.error);
     };
+    // Removing an older checkpoint, which frees its blocks, is no part of writing one.
+    const auto remove = [&](std::int64_t step) {
+      if (scratch != nullptr)
+        std::filesystem::remove_all(checkpoint_path(scratch->path(), {.step = step}));
+    };
     const auto disk = [&](std::vector<double>& rates, double (PlainFile::*rate)()) {
       context.alone([&] {
         if (!file) file = std::make_unique<PlainFile>(scratch->path() + "/plain", report.bytes);
@@ -176,6 +182,7 @@ class Checkpoint final : public Section {
         checkpointer.save({});
         finished();
       });
+      remove(report.step);
       const double steps = stepper.seconds(kSteps);
       const double busy = seconds_of([&] {
         checkpointer.save({});
@@ -186,6 +193,7 @@ class Checkpoint final : public Section {
       const double load = seconds_of([&] { checkpointer.load("auto"); });
       disk(writes, &PlainFile::write);
       disk(reads, &PlainFile::read);
+      remove(report.step);
       if (turn == 0) continue;  // warms up
       saved.push_back(static_cast<double>(report.bytes) / save);
       loaded.push_back(static_cast<double>(report.bytes) / load);

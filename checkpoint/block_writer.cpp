@@ -41,7 +41,8 @@ BlockWriter::BlockWriter(const EngineAndDisk& of, StateTensors tensors, Checkpoi
   plan_.emplace(layout_, tensors_.numbers(layout_), tensors_.owners(engine_),
                 SavePlan::Dealing{.replica = mesh.index(Axis::replicate),
                                   .replicas = mesh.size(Axis::replicate),
-                                  .per_round = std::max<std::int64_t>(per_round_, 1)});
+                                  .per_round = std::max<std::int64_t>(per_round_, 1),
+                                  .exchanged = kBlocksExchanged});
   for (std::int64_t block = mesh.index(Axis::replicate); block < layout_.blocks().count();
        block += mesh.size(Axis::replicate)) {
     if (plan_->writer(block) == replica_.rank()) ++writes_[layout_.blocks().at(block).file];
@@ -72,12 +73,13 @@ void BlockWriter::allocate() {
   checksums_ = device_.allocate_host(layout_.blocks().count(), DType::i32, MemoryClass::staging,
                                      "checksums of blocks");
   if (replica_.size() == 1) return;
+  const std::int64_t exchanged = std::min(per_round_, kBlocksExchanged) * kBlockElements;
   for (Exchange& each : exchanges_) {
-    each.send = device_.allocate(count, DType::fp32, MemoryClass::communication,
+    each.send = device_.allocate(exchanged, DType::fp32, MemoryClass::communication,
                                  "elements of other ranks' blocks");
-    each.receive = device_.allocate_host(count, DType::fp32, MemoryClass::staging,
+    each.receive = device_.allocate_host(exchanged, DType::fp32, MemoryClass::staging,
                                          "elements of this rank's blocks");
-    each.twin = DeviceTwin(device_, count, DType::fp32, MemoryClass::communication,
+    each.twin = DeviceTwin(device_, exchanged, DType::fp32, MemoryClass::communication,
                            "elements of this rank's blocks");
   }
 }
@@ -116,7 +118,7 @@ void BlockWriter::submit(int round) {
 
 /// The elements of this rank for other ranks' blocks, and those of other ranks for this rank's.
 void BlockWriter::exchange(std::int64_t round, const SavePlan::Round& part) {
-  Exchange& memory = exchanges_[static_cast<std::size_t>(round) % exchanges_.size()];
+  Exchange& memory = exchange_of(round);
   Stream& compute = device_.compute();
   Stream& communication = device_.communication();
   wait(compute, memory.sent, WriteWait::sent_before_pack);
@@ -146,7 +148,7 @@ void BlockWriter::fill(std::int64_t round, const SavePlan::Round& part) {
   for (const SavePlan::Part& each : part.own)
     reads_[static_cast<std::size_t>(tensors_[each.tensor].unit)] = read;
   if (!part.place.empty()) {
-    Exchange& memory = exchanges_[static_cast<std::size_t>(round) % exchanges_.size()];
+    Exchange& memory = exchange_of(round);
     wait(transfer, memory.sent, WriteWait::exchange_before_place);
     const Slices::Range& last = part.receive.back();
     memory.twin.download(transfer, memory.receive.slice(0, last.begin + last.count));

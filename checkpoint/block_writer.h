@@ -76,14 +76,21 @@ class BlockWriter {
   /// The checksums of all blocks, once all ranks have ended; int32 bits. Collective over the world.
   std::span<const std::uint32_t> sum_checksums(Communicator& world);
 
-  /// For tests: leaves out one of the waits.
-  void skip(std::optional<WriteWait> wait) { skipped_ = wait; }
+  /// For tests: leaves out one of the waits, and has two exchanges in flight, so that few rounds
+  /// use their memory again.
+  void skip(std::optional<WriteWait> wait) {
+    skipped_ = wait;
+    in_flight_ = 2;
+  }
 
  private:
   static constexpr std::int64_t kBlocksPerRound = 4;
+  static constexpr std::int64_t kBlocksExchanged = 1;  // of a round
   static constexpr std::size_t kSlots = 3;
+  /// Many and small: the compute stream of a rank that is ahead of the slowest waits for none.
+  static constexpr std::size_t kExchanges = 16;
 
-  /// Memory of one round in flight, of the two whose elements are exchanged.
+  /// Memory of one round in flight, of those whose elements are exchanged.
   struct Exchange {
     Buffer send;     // of the device
     Buffer receive;  // of the host
@@ -102,6 +109,9 @@ class BlockWriter {
   };
 
   void allocate();
+  Exchange& exchange_of(std::int64_t round) {
+    return exchanges_[static_cast<std::size_t>(round) % in_flight_];
+  }
   void exchange(std::int64_t round, const SavePlan::Round& part);
   void fill(std::int64_t round, const SavePlan::Round& part);
   void wait(Stream& stream, const Event& event, WriteWait site) const;
@@ -125,7 +135,8 @@ class BlockWriter {
   Buffer staging_;
   Buffer checksums_;  // i32, of all blocks
   std::array<Slot, kSlots> slots_;
-  std::array<Exchange, 2> exchanges_;
+  std::array<Exchange, kExchanges> exchanges_;
+  std::size_t in_flight_ = kExchanges;
   std::vector<Event> reads_;  // per unit
   std::optional<WriteWait> skipped_;
 

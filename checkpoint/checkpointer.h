@@ -51,7 +51,7 @@ struct CheckpointOptions {
 struct SaveReport {
   std::int64_t step = 0;
   std::int64_t bytes = 0;
-  double seconds = 0;          ///< from save() until the checkpoint was committed
+  double seconds = 0;          ///< from save() until older checkpoints were removed
   double exposed_seconds = 0;  ///< that training was held up
   std::string error{};         ///< why nothing was saved, the same text on all ranks; empty: saved
   std::string notes{};  ///< lines about older checkpoints that could not be removed, and such

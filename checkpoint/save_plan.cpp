@@ -19,9 +19,10 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 /// Deals the blocks of one replica into rounds.
 class SavePlan::Dealer {
  public:
-  Dealer(const SavePlan& plan, std::int64_t per_round)
+  Dealer(const SavePlan& plan, const Dealing& dealing)
       : plan_(plan),
-        per_round_(per_round),
+        per_round_(dealing.per_round),
+        exchanged_(dealing.exchanged * kBlockElements),
         waiting_(at(plan.owned_.ranks())),
         next_(at(plan.owned_.ranks())) {}
 
@@ -54,22 +55,23 @@ class SavePlan::Dealer {
   void take(int writer, std::vector<std::int64_t>& taken) {
     const std::vector<std::int64_t>& waiting = waiting_[at(writer)];
     std::size_t& next = next_[at(writer)];
+    std::int64_t received = 0;
     while (std::ssize(taken) < per_round_ && next < waiting.size()) {
-      const std::vector<Share> shares = plan_.shares(waiting[next]);
-      const bool fits = std::ranges::all_of(shares, [&](const Share& share) {
-        return share.rank == writer ||
-               sent_[at(share.rank)] + share.count <= per_round_ * kBlockElements;
-      });
-      if (!fits) return;
+      std::vector<Share> shares = plan_.shares(waiting[next]);
+      std::erase_if(shares, [&](const Share& share) { return share.rank == writer; });
       for (const Share& share : shares) {
-        if (share.rank != writer) sent_[at(share.rank)] += share.count;
+        received += share.count;
+        if (sent_[at(share.rank)] + share.count > exchanged_) return;
       }
+      if (received > exchanged_) return;
+      for (const Share& share : shares) sent_[at(share.rank)] += share.count;
       taken.push_back(waiting[next++]);
     }
   }
 
   const SavePlan& plan_;
   std::int64_t per_round_;
+  std::int64_t exchanged_;                          // elements
   std::vector<std::vector<std::int64_t>> waiting_;  // per writer
   std::vector<std::size_t> next_;
   std::vector<std::int64_t> sent_;  // in the round, per rank
@@ -81,7 +83,7 @@ SavePlan::SavePlan(const CheckpointLayout& layout, std::vector<std::size_t> numb
   const std::int64_t blocks = layout_.blocks().count();
   for (std::int64_t block = 0; block < blocks; ++block) writers_.push_back(find_writer(block));
   for (int replica = 0; replica < dealing.replicas; ++replica) {
-    Dealer dealer(*this, dealing.per_round);
+    Dealer dealer(*this, dealing);
     for (std::int64_t block = replica; block < blocks; block += dealing.replicas) dealer.add(block);
     std::int64_t rounds = 0;
     dealer.deal([&](const std::vector<std::int64_t>& taken, bool exchanges) {

@@ -19,15 +19,16 @@ inline constexpr std::int64_t kBlockElements = kBlockBytes / std::int64_t{sizeof
 /// Which rank writes each block of a checkpoint and in which round, and the elements that ranks
 /// send each other for it. A block is written by the rank that owns most of its elements, the
 /// lowest of several; replicas deal the blocks: replica r writes those of numbers n with
-/// n % replicas == r. In a round every rank writes at most `per_round` blocks, so it receives at
-/// most as many; rounds are cut so that none sends more either. Pure arithmetic, equal on all ranks
-/// of a replica; a round is worked out when it is asked for.
+/// n % replicas == r. In a round every rank writes at most `per_round` blocks, and sends and
+/// receives at most the elements of `exchanged`. Pure arithmetic, equal on all ranks of a replica;
+/// a round is worked out when it is asked for.
 class SavePlan {
  public:
   struct Dealing {
     int replica = 0;  ///< this rank's
     int replicas = 1;
     std::int64_t per_round = 4;  ///< blocks
+    std::int64_t exchanged = 4;  ///< blocks, at least 1
   };
   /// `layout` must outlive the plan. numbers[i] is the tensor of `owned` that holds the elements of
   /// layout.tensors()[i]. Throws zero::Error naming file and offset of a block unless each of its

@@ -56,6 +56,7 @@ struct Case {
   int tensors = 1;
   int replicas = 1;
   std::int64_t per_round = 4;
+  std::int64_t exchanged = 4;
   std::vector<Cut> cuts;
   std::int64_t head = 8;  ///< bytes before the tensors of each file
   std::size_t tensors_a_file = 2;
@@ -91,6 +92,7 @@ Case some_case() {
   with.tensors = *rc::gen::inRange(1, 9 / with.shards + 1);
   with.replicas = *rc::gen::inRange(1, 4);
   with.per_round = *rc::gen::inRange<std::int64_t>(1, 5);
+  with.exchanged = *rc::gen::inRange<std::int64_t>(1, 5);
   with.head = *rc::gen::element<std::int64_t>(8, 16, 4096, kBlockBytes + 24);
   with.tensors_a_file = *rc::gen::inRange<std::size_t>(1, 4);
   const int tensors = *rc::gen::inRange(0, 8);
@@ -180,8 +182,7 @@ class OwnerMap {
 /// The save of one replica, simulated.
 class Simulation {
  public:
-  Simulation(const Case& with, const SavePlan& plan)
-      : with_(with), plan_(plan), owners_(with), most_(with.per_round * kBlockElements) {}
+  Simulation(const Case& with, const SavePlan& plan) : with_(with), plan_(plan), owners_(with) {}
 
   /// Adds the blocks that the replica writes to `blocks`.
   void run(std::map<std::int64_t, Elements>& blocks) {
@@ -207,8 +208,12 @@ class Simulation {
     }
   }
 
+  Elements blocks_of_zeros(std::int64_t blocks) const {
+    return Elements(static_cast<std::size_t>(blocks * kBlockElements));
+  }
+
   Elements pack(int rank) const {
-    Elements buffer(static_cast<std::size_t>(most_));
+    Elements buffer = blocks_of_zeros(with_.exchanged);
     for (const SavePlan::Part& part : parts_[static_cast<std::size_t>(rank)].pack) {
       RC_ASSERT(owners_.owns(rank, part));
       copy(part, buffer);
@@ -217,12 +222,12 @@ class Simulation {
   }
 
   Elements receive(std::size_t rank) const {
-    Elements buffer(static_cast<std::size_t>(most_));
+    Elements buffer = blocks_of_zeros(with_.exchanged);
     for (std::size_t from = 0; from < parts_.size(); ++from) {
       const Slices::Range& sent = parts_[from].send[rank];
       const Slices::Range& received = parts_[rank].receive[from];
       RC_ASSERT(sent.count == received.count);
-      RC_ASSERT(received.begin + received.count <= most_);
+      RC_ASSERT(received.begin + received.count <= std::ssize(buffer));
       std::copy_n(sent_[from].begin() + sent.begin, sent.count, buffer.begin() + received.begin);
     }
     return buffer;
@@ -231,7 +236,7 @@ class Simulation {
   void write(int rank, std::map<std::int64_t, Elements>& blocks) const {
     const SavePlan::Round& part = parts_[static_cast<std::size_t>(rank)];
     RC_ASSERT(std::ssize(part.blocks) <= with_.per_round);
-    Elements slot(static_cast<std::size_t>(most_));
+    Elements slot = blocks_of_zeros(with_.per_round);
     for (const SavePlan::Part& own : part.own) {
       RC_ASSERT(owners_.owns(rank, own));
       copy(own, slot);
@@ -254,7 +259,6 @@ class Simulation {
   const Case& with_;
   const SavePlan& plan_;
   OwnerMap owners_;
-  std::int64_t most_;
   std::vector<SavePlan::Round> parts_;
   std::vector<Elements> sent_;
 };
@@ -281,9 +285,11 @@ RC_GTEST_PROP(SavePlan, EveryElementIsPlacedOnceInBlocksThatDependOnNoOwner, ())
   std::map<std::int64_t, Elements> blocks;
   std::int64_t rounds = -1;
   for (int replica = 0; replica < with.replicas; ++replica) {
-    const SavePlan plan(
-        layout, numbers_of(layout), owners_of(with),
-        {.replica = replica, .replicas = with.replicas, .per_round = with.per_round});
+    const SavePlan plan(layout, numbers_of(layout), owners_of(with),
+                        {.replica = replica,
+                         .replicas = with.replicas,
+                         .per_round = with.per_round,
+                         .exchanged = with.exchanged});
     if (rounds >= 0) RC_ASSERT(plan.rounds() == rounds);
     rounds = plan.rounds();
     const std::size_t before = blocks.size();
