@@ -25,6 +25,28 @@ void convert_elements(const From* from, To* to, std::size_t count) {
   }
 }
 
+/// Not memcpy, whose `rep movsb` AMD's Zen 4 executes at a fifth of the speed where `to` lies up to
+/// 31 bytes behind `from`, modulo the page (sourceware bug 30994): as tensors do in files that
+/// begin with a header.
+void copy_range(const std::byte* from, std::byte* to, std::size_t bytes) {
+  const auto* const source = reinterpret_cast<const std::uint8_t*>(from);
+  auto* const target = reinterpret_cast<std::uint8_t*>(to);
+  const hn::ScalableTag<std::uint8_t> d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= bytes; i += 4 * lanes) {
+    const auto a = hn::LoadU(d, source + i);
+    const auto b = hn::LoadU(d, source + i + lanes);
+    const auto c = hn::LoadU(d, source + i + 2 * lanes);
+    const auto e = hn::LoadU(d, source + i + 3 * lanes);
+    hn::StoreU(a, d, target + i);
+    hn::StoreU(b, d, target + i + lanes);
+    hn::StoreU(c, d, target + i + 2 * lanes);
+    hn::StoreU(e, d, target + i + 3 * lanes);
+  }
+  for (; i < bytes; ++i) target[i] = source[i];
+}
+
 void convert_range(const void* from, DType from_dtype, void* to, DType to_dtype,
                    std::size_t count) {
   dispatch(from_dtype, [&](auto from_type) {
@@ -43,6 +65,7 @@ HWY_AFTER_NAMESPACE();
 #include <cstring>
 
 namespace zero::cpu {
+HWY_EXPORT(copy_range);
 HWY_EXPORT(convert_range);
 
 namespace {
@@ -67,8 +90,9 @@ void convert(const View& from, const View& to, int threads) {
   if (from.dtype() == to.dtype()) {
     if (from.data() == to.data()) return;
     parallel_for(threads, from.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-      std::memcpy(at(to, begin), at(from, begin),
-                  static_cast<std::size_t>((end - begin) * size_of(from.dtype())));
+      HWY_DYNAMIC_DISPATCH(copy_range)
+      (at(from, begin), at(to, begin),
+       static_cast<std::size_t>((end - begin) * size_of(from.dtype())));
     });
     return;
   }
