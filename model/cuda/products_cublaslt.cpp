@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <map>
@@ -12,6 +11,7 @@
 #include "base/error.h"
 #include "device/cuda/check.h"
 #include "device/cuda/handles.h"
+#include "model/cuda/cublaslt.h"
 #include "model/cuda/make_ops.h"
 #include "model/cuda/products.h"
 
@@ -28,14 +28,16 @@ constexpr std::int64_t kAuxColumns = 8;  // an auxiliary matrix's rows are multi
 void check(cublasStatus_t status, std::string_view what,
            std::source_location where = std::source_location::current()) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  fail("cuda: {}: cuBLASLt says {} at {}:{}", what, cublasLtGetStatusString(status),
+  fail("cuda: {}: cuBLASLt says {} at {}:{}", what, cublaslt().status_string(status),
        where.file_name(), where.line());
 }
 
-using LibraryHandle = Handle<cublasLtHandle_t, cublasLtDestroy>;
-using ProductHandle = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using LayoutHandle = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using PreferenceHandle = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+template <class T, auto destroy>
+using LtHandle = Handle<T, [](T value) { return (cublaslt().*destroy)(value); }>;
+using LibraryHandle = LtHandle<cublasLtHandle_t, &CublasLt::destroy>;
+using ProductHandle = LtHandle<cublasLtMatmulDesc_t, &CublasLt::destroy_product>;
+using LayoutHandle = LtHandle<cublasLtMatrixLayout_t, &CublasLt::destroy_layout>;
+using PreferenceHandle = LtHandle<cublasLtMatmulPreference_t, &CublasLt::destroy_preference>;
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
@@ -80,23 +82,22 @@ bool is_optional(const ProductShape& s) {
 
 template <class T>
 void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value), "product");
+  check(cublaslt().set_product(product, attribute, &value, sizeof value), "product");
 }
 
 template <class T>
 void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
          const T& value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
-        "preference");
+  check(cublaslt().set_preference(preference, attribute, &value, sizeof value), "preference");
 }
 
 // `leading`: elements between columns; 0: rows.
 LayoutHandle layout(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t leading) {
   LayoutHandle handle;
-  check(cublasLtMatrixLayoutCreate(handle.put(), type_of(dtype), static_cast<std::uint64_t>(rows),
-                                   static_cast<std::uint64_t>(columns),
-                                   leading == 0 ? rows : leading),
-        "layout of a matrix");
+  check(
+      cublaslt().create_layout(handle.put(), type_of(dtype), static_cast<std::uint64_t>(rows),
+                               static_cast<std::uint64_t>(columns), leading == 0 ? rows : leading),
+      "layout of a matrix");
   return handle;
 }
 
@@ -124,7 +125,7 @@ class Plan {
         left_(transposed_layout(s.in, s.b, s.k, s.n, s.ldb)),
         right_(transposed_layout(s.in, s.a, s.m, s.k, s.lda)),
         result_(layout(s.out, s.n, s.m, s.ldc)) {
-    check(cublasLtMatmulDescCreate(product_.put(), CUBLAS_COMPUTE_32F, CUDA_R_32F), text_of(s));
+    check(cublaslt().create_product(product_.put(), CUBLAS_COMPUTE_32F, CUDA_R_32F), text_of(s));
     set(product_.get(), CUBLASLT_MATMUL_DESC_TRANSA, operation(s.b));
     set(product_.get(), CUBLASLT_MATMUL_DESC_TRANSB, operation(s.a));
     set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
@@ -144,10 +145,10 @@ class Plan {
     point_to(o.bias, o.aux);
     const float one = 1;
     const float kept = shape_.write == Write::add ? 1.0F : 0.0F;
-    check(cublasLtMatmul(library, product_.get(), &one, o.b, left_.get(), o.a, right_.get(), &kept,
-                         o.c, result_.get(), o.c, result_.get(),
-                         fast_ && aligned(o) ? &*fast_ : &*any_, o.scratch,
-                         static_cast<std::size_t>(kWorkspace), stream),
+    check(cublaslt().matmul(library, product_.get(), &one, o.b, left_.get(), o.a, right_.get(),
+                            &kept, o.c, result_.get(), o.c, result_.get(),
+                            fast_ && aligned(o) ? &*fast_ : &*any_, o.scratch,
+                            static_cast<std::size_t>(kWorkspace), stream),
           text_of(shape_));
   }
 
@@ -165,7 +166,7 @@ class Plan {
     const auto* const somewhere = reinterpret_cast<const void*>(std::uintptr_t{alignment});
     point_to(somewhere, somewhere);
     PreferenceHandle preference;
-    check(cublasLtMatmulPreferenceCreate(preference.put()), "preference");
+    check(cublaslt().create_preference(preference.put()), "preference");
     set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
         static_cast<std::uint64_t>(kWorkspace));
     // Split-K sums may be reduced in the workspace, in fp32 and in a fixed order; not in place in
@@ -179,9 +180,9 @@ class Plan {
     }
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        library, product_.get(), left_.get(), right_.get(), result_.get(), result_.get(),
-        preference.get(), 1, &found, &count);
+    const cublasStatus_t status =
+        cublaslt().heuristic(library, product_.get(), left_.get(), right_.get(), result_.get(),
+                             result_.get(), preference.get(), 1, &found, &count);
     const bool unknown = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                          (status == CUBLAS_STATUS_INVALID_VALUE && is_optional(shape_));
     if (unknown || count == 0) return std::nullopt;
@@ -202,7 +203,7 @@ class CublasLtProducts final : public Products {
  public:
   explicit CublasLtProducts(const Device& device) : planned_only_(!device.has_memory()) {
     if (planned_only_) return;
-    check(cublasLtCreate(library_.put()), "opening cuBLASLt");
+    check(cublaslt().create(library_.put()), "opening cuBLASLt");
     int index = 0;
     cuda::check(cudaGetDevice(&index), "ask for the current device");
     cuda::check(cudaDeviceGetAttribute(&major_, cudaDevAttrComputeCapabilityMajor, index),
@@ -244,9 +245,11 @@ class CublasLtProducts final : public Products {
 
 }  // namespace
 
-std::string cublaslt_version() {
-  const std::size_t number = cublasLtGetVersion();
+std::string cublaslt_version() try {
+  const std::size_t number = cublaslt().version();
   return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+} catch (const Error& error) {
+  return error.what();
 }
 
 std::unique_ptr<Products> make_products(Device& device) {
