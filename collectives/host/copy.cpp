@@ -14,8 +14,8 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::int64_t kLine = 64;
-constexpr std::int64_t kPage = 4096;
-/// Pages copied in parallel streams: several use more of the memory bandwidth than one.
+constexpr std::int64_t kStreamBytes = 4096;
+/// Copied in parallel streams: several use more of the memory bandwidth than one.
 constexpr std::int64_t kStreams = 4;
 constexpr std::int64_t kAhead = 512;
 
@@ -36,10 +36,10 @@ void copy_around_caches(const std::byte* from, std::byte* to, std::int64_t bytes
   const auto* const source = reinterpret_cast<const std::uint8_t*>(from);
   auto* const target = reinterpret_cast<std::uint8_t*>(to);
   std::int64_t at = head;
-  for (; at + kStreams * kPage <= bytes; at += kStreams * kPage) {
-    for (std::int64_t line = 0; line < kPage; line += kLine) {
+  for (; at + kStreams * kStreamBytes <= bytes; at += kStreams * kStreamBytes) {
+    for (std::int64_t line = 0; line < kStreamBytes; line += kLine) {
       for (std::int64_t stream = 0; stream < kStreams; ++stream) {
-        const std::int64_t place = at + stream * kPage + line;
+        const std::int64_t place = at + stream * kStreamBytes + line;
         copy_line(source + place, target + place);
       }
     }

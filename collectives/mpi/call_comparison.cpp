@@ -12,7 +12,7 @@
 namespace zero::mpi {
 namespace {
 
-constexpr int kTag = 100;  // beyond those of operations
+constexpr int kComparisonTag = 100;  // beyond those of operations
 
 // Name, details, counts; texts end with a zero.
 std::string pack(const Call& call) {
@@ -58,7 +58,7 @@ void CallComparison::start(const Call& call) {
   if (next_ < 0) return;
   mine_ = pack(call);
   check_mpi(
-      MPI_Isend(mine_.data(), narrow<int>(mine_.size()), MPI_CHAR, next_, kTag, group_, &request_));
+      MPI_Isend(mine_.data(), narrow<int>(mine_.size()), MPI_CHAR, next_, kComparisonTag, group_, &request_));
   started_ = true;
 }
 
@@ -69,7 +69,7 @@ void CallComparison::finish(const WhileWaiting& while_waiting) {
   int sent = 0;
   Backoff backoff;
   for (;;) {
-    if (!theirs) theirs = take_message(group_, previous_, kTag);
+    if (!theirs) theirs = take_message(group_, previous_, kComparisonTag);
     if (sent == 0) check_mpi(MPI_Test(&request_, &sent, MPI_STATUS_IGNORE));
     if (theirs && sent != 0) break;
     while_waiting([&] { return std::vector<int>{theirs ? next_ : previous_}; });

@@ -10,7 +10,7 @@
 namespace zero::mpi {
 namespace {
 
-constexpr int kTag = 101;  // beyond those of operations
+constexpr int kFailureTag = 101;  // beyond those of operations
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void Failures::tell(std::string_view what) noexcept {
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Isend(words->data(), narrow<int>(words->size()), MPI_CHAR, peer, kTag, group_,
+      check_mpi(MPI_Isend(words->data(), narrow<int>(words->size()), MPI_CHAR, peer, kFailureTag, group_,
                           &request));
       check_mpi(MPI_Request_free(&request));
     }
@@ -43,7 +43,7 @@ void Failures::tell(std::string_view what) noexcept {
 }
 
 const std::optional<std::string>& Failures::heard() {
-  while (auto words = take_message(group_, MPI_ANY_SOURCE, kTag)) {
+  while (auto words = take_message(group_, MPI_ANY_SOURCE, kFailureTag)) {
     if (!reason_) reason_ = std::move(words);
   }
   return reason_;

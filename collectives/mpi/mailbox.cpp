@@ -10,7 +10,7 @@
 namespace zero::mpi {
 namespace {
 
-constexpr int kTag = 0;  // the group carries nothing else
+constexpr int kMailTag = 0;  // the group carries nothing else
 
 // A message: the key's length, the key, the value. An empty one is a goodbye.
 std::vector<char> pack(std::string_view key, std::string_view value) {
@@ -83,13 +83,13 @@ void Mailbox::send_to_peers(std::vector<char> bytes) {
     if (peer == group_.rank()) continue;
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Isend(message.bytes.data(), narrow<int>(message.bytes.size()), MPI_CHAR, peer,
-                        kTag, group_.get(), &request));
+                        kMailTag, group_.get(), &request));
     message.requests.push_back(request);
   }
 }
 
 void Mailbox::progress() {
-  while (const auto bytes = take_message(group_.get(), MPI_ANY_SOURCE, kTag)) {
+  while (const auto bytes = take_message(group_.get(), MPI_ANY_SOURCE, kMailTag)) {
     if (bytes->empty()) {
       ++goodbyes_;
       continue;

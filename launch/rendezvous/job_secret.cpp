@@ -51,14 +51,13 @@ std::string content(int descriptor, const std::string& path) {
     if (got == 0) break;
     size += static_cast<std::size_t>(got);
   }
-  bytes.resize(size);
+  std::string_view secret(bytes.data(), size);
   for (const std::string_view end : {"\r\n", "\n"}) {
-    if (bytes.ends_with(end)) {
-      bytes.resize(bytes.size() - end.size());
-      break;
-    }
+    if (!secret.ends_with(end)) continue;
+    secret.remove_suffix(end.size());
+    break;
   }
-  return bytes;
+  return std::string(secret);
 }
 
 unsigned char* bytes_of(std::string& text) { return reinterpret_cast<unsigned char*>(text.data()); }

@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t kSpace = std::size_t{1} << 38;  // addresses, not memory
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kAlignment = 256;
+constexpr int kAlwaysClosed = 64;  // calls of close()
+constexpr int kClosedEvery = 8;
 
 /// What an allocation takes: whole pages, and one that stays closed.
 std::size_t pages_of(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -50,7 +52,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
 #endif
   if (key_ >= 0) {
     pkey_mprotect(next_, pages, PROT_READ | PROT_WRITE, key_);
-  } else if (opened_ == 0) {
+  } else if (closed_) {
     mprotect(next_, pages, PROT_NONE);
   }
   next_ += pages + kPage;
@@ -85,17 +87,23 @@ ByteRange DeviceMemory::addresses() const { return range_of(base_, kSpace); }
 void DeviceMemory::open() {
   if (key_ >= 0) {
     pkey_set(key_, 0);
-  } else if (opened_++ == 0) {
+  } else if (opened_++ == 0 && closed_) {
     protect_all(PROT_READ | PROT_WRITE);
+    closed_ = false;
   }
 }
 
 void DeviceMemory::close() {
   if (key_ >= 0) {
     pkey_set(key_, PKEY_DISABLE_ACCESS);
-  } else if (--opened_ == 0) {
+  } else if (--opened_ == 0 && closes_now()) {
     protect_all(PROT_NONE);
+    closed_ = true;
   }
+}
+
+bool DeviceMemory::closes_now() {
+  return ++closings_ <= kAlwaysClosed || closings_ % kClosedEvery == 0;
 }
 
 void DeviceMemory::protect_all(int protection) {

@@ -30,19 +30,25 @@ class DeviceMemory {
   /// Where allocations come from.
   ByteRange addresses() const;
 
-  /// Lets the calling thread touch device memory until it calls close(). Do not nest.
+  /// Lets the calling thread touch device memory until it calls close(). Do not nest. Where the CPU
+  /// has no protection keys, closing takes a system call for each allocation: after the first calls
+  /// only every eighth closes, which still finds host code that touches device memory repeatedly.
   void open();
   void close();
 
  private:
+  bool closes_now();
   void protect_all(int protection);
 
   std::byte* base_;
   std::byte* next_;
   std::size_t allocated_ = 0;
   std::map<std::byte*, std::size_t> sizes_;
-  int key_;         // of memory protection, per thread; -1 where the CPU has none
-  int opened_ = 0;  // threads that have it open, where there is no key
+  int key_;  // of memory protection, per thread; -1 where the CPU has none
+  // Where there is no key:
+  int opened_ = 0;  // threads that have it open
+  int closings_ = 0;
+  bool closed_ = true;
 };
 
 }  // namespace zero::cuda::emulated
