@@ -57,8 +57,8 @@ CallComparison::~CallComparison() {
 void CallComparison::start(const Call& call) {
   if (next_ < 0) return;
   mine_ = pack(call);
-  check_mpi(
-      MPI_Isend(mine_.data(), narrow<int>(mine_.size()), MPI_CHAR, next_, kComparisonTag, group_, &request_));
+  check_mpi(MPI_Isend(mine_.data(), narrow<int>(mine_.size()), MPI_CHAR, next_, kComparisonTag,
+                      group_, &request_));
   started_ = true;
 }
 
