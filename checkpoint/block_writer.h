@@ -87,7 +87,7 @@ class BlockWriter {
   static constexpr std::int64_t kBlocksPerRound = 4;
   static constexpr std::int64_t kBlocksExchanged = 1;  // of a round
   static constexpr std::size_t kSlots = 3;
-  /// Many and small: the compute stream of a rank that is ahead of the slowest waits for none.
+  /// Many and small: the compute stream waits only in a rank that is this far ahead of the slowest.
   static constexpr std::size_t kExchanges = 16;
 
   /// Memory of one round in flight, of those whose elements are exchanged.

@@ -3,7 +3,6 @@
 #include "checkpoint/host_blocks.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -15,9 +14,10 @@
 namespace zero {
 namespace {
 
-/// Blocks in memory in a round, and of them those that are read ahead: 32 MiB for both.
-constexpr std::int64_t kMostHeld = 16;
-constexpr std::int64_t kHalves = 2;
+/// Blocks of a round. The memory, 24 MiB, has three rounds: one that other ranks may still use, one
+/// that is verified, and one that the disk reads.
+constexpr std::int64_t kMostHeld = 8;
+constexpr std::int64_t kRounds = 3;
 constexpr std::int64_t kElements = kBlockBytes / std::int64_t{sizeof(float)};
 constexpr std::string_view kLabel = "blocks that are read";
 
@@ -33,7 +33,7 @@ std::unique_ptr<Communicator> ranks_of_host(Communicator& world, Device& device)
 }
 
 SharedBuffer allocate(Communicator& host, Device& device, std::int64_t held) {
-  const std::int64_t count = kHalves * held * kElements;
+  const std::int64_t count = kRounds * held * kElements;
   if (device.memory() == Memory::of_host && host.size() > 1)
     return host.allocate_shared(device, count, DType::fp32, MemoryClass::staging, kLabel);
   return {device.allocate_host(count, DType::fp32, MemoryClass::staging, kLabel), false};
@@ -54,10 +54,10 @@ HostBlocks::HostBlocks(Communicator& world, Device& device, files::FileSystem& d
       readers_(std::min<std::int64_t>(host_.size(), held_)),
       each_(held_ / readers_),
       memory_(allocate(host_, device, held_)),
-      queue_(disk.queue(bytes_of(memory_.buffer.view()), narrow<int>(each_))) {}
+      queue_(disk.queue(bytes_of(memory_.buffer.view()), narrow<int>(2 * each_))) {}
 
 void HostBlocks::plan(Device& device, std::int64_t blocks) {
-  device.allocate_host(kHalves * held_of(blocks) * kElements, DType::fp32, MemoryClass::staging,
+  device.allocate_host(kRounds * held_of(blocks) * kElements, DType::fp32, MemoryClass::staging,
                        kLabel);
 }
 
@@ -69,10 +69,11 @@ CheckpointFailure HostBlocks::read(CheckpointReader& reader, const Needs& needs,
   const std::int64_t rounds = div_ceil(blocks, per_round());
   if (rounds > 0) start(reader, 0);
   for (std::int64_t round = 0; round < rounds; ++round) {
-    verify(reader);
-    // Behind this, all ranks have used the blocks of the round before, whose memory is next.
-    if (!share(round)) break;
+    // Its memory was that of the round before the last, which all ranks have used: they have since
+    // shared the last.
     if (round + 1 < rounds) start(reader, round + 1);
+    verify(reader, round);
+    if (!share(round)) break;
     const std::int64_t end = std::min(blocks, (round + 1) * per_round());
     for (std::int64_t i = round * per_round(); i < end && !failure_; ++i) {
       const auto at = static_cast<std::size_t>(i);
@@ -80,7 +81,7 @@ CheckpointFailure HostBlocks::read(CheckpointReader& reader, const Needs& needs,
       failure_ = checkpoint_failure_of([&] { use(needed_[at], place(reader, at)); });
     }
   }
-  verify(reader);
+  for (std::int64_t round = 0; round < std::ssize(reading_); ++round) verify(reader, round);
   files_.clear();
   return failure_;
 }
@@ -105,7 +106,7 @@ void HostBlocks::find_needed(const CheckpointReader& reader, const Needs& needs)
 
 std::span<std::byte> HostBlocks::place(const CheckpointReader& reader, std::size_t at) const {
   const auto i = static_cast<std::int64_t>(at);
-  const std::int64_t slot = i / per_round() % kHalves * held_ + i % per_round();
+  const std::int64_t slot = i / per_round() % kRounds * held_ + i % per_round();
   return bytes_of(memory_.buffer.slice(slot * kElements, kElements))
       .first(static_cast<std::size_t>(reader.blocks().at(needed_[at]).bytes));
 }
@@ -121,14 +122,15 @@ void HostBlocks::start(CheckpointReader& reader, std::int64_t round) {
       const Block block = reader.blocks().at(needed_[at]);
       auto& file = files_[block.file];
       if (!file) file = reader.open(block.file);
-      reading_.push_back({at, queue_->read(*file, block.begin, place(reader, at))});
+      reading_of(round).push_back({at, queue_->read(*file, block.begin, place(reader, at))});
     });
   }
 }
 
-/// Waits for this rank's reads, verifies the blocks, and closes the files that it has passed.
-void HostBlocks::verify(CheckpointReader& reader) {
-  for (const auto& [at, ticket] : std::exchange(reading_, {})) {
+/// Waits for this rank's reads of a round, verifies the blocks, and closes the files that it has
+/// passed.
+void HostBlocks::verify(CheckpointReader& reader, std::int64_t round) {
+  for (const auto& [at, ticket] : std::exchange(reading_of(round), {})) {
     CheckpointFailure failure =
         checkpoint_failure_of([&, number = needed_[at], at = at, of = ticket] {
           queue_->wait(of);
@@ -136,7 +138,10 @@ void HostBlocks::verify(CheckpointReader& reader) {
         });
     if (!failure_) failure_ = std::move(failure);
   }
-  if (!files_.empty()) files_.erase(files_.begin(), std::prev(files_.end()));
+  const std::vector<Reading>& next = reading_of(round + 1);
+  if (next.empty()) return;
+  const std::size_t file = reader.blocks().at(needed_[next.front().at]).file;
+  files_.erase(files_.begin(), files_.lower_bound(file));
 }
 
 /// Gives every rank of the host the blocks of a round; false if a rank has failed.
@@ -147,12 +152,12 @@ bool HostBlocks::share(std::int64_t round) {
   host_all_reduce(host_, device_, View::of(std::span(&failed, 1)), ReduceOp::sum, tag);
   if (failed > 0) return false;
   if (memory_.shared) return true;
-  Slices half{memory_.buffer.slice(round % kHalves * held_ * kElements, held_ * kElements), {}};
+  Slices blocks{memory_.buffer.slice(round % kRounds * held_ * kElements, held_ * kElements), {}};
   for (std::int64_t rank = 0; rank < host_.size(); ++rank) {
-    half.ranges.push_back(
+    blocks.ranges.push_back(
         {std::min(rank, readers_) * each_ * kElements, rank < readers_ ? each_ * kElements : 0});
   }
-  host_all_gather(host_, device_, half, tag);
+  host_all_gather(host_, device_, blocks, tag);
   return true;
 }
 

@@ -22,7 +22,7 @@ namespace zero {
 /// Reads the blocks of a checkpoint once a host, those that a rank of the host needs: the ranks of
 /// a host deal the blocks of a round, read and verify their own, and share them, in memory that all
 /// map if their communicator has such. The disk reads the blocks of the next round while those of
-/// one are used. Its memory does not grow with the checkpoint.
+/// one are verified and used. Its memory does not grow with the checkpoint.
 class HostBlocks {
  public:
   /// On the ranks of `world`; reads checkpoints of any size, those of `blocks` blocks or more
@@ -47,17 +47,20 @@ class HostBlocks {
   };
 
   std::int64_t per_round() const { return readers_ * each_; }
+  std::vector<Reading>& reading_of(std::int64_t round) {
+    return reading_[static_cast<std::size_t>(round) % reading_.size()];
+  }
   void find_needed(const CheckpointReader& reader, const Needs& needs);
   /// The place in the memory of its round of the block at `at` of needed_.
   std::span<std::byte> place(const CheckpointReader& reader, std::size_t at) const;
   void start(CheckpointReader& reader, std::int64_t round);
-  void verify(CheckpointReader& reader);
+  void verify(CheckpointReader& reader, std::int64_t round);
   bool share(std::int64_t round);
 
   Device& device_;
   std::unique_ptr<Communicator> split_;  // of the world, if that has several ranks
   Communicator& host_;
-  std::int64_t held_;     // blocks in each half of the memory
+  std::int64_t held_;     // blocks of a round
   std::int64_t readers_;  // ranks of the host that read
   std::int64_t each_;     // blocks that one of them reads in a round
   SharedBuffer memory_;
@@ -65,7 +68,7 @@ class HostBlocks {
   std::vector<std::int64_t> needed_;  // by a rank of the host, ascending
   std::map<std::size_t, std::unique_ptr<files::InputFile>> files_;
   std::unique_ptr<files::TransferQueue> queue_;
-  std::vector<Reading> reading_;
+  std::array<std::vector<Reading>, 2> reading_;  // of a round and the next
   CheckpointFailure failure_;
 };
 

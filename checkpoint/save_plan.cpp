@@ -80,6 +80,9 @@ class SavePlan::Dealer {
 SavePlan::SavePlan(const CheckpointLayout& layout, std::vector<std::size_t> numbers,
                    OwnedRuns owned, const Dealing& dealing)
     : layout_(layout), numbers_(std::move(numbers)), owned_(std::move(owned)) {
+  ZERO_CHECK(dealing.per_round >= 1 && dealing.exchanged >= 1,
+             "blocks of a round: {}, {} exchanged; expected 1 or more", dealing.per_round,
+             dealing.exchanged);
   const std::int64_t blocks = layout_.blocks().count();
   for (std::int64_t block = 0; block < blocks; ++block) writers_.push_back(find_writer(block));
   for (int replica = 0; replica < dealing.replicas; ++replica) {

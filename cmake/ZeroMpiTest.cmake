@@ -19,6 +19,6 @@ function(zero_mpi_test name target)
   # Ranks outnumber cores: two such tests at once would only slow each other down. They wait much, and begin first, so that one other test
   # at a time fills in.
   set_tests_properties(${name} PROPERTIES
-    TIMEOUT ${TEST_TIMEOUT} LABELS mpi PROCESSORS 3 COST 60
+    TIMEOUT ${TEST_TIMEOUT} LABELS mpi RESOURCE_LOCK mpi PROCESSORS 3 COST 60
     ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 endfunction()

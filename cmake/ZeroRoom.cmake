@@ -31,7 +31,7 @@ function(zero_light target)
 endfunction()
 
 # zero_room(NAME SOURCES file... [LINK target...] [PRIVATE_LINK target...] [LIGHT|UNITY])
-# One library per room: target zero_NAME, alias zero::NAME. LINK is what its headers need, PRIVATE_LINK what only its sources do.
+# One library per room, LIGHT or UNITY as above: target zero_NAME, alias zero::NAME. LINK is what its headers need, PRIVATE_LINK what only its sources do.
 function(zero_room name)
   cmake_parse_arguments(ROOM "LIGHT;UNITY" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   add_library(zero_${name} STATIC ${ROOM_SOURCES})

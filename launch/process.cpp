@@ -71,17 +71,19 @@ std::string instructions_text(std::string_view target) {
   return fmt::format("AVX-512 (Highway's target {})", target);
 }
 
-std::string libraries_text() {
-  return fmt::format(
-      "zero {}\nMPI: {}\nvector instructions: {}{}\nCUDA: {}\ncuBLASLt: {}\n"
-      "cuDNN: {}\nNCCL: {}",
-      ZERO_VERSION, mpi::version(), instructions_text(cpu::simd_target()),
-      cpu_limit_text(process_environment()), cuda::runtime_version(), cuda::cublaslt_version(),
-      cuda::cudnn_version(), nccl::version());
+std::string libraries_text(DeviceKind device) {
+  std::string text =
+      fmt::format("zero {}\nMPI: {}\nvector instructions: {}{}", ZERO_VERSION, mpi::version(),
+                  instructions_text(cpu::simd_target()), cpu_limit_text(process_environment()));
+  if (device == DeviceKind::cpu) return text;  // nothing of CUDA is loaded
+  return text + fmt::format("\nCUDA: {}\ncuBLASLt: {}\ncuDNN: {}\nNCCL: {}",
+                            cuda::runtime_version(), cuda::cublaslt_version(),
+                            cuda::cudnn_version(), nccl::version());
 }
 
 std::string version_text() {
-  return fmt::format("{}\nCUDA of the driver: {}", libraries_text(), cuda::driver_version());
+  return fmt::format("{}\nCUDA of the driver: {}", libraries_text(DeviceKind::cuda),
+                     cuda::driver_version());
 }
 
 }  // namespace zero

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <numeric>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "base/decimal_bytes.h"
@@ -127,11 +128,9 @@ std::optional<Resumed> RunCheckpoints::load() {
 
 /// Whether the checkpoint is of another folder than this run's: the run there may go on too.
 bool RunCheckpoints::forks(const Resumed& resumed) const {
-  const auto plain = [](const std::filesystem::path& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path) / ".").parent_path();
-  };
-  return options_.folder.empty() ||
-         plain(std::filesystem::path(resumed.folder).parent_path()) != plain(options_.folder);
+  std::error_code missing;
+  const auto parent = std::filesystem::path(resumed.folder) / "..";
+  return options_.folder.empty() || !std::filesystem::equivalent(parent, options_.folder, missing);
 }
 
 /// Every rank calls this alike.

@@ -68,7 +68,7 @@ class RunCheckpoints {
   /// knows.
   std::int64_t resume();
   /// Call after resume(), and once a run that begins has its weights: cuts the log of a run that
-  /// goes on, and moves the log of another run away.
+  /// goes on; if the run begins or is a fork, moves a log that is there away.
   void prepare_log();
   /// From here on signals ask for a checkpoint rather than end the process, if the run saves any.
   /// Not collective.

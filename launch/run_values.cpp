@@ -61,17 +61,14 @@ Json RunValues::json() const {
 
 RunValues RunValues::read(const Json& json) {
   const Json& log = field(json, "log");
-  const Json& versions = field(json, "versions");
   return {.log = {.run = text(log, "run"),
                   .step = count(json, "step"),
                   .first_loss = loss(log, "first_loss"),
                   .loss = loss(log, "loss")},
-          .tokens = count(json, "tokens"),
           .identity = field(json, "configuration"),
           .micro_batch = count(json, "micro_batch"),
           .skipped_in_row = count(json, "skipped_in_row"),
-          .version = text(versions, "zero"),
-          .kernels = text(versions, "kernels")};
+          .kernels = text(field(json, "versions"), "kernels")};
 }
 
 }  // namespace zero

@@ -12,12 +12,12 @@ namespace zero {
 
 /// What a run keeps in a checkpoint beside the states (CheckpointIndex::extra).
 struct RunValues {
-  LogPoint log{};  ///< its step is the checkpoint's
-  std::int64_t tokens = 0;
+  LogPoint log{};                     ///< its step is the checkpoint's
+  std::int64_t tokens = 0;            ///< seen so far; not read
   nlohmann::ordered_json identity{};  ///< identity_of() the configuration
   std::int64_t micro_batch = 0;
   std::int64_t skipped_in_row = 0;  ///< steps without an update before the checkpoint
-  std::string version{};
+  std::string version{};            ///< of the engine; not read
   std::string kernels{};
 
   nlohmann::ordered_json json() const;

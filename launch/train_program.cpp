@@ -130,7 +130,7 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   const TrainConfig& config = *prepared.config;
   communicator.set_wait_limits(wait_limits(config));
   std::map<std::string, std::string> same = config.values.effective();
-  same["version"] = libraries_text();
+  same["version"] = libraries_text(config.run.device);
   std::replace(same["version"].begin(), same["version"].end(), '\n', ';');
   require_agreement(communicator, *device, same);
   agree(communicator, *device, "run.checkpoint.folder", [&] {

@@ -107,7 +107,8 @@ versions_and_libraries() {
     echo "not found: $absent"
     return 1
   fi
-  "$bin/zero_train" --version
+  "$bin/zero_train" --version | tee "$work/version.out" || return 1
+  grep -qE '^cuBLASLt: [0-9]' "$work/version.out"  # loaded when it is needed: ldd does not know
 }
 
 # All tests of a program; one that is skipped says that the GPU cannot be used.

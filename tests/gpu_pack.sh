@@ -60,7 +60,7 @@ missing() {  # build
   fi
   for part in CUDA cuBLASLt cuDNN NCCL; do
     grep -qE "^$part: [0-9]" <<<"$text" ||
-      lacks "$part" "not in this build; launch/install_cuda.sh brings it, then configure $build again: cmake --fresh -B $build -DZERO_CUDA=ON"
+      lacks "$part" "$(sed -n "s/^$part: //p" <<<"$text"); launch/install_cuda.sh brings it, then configure $build again: cmake --fresh -B $build -DZERO_CUDA=ON"
   done
   return $found
 }

@@ -33,8 +33,8 @@ void Failures::tell(std::string_view what) noexcept {
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Isend(words->data(), narrow<int>(words->size()), MPI_CHAR, peer, kFailureTag, group_,
-                          &request));
+      check_mpi(MPI_Isend(words->data(), narrow<int>(words->size()), MPI_CHAR, peer, kFailureTag,
+                          group_, &request));
       check_mpi(MPI_Request_free(&request));
     }
   } catch (const std::exception&) {

@@ -12,7 +12,8 @@
 namespace zero {
 
 /// A point of a run at which its log goes on, and that by which a log is known to be the run's: the
-/// field "run" of its first line, and two losses, which are nothing if they were not finite.
+/// field "run" of its first line, and two losses, which are nothing if they were not finite, or
+/// the log has no such step.
 struct LogPoint {
   std::string run{};
   std::int64_t step = 0;

@@ -15,11 +15,13 @@ namespace {
 /// when this was built.
 void* open_library() {
   const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  std::string reasons;
   for (const std::string& file : {name, std::string(ZERO_CUBLASLT_FOLDER "/") + name}) {
     void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) return library;
+    reasons += fmt::format("{}; ", ::dlerror());
   }
-  fail("cuda: cuBLASLt cannot be loaded: {}; name the folder of {} in LD_LIBRARY_PATH", ::dlerror(),
+  fail("cuda: cuBLASLt cannot be loaded: {}name the folder of {} in LD_LIBRARY_PATH", reasons,
        name);
 }
 

@@ -288,7 +288,7 @@ TEST(EmulatedRun, NamesTheVersionsOfItsLibraries) {
               AllOf(HasSubstr("\nCUDA: 13.0\ncuBLASLt: 1.0.0, of naive loops\ncuDNN: not in this "
                               "build, whose own kernels compute attention"),
                     HasSubstr("\nCUDA of the driver: 13.1")));
-  EXPECT_THAT(libraries_text(), Not(HasSubstr("driver")));
+  EXPECT_THAT(libraries_text(DeviceKind::cuda), Not(HasSubstr("driver")));
   cuda::emulated::reset({.driver_version = 0});
   EXPECT_THAT(version_text(), HasSubstr("\nCUDA of the driver: none"));
   cuda::emulated::reset();

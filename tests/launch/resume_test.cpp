@@ -230,7 +230,10 @@ TEST(Resume, APathIsTakenAsItIs) {
   EXPECT_TRUE(std::equal(forked.begin(), forked.end(), whole.begin() + std::ptrdiff_t(before)));
   const std::string six =
       "run.resume=" + checkpoint_path(run.tiny().folder().file("other"), {.step = 6});
-  EXPECT_EQ(run.start({.overrides = {six, other}}).status, 0) << "the newest of its own folder";
+  for (const char* end : {"", "/"}) {
+    EXPECT_EQ(run.start({.overrides = {six + end, other}}).status, 0) << "of its own folder" << end;
+    EXPECT_EQ(run.tiny().log()[0]["resumed_after_step"], 2) << "its own log goes on";
+  }
   EXPECT_EQ(run.results(), forked);
   EXPECT_EQ(run.start({.overrides = {two, "run.checkpoint.folder=null"}}).status, 0);
   EXPECT_EQ(run.results(), forked);

@@ -116,6 +116,7 @@ TEST(RunLineage, AForkHasALogOfItsOwn) {
   const CutRun run;
   run.start({.overrides = {"run.steps=4", "run.checkpoint.every_steps=2"}});
   const std::string log = run.tiny().folder().read("run.log");
+  std::filesystem::create_directory(run.tiny().folder().file("other"));
   const Overrides fork = plus(
       kOtherRate, {"run.resume=" + checkpoint_path(run.folder(), {.step = 2}),
                    "run.checkpoint.folder=" + run.tiny().folder().file("other"), "run.steps=3"});
