@@ -82,10 +82,13 @@ function(zero_test_objects name)
   zero_test_flags(${name})
 endfunction()
 
-# zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PREFIX text] [WHOLE]): a GoogleTest program; each
+# zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PROCESSORS n] [PREFIX text] [WHOLE]): a GoogleTest program; each
 # case is a ctest entry, named PREFIX and the case. WHOLE: one entry, for cases that most machines skip.
 function(zero_test name)
-  cmake_parse_arguments(TEST "WHOLE" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "WHOLE" "TIMEOUT;PREFIX;PROCESSORS" "SOURCES;LINK;LABELS" ${ARGN})
+  if(NOT TEST_PROCESSORS)
+    set(TEST_PROCESSORS 1)
+  endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
     if(ZERO_SANITIZE)
@@ -108,5 +111,5 @@ function(zero_test name)
     return()
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${TEST_PREFIX}"
-    PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+    PROPERTIES TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} LABELS "${TEST_LABELS}")
 endfunction()
