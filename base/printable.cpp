@@ -4,23 +4,18 @@
 
 #include <cstddef>
 
+#include "base/utf8.h"
+
 namespace zero {
 namespace {
 
-/// Bytes of the UTF-8 sequence at the start of `text`, or 0 if there is none.
+/// Bytes of the UTF-8 character at the start of `text`, or 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const std::size_t length = first < 0x80                    ? 1
-                             : first >= 0xc2 && first < 0xe0 ? 2
-                             : first >= 0xe0 && first < 0xf0 ? 3
-                             : first >= 0xf0 && first < 0xf5 ? 4
-                                                             : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0U) != 0x80U) return 0;
-  }
+  const Utf8Start start = utf8_start(text);
   // Some terminals treat C1 controls as commands.
-  return length == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0 ? 0 : length;
+  const bool c1 =
+      text[0] == '\xc2' && start.bytes == 2 && static_cast<unsigned char>(text[1]) < 0xa0;
+  return start.kind == Utf8Start::Kind::character && !c1 ? start.bytes : 0;
 }
 
 /// `text` with '?' for all that is unsafe, except the control characters in `kept`.

@@ -13,6 +13,7 @@
 #include "checkpoint/crc32c.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "device/cpu/primitives.h"
 
 namespace zero {
 namespace {
@@ -27,7 +28,7 @@ BlockWriter::BlockWriter(const EngineAndDisk& of, StateTensors tensors, Checkpoi
                          SaveStates states)
     : engine_(of.engine),
       device_(of.engine.device()),
-      replica_(of.engine.mesh().replica().implementation()),
+      replica_(of.engine.mesh().replica_group().implementation()),
       disk_(of.disk),
       tensors_(std::move(tensors)),
       layout_(std::move(layout)),
@@ -152,12 +153,11 @@ void BlockWriter::fill(std::int64_t round, const SavePlan::Round& part) {
     wait(transfer, memory.sent, WriteWait::exchange_before_place);
     const Slices::Range& last = part.receive.back();
     memory.twin.download(transfer, memory.receive.slice(0, last.begin + last.count));
-    transfer.submit_host("place elements",
-                         [from = memory.receive.view(), to = slot.memory, places = part.place] {
-                           for (const SavePlan::Place& each : places)
-                             std::ranges::copy(bytes_of(from.slice(each.from, each.count)),
-                                               bytes_of(to.slice(each.at, each.count)).begin());
-                         });
+    transfer.submit_host(
+        "place elements", [from = memory.receive.view(), to = slot.memory, places = part.place] {
+          for (const SavePlan::Place& each : places)
+            cpu::convert(from.slice(each.from, each.count), to.slice(each.at, each.count));
+        });
     memory.placed = transfer.record();
   }
   transfer.submit_host("write blocks", [this, &slot, blocks = part.blocks] {

@@ -83,7 +83,8 @@ RemovalNotes abandon_checkpoint(files::FileSystem& files, const std::string& fol
 struct KeepSteps {
   int last = 0;            ///< the newest complete checkpoints that are kept; 0: all
   std::int64_t every = 0;  ///< multiples of this step are kept for good; 0: none
-  /// Others than those for which this is true are kept, and not counted; null: none.
+  /// Checkpoints for which this returns false are always kept and do not count towards `last`.
+  /// Null: all may be removed.
   std::function<bool(std::int64_t step, const nlohmann::ordered_json& extra)> removes{};
 };
 

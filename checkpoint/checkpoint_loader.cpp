@@ -106,7 +106,7 @@ std::vector<CheckpointLoader::Candidate> CheckpointLoader::candidates(const std:
       mine.note = list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     });
   }
-  const std::vector<RankWord> words = words_.exchange(mine, kPurpose);
+  const std::vector<RankWord> words = words_.all_gather(mine, kPurpose);
   if (const std::string& why = words[0].failure; !why.empty()) throw AgreedError(why);
   std::vector<Candidate> candidates;
   for (const auto& each : nlohmann::json::parse(words[0].note))
@@ -141,7 +141,7 @@ CheckpointFailure CheckpointLoader::open(const std::string& path) {
     commit = read_text(disk_, path + "/" + kCommit, kLargestCommit);
   });
   const std::vector<RankWord> words =
-      words_.exchange(mine ? word_of(mine) : RankWord{"", commit}, kPurpose);
+      words_.all_gather(mine ? word_of(mine) : RankWord{"", commit}, kPurpose);
   if (!first_failure(words).empty()) return agreed(words);
   for (std::size_t rank = 1; rank < words.size(); ++rank) {
     if (words[rank].note == words[0].note) continue;
@@ -182,7 +182,7 @@ CheckpointFailure CheckpointLoader::read(HostBlocks& blocks) {
           engine_.set_state(tensors_[numbers[piece.tensor]], piece.source_begin, values);
         });
       });
-  const CheckpointFailure failure = agreed(words_.exchange(word_of(mine), kPurpose));
+  const CheckpointFailure failure = agreed(words_.all_gather(word_of(mine), kPurpose));
   if (failure) engine_.initialise();
   return failure;
 }

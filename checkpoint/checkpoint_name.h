@@ -23,7 +23,9 @@ enum class FolderState : std::uint8_t {
 struct CheckpointName {
   std::int64_t step = 0;
   FolderState state = FolderState::committed;
-  int copy = 1;  ///< of removed folders: files of others may have kept an earlier one from going
+  /// Number of a removed folder: 2 if step_N.removed still exists because it holds files that no
+  /// checkpoint wrote, and so on.
+  int copy = 1;
 
   friend bool operator==(const CheckpointName&, const CheckpointName&) = default;
 };

@@ -118,13 +118,13 @@ std::string CheckpointSaver::begin() {
   RankWord mine;
   owner_ = new_owner();
   if (first()) mine = {failure_of([&] { make_files(); }), owner_};
-  const std::vector<RankWord> made = words_.exchange(mine, kPurpose);
+  const std::vector<RankWord> made = words_.all_gather(mine, kPurpose);
   if (std::string why = first_failure(made); !why.empty()) return why;
   owner_ = made[0].note;
   std::string why = words_.failure(failure_of([&] { open_files(); }), kPurpose);
   if (why.empty()) return why;
   writer_.cancel();
-  words_.exchange({}, kPurpose);  // behind this, no rank has a file open
+  words_.all_gather({}, kPurpose);  // behind this, no rank has a file open
   return why;
 }
 
@@ -203,7 +203,7 @@ void CheckpointSaver::counted(std::int64_t sum) {
     if (sum == words_.size()) return begin_commit();
     abandon(words_.failure(writer_.failure(), kPurpose));
   } else if (phase_ == Phase::committing && sum > 0) {
-    const RankWord word = words_.exchange(first() ? committed_ : RankWord(), kPurpose)[0];
+    const RankWord word = words_.all_gather(first() ? committed_ : RankWord(), kPurpose)[0];
     finish(word.failure.empty() ? "" : "[rank 0] " + word.failure, word.note);
   }
 }
@@ -249,7 +249,7 @@ void CheckpointSaver::abandon(const std::string& why) {
     mine.note = notes_;
   }
   // All ranks have closed their files before rank 0 removes them, in exchanges before this.
-  finish(why, words_.exchange(mine, kPurpose)[0].note);
+  finish(why, words_.all_gather(mine, kPurpose)[0].note);
 }
 
 void CheckpointSaver::finish(const std::string& why, const std::string& notes) {

@@ -57,7 +57,7 @@ struct SaveReport {
   std::string notes{};  ///< lines about older checkpoints that could not be removed, and such
 };
 
-/// A checkpoint that was loaded, or passed over by load("auto").
+/// The checkpoint that load() has loaded.
 struct Resumed {
   std::int64_t step = 0;
   std::string folder;  ///< "runs/a/step_00000500"

@@ -49,9 +49,10 @@ using HeldElements = std::function<void(std::size_t tensor, const FileRange& vis
 /// Throws zero::Error if an alias and its tensor differ in value in an element that is held.
 void check_aliases(const FileMatch& match, const HeldElements& held);
 
+/// Takes `values`, the elements of a tensor from `begin` on.
+using SetElements = std::function<void(std::size_t tensor, std::int64_t begin, const View& values)>;
 /// Reads the elements that are held, and no others: gives them to `set` in runs of at most 1 MiB of
 /// fp32, in host memory.
-using SetElements = std::function<void(std::size_t tensor, std::int64_t begin, const View& values)>;
 void read_elements(const FileMatch& match, const HeldElements& held, const SetElements& set);
 
 }  // namespace zero

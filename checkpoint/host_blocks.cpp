@@ -14,9 +14,9 @@
 namespace zero {
 namespace {
 
-/// Blocks of a round. The memory, 24 MiB, has three rounds: one that other ranks may still use, one
+/// Blocks of a round. The memory, 12 MiB, has three rounds: one that other ranks may still use, one
 /// that is verified, and one that the disk reads.
-constexpr std::int64_t kMostHeld = 8;
+constexpr std::int64_t kMostHeld = 4;
 constexpr std::int64_t kRounds = 3;
 constexpr std::int64_t kElements = kBlockBytes / std::int64_t{sizeof(float)};
 constexpr std::string_view kLabel = "blocks that are read";
@@ -26,7 +26,8 @@ std::int64_t held_of(std::int64_t blocks) { return std::clamp<std::int64_t>(bloc
 /// The ranks of this host; null if there is one rank.
 std::unique_ptr<Communicator> ranks_of_host(Communicator& world, Device& device) {
   if (world.size() == 1) return nullptr;
-  const std::vector<std::string> hosts = exchange(world, device, host_name(), "hosts of ranks");
+  const std::vector<std::string> hosts =
+      all_gather_texts(world, device, host_name(), "hosts of ranks");
   const auto mine = hosts.begin() + world.rank();
   const auto color = std::find(hosts.begin(), hosts.end(), *mine) - hosts.begin();
   return world.split(static_cast<int>(color), world.rank());

@@ -25,8 +25,8 @@ namespace zero {
 /// one are verified and used. Its memory does not grow with the checkpoint.
 class HostBlocks {
  public:
-  /// On the ranks of `world`; reads checkpoints of any size, those of `blocks` blocks or more
-  /// fastest. Collective over the world.
+  /// On the ranks of `world`. `blocks`: of the largest checkpoint expected; sizes the memory of a
+  /// round. Larger ones are read too. Collective over the world.
   HostBlocks(Communicator& world, Device& device, files::FileSystem& disk, std::int64_t blocks);
   /// Charges `device`, a planning device, with the memory of one.
   static void plan(Device& device, std::int64_t blocks);

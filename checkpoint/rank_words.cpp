@@ -8,12 +8,12 @@
 
 namespace zero {
 
-std::vector<RankWord> RankWords::exchange(const RankWord& mine, std::string_view purpose) {
+std::vector<RankWord> RankWords::all_gather(const RankWord& mine, std::string_view purpose) {
   std::string text = mine.failure;
   text += '\0';  // no message holds one
   text += mine.note;
   std::vector<RankWord> words;
-  for (const std::string& each : zero::exchange(world_, device_, text, purpose)) {
+  for (const std::string& each : zero::all_gather_texts(world_, device_, text, purpose)) {
     const std::size_t end = each.find('\0');
     words.push_back({each.substr(0, end), each.substr(end + 1)});
   }
@@ -21,7 +21,7 @@ std::vector<RankWord> RankWords::exchange(const RankWord& mine, std::string_view
 }
 
 std::string RankWords::failure(const std::string& mine, std::string_view purpose) {
-  return first_failure(exchange({mine, {}}, purpose));
+  return first_failure(all_gather({mine, {}}, purpose));
 }
 
 std::string first_failure(std::span<const RankWord> words) {

@@ -29,8 +29,8 @@ class RankWords {
   Communicator& world() { return world_; }
   const Communicator& world() const { return world_; }
   /// The words of all ranks, in rank order. Collective; blocks the host.
-  std::vector<RankWord> exchange(const RankWord& mine, std::string_view purpose);
-  /// exchange(), and of its result the failure of the lowest rank that failed, with that rank's
+  std::vector<RankWord> all_gather(const RankWord& mine, std::string_view purpose);
+  /// all_gather(), and of its result the failure of the lowest rank that failed, with that rank's
   /// number; empty if none did.
   std::string failure(const std::string& mine, std::string_view purpose);
 

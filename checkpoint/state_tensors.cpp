@@ -26,9 +26,10 @@ std::vector<std::size_t> StateTensors::numbers(const CheckpointLayout& layout) c
 OwnedRuns StateTensors::owners(Engine& engine) const {
   std::vector<std::vector<StridedRun>> mine;
   for (const LogicalTensor& tensor : all_) mine.push_back(strided_runs(engine.runs(tensor)));
-  Communicator replica(engine.mesh().replica().implementation());  // counts no traffic of a step
+  Communicator replica(
+      engine.mesh().replica_group().implementation());  // counts no traffic of a step
   const std::vector<std::string> texts =
-      exchange(replica, engine.device(), OwnedRuns::encode(mine), "owners of states");
+      all_gather_texts(replica, engine.device(), OwnedRuns::encode(mine), "owners of states");
   return {texts, all_.size()};
 }
 

@@ -83,7 +83,7 @@ function(zero_test_objects name)
 endfunction()
 
 # zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PROCESSORS n] [PREFIX text] [WHOLE]): a GoogleTest program; each
-# case is a ctest entry, named PREFIX and the case. WHOLE: one entry, for cases that most machines skip.
+# case is a ctest entry, named PREFIX and the case. WHOLE: one entry, for cases that most machines skip. Tests run side by side: threads that wait sleep.
 function(zero_test name)
   cmake_parse_arguments(TEST "WHOLE" "TIMEOUT;PREFIX;PROCESSORS" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT TEST_PROCESSORS)
@@ -107,9 +107,9 @@ function(zero_test name)
   endif()
   if(TEST_WHOLE)
     add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}" ENVIRONMENT OMP_WAIT_POLICY=passive)
     return()
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX "${TEST_PREFIX}"
-    PROPERTIES TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} LABELS "${TEST_LABELS}")
+    PROPERTIES TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} LABELS "${TEST_LABELS}" ENVIRONMENT OMP_WAIT_POLICY=passive)
 endfunction()

@@ -56,7 +56,8 @@ std::string failure_of(const std::function<void()>& work) {
 
 void agree(Communicator& communicator, Device& device, std::string_view purpose,
            const std::function<void()>& work) {
-  const std::vector<std::string> all = exchange(communicator, device, failure_of(work), purpose);
+  const std::vector<std::string> all =
+      all_gather_texts(communicator, device, failure_of(work), purpose);
   const auto first = std::ranges::find_if(all, [](const auto& text) { return !text.empty(); });
   if (first == all.end()) return;
   const bool alike = std::ranges::count(all, *first) == std::ssize(all);
@@ -67,7 +68,7 @@ void agree(Communicator& communicator, Device& device, std::string_view purpose,
 
 void require_agreement(Communicator& communicator, Device& device, std::string_view purpose,
                        std::string_view lines, int groups) {
-  const std::vector<std::string> all = exchange(communicator, device, lines, purpose);
+  const std::vector<std::string> all = all_gather_texts(communicator, device, lines, purpose);
   const auto compare = [&](std::size_t rank, std::size_t with, bool same_group) {
     if (all[rank] == all[with]) return;
     const std::vector<std::string_view> mine = lines_of(all[rank]);

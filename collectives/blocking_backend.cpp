@@ -12,10 +12,10 @@ namespace {
 /// "all_gather(h.0)", cut if too long, without an allocation per call.
 class ShortName {
  public:
-  ShortName(Operation operation, std::string_view unit) {
+  ShortName(Operation operation, std::string_view purpose) {
     add(name_of(operation));
     add("(");
-    add(unit.substr(0, std::min(unit.size(), text_.size() - length_ - 1)));
+    add(purpose.substr(0, std::min(purpose.size(), text_.size() - length_ - 1)));
     add(")");
   }
   std::string_view view() const { return {text_.data(), length_}; }
@@ -31,51 +31,54 @@ class ShortName {
 
 template <typename Work>
 void BlockingBackend::submit(Stream& stream, Operation operation, const Tag& tag, Work work) {
-  const ShortName name(operation, tag.unit);
-  stream.submit(name.view(), [transport = transport_, unit = tag.unit, step = context()->step(),
-                              work = std::move(work)] {
+  const ShortName name(operation, tag.purpose);
+  stream.submit(name.view(), [transport = transport_, purpose = tag.purpose,
+                              step = context()->step(), work = std::move(work)] {
     transport->set_step(step);
-    work(*transport, unit);
+    work(*transport, purpose);
   });
 }
 
 void BlockingBackend::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
-  submit(stream, Operation::all_gather, tag, [mine, full](Transport& transport, const auto& unit) {
-    transport.all_gather(mine, full, unit);
-  });
+  submit(stream, Operation::all_gather, tag,
+         [mine, full](Transport& transport, const auto& purpose) {
+           transport.all_gather(mine, full, purpose);
+         });
 }
 
 void BlockingBackend::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
                                      View workspace, Stream& stream, const Tag& tag) {
   submit(stream, Operation::reduce_scatter, tag,
-         [full, epilogue, workspace](Transport& transport, const auto& unit) {
-           transport.reduce_scatter(full, epilogue, workspace, unit);
+         [full, epilogue, workspace](Transport& transport, const auto& purpose) {
+           transport.reduce_scatter(full, epilogue, workspace, purpose);
          });
 }
 
 void BlockingBackend::all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
-  submit(stream, Operation::all_reduce, tag, [values, op](Transport& transport, const auto& unit) {
-    transport.all_reduce(values, op, unit);
-  });
+  submit(stream, Operation::all_reduce, tag,
+         [values, op](Transport& transport, const auto& purpose) {
+           transport.all_reduce(values, op, purpose);
+         });
 }
 
 void BlockingBackend::all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                                  const Tag& tag) {
   submit(stream, Operation::all_to_all, tag,
-         [send, receive](Transport& transport, const auto& unit) {
-           transport.all_to_all(send, receive, unit);
+         [send, receive](Transport& transport, const auto& purpose) {
+           transport.all_to_all(send, receive, purpose);
          });
 }
 
 void BlockingBackend::broadcast(View values, int root, Stream& stream, const Tag& tag) {
-  submit(stream, Operation::broadcast, tag, [values, root](Transport& transport, const auto& unit) {
-    transport.broadcast(values, root, unit);
-  });
+  submit(stream, Operation::broadcast, tag,
+         [values, root](Transport& transport, const auto& purpose) {
+           transport.broadcast(values, root, purpose);
+         });
 }
 
 void BlockingBackend::barrier(Stream& stream, const Tag& tag) {
   submit(stream, Operation::barrier, tag,
-         [](Transport& transport, const auto& unit) { transport.barrier(unit); });
+         [](Transport& transport, const auto& purpose) { transport.barrier(purpose); });
 }
 
 }  // namespace zero

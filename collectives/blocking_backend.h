@@ -29,7 +29,7 @@ class BlockingBackend : public CollectiveBackend {
   void set_transport(std::shared_ptr<Transport> transport) { transport_ = std::move(transport); }
 
  private:
-  /// Submits work(transport, unit).
+  /// Submits work(transport, purpose).
   template <typename Work>
   void submit(Stream& stream, Operation operation, const Tag& tag, Work work);
 

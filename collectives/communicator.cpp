@@ -28,7 +28,7 @@ void Communicator::passed_on(Operation operation, DType dtype, std::int64_t coun
   const Operation counted_as = tag.counted_as.value_or(operation);
   traffic_.add(counted_as, sent);
   if (!heard) return;
-  context().tell({operation, counted_as, tag.unit, dtype, bytes, sent}, begin, stream.mark());
+  context().tell({operation, counted_as, tag.purpose, dtype, bytes, sent}, begin, stream.mark());
 }
 
 void Communicator::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {

@@ -13,8 +13,8 @@ namespace zero {
 
 /// A group of ranks and its collectives: the interface to every backend. Every rank of the group
 /// makes the same calls in the same order. Communicator checks the arguments of every collective in
-/// every build and throws zero::Error naming rank, operation, unit and both values; it then submits
-/// the collective to the backend, counts its bytes and reports it to listeners (Listening).
+/// every build and throws zero::Error naming rank, operation, purpose and both values; it then
+/// submits the collective to the backend, counts its bytes and reports it to listeners (Listening).
 ///
 /// Collectives are asynchronous on `stream` and ordered by it: views must live, and stay untouched,
 /// until the stream has passed the call. Views are memory of the stream's device, or any host

@@ -13,11 +13,11 @@
 namespace zero::control {
 namespace {
 
-[[noreturn]] void refuse(int rank, Operation operation, std::string_view unit) {
+[[noreturn]] void refuse(int rank, Operation operation, std::string_view purpose) {
   fail(
       "{}: the ranks are on several hosts and have only a store in common; to compute on the CPU "
       "there, start them with mpirun",
-      call_name(rank, operation, unit));
+      call_name(rank, operation, purpose));
 }
 
 std::string_view bytes_of(View view) {
@@ -40,19 +40,19 @@ class ControlTransport final : public Transport {
 
   void set_step(std::int64_t step) override { step_ = step; }
 
-  void all_gather(View mine, const Slices& full, std::string_view unit) override {
-    start(Operation::all_gather, unit);
-    const auto texts = exchange(bytes_of(mine));
+  void all_gather(View mine, const Slices& full, std::string_view purpose) override {
+    start(Operation::all_gather, purpose);
+    const auto texts = all_gather_texts(bytes_of(mine));
     for (int peer = 0; peer < full.world(); ++peer) {
       put(texts[static_cast<std::size_t>(peer)], full.of(peer));
     }
   }
 
-  void all_reduce(View values, ReduceOp op, std::string_view unit) override {
-    start(Operation::all_reduce, unit);
+  void all_reduce(View values, ReduceOp op, std::string_view purpose) override {
+    start(Operation::all_reduce, purpose);
     std::vector<std::vector<std::byte>> memory;
     std::vector<View> inputs;
-    for (const std::string& text : exchange(bytes_of(values))) {
+    for (const std::string& text : all_gather_texts(bytes_of(values))) {
       auto& bytes = memory.emplace_back(std::max<std::size_t>(text.size(), 1));
       const View input(bytes.data(), values.count(), values.dtype(), nullptr);
       put(text, input);
@@ -61,29 +61,30 @@ class ControlTransport final : public Transport {
     cpu::combine(inputs, op, values);
   }
 
-  void broadcast(View values, int root, std::string_view unit) override {
-    start(Operation::broadcast, unit);
+  void broadcast(View values, int root, std::string_view purpose) override {
+    start(Operation::broadcast, purpose);
     Store& store = group_.seat.store;
     if (group_.seat.rank == root) return store.set(key_of(root), bytes_of(values));
     wait({root});
     put(store.get(key_of(root), group_.seat.timeout), values);
   }
 
-  void barrier(std::string_view unit) override {
-    start(Operation::barrier, unit);
-    static_cast<void>(exchange(""));
+  void barrier(std::string_view purpose) override {
+    start(Operation::barrier, purpose);
+    static_cast<void>(all_gather_texts(""));
   }
 
-  void reduce_scatter(const Slices&, const ReduceEpilogue&, View, std::string_view unit) override {
-    refuse(group_.seat.rank, Operation::reduce_scatter, unit);
+  void reduce_scatter(const Slices&, const ReduceEpilogue&, View,
+                      std::string_view purpose) override {
+    refuse(group_.seat.rank, Operation::reduce_scatter, purpose);
   }
-  void all_to_all(const Slices&, const Slices&, std::string_view unit) override {
-    refuse(group_.seat.rank, Operation::all_to_all, unit);
+  void all_to_all(const Slices&, const Slices&, std::string_view purpose) override {
+    refuse(group_.seat.rank, Operation::all_to_all, purpose);
   }
 
  private:
-  void start(Operation operation, std::string_view unit) {
-    who_ = call_name(group_.seat.rank, operation, unit);
+  void start(Operation operation, std::string_view purpose) {
+    who_ = call_name(group_.seat.rank, operation, purpose);
     key_ = fmt::format("{}/{}/{}", group_.name, name_of(operation), calls_++);
   }
   std::string key_of(int rank) const { return fmt::format("{}/{}", key_, rank); }
@@ -94,7 +95,7 @@ class ControlTransport final : public Transport {
   }
 
   /// Returns every rank's bytes, this one's included.
-  std::vector<std::string> exchange(std::string_view mine) {
+  std::vector<std::string> all_gather_texts(std::string_view mine) {
     const StoreSeat& seat = group_.seat;
     seat.store.set(key_of(seat.rank), mine);
     std::vector<int> all(static_cast<std::size_t>(seat.size));
@@ -199,10 +200,10 @@ class ControlBackend final : public BlockingBackend {
   // Refused before anything is queued.
   void reduce_scatter(const Slices&, const ReduceEpilogue&, View, Stream&,
                       const Tag& tag) override {
-    refuse(rank(), Operation::reduce_scatter, tag.unit);
+    refuse(rank(), Operation::reduce_scatter, tag.purpose);
   }
   void all_to_all(const Slices&, const Slices&, Stream&, const Tag& tag) override {
-    refuse(rank(), Operation::all_to_all, tag.unit);
+    refuse(rank(), Operation::all_to_all, tag.purpose);
   }
 
  private:

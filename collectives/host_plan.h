@@ -19,9 +19,9 @@ struct RankRange {
   friend bool operator==(const RankRange&, const RankRange&) = default;
 };
 
-/// Assigns the work of each rank of a group to some of its ranks, the members: each member does
-/// its own, and that of the other ranks goes to the members round robin. In a round each member
-/// works for at most one rank; in round 0, for itself.
+/// Deals work to `members`. Each rank of the group has one item of work: a member does its own, and
+/// items of the other ranks go to the members round robin. In a round each member works for at most
+/// one rank; in round 0, for itself.
 class WorkAssignment {
  public:
   /// Assigns the work of ranks 0 to `ranks` - 1 to `members`, which ascend.

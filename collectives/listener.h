@@ -19,7 +19,7 @@ class Communicator;
 struct CollectiveRecord {
   Operation operation = Operation::barrier;
   Operation counted_as = Operation::barrier;
-  std::string unit;
+  std::string purpose;
   DType dtype = DType::fp32;
   std::int64_t total_bytes = 0;  ///< payload over all slices
   std::int64_t sent_bytes = 0;   ///< bytes that one rank sends (Communicator::sent_bytes)

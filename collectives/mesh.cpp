@@ -31,7 +31,7 @@ Mesh::Mesh(Communicator& world, const MeshShape& shape)
       shard_(group({false, true, false})),
       tensor_(group({false, false, true})),
       data_(group({true, true, false})),
-      replica_(group({false, true, true})) {}
+      replica_group_(group({false, true, true})) {}
 
 // Splits end before the communicators they were split from.
 Mesh::~Mesh() {

@@ -52,8 +52,9 @@ class Mesh {
   Communicator& replicate() { return replicate_; }
   Communicator& shard() { return shard_; }
   Communicator& tensor() { return tensor_; }
-  Communicator& data() { return data_; }        ///< replicate x shard: micro-batches differ
-  Communicator& replica() { return replica_; }  ///< shard x tensor: one copy of the model
+  Communicator& data() { return data_; }  ///< replicate x shard: micro-batches differ
+  /// Shard x tensor: one copy of the model.
+  Communicator& replica_group() { return replica_group_; }
 
   /// This rank's part in a split of an axis.
   struct Part {
@@ -81,7 +82,7 @@ class Mesh {
   Communicator& shard_;
   Communicator& tensor_;
   Communicator& data_;
-  Communicator& replica_;
+  Communicator& replica_group_;
 };
 
 }  // namespace zero

@@ -14,12 +14,12 @@ std::string_view name_of(Operation operation) {
   return kNames.at(static_cast<std::size_t>(operation));
 }
 
-std::string call_name(Operation operation, std::string_view unit) {
-  return fmt::format("{}({})", name_of(operation), unit);
+std::string call_name(Operation operation, std::string_view purpose) {
+  return fmt::format("{}({})", name_of(operation), purpose);
 }
 
-std::string call_name(int rank, Operation operation, std::string_view unit) {
-  return fmt::format("[rank {}] {}({})", rank, name_of(operation), unit);
+std::string call_name(int rank, Operation operation, std::string_view purpose) {
+  return fmt::format("[rank {}] {}({})", rank, name_of(operation), purpose);
 }
 
 }  // namespace zero

@@ -20,17 +20,17 @@ enum class Operation : std::uint8_t {
 inline constexpr std::size_t kOperations = 6;
 std::string_view name_of(Operation operation);
 
-/// The purpose of a collective. `unit` names the unit (or the purpose: "gradient norm") in errors,
-/// records and traces; `counted_as` is the kind of traffic that its bytes count as: stage 0's
-/// reduce and gather of a gradient are one all-reduce.
+/// What a collective is for. `purpose`, the name of a unit or a text as "gradient norm", stands in
+/// errors, records and traces; `counted_as` is the kind of traffic that its bytes count as: stage
+/// 0's reduce and gather of a gradient are one all-reduce.
 struct Tag {
-  std::string unit;
+  std::string purpose;
   std::optional<Operation> counted_as{};
 };
 
 /// "all_gather(h.3)"
-std::string call_name(Operation operation, std::string_view unit);
+std::string call_name(Operation operation, std::string_view purpose);
 /// "[rank 3] all_gather(h.3)": how errors name a call.
-std::string call_name(int rank, Operation operation, std::string_view unit);
+std::string call_name(int rank, Operation operation, std::string_view purpose);
 
 }  // namespace zero

@@ -17,8 +17,8 @@ std::optional<std::string> Store::find(std::string_view key) {
   }
 }
 
-std::vector<std::string> exchange(const StoreSeat& seat, std::string_view key,
-                                  std::string_view mine) {
+std::vector<std::string> all_gather_texts(const StoreSeat& seat, std::string_view key,
+                                          std::string_view mine) {
   const auto name = [&](int rank) { return fmt::format("{}/{}", key, rank); };
   std::vector<std::string> names;
   for (int rank = 0; rank < seat.size; ++rank) names.push_back(name(rank));
@@ -40,7 +40,7 @@ StoreSplit split(const StoreSeat& seat, std::string_view name, int color, int ke
     int key = 0;
   };
   std::vector<Wish> wishes;
-  for (const std::string& text : exchange(seat, name, fmt::format("{} {}", color, key))) {
+  for (const std::string& text : all_gather_texts(seat, name, fmt::format("{} {}", color, key))) {
     std::istringstream words(text);
     Wish& wish = wishes.emplace_back();
     words >> wish.color >> wish.key;
@@ -56,8 +56,8 @@ StoreSplit split(const StoreSeat& seat, std::string_view name, int color, int ke
   return part;
 }
 
-std::vector<std::string> exchange(Communicator& communicator, Device& device, std::string_view mine,
-                                  std::string_view purpose) {
+std::vector<std::string> all_gather_texts(Communicator& communicator, Device& device,
+                                          std::string_view mine, std::string_view purpose) {
   const auto world = static_cast<std::size_t>(communicator.size());
   const auto self = static_cast<std::size_t>(communicator.rank());
   if (!device.has_memory()) {  // a plan: all ranks agree

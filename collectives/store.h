@@ -47,8 +47,8 @@ struct StoreSeat {
 
 /// Gives every rank the strings of all ranks, in rank order. Each `key` may be used once. Blocks;
 /// throws like Store::wait, naming key/RANK of the ranks that did not come.
-std::vector<std::string> exchange(const StoreSeat& seat, std::string_view key,
-                                  std::string_view mine);
+std::vector<std::string> all_gather_texts(const StoreSeat& seat, std::string_view key,
+                                          std::string_view mine);
 
 /// This rank's part of a split.
 struct StoreSplit {
@@ -61,7 +61,7 @@ StoreSplit split(const StoreSeat& seat, std::string_view name, int color, int ke
 
 /// Gives every rank the strings of all ranks, in rank order. Collective, blocks the host; any
 /// lengths. Runs on the communication stream of `device`.
-std::vector<std::string> exchange(Communicator& communicator, Device& device, std::string_view mine,
-                                  std::string_view purpose);
+std::vector<std::string> all_gather_texts(Communicator& communicator, Device& device,
+                                          std::string_view mine, std::string_view purpose);
 
 }  // namespace zero

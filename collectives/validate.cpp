@@ -54,11 +54,11 @@ void check_no_overlap(const Caller& caller, const Slices& slices, std::string_vi
 
 }  // namespace
 
-std::string Caller::name() const { return call_name(rank, operation, tag.unit); }
+std::string Caller::name() const { return call_name(rank, operation, tag.purpose); }
 
 void tag(const Caller& caller) {
-  ZERO_CHECK(!caller.tag.unit.empty(),
-             "{}: the tag's unit is empty; name the unit or the purpose of the collective",
+  ZERO_CHECK(!caller.tag.purpose.empty(),
+             "{}: the tag's purpose is empty; name the unit or other purpose of the collective",
              caller.name());
 }
 

@@ -5,7 +5,7 @@
 #include "collectives/communicator.h"
 
 /// The checks behind Communicator's public methods. Each throws
-/// zero::Error naming rank, operation, unit and both values.
+/// zero::Error naming rank, operation, purpose and both values.
 namespace zero::validate {
 
 /// The checked call: the beginning of every message.

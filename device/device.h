@@ -72,7 +72,7 @@ class Device {
   /// devices that give the same bits ("cpu AVX3_SPR", "cuda sm_90"). Ranks compare it.
   virtual std::string bits() const = 0;
   /// Whether kernels and host code share one memory. Only for the helpers that copy if they do not
-  /// (DeviceTwin, HostPieces, host_all_reduce); other code uses those helpers.
+  /// (DeviceTwin, HostAccess, host_all_reduce); other code uses those helpers.
   virtual Memory memory() const { return Memory::of_host; }
 
   virtual PieceSizes piece_sizes() const { return {}; }

@@ -30,7 +30,7 @@ CountedMesh::CountedMesh(std::unique_ptr<Mesh> own, Mesh* given)
       axes_{&counted(mesh_.replicate()), &counted(mesh_.shard()), &counted(mesh_.tensor())},
       world_(counted(mesh_.world())),
       data_(counted(mesh_.data())),
-      replica_(counted(mesh_.replica())) {}
+      replica_group_(counted(mesh_.replica_group())) {}
 
 // Axes of one rank share one communicator; it sends nothing, so any axis may count it.
 Communicator& CountedMesh::counted(const Communicator& group) {

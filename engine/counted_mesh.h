@@ -40,7 +40,7 @@ class CountedMesh {
   Communicator& world() { return world_; }
   Communicator& axis(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
   Communicator& data() { return data_; }
-  Communicator& replica() { return replica_; }
+  Communicator& replica_group() { return replica_group_; }
   /// Like Mesh::split; counted under `axis`.
   Communicator& split(Axis axis, const Mesh::Part& part);
 
@@ -60,7 +60,7 @@ class CountedMesh {
   std::array<Communicator*, kAxes> axes_;
   Communicator& world_;
   Communicator& data_;
-  Communicator& replica_;
+  Communicator& replica_group_;
 };
 
 }  // namespace zero

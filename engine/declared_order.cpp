@@ -49,7 +49,7 @@ std::vector<UnitUse> declared_uses(const SealOptions& options, std::span<const U
   }
   for (int unit = 0; unit < count; ++unit) {
     const bool backward = std::ranges::any_of(
-        uses, [&](const UnitUse& use) { return use.unit == unit && use.phase != Phase::forward; });
+        uses, [&](const UnitUse& use) { return use.unit == unit && writes_gradients(use.phase); });
     const Unit& of = units[static_cast<std::size_t>(unit)];
     ZERO_CHECK(backward || of.trainable() == nullptr,
                "seal: unit \"{}\" has trainable parameters but no backward use in the order; "
@@ -69,11 +69,21 @@ std::vector<int> order_of_first_use(std::span<const UnitUse> uses, std::size_t u
   return order;
 }
 
+std::vector<int> order_of_gradients(std::span<const UnitUse> uses) {
+  std::vector<int> order;
+  for (const UnitUse& use : uses) {
+    if (!writes_gradients(use.phase)) continue;
+    std::erase(order, use.unit);
+    order.push_back(use.unit);
+  }
+  return order;
+}
+
 void mark_summed_uses(std::span<const UnitUse> uses, std::span<Unit> units) {
   std::vector<int> backward_uses(units.size(), 0);
   for (const UnitUse& use : uses) {
     const auto unit = static_cast<std::size_t>(use.unit);
-    if (use.phase != Phase::forward) units[unit].sums_uses = ++backward_uses[unit] > 1;
+    if (writes_gradients(use.phase)) units[unit].sums_uses = ++backward_uses[unit] > 1;
   }
 }
 
@@ -84,7 +94,7 @@ Schedules make_schedules(std::span<const UnitUse> uses, std::span<const Unit> un
   ScheduleInput evaluation = training;
   training.uses.assign(uses.begin(), uses.end());
   for (const UnitUse& use : uses) {
-    if (use.phase != Phase::backward)
+    if (use.phase == Phase::forward || use.phase == Phase::both)
       evaluation.uses.push_back({use.unit, Phase::forward, use.needs_parameters});
   }
   return {make_schedule(training), make_schedule(evaluation)};

@@ -22,6 +22,10 @@ std::vector<UnitUse> declared_uses(const SealOptions& options, std::span<const U
 /// Indices of all units in the order of their first use, unused ones last: the order of updates.
 std::vector<int> order_of_first_use(std::span<const UnitUse> uses, std::size_t units);
 
+/// Indices of the units with a backward use in the order in which a micro-batch's backward
+/// completes their gradients: that of their last backward use.
+std::vector<int> order_of_gradients(std::span<const UnitUse> uses);
+
 /// Sets Unit::sums_uses.
 void mark_summed_uses(std::span<const UnitUse> uses, std::span<Unit> units);
 

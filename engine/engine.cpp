@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "engine/engine_core.h"
+#include "engine/planned_traffic.h"
 #include "engine/state_hash.h"
 
 namespace zero {
@@ -34,11 +35,8 @@ Communicator& Engine::communicator() { return core_->mesh_->world(); }
 CountedMesh& Engine::mesh() { return *core_->mesh_; }
 void Engine::require_same(std::string key, std::string value) { core_->require_same(key, value); }
 Device& Engine::device() { return core_->device_; }
-HostPieces& Engine::pieces() { return core_->pieces_; }
-const Schedule& Engine::schedule() const {
-  core_->check_sealed("schedule");
-  return core_->gathers_->training();
-}
+HostAccess& Engine::host_access() { return core_->sealed("host_access").host_access; }
+const Schedule& Engine::schedule() const { return core_->sealed("schedule").gathers.training(); }
 std::vector<std::string> Engine::unit_names() const {
   std::vector<std::string> names;
   for (const Unit& unit : core_->units_) names.push_back(unit.name);
@@ -62,22 +60,26 @@ std::int64_t Engine::padding_count() const {
   return count;
 }
 
-MeshTraffic Engine::planned_axes() const { return core_->planned_axes(); }
+MeshTraffic Engine::planned_axes() const {
+  const EngineCore::Sealed& parts = core_->sealed("planned_axes");
+  return planned_traffic(parts.resources, *parts.sharding, parts.reducer, core_->units_,
+                         parts.gathers.training(), *core_->mesh_);
+}
 std::vector<LogicalTensor> Engine::tensors(StateKind kind) const {
-  return core_->states("tensors").tensors(kind);
+  return core_->usable("tensors").state.tensors(kind);
 }
 std::vector<StateRun> Engine::runs(const LogicalTensor& tensor) const {
-  const ModelState& states = core_->states("runs");
+  const ModelState& states = core_->usable("runs").state;
   const ModelState::Parameter parameter = states.find(tensor);
   return states.runs(*parameter.unit, parameter.index, tensor.kind);
 }
 bool Engine::keeps(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count) const {
-  const ModelState& states = core_->states("keeps");
+  const ModelState& states = core_->usable("keeps").state;
   return states.keeps(states.find(tensor), tensor.kind, begin, count);
 }
 void Engine::copy_state(const LogicalTensor& tensor, std::int64_t begin, const View& to,
                         Stream& stream) const {
-  const ModelState& states = core_->states("copy_state");
+  const ModelState& states = core_->usable("copy_state").state;
   states.copy(states.find(tensor), tensor.kind, begin, to, stream);
 }
 void Engine::set_state(const LogicalTensor& tensor, std::int64_t begin, const View& values) {
@@ -104,8 +106,12 @@ void Engine::write(std::string_view name, StateKind kind, View values) {
 }
 void Engine::publish_parameters() { core_->publish_parameters(); }
 void Engine::publish_gradients() { core_->publish_gradients(); }
-std::int64_t Engine::steps_done() const { return core_->steps_done_; }
-std::int64_t Engine::steps_skipped() const { return core_->steps_reported_ - core_->steps_done_; }
+std::int64_t Engine::steps_done() const {
+  return core_->sealed("steps_done").progress.steps_done();
+}
+std::int64_t Engine::steps_skipped() const {
+  return core_->sealed("steps_skipped").progress.steps_skipped();
+}
 std::uint64_t Engine::state_hash() {
   const ModelState& state = core_->finished_states("state_hash");
   const StepCosts::OutsideStep guard(core_->costs_);
@@ -113,7 +119,7 @@ std::uint64_t Engine::state_hash() {
 }
 
 std::vector<ParameterOwnership> Engine::ownership() const {
-  core_->check_sealed("ownership");
+  core_->sealed("ownership");
   return ownership_of(core_->units_, core_->mesh_->mesh().shape());
 }
 void Engine::check_replicas() { core_->check_replicas(); }

@@ -26,7 +26,7 @@ namespace zero {
 
 class Engine;
 class EngineCore;
-class HostPieces;
+class HostAccess;
 class StateReader;
 enum class WaitSite : std::uint8_t;
 
@@ -73,14 +73,18 @@ class ReplicasDiffer : public Error {
   using Error::Error;
 };
 
-/// The result of a step. Equal on all ranks, except for times and, with unequal slices, bytes.
+/// The result of a step. Equal on all ranks, but for times, and bytes if tensor slices differ in
+/// size.
 struct StepReport {
   std::int64_t step = 0;     ///< from 1
   double loss = 0;           ///< exact sum of all StepOptions::losses, once for a tensor group
   double gradient_norm = 0;  ///< global, before clipping, after unscaling
   bool clipped = false;
-  /// First parameter (in registration order) with a NaN or infinite gradient, or "loss" if only a
-  /// loss was not finite. The update was skipped.
+  /// The parameter with a NaN or infinite finished gradient that comes first in the order of
+  /// backward, or "loss" if only a loss was not finite: units by their last backward use, and in
+  /// a unit the parameter that was registered last. The same at every stage and world. A finished
+  /// gradient is the sum of all micro-batches, so which of them was the first is not known. The
+  /// update was skipped.
   std::optional<std::string> nonfinite{};
   /// The lowest rank whose loss was not finite; else the owner of that gradient; -1: none.
   int nonfinite_rank = -1;
@@ -121,8 +125,8 @@ class Engine {
   /// first rank that differs and what differs. Collective.
   void seal(SealOptions options = {});
 
-  /// Takes the next use of the order. Throws zero::Error, before any collective, if `unit` is not
-  /// the next one.
+  /// Takes the next use of the order, of Phase::forward or Phase::recompute. Throws zero::Error,
+  /// before any collective, if `unit` is not the next one.
   [[nodiscard]] ParameterLease forward(UnitId unit);
   /// Likewise for backward and for Phase::both.
   [[nodiscard]] GradientLease backward(UnitId unit);
@@ -150,7 +154,7 @@ class Engine {
   CountedMesh& mesh();
   Device& device();
   /// Access of host code to the views of state().
-  HostPieces& pieces();
+  HostAccess& host_access();
   const Schedule& schedule() const;
   /// Unit names, in registration order.
   std::vector<std::string> unit_names() const;

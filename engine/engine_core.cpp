@@ -16,10 +16,8 @@ namespace zero {
 EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, EngineOptions options)
     : mesh_(std::move(mesh)),
       world_(mesh_->world()),
-      shards_(mesh_->axis(Axis::shard)),
       device_(device),
       options_(std::move(options)),
-      gradient_dtype_(options_.gradient.value_or(options_.compute)),
       optimizer_(make_optimizer(options_.optimizer, device)),
       graphs_(device,
               options_.checked ? CapturedGraph::Check::always : CapturedGraph::Check::at_first),
@@ -37,13 +35,20 @@ EngineCore::~EngineCore() {
   }
 }
 
-void EngineCore::check_sealed(std::string_view call) const {
-  ZERO_CHECK(state_, "[rank {}] {}: the engine is not sealed; call seal() first", world_.rank(),
+EngineCore::Sealed& EngineCore::sealed(std::string_view call) {
+  ZERO_CHECK(sealed_, "[rank {}] {}: the engine is not sealed; call seal() first", world_.rank(),
              call);
+  return *sealed_;
+}
+
+EngineCore::Sealed& EngineCore::usable(std::string_view call) {
+  sealed(call).progress.check_usable();
+  return *sealed_;
 }
 
 UnitId EngineCore::add_unit(std::string name, std::vector<ParameterSpec> parameters) {
-  ZERO_CHECK(!state_, "add_unit({}): the engine is sealed; register all units before seal()", name);
+  ZERO_CHECK(!sealed_, "add_unit({}): the engine is sealed; register all units before seal()",
+             name);
   Unit added = Unit::make(std::move(name), std::move(parameters), mesh_->mesh().size(Axis::tensor));
   std::set<std::string_view> names;
   for (const Unit& other : units_) {
@@ -59,65 +64,70 @@ UnitId EngineCore::add_unit(std::string name, std::vector<ParameterSpec> paramet
 }
 
 void EngineCore::require_same(const std::string& key, const std::string& value) {
-  ZERO_CHECK(!state_, "require_same({}): the engine is sealed; say it before seal()", key);
+  ZERO_CHECK(!sealed_, "require_same({}): the engine is sealed; say it before seal()", key);
   same_ += fmt::format("{}: {}\n", key, value);
 }
 
-EngineResources EngineCore::resources() const {
-  return {shards_,
-          device_,
-          options_,
-          gradient_dtype_,
-          optimizer_->moments(),
-          accumulation_steps_,
-          mesh_->axis(Axis::replicate)};
-}
-
 void EngineCore::seal(const SealOptions& options) {
-  ZERO_CHECK(!state_, "seal: the engine is sealed already");
+  ZERO_CHECK(!sealed_, "seal: the engine is sealed already");
   ZERO_CHECK(!units_.empty(), "seal: no unit is registered");
   ZERO_CHECK(options.accumulation_steps >= 1, "seal: accumulation_steps is {}, expected at least 1",
              options.accumulation_steps);
-  accumulation_steps_ = options.accumulation_steps;
-  for (Unit& unit : units_) unit.lay_out(shards_.size(), options_.limits.persistence_threshold);
+  for (Unit& unit : units_) {
+    unit.lay_out(mesh_->axis(Axis::shard).size(), options_.limits.persistence_threshold,
+                 options_.optimizer.moments);
+  }
   const std::vector<UnitUse> uses = declared_uses(options, units_);
-  order_ = order_of_first_use(uses, units_.size());
   mark_summed_uses(uses, units_);
-  sharding_ = make_sharding(resources());
-  reducer_ = std::make_unique<GradientReducer>(resources(), *sharding_, waits_);
-  Schedules schedules = make_schedules(uses, units_, *sharding_, *reducer_, options_);
-  check_agreement(schedules.training);
-  allocate(std::move(schedules));
-  state_.emplace(ModelState::Context{units_, *mesh_, device_, pieces_, optimizer_->moments()});
+  Sealed& parts = sealed_.emplace(*this, uses, options.accumulation_steps);
   for (Unit& unit : units_) unit.initialise(device_, options_.seed);
-  publish_all(Kind::frozen);
+  publish_all(Gathers::Kind::frozen);
   costs_.begin(uses.size());  // traffic so far belongs to no step
   world_.set_step(1);
-  publish_all(Kind::trainable);
-  gathers_->begin_micro_batch();
+  publish_all(Gathers::Kind::trainable);
+  parts.gathers.begin_micro_batch();
 }
 
-void EngineCore::check_agreement(const Schedule& training) {
+/// The schedules, which all ranks have agreed on; allocates states and receive slices.
+Schedules EngineCore::prepare(std::span<const UnitUse> uses, const EngineResources& resources,
+                              Sharding& sharding, GradientReducer& reducer) {
+  Schedules schedules = make_schedules(uses, units_, sharding, reducer, options_);
   const std::string text =
-      seal_agreement(options_, accumulation_steps_, units_, training, device_) + same_;
-  require_agreement(world_, device_, "seal", text, mesh_->mesh().size(Axis::tensor));
+      seal_agreement(options_, resources.accumulation_steps, units_, schedules.training, device_);
+  require_agreement(world_, device_, "seal", text + same_, mesh_->mesh().size(Axis::tensor));
   // A plan has no other ranks whose slices could be compared.
-  if (device_.has_memory()) find_shared_ranges(mesh_->axis(Axis::tensor), device_, units_);
+  if (device_.has_memory()) {
+    find_shared_ranges(mesh_->axis(Axis::tensor), device_, units_,
+                       moment_block(options_.optimizer.moments));
+  }
+  for (Unit& unit : units_) {
+    for (Segment& segment : unit.segments) sharding.allocate(segment, unit.name);
+    unit.plan_updates(options_.groups, options_.optimizer);
+    find_uncounted(unit, resources.shards.rank(), mesh_->mesh().index(Axis::tensor));
+  }
+  reducer.allocate(units_);
+  return schedules;
 }
 
-void EngineCore::allocate(Schedules schedules) {
-  const int tensor = mesh_->mesh().index(Axis::tensor);
-  for (Unit& unit : units_) {
-    for (Segment& segment : unit.segments) sharding_->allocate(segment, unit.name);
-    unit.plan_updates(options_.groups, options_.optimizer.weight_decay);
-    find_uncounted(unit, shards_.rank(), tensor);
-  }
-  reducer_->allocate(units_);
-  gathers_ =
-      std::make_unique<Gathers>(resources(), *sharding_, waits_, units_, std::move(schedules));
-  gradients_ = std::make_unique<LeasedGradients>(resources(), *gathers_, *reducer_, waits_, units_);
-  sums_ = std::make_unique<StepSums>(*mesh_, device_, waits_);
-  pieces_ = HostPieces(device_);
-}
+EngineCore::Sealed::Sealed(EngineCore& core, std::span<const UnitUse> uses, int accumulation_steps)
+    : resources{core.mesh_->axis(Axis::shard),
+                core.device_,
+                core.options_,
+                core.options_.gradient.value_or(core.options_.compute),
+                core.optimizer_->moments(),
+                accumulation_steps,
+                core.mesh_->axis(Axis::replicate)},
+      order(order_of_first_use(uses, core.units_.size())),
+      gradient_order(order_of_gradients(uses)),
+      sharding(make_sharding(resources)),
+      reducer(resources, *sharding, core.waits_),
+      gathers(resources, *sharding, core.waits_, core.units_,
+              core.prepare(uses, resources, *sharding, reducer)),
+      gradients(resources, gathers, reducer, core.waits_, core.units_),
+      sums(*core.mesh_, core.device_, core.waits_),
+      host_access(core.device_),
+      coded(core.device_, host_access, *core.optimizer_),
+      state({core.units_, *core.mesh_, core.device_, host_access, coded, resources.moments}),
+      progress(core.world_.rank(), accumulation_steps, gathers, core.units_) {}
 
 }  // namespace zero

@@ -17,8 +17,9 @@ void validate(const EngineOptions& options) {
   validate(options.optimizer);
   ZERO_CHECK(options.stage >= 0 && options.stage <= 3, "engine: stage is {}, expected 0, 1, 2 or 3",
              options.stage);
-  ZERO_CHECK(options.compute == DType::fp32 || options.compute == DType::bf16,
-             "engine: compute dtype is {}, expected fp32 or bf16", name_of(options.compute));
+  ZERO_CHECK(options.compute == DType::fp32 || options.compute == DType::bf16 ||
+                 options.compute == DType::fp16,
+             "engine: compute dtype is {}, expected fp32, bf16 or fp16", name_of(options.compute));
   ZERO_CHECK(gradient == DType::fp32 || gradient == options.compute,
              "engine: gradient dtype is {}, expected fp32 or the compute dtype {}",
              name_of(gradient), name_of(options.compute));

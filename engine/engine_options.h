@@ -24,9 +24,9 @@ std::string_view name_of(ReductionPolicy policy);
 
 /// The options of an Engine; fixed at seal().
 struct EngineOptions {
-  int stage = 3;  ///< 0..3
-  DType compute =
-      DType::fp32;  ///< fp32 or bf16: parameters in compute, and gradients of one micro-batch
+  int stage = 3;                ///< 0..3
+  DType compute = DType::fp32;  ///< fp32, bf16 or fp16: parameters in compute, and gradients of one
+                                ///< micro-batch; fp16 wants StepOptions::loss_scale
   std::optional<DType> gradient{};  ///< finished gradients; unset: as `compute`
   ReductionPolicy reduction = ReductionPolicy::every_micro_batch;
   OptimizerConfig optimizer{};

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "engine/engine_core.h"
-#include "engine/planned_traffic.h"
 #include "engine/replica_check.h"
 
 namespace zero {
@@ -31,7 +29,10 @@ void update(const Unit& unit, Optimizer& optimizer, Stream& compute,
     arguments.master = segment->master.slice(run.begin, run.count);
     for (std::size_t i = 0; i < static_cast<std::size_t>(optimizer.moments()); ++i) {
       arguments.moments[i] = segment->moments[i].slice(run.begin, run.count);
+      if (!segment->scales[i].empty())
+        arguments.scales[i] = segment->coded(i).slice(run.begin, run.count).scales;
     }
+    arguments.elements = run.elements;
     arguments.gradient = gradient.slice(run.begin, run.count);
     if (has_copy) arguments.compute = segment->own.slice(run.begin, run.count);
     arguments.learning_rate = settings.learning_rate * run.learning_rate_scale;
@@ -42,24 +43,17 @@ void update(const Unit& unit, Optimizer& optimizer, Stream& compute,
   }
 }
 
-}  // namespace
-
-void EngineCore::check_step(const StepOptions& options) const {
+void check_options(const StepOptions& options, const EngineResources& resources, int rank) {
   using Limits = std::numeric_limits<float>;  // the update computes in fp32
-  const int rank = world_.rank();
-  ZERO_CHECK(
-      micro_batch_ == accumulation_steps_ && !gathers_->evaluating() && !leased_,
-      "[rank {}] step: {} of {} micro-batches are done; run forward and backward of all first",
-      rank, micro_batch_, accumulation_steps_);
-  ZERO_CHECK(
-      options.losses.empty() || static_cast<int>(options.losses.size()) == accumulation_steps_,
-      "[rank {}] step: {} losses were given, expected one per micro-batch, {}", rank,
-      options.losses.size(), accumulation_steps_);
+  ZERO_CHECK(options.losses.empty() ||
+                 static_cast<int>(options.losses.size()) == resources.accumulation_steps,
+             "[rank {}] step: {} losses were given, expected one per micro-batch, {}", rank,
+             options.losses.size(), resources.accumulation_steps);
   ZERO_CHECK(options.loss_scale >= Limits::min() && options.loss_scale <= Limits::max(),
              "[rank {}] step: loss_scale is {}, expected more than 0 ({:.2g} to {:.2g})", rank,
              options.loss_scale, Limits::min(), Limits::max());
   double scale = 1;
-  for (const ParameterGroup& group : options_.groups)
+  for (const ParameterGroup& group : resources.options.groups)
     scale = std::max(scale, group.learning_rate_scale);
   ZERO_CHECK(options.learning_rate >= 0 && options.learning_rate * scale <= Limits::max(),
              "[rank {}] step: learning_rate is {}, expected a finite value of 0 or more, at most "
@@ -67,20 +61,26 @@ void EngineCore::check_step(const StepOptions& options) const {
              rank, options.learning_rate, Limits::max() / scale);
 }
 
+}  // namespace
+
 StepReport EngineCore::step(const StepOptions& options) {
-  check_usable("step");
-  check_step(options);
+  Sealed& parts = usable("step");
+  StepProgress& progress = parts.progress;
+  progress.check_gradients_finished("step", "run forward and backward of all first");
+  check_options(options, parts.resources, world_.rank());
   StepReport report;
-  report.step = ++steps_reported_;
-  if (std::exchange(gradients_changed_, false)) reducer_->recount_norm(units_);
+  report.step = progress.steps() + 1;
+  parts.coded.forget();
+  if (progress.gradients_changed()) parts.reducer.recount_norm(units_);
   const StepSums::Totals sums =
-      sums_->reduce({options.losses, reducer_->norm(), reads_.vote(), options.vote});
+      parts.sums.reduce({options.losses, parts.reducer.norm(), reads_.vote(), options.vote});
   report.votes = sums.votes;
   report.loss = sums.loss.value();
   report.gradient_norm = std::sqrt(sums.squares.value()) / options.loss_scale;
   if (sums.squares.nonfinite() > 0 || sums.loss.nonfinite() > 0) {
     synchronize();
-    const StepSums::Origin origin = sums_->find_nonfinite(options.losses, *state_);
+    const StepSums::Origin origin =
+        parts.sums.find_nonfinite(options.losses, parts.state, parts.gradient_order);
     report.nonfinite = origin.name;
     report.nonfinite_rank = origin.rank;
   }
@@ -89,45 +89,36 @@ StepReport EngineCore::step(const StepOptions& options) {
   const float clip =
       report.nonfinite ? 1.0F : clip_factor(report.gradient_norm, options_.gradient_clipping);
   report.clipped = clip < 1.0F;
-  if (!report.nonfinite) ++steps_done_;
   world_.set_step(report.step + 1);  // later gathers belong to the next step
   const UpdateSettings settings{options.learning_rate,
-                                static_cast<float>(clip / options.loss_scale), steps_done_};
+                                static_cast<float>(clip / options.loss_scale),
+                                progress.steps_done() + 1};
   Gathers::FirstGathers first;
-  for (const int index : order_) {
+  for (const int index : parts.order) {
     if (!report.nonfinite) {
       reads_.wait_before_update(static_cast<std::size_t>(index));
       update(unit_at(index), *optimizer_, device_.compute(), settings);
-      publish(unit_at(index), Kind::trainable);
+      parts.gathers.publish(unit_at(index), Gathers::Kind::trainable);
     }
-    gathers_->begin_after_update(index, first);
+    parts.gathers.begin_after_update(index, first);
   }
-  micro_batch_ = 0;
-  finish_step(report, sums.reader_votes);
-  return report;
-}
-
-/// Accounts for the time, then compares replicas, and tells the reader the sum of the votes.
-void EngineCore::finish_step(StepReport& report, std::int64_t reader_votes) {
+  progress.end_step(!report.nonfinite);
   costs_.end_time(report, reads_.take_cost());
   const int every = options_.replica_check_every;
   if (every > 0 && report.step % every == 0) check_replicas();
-  if (report.nonfinite) return;  // the reader votes again in the next step
-  const StepCosts::OutsideStep guard(costs_);
-  reads_.counted(reader_votes);
-}
-
-MeshTraffic EngineCore::planned_axes() const {
-  check_sealed("planned_axes");
-  return planned_traffic(resources(), *sharding_, *reducer_, units_, gathers_->training(), *mesh_);
+  if (!report.nonfinite) {  // otherwise the reader votes again in the next step
+    const StepCosts::OutsideStep guard(costs_);
+    reads_.counted(sums.reader_votes);
+  }
+  return report;
 }
 
 void EngineCore::check_replicas() {
-  check_usable("check_replicas");
+  Sealed& parts = usable("check_replicas");
   if (!device_.has_memory()) return;
   synchronize();
   const StepCosts::OutsideStep guard(costs_);
-  ReplicaCheck(*state_, options_.compute).run(steps_reported_);
+  ReplicaCheck(parts.state, options_.compute).run(parts.progress.steps());
 }
 
 }  // namespace zero

@@ -11,8 +11,8 @@ namespace zero {
 namespace {
 
 Buffer allocate(const EngineResources& resources, std::int64_t bytes, std::string_view label) {
-  return resources.communicator.allocate(resources.device, bytes, DType::u8, MemoryClass::gathered,
-                                         label);
+  return resources.shards.allocate(resources.device, bytes, DType::u8, MemoryClass::gathered,
+                                   label);
 }
 
 /// Parameter windows, whose contents are equal on all ranks, may be memory that the ranks of a host
@@ -22,7 +22,7 @@ Buffer allocate_parameters(const EngineResources& resources, const Schedules& sc
   const std::int64_t bytes =
       std::max(schedules.training.gradients_begin, schedules.evaluation.gradients_begin);
   if (resources.options.checked) return allocate(resources, bytes, "windows");
-  return resources.communicator
+  return resources.shards
       .allocate_shared(resources.device, bytes, DType::u8, MemoryClass::gathered, "windows")
       .buffer;
 }
@@ -58,6 +58,16 @@ void Gathers::issue(int window) {
     memory = memory.slice(count, memory.count() - count);
   }
   windows().gathered(window, communication.record());
+  resources_.settle();
+}
+
+void Gathers::publish(Unit& unit, Kind kind) {
+  Device& device = resources_.device;
+  waits_.wait(device.communication(), device.compute().record(), WaitSite::update_before_gather);
+  for (Segment& segment : unit.segments) {
+    if (segment.trainable == (kind == Kind::trainable)) sharding_.publish(segment, {unit.name, {}});
+  }
+  unit.ready = device.communication().record();
   resources_.settle();
 }
 

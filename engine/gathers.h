@@ -35,6 +35,11 @@ class Gathers {
   const Schedule& schedule() const { return driven().schedule; }
   WindowArena& windows() { return evaluating_ ? evaluation_.windows : training_.windows; }
 
+  /// Selects parameters of a unit.
+  enum class Kind : std::uint8_t { trainable, frozen };
+  /// Updates the copies of a unit's parameters that live between steps from this rank's part,
+  /// behind the compute that has changed it.
+  void publish(Unit& unit, Kind kind);
   /// Issues the gathers that the schedule starts before a micro-batch.
   void begin_micro_batch();
   /// The start of the first micro-batch of a step, unit by unit.

@@ -27,7 +27,7 @@ DType GradientReducer::window_dtype(const Unit& unit) const {
 // Buckets larger than the device's receive slices are cut further, which changes no bit.
 std::int64_t GradientReducer::chunk(const Segment& segment) const {
   const std::int64_t most = resources_.device.piece_sizes().received_bytes;
-  const std::int64_t world = resources_.communicator.size();
+  const std::int64_t world = resources_.shards.size();
   const std::int64_t by_bucket = resources_.options.limits.reduce_bucket_elements / world;
   std::int64_t by_memory = most / (std::max<std::int64_t>(1, world - 1) * size_of(wire_dtype()));
   if (resources_.replicate.size() > 1) by_memory = std::min(by_memory, most / size_of(DType::fp32));
@@ -43,12 +43,12 @@ void GradientReducer::allocate(const std::vector<Unit>& units) {
     if (segment == nullptr || segment->layout.padded() == 0) continue;
     const View shape(nullptr, segment->layout.padded(), wire_dtype(), &resources_.device);
     const Slices slices = Slices::strided(shape, segment->layout.world(), 0, chunk(*segment));
-    bytes = std::max(
-        bytes, resources_.communicator.reduce_scatter_workspace(slices) * size_of(wire_dtype()));
+    bytes =
+        std::max(bytes, resources_.shards.reduce_scatter_workspace(slices) * size_of(wire_dtype()));
     longest = std::max(longest, chunk(*segment));
   }
-  receive_ = resources_.communicator.allocate(resources_.device, bytes, DType::u8,
-                                              MemoryClass::communication, "receive slices");
+  receive_ = resources_.shards.allocate(resources_.device, bytes, DType::u8,
+                                        MemoryClass::communication, "receive slices");
   if (resources_.replicate.size() == 1) return;
   sums_ =
       resources_.replicate.allocate(resources_.device, longest, DType::fp32,
@@ -112,7 +112,7 @@ GradientReducer::Target GradientReducer::merge(Segment& segment, int micro_batch
 }
 
 bool GradientReducer::alone() const {
-  return resources_.communicator.size() == 1 && resources_.replicate.size() == 1;
+  return resources_.shards.size() == 1 && resources_.replicate.size() == 1;
 }
 
 ReduceEpilogue GradientReducer::epilogue_of(const Segment& segment, const Target& target) const {
@@ -136,9 +136,9 @@ void GradientReducer::reduce_chunks(Unit& unit, View wire, const Target& target)
     const ReduceEpilogue epilogue = whole.slice(begin, count);
     const View sum = again ? sums_.view().slice(0, count) : View();
     const Slices slices = Slices::strided(wire, segment.layout.world(), begin, count);
-    resources_.communicator.reduce_scatter(
-        slices, again ? ReduceEpilogue{{}, sum, nullptr} : epilogue, workspace, communication,
-        {unit.name, sharding_.reduce_traffic()});
+    resources_.shards.reduce_scatter(slices, again ? ReduceEpilogue{{}, sum, nullptr} : epilogue,
+                                     workspace, communication,
+                                     {unit.name, sharding_.reduce_traffic()});
     if (!again) continue;
     resources_.replicate.all_reduce(sum, ReduceOp::sum, communication, {unit.name, {}});
     resources_.device.kernels().tree_reduce(communication, {sum}, epilogue);

@@ -11,13 +11,14 @@
 
 namespace zero {
 
-/// Sums a unit's gradients over ranks and micro-batch steps into the owner's shard, in the fixed
-/// binary tree: over ranks inside a reduce-scatter, over steps like a binary counter (equal levels
+/// Sums a unit's gradients over ranks and micro-batches into the owner's shard, in the fixed binary
+/// tree: over ranks inside a reduce-scatter, over micro-batches like a binary counter (equal levels
 /// merge; at the end leftovers fold, newest first). If the mesh has a replicate axis, the
-/// reduce-scatter's fp32 sum goes through an all-reduce along it before the steps are added: for
-/// a shard axis of a power of two that is the tree over all ranks. The squares of the finished
-/// gradient are summed while it is written. Runs on the communication stream; in a world of one
-/// rank, on the compute stream.
+/// reduce-scatter's fp32 sum goes through an all-reduce along it before micro-batches are added:
+/// for a shard axis of a power of two that is the tree over all ranks. The squares of the finished
+/// gradient are summed while it is written. Reductions run on the communication stream (one rank:
+/// compute); local sums of ReductionPolicy::boundary, and rounding to wire_dtype(), on the compute
+/// stream.
 class GradientReducer {
  public:
   GradientReducer(EngineResources resources, Sharding& sharding, const Waits& waits);
@@ -29,13 +30,13 @@ class GradientReducer {
   /// else the compute dtype.
   DType window_dtype(const Unit& unit) const;
 
-  /// Takes over the micro-batch gradient `source` (padded elements of window_dtype()) of
-  /// micro-batch step `micro_batch`. Returns the event after which `source` may be rewritten.
+  /// Takes over `source` (padded elements of window_dtype()), the gradient of this rank's
+  /// micro-batch number `micro_batch`. Returns the event after which `source` may be rewritten.
   Event reduce(Unit& unit, View source, int micro_batch);
 
-  /// Sum of squares of the elements of its finished gradient shards that this rank counts (none in
-  /// replica groups but the first; not Segment::uncounted): for work of the communication stream,
-  /// which follows every reduction.
+  /// Sum of squares of this rank's finished gradient shards, without Segment::uncounted; zero on
+  /// ranks other than the first of the replicate axis. For work of the communication stream, which
+  /// follows every reduction.
   ExactSum& norm() { return *norm_; }
   /// Recomputes norm() from the shards of `units` after finished gradients were changed from
   /// outside. Reads each shard once.
@@ -48,7 +49,8 @@ class GradientReducer {
   DType wire_dtype() const;
 
  private:
-  /// The destination of the sum of one micro-batch step, and the partial sums added to it first.
+  /// The destination of the sum over the ranks' micro-batches of one number, and the partial sums
+  /// added to it first.
   struct Target {
     std::vector<View> addends;
     View destination;

@@ -9,10 +9,11 @@
 namespace zero {
 
 void GraphCapture::repeat(const Key& key, Unit& unit, Phase phase, const Stream::Work& body) {
-  const bool has_gradients = phase != Phase::forward;
+  const bool has_gradients = writes_gradients(phase);
+  if (phase == Phase::both)
+    phase = Phase::backward;  // of a head, whose forward is no pass of its own
   Graph& graph = graphs_[key];
-  if (graph.name.empty())
-    graph.name = fmt::format("{} {}", unit.name, has_gradients ? "backward" : "forward");
+  if (graph.name.empty()) graph.name = fmt::format("{} {}", unit.name, name_of(phase));
   std::vector<char> none;
   std::vector<char>& requested = has_gradients ? unit.requested : none;
   if (graph.before != requested) {

@@ -11,7 +11,7 @@ namespace zero {
 
 Lease::Lease(EngineCore& core, int compute_step)
     : core_(&core),
-      step_(&core.gathers().schedule().step(compute_step)),
+      step_(&core.parts().gathers.schedule().step(compute_step)),
       compute_step_(compute_step),
       unwinding_(std::uncaught_exceptions()) {}
 
@@ -30,16 +30,18 @@ void Lease::repeat(const std::function<void()>& body) {
   core_->repeat(compute_step_, repeated_++, body);
 }
 
-int Lease::find(std::string_view parameter) const { return core_->unit_of(*step_).find(parameter); }
-View Lease::parameter_at(int index) const { return core_->gathers().parameter(*step_, index); }
+int Lease::find(std::string_view parameter) const {
+  return core_->unit_at(step_->use.unit).find(parameter);
+}
+View Lease::at(int index) const { return core_->parts().gathers.parameter(*step_, index); }
 
 View ParameterLease::operator[](std::string_view parameter) const { return at(find(parameter)); }
-View ParameterLease::at(int index) const { return parameter_at(index); }
 
 View GradientLease::parameter(std::string_view name) const { return parameter(find(name)); }
-View GradientLease::parameter(int index) const { return parameter_at(index); }
 View GradientLease::gradient(std::string_view name) const { return gradient(find(name)); }
-View GradientLease::gradient(int index) const { return core_->gradients().gradient(*step_, index); }
+View GradientLease::gradient(int index) const {
+  return core_->parts().gradients.gradient(*step_, index);
+}
 bool GradientLease::accumulates() const { return !step_->first_gradient; }
 
 }  // namespace zero

@@ -28,12 +28,14 @@ class Lease {
   /// caller's has moved, call Engine::discard_graphs().
   void repeat(const std::function<void()>& body);
 
+  /// The full parameter, by position in the unit's list, in the compute dtype.
+  View at(int index) const;
+
  protected:
   friend class EngineCore;
   Lease(EngineCore& core, int compute_step);
   ~Lease();
   int find(std::string_view parameter) const;
-  View parameter_at(int index) const;
 
   EngineCore* core_;
   const ScheduleStep* step_;
@@ -52,8 +54,6 @@ class ParameterLease : public Lease {
   /// The full parameter, in the compute dtype; throws zero::Error naming the unit's parameters if
   /// there is none of that name.
   View operator[](std::string_view parameter) const;
-  /// The same by position in the unit's list.
-  View at(int index) const;
 
  private:
   using Lease::Lease;
@@ -64,7 +64,7 @@ class ParameterLease : public Lease {
 class GradientLease : public Lease {
  public:
   View parameter(std::string_view name) const;
-  View parameter(int index) const;
+  View parameter(int index) const { return at(index); }
   /// The memory for this micro-batch's gradient of a parameter: full size; the compute dtype, or
   /// fp32 if the unit is used more than once in backward. Empty for frozen parameters. A gradient
   /// that is never asked for counts as zero.

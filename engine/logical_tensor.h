@@ -19,8 +19,8 @@ struct LogicalTensor {
   std::vector<std::int64_t> shape;  ///< of the whole tensor
   StateKind kind = StateKind::parameter;
   bool trainable = true;
-  /// Of the stored values: fp32, but gradients have their own, and frozen parameters, which have no
-  /// master values, the compute dtype.
+  /// Of the stored values: fp32, but moments may have bf16 or 8-bit codes (u8), gradients have
+  /// their own, and frozen parameters, which have no master values, the compute dtype.
   DType dtype = DType::fp32;
   int unit = -1;       ///< index of the unit in the engine
   int parameter = -1;  ///< index of the parameter in the unit
@@ -39,7 +39,8 @@ struct StateRun {
 /// A view of elements of a logical tensor in this rank's shard.
 struct StateView {
   std::int64_t begin = 0;  ///< first element, in the logical tensor
-  /// Of device memory, in LogicalTensor::dtype; host code accesses them through Engine::pieces().
+  /// Of device memory, in LogicalTensor::dtype; host code accesses them through
+  /// Engine::host_access().
   View values;
   /// Over all ranks, each element is in exactly one primary view.
   bool primary = true;

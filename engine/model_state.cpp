@@ -9,7 +9,6 @@
 #include <iterator>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "collectives/host_values.h"
 #include "device/cpu/primitives.h"
 #include "engine/sharding.h"
@@ -46,6 +45,20 @@ void for_each_run_of(const Unit& unit, int index, const FlatRange& wanted, const
       });
 }
 
+std::size_t moment_of(StateKind kind) { return kind == StateKind::moment0 ? 0 : 1; }
+
+/// The element of `whole` at which `codes`, cut from it, begin.
+std::int64_t begin_in(const CodedMoment& whole, const View& codes) {
+  return static_cast<const std::byte*>(codes.data()) -
+         static_cast<const std::byte*>(whole.codes.data());
+}
+
+/// The moment of the codes, which were cut from the segment's.
+CodedMoment coded(const Segment& segment, StateKind kind, const View& codes) {
+  const CodedMoment whole = segment.coded(moment_of(kind));
+  return whole.slice(begin_in(whole, codes), codes.count());
+}
+
 /// Widens to fp32, in host memory, the values that fill the end of `to` in their own dtype. The
 /// first n values in fp32 end before the bytes of the values behind the n-th begin, so chunks in
 /// order overwrite no value that is still to be read.
@@ -67,7 +80,7 @@ void widen_in_place(const View& values, const View& to) {
 View ModelState::kept_values(const Segment& segment, StateKind kind) const {
   if (kind == StateKind::gradient) return segment.finished_gradient();
   if (kind == StateKind::parameter) return segment.trainable ? segment.master : segment.own;
-  return segment.moments[kind == StateKind::moment0 ? 0 : 1];
+  return segment.moments[moment_of(kind)];
 }
 
 View ModelState::shard_values(const Segment& segment, StateKind kind) const {
@@ -201,6 +214,8 @@ void ModelState::copy(const Parameter& from, StateKind kind, std::int64_t begin,
              "[rank {}] elements [{}, {}) of \"{}\" are not in one run of this rank's; copy parts "
              "of the runs that Engine::runs() lists",
              context_.mesh.world().rank(), begin, begin + to.count(), unit.full_name(from.index));
+  if (values.dtype() == DType::u8)
+    return context_.coded.copy(coded(segment, kind, values), to, stream);
   Kernels& kernels = context_.device.kernels();
   if (values.dtype() == to.dtype() || to.device() != nullptr)
     return kernels.convert(stream, values, to);
@@ -209,6 +224,15 @@ void ModelState::copy(const Parameter& from, StateKind kind, std::int64_t begin,
       to.reinterpret(values.dtype(), most).slice(most - values.count(), values.count());
   kernels.convert(stream, values, end);
   stream.submit_host("values to fp32", [end, to] { widen_in_place(end, to); });
+}
+
+/// Sets codes of a parameter's moment from the values of their elements.
+void ModelState::set_coded(const Unit& unit, int index, StateKind kind, const View& codes,
+                           const View& values) const {
+  const Segment& segment = unit.segment_of(index);
+  const CodedMoment whole = segment.coded(moment_of(kind));
+  const std::int64_t end = unit.placement(index).range().end() - segment.own_begin;
+  context_.coded.set(whole, begin_in(whole, codes), std::min(end, whole.codes.count()), values);
 }
 
 void ModelState::set(const Unit& unit, int index, StateKind kind, std::int64_t begin,
@@ -225,9 +249,10 @@ void ModelState::set(const Unit& unit, int index, StateKind kind, std::int64_t b
   for_each_run_of(unit, index, {begin, values.count()}, kept_values(segment, kind),
                   segment.own_begin, [&](const TensorSlice::Run& run, const View& kept) {
                     const View given = values.slice(run.logical - begin, run.count);
+                    if (kept.dtype() == DType::u8) return set_coded(unit, index, kind, kept, given);
                     if (kept.dtype() == given.dtype())
                       return context_.device.kernels().convert(compute, given, kept);
-                    context_.pieces.write(kept, [&](std::int64_t at, const View& piece) {
+                    context_.host_access.write(kept, [&](std::int64_t at, const View& piece) {
                       cpu::convert(given.slice(at, piece.count()), piece,
                                    context_.device.threads());
                     });
@@ -235,10 +260,15 @@ void ModelState::set(const Unit& unit, int index, StateKind kind, std::int64_t b
   compute.synchronize();
 }
 
-void ModelState::copy_out(const View& values, const View& to) const {
-  context_.pieces.read(values, [&](std::int64_t begin, const View& piece) {
-    cpu::convert(piece, to.slice(begin, piece.count()), context_.device.threads());
-  });
+DType ModelState::value_dtype(const Segment& segment, StateKind kind) const {
+  const DType dtype = kept_values(segment, kind).dtype();
+  return dtype == DType::u8 ? DType::fp32 : dtype;
+}
+
+void ModelState::read_values(const Segment& segment, StateKind kind, const View& values,
+                             const HostAccess::Visit& visit) const {
+  if (values.dtype() != DType::u8) return context_.host_access.read(values, visit);
+  context_.coded.read(coded(segment, kind, values), visit);
 }
 
 /// A sliced tensor starts as zeros and the runs whose first holder this rank is; an integer sum
@@ -248,11 +278,15 @@ void ModelState::read(const Unit& unit, int index, StateKind kind, View out) con
   const bool sliced = unit.spec(index).slice.has_value();
   if (sliced) cpu::zero(out, context_.device.threads());
   visit(unit, index, kind, [&](const TensorSlice::Run& run, const View& values) {
-    if (run.copy == 0) copy_out(values, out.slice(run.logical, run.count));
+    if (run.copy > 0) return;
+    read_values(unit.segment_of(index), kind, values, [&](std::int64_t begin, const View& piece) {
+      cpu::convert(piece, out.slice(run.logical + begin, piece.count()), context_.device.threads());
+    });
   });
   if (sliced) {
     const View words = out.reinterpret(DType::i32, out.bytes() / size_of(DType::i32));
-    return host_all_reduce(context_.mesh.replica(), context_.device, words, ReduceOp::sum, tag);
+    return host_all_reduce(context_.mesh.replica_group(), context_.device, words, ReduceOp::sum,
+                           tag);
   }
   const FlatLayout& layout = unit.segment_of(index).layout;
   host_all_gather(context_.mesh.axis(Axis::shard), context_.device,

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "device/host_pieces.h"
+#include "device/host_access.h"
+#include "engine/coded_moments.h"
 #include "engine/engine.h"
 #include "engine/unit.h"
 
@@ -23,8 +24,9 @@ class ModelState {
     std::span<Unit> units;
     CountedMesh& mesh;
     Device& device;
-    HostPieces& pieces;
-    int moments = 0;  ///< moments that the optimizer keeps
+    HostAccess& host_access;
+    CodedMoments& coded;  ///< for 8-bit moments
+    int moments = 0;      ///< moments that the optimizer keeps
   };
   explicit ModelState(const Context& context) : context_(context) {}
   const Context& context() const { return context_; }
@@ -46,8 +48,12 @@ class ModelState {
   View shard_values(const Segment& segment, StateKind kind) const;
   /// The values of a parameter among those of its segment's shard, in their local order.
   View owned(const Unit& unit, int index, const View& shard) const;
-  /// to = values of the device, converted; `to` is host memory.
-  void copy_out(const View& values, const View& to) const;
+  /// The dtype of values that read_values() gives: that of the segment's, fp32 for 8-bit moments.
+  DType value_dtype(const Segment& segment, StateKind kind) const;
+  /// Calls visit(begin, values) for pieces of host memory that cover `values`, a view that visit()
+  /// or shard_values() gives for this segment and kind; 8-bit moments are decoded.
+  void read_values(const Segment& segment, StateKind kind, const View& values,
+                   const HostAccess::Visit& visit) const;
 
   /// Every logical tensor of one kind, in registration order.
   std::vector<LogicalTensor> tensors(StateKind kind) const;
@@ -82,6 +88,8 @@ class ModelState {
   void read(const Unit& unit, int index, StateKind kind, View out) const;
 
  private:
+  void set_coded(const Unit& unit, int index, StateKind kind, const View& codes,
+                 const View& values) const;
   View kept_values(const Segment& segment, StateKind kind) const;
   bool has(StateKind kind) const;
 

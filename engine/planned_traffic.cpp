@@ -21,8 +21,7 @@ MeshTraffic planned_traffic(const EngineResources& resources, const Sharding& sh
         .add(counted_as, Communicator::sent_bytes(operation, bytes, along.size()) * times);
   };
   const auto gather = [&](Operation counted_as, std::int64_t elements, DType dtype, int times) {
-    book(resources.communicator, counted_as, Operation::all_gather, elements * size_of(dtype),
-         times);
+    book(resources.shards, counted_as, Operation::all_gather, elements * size_of(dtype), times);
   };
   for (const Window& window : schedule.windows) {
     if (window.kind == Window::Kind::gradients) continue;
@@ -38,8 +37,8 @@ MeshTraffic planned_traffic(const EngineResources& resources, const Sharding& sh
     const std::int64_t chunk = reducer.chunk(*segment);
     for (std::int64_t begin = 0; begin < segment->layout.shard(); begin += chunk) {
       const std::int64_t count = std::min(chunk, segment->layout.shard() - begin);
-      book(resources.communicator, sharding.reduce_traffic(), Operation::reduce_scatter,
-           wire * count, reduces);
+      book(resources.shards, sharding.reduce_traffic(), Operation::reduce_scatter, wire * count,
+           reduces);
       book(resources.replicate, Operation::all_reduce, Operation::all_reduce,
            count * size_of(DType::fp32), reduces);
     }

@@ -10,6 +10,7 @@
 #include "base/checked_math.h"
 #include "collectives/host_values.h"
 #include "collectives/store.h"
+#include "device/cpu/primitives.h"
 #include "engine/value_hash.h"
 
 namespace zero {
@@ -99,6 +100,12 @@ View ReplicaCheck::whole_values(const Copied& copied) const {
   return states.slice(placement.begin, placement.count);
 }
 
+/// The values of a view of a copy, in host memory.
+void ReplicaCheck::read(const Copied& copied, const View& values, const Visit& visit) const {
+  if (!copied.kind->state || values.empty()) return context_.host_access.read(values, visit);
+  state_.read_values(copied.unit->segment_of(copied.index), *copied.kind->state, values, visit);
+}
+
 /// The copies that ranks of an axis may hold: the same list on all of them.
 std::vector<ReplicaCheck::Copied> ReplicaCheck::copies(Axis axis) const {
   const SharedRange everywhere{0, 0, all_of(context_.mesh.axis(axis))};
@@ -140,8 +147,12 @@ std::string ReplicaCheck::compare_along(Axis axis, std::int64_t step,
   if (along.size() == 1) return {};
   const std::vector<Copied> all = copies(axis);
   std::vector<std::int64_t> hashes;
-  for (const Copied& copied : all)
-    hashes.push_back(static_cast<std::int64_t>(hash_values(context_.pieces, values(copied))));
+  for (const Copied& copied : all) {
+    std::uint64_t hash = 0;
+    read(copied, values(copied),
+         [&](std::int64_t /*begin*/, const View& piece) { hash = hash_values(piece, hash); });
+    hashes.push_back(static_cast<std::int64_t>(hash));
+  }
   const std::optional<Difference> found = find(along, all, hashes);
   if (!found) return {};
   const Mesh& mesh = context_.mesh.mesh();
@@ -166,7 +177,7 @@ std::uint64_t ReplicaCheck::tensor_hash(const Copied& copied) const {
   const std::int64_t block = copied.unit->spec(copied.index).slice ? 1 : kAlignment;
   std::uint64_t sum = 0;
   visit(copied, [&](std::int64_t first, const View& values) {
-    context_.pieces.read(values, [&](std::int64_t at, const View& piece) {
+    read(copied, values, [&](std::int64_t at, const View& piece) {
       sum += hash_blocks(0, first + at, piece, block);
     });
   });
@@ -191,7 +202,9 @@ std::string ReplicaCheck::compare_tensor_copies(std::int64_t step) const {
 std::string ReplicaCheck::locate(const Difference& difference, std::int64_t step) const {
   const Copied& copied = *difference.copied;
   const std::int64_t count = copied.unit->spec(copied.index).logical_count();
-  const DType dtype = shard_values(copied.unit->segment_of(copied.index), *copied.kind).dtype();
+  const Segment& segment = copied.unit->segment_of(copied.index);
+  const DType dtype =
+      copied.kind->state ? state_.value_dtype(segment, *copied.kind->state) : segment.shard.dtype();
   const std::int64_t words = div_ceil(count * size_of(dtype), size_of(DType::i32));
   const Buffer memory = context_.device.allocate_host(
       words + count, DType::i32, MemoryClass::staging, "values and holders of a copy that differs");
@@ -204,10 +217,13 @@ std::string ReplicaCheck::locate(const Difference& difference, std::int64_t step
   const int rank = context_.mesh.world().rank();
   visit(copied, [&](std::int64_t begin, const View& own) {
     if (index != difference.first) return;
-    state_.copy_out(own, values.slice(begin, own.count()));
+    read(copied, own, [&](std::int64_t at, const View& piece) {
+      cpu::convert(piece, values.slice(begin + at, piece.count()), 1);
+    });
     std::ranges::fill(holders.slice(begin, own.count()).as<std::int32_t>(), rank + 1);
   });
-  host_all_reduce(context_.mesh.replica(), context_.device, both, ReduceOp::sum, {"a copy", {}});
+  host_all_reduce(context_.mesh.replica_group(), context_.device, both, ReduceOp::sum,
+                  {"a copy", {}});
   std::string text;
   const auto compare = [&](std::int64_t begin, const View& own) {
     for (std::int64_t i = 0; i < own.count() && text.empty(); ++i) {
@@ -220,8 +236,7 @@ std::string ReplicaCheck::locate(const Difference& difference, std::int64_t step
   };
   visit(copied, [&](std::int64_t begin, const View& own) {
     if (index != difference.other) return;
-    context_.pieces.read(own,
-                         [&](std::int64_t at, const View& piece) { compare(begin + at, piece); });
+    read(copied, own, [&](std::int64_t at, const View& piece) { compare(begin + at, piece); });
   });
   return text;
 }
@@ -238,7 +253,7 @@ void ReplicaCheck::run(std::int64_t step) const {
   const auto first = std::ranges::find_if(found, [](const auto& text) { return !text.empty(); });
   const std::string_view mine = first == found.end() ? std::string_view() : *first;
   for (const std::string& text :
-       exchange(context_.mesh.world(), context_.device, mine, "check_replicas")) {
+       all_gather_texts(context_.mesh.world(), context_.device, mine, "check_replicas")) {
     if (!text.empty()) throw ReplicasDiffer(text);
   }
 }

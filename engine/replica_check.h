@@ -47,6 +47,7 @@ class ReplicaCheck {
 
   View shard_values(const Segment& segment, const Kind& kind) const;
   View whole_values(const Copied& copied) const;
+  void read(const Copied& copied, const View& values, const Visit& visit) const;
   std::vector<Copied> copies(Axis axis) const;
   void visit(const Copied& copied, const Visit& visit) const;
   std::uint64_t tensor_hash(const Copied& copied) const;

@@ -149,7 +149,7 @@ class Maker {
     first_gradient_.assign(input_.units.size(), -1);
     last_gradient_.assign(input_.units.size(), -1);
     for (int i = 0; i < steps_; ++i) {
-      if (step(i).use.phase == Phase::forward) continue;
+      if (!writes_gradients(step(i).use.phase)) continue;
       const auto unit = static_cast<std::size_t>(step(i).use.unit);
       if (first_gradient_[unit] < 0) first_gradient_[unit] = i;
       last_gradient_[unit] = i;
@@ -177,7 +177,7 @@ class Maker {
                                    .bytes = input_.units[unit].gradient_bytes,
                                    .conflicts = {}});
       for (int i = first[unit]; i <= last[unit]; ++i) {
-        if (step(i).use.unit == static_cast<int>(unit) && step(i).use.phase != Phase::forward)
+        if (step(i).use.unit == static_cast<int>(unit) && writes_gradients(step(i).use.phase))
           step(i).gradients = w;
       }
     }
@@ -256,6 +256,20 @@ class Maker {
 };
 
 }  // namespace
+
+std::string_view name_of(Phase phase) {
+  switch (phase) {
+    case Phase::forward:
+      return "forward";
+    case Phase::backward:
+      return "backward";
+    case Phase::both:
+      return "forward+backward";
+    case Phase::recompute:
+      return "recompute";
+  }
+  return "?";
+}
 
 Schedule make_schedule(const ScheduleInput& input) { return Maker(input).make(); }
 

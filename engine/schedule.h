@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -12,11 +13,10 @@ namespace zero {
 
 /// Limits on communication and memory, in elements, as DeepSpeed counts them.
 struct ScheduleLimits {
-  std::int64_t prefetch_elements =
-      50'000'000;  ///< most gathered ahead of use (stage3_prefetch_bucket_size); a gradient of
-                   ///< at most this many elements, three of which live_elements allows, has two
-                   ///< compute steps for its reduction before its window is written again, a larger
-                   ///< one has one
+  /// Most elements gathered ahead of use (stage3_prefetch_bucket_size). Also decides how long a
+  /// reduction may take: a gradient of at most this size, and at most a third of live_elements, has
+  /// two compute steps until its window is written again; a larger one has one.
+  std::int64_t prefetch_elements = 50'000'000;
   std::int64_t live_elements =
       1'000'000'000;  ///< most gathered at once, but always room for one unit
   std::int64_t persistence_threshold =
@@ -30,8 +30,17 @@ struct ScheduleLimits {
 enum class Phase : std::uint8_t {
   forward,
   backward,
-  both,  ///< forward and backward in one lease (a fused head); forward alone in evaluation
+  both,       ///< forward and backward in one lease (a fused head); forward alone in evaluation
+  recompute,  ///< forward once more, for a backward; no use in evaluation
 };
+
+/// Whether the use writes the gradients of its unit.
+constexpr bool writes_gradients(Phase phase) {
+  return phase == Phase::backward || phase == Phase::both;
+}
+
+/// "forward", "backward", "forward+backward", "recompute".
+std::string_view name_of(Phase phase);
 
 /// One use of a unit: one compute step, one lease.
 struct UnitUse {
@@ -81,7 +90,7 @@ struct ScheduleStep {
 };
 
 /// The static schedule of one micro-batch: data, made once at seal(), the same on every rank. The
-/// streams, the planner and the simulator all follow this schedule.
+/// streams and the planner follow it.
 struct Schedule {
   std::vector<Window> windows;
   std::vector<int> begin;  ///< windows whose gather is issued before the micro-batch starts

@@ -10,18 +10,6 @@
 namespace zero {
 namespace {
 
-std::string_view name_of(Phase phase) {
-  switch (phase) {
-    case Phase::forward:
-      return "forward";
-    case Phase::backward:
-      return "backward";
-    case Phase::both:
-      return "forward+backward";
-  }
-  return "?";
-}
-
 std::string describe(const Window& window, const std::vector<std::string>& units) {
   return fmt::format("{} [{}, +{})", units.at(static_cast<std::size_t>(window.unit)), window.offset,
                      window.bytes);

@@ -42,8 +42,9 @@ std::string seal_agreement(const EngineOptions& options, int accumulation_steps,
   line("checked", options.checked);
   line("replica_check_every", options.replica_check_every);
   line("optimizer",
-       fmt::format("{} beta1={} beta2={} epsilon={} weight_decay={} momentum={}", name_of(o.kind),
-                   o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum));
+       fmt::format("{} beta1={} beta2={} epsilon={} weight_decay={} momentum={} moments={}",
+                   name_of(o.kind), o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum,
+                   name_of(o.moments)));
   for (const ParameterGroup& group : options.groups) {
     line("parameter group",
          fmt::format("{} scale={} weight_decay={}", group.pattern, group.learning_rate_scale,

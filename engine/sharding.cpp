@@ -5,9 +5,13 @@
 #include <bit>
 #include <utility>
 
+#include "base/checked_math.h"
+
 namespace zero {
 
-int held_partials(int steps) { return std::bit_width(static_cast<unsigned>(steps)) - 1; }
+int held_partials(int micro_batches) {
+  return std::bit_width(static_cast<unsigned>(micro_batches)) - 1;
+}
 
 View Sharding::keep(Segment& segment, Buffer buffer) {
   const View view = buffer.view();
@@ -18,8 +22,8 @@ View Sharding::keep(Segment& segment, Buffer buffer) {
 
 View Sharding::allocate(Segment& segment, std::int64_t count, DType dtype, MemoryClass memory_class,
                         const std::string& label) {
-  return keep(segment, resources_.communicator.allocate(resources_.device, count, dtype,
-                                                        memory_class, label));
+  return keep(segment,
+              resources_.shards.allocate(resources_.device, count, dtype, memory_class, label));
 }
 
 void Sharding::allocate(Segment& segment, const std::string& unit) {
@@ -28,6 +32,12 @@ void Sharding::allocate(Segment& segment, const std::string& unit) {
   place_states(segment, unit);
   place_gradients(segment, unit);
   place_partials(segment, unit);
+}
+
+void Sharding::wait_for_peers(std::string_view call) {
+  if (!in_common_) return;
+  resources_.shards.barrier(communication(), {std::string(call), {}});
+  communication().synchronize();
 }
 
 bool Sharding::direct_gradients(const Unit& unit) const {
@@ -42,13 +52,18 @@ bool Sharding::direct_gradients(const Unit& unit) const {
 
 /// Master values and moments, which no collective uses; an fp32 compute copy is its own master.
 void Sharding::place_states(Segment& segment, const std::string& unit) {
-  const auto state = [&](const char* what) {
-    return keep(segment, resources_.device.allocate(segment.own.count(), DType::fp32,
-                                                    MemoryClass::optimizer, unit + what));
+  const auto state = [&](std::int64_t count, DType dtype, const char* what) {
+    return keep(segment,
+                resources_.device.allocate(count, dtype, MemoryClass::optimizer, unit + what));
   };
-  segment.master = segment.own.dtype() == DType::fp32 ? segment.own : state(".master");
-  for (int i = 0; i < resources_.moments; ++i) {
-    segment.moments[static_cast<std::size_t>(i)] = state(".moment");
+  const std::int64_t count = segment.own.count();
+  segment.master =
+      segment.own.dtype() == DType::fp32 ? segment.own : state(count, DType::fp32, ".master");
+  const MomentFormat format = resources_.options.optimizer.moments;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(resources_.moments); ++i) {
+    segment.moments[i] = state(count, moment_dtype(format), ".moment");
+    if (format == MomentFormat::eight_bit)
+      segment.scales[i] = state(div_exact(count, kMomentBlock), DType::fp32, ".moment_scale");
   }
 }
 
@@ -77,7 +92,8 @@ void Sharding::spread_states(View /*states*/, const Segment& /*segment*/, const 
 
 namespace {
 
-/// Stage 0: every rank keeps everything.
+/// Stage 0: every rank keeps everything. Inherits from Sharding: leases read `full`, without a
+/// gather.
 class Replicated : public Sharding {
  public:
   using Sharding::Sharding;
@@ -88,14 +104,14 @@ class Replicated : public Sharding {
     return segment.layout.padded();
   }
   void finish_gradient(Segment& segment, const Tag& tag) override {
-    resources_.communicator.all_gather(segment.gradient_shard,
-                                       Slices::even(segment.gradient, segment.layout.world()),
-                                       communication(), {tag.unit, Operation::all_reduce});
+    resources_.shards.all_gather(segment.gradient_shard,
+                                 Slices::even(segment.gradient, segment.layout.world()),
+                                 communication(), {tag.purpose, Operation::all_reduce});
   }
   void spread_states(View states, const Segment& segment, const Tag& tag) override {
-    resources_.communicator.all_gather(states.slice(shard_begin(segment), segment.layout.shard()),
-                                       Slices::even(states, segment.layout.world()),
-                                       communication(), tag);
+    resources_.shards.all_gather(states.slice(shard_begin(segment), segment.layout.shard()),
+                                 Slices::even(states, segment.layout.world()), communication(),
+                                 tag);
   }
   bool full_gradients() const override { return true; }
   Operation reduce_traffic() const override { return Operation::all_reduce; }
@@ -112,13 +128,10 @@ class Replicated : public Sharding {
                                 MemoryClass::gradients, unit);
     segment.gradient_shard = segment.gradient.slice(shard_begin(segment), segment.layout.shard());
   }
-  void own_shard(Segment& segment) const {
-    segment.own = segment.shard;
-    segment.own_begin = shard_begin(segment);
-  }
 };
 
 /// Stage 1: optimizer states of the own shard; the others' parameters are gathered after the step.
+/// Inherits from stage 0: the place of gradients, and of parameters that are frozen or fp32.
 class ShardedOptimizer : public Replicated {
  public:
   using Replicated::Replicated;
@@ -127,8 +140,8 @@ class ShardedOptimizer : public Replicated {
   }
   std::int64_t finished_elements(const Segment& /*segment*/) const override { return 0; }
   void publish(Segment& segment, const Tag& tag) override {
-    resources_.communicator.all_gather(
-        segment.shard, Slices::even(segment.full, segment.layout.world()), communication(), tag);
+    resources_.shards.all_gather(segment.shard, Slices::even(segment.full, segment.layout.world()),
+                                 communication(), tag);
   }
   void finish_gradient(Segment& /*segment*/, const Tag& /*tag*/) override {}
   void spread_states(View /*states*/, const Segment& /*segment*/, const Tag& /*tag*/) override {}
@@ -146,10 +159,14 @@ class ShardedOptimizer : public Replicated {
     }
     own_shard(segment);
   }
+  void own_shard(Segment& segment) const {
+    segment.own = segment.shard;
+    segment.own_begin = shard_begin(segment);
+  }
 
  private:
   void place_in_common(Segment& segment, const std::string& unit) {
-    SharedBuffer made = resources_.communicator.allocate_shared(
+    SharedBuffer made = resources_.shards.allocate_shared(
         resources_.device, segment.layout.padded(), resources_.options.compute,
         MemoryClass::parameters, unit);
     segment.full = made.buffer.view();
@@ -160,7 +177,8 @@ class ShardedOptimizer : public Replicated {
   }
 };
 
-/// Stage 2: also gradients of the own shard only.
+/// Stage 2: also gradients of the own shard only. Inherits from stage 1: parameters, their
+/// gather after the step, states.
 class ShardedGradients : public ShardedOptimizer {
  public:
   using ShardedOptimizer::ShardedOptimizer;
@@ -175,7 +193,7 @@ class ShardedGradients : public ShardedOptimizer {
 };
 
 /// Stage 3: also parameters of the own shard only; gathered per unit around compute. Small ones
-/// stay whole.
+/// stay whole. Inherits from stage 2: gradients and states of the own shard.
 class ShardedParameters : public ShardedGradients {
  public:
   using ShardedGradients::ShardedGradients;
@@ -189,7 +207,7 @@ class ShardedParameters : public ShardedGradients {
   void gather(const Segment& segment, View window, const Tag& tag) override {
     if (segment.layout.tail_begin() == 0) return;
     const Slices slices = owned_slices(segment.layout, {0, segment.layout.tail_begin()}, window);
-    resources_.communicator.all_gather(own(segment, slices, 0), slices, communication(), tag);
+    resources_.shards.all_gather(own(segment, slices, 0), slices, communication(), tag);
   }
   View parameters(const Segment& segment, View window, std::int64_t begin,
                   std::int64_t count) const override {
@@ -202,12 +220,12 @@ class ShardedParameters : public ShardedGradients {
     const std::int64_t begin = segment.layout.tail_begin();
     const Slices slices =
         owned_slices(segment.layout, {begin, segment.layout.tail()}, segment.tail);
-    resources_.communicator.all_gather(own(segment, slices, begin), slices, communication(), tag);
+    resources_.shards.all_gather(own(segment, slices, begin), slices, communication(), tag);
   }
 
  protected:
   void place_parameters(Segment& segment, const std::string& unit) override {
-    segment.shard = keep(segment, resources_.communicator.allocate_symmetric(
+    segment.shard = keep(segment, resources_.shards.allocate_symmetric(
                                       resources_.device, segment.layout.shard(),
                                       resources_.options.compute, MemoryClass::parameters, unit));
     segment.tail = allocate(segment, segment.layout.tail(), resources_.options.compute,
@@ -218,8 +236,7 @@ class ShardedParameters : public ShardedGradients {
  private:
   /// This rank's share of such slices, in its shard.
   View own(const Segment& segment, const Slices& slices, std::int64_t begin) const {
-    const Slices::Range& range =
-        slices.ranges[static_cast<std::size_t>(resources_.communicator.rank())];
+    const Slices::Range& range = slices.ranges[static_cast<std::size_t>(resources_.shards.rank())];
     if (range.count == 0) return segment.shard.slice(0, 0);
     return segment.shard.slice(range.begin + begin - shard_begin(segment), range.count);
   }

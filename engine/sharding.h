@@ -13,7 +13,7 @@ namespace zero {
 
 /// The objects that the strategies work with. All outlive them.
 struct EngineResources {
-  Communicator& communicator;  ///< the ranks that share this rank's model states
+  Communicator& shards;  ///< the ranks among which the model states are divided
   Device& device;
   const EngineOptions& options;
   DType gradient;  ///< dtype of finished gradients
@@ -51,7 +51,8 @@ class Sharding {
   virtual View parameters(const Segment& segment, View window, std::int64_t begin,
                           std::int64_t count) const;
   /// Updates the copies that live between steps, on the communication stream, after this rank's
-  /// part of the compute copies has changed. The bytes belong to the next step.
+  /// part of the compute copies has changed. Traffic of step n + 1, because step() has closed the
+  /// count of step n.
   virtual void publish(Segment& segment, const Tag& tag) = 0;
   /// Called after the last reduce of a step has written gradient_shard.
   virtual void finish_gradient(Segment& segment, const Tag& tag) = 0;
@@ -67,9 +68,10 @@ class Sharding {
   /// Whether a micro-batch's gradient can be written to the finished gradient's memory, without a
   /// window.
   bool direct_gradients(const Unit& unit) const;
-  /// Whether ranks of a host share the compute copies that live between steps: a rank may change
-  /// its part only after a collective that all peers start behind their last use.
-  bool in_common() const { return in_common_; }
+  /// Call before this rank changes its part of the compute copies that live between steps, unless a
+  /// collective that peers start behind their last use came before: ranks of a host may share them.
+  /// Collective, named `call`; blocks the host.
+  void wait_for_peers(std::string_view call);
   /// The kind of traffic that a reduce is counted as.
   virtual Operation reduce_traffic() const { return Operation::reduce_scatter; }
 
@@ -86,11 +88,11 @@ class Sharding {
   void place_partials(Segment& segment, const std::string& unit);
   Stream& communication() { return resources_.device.communication(); }
   std::int64_t shard_begin(const Segment& segment) const {
-    return segment.layout.shard() * resources_.communicator.rank();
+    return segment.layout.shard() * resources_.shards.rank();
   }
 
   EngineResources resources_;
-  bool in_common_ = false;
+  bool in_common_ = false;  ///< ranks of a host share compute copies
 };
 
 /// Every rank's part of the flat elements `range`, laid out from the start of `buffer`.
@@ -99,8 +101,8 @@ Slices owned_slices(const FlatLayout& layout, const FlatRange& range, View buffe
 /// The strategy of `resources.options.stage`; throws zero::Error on a stage other than 0 to 3.
 std::unique_ptr<Sharding> make_sharding(EngineResources resources);
 
-/// The number of fp32 sums of earlier micro-batch steps that the binary counter holds at once over
-/// `steps` steps: floor(log2(steps)).
-int held_partials(int steps);
+/// The number of fp32 sums of earlier micro-batches that the binary counter holds at once over
+/// `micro_batches` of them: floor(log2(micro_batches)).
+int held_partials(int micro_batches);
 
 }  // namespace zero

@@ -27,22 +27,23 @@ std::uint64_t hash_of(const ModelState& states, const Unit& unit, int index, Sta
   if (!spec.slice) {
     states.visit(unit, index, kind, [&](const TensorSlice::Run& run, const View& values) {
       if (!states.is_first(spec, run)) return;
-      context.pieces.read(values, [&](std::int64_t begin, const View& piece) {
-        sum += hash_blocks(seed, run.logical + begin, piece);
-      });
+      states.read_values(unit.segment_of(index), kind, values,
+                         [&](std::int64_t begin, const View& piece) {
+                           sum += hash_blocks(seed, run.logical + begin, piece);
+                         });
     });
     return sum;
   }
   const std::int64_t count = spec.logical_count();
-  const DType dtype = states.shard_values(unit.segment_of(index), kind).dtype();
+  const DType dtype = states.value_dtype(unit.segment_of(index), kind);
   const std::int64_t words = div_ceil(count * size_of(dtype), size_of(DType::i32));
   const Buffer memory = context.device.allocate_host(words, DType::i32, MemoryClass::staging,
                                                      "a sliced tensor, to hash");
   const View whole = memory.view().reinterpret(dtype, words * size_of(DType::i32) / size_of(dtype));
   states.read(unit, index, kind, whole);
   const std::int64_t blocks = div_ceil(count, kAlignment);
-  const std::int64_t ranks = context.mesh.replica().size();
-  const std::int64_t rank = context.mesh.replica().rank();
+  const std::int64_t ranks = context.mesh.replica_group().size();
+  const std::int64_t rank = context.mesh.replica_group().rank();
   const std::int64_t begin = std::min(blocks * rank / ranks * kAlignment, count);
   const std::int64_t end = std::min(blocks * (rank + 1) / ranks * kAlignment, count);
   return hash_blocks(seed, begin, whole.slice(begin, end - begin));

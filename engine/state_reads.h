@@ -20,8 +20,8 @@ class StateReads {
   /// Both must outlive this.
   StateReads(Device& device, const Waits& waits) : device_(device), waits_(waits) {}
 
-  /// Starts with round 0 of `reader` (null: none) for `units` units. Rounds of the reader before
-  /// that are not submitted yet are dropped; updates still wait for the others.
+  /// Starts with round 0 of `reader` (null: none) for `units` units. Rounds of the previous
+  /// reader that are not yet submitted are dropped; updates still wait for its submitted ones.
   void attach(StateReader* reader, std::size_t units);
   /// Whether every round is submitted.
   bool finished() const { return submitted_ == rounds_; }

@@ -22,7 +22,8 @@ class StepCosts {
   void begin(std::size_t compute_steps);
   /// What is sent from here on belongs to the next step.
   void end_traffic(StepReport& report);
-  /// The step's time ends here. `reading` is no exposed communication.
+  /// The step's time ends here. Subtracts reading.waited, the time that compute waited for a
+  /// StateReader, from the exposed seconds.
   void end_time(StepReport& report, const StateReads::Cost& reading);
 
   /// Calls `work`, and counts the compute stream's waits in it as exposed by a compute step.

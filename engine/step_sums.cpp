@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace zero {
 namespace {
@@ -25,9 +27,9 @@ bool any_nonfinite(std::span<const T> elements) {
                      [](T value) { return !std::isfinite(to_float(value)); });
 }
 
-bool has_nonfinite(HostPieces& pieces, const View& values) {
+bool has_nonfinite(HostAccess& host_access, const View& values) {
   bool found = false;
-  pieces.read(values, [&](std::int64_t /*begin*/, const View& piece) {
+  host_access.read(values, [&](std::int64_t /*begin*/, const View& piece) {
     switch (piece.dtype()) {
       case DType::bf16:
         found = found || any_nonfinite(piece.as<const bfloat16>());
@@ -42,28 +44,31 @@ bool has_nonfinite(HostPieces& pieces, const View& values) {
   return found;
 }
 
-/// The position, over all units, of the first parameter with a non-finite gradient in this rank's
-/// shard.
-std::int64_t first_nonfinite(const ModelState& state) {
-  std::int64_t position = 0;
-  for (const Unit& unit : state.context().units) {
-    for (int i = 0; i < unit.parameters(); ++i, ++position) {
-      const View shard = state.shard_values(unit.segment_of(i), StateKind::gradient);
-      if (unit.spec(i).trainable &&
-          has_nonfinite(state.context().pieces, state.owned(unit, i, shard)))
-        return position;
-    }
+/// A parameter of a unit.
+struct Place {
+  const Unit* unit = nullptr;
+  int index = 0;
+};
+
+/// All parameters in the order of backward: units as in `order`, of each the last parameter first.
+std::vector<Place> backward_order(std::span<const Unit> units, std::span<const int> order) {
+  std::vector<Place> places;
+  for (const int of : order) {
+    const Unit& unit = units[static_cast<std::size_t>(of)];
+    for (int i = unit.parameters() - 1; i >= 0; --i) places.push_back({&unit, i});
   }
-  return kNone;
+  return places;
 }
 
-/// The name of the parameter at a position over all units; empty behind the last.
-std::string name_at(std::int64_t position, std::span<const Unit> units) {
-  for (const Unit& unit : units) {
-    if (position < unit.parameters()) return unit.full_name(static_cast<int>(position));
-    position -= unit.parameters();
-  }
-  return {};
+/// The index in `places` of the first parameter with a non-finite gradient in this rank's shard.
+std::int64_t first_nonfinite(const ModelState& state, std::span<const Place> places) {
+  const auto found = std::ranges::find_if(places, [&](const Place& place) {
+    const Unit& unit = *place.unit;
+    if (!unit.spec(place.index).trainable) return false;
+    const View shard = state.shard_values(unit.segment_of(place.index), StateKind::gradient);
+    return has_nonfinite(state.context().host_access, state.owned(unit, place.index, shard));
+  });
+  return found == places.end() ? kNone : found - places.begin();
 }
 
 }  // namespace
@@ -128,9 +133,11 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
   return totals;
 }
 
-StepSums::Origin StepSums::find_nonfinite(std::span<const double> losses, const ModelState& state) {
+StepSums::Origin StepSums::find_nonfinite(std::span<const double> losses, const ModelState& state,
+                                          std::span<const int> order) {
   const std::int64_t self = mesh_.world().rank();
-  const std::int64_t first = first_nonfinite(state);
+  const std::vector<Place> places = backward_order(state.context().units, order);
+  const std::int64_t first = first_nonfinite(state, places);
   const bool bad_loss =
       std::any_of(losses.begin(), losses.end(), [](double value) { return !std::isfinite(value); });
   const std::span<std::int64_t> values = sums_.slice(0, 2).as<std::int64_t>();
@@ -146,8 +153,12 @@ StepSums::Origin StepSums::find_nonfinite(std::span<const double> losses, const 
   // Every rank makes the same calls.
   agree(first, rank == kNone && first == position && first != kNone ? self : kNone);
   if (rank == kNone) rank = values[1];
-  const std::string name = name_at(position, state.context().units);
-  return {name.empty() ? "loss" : name, rank == kNone ? -1 : static_cast<int>(rank)};
+  std::string name = "loss";
+  if (position != kNone) {
+    const Place& place = places[static_cast<std::size_t>(position)];
+    name = place.unit->full_name(place.index);
+  }
+  return {std::move(name), rank == kNone ? -1 : static_cast<int>(rank)};
 }
 
 }  // namespace zero

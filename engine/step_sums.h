@@ -50,10 +50,11 @@ class StepSums {
     std::string name;
     int rank = -1;
   };
-  /// Finds the first parameter with a non-finite gradient, and the lowest rank that had a
-  /// non-finite loss, else that owns such a gradient. Both streams must be done with the gradients.
-  /// Collective.
-  Origin find_nonfinite(std::span<const double> losses, const ModelState& state);
+  /// Finds the first parameter with a non-finite gradient in the order of backward, whose units are
+  /// `order`, and the lowest rank that had a non-finite loss, else that owns such a gradient. Both
+  /// streams must be done with the gradients. Collective.
+  Origin find_nonfinite(std::span<const double> losses, const ModelState& state,
+                        std::span<const int> order);
 
  private:
   void all_reduce(const View& sums, ReduceOp op, std::string_view purpose);

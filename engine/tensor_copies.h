@@ -13,9 +13,11 @@ namespace zero {
 // several slices have in common (a key/value head).
 
 /// Sets Unit::shared_ranges of `units` from the slices of all ranks. Throws zero::Error unless each
-/// index of a sliced dimension is copy 0 on exactly one rank. Every rank has the same units, sliced
-/// or not. Collective over the tensor axis.
-void find_shared_ranges(Communicator& tensor, Device& device, std::span<Unit> units);
+/// index of a sliced dimension is copy 0 on exactly one rank, or if a range that several hold does
+/// not begin and end at multiples of `block` local elements on each (8-bit moments; 1: anywhere).
+/// Every rank has the same units, sliced or not. Collective over the tensor axis.
+void find_shared_ranges(Communicator& tensor, Device& device, std::span<Unit> units,
+                        std::int64_t block);
 
 /// Sets Segment::uncounted of the unit's trainable segment for the rank at these indices of the
 /// shard and the tensor axis: parameters without a slice if `tensor` is not the first, and copies

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/shape_text.h"
+#include "engine/value_hash.h"
 
 namespace zero {
 namespace {
@@ -27,69 +28,32 @@ void check_slice(const std::string& unit, const ParameterSpec& spec, const std::
              shape_text(slice.local_shape()));
 }
 
-}  // namespace
-
-Unit Unit::make(std::string name, std::vector<ParameterSpec> parameters, int tensor) {
-  ZERO_CHECK(!name.empty(), "add_unit: a unit needs a name");
-  Unit unit;
-  unit.name = std::move(name);
-  unit.specs = std::move(parameters);
-  unit.shared_ranges.resize(unit.specs.size());
-  unit.requested.resize(unit.specs.size());
-  for (const ParameterSpec& spec : unit.specs) {
-    ZERO_CHECK(!spec.name.empty(), "add_unit({}): a parameter needs a name", unit.name);
-    unit.full_names.push_back(spec.full_name.empty() ? unit.name + "." + spec.name
-                                                     : spec.full_name);
-    static_cast<void>(spec.count());  // throws on an invalid shape
-    if (spec.slice) check_slice(unit.name, spec, unit.full_names.back(), tensor);
-  }
-  return unit;
-}
-
-void Unit::lay_out(int world, std::int64_t small) {
-  segments.clear();
-  locations.assign(specs.size(), {});
-  for (const bool trainable_pass : {true, false}) {
-    std::vector<ParameterSpec> chosen;
-    std::vector<int> members;
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      if (specs[i].trainable != trainable_pass) continue;
-      locations[i] = {static_cast<int>(segments.size()), static_cast<int>(members.size())};
-      members.push_back(static_cast<int>(i));
-      chosen.push_back(specs[i]);
+/// Cuts a parameter's own elements into parts that one LogicalElements names: one part, or of a
+/// sliced parameter one for each series of runs of equal length and distance.
+std::vector<UpdateRun> named_runs(const ParameterSpec& spec, std::uint64_t name,
+                                  const FlatRange& local) {
+  std::vector<UpdateRun> runs;
+  std::int64_t last = 0;  // first logical element of the last run that was joined
+  spec.for_each_run(local.begin, local.count, [&](const TensorSlice::Run& run) {
+    if (!runs.empty()) {
+      UpdateRun& joined = runs.back();
+      LogicalElements& elements = joined.elements;
+      const bool second = joined.count == elements.run;
+      const std::int64_t distance = run.logical - last;
+      if (run.count == elements.run && distance > 0 && (second || distance == elements.stride)) {
+        elements.stride = distance;
+        joined.count += run.count;
+        last = run.logical;
+        return;
+      }
     }
-    if (!chosen.empty())
-      segments.emplace_back(FlatLayout(chosen, world, small), members, trainable_pass);
-  }
+    runs.push_back({.begin = run.local - local.begin,
+                    .count = run.count,
+                    .elements = {.parameter = name, .first = run.logical, .run = run.count}});
+    last = run.logical;
+  });
+  return runs;
 }
-
-/// Neighbours in the layout with equal settings are updated in one call; padding between them stays
-/// zero.
-void Unit::plan_updates(const std::vector<ParameterGroup>& groups, double weight_decay) {
-  Segment* segment = trainable();
-  if (segment == nullptr) return;
-  std::vector<Placement> placements = segment->layout.placements();
-  std::ranges::stable_sort(placements, {}, &Placement::begin);
-  std::vector<UpdateRun>& runs = segment->runs;
-  for (std::size_t i = 0; i < placements.size(); ++i) {
-    const std::int64_t begin = placements[i].begin;
-    const std::int64_t end =
-        i + 1 < placements.size() ? placements[i + 1].begin : segment->layout.padded();
-    const FlatRange own = FlatRange{begin, end - begin}.within(segment->extent());
-    if (own.count == 0) continue;
-    const GroupSettings settings =
-        settings_for(groups, full_name(segment->parameter(placements[i])), weight_decay);
-    if (!runs.empty() && runs.back().learning_rate_scale == settings.learning_rate_scale &&
-        runs.back().weight_decay == settings.weight_decay) {
-      runs.back().count = own.end() - segment->own_begin - runs.back().begin;
-    } else {
-      runs.push_back({own.begin - segment->own_begin, own.count, settings.learning_rate_scale,
-                      settings.weight_decay});
-    }
-  }
-}
-
-namespace {
 
 /// Rounds initial values to the compute copy. Frozen parameters have no master values, so theirs
 /// pass through scratch memory.
@@ -123,6 +87,81 @@ void initialise_segment(const Unit& unit, const Segment& segment, Device& device
 }
 
 }  // namespace
+
+Unit Unit::make(std::string name, std::vector<ParameterSpec> parameters, int tensor) {
+  ZERO_CHECK(!name.empty(), "add_unit: a unit needs a name");
+  Unit unit;
+  unit.name = std::move(name);
+  unit.specs = std::move(parameters);
+  unit.shared_ranges.resize(unit.specs.size());
+  unit.requested.resize(unit.specs.size());
+  for (const ParameterSpec& spec : unit.specs) {
+    ZERO_CHECK(!spec.name.empty(), "add_unit({}): a parameter needs a name", unit.name);
+    unit.full_names.push_back(spec.full_name.empty() ? unit.name + "." + spec.name
+                                                     : spec.full_name);
+    static_cast<void>(spec.count());  // throws on an invalid shape
+    if (spec.slice) check_slice(unit.name, spec, unit.full_names.back(), tensor);
+  }
+  return unit;
+}
+
+void Unit::lay_out(int world, std::int64_t small, MomentFormat moments) {
+  const std::int64_t alignment = std::max(kAlignment, moment_block(moments));
+  segments.clear();
+  locations.assign(specs.size(), {});
+  for (const bool trainable_pass : {true, false}) {
+    std::vector<ParameterSpec> chosen;
+    std::vector<int> members;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].trainable != trainable_pass) continue;
+      locations[i] = {static_cast<int>(segments.size()), static_cast<int>(members.size())};
+      members.push_back(static_cast<int>(i));
+      chosen.push_back(specs[i]);
+    }
+    if (!chosen.empty())
+      segments.emplace_back(FlatLayout(chosen, world, small, alignment), members, trainable_pass);
+  }
+}
+
+/// Neighbours in the layout with equal settings are updated in one call; padding between them stays
+/// zero. With small formats a call ends before padding; with bf16 also with each part of a
+/// parameter.
+void Unit::plan_updates(const std::vector<ParameterGroup>& groups,
+                        const OptimizerConfig& optimizer) {
+  Segment* segment = trainable();
+  if (segment == nullptr) return;
+  std::vector<Placement> placements = segment->layout.placements();
+  std::ranges::stable_sort(placements, {}, &Placement::begin);
+  std::vector<UpdateRun>& runs = segment->runs;
+  const MomentFormat format = optimizer.moments;
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    const std::int64_t begin = placements[i].begin;
+    const std::int64_t next =
+        i + 1 < placements.size() ? placements[i + 1].begin : segment->layout.padded();
+    const std::int64_t end = format == MomentFormat::fp32 ? next : placements[i].range().end();
+    const FlatRange own = FlatRange{begin, end - begin}.within(segment->extent());
+    if (own.count == 0) continue;
+    const int parameter = segment->parameter(placements[i]);
+    const GroupSettings settings =
+        settings_for(groups, full_name(parameter), optimizer.weight_decay);
+    const std::int64_t at = own.begin - segment->own_begin;
+    if (format == MomentFormat::bf16) {
+      for (UpdateRun run : named_runs(spec(parameter), hash_text(full_name(parameter), 0),
+                                      {own.begin - begin, own.count})) {
+        run.begin += at;
+        run.learning_rate_scale = settings.learning_rate_scale;
+        run.weight_decay = settings.weight_decay;
+        runs.push_back(run);
+      }
+    } else if (!runs.empty() && runs.back().learning_rate_scale == settings.learning_rate_scale &&
+               runs.back().weight_decay == settings.weight_decay &&
+               (format == MomentFormat::fp32 || runs.back().begin + runs.back().count == at)) {
+      runs.back().count = at + own.count - runs.back().begin;
+    } else {
+      runs.push_back({at, own.count, settings.learning_rate_scale, settings.weight_decay, {}});
+    }
+  }
+}
 
 void Unit::initialise(Device& device, std::uint64_t seed) {
   for (const Segment& segment : segments) initialise_segment(*this, segment, device, seed);

@@ -10,6 +10,7 @@
 
 #include "device/buffer.h"
 #include "device/device.h"
+#include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
 #include "partition/flat_layout.h"
 #include "partition/parameter_spec.h"
@@ -22,6 +23,7 @@ struct UpdateRun {
   std::int64_t count = 0;
   double learning_rate_scale = 1;
   double weight_decay = 0;
+  LogicalElements elements{};  ///< of bf16 moments
 };
 
 /// A partial sum of a gradient: of 2^level micro-batches.
@@ -47,14 +49,15 @@ struct Segment {
   std::int64_t own_begin = 0;  ///< flat element at which `own` and the states start
   View master;  ///< fp32, the extent of `own`, updated by the optimizer; `own` itself if that
                 ///< is fp32
-  std::array<View, 2> moments;  ///< fp32, the extent of `own`
+  std::array<View, 2> moments;  ///< in their format, the extent of `own`
+  std::array<View, 2> scales;   ///< fp32: of 8-bit moments, one for kMomentBlock elements
   View gradient;        ///< finished gradient dtype: padded() at stages 0 and 1, else shard()
   View gradient_shard;  ///< this rank's shard of it
   /// The part of the gradient that the optimizer reads: the extent of `own`.
   View finished_gradient() const {
     return gradient.count() == own.count() ? gradient : gradient_shard;
   }
-  std::vector<View> partials;    ///< fp32, shard(): room for sums of earlier micro-batch steps
+  std::vector<View> partials;    ///< fp32, shard(): room for sums of earlier micro-batches
   std::vector<PartialSum> sums;  ///< the sums that `partials` hold, highest level first
   std::vector<UpdateRun> runs;   ///< over the extent of master
   /// Elements of this rank's shard that other ranks of the tensor axis hold too and count in the
@@ -63,6 +66,10 @@ struct Segment {
 
   std::vector<Buffer> buffers;  ///< the memory of the views above
 
+  /// The codes and scales of an 8-bit moment.
+  CodedMoment coded(std::size_t moment) const {
+    return {static_cast<int>(moment), moments[moment], scales[moment]};
+  }
   /// The flat elements that `own` and the states hold.
   FlatRange extent() const { return {own_begin, own.count()}; }
   /// Index in the unit's list of the parameter that was placed.
@@ -100,9 +107,9 @@ struct Unit {
   /// Throws zero::Error on invalid names and shapes; `tensor` is the size of the tensor axis.
   static Unit make(std::string name, std::vector<ParameterSpec> parameters, int tensor);
   /// Cuts the segments; `small` is the largest size of a parameter that stays whole.
-  void lay_out(int world, std::int64_t small);
+  void lay_out(int world, std::int64_t small, MomentFormat moments = MomentFormat::fp32);
   /// Cuts the extent of the trainable segment into its `runs`.
-  void plan_updates(const std::vector<ParameterGroup>& groups, double weight_decay);
+  void plan_updates(const std::vector<ParameterGroup>& groups, const OptimizerConfig& optimizer);
   /// Writes the initial values of the elements this rank owns, on the compute stream.
   void initialise(Device& device, std::uint64_t seed);
 

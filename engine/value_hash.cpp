@@ -18,12 +18,8 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
-std::uint64_t hash_values(HostPieces& pieces, const View& values) {
-  std::uint64_t hash = 0;
-  pieces.read(values, [&](std::int64_t /*begin*/, const View& piece) {
-    hash = XXH3_64bits_withSeed(piece.data(), static_cast<std::size_t>(piece.bytes()), hash);
-  });
-  return hash;
+std::uint64_t hash_values(const View& values, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(values.data(), static_cast<std::size_t>(values.bytes()), seed);
 }
 
 std::uint64_t hash_blocks(std::uint64_t seed, std::int64_t begin, const View& values,

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "device/host_pieces.h"
 #include "device/view.h"
 #include "partition/flat_layout.h"
 
@@ -16,9 +15,8 @@ namespace zero {
 
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed);
 
-/// Hashes the bytes of a device's view of any dtype, through `pieces`; equal on devices with pieces
-/// of equal size.
-std::uint64_t hash_values(HostPieces& pieces, const View& values);
+/// Hashes the bytes of host memory of any dtype.
+std::uint64_t hash_values(const View& values, std::uint64_t seed);
 
 /// The sum of the hashes of blocks of `block` elements, each hashed with `seed` and the index of
 /// its first element; `begin`, the index of the first element of `values`, is a multiple of

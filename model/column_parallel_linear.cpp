@@ -62,7 +62,7 @@ Event ColumnParallelLinear::sum_shared(View gradient, std::int64_t width) const 
                            TensorParallel::rows_of(gradient, shared_.outputs, width), name_);
 }
 
-void ColumnParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o) const {
+void ColumnParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o) const {
   if (!tensor_->sequence_parallel()) {
     compute(ops, unit, o, {0, shape_.rows});
     return;
@@ -79,12 +79,11 @@ Event ColumnParallelLinear::gather(const Forward& o, int chunk) const {
   return tensor_->gather(chunk, {o.gathered, o.x, shape_.in}, name_);
 }
 
-void ColumnParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o,
-                                   int chunk) const {
+void ColumnParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o, int chunk) const {
   compute(ops, unit, o, tensor_->cut().chunk(chunk));
 }
 
-void ColumnParallelLinear::compute(Ops& ops, const ParameterLease& unit, const Forward& o,
+void ColumnParallelLinear::compute(Ops& ops, const Lease& unit, const Forward& o,
                                    const Slices::Range& range) const {
   const View x = TensorParallel::rows_of(o.gathered, range, shape_.in);
   const View y = TensorParallel::rows_of(o.y, range, shape_.out);

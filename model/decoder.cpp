@@ -50,11 +50,17 @@ TensorOptions with_overlap_of(TensorOptions options, const Engine& engine) {
   return options;
 }
 
+const RecomputePlan& checked(const RecomputePlan& plan, const DecoderShape& decoder) {
+  plan.check(decoder.layers);
+  return plan;
+}
+
 DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, std::int64_t vocabulary) {
   return {.all = tensor.rows(),
           .own = tensor.own_rows(),
           .sequence = batch.sequence,
           .ranks = tensor.ranks(),
+          .rank = tensor.rank(),
           .sequence_parallel = tensor.sequence_parallel(),
           .logits = VocabularyParallelHead::rows_at_a_time(tensor),
           .logit_columns = VocabularyParallelHead::padded_columns(tensor.device(), vocabulary)};
@@ -63,7 +69,7 @@ DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, std::int64_t vocab
 }  // namespace
 
 Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch, OpListener* listener,
-                 const TensorOptions& tensor)
+                 const TensorOptions& tensor, const RecomputePlan& recompute)
     : batch_(checked(batch, whole)),
       whole_(whole),
       engine_(engine),
@@ -75,25 +81,32 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch, Op
       decoder_(part_of(whole, heads_, tensor_)),
       listener_(listener),
       ops_(make_ops(engine.device())),
-      memory_(decoder_, rows_of(tensor_, batch, decoder_.vocabulary), dtype_) {
+      recompute_(checked(recompute, whole)),
+      memory_(decoder_, rows_of(tensor_, batch, decoder_.vocabulary), dtype_, recompute_) {
   ops_->listen(listener_);
   make_layers();
   register_units();
   prepare();
   engine_.require_same("layers' kernels", ops_->bits(dtype_));
+  // Sums over the tensor group are repeated with the forward that they are a part of.
+  if (tensor_.ranks() > 1) {
+    engine_.require_same("computed again",
+                         recompute_.text() + (recompute_.partition_inputs ? ", shares" : ""));
+  }
 }
 
-ParameterLease Decoder::enter(UnitId unit) {
-  if (listener_ != nullptr) {
-    listener_->unit(engine_.unit_names()[static_cast<std::size_t>(unit.index)], Phase::forward);
-  }
+void Decoder::notify(UnitId unit, Phase phase) {
+  if (listener_ == nullptr) return;
+  listener_->unit(engine_.unit_names()[static_cast<std::size_t>(unit.index)], phase);
+}
+
+ParameterLease Decoder::enter(UnitId unit, Phase phase) {
+  notify(unit, phase);
   return engine_.forward(unit);
 }
 
 GradientLease Decoder::enter_backward(UnitId unit) {
-  if (listener_ != nullptr) {
-    listener_->unit(engine_.unit_names()[static_cast<std::size_t>(unit.index)], Phase::backward);
-  }
+  notify(unit, Phase::backward);
   return engine_.backward(unit);
 }
 
@@ -128,6 +141,19 @@ void Decoder::allocate() {
   }
 }
 
+// The blocks' backward, last block first. Before that of a block group's last block all others of
+// the group are computed again, the last one within its backward.
+template <typename Body>
+void Decoder::for_backward(const Body& body) const {
+  for (std::int64_t i = decoder_.layers - 1; i >= 0; --i) {
+    const bool last = recompute_.last_of_group(i) == i;
+    for (std::int64_t j = last ? recompute_.first_of_group(i) : i; j < i; ++j) {
+      body(j, Phase::recompute);
+    }
+    body(i, Phase::backward);
+  }
+}
+
 // A tied head's unit is the embedding's. If the head is not tied, two units accumulate many parts
 // into one gradient, the head's by chunks of rows, the embedding's by tokens: each is used twice in
 // backward, so that the engine sums it in fp32, as it does for a tied one.
@@ -141,9 +167,7 @@ std::vector<Use> Decoder::order() const {
     uses.push_back({last_, Phase::both});
   }
   uses.push_back({last_, Phase::backward});
-  for (auto unit = blocks_.rbegin(); unit != blocks_.rend(); ++unit) {
-    uses.push_back({*unit, Phase::backward});
-  }
+  for_backward([&](std::int64_t i, Phase phase) { uses.push_back({block(i), phase}); });
   uses.push_back({embedding_, Phase::backward, false});
   if (!tied()) uses.push_back({embedding_, Phase::backward, false});
   return uses;
@@ -151,7 +175,7 @@ std::vector<Use> Decoder::order() const {
 
 // Four sums of rows per layer, and with sequence parallelism six gathers: forward, the sums of row
 // layers and the gathers of column layers; backward, the reverse of each, and the norms' outputs
-// again for the weights' gradients.
+// again for the weights' gradients. And those of the forward that is repeated.
 TrafficCounter Decoder::tensor_traffic() const {
   TrafficCounter sent = embedding_layer_.traffic();
   sent.add(head_.traffic());
@@ -164,6 +188,7 @@ TrafficCounter Decoder::tensor_traffic() const {
     for (const ColumnParallelLinear* each : {&qkv_, &hidden_}) sent.add(each->traffic());
     for (const RowParallelLinear* each : {&projection_, &output_}) sent.add(each->traffic());
     add_norms(norm1_, 2);
+    sent.add(recompute_traffic(i));
   }
   add_norms(last_norm_, 1);
   return sent;
@@ -179,7 +204,6 @@ void Decoder::forward(View inputs) {
   for (std::int64_t i = 0; i < decoder_.layers; ++i) forward_block(i);
 }
 
-template <typename Lease>
 void Decoder::forward_last(const Lease& unit) {
   for (int k = 0; k < tensor_.chunks(); ++k) {
     tensor_.wait(branch_sum(k));
@@ -269,7 +293,9 @@ void Decoder::train(View inputs, View targets, float gradient_scale, View loss_s
   tied() ? train_tied(targets, gradient_scale) : train_separate(targets, gradient_scale);
   sum_losses(loss_sum);
   backward_norm();
-  for (std::int64_t i = decoder_.layers - 1; i >= 0; --i) backward_block(i);
+  for_backward([&](std::int64_t i, Phase phase) {
+    phase == Phase::recompute ? recompute_block(i) : backward_block(i);
+  });
   backward_embedding(inputs);
 }
 

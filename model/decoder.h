@@ -16,6 +16,7 @@
 #include "model/layers.h"
 #include "model/model.h"
 #include "model/ops.h"
+#include "model/recompute.h"
 #include "model/row_parallel_linear.h"
 #include "model/tensor_parallel.h"
 #include "model/vocabulary_parallel_embedding.h"
@@ -33,8 +34,10 @@ class Decoder : public Model {
   /// engine.mesh(), whose ranks must receive the same micro-batches. Throws zero::Error if `batch`
   /// is out of range or a layer has fewer shares than the axis has ranks; `whole` was checked by
   /// its family. `listener`, which must outlive the model, is notified of its operations and units.
+  /// `recompute` must be equal on the ranks of a tensor group; zero::Error if it does not fit.
   Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
-          OpListener* listener = nullptr, const TensorOptions& tensor = {});
+          OpListener* listener = nullptr, const TensorOptions& tensor = {},
+          const RecomputePlan& recompute = {});
 
   std::vector<Use> order() const override;
   void allocate() override;
@@ -62,22 +65,44 @@ class Decoder : public Model {
   void forward(View inputs);
   void forward_block(std::int64_t i);
   /// Calls body(), or replays the work that body() submitted earlier (Stream::repeat).
-  template <typename Lease, typename Body>
+  template <typename Body>
   void repeat(Lease& unit, const Body& body);
-  void forward_attention(std::int64_t i, const ParameterLease& unit);
+  /// Whether a norm computes the statistics of its rows, or uses those that forward kept.
+  enum class Statistics : std::uint8_t { computed, kept };
   /// A norm and the column-parallel layer that reads its output.
   struct NormedColumn {
     const NormLayer& norm;
     NormLayer::Operands normed;
     const ColumnParallelLinear& column;
     ColumnParallelLinear::Forward columns;
+    Statistics statistics = Statistics::computed;
   };
   /// For each chunk k of rows, after the sum of its branch: both forward passes, then then(k).
   template <typename Then>
-  void by_chunks(const ParameterLease& unit, const NormedColumn& operands, const Then& then);
-  void forward_mlp(std::int64_t i, const ParameterLease& unit);
+  void by_chunks(const Lease& unit, const NormedColumn& operands, const Then& then);
+  // The parts of a block's forward. With computed statistics a norm first adds the branch before.
+  void forward_qkv(std::int64_t i, const Lease& unit, Statistics statistics);
+  void forward_attention(std::int64_t i);
+  void forward_projection(std::int64_t i, const Lease& unit);
+  /// Calls then(k) after chunk k of rows.
+  template <typename Then>
+  void forward_hidden(std::int64_t i, const Lease& unit, Statistics statistics, const Then& then);
+  /// Of a chunk of rows.
+  void forward_output(std::int64_t i, const Lease& unit, int chunk);
+  /// Calls body(i, phase) for each use of a block after the head, in order.
+  template <typename Body>
+  void for_backward(const Body& body) const;
+  /// Bytes that this rank sends along the tensor axis to compute block i again.
+  TrafficCounter recompute_traffic(std::int64_t i) const;
+  /// Keeps this rank's share of x(i), if the plan partitions inputs.
+  void keep_share(std::int64_t i);
+  /// Makes x(i) whole from the shares.
+  void gather_shares(std::int64_t i);
+  /// What the plan has backward compute again for block i; of a block group's last no output.
+  void recompute(std::int64_t i, const Lease& unit);
+  /// The same in a lease of its own, for a block that is not the last of its block group.
+  void recompute_block(std::int64_t i);
   /// The last norm, after the sums of the last branch.
-  template <typename Lease>
   void forward_last(const Lease& unit);
   NormLayer::Operands last_operands() const;
   VocabularyParallelHead::Buffers head_buffers() const;
@@ -124,8 +149,9 @@ class Decoder : public Model {
   UnitId block(std::int64_t i) const { return blocks_[static_cast<std::size_t>(i)]; }
 
   /// Lease a unit and notify the listener.
-  ParameterLease enter(UnitId unit);
+  ParameterLease enter(UnitId unit, Phase phase = Phase::forward);
   GradientLease enter_backward(UnitId unit);
+  void notify(UnitId unit, Phase phase);
 
   const BatchShape batch_;
   const DecoderShape whole_;  // of the whole tensor group
@@ -147,6 +173,7 @@ class Decoder : public Model {
   VocabularyParallelHead head_;
   OpListener* listener_;  // may be null
   std::unique_ptr<Ops> ops_;
+  const RecomputePlan recompute_;
   DecoderMemory memory_;
   DeviceTwin inputs_, targets_, loss_, logits_;  // of the callers' host memory
   std::vector<Event> branch_sums_;               // of memory_.branch(), one for each chunk of rows

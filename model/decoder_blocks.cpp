@@ -3,13 +3,14 @@
 
 // One block of a decoder, forward and backward.
 #include "model/decoder.h"
+#include "partition/tensor_slice.h"
 
 namespace zero {
 
 // A block's pass is the same work in every micro-batch and can be replayed, except over a tensor
 // group, where events of the communication stream lie between its parts, or with a listener, which
 // must be notified of each part.
-template <typename Lease, typename Body>
+template <typename Body>
 void Decoder::repeat(Lease& unit, const Body& body) {
   if (tensor_.ranks() > 1 || listener_ != nullptr) {
     body();
@@ -20,11 +21,15 @@ void Decoder::repeat(Lease& unit, const Body& body) {
 
 // With sequence parallelism a chunk's rows are gathered while the previous chunk is computed.
 template <typename Then>
-void Decoder::by_chunks(const ParameterLease& unit, const NormedColumn& o, const Then& then) {
+void Decoder::by_chunks(const Lease& unit, const NormedColumn& o, const Then& then) {
   std::vector<Event> gathered(branch_sums_.size());
   const auto ready = [&](int k) {
     tensor_.wait(branch_sum(k));
-    o.norm.forward(*ops_, unit, o.normed, tensor_.own_rows(k));
+    if (o.statistics == Statistics::kept) {
+      o.norm.apply(*ops_, unit, o.normed, tensor_.own_rows(k));
+    } else {
+      o.norm.forward(*ops_, unit, o.normed, tensor_.own_rows(k));
+    }
     gathered[static_cast<std::size_t>(k)] = o.column.gather(o.columns, k);
   };
   const auto compute = [&](int k) {
@@ -45,37 +50,52 @@ void Decoder::by_chunks(const ParameterLease& unit, const NormedColumn& o, const
 void Decoder::forward_block(std::int64_t i) {
   ParameterLease unit = enter(block(i));
   repeat(unit, [&] {
-    forward_attention(i, unit);
-    forward_mlp(i, unit);
+    forward_qkv(i, unit, Statistics::computed);
+    keep_share(i);
+    forward_attention(i);
+    forward_projection(i, unit);
+    forward_hidden(i, unit, Statistics::computed, [&](int k) { forward_output(i, unit, k); });
   });
 }
 
-void Decoder::forward_attention(std::int64_t i, const ParameterLease& unit) {
+void Decoder::forward_qkv(std::int64_t i, const Lease& unit, Statistics statistics) {
   const DecoderMemory& m = memory_;
   // x(i) = middle(i - 1) + the branch of that layer's MLP; x(0) is complete.
-  const NormLayer::Operands norm{.x = i == 0 ? m.x(0) : m.middle(i - 1),
-                                 .delta = i == 0 ? View() : m.branch(),
-                                 .sum = i == 0 ? View() : m.x(i),
+  const bool complete = i == 0 || statistics == Statistics::kept;
+  const NormLayer::Operands norm{.x = complete ? m.x(i) : m.middle(i - 1),
+                                 .delta = complete ? View() : m.branch(),
+                                 .sum = complete ? View() : m.x(i),
                                  .y = m.normed(),
                                  .statistics = m.statistics(i)};
   const ColumnParallelLinear::Forward qkv{
       .x = m.normed(), .gathered = m.gathered_normed(), .y = m.qkv(i)};
-  by_chunks(unit, {norm1_, norm, qkv_, qkv}, [](int) {});
+  by_chunks(unit, {norm1_, norm, qkv_, qkv, statistics}, [](int) {});
   if (decoder_.rotary) {
     ops_->rotary(rotary(), Turn::forward, m.qkv(i), m.cosines(), m.sines());
   }
+}
+
+void Decoder::forward_attention(std::int64_t i) {
+  const DecoderMemory& m = memory_;
   ops_->attention_forward(attention(), m.qkv(i), m.attended(i), m.log_sums(i));
+}
+
+void Decoder::forward_projection(std::int64_t i, const Lease& unit) {
+  const DecoderMemory& m = memory_;
   for (int k = 0; k < tensor_.chunks(); ++k) {
     branch_sum(k) = projection_.forward(
         *ops_, unit, {.x = m.attended(i), .partial = m.partial(), .y = m.branch()}, k);
   }
 }
 
-void Decoder::forward_mlp(std::int64_t i, const ParameterLease& unit) {
+template <typename Then>
+void Decoder::forward_hidden(std::int64_t i, const Lease& unit, Statistics statistics,
+                             const Then& then) {
   const DecoderMemory& m = memory_;
-  const NormLayer::Operands norm{.x = m.x(i),
-                                 .delta = m.branch(),
-                                 .sum = m.middle(i),
+  const bool complete = statistics == Statistics::kept;
+  const NormLayer::Operands norm{.x = complete ? m.middle(i) : m.x(i),
+                                 .delta = complete ? View() : m.branch(),
+                                 .sum = complete ? View() : m.middle(i),
                                  .y = m.normed(),
                                  .statistics = m.middle_statistics(i)};
   const bool swiglu = decoder_.activation == DecoderShape::Activation::swiglu;
@@ -83,21 +103,92 @@ void Decoder::forward_mlp(std::int64_t i, const ParameterLease& unit) {
                                          .gathered = m.gathered_normed(),
                                          .y = m.hidden(i),
                                          .gelu = swiglu ? View() : m.activated()};
-  const auto gate = [&](const Slices::Range& rows) {
+  by_chunks(unit, {norm2_, norm, hidden_, up, statistics}, then);
+}
+
+void Decoder::forward_output(std::int64_t i, const Lease& unit, int chunk) {
+  const DecoderMemory& m = memory_;
+  if (decoder_.activation == DecoderShape::Activation::swiglu) {
+    const Slices::Range rows = tensor_.cut().chunk(chunk);
     ops_->swiglu_forward({rows.count, decoder_.intermediate, dtype_},
                          TensorParallel::rows_of(m.hidden(i), rows, decoder_.hidden_width()),
                          TensorParallel::rows_of(m.activated(), rows, decoder_.intermediate));
+  }
+  branch_sum(chunk) = output_.forward(
+      *ops_, unit, {.x = m.activated(), .partial = m.partial(), .y = m.branch()}, chunk);
+}
+
+void Decoder::keep_share(std::int64_t i) {
+  if (!memory_.partitioned(i)) return;
+  const TensorSlice::Range mine = even_range(memory_.x(i).count(), tensor_.rank(), tensor_.ranks());
+  Device& device = engine_.device();
+  device.kernels().convert(device.compute(), memory_.x(i).slice(mine.begin, mine.count),
+                           memory_.x_share(i));
+}
+
+void Decoder::gather_shares(std::int64_t i) {
+  if (!memory_.partitioned(i)) return;
+  const View x = memory_.x(i);
+  std::vector<Slices::Range> ranges;
+  for (int rank = 0; rank < tensor_.ranks(); ++rank) {
+    const TensorSlice::Range range = even_range(x.count(), rank, tensor_.ranks());
+    ranges.push_back({range.begin, range.count});
+  }
+  const Slices::Range mine = ranges[static_cast<std::size_t>(tensor_.rank())];
+  Device& device = engine_.device();
+  device.kernels().convert(device.compute(), memory_.x_share(i), x.slice(mine.begin, mine.count));
+  tensor_.wait(tensor_.gather(x, std::move(ranges), "kept input"));
+}
+
+// The same operations on the same operands as forward's, so the same bits; where forward took a
+// norm's input from a sum that is kept, the kept statistics take the sum's place.
+void Decoder::recompute(std::int64_t i, const Lease& unit) {
+  const BlockRecompute again = recompute_.block(i);
+  const auto statistics = [](bool computed) {
+    return computed ? Statistics::computed : Statistics::kept;
   };
-  by_chunks(unit, {norm2_, norm, hidden_, up}, [&](int k) {
-    if (swiglu) gate(tensor_.cut().chunk(k));
-    branch_sum(k) = output_.forward(
-        *ops_, unit, {.x = m.activated(), .partial = m.partial(), .y = m.branch()}, k);
-  });
+  gather_shares(i);
+  if (again.qkv) forward_qkv(i, unit, statistics(again.input));
+  if (again.attended) forward_attention(i);
+  if (again.middle) forward_projection(i, unit);
+  // A block whose output no later block reads again needs no output.
+  const bool output = recompute_.last_of_group(i) != i;
+  if (again.hidden) {
+    forward_hidden(i, unit, statistics(again.middle), [&](int k) {
+      if (output) forward_output(i, unit, k);
+    });
+  }
+}
+
+void Decoder::recompute_block(std::int64_t i) {
+  ParameterLease unit = enter(block(i), Phase::recompute);
+  repeat(unit, [&] { recompute(i, unit); });
+}
+
+TrafficCounter Decoder::recompute_traffic(std::int64_t i) const {
+  const BlockRecompute again = recompute_.block(i);
+  TrafficCounter sent;
+  if (memory_.partitioned(i)) {
+    sent.add(Operation::all_gather,
+             Communicator::sent_bytes(Operation::all_gather, own_rows().count() * size_of(dtype_),
+                                      tensor_.ranks()));
+  }
+  if (again.qkv) sent.add(tensor_.gather_traffic(decoder_.width, dtype_));
+  if (again.middle) sent.add(tensor_.sum_traffic(decoder_.width, dtype_));
+  if (again.hidden) sent.add(tensor_.gather_traffic(decoder_.width, dtype_));
+  if (recompute_.last_of_group(i) != i) sent.add(tensor_.sum_traffic(decoder_.width, dtype_));
+  return sent;
 }
 
 void Decoder::backward_block(std::int64_t i) {
-  GradientLease unit = enter_backward(block(i));
+  const bool again = recompute_.block(i).any() && recompute_.last_of_group(i) == i;
+  notify(block(i), again ? Phase::recompute : Phase::backward);
+  GradientLease unit = engine_.backward(block(i));
   repeat(unit, [&] {
+    if (again) {
+      recompute(i, unit);
+      notify(block(i), Phase::backward);
+    }
     backward_mlp(i, unit);
     backward_attention(i, unit);
     finish_norms(unit, {norm1_, norm2_});
@@ -171,7 +262,7 @@ NormLayer::Gradient Decoder::norm_gradient(const NormPlace& norm, const NormLaye
   return gradient;
 }
 
-// One sum over the group for a unit's norms, rounded once: the same bits on all ranks.
+// One sum over the tensor group for a unit's norms, rounded once: the same bits on all ranks.
 void Decoder::finish_norms(const GradientLease& unit, std::initializer_list<NormLayer> norms) {
   if (!tensor_.sequence_parallel()) return;
   Device& device = engine_.device();

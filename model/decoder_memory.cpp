@@ -6,11 +6,13 @@
 
 #include "base/checked_math.h"
 #include "model/vocabulary_parallel_head.h"
+#include "partition/tensor_slice.h"
 
 namespace zero {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t kShared = -1;  // the offset of a slot that take_shared() will place
 
 // A layer norm has two figures per row and two parameters; an RMS norm one of each.
 std::int64_t of_norm(const DecoderShape& decoder, std::int64_t count) {
@@ -19,8 +21,10 @@ std::int64_t of_norm(const DecoderShape& decoder, std::int64_t count) {
 
 }  // namespace
 
-DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& rows, DType dtype) {
-  for (std::int64_t i = 0; i < decoder.layers; ++i) take_layer(decoder, rows, dtype);
+DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& rows, DType dtype,
+                             const RecomputePlan& plan)
+    : plan_(plan), partitions_(plan.partition_inputs && rows.ranks > 1 && !rows.sequence_parallel) {
+  for (std::int64_t i = 0; i < decoder.layers; ++i) take_layer(i, decoder, rows, dtype);
   x_.push_back(take(checked_mul(rows.own, decoder.width), dtype));
   statistics_.push_back(take(of_norm(decoder, rows.own), DType::fp32));
   take_operands(decoder, rows, dtype);
@@ -36,16 +40,41 @@ DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& row
   take_wide(decoder, rows, dtype);
 }
 
-void DecoderMemory::take_layer(const DecoderShape& decoder, const DecoderRows& rows, DType dtype) {
+void DecoderMemory::take_layer(std::int64_t i, const DecoderShape& decoder, const DecoderRows& rows,
+                               DType dtype) {
+  const BlockRecompute again = plan_.block(i);
+  const auto keep = [&](bool recomputed, std::int64_t count, DType of) {
+    return recomputed ? Slot{kShared, count, of} : take(count, of);
+  };
   const std::int64_t narrow = checked_mul(rows.own, decoder.width);
-  x_.push_back(take(narrow, dtype));
-  statistics_.push_back(take(of_norm(decoder, rows.own), DType::fp32));
-  qkv_.push_back(take(checked_mul(rows.all, decoder.qkv_width()), dtype));
-  log_sums_.push_back(take(rows.all * decoder.heads, DType::fp32));
-  attended_.push_back(take(checked_mul(rows.all, decoder.attended_width()), dtype));
-  middle_.push_back(take(narrow, dtype));
-  middle_statistics_.push_back(take(of_norm(decoder, rows.own), DType::fp32));
-  hidden_.push_back(take(checked_mul(rows.all, decoder.hidden_width()), dtype));
+  const bool shares = partitioned(i);
+  x_shares_.push_back(take(shares ? even_range(narrow, rows.rank, rows.ranks).count : 0, dtype));
+  x_.push_back(keep(again.input || shares, narrow, dtype));
+  statistics_.push_back(keep(again.input, of_norm(decoder, rows.own), DType::fp32));
+  qkv_.push_back(keep(again.qkv, checked_mul(rows.all, decoder.qkv_width()), dtype));
+  log_sums_.push_back(keep(again.attended, rows.all * decoder.heads, DType::fp32));
+  attended_.push_back(keep(again.attended, checked_mul(rows.all, decoder.attended_width()), dtype));
+  middle_.push_back(keep(again.middle, narrow, dtype));
+  middle_statistics_.push_back(keep(again.middle, of_norm(decoder, rows.own), DType::fp32));
+  hidden_.push_back(keep(again.hidden, checked_mul(rows.all, decoder.hidden_width()), dtype));
+}
+
+// One slot for each place in a block group: while a group's backward runs, only its own blocks use
+// them.
+void DecoderMemory::take_shared() {
+  for (std::vector<Slot>* const slots : {&x_, &statistics_, &qkv_, &log_sums_, &attended_, &middle_,
+                                         &middle_statistics_, &hidden_}) {
+    std::vector<Slot> places;
+    for (std::size_t i = 0; i < slots->size(); ++i) {
+      Slot& slot = (*slots)[i];
+      if (slot.offset != kShared) continue;
+      const auto block = static_cast<std::int64_t>(i);
+      const auto place = static_cast<std::size_t>(block - plan_.first_of_group(block));
+      if (places.size() <= place) places.resize(place + 1, slot);
+      if (places[place].offset == kShared) places[place] = take(slot.count, slot.dtype);
+      slot = places[place];
+    }
+  }
 }
 
 void DecoderMemory::take_operands(const DecoderShape& decoder, const DecoderRows& rows,
@@ -67,12 +96,15 @@ void DecoderMemory::take_operands(const DecoderShape& decoder, const DecoderRows
     branch_ = partial_;
     gathered_normed_ = normed_;
     gathered_dx_ = dx_;
-    partial_embedding_ = x_.front();
   }
 }
 
-// The MLP's wide operands, the gradient of q, k and v, and the head's logits never live at once.
+// The MLP's wide operands, the gradient of q, k and v, and the head's logits never live at once,
+// nor do logits and what blocks compute again.
 void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& rows, DType dtype) {
+  const std::int64_t of_head = bytes_;
+  take_shared();
+  if (!rows.sequence_parallel) partial_embedding_ = x_.front();
   const std::int64_t shared = bytes_;
   activated_ = take(rows.all * decoder.intermediate, dtype);
   // SwiGLU's gradient overwrites its operands.
@@ -83,7 +115,7 @@ void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& ro
   bytes_ = shared;
   dqkv_ = take(rows.all * decoder.qkv_width(), dtype);
   end = std::max(end, bytes_);
-  bytes_ = shared;
+  bytes_ = of_head;
   logits_ = take(checked_mul(rows.logits, rows.logit_columns), dtype);
   bytes_ = std::max(bytes_, end);
 }

@@ -8,6 +8,7 @@
 #include "collectives/communicator.h"
 #include "device/device.h"
 #include "model/decoder_shape.h"
+#include "model/recompute.h"
 
 namespace zero {
 
@@ -17,6 +18,7 @@ struct DecoderRows {
   std::int64_t own = 0;  ///< of the residual stream: all; with sequence parallelism, a share
   std::int64_t sequence = 0;
   int ranks = 1;  ///< of the tensor group
+  int rank = 0;   ///< in that group
   bool sequence_parallel = false;
   std::int64_t logits = 0;         ///< of logits, at a time
   std::int64_t logit_columns = 0;  ///< of a row of logits, with padding
@@ -29,13 +31,15 @@ struct DecoderRows {
 /// input, or SwiGLU's gate and operand), each for this rank's heads and intermediate; and a few
 /// fp32 figures. GPT-2 on one rank: 10 C; on T ranks 8/T C plus x and middle, which sequence
 /// parallelism also divides by T. Backward recomputes the outputs of norms and of the activation,
-/// at little cost. All layers share normed, branch, dx, the wide operands, whose memory is also the
-/// head's for its logits, and, with sequence parallelism, two operands of all rows, gathered and
-/// partial.
+/// at little cost. What a RecomputePlan has backward compute again is not kept: blocks at
+/// the same place of their block groups share memory, which the head's logits share too. All layers
+/// share normed, branch, dx, the wide operands, whose memory is also the head's for its logits,
+/// and, with sequence parallelism, two operands of all rows, gathered and partial.
 class DecoderMemory {
  public:
-  /// `decoder`: the part that this rank holds.
-  DecoderMemory(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
+  /// `decoder`: the part that this rank holds. `plan`: checked.
+  DecoderMemory(const DecoderShape& decoder, const DecoderRows& rows, DType dtype,
+                const RecomputePlan& plan = {});
 
   std::int64_t bytes() const { return bytes_; }
   /// Allocates from `group`, the tensor group: registered memory speeds up its collectives.
@@ -43,6 +47,13 @@ class DecoderMemory {
 
   /// The residual stream entering layer i; x(layers) enters the last norm.
   View x(std::int64_t i) const { return view(x_, i); }
+  /// Whether a rank keeps only its share of x(i). x(i) itself is in a shared place until the next
+  /// such block's forward or the head, and is gathered again for backward.
+  bool partitioned(std::int64_t i) const {
+    const BlockRecompute again = plan_.block(i);
+    return partitions_ && again.whole() && !again.input;
+  }
+  View x_share(std::int64_t i) const { return view(x_shares_, i); }
   View middle(std::int64_t i) const { return view(middle_, i); }  ///< after attention
   View qkv(std::int64_t i) const { return view(qkv_, i); }        ///< after any rotation of q and k
   View attended(std::int64_t i) const { return view(attended_, i); }  ///< before the projection
@@ -84,7 +95,9 @@ class DecoderMemory {
     DType dtype = DType::fp32;
   };
   Slot take(std::int64_t count, DType dtype);
-  void take_layer(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
+  void take_layer(std::int64_t i, const DecoderShape& decoder, const DecoderRows& rows,
+                  DType dtype);
+  void take_shared();
   void take_operands(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
   void take_wide(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
   View view(const Slot& slot) const;
@@ -92,7 +105,9 @@ class DecoderMemory {
     return view(slots.at(static_cast<std::size_t>(i)));
   }
 
-  std::vector<Slot> x_, middle_, qkv_, attended_, hidden_, log_sums_, statistics_;
+  const RecomputePlan plan_;
+  const bool partitions_;  // inputs that are kept alone
+  std::vector<Slot> x_, x_shares_, middle_, qkv_, attended_, hidden_, log_sums_, statistics_;
   std::vector<Slot> middle_statistics_;
   Slot normed_, branch_, dx_, gathered_normed_, gathered_dx_, partial_, partial_embedding_;
   Slot dattended_, activated_, dhidden_, dqkv_, logits_, softmax_, losses_, norm_gradients_;

@@ -26,6 +26,9 @@ struct Gpt2Config {
   std::int64_t parameter_count() const;
 };
 
+/// The parts of the family's decoder. Throws zero::Error as validate() does.
+DecoderShape decoder_shape(const Gpt2Config& config);
+
 /// GPT-2. Parameters have Hugging Face's names and layouts ("wte.weight", "h.0.attn.c_attn.weight"
 /// as (in, out), ...); a unit is the embedding with the tied head, a block, or the last norm.
 class Gpt2 final : public Decoder {
@@ -33,7 +36,7 @@ class Gpt2 final : public Decoder {
   /// Registers the units; call before engine.seal(). Throws zero::Error if `config` or `shape` is
   /// out of range.
   Gpt2(Engine& engine, const Gpt2Config& config, BatchShape shape, OpListener* listener = nullptr,
-       const TensorOptions& tensor = {});
+       const TensorOptions& tensor = {}, const RecomputePlan& recompute = {});
 };
 
 }  // namespace zero

@@ -5,22 +5,13 @@
 namespace zero {
 namespace {
 
-View parameter(const ParameterLease& unit, int slot) {
-  return slot == kAbsent ? View() : unit.at(slot);
-}
-
-View parameter(const GradientLease& unit, int slot) {
-  return slot == kAbsent ? View() : unit.parameter(slot);
-}
-
-template <class Lease>
 NormForward with_parameters(const NormLayer& norm, const Lease& unit,
                             const NormLayer::Operands& o) {
   return {.x = o.x,
           .delta = o.delta,
           .sum = o.sum,
-          .weight = parameter(unit, norm.weight),
-          .bias = parameter(unit, norm.bias),
+          .weight = unit.at(norm.weight),
+          .bias = norm.bias == kAbsent ? View() : unit.at(norm.bias),
           .y = o.y,
           .statistics = o.statistics,
           .epsilon = norm.epsilon};
@@ -28,28 +19,28 @@ NormForward with_parameters(const NormLayer& norm, const Lease& unit,
 
 }  // namespace
 
-void NormLayer::forward(Ops& ops, const ParameterLease& unit, const Operands& o,
-                        const Slices::Range& rows) const {
-  forward(ops, with_parameters(*this, unit, o), rows);
-}
-
-void NormLayer::forward(Ops& ops, const GradientLease& unit, const Operands& o,
-                        const Slices::Range& rows) const {
-  forward(ops, with_parameters(*this, unit, o), rows);
-}
-
-void NormLayer::forward(Ops& ops, const NormForward& whole, const Slices::Range& rows) const {
+NormForward NormLayer::part(const Lease& unit, const Operands& o, const Slices::Range& rows) const {
   const auto cut = [&](View& view, std::int64_t width) {
     if (!view.empty()) view = view.slice(rows.begin * width, rows.count * width);
   };
-  NormForward part = whole;
+  NormForward part = with_parameters(*this, unit, o);
   for (View* const view : {&part.x, &part.delta, &part.sum, &part.y}) cut(*view, shape.columns);
   cut(part.statistics, statistics());
-  ops.norm_forward({rows.count, shape.columns, shape.dtype}, part);
+  return part;
 }
 
-void NormLayer::apply(Ops& ops, const GradientLease& unit, const Operands& o) const {
+void NormLayer::forward(Ops& ops, const Lease& unit, const Operands& o,
+                        const Slices::Range& rows) const {
+  ops.norm_forward({rows.count, shape.columns, shape.dtype}, part(unit, o, rows));
+}
+
+void NormLayer::apply(Ops& ops, const Lease& unit, const Operands& o) const {
   ops.norm_apply(shape, with_parameters(*this, unit, o));
+}
+
+void NormLayer::apply(Ops& ops, const Lease& unit, const Operands& o,
+                      const Slices::Range& rows) const {
+  ops.norm_apply({rows.count, shape.columns, shape.dtype}, part(unit, o, rows));
 }
 
 void NormLayer::backward(Ops& ops, const GradientLease& unit, const Gradient& o) const {

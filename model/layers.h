@@ -33,12 +33,12 @@ struct NormLayer {
     View x, delta, sum, y, statistics;
   };
   /// Some of the rows.
-  void forward(Ops& ops, const ParameterLease& unit, const Operands& operands,
+  void forward(Ops& ops, const Lease& unit, const Operands& operands,
                const Slices::Range& rows) const;
-  void forward(Ops& ops, const GradientLease& unit, const Operands& operands,
-               const Slices::Range& rows) const;
-  /// Recomputes y from x and statistics.
-  void apply(Ops& ops, const GradientLease& unit, const Operands& operands) const;
+  /// Recomputes y from x and statistics, of all or some of the rows: the same bits as forward's.
+  void apply(Ops& ops, const Lease& unit, const Operands& operands) const;
+  void apply(Ops& ops, const Lease& unit, const Operands& operands,
+             const Slices::Range& rows) const;
   /// Adds to dx; writes the parameters' gradients to the lease, or to the given views.
   struct Gradient {
     View x, statistics, dy, dx;
@@ -47,7 +47,7 @@ struct NormLayer {
   void backward(Ops& ops, const GradientLease& unit, const Gradient& operands) const;
 
  private:
-  void forward(Ops& ops, const NormForward& whole, const Slices::Range& rows) const;
+  NormForward part(const Lease& unit, const Operands& operands, const Slices::Range& rows) const;
 };
 
 }  // namespace zero

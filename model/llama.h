@@ -33,6 +33,9 @@ struct LlamaConfig {
   std::int64_t parameter_count() const;
 };
 
+/// The parts of the family's decoder. Throws zero::Error as validate() does.
+DecoderShape decoder_shape(const LlamaConfig& config);
+
 /// Llama's family. Parameters have Hugging Face's names and layouts (out, in), with two exceptions:
 /// q_proj, k_proj and v_proj are one matrix, "self_attn.qkv_proj", and gate_proj and up_proj are
 /// "mlp.gate_up_proj": each has the rows of its parts one after another, for one product. A unit is
@@ -42,7 +45,7 @@ class Llama final : public Decoder {
   /// Registers the units; call before engine.seal(). Throws zero::Error if `config` or `shape` is
   /// out of range.
   Llama(Engine& engine, const LlamaConfig& config, BatchShape shape, OpListener* listener = nullptr,
-        const TensorOptions& tensor = {});
+        const TensorOptions& tensor = {}, const RecomputePlan& recompute = {});
 };
 
 }  // namespace zero

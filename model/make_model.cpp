@@ -6,11 +6,13 @@
 namespace zero {
 
 std::unique_ptr<Model> make_model(Engine& engine, const ModelConfig& config, BatchShape shape,
-                                  OpListener* listener, const TensorOptions& tensor) {
+                                  OpListener* listener, const TensorOptions& tensor,
+                                  const RecomputePlan& recompute) {
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) {
-    return std::make_unique<Gpt2>(engine, *gpt2, shape, listener, tensor);
+    return std::make_unique<Gpt2>(engine, *gpt2, shape, listener, tensor, recompute);
   }
-  return std::make_unique<Llama>(engine, std::get<LlamaConfig>(config), shape, listener, tensor);
+  return std::make_unique<Llama>(engine, std::get<LlamaConfig>(config), shape, listener, tensor,
+                                 recompute);
 }
 
 }  // namespace zero

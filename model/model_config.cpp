@@ -98,6 +98,10 @@ std::int64_t context_of(const ModelConfig& config) {
   return std::visit([](const auto& family) { return family.context; }, config);
 }
 
+std::int64_t layers_of(const ModelConfig& config) {
+  return std::visit([](const auto& family) { return family.layers; }, config);
+}
+
 void validate(const ModelConfig& config) {
   std::visit([](const auto& family) { family.validate(); }, config);
 }

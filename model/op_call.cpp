@@ -15,8 +15,10 @@ OpOperand optional(std::string_view name, View view, std::int64_t count, DType d
 DType or_fp32(View view, DType dtype) { return view.dtype() == DType::fp32 ? DType::fp32 : dtype; }
 
 void check(const OpCall& call, std::initializer_list<OpOperand> operands) {
-  ZERO_CHECK(call.dtype == DType::fp32 || call.dtype == DType::bf16,
-             "{}: computes in fp32 or bf16, not in {}", call.name, name_of(call.dtype));
+  const bool computes =
+      call.dtype == DType::fp32 || call.dtype == DType::bf16 || call.dtype == DType::fp16;
+  ZERO_CHECK(computes, "{}: computes in fp32, bf16 or fp16, not in {}", call.name,
+             name_of(call.dtype));
   for (const OpOperand& operand : operands) {
     ZERO_CHECK(operand.view.count() == operand.count &&
                    (operand.count == 0 || operand.view.dtype() == operand.dtype),

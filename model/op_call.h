@@ -14,7 +14,7 @@ namespace zero {
 /// A call of one of Ops' public methods.
 struct OpCall {
   std::string_view name;
-  DType dtype = DType::fp32;             ///< dtype of the arithmetic: fp32 or bf16
+  DType dtype = DType::fp32;             ///< dtype of the arithmetic: fp32, bf16 or fp16
   const LinearShape* product = nullptr;  ///< a layer's: adds its sizes to the listener's name
   double flop = 0;                       ///< in addition to the product's
 };

@@ -24,7 +24,8 @@ class OpListener {
   /// Work submitted until end() belongs to the operation.
   virtual void begin(const OpCost& cost) = 0;
   virtual void end() noexcept = 0;
-  /// Later work belongs to the forward or backward of a unit, whose lease is acquired next.
+  /// Later work belongs to this phase of a unit. Its lease is acquired next; backward that follows
+  /// recompute in one lease is told within it.
   virtual void unit(std::string_view name, Phase phase) = 0;
 };
 

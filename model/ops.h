@@ -25,8 +25,9 @@ struct OpOperand;
 /// zero::Error naming the operation, the operand, found and expected, then notify the listener, if
 /// any. Backends implement the functions that begin with do_.
 ///
-/// Values are fp32 or bf16; sums are fp32. Results do not depend on the thread count or on earlier
-/// calls: sums over rows go through partial sums of kRowChunk rows, added in order.
+/// Values are fp32, bf16 or fp16, sums fp32; a value beyond fp16 becomes infinite. Results do not
+/// depend on the thread count or on earlier calls: sums over rows go through partial sums of
+/// kRowChunk rows, added in order.
 ///
 /// Memory: prepare() all shapes, then allocate_scratch() once. Later calls do not allocate.
 class Ops {

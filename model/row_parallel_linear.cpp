@@ -46,14 +46,13 @@ void RowParallelLinear::prepare(Ops& ops) const {
   tensor_->prepare(shape_.out, shape_.dtype);
 }
 
-void RowParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o) const {
+void RowParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o) const {
   Event summed;
   for (int k = 0; k < tensor_->chunks(); ++k) summed = forward(ops, unit, o, k);
   tensor_->wait(summed);
 }
 
-Event RowParallelLinear::forward(Ops& ops, const ParameterLease& unit, const Forward& o,
-                                 int chunk) const {
+Event RowParallelLinear::forward(Ops& ops, const Lease& unit, const Forward& o, int chunk) const {
   const bool biased = at_.bias != kAbsent && tensor_->rank() == 0;
   const Slices::Range part = tensor_->cut().chunk(chunk);
   ops.linear_forward(rows(part.count), TensorParallel::rows_of(o.x, part, shape_.in),

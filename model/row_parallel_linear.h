@@ -46,10 +46,10 @@ class RowParallelLinear {
     View partial, y;
   };
   /// Each chunk is summed over ranks while the next is computed.
-  void forward(Ops& ops, const ParameterLease& unit, const Forward& operands) const;
+  void forward(Ops& ops, const Lease& unit, const Forward& operands) const;
   /// The same for one chunk of rows; returns the event of its sum, for which compute has not
   /// waited.
-  Event forward(Ops& ops, const ParameterLease& unit, const Forward& operands, int chunk) const;
+  Event forward(Ops& ops, const Lease& unit, const Forward& operands, int chunk) const;
 
   /// With sequence parallelism dy has this rank's own rows, and `gathered` receives all rows;
   /// otherwise `gathered` is dy itself.

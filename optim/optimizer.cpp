@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/checked_math.h"
 #include "optim/update.h"
 
 namespace zero {
@@ -23,14 +24,31 @@ void check_fp32(const View& view, std::string_view who, std::string_view what) {
              name_of(view.dtype()));
 }
 
-void check_views(const UpdateArguments& a, int moments, std::string_view who) {
-  check_fp32(a.master, who, "the master");
-  for (int i = 0; i < moments; ++i) {
-    const View& moment = a.moments[static_cast<std::size_t>(i)];
+void check_scales(const View& scales, std::int64_t elements, std::string_view who,
+                  std::string_view what) {
+  check_fp32(scales, who, what);
+  const std::int64_t blocks = div_ceil(elements, kMomentBlock);
+  ZERO_CHECK(scales.count() == blocks, "{}: {} has {} values, expected {}: one for {} elements",
+             who, what, scales.count(), blocks, kMomentBlock);
+}
+
+void check_moments(const UpdateArguments& a, const OptimizerConfig& config, int moments,
+                   std::string_view who) {
+  const DType dtype = moment_dtype(config.moments);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(moments); ++i) {
     const std::string what = fmt::format("moment {}", i);
-    check_view(moment, a.master.count(), who, what);
-    check_fp32(moment, who, what);
+    check_view(a.moments[i], a.master.count(), who, what);
+    ZERO_CHECK(a.moments[i].dtype() == dtype, "{}: {} is {}; expected {}", who, what,
+               name_of(a.moments[i].dtype()), name_of(dtype));
+    if (config.moments == MomentFormat::eight_bit)
+      check_scales(a.scales[i], a.master.count(), who, fmt::format("scale {}", i));
   }
+  ZERO_CHECK(a.elements.run >= 1, "{}: runs of {} logical elements; expected 1 or more", who,
+             a.elements.run);
+}
+
+void check_views(const UpdateArguments& a, std::string_view who) {
+  check_fp32(a.master, who, "the master");
   check_view(a.gradient, a.master.count(), who, "the gradient");
   const DType gradient = a.gradient.dtype();
   ZERO_CHECK(gradient == DType::fp32 || gradient == DType::bf16 || gradient == DType::fp16,
@@ -57,6 +75,13 @@ void check_numbers(const UpdateArguments& a, std::string_view who) {
 
 }  // namespace
 
+CodedMoment CodedMoment::slice(std::int64_t begin, std::int64_t count) const {
+  const std::int64_t first = phase + begin;
+  const std::int64_t block = first / kMomentBlock;
+  const std::int64_t blocks = div_ceil(first + count, kMomentBlock) - block;
+  return {moment, codes.slice(begin, count), scales.slice(block, blocks), first % kMomentBlock};
+}
+
 int Optimizer::moments() const {
   if (config_.kind != Kind::sgd) return 2;
   return config_.momentum > 0 ? 1 : 0;
@@ -64,10 +89,24 @@ int Optimizer::moments() const {
 
 void Optimizer::update(Stream& stream, const UpdateArguments& arguments) {
   const std::string_view who = name_of(config_.kind);
-  check_views(arguments, moments(), who);
+  check_views(arguments, who);
+  check_moments(arguments, config_, moments(), who);
   check_numbers(arguments, who);
   if (arguments.master.empty()) return;
   do_update(stream, arguments);
+}
+
+void Optimizer::decode(Stream& stream, const CodedMoment& from, const View& to) {
+  const std::string_view who = "decode";
+  check_fp32(to, who, "the result");
+  ZERO_CHECK(from.codes.dtype() == DType::u8 && from.codes.count() == to.count(),
+             "{}: {} {} for {} values; expected as many u8", who, from.codes.count(),
+             name_of(from.codes.dtype()), to.count());
+  ZERO_CHECK(from.phase >= 0 && from.phase < kMomentBlock,
+             "{}: the first code is element {} of its block; expected 0 to {}", who, from.phase,
+             kMomentBlock - 1);
+  check_scales(from.scales, from.phase + to.count(), who, "the scale");
+  if (!to.empty()) do_decode(stream, from, to);
 }
 
 AdamConstants adam_constants(const OptimizerConfig& config, const UpdateArguments& arguments) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "device/device.h"
+#include "optim/moment_format.h"
 
 namespace zero {
 
@@ -25,6 +26,7 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double weight_decay = 0.01;  ///< for parameters of no other group
   double momentum = 0;         ///< sgd
+  MomentFormat moments = MomentFormat::fp32;
 };
 std::string_view name_of(OptimizerConfig::Kind kind);
 /// Throws zero::Error naming every constant of the kind that is out of range.
@@ -32,31 +34,51 @@ void validate(const OptimizerConfig& config);
 
 /// One run of owned elements to update. All views have equal counts.
 struct UpdateArguments {
-  View master;                  ///< fp32, in and out
-  std::array<View, 2> moments;  ///< fp32, in and out; the first Optimizer::moments() are used
-  View gradient;                ///< fp32, bf16 or fp16
-  View compute;                 ///< bf16 or fp16 copy of the result, or empty
+  View master;  ///< fp32, in and out
+  /// In and out, in moment_dtype(OptimizerConfig::moments); the first Optimizer::moments() are
+  /// used.
+  std::array<View, 2> moments;
+  View gradient;  ///< fp32, bf16 or fp16
+  View compute;   ///< bf16 or fp16 copy of the result, or empty
   double learning_rate = 0;
   double weight_decay = 0;
   float gradient_scale = 1;  ///< multiplies the gradient first: clip factor over loss scale
   std::int64_t step = 1;     ///< from 1, for bias correction
+  /// fp32, in and out: of 8-bit moments, whose elements begin a block, one for each block begun.
+  std::array<View, 2> scales{};
+  LogicalElements elements{};  ///< of bf16 moments
+};
+
+/// A run of elements of one 8-bit moment.
+struct CodedMoment {
+  int moment = 0;          ///< 0: the first, with a sign; 1: the second
+  View codes;              ///< u8
+  View scales;             ///< fp32, of the blocks that have elements in `codes`
+  std::int64_t phase = 0;  ///< of the first code in its block, 0 to kMomentBlock - 1
+
+  /// Codes [begin, begin + count) and the scales of their blocks.
+  CodedMoment slice(std::int64_t begin, std::int64_t count) const;
 };
 
 /// Updates owned elements; has no notion of ranks. Elementwise: the same bits for any split of the
-/// elements, any thread count and alignment on one SIMD target. One pass over memory: unscale,
-/// clip, moments, update, low-precision copy.
+/// elements (of 8-bit moments: at ends of blocks), any thread count and alignment on one SIMD
+/// target. One pass over memory: unscale, clip, moments, update, low-precision copy.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   const OptimizerConfig& config() const { return config_; }
-  /// fp32 state tensors per parameter: 2 for Adam(W); 1 for SGD with momentum, 0 without.
+  /// State tensors per parameter: 2 for Adam(W); 1 for SGD with momentum, 0 without.
   int moments() const;
   /// Asynchronous on `stream`. Throws zero::Error on mismatched counts or dtypes.
   void update(Stream& stream, const UpdateArguments& arguments);
+  /// to = the values of 8-bit codes; `to` is fp32 in the memory of the device. Asynchronous on
+  /// `stream`. Throws zero::Error on mismatched counts or dtypes.
+  void decode(Stream& stream, const CodedMoment& from, const View& to);
 
  protected:
   explicit Optimizer(const OptimizerConfig& config) : config_(config) {}
   virtual void do_update(Stream& stream, const UpdateArguments& arguments) = 0;
+  virtual void do_decode(Stream& stream, const CodedMoment& from, const View& to) = 0;
 
  private:
   OptimizerConfig config_;

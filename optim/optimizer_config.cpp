@@ -11,6 +11,25 @@
 
 namespace zero {
 
+std::string_view name_of(MomentFormat format) {
+  switch (format) {
+    case MomentFormat::fp32:
+      return "fp32";
+    case MomentFormat::bf16:
+      return "bf16";
+    default:
+      return "8bit";
+  }
+}
+
+MomentFormat moment_format_from_name(std::string_view name) {
+  for (const MomentFormat format :
+       {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
+    if (name == name_of(format)) return format;
+  }
+  fail("moments are \"{}\"; expected fp32, bf16 or 8bit", name);
+}
+
 std::string_view name_of(OptimizerConfig::Kind kind) {
   switch (kind) {
     case OptimizerConfig::Kind::adamw:
@@ -37,6 +56,9 @@ void validate(const OptimizerConfig& config) {
     expect(fraction(config.beta1), "beta1", config.beta1, kFraction);
     expect(fraction(config.beta2), "beta2", config.beta2, kFraction);
     expect(size(config.epsilon), "epsilon", config.epsilon, kSize);
+    // A block of tiny second moments is stored as zeros, whatever the first are.
+    expect(config.moments != MomentFormat::eight_bit || static_cast<float>(config.epsilon) > 0,
+           "epsilon", config.epsilon, "above 0 with 8-bit moments");
   } else {
     expect(fraction(config.momentum), "momentum", config.momentum, kFraction);
   }

@@ -42,7 +42,29 @@ struct UpdateMemory {
   DType compute_dtype = DType::bf16;
 };
 
-/// The memory of an update with `moments` moments.
+/// Moments in a small format, which UpdateMemory does not point to.
+struct SmallMoments {
+  MomentFormat format = MomentFormat::fp32;  ///< fp32: none
+  int count = 0;                             ///< 1 or 2 moments
+  void* values[2] = {};                      ///< bfloat16 or uint8_t
+  float* scales[2] = {};                     ///< of 8-bit moments
+  LogicalElements elements{};                ///< of bf16 moments
+  std::int64_t step = 1;
+};
+
+/// The small moments of an update with `moments` moments.
+inline SmallMoments small_moments_of(const UpdateArguments& arguments, MomentFormat format,
+                                     int moments) {
+  SmallMoments small{
+      .format = format, .count = moments, .elements = arguments.elements, .step = arguments.step};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(moments); ++i) {
+    small.values[i] = arguments.moments[i].data();
+    small.scales[i] = static_cast<float*>(arguments.scales[i].data());
+  }
+  return small;
+}
+
+/// The memory of an update with `moments` moments in fp32.
 inline UpdateMemory memory_of(const UpdateArguments& arguments, int moments) {
   const auto moment = [&](int index) {
     return index < moments

@@ -11,7 +11,7 @@ namespace zero {
 
 namespace {
 
-// Headroom for rounding up to kAlignment and to a multiple of any world (int ranks).
+// Headroom for rounding up to the alignment and to a multiple of any world (int ranks).
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
 
 }  // namespace
@@ -21,12 +21,16 @@ FlatRange FlatRange::within(const FlatRange& other) const {
   return {first, std::clamp(other.end(), first, end()) - first};
 }
 
-FlatLayout::FlatLayout(const std::vector<ParameterSpec>& parameters, int world, std::int64_t small)
+FlatLayout::FlatLayout(const std::vector<ParameterSpec>& parameters, int world, std::int64_t small,
+                       std::int64_t alignment)
     : world_(world) {
   ZERO_CHECK(world >= 1, "flat layout: a world of {} ranks; expected 1 or more", world);
   ZERO_CHECK(small >= 0,
              "flat layout: small parameters of at most {} elements; expected 0 (none) or more",
              small);
+  ZERO_CHECK(alignment > 0 && alignment % kAlignment == 0,
+             "flat layout: an alignment of {} elements; expected a multiple of {}", alignment,
+             kAlignment);
 
   placements_.reserve(parameters.size());
   for (const ParameterSpec& parameter : parameters) {
@@ -37,13 +41,13 @@ FlatLayout::FlatLayout(const std::vector<ParameterSpec>& parameters, int world, 
   std::int64_t end = 0;
   const auto place = [&](Placement& placement) {
     const std::string& name = parameters[static_cast<std::size_t>(placement.index)].name;
-    ZERO_CHECK(placement.count <= kMost - kAlignment - end,
+    ZERO_CHECK(placement.count <= kMost - alignment - end,
                "flat layout: parameter \"{}\" of {} elements after {} others is more than {} "
                "elements in all; split the unit",
                name, placement.count, end, kMost);
     placement.begin = end;
     logical_ += placement.count;
-    end = round_up(end + placement.count, kAlignment);
+    end = round_up(end + placement.count, alignment);
   };
   for (Placement& placement : placements_) {
     if (placement.count > small) place(placement);
@@ -53,7 +57,7 @@ FlatLayout::FlatLayout(const std::vector<ParameterSpec>& parameters, int world, 
     if (placement.count <= small) place(placement);
   }
   tail_end_ = end;
-  shard_ = round_up(div_ceil(end, world), kAlignment);
+  shard_ = round_up(div_ceil(end, world), alignment);
 }
 
 FlatRange FlatLayout::owned(int rank, const FlatRange& range) const {

@@ -45,8 +45,10 @@ struct Placement {
 /// keep a whole compute copy of the tail. Pure arithmetic: no memory, no communication.
 class FlatLayout {
  public:
-  /// Throws zero::Error on world < 1 or sizes that overflow.
-  FlatLayout(const std::vector<ParameterSpec>& parameters, int world, std::int64_t small);
+  /// Parameters start, and shards end, at multiples of `alignment`, itself a multiple of
+  /// kAlignment. Throws zero::Error on world < 1 or sizes that overflow.
+  FlatLayout(const std::vector<ParameterSpec>& parameters, int world, std::int64_t small,
+             std::int64_t alignment = kAlignment);
 
   const std::vector<Placement>& placements() const { return placements_; }  ///< in the order given
   /// The elements of `range` that `rank` owns: those of its shard, as FlatRange::within() gives

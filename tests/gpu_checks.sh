@@ -152,6 +152,15 @@ train() {  # config, log, arguments...
   "$bin/zero_train" --config "$work/$config.json" --set run.log="$results/$log" "$@"
 }
 
+# The same of a run whose attention cuDNN computes: our own kernels, slower, give about the same losses.
+train_with_cudnn() {  # as train
+  train "$@" | tee "$work/train.out" || return 1
+  if grep -q 'computed by our own kernels' "$work/train.out"; then
+    sed -n 's/^.*computed by our own kernels, which are slower: /attention is our own: /p' "$work/train.out"
+    return 1
+  fi
+}
+
 # Writes what is used of the GPU, in MiB, some times a second, for a minute at most.
 watch_memory() {  # file
   local i
@@ -166,7 +175,7 @@ whole_steps() {  # true, false
   local watcher status
   watch_memory "$work/graphs_$1.mib" &
   watcher=$!
-  train whole "graphs_$1.jsonl" "${kOnGpu[@]}" --set run.graphs="$1"
+  train_with_cudnn whole "graphs_$1.jsonl" "${kOnGpu[@]}" --set run.graphs="$1"
   status=$?
   kill $watcher
   [ $status = 0 ] || return 1
@@ -196,6 +205,55 @@ if kept["graphs"]["passes"] != 24 or other["graphs"]["passes"] != 0:
     sys.exit(f"expected 24 passes in graphs and none without, found {kept['graphs']} and {other['graphs']}")
 print(f"state {kept['state_hash']} with graphs and without")
 PYTHON
+}
+
+# Python that reads the log NAME.jsonl of a run of the folder in its first argument: read(name) gives the last line, the
+# losses, and the seconds of a late step.
+readonly kReadLog='
+import json, statistics, sys
+def read(name):
+    *steps, last = [json.loads(line) for line in open(f"{sys.argv[1]}/{name}.jsonl")]
+    skipped = [step["step"] for step in steps if "skipped" in step]
+    if skipped:
+        sys.exit(f"{name}: the update was skipped in steps {skipped}")
+    return last, [step["loss"] for step in steps], statistics.median(step["step_seconds"] for step in steps[3:])
+'
+
+# The same step with activations computed again: the state without, the time and the memory of each.
+recompute_changes_no_bit() {
+  local mode
+  for mode in recompute=full recompute=selective; do
+    train whole "$mode.jsonl" "${kOnGpu[@]}" --set "activation_checkpointing.$mode" || return 1
+  done
+  python3 <(echo "$kReadLog"; cat <<'PYTHON'
+kept, losses, seconds = read("graphs_true")
+for name in ("recompute=full", "recompute=selective"):
+    last, same, taken = read(name)
+    if last["state_hash"] != kept["state_hash"] or same != losses or not last["plan_exact"]:
+        sys.exit(f"{name}: state {last['state_hash']}, without {kept['state_hash']}; exact {last['plan_exact']}")
+    mib = [each["memory"]["activations"]["peak"] / 2**20 for each in (kept, last)]
+    print(f"{name}: {taken / seconds:.3f} times the step, activations {mib[1]:.0f} of {mib[0]:.0f} MiB")
+PYTHON
+  ) "$results"
+}
+
+# The same step in fp16, and with moments in bf16 and in 8 bits: about the same losses, the time and the memory of each.
+formats_learn_alike() {
+  local keys formats=("fp16.enabled=true bf16.enabled=false" optimizer.params.moments=bf16 optimizer.params.moments=8bit)
+  for keys in "${formats[@]}"; do
+    # shellcheck disable=SC2086  # two keys are two words
+    train_with_cudnn whole "${keys%% *}.jsonl" "${kOnGpu[@]}" --set run.steps=6 $keys || return 1
+  done
+  python3 <(echo "$kReadLog"; cat <<'PYTHON'
+kept, losses, seconds = read("graphs_true")
+for name in sys.argv[2:]:
+    last, others, taken = read(name)
+    mib = [each["memory"]["optimizer"]["peak"] / 2**20 for each in (kept, last)]
+    print(f"{name}: {taken / seconds:.3f} times the step, optimizer {mib[1]:.0f} of {mib[0]:.0f} MiB, loss {others[-1]:.4f}")
+    if max(abs(a - b) / b for a, b in zip(others, losses)) > 1e-3 or not last["plan_exact"]:
+        sys.exit(f"{name}: losses {others}, expected within 0.1 % of {losses}; exact {last['plan_exact']}")
+PYTHON
+  ) "$results" "${formats[@]%% *}"
 }
 
 # The operations that take longest in a step of GPT-2 124M, 32 sequences of 1024 in bf16.
@@ -244,6 +302,26 @@ memory_is_planned() {
   grep "as planned, to the byte" "$work/plan.out"
 }
 
+# Two ranks at stage 3 in fp16, cut behind step 5 and resumed, with moments in fp32 and in 8 bits.
+a_resumed_run_is_the_uncut_one() {
+  local moments
+  for moments in fp32 8bit; do
+    local keys=(--local-ranks 2 --set zero_optimization.stage=3 fp16.enabled=true bf16.enabled=false
+      optimizer.params.moments=$moments) saves=(run.checkpoint.folder="$work/saved_$moments")
+    train small "uncut_$moments.jsonl" "${kOnGpu[@]}" "${keys[@]}" &&
+      train small "cut_$moments.jsonl" "${kOnGpu[@]}" "${keys[@]}" "${saves[@]}" run.steps=5 &&
+      train small "cut_$moments.jsonl" "${kOnGpu[@]}" "${keys[@]}" "${saves[@]}" | tee "$work/resumed.out" || return 1
+    grep 'resumed from' "$work/resumed.out" || return 1
+    python3 - "$results/uncut_$moments.jsonl" "$results/cut_$moments.jsonl" <<'PYTHON' || return 1
+import json, sys
+uncut, cut = (json.loads(open(name).readlines()[-1])["state_hash"] for name in sys.argv[1:])
+if uncut != cut:
+    sys.exit(f"{sys.argv[2]} ends with state {cut}, the uncut run with {uncut}")
+PYTHON
+  done
+  grep 'checkpoints go to' "$work/resumed.out"
+}
+
 # ---- compute-sanitizer ----
 
 # Tests of a program that kSmall chooses; none is an error.
@@ -263,6 +341,10 @@ sanitize() {  # tool, program
   local program
   program=$(sanitizer) || { echo "compute-sanitizer is not on this host; CUDA's toolkit brings it"; return "$kNotMade"; }
   small_tests "$2" || return 1
-  "$program" --tool "$1" --error-exitcode 9 "$2" --gtest_brief=1 --gtest_filter="$kSmall" || return 1
+  "$program" --tool "$1" --error-exitcode 9 "$2" --gtest_brief=1 --gtest_filter="$kSmall" 2>&1 |
+    tee "$work/sanitizer.out"
+  local status=$?
+  if grep -i 'device not supported' "$work/sanitizer.out"; then return "$kNotMade"; fi
+  [ $status = 0 ] || return 1
   small_tests "$2"
 }

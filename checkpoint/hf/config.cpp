@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "checkpoint/hf/fields.h"
-#include "checkpoint/json_tree.h"
 
 namespace zero {
 namespace {
@@ -224,10 +223,7 @@ ModelConfig read_hf_config(const std::string& folder) {
 }
 
 ModelConfig parse_hf_config(const std::string& path, std::string_view text) {
-  const std::optional<json> tree = parse_json_tree(text);
-  ZERO_CHECK(tree && tree->is_object(),
-             "{}: is not a JSON object; expected a Hugging Face configuration", path);
-  HfFields fields(*tree, path, "");
+  HfFields fields = HfFields::parse(path, text);
   const Architecture architecture = architecture_of(fields);
   ModelConfig config;
   if (architecture == Architecture::gpt2) {

@@ -3,29 +3,38 @@
 #include "checkpoint/hf/fields.h"
 
 #include <algorithm>
-#include <utility>
+#include <limits>
 
 #include "base/error.h"
+#include "checkpoint/json_tree.h"
 
 namespace zero {
 
 using nlohmann::json;
 
 HfFields::HfFields(json object, std::string file, std::string where)
-    : object_(std::move(object)), file_(std::move(file)), where_(std::move(where)) {}
+    : HfFields(std::make_shared<const json>(std::move(object)), std::move(file), std::move(where)) {
+}
+
+HfFields HfFields::parse(const std::string& file, std::string_view text) {
+  std::optional<json> tree = parse_json_tree(text);
+  ZERO_CHECK(tree && tree->is_object(), "{}: is not a JSON object of at most {} levels", file,
+             kDeepestTree);
+  return {*std::move(tree), file, ""};
+}
 
 std::string HfFields::place(std::string_view name) const {
   return fmt::format("{}: {}{}", file_, where_, name);
 }
 
 bool HfFields::has(std::string_view name) const {
-  const auto found = object_.find(name);
-  return found != object_.end() && !found->is_null();
+  const auto found = object_->find(name);
+  return found != object_->end() && !found->is_null();
 }
 
 const json* HfFields::take(std::string_view name, bool required, std::string_view expected) {
   taken_.emplace(name);
-  if (has(name)) return &*object_.find(name);
+  if (has(name)) return &*object_->find(name);
   ZERO_CHECK(!required, "{} is missing; expected {}", place(name), expected);
   return nullptr;
 }
@@ -40,7 +49,14 @@ Value HfFields::value(std::string_view name, std::optional<Value> fallback,
 }
 
 std::int64_t HfFields::integer(std::string_view name, std::optional<std::int64_t> fallback) {
-  return value(name, fallback, "a whole number", &json::is_number_integer);
+  const json* found = take(name, !fallback, "a whole number");
+  if (found == nullptr) return *fallback;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const bool fits = found->is_number_unsigned() ? found->get<std::uint64_t>() <= kMost
+                                                : found->is_number_integer();
+  ZERO_CHECK(fits, "{}: found {}, expected a whole number of at most {}", place(name),
+             found->dump(), kMost);
+  return found->get<std::int64_t>();
 }
 
 double HfFields::number(std::string_view name, std::optional<double> fallback) {
@@ -65,16 +81,19 @@ HfFields HfFields::object(std::string_view name) {
   const json* value = take(name, false, "an object");
   ZERO_CHECK(value == nullptr || value->is_object(), "{}: found {}, expected an object",
              place(name), value->dump());
-  return {value == nullptr ? json::object() : *value, file_, fmt::format("{}{}.", where_, name)};
+  Object object =
+      value == nullptr ? std::make_shared<const json>(json::object()) : Object(object_, value);
+  return {std::move(object), file_, fmt::format("{}{}.", where_, name)};
 }
 
-json HfFields::raw(std::string_view name) {
+const json& HfFields::raw(std::string_view name) {
+  static const json absent;
   const json* value = take(name, false, "");
-  return value == nullptr ? json() : *value;
+  return value == nullptr ? absent : *value;
 }
 
 void HfFields::finish(std::span<const std::string_view> passed_over) const {
-  for (const auto& [name, value] : object_.items()) {
+  for (const auto& [name, value] : object_->items()) {
     const bool known = taken_.contains(name) ||
                        std::find(passed_over.begin(), passed_over.end(), name) != passed_over.end();
     if (known || value.is_null() || value == false) continue;

@@ -3,21 +3,25 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace zero {
 
-/// The fields of one object of a config.json, taken one by one; null counts as absent. Throws
-/// zero::Error naming file, field, found and expected.
+/// The fields of one object of a Hugging Face JSON file, taken one by one; null counts as absent.
+/// Throws zero::Error naming file, field, found and expected.
 class HfFields {
  public:
   /// `where` is the object's place in the file: "" or "rope_parameters.".
   HfFields(nlohmann::json object, std::string file, std::string where);
+  /// Those of a JSON file's text. Throws zero::Error naming the file if it is not an object.
+  static HfFields parse(const std::string& file, std::string_view text);
 
   bool has(std::string_view name) const;
   /// Without a `fallback` the field is required.
@@ -27,10 +31,10 @@ class HfFields {
   void only(std::string_view name, const nlohmann::json& expected, std::string_view why);
   bool flag(std::string_view name, std::optional<bool> fallback = {});
   std::string text(std::string_view name, std::optional<std::string> fallback = {});
-  /// The field as an object of its own; empty if it is absent.
+  /// The field as an object of its own, whose values are not copied; empty if it is absent.
   HfFields object(std::string_view name);
-  /// The field's JSON value; null if the field is absent.
-  nlohmann::json raw(std::string_view name);
+  /// The field's JSON value, which lives as long as fields of the file do; null if it is absent.
+  const nlohmann::json& raw(std::string_view name);
 
   /// Throws unless every field that is neither null nor false was taken or is in `passed_over`.
   void finish(std::span<const std::string_view> passed_over) const;
@@ -38,13 +42,16 @@ class HfFields {
   std::string place(std::string_view name) const;
 
  private:
+  using Object = std::shared_ptr<const nlohmann::json>;
+  HfFields(Object object, std::string file, std::string where)
+      : object_(std::move(object)), file_(std::move(file)), where_(std::move(where)) {}
   const nlohmann::json* take(std::string_view name, bool required, std::string_view expected);
   /// The field's value, or `fallback` if absent. Throws, with `expected`, unless `fits` accepts it.
   template <typename Value>
   Value value(std::string_view name, std::optional<Value> fallback, std::string_view expected,
               bool (nlohmann::json::*fits)() const noexcept);
 
-  nlohmann::json object_;
+  Object object_;  // of its file's tree, which it keeps
   std::string file_;
   std::string where_;
   std::set<std::string, std::less<>> taken_;

@@ -26,7 +26,7 @@ class HostBackend final : public BlockingBackend {
         name_(name),
         store_(seat.store, name + "/user"),
         memory_(std::move(memory)) {
-    auto joined = Group::join(memory_, reason, {seat.rank, seat.size, {}}, exchange());
+    auto joined = Group::join(memory_, reason, {seat.rank, seat.size, {}}, all_gather_texts());
     ZERO_CHECK(joined.group != nullptr,
                "[rank {}] the ranks cannot share memory: {}; without MPI, processes that compute "
                "on the CPU are those of one host, one user and one container: start others with "
@@ -64,16 +64,18 @@ class HostBackend final : public BlockingBackend {
   SharedBuffer allocate_shared(Device& device, std::int64_t count, DType dtype,
                                MemoryClass memory_class, std::string_view label) override {
     if (size() > 1) {
-      auto made = shared_buffer(*group_, exchange(), {device, count, dtype, memory_class, label});
+      auto made =
+          shared_buffer(*group_, all_gather_texts(), {device, count, dtype, memory_class, label});
       if (made) return {std::move(*made), true};
     }
     return {allocate(device, count, dtype, memory_class, label), false};
   }
 
  private:
-  Group::Exchange exchange() {
-    return
-        [this](const std::string& mine) { return zero::exchange(seat_, next_key("line"), mine); };
+  Group::AllGatherTexts all_gather_texts() {
+    return [this](const std::string& mine) {
+      return zero::all_gather_texts(seat_, next_key("line"), mine);
+    };
   }
   std::string next_key(std::string_view purpose) {
     return fmt::format("{}/{}/{}", name_, purpose, meetings_++);

@@ -41,13 +41,13 @@ Buffer region_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest&
   return request.device.allocate(request.count, request.dtype, request.memory_class, request.label);
 }
 
-std::optional<Buffer> shared_buffer(Group& group, const Group::Exchange& exchange,
+std::optional<Buffer> shared_buffer(Group& group, const Group::AllGatherTexts& all_gather_texts,
                                     const BufferRequest& request) {
   const std::int64_t bytes = bytes_of(request);
   if (bytes == 0) return std::nullopt;
   const std::string refusal =
       request.device.name() == "cpu" ? "" : "a rank's device is not the CPU";
-  const auto span = group.allocate_shared(bytes, refusal, exchange);
+  const auto span = group.allocate_shared(bytes, refusal, all_gather_texts);
   if (!span) return std::nullopt;
   return buffer_at(span->data(), request, [user = span](void*) { static_cast<void>(user); });
 }

@@ -27,7 +27,7 @@ Buffer region_buffer(const std::shared_ptr<Memory>& memory, const BufferRequest&
 
 /// One buffer that all ranks of `group` map; empty, on all of them alike, if no memory could be
 /// shared. Collective like Group::allocate_shared.
-std::optional<Buffer> shared_buffer(Group& group, const Group::Exchange& exchange,
+std::optional<Buffer> shared_buffer(Group& group, const Group::AllGatherTexts& all_gather_texts,
                                     const BufferRequest& request);
 
 }  // namespace zero::host

@@ -64,7 +64,7 @@ void Group::open(const Offer& offer) {
   std::uint64_t agreement = mixed(static_cast<std::uint64_t>(offer.intent.operation),
                                   static_cast<std::uint64_t>(offer.intent.dtype) << 32U |
                                       static_cast<std::uint32_t>(offer.intent.detail));
-  agreement = mixed(agreement, offer.intent.unit);
+  agreement = mixed(agreement, offer.intent.purpose);
   for (const auto& [begin, count] : offer.intent.counts) {
     agreement = mixed(agreement, static_cast<std::uint64_t>(count));
   }

@@ -31,7 +31,7 @@ namespace zero::host {
 class Group final : public Transport {
  public:
   /// Returns every rank's line of text, in rank order. Collective.
-  using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+  using AllGatherTexts = std::function<std::vector<std::string>(const std::string& mine)>;
   /// Either a group or, the same on all ranks, why there is none.
   struct Joined {
     std::unique_ptr<Group> group;
@@ -51,23 +51,24 @@ class Group final : public Transport {
   /// other means.
   struct Intent {
     Operation operation = Operation::barrier;
-    std::string_view unit;
+    std::string_view purpose;
     DType dtype = DType::fp32;
     int detail = 0;  ///< the ReduceOp, the root
     std::span<const Slices::Range> counts{};
 
-    static Intent of(Operation operation, const Slices& slices, std::string_view unit) {
-      return {operation, unit, slices.buffer.dtype(), 0, slices.ranges};
+    static Intent of(Operation operation, const Slices& slices, std::string_view purpose) {
+      return {operation, purpose, slices.buffer.dtype(), 0, slices.ranges};
     }
-    /// For all of `values`, whose range is `all`; `all` and `unit` must outlive the intent.
+    /// For all of `values`, whose range is `all`; `all` and `purpose` must outlive the intent.
     static Intent of(Operation operation, const View& values, const Slices::Range& all, int detail,
-                     std::string_view unit) {
-      return {operation, unit, values.dtype(), detail, {&all, 1}};
+                     std::string_view purpose) {
+      return {operation, purpose, values.dtype(), detail, {&all, 1}};
     }
   };
-  /// Joins as rank `seat`; collective through `exchange`. If `memory` is null, `reason` says why.
+  /// Joins as rank `seat`; collective through `all_gather_texts`. If `memory` is null, `reason`
+  /// says why.
   static Joined join(const std::shared_ptr<Memory>& memory, const std::string& reason,
-                     const Seat& seat, const Exchange& exchange);
+                     const Seat& seat, const AllGatherTexts& all_gather_texts);
 
   ~Group() override;
 
@@ -88,7 +89,7 @@ class Group final : public Transport {
   /// (LongWait).
   void set_behind(int waits) { behind_ = waits; }
 
-  /// Returns once all ranks have arrived with equal intents. `unit` and `counts` must live until
+  /// Returns once all ranks have arrived with equal intents. `purpose` and `counts` must live until
   /// then.
   void compare(const Intent& intent);
   static Call call_of(const Intent& intent);
@@ -97,18 +98,18 @@ class Group final : public Transport {
 
   /// `bytes` of zeroed memory that all ranks map and that lives until its last user frees it; null,
   /// on all ranks alike, if the system refuses it or a rank gives a `refusal`. Collective through
-  /// `exchange`, while no call is under way. Throws zero::Error if sizes differ.
+  /// `all_gather_texts`, while no call is under way. Throws zero::Error if sizes differ.
   std::shared_ptr<Span> allocate_shared(std::int64_t bytes, const std::string& refusal,
-                                        const Exchange& exchange);
+                                        const AllGatherTexts& all_gather_texts);
 
-  void all_gather(View mine, const Slices& full, std::string_view unit) override;
+  void all_gather(View mine, const Slices& full, std::string_view purpose) override;
   /// Needs no workspace: peers are read in place.
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                      std::string_view unit) override;
-  void all_reduce(View values, ReduceOp op, std::string_view unit) override;
-  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit) override;
-  void broadcast(View values, int root, std::string_view unit) override;
-  void barrier(std::string_view unit) override;
+                      std::string_view purpose) override;
+  void all_reduce(View values, ReduceOp op, std::string_view purpose) override;
+  void all_to_all(const Slices& send, const Slices& receive, std::string_view purpose) override;
+  void broadcast(View values, int root, std::string_view purpose) override;
+  void barrier(std::string_view purpose) override;
 
  private:
   /// One call of this rank: its intent, and the values it gives: one view for all, or a slice for

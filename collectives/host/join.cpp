@@ -35,14 +35,14 @@ Descriptor file_of_first(const std::string& line, const Process& first, std::int
 
 // Rank 0 makes the board; once all have mapped it, no descriptor is needed.
 Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::string& reason,
-                          const Seat& seat, const Exchange& exchange) {
+                          const Seat& seat, const AllGatherTexts& all_gather_texts) {
   const std::int64_t bytes = Board::bytes_for(seat.size);
   const auto invitations =
-      exchange(attempt([&] { return memory ? memory->invitation() : kRefused + reason; }));
+      all_gather_texts(attempt([&] { return memory ? memory->invitation() : kRefused + reason; }));
   if (auto refusal = refusal_in(invitations, seat); !refusal.empty()) return {nullptr, refusal};
   std::vector<std::shared_ptr<Peer>> peers(invitations.size());
   std::optional<SharedFile> file;
-  auto lines = exchange(attempt([&] {
+  auto lines = all_gather_texts(attempt([&] {
     for (int rank = 0; rank < seat.size; ++rank) {
       const auto at = static_cast<std::size_t>(rank);
       if (rank != seat.rank) peers[at] = memory->meet(invitations[at]);
@@ -52,7 +52,7 @@ Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::stri
   }));
   if (auto refusal = refusal_in(lines, seat); !refusal.empty()) return {nullptr, refusal};
   std::optional<Board> board;
-  lines = exchange(attempt([&] {
+  lines = all_gather_texts(attempt([&] {
     if (seat.rank == 0) {
       board.emplace(file->descriptor(), 0, seat.size);
     } else {
@@ -63,7 +63,7 @@ Group::Joined Group::join(const std::shared_ptr<Memory>& memory, const std::stri
   }));
   if (auto refusal = refusal_in(lines, seat); !refusal.empty()) return {nullptr, refusal};
   std::unique_ptr<Group> group;
-  lines = exchange(attempt([&] {
+  lines = all_gather_texts(attempt([&] {
     group.reset(new Group(memory, std::move(peers), std::move(*board), seat, SpinPolicy(lines)));
     return group->staging_offset();
   }));
@@ -89,17 +89,17 @@ void Group::read_stagings(const std::vector<std::string>& lines) {
 }
 
 std::shared_ptr<Span> Group::allocate_shared(std::int64_t bytes, const std::string& refusal,
-                                             const Exchange& exchange) {
+                                             const AllGatherTexts& all_gather_texts) {
   const std::int64_t whole = round_up(bytes, kHugePage);
   std::optional<SharedFile> file;
-  const auto sizes = exchange(std::to_string(bytes));
+  const auto sizes = all_gather_texts(std::to_string(bytes));
   for (int rank = 0; rank < seat_.size; ++rank) {
     const std::string& theirs = sizes[static_cast<std::size_t>(rank)];
     ZERO_CHECK(theirs == std::to_string(bytes),
                "[rank {}] allocate_shared: {} bytes met {} of rank {}", seat_.name(), bytes,
                printable_line(theirs), seat_.name_of(rank));
   }
-  auto lines = exchange(attempt([&]() -> std::string {
+  auto lines = all_gather_texts(attempt([&]() -> std::string {
     ZERO_CHECK(refusal.empty(), "{}", refusal);
     std::erase_if(shared_, [](const SharedMemory& memory) { return memory.user.expired(); });
     shared_.reserve(shared_.size() + 1);
@@ -108,7 +108,7 @@ std::shared_ptr<Span> Group::allocate_shared(std::int64_t bytes, const std::stri
   }));
   if (!refusal_in(lines, seat_).empty()) return nullptr;
   std::shared_ptr<Span> span;
-  lines = exchange(attempt([&]() -> std::string {
+  lines = all_gather_texts(attempt([&]() -> std::string {
     if (seat_.rank == 0) {
       span = std::make_shared<Span>(file->descriptor(), whole, PROT_READ | PROT_WRITE);
       make_huge(span->data(), bytes / kHugePage * kHugePage);

@@ -17,7 +17,7 @@ void Group::tell_peers(const Offer& offer, std::string_view what) {
 }
 
 std::string Group::who(const Offer& offer) const {
-  return call_name(seat_.name(), offer.intent.operation, offer.intent.unit);
+  return call_name(seat_.name(), offer.intent.operation, offer.intent.purpose);
 }
 
 Waiting Group::waiting(const Offer& offer) const {
@@ -33,7 +33,7 @@ Waiting Group::waiting(const Offer& offer) const {
 
 Call Group::call_of(const Intent& intent) {
   Call call;
-  call.name = call_name(intent.operation, intent.unit);
+  call.name = call_name(intent.operation, intent.purpose);
   if (intent.operation != Operation::barrier) call.details = name_of(intent.dtype);
   if (intent.operation == Operation::all_reduce) {
     call.details += fmt::format(", {}", name_of(static_cast<ReduceOp>(intent.detail)));

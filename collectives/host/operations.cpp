@@ -189,9 +189,9 @@ void Group::push_slices(const Offer& offer) {
   pass(offer);
 }
 
-void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
+void Group::all_gather(View mine, const Slices& full, std::string_view purpose) {
   const Offer offer{
-      .intent = Intent::of(Operation::all_gather, full, unit), .whole = mine, .target = &full};
+      .intent = Intent::of(Operation::all_gather, full, purpose), .whole = mine, .target = &full};
   guarded(offer, [&] {
     if (way_ == Reach::shared) return gather_in_shared(offer);
     if (can_push(offer)) return push_slices(offer);
@@ -202,8 +202,9 @@ void Group::all_gather(View mine, const Slices& full, std::string_view unit) {
 }
 
 void Group::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
-                           std::string_view unit) {
-  const Offer offer{.intent = Intent::of(Operation::reduce_scatter, full, unit), .slices = &full};
+                           std::string_view purpose) {
+  const Offer offer{.intent = Intent::of(Operation::reduce_scatter, full, purpose),
+                    .slices = &full};
   guarded(offer, [&] {
     in_parts(offer, [&](std::int64_t begin, std::int64_t count) {
       const std::int64_t own = epilogue.destination.count();
@@ -235,10 +236,10 @@ void Group::reduce_part(const Offer& offer, const ReduceEpilogue& epilogue, std:
   }
 }
 
-void Group::all_reduce(View values, ReduceOp op, std::string_view unit) {
+void Group::all_reduce(View values, ReduceOp op, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
   const Offer offer{
-      .intent = Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), unit),
+      .intent = Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose),
       .whole = values,
       .result = values};
   guarded(offer, [&] {
@@ -303,8 +304,8 @@ void Group::all_reduce_staged(const Offer& offer, ReduceOp op) {
   pass(offer);
 }
 
-void Group::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
-  const Offer offer{.intent = {Operation::all_to_all, unit, send.buffer.dtype()},
+void Group::all_to_all(const Slices& send, const Slices& receive, std::string_view purpose) {
+  const Offer offer{.intent = {Operation::all_to_all, purpose, send.buffer.dtype()},
                     .slices = &send,
                     .receive = &receive};
   guarded(offer, [&] {
@@ -314,9 +315,9 @@ void Group::all_to_all(const Slices& send, const Slices& receive, std::string_vi
   });
 }
 
-void Group::broadcast(View values, int root, std::string_view unit) {
+void Group::broadcast(View values, int root, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  const Offer offer{.intent = Intent::of(Operation::broadcast, values, all, root, unit),
+  const Offer offer{.intent = Intent::of(Operation::broadcast, values, all, root, purpose),
                     .whole = seat_.rank == root ? values : values.slice(0, 0),
                     .result = values};
   guarded(offer, [&] {
@@ -331,8 +332,8 @@ void Group::compare(const Intent& intent) {
   guarded({.intent = intent}, [] {});
 }
 
-void Group::barrier(std::string_view unit) {
-  guarded({.intent = {.operation = Operation::barrier, .unit = unit}}, [] {});
+void Group::barrier(std::string_view purpose) {
+  guarded({.intent = {.operation = Operation::barrier, .purpose = purpose}}, [] {});
 }
 
 }  // namespace zero::host

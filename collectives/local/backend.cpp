@@ -11,7 +11,7 @@ namespace {
 
 Call call_of(Operation operation, const Tag& tag, std::string details) {
   Call call;
-  call.name = call_name(operation, tag.unit);
+  call.name = call_name(operation, tag.purpose);
   call.details = std::move(details);
   return call;
 }

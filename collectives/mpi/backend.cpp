@@ -68,7 +68,7 @@ class MpiBackend final : public BlockingBackend {
       connection_->transport().barrier("allocate_shared");
       auto made = host::shared_buffer(
           *connection_->shared(),
-          [this](const std::string& mine) { return connection_->exchange(mine); },
+          [this](const std::string& mine) { return connection_->all_gather_texts(mine); },
           {device, count, dtype, memory_class, label});
       if (made) return {std::move(*made), true};
     }

@@ -65,7 +65,7 @@ void Connection::keep_messages_moving(host::Group& group) {
   group.set_idle(progress, link_.between_hosts() ? kOften : host::Group::kLongestNap);
 }
 
-std::vector<std::string> Connection::exchange(const std::string& mine) const {
+std::vector<std::string> Connection::all_gather_texts(const std::string& mine) const {
   return exchange_lines(link_.handle(), link_.size(), mine);
 }
 
@@ -75,7 +75,7 @@ Connection::Connection(std::shared_ptr<Runtime> runtime, Comm group, const Optio
       link_(std::move(group), options, context),
       context_(std::move(context)) {
   const std::vector<int> on_hosts = hosts_of(link_);
-  link_.set_processes({exchange(RankProcesses::mine()), on_hosts, link_.rank()});
+  link_.set_processes({all_gather_texts(RankProcesses::mine()), on_hosts, link_.rank()});
   HostPlan plan(on_hosts);
   const WorkAssignment& here = plan.hosts()[static_cast<std::size_t>(plan.host_of(link_.rank()))];
   local_rank_ = here.index(link_.rank());
@@ -132,7 +132,7 @@ std::string Connection::share(Runtime& runtime, HostPlan plan) {
     if (groups.host) joined = join(memory_, reason, ranks_together, together.members());
     groups.subtree = std::move(joined.group);
   }
-  for (const std::string& refusal : exchange(joined.refusal)) {
+  for (const std::string& refusal : all_gather_texts(joined.refusal)) {
     if (!refusal.empty()) return refusal;
   }
   keep_messages_moving(*groups.host);

@@ -36,7 +36,7 @@ class Connection {
   host::Group* shared() { return shared_; }
 
   /// Every rank's line of text, in rank order. Collective, while no call is under way.
-  std::vector<std::string> exchange(const std::string& mine) const;
+  std::vector<std::string> all_gather_texts(const std::string& mine) const;
 
  private:
   void choose(Runtime& runtime, HostPlan plan);

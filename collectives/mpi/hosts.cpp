@@ -76,8 +76,8 @@ void Hosts::in_parts(std::int64_t parts, const Start& start, const End& end) {
   }
 }
 
-void Hosts::all_gather(View mine, const Slices& full, std::string_view unit) {
-  const Intent intent = Intent::of(Operation::all_gather, full, unit);
+void Hosts::all_gather(View mine, const Slices& full, std::string_view purpose) {
+  const Intent intent = Intent::of(Operation::all_gather, full, purpose);
   call(intent, [&] { gather(intent, mine, full, -1); });
 }
 
@@ -114,19 +114,19 @@ void Hosts::share_round(const Intent& intent, int round, View given, const Slice
   const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(host_)];
   const Slices assigned = assigned_slices(slices, here, round);
   const bool all_there = round > 0 && here.size() == 1;
-  if (assigned.total() > 0 && !all_there) groups_.host->all_gather(given, assigned, intent.unit);
+  if (assigned.total() > 0 && !all_there) groups_.host->all_gather(given, assigned, intent.purpose);
 }
 
 // Each pair of ranks exchanges the values that only these two need.
-void Hosts::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
+void Hosts::all_to_all(const Slices& send, const Slices& receive, std::string_view purpose) {
   const Intent intent{
-      .operation = Operation::all_to_all, .unit = unit, .dtype = send.buffer.dtype()};
+      .operation = Operation::all_to_all, .purpose = purpose, .dtype = send.buffer.dtype()};
   call(intent, [&] { link_.all_to_all(send, receive); });
 }
 
-void Hosts::broadcast(View values, int root, std::string_view unit) {
+void Hosts::broadcast(View values, int root, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  const Intent intent = Intent::of(Operation::broadcast, values, all, root, unit);
+  const Intent intent = Intent::of(Operation::broadcast, values, all, root, purpose);
   call(intent, [&] {
     if (values.bytes() <= Link::kWhole) return broadcast_whole(intent, values);
     broadcast_shares(intent, values);
@@ -147,7 +147,7 @@ void Hosts::broadcast_whole(const Intent& intent, View values) {
     messages->receive(values, root);
   }
   link_.wait(*messages);
-  groups_.host->broadcast(values, here.index(first), intent.unit);
+  groups_.host->broadcast(values, here.index(first), intent.purpose);
 }
 
 // Sends a share to each rank of the other hosts, which gather the shares, so the root's link
@@ -172,14 +172,14 @@ void Hosts::broadcast_shares(const Intent& intent, View values) {
   }
   if (host_ == home) {
     const WorkAssignment& here = plan_.hosts()[static_cast<std::size_t>(home)];
-    groups_.host->broadcast(values, here.index(root), intent.unit);
+    groups_.host->broadcast(values, here.index(root), intent.purpose);
   }
   link_.wait(*messages);
   if (host_ != home) gather(intent, own, shares, home);
 }
 
-void Hosts::barrier(std::string_view unit) {
-  const Intent intent{.operation = Operation::barrier, .unit = unit};
+void Hosts::barrier(std::string_view purpose) {
+  const Intent intent{.operation = Operation::barrier, .purpose = purpose};
   call(intent, [&] { link_.barrier(); });
 }
 

@@ -37,14 +37,14 @@ class Hosts final : public Transport {
 
   void set_step(std::int64_t step) override;
 
-  void all_gather(View mine, const Slices& full, std::string_view unit) override;
+  void all_gather(View mine, const Slices& full, std::string_view purpose) override;
   /// Needs no workspace: this object holds parts of the sums.
   void reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                      std::string_view unit) override;
-  void all_reduce(View values, ReduceOp op, std::string_view unit) override;
-  void all_to_all(const Slices& send, const Slices& receive, std::string_view unit) override;
-  void broadcast(View values, int root, std::string_view unit) override;
-  void barrier(std::string_view unit) override;
+                      std::string_view purpose) override;
+  void all_reduce(View values, ReduceOp op, std::string_view purpose) override;
+  void all_to_all(const Slices& send, const Slices& receive, std::string_view purpose) override;
+  void broadcast(View values, int root, std::string_view purpose) override;
+  void barrier(std::string_view purpose) override;
 
  private:
   using Intent = host::Group::Intent;

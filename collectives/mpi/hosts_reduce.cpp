@@ -38,8 +38,8 @@ std::int64_t Hosts::sums_of_part() const {
 }
 
 void Hosts::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View /*workspace*/,
-                           std::string_view unit) {
-  const Intent intent = Intent::of(Operation::reduce_scatter, full, unit);
+                           std::string_view purpose) {
+  const Intent intent = Intent::of(Operation::reduce_scatter, full, purpose);
   const std::int64_t sums = sums_of_part();
   const std::int64_t fitting = kPart / (sums * size_of(DType::fp32)) / kNormBlock * kNormBlock;
   const std::int64_t most = std::max(kNormBlock, fitting);
@@ -79,7 +79,7 @@ void Hosts::start_sums(const Intent& intent, const Slices& part, Sums& sums, Tra
     const int to = work.assigned(round, seat);
     const View sum = sums.take(slices.of(seat).count(), DType::fp32);
     if (slices.total() > 0)
-      subtree_group().reduce_scatter(slices, {{}, sum, nullptr}, {}, intent.unit);
+      subtree_group().reduce_scatter(slices, {{}, sum, nullptr}, {}, intent.purpose);
     if (to == rank) mine = sum;
     if (to >= 0 && to != rank) transfers.send(sum, to);
   }
@@ -95,9 +95,10 @@ void Hosts::receive_sums(View own, DType dtype, Sums& sums, Transfers& transfers
   }
 }
 
-void Hosts::all_reduce(View values, ReduceOp op, std::string_view unit) {
+void Hosts::all_reduce(View values, ReduceOp op, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  const Intent intent = Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), unit);
+  const Intent intent =
+      Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose);
   const bool whole = values.bytes() <= Link::kWhole;
   const auto subtrees = static_cast<std::int64_t>(plan_.subtrees().size());
   const std::int64_t most =
@@ -105,7 +106,7 @@ void Hosts::all_reduce(View values, ReduceOp op, std::string_view unit) {
   call(intent, [&] {
     for (std::int64_t begin = 0; begin < values.count(); begin += most) {
       const View block = values.slice(begin, std::min(most, values.count() - begin));
-      if (subtree().size() > 1) subtree_group().all_reduce(block, op, unit);
+      if (subtree().size() > 1) subtree_group().all_reduce(block, op, purpose);
       if (whole) {
         combine_between(intent, [&](int) { return block; });
       } else {

@@ -11,7 +11,7 @@ namespace zero::mpi {
 
 void Link::guarded(const Intent& intent, const Work& work) {
   operation_ = intent.operation;
-  who_ = call_name(rank(), operation_, intent.unit);
+  who_ = call_name(rank(), operation_, intent.purpose);
   if (const auto& known = failures_.known()) {
     fail("{}: the group has failed: {}", who_, *known);
   }

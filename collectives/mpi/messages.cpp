@@ -20,8 +20,8 @@ void Messages::call(const Link::Intent& intent, const Link::Work& work) {
   link_.guarded(intent, [&] { link_.compared(intent, work); });
 }
 
-void Messages::all_gather(View mine, const Slices& full, std::string_view unit) {
-  call(Link::Intent::of(Operation::all_gather, full, unit), [&] {
+void Messages::all_gather(View mine, const Slices& full, std::string_view purpose) {
+  call(Link::Intent::of(Operation::all_gather, full, purpose), [&] {
     link_.send_and_receive([&](int) { return mine; }, [&](int peer) { return full.of(peer); });
     copy(mine, full.of(link_.rank()));
   });
@@ -38,8 +38,8 @@ std::vector<View> Messages::received_in(View buffer, View own) const {
 }
 
 void Messages::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
-                              std::string_view unit) {
-  call(Link::Intent::of(Operation::reduce_scatter, full, unit), [&] {
+                              std::string_view purpose) {
+  call(Link::Intent::of(Operation::reduce_scatter, full, purpose), [&] {
     const std::vector<View> inputs = received_in(workspace, full.of(link_.rank()));
     link_.send_and_receive([&](int peer) { return full.of(peer); },
                            [&](int peer) { return inputs[static_cast<std::size_t>(peer)]; });
@@ -47,9 +47,9 @@ void Messages::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue
   });
 }
 
-void Messages::all_reduce(View values, ReduceOp op, std::string_view unit) {
+void Messages::all_reduce(View values, ReduceOp op, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
-  call(Link::Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), unit),
+  call(Link::Intent::of(Operation::all_reduce, values, all, static_cast<int>(op), purpose),
        [&] { combine(values, op); });
 }
 
@@ -93,14 +93,14 @@ View Messages::staging(std::int64_t count, DType dtype) {
   return {staging_.data(), count, dtype, nullptr};
 }
 
-void Messages::all_to_all(const Slices& send, const Slices& receive, std::string_view unit) {
-  call({.operation = Operation::all_to_all, .unit = unit, .dtype = send.buffer.dtype()},
+void Messages::all_to_all(const Slices& send, const Slices& receive, std::string_view purpose) {
+  call({.operation = Operation::all_to_all, .purpose = purpose, .dtype = send.buffer.dtype()},
        [&] { link_.all_to_all(send, receive); });
 }
 
 // Small values go from the root to all. Otherwise the root sends each rank one share, and the ranks
 // send the shares to each other: the root's link carries the values once, not size() times.
-void Messages::broadcast(View values, int root, std::string_view unit) {
+void Messages::broadcast(View values, int root, std::string_view purpose) {
   const Slices::Range all{0, values.count()};
   const int rank = link_.rank();
   const View none = values.slice(0, 0);
@@ -114,11 +114,11 @@ void Messages::broadcast(View values, int root, std::string_view unit) {
     link_.send_and_receive([&](int to) { return to == root ? none : share_of(rank); },
                            [&](int from) { return rank == root ? none : share_of(from); });
   };
-  call(Link::Intent::of(Operation::broadcast, values, all, root, unit), send);
+  call(Link::Intent::of(Operation::broadcast, values, all, root, purpose), send);
 }
 
-void Messages::barrier(std::string_view unit) {
-  call({.operation = Operation::barrier, .unit = unit}, [&] { link_.barrier(); });
+void Messages::barrier(std::string_view purpose) {
+  call({.operation = Operation::barrier, .purpose = purpose}, [&] { link_.barrier(); });
 }
 
 }  // namespace zero::mpi

@@ -85,7 +85,7 @@ Buffer NcclBackend::allocate_symmetric(Device& device, std::int64_t count, DType
   }
   const std::string mine = fmt::format("{} x {}", count, name_of(dtype));
   const std::string key = fmt::format("{}/symmetric/{}", parts_.name, symmetric_made_++);
-  const std::vector<std::string> all = exchange(parts_.seat, key, mine);
+  const std::vector<std::string> all = all_gather_texts(parts_.seat, key, mine);
   const auto other = std::ranges::find_if(all, [&](const auto& each) { return each != mine; });
   ZERO_CHECK(other == all.end(),
              "[rank {}] symmetric memory for \"{}\": {} here, {} on rank {}; ask for the same "
@@ -101,26 +101,28 @@ Buffer NcclBackend::allocate_symmetric(Device& device, std::int64_t count, DType
   return device.allocate(count, dtype, memory_class, label);
 }
 
-NcclBackend::Job NcclBackend::job(Stream& stream, Operation operation, const Tag& tag) const {
-  Job job{stream, call_name(rank(), operation, tag.unit)};
-  parts_.comm->session()->check(job.who);
-  return job;
+NcclBackend::Submission NcclBackend::submission(Stream& stream, Operation operation,
+                                                const Tag& tag) const {
+  Submission submission{stream, call_name(rank(), operation, tag.purpose)};
+  parts_.comm->session()->check(submission.who);
+  return submission;
 }
 
-void NcclBackend::submit(const Job& job, std::function<void(const Calls&)> calls) {
-  job.stream.submit(job.who, [comm = parts_.comm, who = job.who, stream = native(job.stream),
-                              calls = std::move(calls)] { comm->group(who, stream, calls); });
+void NcclBackend::submit(const Submission& submission, std::function<void(const Calls&)> calls) {
+  submission.stream.submit(
+      submission.who, [comm = parts_.comm, who = submission.who, stream = native(submission.stream),
+                       calls = std::move(calls)] { comm->group(who, stream, calls); });
 }
 
 // Host code on a stream must not destroy a communicator, because it may make no CUDA calls.
-void NcclBackend::check_on(const Job& job) {
-  job.stream.submit_host(
-      job.who, [session = parts_.comm->session(), who = job.who] { session->check(who); });
+void NcclBackend::check_on(const Submission& submission) {
+  submission.stream.submit_host(submission.who, [session = parts_.comm->session(),
+                                                 who = submission.who] { session->check(who); });
 }
 
-void NcclBackend::copy(const Job& job, View from, View to) {
+void NcclBackend::copy(const Submission& submission, View from, View to) {
   if (from.empty() || from.data() == to.data()) return;
-  parts_.device.kernels().convert(job.stream, from, to);
+  parts_.device.kernels().convert(submission.stream, from, to);
 }
 
 View NcclBackend::scratch(std::int64_t count, DType dtype) const {
@@ -128,19 +130,20 @@ View NcclBackend::scratch(std::int64_t count, DType dtype) const {
 }
 
 void NcclBackend::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
-  const Job work = job(stream, Operation::all_gather, tag);
+  const Submission work = submission(stream, Operation::all_gather, tag);
   if (size() == 1) return copy(work, mine, full.of(0));
   if (full.total() == 0) return;
   if (on_host(mine) || on_host(full.buffer)) return all_gather_on_host(work, mine, full);
   all_gather_on_device(work, mine, full);
 }
 
-void NcclBackend::all_gather_on_device(const Job& job, View mine, const Slices& full) {
+void NcclBackend::all_gather_on_device(const Submission& submission, View mine,
+                                       const Slices& full) {
   if (are_one_block(full)) {
     const View all = full.buffer.slice(full.ranges.front().begin, full.total());
-    return submit(job, [mine, all](const Calls& calls) { calls.all_gather(mine, all); });
+    return submit(submission, [mine, all](const Calls& calls) { calls.all_gather(mine, all); });
   }
-  submit(job, [mine, full, self = rank()](const Calls& calls) {
+  submit(submission, [mine, full, self = rank()](const Calls& calls) {
     for (int root = 0; root < full.world(); ++root) {
       calls.broadcast(root == self ? mine : full.of(root), full.of(root), root);
     }
@@ -149,7 +152,7 @@ void NcclBackend::all_gather_on_device(const Job& job, View mine, const Slices& 
 
 // Gathers equal parts of the slices through scratch memory; shorter slices are padded with its old
 // contents.
-void NcclBackend::all_gather_on_host(const Job& job, View mine, const Slices& full) {
+void NcclBackend::all_gather_on_host(const Submission& submission, View mine, const Slices& full) {
   const std::int64_t most = kScratch / size_of(mine.dtype()) / size();
   for (std::int64_t begin = 0; begin < full.largest(); begin += most) {
     const Slices part = full.part(begin, most);
@@ -157,19 +160,20 @@ void NcclBackend::all_gather_on_host(const Job& job, View mine, const Slices& fu
     const Slices places = Slices::even(scratch(count * size(), mine.dtype()), size());
     const View place = places.of(rank());
     const Slices::Range own = part.ranges[static_cast<std::size_t>(rank())];
-    if (own.count > 0) copy(job, mine.slice(begin, own.count), place.slice(0, own.count));
-    submit(job, [place, all = places.buffer](const Calls& calls) { calls.all_gather(place, all); });
+    if (own.count > 0) copy(submission, mine.slice(begin, own.count), place.slice(0, own.count));
+    submit(submission,
+           [place, all = places.buffer](const Calls& calls) { calls.all_gather(place, all); });
     for (int peer = 0; peer < size(); ++peer) {
       const View to = part.of(peer);
-      copy(job, places.of(peer).slice(0, to.count()), to);
+      copy(submission, places.of(peer).slice(0, to.count()), to);
     }
   }
-  check_on(job);
+  check_on(submission);
 }
 
 void NcclBackend::all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                              const Tag& tag) {
-  const Job work = job(stream, Operation::all_to_all, tag);
+  const Submission work = submission(stream, Operation::all_to_all, tag);
   ZERO_CHECK(!on_host(send.buffer) && !on_host(receive.buffer),
              "{}: the values are in host memory; NCCL exchanges those of {}", work.who,
              parts_.device.name());
@@ -185,7 +189,7 @@ void NcclBackend::all_to_all(const Slices& send, const Slices& receive, Stream& 
 }
 
 void NcclBackend::broadcast(View values, int root, Stream& stream, const Tag& tag) {
-  const Job work = job(stream, Operation::broadcast, tag);
+  const Submission work = submission(stream, Operation::broadcast, tag);
   if (size() == 1 || values.empty()) return;
   if (!on_host(values)) {
     return submit(work,
@@ -203,7 +207,7 @@ void NcclBackend::broadcast(View values, int root, Stream& stream, const Tag& ta
 }
 
 void NcclBackend::barrier(Stream& stream, const Tag& tag) {
-  const Job work = job(stream, Operation::barrier, tag);
+  const Submission work = submission(stream, Operation::barrier, tag);
   if (size() == 1) return;
   const View token = scratch(1, DType::i32);
   submit(work, [token](const Calls& calls) { calls.all_reduce(token, ReduceOp::max); });

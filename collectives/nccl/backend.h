@@ -63,28 +63,31 @@ class NcclBackend final : public CollectiveBackend {
 
  private:
   /// One collective of a user.
-  struct Job {
+  struct Submission {
     Stream& stream;
     std::string who;  ///< "[rank 3] all_gather(h.0)"
   };
-  Job job(Stream& stream, Operation operation, const Tag& tag) const;
+  Submission submission(Stream& stream, Operation operation, const Tag& tag) const;
   /// Submits calls(group) as one NCCL group.
-  void submit(const Job& job, std::function<void(const Calls&)> calls);
+  void submit(const Submission& submission, std::function<void(const Calls&)> calls);
   /// Host code behind this in the stream runs only if no rank has failed before.
-  void check_on(const Job& job);
-  void copy(const Job& job, View from, View to);
+  void check_on(const Submission& submission);
+  void copy(const Submission& submission, View from, View to);
   View scratch(std::int64_t count, DType dtype) const;
 
-  void all_gather_on_device(const Job& job, View mine, const Slices& full);
-  void all_gather_on_host(const Job& job, View mine, const Slices& full);
+  void all_gather_on_device(const Submission& submission, View mine, const Slices& full);
+  void all_gather_on_host(const Submission& submission, View mine, const Slices& full);
 
   // Reductions (reductions.cpp).
   using Epilogue = ReduceEpilogue;
-  void reduce_direct(const Job& job, const Slices& full, const Epilogue& epilogue, View workspace);
-  void reduce_halving(const Job& job, const Slices& full, const Epilogue& epilogue, View workspace);
-  void reduce_fast(const Job& job, const Slices& full, const Epilogue& epilogue, View workspace);
-  void combine_whole(const Job& job, View values, ReduceOp op);
-  void sum_shares(const Job& job, View values);
+  void reduce_direct(const Submission& submission, const Slices& full, const Epilogue& epilogue,
+                     View workspace);
+  void reduce_halving(const Submission& submission, const Slices& full, const Epilogue& epilogue,
+                      View workspace);
+  void reduce_fast(const Submission& submission, const Slices& full, const Epilogue& epilogue,
+                   View workspace);
+  void combine_whole(const Submission& submission, View values, ReduceOp op);
+  void sum_shares(const Submission& submission, View values);
 
   Parts parts_;
   PrefixStore store_;

@@ -29,7 +29,7 @@ View aligned_bytes(View workspace) {
 
 void NcclBackend::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue, View workspace,
                                  Stream& stream, const Tag& tag) {
-  const Job work = job(stream, Operation::reduce_scatter, tag);
+  const Submission work = submission(stream, Operation::reduce_scatter, tag);
   ZERO_CHECK(full.buffer.device() != nullptr || full.buffer.empty(),
              "{}: the values are in host memory; NCCL sums those of {}", work.who,
              parts_.device.name());
@@ -42,8 +42,8 @@ void NcclBackend::reduce_scatter(const Slices& full, const ReduceEpilogue& epilo
   reduce_direct(work, full, epilogue, workspace);
 }
 
-void NcclBackend::reduce_direct(const Job& job, const Slices& full, const Epilogue& epilogue,
-                                View workspace) {
+void NcclBackend::reduce_direct(const Submission& submission, const Slices& full,
+                                const Epilogue& epilogue, View workspace) {
   const std::int64_t count = full.of(rank()).count();
   std::vector<View> inputs;
   std::int64_t used = 0;
@@ -51,19 +51,20 @@ void NcclBackend::reduce_direct(const Job& job, const Slices& full, const Epilog
     inputs.push_back(peer == rank() ? full.of(rank()) : workspace.slice(used, count));
     if (peer != rank()) used += count;
   }
-  submit(job, [full, inputs, self = rank()](const Calls& calls) {
+  submit(submission, [full, inputs, self = rank()](const Calls& calls) {
     for (int peer = 0; peer < full.world(); ++peer) {
       if (peer == self) continue;
       calls.send(full.of(peer), peer);
       calls.receive(inputs[static_cast<std::size_t>(peer)], peer);
     }
   });
-  if (count > 0) parts_.device.kernels().tree_reduce(job.stream, std::move(inputs), epilogue);
+  if (count > 0)
+    parts_.device.kernels().tree_reduce(submission.stream, std::move(inputs), epilogue);
 }
 
 // A rank first holds its own slices, then the sums of the slices it keeps.
-void NcclBackend::reduce_halving(const Job& job, const Slices& full, const Epilogue& epilogue,
-                                 View workspace) {
+void NcclBackend::reduce_halving(const Submission& submission, const Slices& full,
+                                 const Epilogue& epilogue, View workspace) {
   const HalvingRoom room = halving_room(full);
   const View bytes = aligned_bytes(workspace);
   const auto count_of = [&](int slice) { return full.of(slice).count(); };
@@ -82,7 +83,7 @@ void NcclBackend::reduce_halving(const Job& job, const Slices& full, const Epilo
       receives.push_back(at(bytes, offset, count_of(slice), dtype));
       offset += room.stride * size_of(dtype);
     }
-    submit(job, [gives, receives, partner = round.partner](const Calls& calls) {
+    submit(submission, [gives, receives, partner = round.partner](const Calls& calls) {
       for (const View& view : gives) calls.send(view, partner);
       for (const View& view : receives) calls.receive(view, partner);
     });
@@ -93,7 +94,7 @@ void NcclBackend::reduce_halving(const Job& job, const Slices& full, const Epilo
       if (round.partner < rank()) std::swap(inputs[0], inputs[1]);
       const bool last = round.keeps.size() == 1;
       parts_.device.kernels().tree_reduce(
-          job.stream, std::move(inputs),
+          submission.stream, std::move(inputs),
           last ? epilogue : ReduceEpilogue{{}, sum_of(slice), nullptr});
     }
     held = sum_of;
@@ -101,24 +102,24 @@ void NcclBackend::reduce_halving(const Job& job, const Slices& full, const Epilo
   }
 }
 
-void NcclBackend::reduce_fast(const Job& job, const Slices& full, const Epilogue& epilogue,
-                              View workspace) {
+void NcclBackend::reduce_fast(const Submission& submission, const Slices& full,
+                              const Epilogue& epilogue, View workspace) {
   const View sum = workspace.slice(0, full.of(rank()).count());
   if (are_one_block(full)) {
     const View all = full.buffer.slice(full.ranges.front().begin, full.total());
-    submit(job, [all, sum](const Calls& calls) { calls.reduce_scatter(all, sum); });
+    submit(submission, [all, sum](const Calls& calls) { calls.reduce_scatter(all, sum); });
   } else {
-    submit(job, [full, sum, self = rank()](const Calls& calls) {
+    submit(submission, [full, sum, self = rank()](const Calls& calls) {
       for (int root = 0; root < full.world(); ++root) {
         calls.reduce(full.of(root), root == self ? sum : full.of(root), root);
       }
     });
   }
-  if (!sum.empty()) parts_.device.kernels().tree_reduce(job.stream, {sum}, epilogue);
+  if (!sum.empty()) parts_.device.kernels().tree_reduce(submission.stream, {sum}, epilogue);
 }
 
 void NcclBackend::all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
-  const Job work = job(stream, Operation::all_reduce, tag);
+  const Submission work = submission(stream, Operation::all_reduce, tag);
   if (size() == 1 || values.empty()) return;
   const bool here = values.device() != nullptr;
   const bool any_order =
@@ -143,31 +144,32 @@ void NcclBackend::all_reduce(View values, ReduceOp op, Stream& stream, const Tag
 }
 
 // Every rank gets all values and combines them itself: one meeting.
-void NcclBackend::combine_whole(const Job& job, View values, ReduceOp op) {
+void NcclBackend::combine_whole(const Submission& submission, View values, ReduceOp op) {
   const std::int64_t count = values.count();
   const View room = scratch(count * (size() + 1), values.dtype());
   const Slices all = Slices::even(room.slice(0, count * size()), size());
   const bool here = values.device() != nullptr;
   const View mine = here ? values : all.of(rank());
   const View result = here ? values : room.slice(count * size(), count);
-  copy(job, values, mine);
-  submit(job, [mine, to = all.buffer](const Calls& calls) { calls.all_gather(mine, to); });
+  copy(submission, values, mine);
+  submit(submission, [mine, to = all.buffer](const Calls& calls) { calls.all_gather(mine, to); });
   std::vector<View> inputs;
   for (int peer = 0; peer < size(); ++peer) inputs.push_back(all.of(peer));
-  parts_.device.kernels().combine(job.stream, std::move(inputs), op, result);
-  copy(job, result, values);
+  parts_.device.kernels().combine(submission.stream, std::move(inputs), op, result);
+  copy(submission, result, values);
 }
 
 // Each rank sums a share of them, and all gather the shares.
-void NcclBackend::sum_shares(const Job& job, View values) {
+void NcclBackend::sum_shares(const Submission& submission, View values) {
   Slices shares{.buffer = values, .ranges = {}};
   for (int peer = 0; peer < size(); ++peer) {
     const std::int64_t begin = values.count() * peer / size();
     shares.ranges.push_back({begin, values.count() * (peer + 1) / size() - begin});
   }
   const View own = shares.of(rank());
-  reduce_direct(job, shares, {{}, own, nullptr}, scratch(own.count() * (size() - 1), DType::fp32));
-  all_gather_on_device(job, own, shares);
+  reduce_direct(submission, shares, {{}, own, nullptr},
+                scratch(own.count() * (size() - 1), DType::fp32));
+  all_gather_on_device(submission, own, shares);
 }
 
 }  // namespace zero::nccl

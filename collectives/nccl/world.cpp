@@ -44,7 +44,7 @@ std::unique_ptr<Communicator> world(const StoreSeat& seat, Device& device, const
                       .host = host_name(),
                       .settings = options.sums == Sums::exact ? "exact sums" : "fast sums"};
   std::vector<Identity> ranks;
-  for (const std::string& text : exchange(seat, "nccl/identity", mine.text())) {
+  for (const std::string& text : all_gather_texts(seat, "nccl/identity", mine.text())) {
     ranks.push_back(Identity::from(text));
   }
   check_identities(seat.rank, ranks, options.gpus);

@@ -42,8 +42,9 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const bfloat16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(load_halves(d, from)));
 }
 
+/// By integer arithmetic, for any instruction set.
 template <class D>
-HWY_INLINE hn::Vec<D> load_floats(D d, const float16* from) {
+HWY_INLINE hn::Vec<D> widen_by_integers(D d, const float16* from) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
   const auto bits = load_halves(d, from);
@@ -58,6 +59,25 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const float16* from) {
   auto value = hn::IfThenElse(hn::Eq(exponent, hn::Zero(du)), subnormal, normal);
   value = hn::IfThenElse(hn::Eq(exponent, hn::Set(du, 0x0f800000U)), special, value);
   return hn::BitCast(d, hn::Or(value, sign));
+}
+
+// F16C converts fp16 in one instruction each way, but quiets NaNs, and keeps some of their bits.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+#define ZERO_HAS_F16C 1
+#else
+#define ZERO_HAS_F16C 0
+#endif
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const float16* from) {
+#if ZERO_HAS_F16C
+  const hn::Rebind<std::uint16_t, D> d16;
+  const hn::Rebind<hwy::float16_t, D> df16;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from));
+  const auto value = hn::PromoteTo(d, hn::BitCast(df16, bits));
+  if (HWY_LIKELY(hn::AllFalse(d, hn::IsNaN(value)))) return value;
+#endif
+  return widen_by_integers(d, from);
 }
 
 /// Stores the low half of each lane.
@@ -88,6 +108,18 @@ HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, bfloat16* to) {
   return hn::BitCast(d, hn::ShiftLeft<16>(halves));
 }
 
+#if ZERO_HAS_F16C
+template <class D>
+HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, float16* to) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<std::uint16_t, D> d16;
+  const hn::Rebind<hwy::float16_t, D> df16;
+  const auto quiet = hn::CopySign(hn::BitCast(d, hn::Set(du, 0x7fc00000U)), value);
+  const auto halves = hn::DemoteTo(df16, hn::IfThenElse(hn::IsNaN(value), quiet, value));
+  hn::StoreU(hn::BitCast(d16, halves), d16, reinterpret_cast<std::uint16_t*>(to));
+  return hn::PromoteTo(d, halves);
+}
+#else
 template <class D>
 HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, float16* to) {
   const hn::RebindToUnsigned<D> du;
@@ -111,6 +143,8 @@ HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, float16* to) {
   store_halves(d, hn::Or(halves, sign), to);
   return load_floats(d, to);
 }
+#endif
+#undef ZERO_HAS_F16C
 
 /// load_floats of the first `count` < Lanes(d) elements, zeros in the other lanes.
 template <class D, typename T>

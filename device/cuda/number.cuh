@@ -24,6 +24,12 @@ __device__ __forceinline__ float as_float(bfloat16 value) {
 __device__ __forceinline__ float as_float(float16 value) {
   const unsigned bits = value.bits;
   const unsigned sign = (bits & 0x8000U) << 16;
+#ifdef __CUDA_ARCH__  // one instruction, but for NaNs, whose bits it does not keep
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+  const float quiet = __uint_as_float(sign | ((bits & 0x7fffU) << 13) | 0x7f800000U);
+  return (bits & 0x7fffU) > 0x7c00U ? quiet : result;
+#else
   const unsigned exponent = bits & 0x7c00U;
   const unsigned shifted = (bits & 0x7fffU) << 13;
   unsigned magnitude = shifted + (112U << 23);
@@ -32,6 +38,7 @@ __device__ __forceinline__ float as_float(float16 value) {
     magnitude = __float_as_uint(__fmul_rn(static_cast<float>(bits & 0x3ffU), 0x1p-24F));
   }
   return __uint_as_float(sign | magnitude);
+#endif
 }
 
 /// `value` rounded to T, to nearest even; a NaN stays a (quiet) NaN.
@@ -44,6 +51,12 @@ __device__ __forceinline__ T rounded(float value) {
     const unsigned quiet = bits | 0x400000U;
     return {static_cast<std::uint16_t>((magnitude > 0x7f800000U ? quiet : even) >> 16)};
   } else if constexpr (std::is_same_v<T, float16>) {
+#ifdef __CUDA_ARCH__  // one instruction, but for NaNs, as above
+    std::uint16_t result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result) : "f"(value));
+    const auto quiet = static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | 0x7e00U);
+    return {magnitude > 0x7f800000U ? quiet : result};
+#else
     unsigned half = ((magnitude + 0xfffU + ((magnitude >> 13) & 1U)) >> 13) - (112U << 10);
     // Below 2^-14, adding 0.5 rounds at 2^-24.
     if (magnitude < 0x38800000U) {
@@ -52,6 +65,7 @@ __device__ __forceinline__ T rounded(float value) {
     if (magnitude > 0x477fefffU) half = 0x7c00U;
     if (magnitude > 0x7f800000U) half = 0x7e00U;
     return {static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | half)};
+#endif
   } else {
     static_assert(std::is_same_v<T, float>);
     return value;

@@ -24,6 +24,9 @@ inline constexpr std::int64_t kVectors = 3;
 // vectors the columns themselves stay in the L2 cache.
 inline constexpr std::int64_t kStrips = kLanes == 16 ? 1 : 6;
 std::int64_t strips_any() { return kStrips; }
+// Whether finished sums go from registers to their place in memory, without a second pass.
+inline constexpr bool kFinishes = kStrips > 1 && !HWY_HAVE_SCALABLE;
+bool finishes_any() { return kFinishes; }
 
 void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
   with_type(patch.dtype, [&](auto type) {
@@ -104,21 +107,40 @@ template <std::int64_t count>
 struct Columns {
   const float* right[count];
   float* result[count];  ///< in the first row of the square
+  std::int64_t first;    ///< the first column
 
-  Columns(const StripProduct& p, std::int64_t vector) {
+  Columns(const StripProduct& p, std::int64_t vector) : first(vector * kLanes) {
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t square = (vector + j) * kLanes / kBlock;
       const std::int64_t within = (vector + j) * kLanes % kBlock;
-      right[j] = reinterpret_cast<const float*>(p.right + square * p.right_across) + within;
+      right[j] = reinterpret_cast<const float*>(p.right + square * p.right_across) +
+                 within / kLanes * kRightAcross;
       result[j] = p.result + square * p.result_across + within;
     }
   }
 };
 
-// kRows rows, and `count` vectors of columns, `first` elements from the first row on.
+// One row's finished sums of `count` vectors of columns, from `column` on.
+template <std::int64_t count>
+HWY_INLINE void finish_row(const StripProduct::Finish& finish, const hn::Vec<Floats>* sums,
+                           float* to, std::int64_t column) {
+  const Floats d;
+#pragma GCC unroll 3
+  for (std::int64_t j = 0; j < count; ++j) {
+    auto value = sums[j];
+    if (finish.bias != nullptr) {
+      value = hn::Add(value, hn::LoadU(d, finish.bias + column + j * kLanes));
+    }
+    if (finish.add) value = hn::Add(value, hn::LoadU(d, to + j * kLanes));
+    hn::StoreU(value, d, to + j * kLanes);
+  }
+}
+
+// kRows rows, the first of them `row`, and `count` vectors of columns; the first row's sums are
+// `first` elements after the result's.
 template <class Left, std::int64_t count>
 HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns, Left left,
-                                   std::int64_t first) {
+                                   std::int64_t row, std::int64_t first) {
   const Floats d;
   hn::Vec<Floats> sums[kRows][count];
   const bool zero = p.start == StripProduct::Start::zero;
@@ -138,13 +160,22 @@ HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns
       __builtin_prefetch(columns.result[count - 1] + below);
     }
   }
+  float* const finished =
+      p.finish.data == nullptr ? nullptr : p.finish.data + row * p.finish.stride + columns.first;
+  if (kFinishes && finished != nullptr) {
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      __builtin_prefetch(finished + i * p.finish.stride);
+      __builtin_prefetch(finished + i * p.finish.stride + count * kLanes - 1);
+    }
+  }
   for (std::int64_t step = 0; step < p.steps; ++step) {
 #pragma GCC unroll 4
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
       hn::Vec<Floats> right[count];
 #pragma GCC unroll 3
       for (std::int64_t j = 0; j < count; ++j) {
-        right[j] = hn::Load(d, columns.right[j] + depth * kBlock);
+        right[j] = hn::Load(d, columns.right[j] + depth * kRightDown);
       }
 #pragma GCC unroll 8
       for (std::int64_t i = 0; i < kRows; ++i) {
@@ -158,6 +189,13 @@ HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns
     left.next(p.left.step_bytes / 4);
 #pragma GCC unroll 3
     for (std::int64_t j = 0; j < count; ++j) columns.right[j] += kResultFloats;
+  }
+  if (kFinishes && finished != nullptr) {
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      finish_row<count>(p.finish, sums[i], finished + i * p.finish.stride, columns.first);
+    }
+    return;
   }
 #pragma GCC unroll 8
   for (std::int64_t i = 0; i < kRows; ++i) {
@@ -176,7 +214,8 @@ void multiply_columns(const StripProduct& p, std::int64_t vector) {
   for (std::int64_t strip = 1; strip <= p.strips; ++strip) {
     const std::int64_t rows = strip < p.strips ? kBlock : p.rows;
     for (std::int64_t row = 0; row < rows; row += kRows) {
-      multiply_registers<Left, count>(p, columns, Left(left, row), result + row * p.result_stride);
+      multiply_registers<Left, count>(p, columns, Left(left, row), (strip - 1) * kBlock + row,
+                                      result + row * p.result_stride);
     }
     left.upper += p.left.strip_bytes;
     result += p.result_down;
@@ -242,6 +281,7 @@ HWY_EXPORT(pack_any);
 HWY_EXPORT(multiply_any);
 HWY_EXPORT(store_any);
 HWY_EXPORT(strips_any);
+HWY_EXPORT(finishes_any);
 
 void nothing() {}
 void pack(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
@@ -259,6 +299,7 @@ const Kernels& float_kernels() {
                                .left_bytes = 0,
                                .squares = 3,  // whole groups of three vectors of any length
                                .strips = HWY_DYNAMIC_DISPATCH(strips_any)(),
+                               .finishes = HWY_DYNAMIC_DISPATCH(finishes_any)(),
                                .left_in_place = Kernels::InPlace::narrow,
                                .begin = nothing,
                                .end = nothing,

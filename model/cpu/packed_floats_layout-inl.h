@@ -32,9 +32,14 @@ inline constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(Floats()))
 /// with AVX-512 and NEON, 16 elsewhere.
 inline constexpr std::int64_t kRows = HWY_ARCH_ARM || kLanes == 16 ? 8 : 4;
 /// A packed square of the left operand holds its rows in groups of kRows: for each group the values
-/// at one depth, then those at the next. One of the right operand holds rows of depth, as
-/// multiplied.
+/// at one depth, then those at the next.
 inline constexpr std::int64_t kGroupFloats = kRows * kBlock;
+/// One of the right operand holds rows of depth; with vectors of 8 floats, a vector's columns at
+/// all depths, then the next vector's: three vectors of a row would fill one and a half cache
+/// lines.
+inline constexpr bool kByVectors = kLanes == 8 && !HWY_HAVE_SCALABLE;
+inline constexpr std::int64_t kRightDown = kByVectors ? kLanes : kBlock;             ///< a depth
+inline constexpr std::int64_t kRightAcross = kByVectors ? kLanes * kBlock : kLanes;  ///< a vector
 
 // One square of several that lie side by side.
 template <typename T>
@@ -49,6 +54,29 @@ void copy_square(const Patch& square, float* to) {
     std::fill(to + columns, to + kBlock, 0.0F);
   }
   std::fill(to, to + (kBlock - square.rows) * kBlock, 0.0F);
+}
+
+// A whole square of the right operand.
+template <typename T>
+void copy_vectors(const T* from, std::int64_t stride, float* to) {
+  const Floats d;
+  for (std::int64_t row = 0; row < kBlock; ++row, from += stride, to += kRightDown) {
+    io::for_lanes(d, kBlock, [&](std::size_t i, auto lanes) HWY_ATTR {
+      const auto vector = static_cast<std::int64_t>(i) / kLanes;
+      io::store(d, io::load(d, from + i, lanes), to + vector * kRightAcross, lanes);
+    });
+  }
+}
+
+template <typename T>
+void copy_right(const Patch& square, float* to) {
+  if constexpr (!kByVectors) return copy_square<T>(square, to);
+  if (square.rows >= kBlock && square.columns >= kBlock) {
+    return copy_vectors(static_cast<const T*>(square.data), square.stride, to);
+  }
+  HWY_ALIGN float aside[kResultFloats];
+  copy_square<T>(square, aside);
+  copy_vectors(aside, kBlock, to);
 }
 
 #if HWY_TARGET == HWY_SCALAR || HWY_HAVE_SCALABLE
@@ -119,9 +147,10 @@ inline void transpose_square(const float* from, std::int64_t stride, float* to) 
   const Floats d;
   for (std::int64_t row = 0; row < kBlock; row += kLanes) {
     for (std::int64_t column = 0; column < kBlock; column += 4) {
-      transpose_fours(from + row * stride + column, stride,
-                      [&](std::int64_t i, auto values)
-                          HWY_ATTR { hn::Store(values, d, to + (column + i) * kBlock + row); });
+      transpose_fours(
+          from + row * stride + column, stride, [&](std::int64_t i, auto values) HWY_ATTR {
+            hn::Store(values, d, to + (column + i) * kRightDown + row / kLanes * kRightAcross);
+          });
     }
   }
 }
@@ -185,7 +214,7 @@ void pack_square(Form form, const Patch& square, float* to) {
     case Form::left_transposed:
       return reorder_square<T>(square, group_columns, to);
     case Form::right:
-      return copy_square<T>(square, to);
+      return copy_right<T>(square, to);
     case Form::right_transposed:
       return reorder_square<T>(square, transpose_square, to);
   }

@@ -43,6 +43,13 @@ struct LeftStrip {
 
 struct StripProduct {
   enum class Start : std::uint8_t { zero, result };
+  /// The place of finished sums in a dense fp32 matrix; kernels that finish results only.
+  struct Finish {
+    float* data = nullptr;        ///< of the first square; null: sums are written to `result`
+    std::int64_t stride = 0;      ///< elements between rows
+    const float* bias = nullptr;  ///< added; one per column, or null
+    bool add = false;             ///< adds the sums to the matrix
+  };
   LeftStrip left;
   const std::byte* right = nullptr;  ///< packed squares, one after another in depth
   std::int64_t right_across = 0;     ///< bytes between neighbouring columns of squares
@@ -55,13 +62,14 @@ struct StripProduct {
   std::int64_t result_down = 0;         ///< elements to the squares of the next strip
   std::int64_t result_stride = kBlock;  ///< elements between rows of a square
   Start start = Start::zero;            ///< the initial value of the sums
+  Finish finish;
 };
 
 /// The destination of a dense square of a result.
 struct Destination {
   enum class Mode : std::uint8_t { overwrite, add };
   void* data = nullptr;
-  DType dtype = DType::fp32;  ///< bf16: rounded to nearest
+  DType dtype = DType::fp32;  ///< bf16, fp16: rounded to nearest
   std::int64_t stride = 0;    ///< elements between rows
   std::int64_t rows = kBlock;
   std::int64_t columns = kBlock;
@@ -77,6 +85,7 @@ struct Kernels {
   std::int64_t left_bytes;    ///< between rows of a left square; 0: not in rows
   std::int64_t squares;       ///< the most per multiply(), side by side
   std::int64_t strips;        ///< the most per multiply(), one below another
+  bool finishes = false;      ///< multiply() heeds StripProduct::finish
   enum class InPlace : std::uint8_t {
     whole_lines,    ///< if rows are whole and aligned to 64 bytes
     narrow,         ///< likewise, if the result also has too few columns to repay packing
@@ -98,8 +107,8 @@ const Kernels* tile_kernels();
 /// Whether pair_kernels() are faster. A processor with AMX takes two cycles for a vector of pairs,
 /// and half as long for the same number of fp32 multiplications.
 bool pairs_are_fast();
-/// fp32 by the vectors of any processor, one multiplication and addition at a time; bf16 operands
-/// are widened as they are packed.
+/// fp32 by the vectors of any processor, one multiplication and addition at a time; bf16 and fp16
+/// operands are widened as they are packed.
 const Kernels& float_kernels();
 
 }  // namespace zero::cpu::packed

@@ -176,7 +176,10 @@ class PackedProduct final : public Product {
     for (std::int64_t j = wanted.begin; j < wanted.end; j += kernels_.squares) {
       const std::int64_t squares = std::min(kernels_.squares, wanted.end - j);
       const Range columns = piece.columns.blocks(j, squares);
-      float* in_place = first && last ? whole_squares(o, rows, columns) : nullptr;
+      const packed::StripProduct::Finish finish =
+          last ? finish_of(o, rows, columns) : packed::StripProduct::Finish{};
+      float* in_place =
+          first && last && finish.data == nullptr ? whole_squares(o, rows, columns) : nullptr;
       float* aside = place.result + (first && last ? 0 : (i * across + j) * kResultFloats);
       const std::int64_t down = (first && last ? squares : across) * kResultFloats;
       kernels_.multiply(
@@ -191,8 +194,9 @@ class PackedProduct final : public Product {
            .result_across = in_place != nullptr ? kBlock : kResultFloats,
            .result_down = in_place != nullptr ? kBlock * stride() : down,
            .result_stride = in_place != nullptr ? stride() : kBlock,
-           .start = first ? Start::zero : Start::result});
-      if (!last || in_place != nullptr) continue;
+           .start = first ? Start::zero : Start::result,
+           .finish = finish});
+      if (!last || in_place != nullptr || finish.data != nullptr) continue;
       for (std::int64_t strip = 0; strip < blocks(rows.count); ++strip) {
         for (std::int64_t square = 0; square < squares; ++square) {
           store(o, aside + strip * down + square * kResultFloats, rows.block(strip),
@@ -262,6 +266,20 @@ class PackedProduct final : public Product {
     }
     float* first = static_cast<float*>(o.c) + rows.begin * stride() + columns.begin;
     return reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0 ? first : nullptr;
+  }
+
+  // Without a place if the kernels leave whole squares of the result to store().
+  packed::StripProduct::Finish finish_of(const Operands& o, Range rows, Range columns) const {
+    const bool plain = shape_.epilogue == ProductShape::Epilogue::none;
+    if (!kernels_.finishes || shape_.in != DType::fp32 || shape_.out != DType::fp32 ||
+        (!plain && shape_.epilogue != ProductShape::Epilogue::bias) || rows.count % kBlock != 0 ||
+        columns.count % kBlock != 0) {
+      return {};
+    }
+    return {.data = static_cast<float*>(o.c) + rows.begin * stride() + columns.begin,
+            .stride = stride(),
+            .bias = plain ? nullptr : static_cast<const float*>(o.bias) + columns.begin,
+            .add = shape_.write == Write::add};
   }
 
   void store(const Operands& o, const float* result, Range rows, Range columns) const {

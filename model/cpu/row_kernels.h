@@ -12,8 +12,8 @@
 namespace zero::cpu {
 
 /// The vector kernels under the CPU's Ops: each computes rows [begin, end) of row-major operands on
-/// the calling thread, with the machine's best instruction set. Views are fp32 or bf16; the bits of
-/// a row do not depend on its range.
+/// the calling thread, with the machine's best instruction set. Views are fp32, bf16 or fp16; the
+/// bits of a row do not depend on its range.
 struct Rows {
   std::int64_t begin = 0;
   std::int64_t end = 0;

@@ -10,12 +10,14 @@
 
 namespace zero::cpu {
 
-/// Calls body(std::type_identity<T>{}) with the element type of fp32 or bf16; operands are already
-/// checked to be one of them.
+/// Calls body(std::type_identity<T>{}) with the element type of fp32, bf16 or fp16; operands are
+/// already checked to be one of them.
 template <typename Body>
 void with_type(DType dtype, Body&& body) {
   if (dtype == DType::bf16) {
     body(std::type_identity<bfloat16>{});
+  } else if (dtype == DType::fp16) {
+    body(std::type_identity<float16>{});
   } else {
     body(std::type_identity<float>{});
   }

@@ -39,7 +39,7 @@ class Attention {
                         const AttentionOperands& operands) = 0;
 };
 
-/// Our own kernels: fp32 and bf16, heads of up to 256 elements, fp32 arithmetic without tensor
+/// Our own kernels: every dtype of Ops, heads of up to 256 elements, fp32 arithmetic without tensor
 /// cores.
 std::unique_ptr<Attention> make_plain_attention();
 /// cuDNN's; null if the engine was built without it.

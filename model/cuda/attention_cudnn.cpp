@@ -34,8 +34,8 @@ constexpr std::int64_t kReserve = 16LL << 20;  // backward's limit beyond its na
 enum Operand : std::int64_t { kQ = 1, kK, kV, kOut, kLogSums, kDout, kDq, kDk, kDv };
 
 std::string text_of(const AttentionShape& s) {
-  return fmt::format("attention of {} x {}, {} heads of {} over {}", s.batch, s.sequence, s.heads,
-                     s.head_width, s.key_heads());
+  return fmt::format("{} attention of {} x {}, {} heads of {} over {}", name_of(s.dtype), s.batch,
+                     s.sequence, s.heads, s.head_width, s.key_heads());
 }
 
 void check(fe::error_t status, const AttentionShape& s, std::string_view what,
@@ -52,7 +52,8 @@ void check(cudnnStatus_t status, std::string_view what,
        where.line());
 }
 
-// The bytes of the gradients of a sequence's scores, in bf16, which deterministic backward keeps.
+// The bytes of the gradients of a sequence's scores, of two each, which deterministic backward
+// keeps.
 std::int64_t score_bytes(const AttentionShape& s) {
   return 2 * s.heads * round_up(s.sequence, 64) * round_up(s.sequence, 128);
 }
@@ -76,7 +77,7 @@ struct Graph {
 
   Graph(const AttentionShape& s, std::int64_t sequences) : shape_(s) {
     batch = sequences;
-    graph.set_io_data_type(fe::DataType_t::BFLOAT16)
+    graph.set_io_data_type(s.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
   }
@@ -179,7 +180,7 @@ class CudnnAttention final : public Attention {
   }
 
   std::string refusal(const AttentionShape& s) const override {
-    if (s.dtype != DType::bf16) return "cuDNN computes bf16 only";
+    if (s.dtype == DType::fp32) return "cuDNN computes bf16 and fp16 only";
     if (s.sequence < kShortest) return "a short sequence";
     if (s.head_width % 8 != 0 || s.head_width > kWidest) return "a head that is no multiple of 8";
     return {};
@@ -238,7 +239,7 @@ class CudnnAttention final : public Attention {
   Plan* find(const AttentionShape& s) {
     const auto key = [](const AttentionShape& shape) {
       return std::tuple(shape.batch, shape.sequence, shape.heads, shape.head_width,
-                        shape.key_heads());
+                        shape.key_heads(), shape.dtype);
     };
     const auto found =
         std::ranges::find_if(plans_, [&](const Plan& plan) { return key(plan.shape) == key(s); });

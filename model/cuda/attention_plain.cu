@@ -29,8 +29,12 @@ __device__ __forceinline__ int query_tile() {
   return static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTileRows;
 }
 
+/// Blocks of a tile that a multiprocessor holds at least: as many as leave registers for all values.
+template <int parts>
+constexpr int kTileBlocks = parts <= 2 ? 4 : 1;
+
 template <int parts, class T>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
     attention_forward(AttentionSizes s, AttentionPointers<T> o) {
   auto* const queries = shared<float>();
   float* const keys = queries + kTileRows * kTileStride<parts>;
@@ -118,7 +122,7 @@ __device__ __forceinline__ Gradient gradient_of(const AttentionSizes& s, float s
 }
 
 template <int parts, class T>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, kTileBlocks<parts>)
     attention_dq(AttentionSizes s, AttentionPointers<T> o) {
   auto* const queries = shared<float>();
   float* const douts = queries + kTileRows * kTileStride<parts>;
@@ -253,6 +257,8 @@ void with_parts(const AttentionShape& s, const Body& body) {
   };
   if (s.dtype == DType::bf16) {
     typed(std::type_identity<bfloat16>{});
+  } else if (s.dtype == DType::fp16) {
+    typed(std::type_identity<float16>{});
   } else {
     typed(std::type_identity<float>{});
   }

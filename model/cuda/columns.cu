@@ -9,7 +9,7 @@ namespace zero::cuda {
 namespace {
 
 template <Access access, class T>
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(128, 8)
     column_sum_rows(std::int64_t rows, std::int64_t columns, const T* x, float* partials) {
   const std::int64_t column = pack_of_thread() * kLanes<T>;
   if (column >= columns) return;
@@ -95,6 +95,8 @@ void fold_partials(cudaStream_t stream, std::int64_t chunks, const float* partia
                    View second) {
   if (first.dtype() == DType::bf16) {
     fold<bfloat16>(stream, chunks, partials, first, second);
+  } else if (first.dtype() == DType::fp16) {
+    fold<float16>(stream, chunks, partials, first, second);
   } else {
     fold<float>(stream, chunks, partials, first, second);
   }

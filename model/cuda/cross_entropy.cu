@@ -198,6 +198,8 @@ template <Wanted wanted>
 void launch_rows(const char* name, cudaStream_t stream, const LogitsShape& s, const Operands& o) {
   if (s.dtype == DType::bf16) {
     launch_typed<wanted, bfloat16>(name, stream, s, o);
+  } else if (s.dtype == DType::fp16) {
+    launch_typed<wanted, float16>(name, stream, s, o);
   } else {
     launch_typed<wanted, float>(name, stream, s, o);
   }

@@ -108,8 +108,9 @@ __device__ __forceinline__ std::int64_t pack_of_thread() {
   return static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
 }
 
-/// Calls body(type, access): the element type of `dtype`, fp32 or bf16, and Access::whole if rows
-/// of `columns` elements consist of whole packs at multiples of 16 bytes in each of the views.
+/// Calls body(type, access): the element type of `dtype`, fp32, bf16 or fp16, and Access::whole
+/// if rows of `columns` elements consist of whole packs at multiples of 16 bytes in each of the
+/// views.
 template <class Body>
 void with_access(DType dtype, std::int64_t columns, std::initializer_list<View> views,
                  const Body& body) {
@@ -126,6 +127,8 @@ void with_access(DType dtype, std::int64_t columns, std::initializer_list<View> 
   };
   if (dtype == DType::bf16) {
     typed(std::type_identity<bfloat16>{});
+  } else if (dtype == DType::fp16) {
+    typed(std::type_identity<float16>{});
   } else {
     typed(std::type_identity<float>{});
   }

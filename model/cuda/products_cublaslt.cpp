@@ -39,7 +39,10 @@ using ProductHandle = LtHandle<cublasLtMatmulDesc_t, &CublasLt::destroy_product>
 using LayoutHandle = LtHandle<cublasLtMatrixLayout_t, &CublasLt::destroy_layout>;
 using PreferenceHandle = LtHandle<cublasLtMatmulPreference_t, &CublasLt::destroy_preference>;
 
-cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t type_of(DType dtype) {
+  if (dtype == DType::bf16) return CUDA_R_16BF;
+  return dtype == DType::fp16 ? CUDA_R_16F : CUDA_R_32F;
+}
 
 std::string text_of(const ProductShape& s) {
   const auto mark = [](MatrixPlacement placement) {
@@ -232,8 +235,8 @@ class CublasLtProducts final : public Products {
   // slower than ours (llm.c's pull requests 338, 591 and 653, sglang's 28168 and 34350).
   bool is_worthwhile(const ProductShape& shape) const {
     const bool aux_fits = !has_aux(shape) || shape.n % kAuxColumns == 0;
-    return (major_ == 9 || major_ == 10) && shape.in == DType::bf16 && shape.out == DType::bf16 &&
-           aux_fits;
+    const bool halves = shape.in != DType::fp32 && shape.out == shape.in;
+    return (major_ == 9 || major_ == 10) && halves && aux_fits;
   }
 
   bool planned_only_;

@@ -6,123 +6,54 @@
 // Highway requires this include after foreach_target.
 #include <hwy/highway.h>
 
-#include "device/cpu/dispatch.h"
 #include "device/cpu/parallel.h"
-#include "device/cpu/vector_io-inl.h"
+#include "optim/cpu/moment_codec.h"
+#include "optim/cpu/small_moments.h"
+#include "optim/cpu/sweep-inl.h"
 #include "optim/update.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::cpu::HWY_NAMESPACE {
 
-#include "optim/update_rules.inc"
+/// Moments in fp32, at the pointers of UpdateMemory.
+struct PlainMoments {
+  float* values[2];
 
-using F = hn::ScalableTag<float>;
-using Lane = hn::Vec<F>;
-
-struct VectorOps {
-  Lane set(float value) const { return hn::Set(F(), value); }
-  Lane sqrt(Lane value) const { return hn::Sqrt(value); }
-};
-
-/// Loads and stores of one vector of elements, the whole vector or only its first elements; the
-/// arithmetic between is the same.
-struct All {
-  template <typename T>
-  Lane load(const T* from) const {
-    return load_floats(F(), from);
+  template <int kMoment, class Access>
+  HWY_INLINE Lane load(Access access, std::int64_t i) const {
+    return access.load(values[kMoment] + i);
   }
-  template <typename T>
-  void store(Lane value, T* to) const {
-    store_rounded(F(), value, to);
+  template <int kMoments, class Access>
+  HWY_INLINE void store(Access access, Lane first, Lane second, std::int64_t i) const {
+    if constexpr (kMoments > 0) access.store(first, values[0] + i);
+    if constexpr (kMoments > 1) access.store(second, values[1] + i);
   }
-};
-
-struct First {
-  std::size_t count;
-  template <typename T>
-  Lane load(const T* from) const {
-    return load_some_floats(F(), from, count);
-  }
-  template <typename T>
-  void store(Lane value, T* to) const {
-    store_some_rounded(F(), value, to, count);
-  }
-};
-
-struct NoCopy {};
-
-template <class Rule, typename Gradient, typename Copy>
-class Sweep {
- public:
-  Sweep(const Rule& rule, const UpdateMemory& memory)
-      : rule_(rule),
-        memory_(memory),
-        gradient_(static_cast<const Gradient*>(memory.gradient)),
-        compute_(static_cast<Copy*>(memory.compute)) {}
-
-  void run(std::int64_t begin, std::int64_t end) const {
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(F()));
-    std::int64_t i = begin;
-    for (; i + lanes <= end; i += lanes) update(i, All{});
-    if (i < end) update(i, First{static_cast<std::size_t>(end - i)});
-  }
-
- private:
-  template <class Access>
-  HWY_INLINE void update(std::int64_t i, Access access) const {
-    const F f;
-    Lane parameter = access.load(memory_.master + i);
-    const Lane gradient = access.load(gradient_ + i);
-    Lane moment0 = hn::Zero(f);
-    Lane moment1 = hn::Zero(f);
-    if constexpr (Rule::kMoments > 0) moment0 = access.load(memory_.moment0 + i);
-    if constexpr (Rule::kMoments > 1) moment1 = access.load(memory_.moment1 + i);
-    rule_(parameter, gradient, moment0, moment1);
-    access.store(parameter, memory_.master + i);
-    if constexpr (Rule::kMoments > 0) access.store(moment0, memory_.moment0 + i);
-    if constexpr (Rule::kMoments > 1) access.store(moment1, memory_.moment1 + i);
-    if constexpr (!std::is_same_v<Copy, NoCopy>) access.store(parameter, compute_ + i);
-  }
-
-  Rule rule_;
-  UpdateMemory memory_;
-  const Gradient* gradient_;
-  Copy* compute_;
 };
 
 template <class Rule>
-void update_range(const Rule& rule, const UpdateMemory& memory, std::int64_t begin,
+void update_plain(const Rule& rule, const UpdateMemory& memory, std::int64_t begin,
                   std::int64_t end) {
-  dispatch(memory.gradient_dtype, [&](auto type) {
-    using Gradient = typename decltype(type)::type;
-    if (memory.compute == nullptr) {
-      Sweep<Rule, Gradient, NoCopy>(rule, memory).run(begin, end);
-    } else if (memory.compute_dtype == DType::bf16) {
-      Sweep<Rule, Gradient, bfloat16>(rule, memory).run(begin, end);
-    } else {
-      Sweep<Rule, Gradient, float16>(rule, memory).run(begin, end);
-    }
-  });
+  update_range(rule, memory, PlainMoments{{memory.moment0, memory.moment1}}, begin, end);
 }
 
 /// Elements [begin, end) of one update.
 void adamw(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t begin,
            std::int64_t end) {
-  update_range(AdamWRule<VectorOps>{constants, {}}, memory, begin, end);
+  update_plain(AdamWRule<VectorOps>{constants, {}}, memory, begin, end);
 }
 
 void adam(const AdamConstants& constants, const UpdateMemory& memory, std::int64_t begin,
           std::int64_t end) {
-  update_range(AdamRule<VectorOps>{constants, {}}, memory, begin, end);
+  update_plain(AdamRule<VectorOps>{constants, {}}, memory, begin, end);
 }
 
 /// Uses moment0 unless it is null.
 void sgd(const SgdConstants& constants, const UpdateMemory& memory, std::int64_t begin,
          std::int64_t end) {
   if (memory.moment0 != nullptr) {
-    update_range(MomentumRule<VectorOps>{constants, {}}, memory, begin, end);
+    update_plain(MomentumRule<VectorOps>{constants, {}}, memory, begin, end);
   } else {
-    update_range(SgdRule<VectorOps>{constants, {}}, memory, begin, end);
+    update_plain(SgdRule<VectorOps>{constants, {}}, memory, begin, end);
   }
 }
 
@@ -140,6 +71,7 @@ HWY_EXPORT(sgd);
 namespace {
 
 constexpr std::int64_t kGrain = 16384;  // elements: half a megabyte of memory traffic
+static_assert(kGrain % kMomentBlock == 0, "a thread updates whole blocks");
 
 /// Every OptimizerConfig::Kind on the CPU, one pass over memory, as work of the stream that
 /// update() is given.
@@ -170,6 +102,8 @@ class CpuOptimizer final : public Optimizer {
   template <typename Constants, typename Kernel>
   void submit(Stream& stream, const UpdateArguments& arguments, const Constants& constants,
               Kernel kernel) const {
+    if (config().moments != MomentFormat::fp32 && moments() > 0)
+      return submit_small(stream, arguments, constants);
     stream.submit(name_of(config().kind),
                   [kernel, constants, threads = threads_, memory = memory_of(arguments, moments()),
                    count = arguments.master.count()] {
@@ -177,6 +111,35 @@ class CpuOptimizer final : public Optimizer {
                       kernel(constants, memory, begin, end);
                     });
                   });
+  }
+
+  /// The same for moments in a small format.
+  template <typename Constants>
+  void submit_small(Stream& stream, const UpdateArguments& arguments,
+                    const Constants& constants) const {
+    stream.submit(
+        name_of(config().kind),
+        [constants, kind = config().kind, threads = threads_, memory = memory_of(arguments, 0),
+         small = small_moments_of(arguments, config().moments, moments()),
+         count = arguments.master.count()] {
+          parallel_for(threads, count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+            if constexpr (std::is_same_v<Constants, SgdConstants>) {
+              update_small_sgd(constants, memory, small, begin, end);
+            } else if (kind == OptimizerConfig::Kind::adam) {
+              update_small_adam(constants, memory, small, begin, end);
+            } else {
+              update_small_adamw(constants, memory, small, begin, end);
+            }
+          });
+        });
+  }
+
+  void do_decode(Stream& stream, const CodedMoment& from, const View& to) override {
+    stream.submit("decode", [from, to, threads = threads_] {
+      parallel_for(threads, to.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+        decode_moment(from.slice(begin, end - begin), static_cast<float*>(to.data()) + begin);
+      });
+    });
   }
 
   int threads_;

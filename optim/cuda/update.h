@@ -19,4 +19,19 @@ void update_adam(const AdamConstants& constants, const UpdateMemory& memory, std
 void update_sgd(const SgdConstants& constants, const UpdateMemory& memory, std::int64_t count,
                 cudaStream_t stream);
 
+/// The elements of one update, `count` > 0, and the stream that runs it.
+struct Extent {
+  std::int64_t count;
+  cudaStream_t stream;
+};
+/// The same for moments in a small format: `memory` has none.
+void update_small_adamw(const AdamConstants& constants, const UpdateMemory& memory,
+                        const SmallMoments& moments, const Extent& extent);
+void update_small_adam(const AdamConstants& constants, const UpdateMemory& memory,
+                       const SmallMoments& moments, const Extent& extent);
+void update_small_sgd(const SgdConstants& constants, const UpdateMemory& memory,
+                      const SmallMoments& moments, const Extent& extent);
+/// Optimizer::decode of checked views that are not empty.
+void decode(const CodedMoment& from, const View& to, cudaStream_t stream);
+
 }  // namespace zero::cuda

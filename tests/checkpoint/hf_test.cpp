@@ -244,6 +244,9 @@ TEST_F(HuggingFaceConfig, WhatIsNotComputedIsNamed) {
               HasSubstr("logit_scale: found 0.5, expected no field of that name"));
   EXPECT_THAT(refusal(llama_, "hidden_size", "24"),
               HasSubstr("hidden_size: found \"24\", expected a whole number"));
+  EXPECT_THAT(refusal(llama_, "hidden_size", std::uint64_t{1} << 63U),
+              HasSubstr("hidden_size: found 9223372036854775808, expected a whole number of at "
+                        "most 9223372036854775807"));
   EXPECT_THAT(refusal(llama_, "rms_norm_eps", "1"), HasSubstr("rms_norm_eps: found \"1\""));
   EXPECT_THAT(refusal(llama_, "tie_word_embeddings", 1),
               HasSubstr("tie_word_embeddings: found 1, expected true or false"));

@@ -24,27 +24,31 @@ using ::testing::ElementsAre;
 class NotingTransport final : public Transport {
  public:
   void set_step(std::int64_t step) override { step_ = step; }
-  void all_gather(View, const Slices&, std::string_view unit) override { note("gather", unit); }
-  void reduce_scatter(const Slices&, const ReduceEpilogue&, View workspace,
-                      std::string_view unit) override {
-    note(fmt::format("reduce[{}]", workspace.count()), unit);
+  void all_gather(View, const Slices&, std::string_view purpose) override {
+    note("gather", purpose);
   }
-  void all_reduce(View, ReduceOp op, std::string_view unit) override { note(name_of(op), unit); }
-  void all_to_all(const Slices&, const Slices&, std::string_view unit) override {
-    note("exchange", unit);
+  void reduce_scatter(const Slices&, const ReduceEpilogue&, View workspace,
+                      std::string_view purpose) override {
+    note(fmt::format("reduce[{}]", workspace.count()), purpose);
+  }
+  void all_reduce(View, ReduceOp op, std::string_view purpose) override {
+    note(name_of(op), purpose);
+  }
+  void all_to_all(const Slices&, const Slices&, std::string_view purpose) override {
+    note("exchange", purpose);
   }
   void broadcast(View, int root, std::string_view) override { fail("no way to rank {}", root); }
-  void barrier(std::string_view unit) override {
+  void barrier(std::string_view purpose) override {
     while (!go) std::this_thread::yield();
-    note("barrier", unit);
+    note("barrier", purpose);
   }
 
   std::vector<std::string> calls;
   std::atomic<bool> go = true;
 
  private:
-  void note(std::string_view verb, std::string_view unit) {
-    calls.push_back(fmt::format("{}({}) {}", verb, unit, step_));
+  void note(std::string_view verb, std::string_view purpose) {
+    calls.push_back(fmt::format("{}({}) {}", verb, purpose, step_));
   }
 
   std::int64_t step_ = CallContext::kNoStep;

@@ -93,7 +93,7 @@ void check_store(const Rank& rank) {
 
 void check_exchange(Communicator& communicator, Device& device) {
   const auto text = [](int r) { return std::string(static_cast<std::size_t>(r * 37 % 90), 'a'); };
-  const auto all = exchange(communicator, device, text(communicator.rank()), "exchange test");
+  const auto all = all_gather_texts(communicator, device, text(communicator.rank()), "texts");
   expect(static_cast<int>(all.size()) == communicator.size(), "one string per rank");
   for (int r = 0; r < communicator.size(); ++r) {
     expect(all[static_cast<std::size_t>(r)] == text(r), "strings come in rank order");

@@ -161,19 +161,19 @@ class Liar {
   std::string run(const Honest& honest, const Lie& lie) {
     std::string message;
     std::jthread liar([&] {
-      const auto exchange = ranks_.exchange_of(1);
+      const auto all_gather_texts = ranks_.all_gather_texts_of(1);
       host::Memory memory(2);
-      exchange(memory.invitation());
-      const auto file = host::opened(host::Invitation::parse(exchange("-")[0]));
-      exchange(host::usable_cores());
-      exchange(staging);
+      all_gather_texts(memory.invitation());
+      const auto file = host::opened(host::Invitation::parse(all_gather_texts("-")[0]));
+      all_gather_texts(host::usable_cores());
+      all_gather_texts(staging);
       host::Board board(file.get(), 1, 2);
       lie(board);
       done_.arrive_and_wait();  // its memory is there until the honest rank has ended
     });
     const auto memory = std::make_shared<host::Memory>(2);
     message = message_of([&] {
-      const auto joined = host::Group::join(memory, "", {0, 2}, ranks_.exchange_of(0));
+      const auto joined = host::Group::join(memory, "", {0, 2}, ranks_.all_gather_texts_of(0));
       ZERO_CHECK(joined.group != nullptr, "{}", joined.refusal);
       honest(*joined.group);
     });

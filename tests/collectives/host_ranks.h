@@ -34,7 +34,7 @@ class HostRanks {
   }
 
   /// What rank `rank` tells lines through, within its body too.
-  host::Group::Exchange exchange_of(int rank) {
+  host::Group::AllGatherTexts all_gather_texts_of(int rank) {
     return [this, rank](const std::string& mine) {
       lines_[at(rank)] = mine;
       all_.arrive_and_wait();
@@ -65,7 +65,7 @@ class HostRanks {
     const auto& memory = memories_[at(rank)];
     try {
       const auto joined =
-          host::Group::join(memory, reason_, {rank, size(), names_}, exchange_of(rank));
+          host::Group::join(memory, reason_, {rank, size(), names_}, all_gather_texts_of(rank));
       if (!joined.group) return joined.refusal;
       body(*joined.group, *memory, rank);
     } catch (const Error& error) {

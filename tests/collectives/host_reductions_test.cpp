@@ -85,7 +85,7 @@ class HostReductions : public ::testing::TestWithParam<std::tuple<int, Place>> {
         [&, world = world, place = place](host::Group& group, host::Memory& memory, int rank) {
           std::shared_ptr<host::Span> common;
           if (place == Place::common) {
-            common = group.allocate_shared(world * count * 4, "", ranks.exchange_of(rank));
+            common = group.allocate_shared(world * count * 4, "", ranks.all_gather_texts_of(rank));
           }
           body(group, Values(place, memory, rank, count, common), rank);
           group.barrier("end");  // peers may still read

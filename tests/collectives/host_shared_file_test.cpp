@@ -275,10 +275,10 @@ std::vector<std::string> join_with(const std::function<std::string(const std::st
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto exchange = ranks.exchange_of(rank);
+      const auto all_gather_texts = ranks.all_gather_texts_of(rank);
       int round = 0;
       const auto forged = [&](const std::string& mine) {
-        auto lines = exchange(mine);
+        auto lines = all_gather_texts(mine);
         if (++round == 2 && rank == 1) lines[0] = forge(lines[0]);
         return lines;
       };

@@ -169,7 +169,7 @@ TEST(HostCommon, IsOneMemoryThatEachRankWritesItsPartOf) {
   constexpr std::int64_t kCount = 700'000;
   HostRanks ranks(3);
   const auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto span = group.allocate_shared(3 * kCount, "", ranks.exchange_of(rank));
+    const auto span = group.allocate_shared(3 * kCount, "", ranks.all_gather_texts_of(rank));
     const Slices full = Slices::even(View(span->data(), 3 * kCount, DType::u8, nullptr), 3);
     const auto expect_all = [&](int round) {
       for (int peer = 0; peer < 3; ++peer) {
@@ -196,15 +196,15 @@ TEST(HostCommon, IsOneMemoryThatEachRankWritesItsPartOf) {
 TEST(HostCommon, IsRefusedForAllOrSaysWhatDiffers) {
   HostRanks ranks(2);
   auto ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto span =
-        group.allocate_shared(4096, rank == 1 ? "it has no CPU" : "", ranks.exchange_of(rank));
+    const auto span = group.allocate_shared(4096, rank == 1 ? "it has no CPU" : "",
+                                            ranks.all_gather_texts_of(rank));
     ZERO_CHECK(span == nullptr, "rank {} has common memory", rank);
-    group.allocate_shared(100 + rank, "", ranks.exchange_of(rank));
+    group.allocate_shared(100 + rank, "", ranks.all_gather_texts_of(rank));
   });
   EXPECT_THAT(ends, ElementsAre("[rank 0] allocate_shared: 100 bytes met 101 of rank 1",
                                 "[rank 1] allocate_shared: 101 bytes met 100 of rank 0"));
   ends = ranks.run([&](host::Group& group, host::Memory&, int rank) {
-    const auto span = group.allocate_shared(4096, "", ranks.exchange_of(rank));
+    const auto span = group.allocate_shared(4096, "", ranks.all_gather_texts_of(rank));
     const View part(span->data() + 64 * rank, 4000, DType::u8, nullptr);
     const Slices full = Slices::even(part, 2);
     group.all_gather(full.of(rank), full, "h.0");
@@ -253,11 +253,11 @@ TEST(HostMismatch, CallsRanksAsPeopleDo) {
   const auto ends = ranks.run([](host::Group& group, host::Memory&, int rank) {
     const Slices::Range all{0, 10 + rank};
     const host::Group::Intent intent{.operation = Operation::broadcast,
-                                     .unit = "seed",
+                                     .purpose = "seed",
                                      .dtype = DType::u8,
                                      .detail = 7,
                                      .counts = {&all, 1}};
-    group.compare({.operation = Operation::barrier, .unit = "start"});
+    group.compare({.operation = Operation::barrier, .purpose = "start"});
     group.compare(intent);
   });
   EXPECT_EQ(ends[0], "[rank 4] broadcast(seed): 10 elements in slice 0 met 11 of rank 7");
@@ -309,7 +309,7 @@ TEST(HostFailures, AFailedRankEndsTheGroup) {
 
 TEST(HostFailures, ARankThatFailsElsewhereIsHeardByThoseThatWait) {
   const auto ends = HostRanks(2).run([](host::Group& group, host::Memory&, int rank) {
-    const host::Group::Intent intent{.operation = Operation::all_gather, .unit = "h.0"};
+    const host::Group::Intent intent{.operation = Operation::all_gather, .purpose = "h.0"};
     group.compare(intent);
     if (rank == 1) return group.give_up("[rank 1] out of luck");
     group.compare(intent);

@@ -17,8 +17,8 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
-void barrier(Communicator& communicator, Device& device, const std::string& unit) {
-  communicator.barrier(device.communication(), {unit});
+void barrier(Communicator& communicator, Device& device, const std::string& purpose) {
+  communicator.barrier(device.communication(), {purpose});
 }
 
 TEST(LocalMismatch, NamesBothOperationsAndTheRank) {

@@ -65,7 +65,7 @@ TEST(Mesh, AxesAndTheirProductsHoldTheRanksThatDifferThereOnly) {
         EXPECT_EQ(members(mesh.shard(), me), expected(false, true, false));
         EXPECT_EQ(members(mesh.tensor(), me), expected(false, false, true));
         EXPECT_EQ(members(mesh.data(), me), expected(true, true, false));
-        EXPECT_EQ(members(mesh.replica(), me), expected(false, true, true));
+        EXPECT_EQ(members(mesh.replica_group(), me), expected(false, true, true));
       });
     }
   }
@@ -77,7 +77,7 @@ TEST(Mesh, WhatIsTheWholeWorldIsTheWorldItself) {
     EXPECT_EQ(&mesh.world(), &all);
     EXPECT_EQ(&mesh.shard(), &all);
     EXPECT_EQ(&mesh.data(), &all);
-    EXPECT_EQ(&mesh.replica(), &all);
+    EXPECT_EQ(&mesh.replica_group(), &all);
     EXPECT_EQ(&mesh.tensor(), &mesh.replicate());
     EXPECT_EQ(mesh.tensor().size(), 1);
   });

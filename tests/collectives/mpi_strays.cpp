@@ -24,7 +24,7 @@ mpi::Options options_of(const std::string& layout) {
   return options;
 }
 
-void call(Communicator& world, Device& device, Operation operation, const std::string& unit) {
+void call(Communicator& world, Device& device, Operation operation, const std::string& purpose) {
   Stream& stream = device.communication();
   std::vector<float> values(800);
   const Slices full = Slices::even(View::of(std::span(values)).slice(0, 400), world.size());
@@ -33,23 +33,23 @@ void call(Communicator& world, Device& device, Operation operation, const std::s
   const View own = full.of(world.rank());
   switch (operation) {
     case Operation::all_gather:
-      world.all_gather(own, full, stream, {unit});
+      world.all_gather(own, full, stream, {purpose});
       break;
     case Operation::reduce_scatter:
       world.reduce_scatter(full, {{}, own, nullptr}, View::of(std::span(workspace)), stream,
-                           {unit});
+                           {purpose});
       break;
     case Operation::all_reduce:
-      world.all_reduce(full.buffer, ReduceOp::sum, stream, {unit});
+      world.all_reduce(full.buffer, ReduceOp::sum, stream, {purpose});
       break;
     case Operation::all_to_all:
-      world.all_to_all(full, other, stream, {unit});
+      world.all_to_all(full, other, stream, {purpose});
       break;
     case Operation::broadcast:
-      world.broadcast(full.buffer, 0, stream, {unit});
+      world.broadcast(full.buffer, 0, stream, {purpose});
       break;
     case Operation::barrier:
-      world.barrier(stream, {unit});
+      world.barrier(stream, {purpose});
   }
   stream.synchronize();
 }
@@ -57,16 +57,16 @@ void call(Communicator& world, Device& device, Operation operation, const std::s
 /// The others call `operation`, rank `strayer` calls `strayed`. Whoever needs nobody else in it
 /// hears of the failure in the next call.
 void check_stray(Communicator& world, int strayer, Operation operation, Operation strayed,
-                 const std::string& unit) {
+                 const std::string& purpose) {
   const auto device = cpu::open();
   const bool strays = world.rank() == strayer;
   const std::string message = message_of([&] {
-    call(world, *device, strays ? strayed : operation, strays ? unit : "h.0");
+    call(world, *device, strays ? strayed : operation, strays ? purpose : "h.0");
     world.barrier(device->communication(), {"after"});
     device->communication().synchronize();
   });
   const std::string right = fmt::format("{}(h.0)", name_of(operation));
-  const std::string wrong = fmt::format("{}({})", name_of(strayed), unit);
+  const std::string wrong = fmt::format("{}({})", name_of(strayed), purpose);
   const bool names_both =
       message.find(right) != std::string::npos && message.find(wrong) != std::string::npos;
   expect(names_both && message.starts_with(fmt::format("[rank {}] ", world.rank())),

@@ -61,7 +61,8 @@ TEST(PlanningCommunicator, IsARankWithoutPeers) {
   EXPECT_EQ(comm->local_size(), 1000);
   EXPECT_EQ(comm->backend(), BackendKind::planning);
   const auto device = planning::open();
-  EXPECT_EQ(exchange(*comm, *device, "plan", "hash"), std::vector<std::string>(1000, "plan"));
+  EXPECT_EQ(all_gather_texts(*comm, *device, "plan", "hash"),
+            std::vector<std::string>(1000, "plan"));
   EXPECT_EQ(comm->split(-1, 0), nullptr);
   EXPECT_EQ(message_of([&] { static_cast<void>(comm->split(0, 0)); }),
             "[rank 5] split: a planning communicator of 1000 ranks does not know the colors of its "

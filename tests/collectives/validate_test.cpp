@@ -22,8 +22,8 @@ class Checks : public ::testing::Test {
   View spare(std::int64_t begin, std::int64_t count) const { return other.slice(begin, count); }
   View halves(std::int64_t count) const { return other.view().reinterpret(DType::bf16, count); }
 
-  std::string all_gather(View mine, const Slices& slices, const std::string& unit = "h.0") {
-    return message_of([&] { comm->all_gather(mine, slices, stream, {unit}); });
+  std::string all_gather(View mine, const Slices& slices, const std::string& purpose = "h.0") {
+    return message_of([&] { comm->all_gather(mine, slices, stream, {purpose}); });
   }
   std::string reduce_scatter(const Slices& slices, const ReduceEpilogue& epilogue) {
     return reduce_scatter(slices, epilogue, spare(3000, 600));
@@ -53,7 +53,7 @@ TEST_F(Checks, ValidCallsPass) {
 
 TEST_F(Checks, AnEmptyUnitIsRefusedEverywhere) {
   const std::string rest =
-      ": the tag's unit is empty; name the unit or the purpose of the collective";
+      ": the tag's purpose is empty; name the unit or other purpose of the collective";
   EXPECT_EQ(all_gather(full.of(3), full, ""), "[rank 3] all_gather()" + rest);
   EXPECT_EQ(message_of(
                 [&] { comm->reduce_scatter(full, into(full.of(3)), spare(0, 600), stream, {""}); }),

@@ -63,8 +63,8 @@ class Lines {
   std::vector<std::string> lines_;
 };
 
-void barrier(Communicator& communicator, Device& device, const std::string& unit) {
-  communicator.barrier(device.communication(), {unit});
+void barrier(Communicator& communicator, Device& device, const std::string& purpose) {
+  communicator.barrier(device.communication(), {purpose});
   device.communication().synchronize();
 }
 

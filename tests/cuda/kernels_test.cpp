@@ -1,18 +1,16 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA device's kernels against the CPU's, bit for bit.
+// The CUDA device's kernels against the CPU's, bit for bit: on an emulated GPU and on a real one.
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <cmath>
 #include <cstring>
-#include <random>
 #include <vector>
 
-#include "device/cpu/primitives.h"
 #include "device/cuda/index.h"
 #include "optim/optimizer.h"
-#include "tests/cuda/case.h"
+#include "tests/cuda/on_device.h"
 #include "tests/errors.h"
 
 namespace zero::cuda {
@@ -20,27 +18,11 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::fp32, DType::bf16, DType::fp16};
 
-/// Host values of one dtype.
-struct Values {
-  Values(std::int64_t count, DType type)
-      : bytes(static_cast<std::size_t>(count * size_of(type)), std::byte{0}),
-        view(bytes.data(), count, type, nullptr) {}
-  std::vector<std::byte> bytes;
-  View view;
-};
-
-class CudaKernels : public EmulatedDevice {
+class CudaKernels : public OnDevice {
  protected:
-  std::unique_ptr<Values> normal(std::int64_t count, DType dtype) {
-    std::vector<float> floats(static_cast<std::size_t>(count));
-    for (float& value : floats) value = normal_(random_);
-    auto values = std::make_unique<Values>(count, dtype);
-    cpu::convert(View::of(std::span(floats)), values->view);
-    return values;
-  }
   /// Any bits: subnormals, infinities, NaNs.
-  std::unique_ptr<Values> any(std::int64_t count, DType dtype) {
-    auto values = std::make_unique<Values>(count, dtype);
+  std::unique_ptr<HostValues> any(std::int64_t count, DType dtype) {
+    auto values = std::make_unique<HostValues>(count, dtype);
     for (std::byte& byte : values->bytes) byte = static_cast<std::byte>(random_());
     return values;
   }
@@ -56,7 +38,7 @@ class CudaKernels : public EmulatedDevice {
     std::shared_ptr<const std::vector<ElementRange>> uncounted = nullptr;
   };
   void expect_same(const Shape& shape) {
-    std::vector<std::unique_ptr<Values>> kept;
+    std::vector<std::unique_ptr<HostValues>> kept;
     std::vector<View> host;
     std::vector<View> there;
     for (int i = 0; i < shape.inputs + shape.addends; ++i) {
@@ -64,7 +46,7 @@ class CudaKernels : public EmulatedDevice {
       host.push_back(kept.back()->view);
       there.push_back(upload(host.back(), shape.shift));
     }
-    Values result(shape.count, shape.to);
+    HostValues result(shape.count, shape.to);
     const auto take = [&](std::vector<View>& views, const View& to) {
       const auto addends = views.begin() + shape.inputs;
       ReduceEpilogue epilogue{
@@ -81,9 +63,6 @@ class CudaKernels : public EmulatedDevice {
     ASSERT_TRUE(std::ranges::equal(expected.norm->limbs(), epilogue.norm->limbs()));
     buffers_.clear();
   }
-
-  std::mt19937 random_{7};
-  std::normal_distribution<float> normal_;
 };
 
 TEST_F(CudaKernels, ConvertAnyValueAsTheCpuDoes) {
@@ -92,7 +71,7 @@ TEST_F(CudaKernels, ConvertAnyValueAsTheCpuDoes) {
       for (const auto& [count, shift] :
            {std::pair(70'001, 0), std::pair(515, 1), std::pair(7, 3)}) {
         const auto values = any(count, from);
-        Values expected(count, to);
+        HostValues expected(count, to);
         cpu::convert(values->view, expected.view);
         const View result = allocate(count, to, shift);
         device_->kernels().convert(device_->compute(), upload(values->view, shift), result);
@@ -103,10 +82,33 @@ TEST_F(CudaKernels, ConvertAnyValueAsTheCpuDoes) {
   }
 }
 
+// Floats of all values of fp16, and those around the middle between two neighbours.
+TEST_F(CudaKernels, ConvertEveryFp16AndEveryTieAsTheCpuDoes) {
+  HostValues halves(1 << 16, DType::fp16);
+  std::vector<float> floats{65519.0F, std::nextafter(65520.0F, 0.0F), 65520.0F, 1e-30F, -1e30F};
+  for (int bits = 0; bits < 1 << 16; ++bits) {
+    const float16 half{static_cast<std::uint16_t>(bits)};
+    halves.view.as<float16>()[static_cast<std::size_t>(bits)] = half;
+    const float value = to_float(half);
+    const float tie = (value + to_float(float16{static_cast<std::uint16_t>(bits + 1)})) / 2;
+    const float away = std::nextafter(tie, std::copysign(1e9F, tie));
+    floats.insert(floats.end(), {value, std::nextafter(tie, 0.0F), tie, away});
+  }
+  const auto expect_same = [&](const View& from, DType to) {
+    HostValues expected(from.count(), to);
+    cpu::convert(from, expected.view);
+    const View result = allocate(from.count(), to);
+    device_->kernels().convert(device_->compute(), upload(from), result);
+    EXPECT_TRUE(expected.bytes == download(result)) << name_of(from.dtype());
+  };
+  expect_same(halves.view, DType::fp32);
+  expect_same(View::of(std::span(floats)), DType::fp16);
+}
+
 TEST_F(CudaKernels, ConvertInPlaceWhereElementsShrink) {
   for (const DType to : {DType::bf16, DType::fp16}) {
     const auto values = normal(50'003, DType::fp32);
-    Values expected(50'003, to);
+    HostValues expected(50'003, to);
     cpu::convert(values->view, expected.view);
     const View there = upload(values->view);
     const View result = there.reinterpret(to, there.count());
@@ -154,7 +156,7 @@ TEST_F(CudaKernels, SumsWriteOverAnInputOrAnAddend) {
   for (const DType dtype : kDTypes) {
     const auto input = normal(kCount, dtype);
     const auto addend = normal(kCount, DType::fp32);
-    Values result(kCount, dtype);
+    HostValues result(kCount, dtype);
     const auto norm = std::make_shared<ExactSum>();
     cpu::tree_reduce(std::vector{input->view, input->view}, {{addend->view}, result.view, norm});
     for (const bool over_input : {true, false}) {
@@ -197,44 +199,6 @@ TEST_F(CudaKernels, NormsTellNonFiniteValues) {
   EXPECT_EQ(2, norm->nonfinite());
 }
 
-TEST_F(CudaKernels, NormsThatMayStayTakeOneCopyToTheHost) {
-  const auto values = normal(3000, DType::fp32);
-  const View there = upload(values->view);
-  Kernels& kernels = device_->kernels();
-  Stream& compute = device_->compute();
-  const auto host_functions = [] { return emulated::calls("cudaLaunchHostFunc"); };
-  const auto reduce = [&](const std::shared_ptr<ExactSum>& norm, std::int64_t begin) {
-    const View part = there.slice(begin, 1000);
-    kernels.tree_reduce(compute, {part}, {{}, part, norm});
-  };
-  const auto expected = std::make_shared<ExactSum>();
-  for (const std::int64_t begin : {0, 1000, 2000}) reduce(expected, begin);
-  EXPECT_EQ(host_functions(), 3);
-  const auto norm = std::make_shared<ExactSum>();
-  kernels.defer_norm(norm);
-  for (const int step : {1, 2}) {
-    for (const std::int64_t begin : {0, 1000, 2000}) reduce(norm, begin);
-    EXPECT_EQ(host_functions(), 2 + step);
-    kernels.flush_norms(compute);
-    kernels.flush_norms(compute);  // nothing is left
-    kernels.flush_norms(device_->communication());
-    EXPECT_EQ(host_functions(), 3 + step);
-    compute.synchronize();
-    EXPECT_EQ(norm->value(), expected->value());
-    norm->clear();
-  }
-  // Another norm between them.
-  const auto other = std::make_shared<ExactSum>();
-  reduce(norm, 0);
-  reduce(other, 1000);
-  reduce(norm, 2000);
-  reduce(norm, 1000);
-  kernels.flush_norms(compute);
-  compute.synchronize();
-  EXPECT_EQ(norm->value(), expected->value());
-  EXPECT_GT(other->value(), 0);
-}
-
 TEST_F(CudaKernels, ReductionsRefuseWhatTheyCannotDo) {
   const View there = allocate(4, DType::fp32);
   const auto reduce = [&](const std::vector<View>& inputs, const ReduceEpilogue& epilogue) {
@@ -254,7 +218,7 @@ TEST_F(CudaKernels, CombineAsTheCpuDoes) {
   for (const DType dtype : {DType::fp32, DType::fp64, DType::i32, DType::i64}) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
       for (const std::size_t inputs : {1, 2, 5, 8, 13, 100}) {
-        std::vector<std::unique_ptr<Values>> kept;
+        std::vector<std::unique_ptr<HostValues>> kept;
         std::vector<View> host;
         std::vector<View> there;
         for (std::size_t i = 0; i < inputs; ++i) {
@@ -263,7 +227,7 @@ TEST_F(CudaKernels, CombineAsTheCpuDoes) {
           host.push_back(kept.back()->view.reinterpret(dtype, 300));
           there.push_back(upload(host.back(), 1));
         }
-        Values expected(300, dtype);
+        HostValues expected(300, dtype);
         cpu::combine(host, op, expected.view);
         device_->kernels().combine(device_->compute(), there, op, there.back());
         ASSERT_TRUE(expected.bytes == download(there.back()))
@@ -317,8 +281,8 @@ TEST_P(CudaOptimizer, GivesTheCpusBits) {
         const auto mean = normal(count, DType::fp32);
         const auto square = normal(count, DType::fp32);
         for (float& value : square->view.as<float>()) value *= value;
-        const auto slope = normal(count, gradient);
-        Values copy(compute == DType::fp32 ? 0 : count, compute);
+        const auto slope = not_all_finite(count, gradient);
+        HostValues copy(compute == DType::fp32 ? 0 : count, compute);
         UpdateArguments arguments{
             .master = upload(master->view, shift),
             .moments = {upload(mean->view, shift), upload(square->view, shift)},
@@ -336,10 +300,10 @@ TEST_P(CudaOptimizer, GivesTheCpusBits) {
         arguments.gradient = slope->view;
         arguments.compute = copy.view;
         here->update(cpu->compute(), arguments);
-        ASSERT_TRUE(master->bytes == download(on_device.master));
-        ASSERT_TRUE(mean->bytes == download(on_device.moments[0]));
-        ASSERT_TRUE(square->bytes == download(on_device.moments[1]));
-        ASSERT_TRUE(copy.bytes == download(on_device.compute));
+        ASSERT_TRUE(same(master->view, on_device.master));
+        ASSERT_TRUE(same(mean->view, on_device.moments[0]));
+        ASSERT_TRUE(same(square->view, on_device.moments[1]));
+        ASSERT_TRUE(same(copy.view, on_device.compute));
         buffers_.clear();
       }
     }

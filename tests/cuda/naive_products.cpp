@@ -26,13 +26,16 @@ namespace {
 using Epilogue = ProductShape::Epilogue;
 
 float value_at(const void* data, DType dtype, std::int64_t at) {
-  return dtype == DType::bf16 ? to_float(static_cast<const bfloat16*>(data)[at])
-                              : static_cast<const float*>(data)[at];
+  if (dtype == DType::bf16) return to_float(static_cast<const bfloat16*>(data)[at]);
+  if (dtype == DType::fp16) return to_float(static_cast<const float16*>(data)[at]);
+  return static_cast<const float*>(data)[at];
 }
 
 void put(void* data, DType dtype, std::int64_t at, float value) {
   if (dtype == DType::bf16) {
     static_cast<bfloat16*>(data)[at] = to_bfloat16(value);
+  } else if (dtype == DType::fp16) {
+    static_cast<float16*>(data)[at] = to_float16(value);
   } else {
     static_cast<float*>(data)[at] = value;
   }

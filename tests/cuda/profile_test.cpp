@@ -10,9 +10,9 @@
 #include "collectives/backends.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/instruments.h"
-#include "launch/trainer.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/launch/tiny_run.h"
+#include "tests/launch/train_rank.h"
 
 // Profile and trace of runs on the emulated GPU.
 namespace zero::testing {
@@ -42,9 +42,6 @@ Outcome train(const TinyRun& run, int world, std::vector<std::string> overrides)
   local::run(world, [&](Communicator& ranks) {
     const TrainConfig config =
         make_train_config(Configuration::read(run.config(), overrides), world);
-    const Batches batches(config, ranks.rank());
-    Console console(stdout, Console::Mode::silent);
-    const auto log = ranks.rank() == 0 ? std::make_unique<RunLog>(config.run.log) : nullptr;
     Instruments instruments({.profile = true,
                              .trace = !config.run.trace.empty(),
                              .trace_from = 2,
@@ -53,15 +50,7 @@ Outcome train(const TinyRun& run, int world, std::vector<std::string> overrides)
     RunDevice device(config, ranks, observed ? &instruments : nullptr);
     std::optional<Listening> listening;
     if (observed) listening.emplace(device.world(), instruments);
-    Mesh mesh(device.world(), config.mesh);
-    Trainer({.config = config,
-             .batches = batches,
-             .mesh = mesh,
-             .device = device.device(),
-             .console = console,
-             .log = log.get(),
-             .instruments = observed ? &instruments : nullptr})
-        .run();
+    train_rank(config, device.world(), device.device(), observed ? &instruments : nullptr);
     if (ranks.rank() != 0) return;
     outcome.work = by_name(instruments.profile());
     outcome.step_seconds = instruments.profile().step_seconds();

@@ -11,13 +11,13 @@
 #include "launch/process.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/run_report.h"
-#include "launch/trainer.h"
 #include "launch/workbench.h"
 #include "model/op_listener.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/library_attention.h"
 #include "tests/errors.h"
 #include "tests/launch/tiny_run.h"
+#include "tests/launch/train_rank.h"
 
 // Runs as zero_train makes them, on the emulated GPU: what they take of it is what was planned.
 namespace zero::testing {
@@ -58,18 +58,8 @@ std::vector<DeviceBytes> train(const TinyRun& run, int world,
   std::vector<DeviceBytes> used(static_cast<std::size_t>(world));
   local::run(world, [&](Communicator& ranks) {
     const TrainConfig config = config_of(run, world, overrides);
-    const Batches batches(config, ranks.rank());
-    Console console(stdout, Console::Mode::silent);
-    const auto log = ranks.rank() == 0 ? std::make_unique<RunLog>(config.run.log) : nullptr;
     RunDevice device(config, ranks, nullptr);
-    Mesh mesh(device.world(), config.mesh);
-    Trainer({.config = config,
-             .batches = batches,
-             .mesh = mesh,
-             .device = device.device(),
-             .console = console,
-             .log = log.get()})
-        .run();
+    train_rank(config, device.world(), device.device());
     used[static_cast<std::size_t>(ranks.rank())] = device.device().device_bytes();
     meet(ranks);
     if (ranks.rank() == 0) {
@@ -131,6 +121,37 @@ TEST(EmulatedRun, SaysWhatWasKeptAsGraphsOrWhyNot) {
             "graphs: none, every operation was timed");
   EXPECT_EQ(graphs_text({2, 9, 1, "no memory"}, config_of(run, 1, {})),
             "graphs: 2 pass(es) captured, 1 submitted kernel by kernel: no memory");
+}
+
+TEST(EmulatedRun, ComputesAgainWithinItsGraphsAndInThePlannedBlocks) {
+  const TinyRun run;
+  const auto last = [&](int world, std::vector<std::string> overrides) {
+    cuda::emulated::reset({});
+    overrides.insert(overrides.end(), {"run.steps=1", "train_batch_size=8", "bf16.enabled=true"});
+    train(run, world, overrides);
+    cuda::emulated::reset();
+    EXPECT_EQ(run.log().back()["plan_exact"], true) << run.log().back()["device"];
+    return run.log().back();
+  };
+  const std::string key = "activation_checkpointing.";
+  for (const auto& [world, extra] :
+       std::vector<std::pair<int, std::string>>{{1, "run.sample=0"}, {2, "mesh.tensor=2"}}) {
+    const Json none = last(world, {extra});
+    const Json full = last(world, {extra, key + "recompute=full"});
+    const Json group =
+        last(world, {extra, key + "number_checkpoints=1", key + "partition_activations=true"});
+    const Json some = last(world, {extra, key + "recompute=selective"});
+    for (const Json& each : {full, group, some}) {
+      EXPECT_EQ(each["state_hash"], none["state_hash"]);
+      EXPECT_EQ(each["validation_loss"], none["validation_loss"]);
+      EXPECT_LT(each["device"]["used"]["arenas"]["activations"],
+                none["device"]["used"]["arenas"]["activations"]);
+    }
+    if (world > 1) continue;
+    EXPECT_EQ(full["graphs"]["passes"], none["graphs"]["passes"]);
+    EXPECT_GT(full["graphs"]["pieces"], none["graphs"]["pieces"]);
+    EXPECT_EQ(group["graphs"]["passes"], int{none["graphs"]["passes"]} + 1);
+  }
 }
 
 TEST(EmulatedRun, TakesNoMoreForWeightsThatComeAndGo) {

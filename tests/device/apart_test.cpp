@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/device_twin.h"
-#include "device/host_pieces.h"
+#include "device/host_access.h"
 #include "tests/errors.h"
 
 namespace zero {
@@ -63,21 +63,21 @@ TEST(DeviceTwin, TakesMemoryAndCopiesOnlyWhereItIsApart) {
   }
 }
 
-TEST(HostPieces, BringAllOfAViewInOrderAndBack) {
+TEST(HostAccess, BringsAllOfAViewInOrderAndBack) {
   for (const Memory memory : {Memory::of_host, Memory::apart}) {
     for (const std::int64_t count : {0, 1, 1000, 3 * (1 << 18) + 7}) {
       const auto device = open(memory);
-      HostPieces pieces(*device);
+      HostAccess host_access(*device);
       const Buffer buffer = take(*device, count);
       std::int64_t wrote = 0;
-      pieces.write(buffer.view(), [&](std::int64_t begin, const View& piece) {
+      host_access.write(buffer.view(), [&](std::int64_t begin, const View& piece) {
         EXPECT_EQ(begin, wrote);
         wrote += piece.count();
         std::iota(piece.as<float>().begin(), piece.as<float>().end(), static_cast<float>(begin));
       });
       EXPECT_EQ(wrote, count);
       std::vector<float> seen;
-      pieces.read(buffer.view(), [&](std::int64_t begin, const View& piece) {
+      host_access.read(buffer.view(), [&](std::int64_t begin, const View& piece) {
         EXPECT_EQ(begin, static_cast<std::int64_t>(seen.size()));
         EXPECT_EQ(begin % 64, 0);
         seen.insert(seen.end(), piece.as<float>().begin(), piece.as<float>().end());
@@ -89,9 +89,9 @@ TEST(HostPieces, BringAllOfAViewInOrderAndBack) {
   }
 }
 
-TEST(HostPieces, ArePlannedWhereMemoryIsApart) {
+TEST(HostAccess, IsPlannedWhereMemoryIsApart) {
   const auto staging = [](Device& device) {
-    const HostPieces pieces(device);
+    const HostAccess host_access(device);
     return device.ledger().snapshot().current_of(MemoryClass::staging);
   };
   EXPECT_EQ(staging(*planning::open()), 0);

@@ -7,16 +7,19 @@
 
 namespace zero::toy {
 
-/// Element `i` of an fp32 or bf16 view.
+/// Element `i` of an fp32, bf16 or fp16 view.
 inline float get(const View& view, std::int64_t i) {
-  return view.dtype() == DType::fp32
-             ? view.as<const float>()[static_cast<std::size_t>(i)]
-             : to_float(view.as<const bfloat16>()[static_cast<std::size_t>(i)]);
+  const auto at = static_cast<std::size_t>(i);
+  if (view.dtype() == DType::fp32) return view.as<const float>()[at];
+  return view.dtype() == DType::fp16 ? to_float(view.as<const float16>()[at])
+                                     : to_float(view.as<const bfloat16>()[at]);
 }
 
 inline void put(const View& view, std::int64_t i, float value) {
   if (view.dtype() == DType::fp32) {
     view.as<float>()[static_cast<std::size_t>(i)] = value;
+  } else if (view.dtype() == DType::fp16) {
+    view.as<float16>()[static_cast<std::size_t>(i)] = to_float16(value);
   } else {
     view.as<bfloat16>()[static_cast<std::size_t>(i)] = to_bfloat16(value);
   }

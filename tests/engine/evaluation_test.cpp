@@ -116,6 +116,33 @@ TEST(Evaluation, OfAnOrderWithoutForwardIsRefused) {
   });
 }
 
+TEST(Evaluation, LeavesOutWhatBackwardComputesAgain) {
+  local::run(2, [](Communicator& communicator) {
+    const std::unique_ptr<Device> device = cpu::open();
+    EngineOptions options = plain::options(3);
+    options.limits.persistence_threshold = 0;
+    Engine engine(communicator, *device, options);
+    const UnitId a = engine.add_unit("a", {{"w", {999}}});
+    const UnitId b = engine.add_unit("b", {{"w", {999}}});
+    engine.seal({.order = {{a, Phase::forward},
+                           {b, Phase::forward},
+                           {a, Phase::recompute},
+                           {b, Phase::backward},
+                           {a, Phase::backward}}});
+    EXPECT_EQ(engine.schedule().gathers, 5);
+    engine.begin_evaluation();
+    for (const UnitId unit : {a, b, a, b}) static_cast<void>(engine.forward(unit));
+    engine.end_evaluation();
+    for (const UnitId unit : {a, b}) static_cast<void>(engine.forward(unit));
+    EXPECT_THAT(message_of([&] { static_cast<void>(engine.backward(b)); }),
+                HasSubstr("backward(b) is out of order: compute step 2 of the sealed order is "
+                          "forward(a)"));
+    EXPECT_EQ(engine.forward(a).at(0).count(), 999);
+    for (const UnitId unit : {b, a}) static_cast<void>(engine.backward(unit));
+    EXPECT_EQ(engine.step({}).step, 1);
+  });
+}
+
 TEST(Engines, OfOneProcessDoNotDisturbEachOther) {
   const plain::Setup first{plain::options(3, DType::bf16), plain::odd_units(), 2};
   const plain::Setup second{plain::options(1), plain::equal_units(3, 77), 1};

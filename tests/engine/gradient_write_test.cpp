@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "device/host_pieces.h"
+#include "device/host_access.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
 
@@ -154,7 +154,7 @@ TEST(WrittenGradient, ChangedInPlaceIsFollowedAfterPublishing) {
     const Stepped changed = stepped(of, 0, [](Engine& engine) {
       for (const HeldTensor& tensor : engine.state(StateKind::gradient)) {
         for (const StateView& view : tensor.views) {
-          engine.pieces().write(view.values, [](std::int64_t, const View& values) {
+          engine.host_access().write(view.values, [](std::int64_t, const View& values) {
             std::ranges::fill(values.as<bfloat16>(), to_bfloat16(0.5F));
           });
         }

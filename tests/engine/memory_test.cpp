@@ -16,7 +16,7 @@ struct Types {
   DType gradient;
 };
 constexpr std::array kTypes = {Types{DType::fp32, DType::fp32}, Types{DType::bf16, DType::bf16},
-                               Types{DType::bf16, DType::fp32}};
+                               Types{DType::bf16, DType::fp32}, Types{DType::fp16, DType::fp16}};
 constexpr std::int64_t kStepSumBytes = StepSums::kCount * 8;
 
 plain::Setup setup(int stage, Types types, int accumulation_steps = 1) {
@@ -43,7 +43,9 @@ struct Elements {
 Elements elements_of(const plain::Setup& setup, int world) {
   Elements sum;
   for (const plain::UnitSpec& unit : setup.units) {
-    const FlatLayout layout(unit.parameters, world, setup.engine.limits.persistence_threshold);
+    const bool blocks = setup.engine.optimizer.moments == MomentFormat::eight_bit;
+    const FlatLayout layout(unit.parameters, world, setup.engine.limits.persistence_threshold,
+                            blocks ? kMomentBlock : kAlignment);
     sum.padded += layout.padded();
     sum.tail += layout.tail();
   }
@@ -57,7 +59,11 @@ void expect_table(const MemorySnapshot& snapshot, const plain::Setup& setup, int
   const std::int64_t shard = elements.padded / world;
   const std::int64_t compute = size_of(setup.engine.compute);
   const std::int64_t gradient = size_of(*setup.engine.gradient);
-  const std::int64_t states = 8 + (setup.engine.compute == DType::fp32 ? 0 : 4);
+  const std::int64_t master = setup.engine.compute == DType::fp32 ? 0 : 4;
+  const MomentFormat moments = setup.engine.optimizer.moments;
+  const std::int64_t of_moments = moments == MomentFormat::fp32   ? 8 * 256
+                                  : moments == MomentFormat::bf16 ? 4 * 256
+                                                                  : 2 * 256 + 8;  // of 256 elements
   const int held = std::bit_width(static_cast<unsigned>(setup.accumulation_steps)) - 1;
   const std::int64_t sums =
       setup.engine.gradient == DType::fp32 ? std::max(0, held - 1) : std::max(0, held);
@@ -67,8 +73,10 @@ void expect_table(const MemorySnapshot& snapshot, const plain::Setup& setup, int
   EXPECT_EQ(snapshot.current_of(MemoryClass::gradients),
             gradient * (stage >= 2 ? shard : elements.padded) + sums * 4 * shard);
   EXPECT_EQ(snapshot.current_of(MemoryClass::optimizer),
-            states * (stage >= 1 ? shard : elements.padded));
+            (master * 256 + of_moments) * (stage >= 1 ? shard : elements.padded) / 256);
 }
+
+void expect_as_planned(int world, const plain::Setup& run);
 
 TEST(Memory, OfModelStatesIsTheTableForEveryStageWorldAndType) {
   for (int stage = 0; stage <= 3; ++stage) {
@@ -78,6 +86,22 @@ TEST(Memory, OfModelStatesIsTheTableForEveryStageWorldAndType) {
                                  name_of(types.gradient)));
         const plain::Setup plan = setup(stage, types);
         expect_table(planned(world - 1, world, plan), plan, world);
+      }
+    }
+  }
+}
+
+TEST(Memory, OfSmallMomentsIsTheTableAndThePlanToTheByte) {
+  for (const MomentFormat moments : {MomentFormat::bf16, MomentFormat::eight_bit}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const int world : {1, 3, 4}) {
+        for (const Types types : kTypes) {
+          plain::Setup run = setup(stage, types);
+          run.engine.optimizer.moments = moments;
+          run.engine.limits.persistence_threshold = 30;
+          expect_table(planned(world - 1, world, run), run, world);
+          expect_as_planned(world, run);
+        }
       }
     }
   }

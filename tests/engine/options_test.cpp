@@ -43,8 +43,8 @@ TEST(EngineOptions, OutOfRangeAreRefusedWithWhatIsExpected) {
     EXPECT_THAT(refusal([=](EngineOptions& o) { o.stage = stage; }),
                 HasSubstr(fmt::format("stage is {}, expected 0, 1, 2 or 3", stage)));
   }
-  EXPECT_THAT(refusal([](EngineOptions& o) { o.compute = DType::fp16; }),
-              HasSubstr("compute dtype is fp16, expected fp32 or bf16"));
+  EXPECT_THAT(refusal([](EngineOptions& o) { o.compute = DType::fp64; }),
+              HasSubstr("compute dtype is fp64, expected fp32, bf16 or fp16"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.gradient = DType::bf16; }),
               HasSubstr("gradient dtype is bf16, expected fp32 or the compute dtype fp32"));
   EXPECT_THAT(refusal([](EngineOptions& o) { o.optimizer.beta1 = 1.5; }), HasSubstr("beta1"));

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/plain.h"
 
-#include "device/host_pieces.h"
+#include "device/host_access.h"
 
 namespace zero::plain {
 namespace {
 
 float value_of(const View& view, std::size_t i) {
-  return view.dtype() == DType::fp32 ? view.as<const float>()[i]
+  if (view.dtype() == DType::fp32) return view.as<const float>()[i];
+  return view.dtype() == DType::fp16 ? to_float(view.as<const float16>()[i])
                                      : to_float(view.as<const bfloat16>()[i]);
 }
 
@@ -21,6 +22,8 @@ void write_gradient(const View& gradient, const View& parameter, std::int64_t pl
     const float value = 0.125F * value_of(parameter, i) + noise;
     if (gradient.dtype() == DType::fp32) {
       gradient.as<float>()[i] = value;
+    } else if (gradient.dtype() == DType::fp16) {
+      gradient.as<float16>()[i] = to_float16(value);
     } else {
       gradient.as<bfloat16>()[i] = to_bfloat16(value);
     }
@@ -145,7 +148,7 @@ std::uint64_t train(int world, const Setup& setup, int steps) {
 
 std::vector<float> seen(Engine& engine, const View& values) {
   std::vector<float> all;
-  engine.pieces().read(values, [&](std::int64_t, const View& piece) {
+  engine.host_access().read(values, [&](std::int64_t, const View& piece) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(piece.count()); ++i)
       all.push_back(value_of(piece, i));
   });

@@ -78,7 +78,7 @@ void run(int world, const Setup& setup, const std::function<void(Trainer&, Commu
 /// Trains `steps` steps; the state hash all ranks found (throws zero::Error where they differ).
 std::uint64_t train(int world, const Setup& setup, int steps);
 
-/// What a view of the device's memory holds, fp32 or bf16, once compute has come to it.
+/// What a view of the device's memory holds, fp32, bf16 or fp16, once compute has come to it.
 std::vector<float> seen(Engine& engine, const View& values);
 /// A full parameter, moment or gradient.
 std::vector<float> read(Engine& engine, std::string_view name, StateKind kind);

@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "device/host_pieces.h"
+#include "device/host_access.h"
 #include "tests/case_names.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
@@ -44,7 +44,8 @@ View element_of(Engine& engine, std::string_view name, StateKind kind, std::int6
 void flip(Engine& engine, const View& value) {
   const float other =
       std::bit_cast<float>(std::bit_cast<std::uint32_t>(plain::seen(engine, value)[0]) ^ 1U);
-  engine.pieces().write(value, [&](std::int64_t, const View& at) { at.as<float>()[0] = other; });
+  engine.host_access().write(value,
+                             [&](std::int64_t, const View& at) { at.as<float>()[0] = other; });
 }
 
 /// Flips a bit of one element on the last rank that holds it, after a step. What check_replicas()

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <optional>
 #include <tuple>
 
+#include "optim/cpu/moment_codec.h"
 #include "tests/case_names.h"
 #include "tests/engine/plain.h"
 #include "tests/engine/snapshot.h"
@@ -32,7 +34,11 @@ struct Optimizer {
 const std::vector<Optimizer> kOptimizers = {
     {"adamw", {.kind = OptimizerConfig::Kind::adamw, .weight_decay = 0.1}},
     {"adam", {.kind = OptimizerConfig::Kind::adam}},
-    {"momentum", {.kind = OptimizerConfig::Kind::sgd, .momentum = 0.9}}};
+    {"momentum", {.kind = OptimizerConfig::Kind::sgd, .momentum = 0.9}},
+    {"bf16_moments", {.weight_decay = 0.1, .moments = MomentFormat::bf16}},
+    {"8bit_moments", {.weight_decay = 0.1, .moments = MomentFormat::eight_bit}},
+    {"8bit_momentum",
+     {.kind = OptimizerConfig::Kind::sgd, .momentum = 0.9, .moments = MomentFormat::eight_bit}}};
 
 plain::Setup setup(const MeshShape& mesh, int stage, DType compute, const Optimizer& optimizer) {
   plain::Setup setup{plain::options(stage, compute), plain::odd_units()};
@@ -106,7 +112,7 @@ class Restored : public ::testing::TestWithParam<std::tuple<int, DType, std::siz
  protected:
   static plain::Setup at(const MeshShape& mesh) {
     const auto& [stage, dtype, optimizer] = GetParam();
-    return setup(mesh, stage, dtype, kOptimizers[optimizer]);
+    return setup(mesh, stage, dtype, kOptimizers[static_cast<std::size_t>(optimizer)]);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Stages, Restored,
@@ -149,8 +155,11 @@ TEST_P(Restored, StatesOfAnotherStageAndWorldGoOnWithTheSameBits) {
 }
 
 TEST(Restored, StatesAreTheSameIfMemoryIsApart) {
-  for (const int stage : {0, 3}) {
-    plain::Setup run = setup({1, 2, 2}, stage, DType::bf16, kOptimizers[0]);
+  for (const auto& [stage, optimizer] : {std::pair(0, 0), {3, 0}, {2, 3}, {0, 4}, {3, 4}}) {
+    SCOPED_TRACE(
+        fmt::format("stage {} {}", stage, kOptimizers[static_cast<std::size_t>(optimizer)].name));
+    plain::Setup run =
+        setup({1, 2, 2}, stage, DType::bf16, kOptimizers[static_cast<std::size_t>(optimizer)]);
     Snapshot expected;
     const End end = train(run, expected);
     run.memory = Memory::apart;
@@ -161,10 +170,102 @@ TEST(Restored, StatesAreTheSameIfMemoryIsApart) {
   }
 }
 
+/// Two ranks hold the last of three rows: as their second, behind a row of `width` elements.
+plain::Setup copied_row(std::int64_t width) {
+  plain::Setup run{plain::options(3), {{"u", {{"w", {3, width}, init::normal(1.0F)}}}}};
+  run.engine.optimizer.moments = MomentFormat::eight_bit;
+  run.mesh = {1, 2, 2};
+  run.slicing = [](const ParameterSpec& whole, int rank, int /*ranks*/) {
+    return std::optional(TensorSlice{whole.shape, 0, {{rank, 1, 0}, {2, 1, rank}}});
+  };
+  return run;
+}
+
+TEST(CodedMoments, OfCopiesAreEqualIfTheyFillBlocksAndRefusedIfNot) {
+  plain::run(4, copied_row(512), [](plain::Trainer& trainer, Communicator&) {
+    for (int i = 0; i < 3; ++i) trainer.step();
+    trainer.engine().check_replicas();
+  });
+  EXPECT_THAT(message_of([] { plain::run(4, copied_row(40), [](auto&, auto&) {}); }),
+              HasSubstr("seal: indices 2 to 2 along dimension 0 of \"u.w\" [3, 40] are held by 2 "
+                        "ranks of the tensor axis, whose blocks of 256 elements of 8-bit moments "
+                        "would differ"));
+}
+
+TEST(CodedMoments, SetInAnyPiecesAreThoseSetAtOnce) {
+  const std::int64_t count = 31 * 17;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i % 7) * (i % 2 == 0 ? 1e-3F : -1.0F) + static_cast<float>(i);
+  const View all = View::of(std::span(values));
+  for (const Memory memory : {Memory::of_host, Memory::apart}) {
+    plain::Setup run{plain::options(3), {{"u", {{"w", {31, 17}, init::normal(1.0F)}}}}};
+    run.engine.optimizer.moments = MomentFormat::eight_bit;
+    run.memory = memory;
+    plain::run(2, run, [&](plain::Trainer& trainer, Communicator&) {
+      Engine& engine = trainer.engine();
+      engine.write("u.w", StateKind::moment0, all);
+      const std::uint64_t once = engine.state_hash();
+      for (const std::int64_t length : {1, 100, 255, 256, 300}) {
+        engine.initialise();
+        EXPECT_NE(engine.state_hash(), once);
+        const LogicalTensor tensor = engine.tensors(StateKind::moment0)[0];
+        for (std::int64_t at = (count - 1) / length * length; at >= 0; at -= length)
+          engine.set_state(tensor, at, all.slice(at, std::min(length, count - at)));
+        EXPECT_EQ(engine.state_hash(), once) << "pieces of " << length;
+      }
+    });
+  }
+}
+
+TEST(CodedMoments, TakenFromARunInFp32AreThoseEncoded) {
+  plain::Setup run{plain::options(3), {{"u", {{"w", {31, 17}, init::normal(1.0F)}}}}};
+  constexpr std::size_t kCount = std::size_t{31} * 17;
+  const std::array kinds = {StateKind::moment0, StateKind::moment1};
+  std::array<std::vector<float>, 2> real;
+  std::array<std::vector<float>, 2> expected;
+  const auto read = [&](Engine& engine, std::size_t m) {
+    std::vector<float> values(kCount);
+    engine.read("u.w", kinds[m], View::of(std::span(values)));
+    return values;
+  };
+  plain::run(1, run, [&](plain::Trainer& trainer, Communicator&) {
+    for (int i = 0; i < 3; ++i) trainer.step();
+    for (std::size_t m = 0; m < 2; ++m) real[m] = read(trainer.engine(), m);
+  });
+  for (std::size_t m = 0; m < 2; ++m) {
+    std::vector<std::uint8_t> codes(kCount);
+    std::array<float, 3> scales{};
+    expected[m].resize(kCount);
+    const CodedMoment coded{static_cast<int>(m), View::of(std::span(codes)),
+                            View::of(std::span<float>(scales))};
+    cpu::encode_moment(real[m].data(), coded);
+    cpu::decode_moment(coded, expected[m].data());
+    ASSERT_NE(expected[m], real[m]);
+  }
+  run.engine.optimizer.moments = MomentFormat::eight_bit;
+  plain::run(2, run, [&](plain::Trainer& trainer, Communicator&) {
+    for (std::size_t m = 0; m < 2; ++m) {
+      std::vector<float> values = real[m];
+      trainer.engine().write("u.w", kinds[m], View::of(std::span(values)));
+      EXPECT_EQ(read(trainer.engine(), m), expected[m]);
+    }
+  });
+  run.engine.optimizer.moments = MomentFormat::fp32;
+  plain::run(2, run, [&](plain::Trainer& trainer, Communicator&) {
+    for (std::size_t m = 0; m < 2; ++m) {
+      std::vector<float> values = expected[m];
+      trainer.engine().write("u.w", kinds[m], View::of(std::span(values)));
+      EXPECT_EQ(read(trainer.engine(), m), expected[m]);
+    }
+  });
+}
+
 TEST(Restored, StatesAreInitialAgainOnRequest) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (const DType compute : {DType::fp32, DType::bf16}) {
-      const plain::Setup run = setup({1, 2, 2}, stage, compute, kOptimizers[0]);
+      const plain::Setup run =
+          setup({1, 2, 2}, stage, compute, kOptimizers[compute == DType::bf16 ? 4 : 0]);
       plain::run(4, run, [&](plain::Trainer& trainer, Communicator&) {
         Engine& engine = trainer.engine();
         const std::uint64_t initial = engine.state_hash();

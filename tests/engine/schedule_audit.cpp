@@ -105,7 +105,7 @@ class Walk {
         const UnitUse& use = input_.uses[static_cast<std::size_t>(i)];
         const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
         if (use.unit != unit) continue;
-        if (use.phase == Phase::forward) {
+        if (!writes_gradients(use.phase)) {
           expect(step.gradients < 0, fmt::format("step {}: a forward writes gradients", i));
           continue;
         }

@@ -244,7 +244,8 @@ ScheduleInput arbitrary_input() {
   }
   const int uses = *rc::gen::inRange(0, 20);
   for (int i = 0; i < uses; ++i) {
-    const auto phase = *rc::gen::element(Phase::forward, Phase::backward, Phase::both);
+    const auto phase =
+        *rc::gen::element(Phase::forward, Phase::backward, Phase::both, Phase::recompute);
     input.uses.push_back({*rc::gen::inRange(0, units), phase, *rc::gen::inRange(0, 4) > 0});
   }
   input.limits.prefetch_elements = *rc::gen::inRange<std::int64_t>(0, 5000);

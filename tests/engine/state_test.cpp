@@ -8,7 +8,7 @@
 #include <mutex>
 #include <set>
 
-#include "device/host_pieces.h"
+#include "device/host_access.h"
 #include "tests/engine/plain.h"
 #include "tests/errors.h"
 
@@ -151,7 +151,7 @@ TEST(State, ChangedInPlaceReachesComputeThroughPublish) {
     Engine& engine = trainer.engine();
     for (const HeldTensor& tensor : engine.state(StateKind::parameter)) {
       for (const StateView& view : tensor.views) {
-        engine.pieces().write(view.values, [](std::int64_t, const View& values) {
+        engine.host_access().write(view.values, [](std::int64_t, const View& values) {
           std::ranges::fill(values.as<float>(), 7.0F);
         });
       }

@@ -37,6 +37,8 @@ struct Hand {
           const auto at = static_cast<std::size_t>(i);
           if (view.dtype() == DType::fp32) {
             view.as<float>()[at] = value(unit, parameter);
+          } else if (view.dtype() == DType::fp16) {
+            view.as<float16>()[at] = to_float16(value(unit, parameter));
           } else {
             view.as<bfloat16>()[at] = to_bfloat16(value(unit, parameter));
           }
@@ -61,20 +63,20 @@ void with_hand(int world, const EngineOptions& options,
 
 float one(int /*unit*/, int /*parameter*/) { return 1.0F; }
 
-TEST(Step, NamesTheFirstParameterWithANonfiniteGradientAndSkipsTheUpdate) {
-  for (const DType compute : {DType::fp32, DType::bf16}) {
+TEST(Step, NamesTheFirstNonfiniteGradientOfBackwardAndSkipsTheUpdate) {
+  for (const DType compute : {DType::fp32, DType::bf16, DType::fp16}) {
     for (int stage = 0; stage <= 3; ++stage) {
       for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
         with_hand(3, plain::options(stage, compute), [&](Hand& hand, Communicator& communicator) {
           hand.step(one, {.learning_rate = 0.1});
           const std::uint64_t before = hand.engine.state_hash();
           const StepReport report = hand.step(
-              [&](int unit, int parameter) {
-                const bool strikes = communicator.rank() == 2 && unit >= 1 && parameter == 1;
+              [&](int unit, int /*parameter*/) {
+                const bool strikes = communicator.rank() == 2 && unit >= 1;
                 return strikes ? bad : 1.0F;
               },
               {.learning_rate = 0.1});
-          EXPECT_EQ(report.nonfinite, "b.bias");
+          EXPECT_EQ(report.nonfinite, "c.bias");
           EXPECT_EQ(report.nonfinite_rank, 1);  // the owner: weight and bias have a shard each
           EXPECT_EQ(report.step, 2);
           EXPECT_FALSE(std::isfinite(report.gradient_norm));

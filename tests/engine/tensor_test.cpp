@@ -109,7 +109,8 @@ TEST_P(TensorDegree, CountsEachElementAndLossOnce) {
   one.mesh.tensor = 1;
   const Result expected = train_pair(one);
   const Result found = train_pair(base(3, 2, 2));
-  // Sums over the tensor axis are taken in another order; bf16 gradients are rounded besides.
+  // Sums over the tensor axis are taken in another order; bf16 and fp16 gradients are rounded
+  // besides.
   const double tolerance = dtype == DType::fp32 ? 1e-6 : 1e-2;
   for (int i = 0; i < kSteps; ++i) {
     const auto step = static_cast<std::size_t>(i);
@@ -118,13 +119,17 @@ TEST_P(TensorDegree, CountsEachElementAndLossOnce) {
   }
 }
 
+std::string degree_name(const ::testing::TestParamInfo<std::tuple<int, DType>>& info) {
+  return fmt::format("Tensor{}_{}", std::get<0>(info.param), name_of(std::get<1>(info.param)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Degrees, TensorDegree,
                          ::testing::Combine(::testing::Values(2, 3, 4),
                                             ::testing::Values(DType::fp32, DType::bf16)),
-                         [](const auto& given) {
-                           return fmt::format("Tensor{}_{}", std::get<0>(given.param),
-                                              name_of(std::get<1>(given.param)));
-                         });
+                         degree_name);
+INSTANTIATE_TEST_SUITE_P(Fp16, TensorDegree,
+                         ::testing::Combine(::testing::Values(2), ::testing::Values(DType::fp16)),
+                         degree_name);
 
 /// One unit of a sliced and a whole parameter, whose gradients a test writes by hand.
 TEST(TensorStep, NamesTheParameterAndTheRankOfANonfiniteGradientAndClipsAlike) {

@@ -9,19 +9,23 @@ namespace {
 
 using testing::StreamOrder;
 
-/// World, dtype, accumulation steps.
-using Case = std::tuple<int, DType, int>;
+/// World, dtype, accumulation steps, moments.
+using Case = std::tuple<int, DType, int, MomentFormat>;
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  const auto& [world, dtype, steps] = info.param;
-  return fmt::format("World{}_{}_Accumulate{}", world, name_of(dtype), steps);
+  const auto& [world, dtype, steps, moments] = info.param;
+  return fmt::format(
+      "World{}_{}_Accumulate{}{}", world, name_of(dtype), steps,
+      moments == MomentFormat::fp32 ? std::string() : fmt::format("_Moments{}", name_of(moments)));
 }
 
 class Theorem : public ::testing::TestWithParam<Case> {
  protected:
   static Job base(int stage) {
-    const auto& [world, dtype, steps] = GetParam();
-    return {.world = world, .engine = options(stage, dtype), .accumulation_steps = steps};
+    const auto& [world, dtype, steps, moments] = GetParam();
+    Job job{.world = world, .engine = options(stage, dtype), .accumulation_steps = steps};
+    job.engine.optimizer.moments = moments;
+    return job;
   }
 };
 
@@ -102,11 +106,23 @@ TEST_P(Theorem, BoundaryReductionAgreesOverStages0And1) {
 INSTANTIATE_TEST_SUITE_P(Worlds, Theorem,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5, 8),
                                             ::testing::Values(DType::fp32, DType::bf16),
-                                            ::testing::Values(1, 2, 4)),
+                                            ::testing::Values(1, 2, 4),
+                                            ::testing::Values(MomentFormat::fp32)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(SmallMoments, Theorem,
+                         ::testing::Combine(::testing::Values(2, 3, 8),
+                                            ::testing::Values(DType::bf16), ::testing::Values(1, 4),
+                                            ::testing::Values(MomentFormat::bf16,
+                                                              MomentFormat::eight_bit)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Fp16, Theorem,
+                         ::testing::Combine(::testing::Values(2, 8), ::testing::Values(DType::fp16),
+                                            ::testing::Values(1, 4),
+                                            ::testing::Values(MomentFormat::fp32)),
                          case_name);
 
 TEST(WorldTheorem, OneGlobalBatchGivesTheSameBitsOn1248Ranks) {
-  for (const DType dtype : {DType::fp32, DType::bf16}) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     for (const std::optional<DType> gradient :
          {std::optional<DType>(), std::optional(DType::fp32)}) {
       Job run{.world = 1, .engine = options(2, dtype), .accumulation_steps = 8};
@@ -122,6 +138,29 @@ TEST(WorldTheorem, OneGlobalBatchGivesTheSameBitsOn1248Ranks) {
       }
     }
   }
+}
+
+TEST(WorldTheorem, SmallMomentsHaveTheSameBitsOn1248RanksAtEveryStage) {
+  std::vector<std::uint64_t> hashes;
+  for (const MomentFormat moments :
+       {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
+    Job run{.world = 1, .engine = options(2, DType::bf16), .accumulation_steps = 8};
+    run.engine.optimizer.moments = moments;
+    const Result expected = train(run);
+    hashes.push_back(expected.hash);
+    for (const int world : {2, 4, 8}) {
+      for (int stage = 0; stage <= 3; ++stage) {
+        run.world = world;
+        run.accumulation_steps = 8 / world;
+        run.engine.stage = stage;
+        run.engine.limits.persistence_threshold = stage == 3 ? 30 : 0;
+        EXPECT_EQ(train(run), expected)
+            << name_of(moments) << ", world " << world << ", stage " << stage;
+      }
+    }
+  }
+  EXPECT_NE(hashes[0], hashes[1]);
+  EXPECT_NE(hashes[0], hashes[2]);
 }
 
 TEST(StateHash, ChangesWithTheSeedAndWithEachStep) {

@@ -157,7 +157,7 @@ TEST_P(Traffic, HasNoCollectivePerSmallParameter) {
 TEST_P(Traffic, ReducesUnitsInBackwardOrder) {
   std::vector<std::string> order;
   for (const CollectiveRecord& record : records(2, many_small(GetParam(), 2))) {
-    if (record.operation == Operation::reduce_scatter) order.push_back(record.unit);
+    if (record.operation == Operation::reduce_scatter) order.push_back(record.purpose);
   }
   EXPECT_THAT(order, ::testing::ElementsAre("layer.2", "layer.1", "layer.0"));
 }
@@ -165,7 +165,7 @@ TEST_P(Traffic, ReducesUnitsInBackwardOrder) {
 TEST_P(Traffic, OfGradientsIsBookedAsAllReduceAtStageZeroOnly) {
   for (const CollectiveRecord& record : records(2, many_small(GetParam(), 2))) {
     const Operation expected = GetParam() == 0 ? Operation::all_reduce : record.operation;
-    EXPECT_EQ(record.counted_as, expected) << record.unit;
+    EXPECT_EQ(record.counted_as, expected) << record.purpose;
   }
 }
 

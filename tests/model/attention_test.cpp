@@ -15,7 +15,7 @@ struct AttentionCase {
 // multiple of a vector.
 std::vector<AttentionCase> attention_cases() {
   std::vector<AttentionCase> cases;
-  for (const DType dtype : {DType::fp32, DType::bf16}) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     for (const reference::Attention& shape : {reference::Attention{1, 1, 1, 1},
                                               {2, 5, 3, 4},
                                               {1, 33, 2, 7},
@@ -69,8 +69,8 @@ TEST_P(CausalAttention, ForwardAndBackwardMatchTheLoops) {
   h.ops->attention_forward(shape(), x, out, log_sums);
   expect_near(h.read(out), reference::attention(s(), qkv), rounding(dtype()), "out");
   h.ops->attention_backward(shape(), x, out, log_sums, h.tensor(dout, dtype()), dqkv);
-  // bf16 rounds the probabilities and their gradients on the way.
-  const double tolerance = dtype() == DType::bf16 ? 2 * rounding(dtype()) : 1e-5;
+  // bf16 and fp16 round the probabilities and their gradients on the way.
+  const double tolerance = dtype() == DType::fp32 ? 1e-5 : 2 * rounding(dtype());
   expect_near(h.read(dqkv), reference::attention_backward(s(), qkv, dout), tolerance, "dqkv");
 }
 
@@ -104,6 +104,24 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CausalAttention, ::testing::ValuesIn(attention_
                                               s.heads, s.keys(), s.head_width,
                                               name_of(tested.param.dtype));
                          });
+
+// A library's plan is of one type.
+TEST(AttentionTypes, AreKeptApartInOneOps) {
+  Harness h;
+  const reference::Attention s{1, 128, 1, 16};
+  const auto shape = [&](DType dtype) {
+    return AttentionShape{s.batch, s.sequence, s.heads, s.head_width, dtype};
+  };
+  for (const DType dtype : kComputed) h.ops->prepare(shape(dtype));
+  h.ops->allocate_scratch();
+  for (const DType dtype : kComputed) {
+    const Values qkv = random_values(s.batch * s.sequence * s.qkv_width(), 1, dtype);
+    const View out = h.empty(s.batch * s.sequence * s.heads * s.head_width, dtype);
+    h.ops->attention_forward(shape(dtype), h.tensor(qkv, dtype), out,
+                             h.empty(s.batch * s.heads * s.sequence, DType::fp32));
+    expect_near(h.read(out), reference::attention(s, qkv), rounding(dtype), label(dtype));
+  }
+}
 
 TEST(AttentionScratch, GrowsWithTheSequenceNotItsSquare) {
   const auto bytes = [](std::int64_t sequence) {

@@ -78,7 +78,7 @@ TEST_P(DecoderRows, RmsNormBackwardMatchesFiniteDifferences) {
       return reference::rms_norm(v, weight, columns, 1e-2);
     };
     const auto of_w = [&](const Values& v) { return reference::rms_norm(x, v, columns, 1e-2); };
-    const double tolerance = dtype_ == DType::bf16 ? rounding(dtype_) : 1e-5;
+    const double tolerance = dtype_ == DType::fp32 ? 1e-5 : rounding(dtype_);
     expect_near(h_.read(dx), sum_of(residual, reference::differences(of_x, x, dy)), tolerance,
                 "dx");
     expect_near(h_.read(dweight), reference::differences(of_w, weight, dy), tolerance, "dweight");

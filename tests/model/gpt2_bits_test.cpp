@@ -48,7 +48,7 @@ TEST_P(Gpt2Bits, DoNotDependOnWhenStreamsRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Gpt2Bits, ::testing::Values(DType::fp32, DType::bf16),
+INSTANTIATE_TEST_SUITE_P(Types, Gpt2Bits, ::testing::Values(DType::fp32, DType::bf16, DType::fp16),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace

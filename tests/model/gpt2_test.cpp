@@ -92,11 +92,12 @@ TEST(Gpt2, LayersSayWhichProductsTheProcessorHas) {
   const auto ops = make_ops(*device);
   EXPECT_EQ(ops->bits(DType::fp32), "fp32 products by floats");
   EXPECT_THAT(ops->bits(DType::bf16), ::testing::StartsWith("bf16 products by "));
+  EXPECT_EQ(ops->bits(DType::fp16), "fp16 products by floats");
 }
 
 TEST(Gpt2, EvaluationGivesTheTrainingLossBitForBit) {
   alone([](Communicator& communicator, Device& device) {
-    for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
       Training training(communicator, device, {.compute = dtype}, tiny_gpt2(), {2, 7});
       const Batch batch = Batch::random(14, 23, 2);
       const double evaluated = training.evaluate(batch);

@@ -50,7 +50,7 @@ TEST_P(OldProcessor, MultipliesBf16WithoutInstructionsForIt) {
 }
 
 TEST_P(OldProcessor, MultipliesAlikeWithAnyVectorsAndTheSameBitsWhereTheyFuse) {
-  for (const DType dtype : {DType::fp32, DType::bf16}) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     std::vector<Values> first;
     for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
       SCOPED_TRACE(hwy::TargetName(target));

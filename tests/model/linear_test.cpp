@@ -17,7 +17,7 @@ struct LinearCase {
 
 std::vector<LinearCase> linear_cases() {
   std::vector<LinearCase> cases;
-  for (const DType dtype : {DType::fp32, DType::bf16}) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     for (const WeightLayout layout : {WeightLayout::in_out, WeightLayout::out_in}) {
       cases.push_back({1, 1, 1, layout, dtype});
       cases.push_back({5, 7, 3, layout, dtype});
@@ -206,11 +206,11 @@ TEST(OpsErrors, AnOperandOfAnotherTypeIsNamedWithBothTypes) {
   EXPECT_THAT(message, ::testing::HasSubstr("operand delta holds 4 x bf16, expected 4 x fp32"));
 }
 
-TEST(OpsErrors, OtherTypesThanFp32AndBf16AreRefused) {
+TEST(OpsErrors, OtherTypesThanFp32Bf16AndFp16AreRefused) {
   Harness h;
-  const View x = h.empty(4, DType::fp16);
+  const View x = h.empty(4, DType::fp64);
   EXPECT_THAT(message_of([&] { h.ops->gelu_forward(x, x); }),
-              ::testing::HasSubstr("computes in fp32 or bf16, not in fp16"));
+              ::testing::HasSubstr("computes in fp32, bf16 or fp16, not in fp64"));
 }
 
 TEST(OpsErrors, AnUnpreparedShapeSaysToPrepareIt) {

@@ -107,7 +107,7 @@ Outcome train(const LlamaConfig& config, int ranks, const EngineOptions& options
 
 // One hash for all stages, threads and stream orders of a world, and for all powers of two.
 TEST_P(LlamaFamily, BitsDependNeitherOnStageNorWorldNorThreadsNorStreams) {
-  for (const DType dtype : {DType::fp32, DType::bf16}) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     const auto options = [&](int stage) {
       EngineOptions all{.stage = stage, .compute = dtype, .gradient_clipping = 1.0};
       all.limits.persistence_threshold = 100;

@@ -23,14 +23,19 @@ namespace zero::testing {
 
 using reference::Values;
 
-/// Values in [-1, 1] that fp32 holds exactly, or bf16 where `dtype` is that.
+/// `value` rounded to bf16 or fp16, or as it is.
+inline float rounded_to(DType dtype, float value) {
+  if (dtype == DType::bf16) return to_float(to_bfloat16(value));
+  return dtype == DType::fp16 ? to_float(to_float16(value)) : value;
+}
+
+/// Values in [-1, 1] that `dtype` holds exactly.
 inline Values random_values(std::int64_t count, std::uint32_t seed, DType dtype = DType::fp32) {
   std::mt19937 generator(seed);
   std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
   Values values;
   for (std::int64_t i = 0; i < count; ++i) {
-    const float value = uniform(generator);
-    values.push_back(dtype == DType::bf16 ? to_float(to_bfloat16(value)) : value);
+    values.push_back(rounded_to(dtype, uniform(generator)));
   }
   return values;
 }
@@ -58,8 +63,11 @@ struct Tested {
   DType dtype = DType::fp32;
   Alignment alignment = Alignment::whole;
 };
+/// What operations compute in.
+inline constexpr DType kComputed[] = {DType::fp32, DType::bf16, DType::fp16};
 inline constexpr Tested kTested[] = {{DType::fp32},
                                      {DType::bf16},
+                                     {DType::fp16},
                                      {DType::fp32, Alignment::element},
                                      {DType::bf16, Alignment::element}};
 inline std::string label(const Tested& tested) {
@@ -89,6 +97,9 @@ class Harness {
       case DType::bf16:
         return upload_as<bfloat16>(
             values, [](double value) { return to_bfloat16(static_cast<float>(value)); });
+      case DType::fp16:
+        return upload_as<float16>(
+            values, [](double value) { return to_float16(static_cast<float>(value)); });
       case DType::fp64:
         return upload_as<double>(values, [](double value) { return value; });
       default:
@@ -111,6 +122,8 @@ class Harness {
     switch (view.dtype()) {
       case DType::bf16:
         return values_of<bfloat16>(view, [](bfloat16 value) { return to_float(value); });
+      case DType::fp16:
+        return values_of<float16>(view, [](float16 value) { return to_float(value); });
       case DType::fp64:
         return values_of<double>(view, [](double value) { return value; });
       default:
@@ -172,7 +185,10 @@ inline void expect_near(const Values& found, const Values& expected, double tole
 }
 
 /// What one rounding to a dtype, and sums in fp32, may cost.
-inline double rounding(DType dtype) { return dtype == DType::bf16 ? 1.0 / 128 : 3e-6; }
+inline double rounding(DType dtype) {
+  if (dtype == DType::fp32) return 3e-6;
+  return dtype == DType::bf16 ? 1.0 / 128 : 1.0 / 1024;  // two units in the last place
+}
 
 inline std::string label(DType dtype) { return std::string(name_of(dtype)); }
 

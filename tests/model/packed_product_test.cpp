@@ -131,6 +131,8 @@ INSTANTIATE_TEST_SUITE_P(Kernels, PackedProduct,
                                                       cpu::Bf16Instructions::tiles, DType::bf16},
                                            KernelCase{"Bf16AsFp32", &cpu::packed::float_kernels(),
                                                       cpu::Bf16Instructions::none, DType::bf16},
+                                           KernelCase{"Fp16AsFp32", &cpu::packed::float_kernels(),
+                                                      cpu::Bf16Instructions::none, DType::fp16},
                                            KernelCase{"Fp32", &cpu::packed::float_kernels(),
                                                       cpu::Bf16Instructions::none, DType::fp32}),
                          [](const auto& tested) { return tested.param.name; });

@@ -96,7 +96,7 @@ TEST_P(Rows, LayerNormBackwardMatchesFiniteDifferences) {
   const auto of_gamma = [&](const Values& v) {
     return reference::layer_norm(n.x, v, n.beta, columns);
   };
-  const double tolerance = dtype_ == DType::bf16 ? rounding(dtype_) : 1e-5;
+  const double tolerance = dtype_ == DType::fp32 ? 1e-5 : rounding(dtype_);
   expect_near(h_.read(dx), sum_of(residual, differences(of_x, n.x)), tolerance, "dx");
   expect_near(h_.read(dgamma), differences(of_gamma, n.gamma), tolerance, "dgamma");
   expect_near(h_.read(dbeta), reference::column_sums(n.dy, rows, columns), tolerance, "dbeta");

@@ -214,7 +214,7 @@ const std::vector<LinearShape> kGpt2Sizes{
     {72, 768, 22001, WeightLayout::out_in, DType::fp32, DType::fp32}};
 
 TEST(SameBitsAtGpt2sSizes, LinearOnAnyThreads) {
-  for (const DType dtype : {DType::fp32, DType::bf16}) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     for (LinearShape shape : kGpt2Sizes) {
       shape.dtype = dtype;
       const std::vector<std::byte> expected = linear_bytes(shape, 1);
@@ -227,7 +227,7 @@ TEST(SameBitsAtGpt2sSizes, LinearOnAnyThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, SameBits, ::testing::Values(DType::fp32, DType::bf16),
+INSTANTIATE_TEST_SUITE_P(Types, SameBits, ::testing::Values(DType::fp32, DType::bf16, DType::fp16),
                          [](const auto& tested) { return label(tested.param); });
 
 }  // namespace

@@ -208,7 +208,7 @@ TEST_P(TensorModels, AtOneTensorDegreeHaveTheSameBitsHoweverTheyAreCarriedOut) {
 }
 
 TEST_P(TensorModels, WithAllRowsOnEveryRankTakeNoBitFromChunks) {
-  for (const DType compute : {DType::fp32, DType::bf16}) {
+  for (const DType compute : {DType::fp32, DType::bf16, DType::fp16}) {
     Job run{.mesh = {1, 1, 2}, .tensor = {.chunks = 1}, .engine = {.compute = compute}, .steps = 2};
     const Course expected = train(config_, run);
     for (const int chunks : {2, 3, 7}) {

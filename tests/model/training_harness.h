@@ -73,10 +73,11 @@ class Training {
   /// `ranks`: a Communicator or a Mesh.
   template <typename Ranks>
   Training(Ranks& ranks, Device& device, const EngineOptions& options, const ModelConfig& config,
-           BatchShape shape, int accumulation_steps = 1, const TensorOptions& tensor = {})
+           BatchShape shape, int accumulation_steps = 1, const TensorOptions& tensor = {},
+           const RecomputePlan& recompute = {})
       : device_(device),
         engine(ranks, device, options),
-        model_(make_model(engine, config, shape, nullptr, tensor)),
+        model_(make_model(engine, config, shape, nullptr, tensor, recompute)),
         model(*model_) {
     engine.seal({.order = model.order(), .accumulation_steps = accumulation_steps});
     model.allocate();

@@ -23,6 +23,9 @@ TEST(MakeOptimizer, NamesEveryConstantThatIsOutOfRange) {
             "Adam: beta2 is nan (expected 0 or more, below 1)");
   EXPECT_EQ(config_error({.kind = Kind::sgd, .momentum = 1}),
             "SGD: momentum is 1 (expected 0 or more, below 1)");
+  EXPECT_EQ(config_error({.epsilon = 0, .moments = MomentFormat::eight_bit}),
+            "AdamW: epsilon is 0 (expected above 0 with 8-bit moments)");
+  EXPECT_NO_THROW(validate({.epsilon = 0, .moments = MomentFormat::bf16}));
 }
 
 TEST(MakeOptimizer, ConstantsOfOtherKindsDoNotMatter) {

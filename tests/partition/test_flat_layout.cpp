@@ -92,6 +92,21 @@ TEST(FlatLayout, PaddingIsBelowOnePercentAboveTwoMillionElements) {
   }
 }
 
+TEST(FlatLayout, ParametersStartAndShardsEndAtTheAlignment) {
+  for (int world = 1; world <= 5; ++world) {
+    const FlatLayout layout(unit_of({10, 1000, 256, 2000, 65}), world, 64, 256);
+    for (const Placement& placement : layout.placements()) EXPECT_EQ(placement.begin % 256, 0);
+    EXPECT_EQ(layout.shard() % 256, 0);
+    EXPECT_GE(layout.padded(), 1024 + 256 + 2048 + 256 + 256);
+    EXPECT_EQ(layout.tail(), 256);
+  }
+  for (const std::int64_t alignment : {0, 32, 100}) {
+    EXPECT_EQ(error_of([&] { FlatLayout({}, 1, 0, alignment); }),
+              fmt::format("flat layout: an alignment of {} elements; expected a multiple of 64",
+                          alignment));
+  }
+}
+
 TEST(FlatLayout, AWorldWithoutRanksIsRefused) {
   EXPECT_EQ(error_of([] { FlatLayout({}, 0, 0); }),
             "flat layout: a world of 0 ranks; expected 1 or more");

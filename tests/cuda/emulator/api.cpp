@@ -253,11 +253,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         !machine().may_touch(from, bytes)) {
       return cudaErrorInvalidValue;
     }
-    return queue("memcpy", stream, [=] {
+    const cudaError_t status = queue("memcpy", stream, [=] {
       touch(from, bytes, Access::read);
       touch(to, bytes, Access::write);
       std::memmove(to, from, bytes);
     });
+    if (status != cudaSuccess || !machine().is_pageable(to)) return status;
+    return machine().synchronize(stream);  // CUDA returns from such a copy once it is done
   });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {

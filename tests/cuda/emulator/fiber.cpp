@@ -75,6 +75,10 @@ Fiber::~Fiber() {
 #if defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(thread_);
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+  // Forgotten frames left their red zones, and the next memory here need be no stack.
+  __asan_unpoison_memory_region(stack_, kStack);
+#endif
   munmap(stack_ - kGuard, kGuard + kStack);
 }
 

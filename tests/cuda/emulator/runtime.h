@@ -98,6 +98,8 @@ class Runtime {
   void memory_info(int device, std::size_t* free, std::size_t* total);
   /// Whether a copy or fill may touch [data, data + bytes).
   bool may_touch(const void* data, std::size_t bytes);
+  /// Host memory that cudaMallocHost did not allocate.
+  bool is_pageable(const void* data);
 
   cudaStream_t create_stream(int device, int priority);
   cudaError_t destroy_stream(cudaStream_t stream);

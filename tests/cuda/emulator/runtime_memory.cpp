@@ -82,6 +82,12 @@ bool Runtime::may_touch(const void* data, std::size_t bytes) {
   return !of_device || memory_.holds(data, bytes);
 }
 
+bool Runtime::is_pageable(const void* data) {
+  const Lock lock(mutex_);
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return !memory_.addresses().holds(address) && !pinned_.addresses().holds(address);
+}
+
 void Runtime::open_memory() {
   const Lock lock(mutex_);
   memory_.open();

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "device/host_pieces.h"
+#include "device/host_access.h"
 
 #include <algorithm>
 
 namespace zero {
 
-HostPieces::HostPieces(Device& device) : device_(&device) {
+HostAccess::HostAccess(Device& device) : device_(&device) {
   if (device.memory() == Memory::of_host) return;
   for (Piece& piece : pieces_) {
     piece.memory = device.allocate_host(kPieceBytes, DType::u8, MemoryClass::staging,
@@ -15,11 +15,11 @@ HostPieces::HostPieces(Device& device) : device_(&device) {
 }
 
 /// The host buffer for one piece of a view.
-View HostPieces::part(std::size_t piece, const View& of) const {
+View HostAccess::part(std::size_t piece, const View& of) const {
   return pieces_[piece].memory.view().reinterpret(of.dtype(), of.count());
 }
 
-void HostPieces::read(const View& view, const Visit& visit) {
+void HostAccess::read(const View& view, const Visit& visit) {
   Stream& stream = device_->compute();
   if (device_->memory() == Memory::of_host) {
     stream.synchronize();
@@ -43,7 +43,7 @@ void HostPieces::read(const View& view, const Visit& visit) {
   }
 }
 
-void HostPieces::write(const View& view, const Visit& fill) {
+void HostAccess::write(const View& view, const Visit& fill) {
   Stream& stream = device_->compute();
   if (device_->memory() == Memory::of_host) {
     stream.synchronize();

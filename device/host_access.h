@@ -13,11 +13,11 @@ namespace zero {
 /// memory, otherwise in pieces, double-buffered through two host buffers. Calls block the host
 /// until the compute stream has run all work submitted before; work of the communication stream on
 /// the same memory must be complete. Used by one host thread.
-class HostPieces {
+class HostAccess {
  public:
-  HostPieces() = default;
+  HostAccess() = default;
   /// Allocates the buffers (staging), if any are needed. `device` must outlive this object.
-  explicit HostPieces(Device& device);
+  explicit HostAccess(Device& device);
 
   /// Elements [begin, begin + values.count()) of a view; `values` is host memory, valid during the
   /// call.
