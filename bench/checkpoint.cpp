@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <cstdlib>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,13 +25,14 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpointer.h"
 #include "collectives/store.h"
+#include "device/cpu/memory.h"
 
 namespace zero::bench {
 namespace {
 
-constexpr std::size_t kTransfer = std::size_t{4} << 20;  // bytes
-constexpr double kAllowedPercent = 3;                    // of a step
-constexpr double kAllowedMemory = 64;                    // MiB
+constexpr std::int64_t kTransfer = std::int64_t{4} << 20;  // bytes
+constexpr double kAllowedPercent = 3;                      // of a step
+constexpr double kAllowedMemory = 64;                      // MiB
 
 /// A folder for checkpoints, gone at the end.
 class ScratchFolder {
@@ -50,16 +53,25 @@ class ScratchFolder {
   std::string path_;
 };
 
+/// The pages of the memory that a plain program reads into and writes from. A disk is given single
+/// pages in several parts a call: a virtual one may read a third as fast.
+enum class Pages : std::uint8_t { single, huge };
+
 /// A plain writer and reader past the page cache, one call after another: what the disk gives a
 /// program that does nothing else.
 class PlainFile {
  public:
-  PlainFile(std::string path, std::int64_t bytes)
+  PlainFile(std::string path, std::int64_t bytes, Pages pages)
       : path_(std::move(path)),
-        calls_(std::max<std::int64_t>(bytes / static_cast<std::int64_t>(kTransfer), 1)),
-        memory_(static_cast<std::byte*>(std::aligned_alloc(kTransfer, kTransfer)), &std::free) {
-    std::fill_n(memory_.get(), kTransfer, std::byte{0x5a});
+        calls_(std::max<std::int64_t>(bytes / kTransfer, 1)),
+        memory_(static_cast<std::byte*>(cpu::allocate_memory(kTransfer))) {
+    ZERO_CHECK(memory_ != nullptr, "no memory for {} bytes", kTransfer);
+    if (pages == Pages::single) ::madvise(memory_, kTransfer, MADV_NOHUGEPAGE);
+    std::fill_n(memory_, kTransfer, std::byte{0x5a});
   }
+  ~PlainFile() { cpu::free_memory(memory_, kTransfer); }
+  PlainFile(const PlainFile&) = delete;
+  PlainFile& operator=(const PlainFile&) = delete;
 
   double bytes() const { return static_cast<double>(calls_) * static_cast<double>(kTransfer); }
   /// Bytes a second, synced.
@@ -68,7 +80,7 @@ class PlainFile {
     check(file.get() >= 0);
     return bytes() / seconds_of([&] {
              for (std::int64_t i = 0; i < calls_; ++i)
-               check(::pwrite(file.get(), memory_.get(), kTransfer, at(i)) == kWhole);
+               check(::pwrite(file.get(), memory_, kTransfer, at(i)) == kWhole);
              check(::fsync(file.get()) == 0);
            });
   }
@@ -77,13 +89,13 @@ class PlainFile {
     check(file.get() >= 0);
     return bytes() / seconds_of([&] {
              for (std::int64_t i = 0; i < calls_; ++i)
-               check(::pread(file.get(), memory_.get(), kTransfer, at(i)) == kWhole);
+               check(::pread(file.get(), memory_, kTransfer, at(i)) == kWhole);
            });
   }
 
  private:
   static constexpr ssize_t kWhole = kTransfer;
-  static std::int64_t at(std::int64_t call) { return call * static_cast<std::int64_t>(kTransfer); }
+  static std::int64_t at(std::int64_t call) { return call * kTransfer; }
   void check(bool done) const {
     ZERO_CHECK(done, "{}: cannot be written and read past the page cache: {}; give --folder", path_,
                std::generic_category().message(errno));
@@ -91,7 +103,7 @@ class PlainFile {
 
   std::string path_;
   std::int64_t calls_;
-  std::unique_ptr<std::byte, decltype(&std::free)> memory_;
+  std::byte* memory_;
 };
 
 /// Checkpoints of a training run: how fast they are written and read beside a plain program on the
@@ -129,7 +141,7 @@ class Checkpoint final : public Section {
     if (context.rank() == 0) scratch = std::make_unique<ScratchFolder>(folder_);
     const std::int64_t before = staging(*device);
     const std::string mine = scratch ? scratch->path() : "";
-    const std::string path = exchange(context.communicator(), *device, mine, "folder")[0];
+    const std::string path = all_gather_texts(context.communicator(), *device, mine, "folder")[0];
     Checkpointer checkpointer(stepper.engine(), {.folder = path});
     add(context, {.name = "staging memory of a rank",
                   .value = static_cast<double>(staging(*device) - before) / (1 << 20),
@@ -140,6 +152,10 @@ class Checkpoint final : public Section {
   }
 
  private:
+  struct PlainRates {
+    std::vector<double> writes, reads;  // bytes a second
+  };
+
   static std::int64_t staging(Device& device) {
     const MemorySnapshot now = device.ledger().snapshot();
     return now.current_of(MemoryClass::staging) + now.current_of(MemoryClass::communication);
@@ -157,8 +173,8 @@ class Checkpoint final : public Section {
   /// load, in turns with the plain program.
   void saves(Context& context, Stepper& stepper, Checkpointer& checkpointer,
              const ScratchFolder* scratch) {
-    std::vector<double> writes, reads, saved, loaded, plain, with_save, exposed;
-    std::unique_ptr<PlainFile> file;
+    std::vector<double> saved, loaded, plain, with_save, exposed;
+    std::array<PlainRates, 2> disk;  // by Pages
     SaveReport report;
     const auto finished = [&] {
       checkpointer.wait();
@@ -170,10 +186,12 @@ class Checkpoint final : public Section {
       if (scratch != nullptr)
         std::filesystem::remove_all(checkpoint_path(scratch->path(), {.step = step}));
     };
-    const auto disk = [&](std::vector<double>& rates, double (PlainFile::*rate)()) {
+    const auto measure = [&](Pages pages) {
       context.alone([&] {
-        if (!file) file = std::make_unique<PlainFile>(scratch->path() + "/plain", report.bytes);
-        rates.push_back((*file.*rate)());
+        PlainFile file(scratch->path() + "/plain", report.bytes, pages);
+        PlainRates& rates = disk[static_cast<std::size_t>(pages)];
+        rates.writes.push_back(file.write());
+        rates.reads.push_back(file.read());
       });
     };
     for (int turn = 0; turn <= saves_; ++turn) {
@@ -191,8 +209,7 @@ class Checkpoint final : public Section {
       finished();
       exposed.push_back(report.exposed_seconds);
       const double load = seconds_of([&] { checkpointer.load("auto"); });
-      disk(writes, &PlainFile::write);
-      disk(reads, &PlainFile::read);
+      for (const Pages pages : {Pages::single, Pages::huge}) measure(pages);
       remove(report.step);
       if (turn == 0) continue;  // warms up
       saved.push_back(static_cast<double>(report.bytes) / save);
@@ -200,8 +217,12 @@ class Checkpoint final : public Section {
       plain.push_back(steps);
       with_save.push_back(busy);
     }
-    rate_row(context, "save, nothing beside it", saved, writes, report.bytes);
-    rate_row(context, "load", loaded, reads, report.bytes);
+    for (const Pages pages : {Pages::single, Pages::huge}) {
+      const PlainRates& rates = disk[static_cast<std::size_t>(pages)];
+      const std::string beside = pages == Pages::huge ? ", plain program in huge pages" : "";
+      rate_row(context, "save, nothing beside it" + beside, saved, rates.writes, report.bytes);
+      rate_row(context, "load" + beside, loaded, rates.reads, report.bytes);
+    }
     const double step = bench::summary(plain).median / kSteps;
     add(context, {.name = "held up by a save, of a step",
                   .value = 100 * bench::summary({exposed.begin() + 1, exposed.end()}).median / step,

@@ -50,7 +50,7 @@ class ChunkedSteps {
  private:
   double agreed(Communicator& communicator, double value, ReduceOp op) {
     host_all_reduce(communicator, *device_, View::of(std::span(&value, 1)), op,
-                    {.unit = "seconds of a step"});
+                    {.purpose = "seconds of a step"});
     return value;
   }
 

@@ -45,7 +45,7 @@ class Bench {
   Communicator& communicator() const { return communicator_; }
 
   void run(Operation operation, DType wire) {
-    const Tag tag{.unit = "bench"};
+    const Tag tag{.purpose = "bench"};
     const int world = communicator_.size();
     const std::int64_t count = bytes_ / size_of(wire);
     const View send = send_.view().reinterpret(wire, count);
@@ -90,7 +90,7 @@ class Bench {
   /// For each call, the largest of all ranks' `seconds`.
   void take_slowest(std::vector<double>& seconds) {
     communicator_.all_reduce(View::of(std::span(seconds)), ReduceOp::max, stream_,
-                             {.unit = "bench"});
+                             {.purpose = "bench"});
   }
 
  private:

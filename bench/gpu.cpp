@@ -46,8 +46,9 @@ class Cases {
       }
     });
     add_moves();
-    add_update();
-    add_layers();
+    add_updates();
+    for (const DType dtype : {DType::bf16, DType::fp16}) add_products(dtype);
+    add_rows();
     ops_->allocate_scratch();
     compute().synchronize();
   }
@@ -107,17 +108,33 @@ class Cases {
          }});
   }
 
-  void add_update() {
-    optimizer_ = make_optimizer({}, device_);
-    UpdateArguments arguments{
-        .master = random(kElements, DType::fp32),
-        .moments = {random(kElements, DType::fp32), take(kElements, DType::fp32)},
-        .gradient = random(kElements, DType::bf16),
-        .compute = take(kElements, DType::bf16),
-        .learning_rate = 1e-6};
-    device_.kernels().zero(compute(), arguments.moments[1]);
-    cases_.push_back({"AdamW", DType::bf16, 28.0 * static_cast<double>(kElements), 0,
-                      [this, arguments] { optimizer_->update(compute(), arguments); }});
+  void add_updates() {
+    UpdateArguments arguments{.master = random(kElements, DType::fp32),
+                              .moments = {},
+                              .gradient = random(kElements, DType::bf16),
+                              .compute = take(kElements, DType::bf16),
+                              .learning_rate = 1e-6};
+    for (const MomentFormat format :
+         {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::eight_bit}) {
+      std::int64_t bytes = 8 + 2 + 2;  // of an element
+      const auto zeros = [&](std::int64_t count, DType dtype) {
+        const View view = take(count, dtype);
+        device_.kernels().zero(compute(), view);
+        return view;
+      };
+      std::int64_t scales = 0;
+      for (std::size_t i = 0; i < 2; ++i) {
+        arguments.moments.at(i) = zeros(kElements, moment_dtype(format));
+        bytes += 2 * size_of(moment_dtype(format));
+        if (format != MomentFormat::eight_bit) continue;
+        arguments.scales.at(i) = zeros(kElements / kMomentBlock, DType::fp32);
+        scales += 8 * kElements / kMomentBlock;
+      }
+      const std::shared_ptr<Optimizer> optimizer = make_optimizer({.moments = format}, device_);
+      cases_.push_back({fmt::format("AdamW, moments {}", name_of(format)), DType::bf16,
+                        static_cast<double>(bytes * kElements + scales), 0,
+                        [this, optimizer, arguments] { optimizer->update(compute(), arguments); }});
+    }
   }
 
   void add_product(const std::string& name, const LinearShape& shape) {
@@ -132,46 +149,50 @@ class Cases {
                       }});
   }
 
-  void add_layers() {
-    constexpr auto kBf16 = DType::bf16;
-    add_product("product", {kSide, kSide, kSide, WeightLayout::in_out, kBf16, kBf16});
-    add_product("product of GPT-2's MLP", {32768, 768, 3072, WeightLayout::in_out, kBf16, kBf16});
+  void add_products(DType dtype) {
+    add_product("product", {kSide, kSide, kSide, WeightLayout::in_out, dtype, dtype});
+    add_product("product of GPT-2's MLP", {32768, 768, 3072, WeightLayout::in_out, dtype, dtype});
     const AttentionShape attention{
-        .batch = 32, .sequence = 1024, .heads = 12, .head_width = 64, .dtype = kBf16};
+        .batch = 32, .sequence = 1024, .heads = 12, .head_width = 64, .dtype = dtype};
     ops_->prepare(attention);
     const std::int64_t rows = attention.batch * attention.sequence;
     const std::int64_t width = attention.heads * attention.head_width;
-    const View qkv = random(rows * attention.qkv_width(), kBf16);
-    const View out = take(rows * width, kBf16);
-    const View dout = random(rows * width, kBf16);
-    const View dqkv = take(rows * attention.qkv_width(), kBf16);
+    const View qkv = random(rows * attention.qkv_width(), dtype);
+    const View out = take(rows * width, dtype);
+    const View dout = random(rows * width, dtype);
+    const View dqkv = take(rows * attention.qkv_width(), dtype);
     const View log_sums = take(rows * attention.heads, DType::fp32);
     // q k^T and its product with v, over the half that is not masked.
     const double flop = 2.0 * static_cast<double>(rows) * static_cast<double>(width) *
                         static_cast<double>(attention.sequence);
-    cases_.push_back({"attention forward", kBf16, 0, flop,
+    cases_.push_back({"attention forward", dtype, 0, flop,
                       [=, this] { ops_->attention_forward(attention, qkv, out, log_sums); }});
-    cases_.push_back({"attention backward", kBf16, 0, 2.5 * flop, [=, this] {
+    cases_.push_back({"attention backward", dtype, 0, 2.5 * flop, [=, this] {
                         ops_->attention_backward(attention, qkv, out, log_sums, dout, dqkv);
                       }});
-    const View x = random(rows * width, kBf16);
-    const View y = take(rows * width, kBf16);
-    cases_.push_back({"GELU", kBf16, 4.0 * static_cast<double>(rows * width), 0,
+  }
+
+  void add_rows() {
+    constexpr auto kBf16 = DType::bf16;
+    constexpr std::int64_t kRows = 32768;
+    constexpr std::int64_t kWidth = 768;
+    const View x = random(kRows * kWidth, kBf16);
+    const View y = take(kRows * kWidth, kBf16);
+    cases_.push_back({"GELU", kBf16, 4.0 * static_cast<double>(kRows * kWidth), 0,
                       [=, this] { ops_->gelu_forward(x, y); }});
-    const View gamma = random(width, kBf16);
-    const View beta = random(width, kBf16);
-    const View statistics = take(2 * rows, DType::fp32);
+    const View gamma = random(kWidth, kBf16);
+    const View beta = random(kWidth, kBf16);
+    const View statistics = take(2 * kRows, DType::fp32);
     cases_.push_back(
-        {"layer norm", kBf16, 4.0 * static_cast<double>(rows * width), 0, [=, this] {
+        {"layer norm", kBf16, 4.0 * static_cast<double>(kRows * kWidth), 0, [=, this] {
            ops_->norm_forward(
-               {rows, width, kBf16},
+               {kRows, kWidth, kBf16},
                {.x = x, .weight = gamma, .bias = beta, .y = y, .statistics = statistics});
          }});
   }
 
   Device& device_;
   std::unique_ptr<Ops> ops_;
-  std::unique_ptr<Optimizer> optimizer_;
   std::vector<Buffer> buffers_;
   View random_;
   std::vector<Case> cases_;
@@ -181,16 +202,19 @@ double rate_of(const Case& each, double seconds) {
   return (each.bytes > 0 ? each.bytes : each.flop * 1e-3) * 1e-9 / seconds;
 }
 
-/// Every case beside the copy or the product of the same run; returns the product's TFLOP/s.
+/// Every case beside the copy, or the product of its type, of the same run; returns the TFLOP/s of
+/// the product in bf16.
 double measure_cases(Device& device, Report& report) {
   Cases cases(device);
   const std::vector<double> seconds = cases.measure();
-  double copy = 0;
-  double product = 0;
-  for (std::size_t i = 0; i < seconds.size(); ++i) {
-    if (cases.all()[i].name == "copy") copy = rate_of(cases.all()[i], seconds[i]);
-    if (cases.all()[i].name == "product") product = rate_of(cases.all()[i], seconds[i]);
-  }
+  const auto rate_named = [&](const std::string& name, DType dtype) {
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+      const Case& each = cases.all()[i];
+      if (each.name == name && each.dtype == dtype) return rate_of(each, seconds[i]);
+    }
+    return 0.0;
+  };
+  const double copy = rate_named("copy", DType::fp32);
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     const Case& each = cases.all()[i];
     const double rate = rate_of(each, seconds[i]);
@@ -201,9 +225,9 @@ double measure_cases(Device& device, Report& report) {
                 .value = rate,
                 .best = rate,
                 .unit = each.bytes > 0 ? "GB/s" : "TFLOP/s",
-                .limit = each.bytes > 0 ? copy : product});
+                .limit = each.bytes > 0 ? copy : rate_named("product", each.dtype)});
   }
-  return product;
+  return rate_named("product", DType::bf16);
 }
 
 /// Whole steps of GPT-2 124M in bf16.

@@ -40,7 +40,7 @@ const MemoryRates& Context::memory() {
   });
   const auto device = cpu::open();
   communicator_.broadcast(View::of(std::span<double>(rates)), 0, device->communication(),
-                          {.unit = "memory rates"});
+                          {.purpose = "memory rates"});
   device->communication().synchronize();
   memory_ = MemoryRates{.copy = rates[0], .triad = rates[1], .read = rates[2]};
   return *memory_;
@@ -57,6 +57,8 @@ std::vector<std::unique_ptr<Section>> all_sections() {
   sections.push_back(overlap_section());
   sections.push_back(chunks_section());
   sections.push_back(train_section());
+  sections.push_back(memory_section());
+  sections.push_back(inference_section());
   sections.push_back(gpu_section());
   sections.push_back(checkpoint_section());
   sections.push_back(compare_section());

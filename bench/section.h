@@ -74,6 +74,8 @@ std::unique_ptr<Section> optimizer_section();
 std::unique_ptr<Section> overlap_section();
 std::unique_ptr<Section> chunks_section();
 std::unique_ptr<Section> train_section();
+std::unique_ptr<Section> memory_section();
+std::unique_ptr<Section> inference_section();
 std::unique_ptr<Section> gpu_section();
 std::unique_ptr<Section> checkpoint_section();
 std::unique_ptr<Section> compare_section();

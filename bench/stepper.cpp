@@ -6,6 +6,7 @@
 
 #include "base/checked_math.h"
 #include "bench/timing.h"
+#include "launch/memory_fit.h"
 
 namespace zero::bench {
 
@@ -21,8 +22,11 @@ TrainConfig make_config(const StepSetup& setup) {
       {"mesh", {{"tensor", setup.tensor}}},
       {"bf16", {{"enabled", setup.dtype == DType::bf16}}},
       {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-4}, {"weight_decay", 0.1}}}}}};
-  return make_train_config(Configuration::from_json(tree, "zero_bench", setup.overrides),
-                           setup.world);
+  TrainConfig config =
+      make_train_config(Configuration::from_json(tree, "zero_bench", setup.overrides), setup.world);
+  const RankPlans plans = choose_recompute(config, BackendKind::local);
+  check_memory_limit(config, BackendKind::local, plans);
+  return config;
 }
 
 double flop_per_token(const TrainConfig& config) {
@@ -48,6 +52,7 @@ Stepper::Stepper(const TrainConfig& config, Communicator& communicator, Device& 
       device_(device),
       mesh_(communicator, config.mesh),
       workbench_(config, mesh_, device, listener),
+      loss_scaling_(config),
       random_(static_cast<unsigned>(mesh_.data().rank()) + 1) {}
 
 void Stepper::fill(View tokens) {
@@ -59,16 +64,20 @@ void Stepper::fill(View tokens) {
 
 StepReport Stepper::step() {
   const auto tokens = static_cast<double>(config_.tokens_per_step());
+  const double scale = loss_scaling_.scale();
   std::vector<double> losses;
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
     fill(workbench_.inputs());
     fill(workbench_.targets());
     workbench_.model().train(workbench_.inputs(), workbench_.targets(),
-                             static_cast<float>(1.0 / tokens), workbench_.loss());
+                             static_cast<float>(scale / tokens), workbench_.loss());
     device_.compute().synchronize();
     losses.push_back(workbench_.loss().as<double>()[0] / tokens);
   }
-  return workbench_.engine().step({.learning_rate = 1e-4, .losses = losses});
+  StepReport report =
+      workbench_.engine().step({.learning_rate = 1e-4, .loss_scale = scale, .losses = losses});
+  loss_scaling_.after_step(report);
+  return report;
 }
 
 double Stepper::seconds(int count) {

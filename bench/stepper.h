@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/loss_scaling.h"
 #include "launch/workbench.h"
 
 namespace zero::bench {
@@ -25,6 +26,8 @@ struct StepSetup {
   int tensor = 1;                        ///< ranks of the mesh's tensor axis
   std::vector<std::string> overrides{};  ///< key=value, as for zero_train's --set
 };
+/// With the recompute plan that the setup asks for. Throws zero::Error if ranks that are threads of
+/// one process are planned to use more than run.memory_limit.
 TrainConfig make_config(const StepSetup& setup);
 
 /// FLOP of the model's own arithmetic per token: six per parameter, and causal attention.
@@ -38,6 +41,7 @@ class Stepper {
           OpListener* listener = nullptr);
 
   /// Runs one step; returns once this rank's part is done. Gathers for the next step may still run.
+  /// Throws AgreedError if fp16 overflows at the smallest loss scale.
   StepReport step();
   /// Seconds of `count` steps, up to idle streams.
   double seconds(int count);
@@ -50,6 +54,7 @@ class Stepper {
   Device& device_;
   Mesh mesh_;
   Workbench workbench_;
+  LossScaling loss_scaling_;
   std::minstd_rand random_;
 };
 

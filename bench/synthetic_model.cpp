@@ -109,7 +109,7 @@ void SyntheticModel::first_gather_alone() {
   const std::int64_t shard = elements_ / communicator_.size();
   communicator_.all_gather(full_.slice(shard * communicator_.rank(), shard),
                            Slices::even(full_.view(), communicator_.size()),
-                           device_->communication(), {.unit = "first gather"});
+                           device_->communication(), {.purpose = "first gather"});
   device_->communication().synchronize();
 }
 
@@ -119,9 +119,9 @@ void SyntheticModel::last_reduce_alone() {
   const Slices slices = Slices::even(full_.view(), communicator_.size());
   communicator_.reduce_scatter(slices, {.addends = {}, .destination = mine, .norm = nullptr},
                                workspace_.view(), device_->communication(),
-                               {.unit = "last reduce"});
+                               {.purpose = "last reduce"});
   if (stage() == 0)
-    communicator_.all_gather(mine, slices, device_->communication(), {.unit = "last reduce"});
+    communicator_.all_gather(mine, slices, device_->communication(), {.purpose = "last reduce"});
   device_->communication().synchronize();
 }
 
@@ -146,13 +146,13 @@ void SyntheticModel::add_exposed(std::span<double> per_unit) const {
 void SyntheticModel::settle() {
   device_->compute().synchronize();
   device_->communication().synchronize();
-  communicator_.barrier(device_->communication(), {.unit = "settle"});
+  communicator_.barrier(device_->communication(), {.purpose = "settle"});
   device_->communication().synchronize();
 }
 
 double SyntheticModel::slowest(double value) {
   communicator_.all_reduce(View::of(std::span(&value, 1)), ReduceOp::max, device_->communication(),
-                           {.unit = "slowest"});
+                           {.purpose = "slowest"});
   device_->communication().synchronize();
   return value;
 }

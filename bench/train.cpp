@@ -183,7 +183,7 @@ class Train final : public Section {
     }
     const auto device = cpu::open();
     context.communicator().broadcast(View::of(std::span(&enough, 1)), 0, device->communication(),
-                                     {.unit = "memory for a stage"});
+                                     {.purpose = "memory for a stage"});
     device->communication().synchronize();
     if (enough == 0 && context.rank() == 0) {
       context.report().note(fmt::format(

@@ -14,6 +14,8 @@ find_package(SentencePiece REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)  # patterns of tokenizers
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)     # and their normalization
 pkg_check_modules(liburing QUIET IMPORTED_TARGET liburing)  # optional
 set(ZERO_URING_MODULE)
 if(liburing_FOUND)

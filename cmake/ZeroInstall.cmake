@@ -11,7 +11,7 @@ add_library(zero::zero ALIAS zero)
 target_link_libraries(zero INTERFACE ${ZERO_ROOMS})
 
 install(TARGETS zero ${ZERO_ROOMS} EXPORT zeroTargets)
-foreach(program zero_train zero_prepare zero_bench)
+foreach(program zero_train zero_prepare zero_generate zero_bench)
   if(TARGET ${program})
     install(TARGETS ${program})
   endif()

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -48,9 +49,9 @@ class Export {
       if (dtype == DType::fp32) {
         copy(i, name);
       } else if (name.ends_with(".safetensors")) {
-        convert(i, name);
+        convert(i, name, dtype);
       } else {
-        write_text(name, text_as_bf16(name, text_of(i)));
+        write_text(name, text_as(dtype, name, text_of(i)));
       }
     }
     files_.sync_folder(out_);
@@ -111,12 +112,13 @@ class Export {
   }
 
   /// The small files tell the dtype or the bytes of the weights.
-  static std::string text_as_bf16(const std::string& name, const std::string& text) {
+  static std::string text_as(DType dtype, const std::string& name, const std::string& text) {
     if (name != "config.json" && name != kIndex) return text;
     auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) return text;  // the trainer's choice
     for (const char* key : {"torch_dtype", "dtype"}) {
-      if (name != kIndex && json.contains(key)) json[key] = "bfloat16";
+      if (name != kIndex && json.contains(key))
+        json[key] = dtype == DType::bf16 ? "bfloat16" : "float16";
     }
     if (name == kIndex) {
       auto& bytes = json.at("metadata").at("total_size");
@@ -125,11 +127,12 @@ class Export {
     return json.dump(2) + "\n";
   }
 
-  void convert(std::size_t source, const std::string& name) {
+  void convert(std::size_t source, const std::string& name, DType dtype) {
+    const FileType type = dtype == DType::bf16 ? FileType::bf16 : FileType::f16;
     std::vector<FileTensor> tensors;
     for (const CheckpointIndex::Tensor& tensor : reader_.index().tensors) {
       if (tensor.file != source) continue;
-      tensors.push_back({.name = tensor.name, .type = FileType::bf16, .shape = tensor.shape});
+      tensors.push_back({.name = tensor.name, .type = type, .shape = tensor.shape});
     }
     const FileHeader header = lay_out(std::move(tensors), {{"format", "pt"}});
     const std::string head = header_bytes(header);
@@ -137,19 +140,28 @@ class Export {
     write_file(name, header.data_begin + data, [&](files::OutputFile& file) {
       file.write(0, std::as_bytes(std::span(head)));
       for (const FileTensor& tensor : header.tensors) {
-        write_bf16(file, header.data_begin + tensor.begin,
-                   *reader_.find(tensor.name, StateKind::parameter));
+        const std::int64_t at = header.data_begin + tensor.begin;
+        const CheckpointIndex::Tensor& from = *reader_.find(tensor.name, StateKind::parameter);
+        dtype == DType::bf16 ? write_rounded(file, at, from, to_bfloat16)
+                             : write_rounded(file, at, from, to_float16);
       }
     });
   }
 
-  void write_bf16(files::OutputFile& file, std::int64_t offset,
-                  const CheckpointIndex::Tensor& tensor) {
-    std::vector<bfloat16> rounded;
+  /// Rounds to two bytes each. Throws if a finite weight would become infinite.
+  template <typename To>
+  void write_rounded(files::OutputFile& file, std::int64_t offset,
+                     const CheckpointIndex::Tensor& tensor, To (*round)(float)) {
+    std::vector<To> rounded;
     for_each_chunk(reader_, tensor, [&](std::int64_t begin, std::span<const float> values) {
       rounded.resize(values.size());
-      std::ranges::transform(values, rounded.begin(), to_bfloat16);
-      file.write(offset + begin * static_cast<std::int64_t>(sizeof(bfloat16)),
+      std::ranges::transform(values, rounded.begin(), round);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        ZERO_CHECK(!std::isfinite(values[i]) || std::isfinite(to_float(rounded[i])),
+                   "{}: element {} is {}, too large for {}; export as another type", tensor.name,
+                   begin + static_cast<std::int64_t>(i), values[i], name_of(dtype_of<To>));
+      }
+      file.write(offset + begin * static_cast<std::int64_t>(sizeof(To)),
                  std::as_bytes(std::span(rounded)));
     });
   }
@@ -174,8 +186,8 @@ void make_folders(files::FileSystem& files, const std::string& path) {
 
 Answer export_weights(files::FileSystem& files, const std::string& path, const std::string& out,
                       DType dtype) {
-  ZERO_CHECK(dtype == DType::fp32 || dtype == DType::bf16,
-             "weights are exported as fp32 or bf16, found {}", name_of(dtype));
+  ZERO_CHECK(dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16,
+             "weights are exported as fp32, bf16 or fp16, found {}", name_of(dtype));
   CheckpointReader reader(files, find_checkpoint(files, path));
   const files::PathKind kind = files.kind_of(out);
   ZERO_CHECK(kind == files::PathKind::missing ||

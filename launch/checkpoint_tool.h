@@ -36,7 +36,8 @@ Answer show(files::FileSystem& files, const std::string& path);
 /// The first element that differs, and of each tensor how many do and by how much at most.
 Answer compare(files::FileSystem& files, const std::string& path, const std::string& other);
 /// Writes the weights, verified, as a Hugging Face folder `out`, which must be new or empty, as
-/// fp32 or bf16. If that fails, no file of it stays.
+/// fp32, bf16 or fp16. If that fails, as for a weight that the type does not hold, no file of it
+/// stays.
 Answer export_weights(files::FileSystem& files, const std::string& path, const std::string& out,
                       DType dtype);
 /// Removes complete checkpoints but those that `keep` keeps; never the newest. Reads every byte of

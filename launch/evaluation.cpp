@@ -6,20 +6,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <random>
 
 #include "base/printable.h"
 #include "collectives/host_values.h"
 #include "device/exact_sum.h"
-#include "launch/data/tokenizer.h"
+#include "inference/sampler.h"
+#include "inference/text/tokenizer.h"
 
 namespace zero {
 namespace {
 
-constexpr double kTemperature = 0.8;
-constexpr std::size_t kLikeliest = 40;
 constexpr std::int64_t kPrompt = 64;
 
 double loss_of(Workbench& workbench, const Batches& batches,
@@ -28,29 +25,6 @@ double loss_of(Workbench& workbench, const Batches& batches,
   workbench.model().evaluate(workbench.inputs(), workbench.targets(), workbench.loss());
   workbench.engine().device().compute().synchronize();
   return workbench.loss().as<double>()[0];
-}
-
-/// Picks one of the likeliest tokens by its probability; `draw` is in [0, 1).
-std::int32_t pick(std::span<const float> logits, double draw) {
-  std::vector<std::int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const std::size_t kept = std::min(kLikeliest, order.size());
-  const auto value = [&](std::int32_t token) { return logits[static_cast<std::size_t>(token)]; };
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
-                    [&](std::int32_t a, std::int32_t b) {
-                      return value(a) != value(b) ? value(a) > value(b) : a < b;
-                    });
-  std::vector<double> weights;
-  for (std::size_t i = 0; i < kept; ++i) {
-    weights.push_back(
-        std::exp(static_cast<double>(value(order[i]) - value(order[0])) / kTemperature));
-  }
-  double left = draw * std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (std::size_t i = 0; i < kept; ++i) {
-    left -= weights[i];
-    if (left < 0) return order[i];
-  }
-  return order[0];
 }
 
 }  // namespace
@@ -92,7 +66,8 @@ SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64
   std::vector<std::int32_t> text = batches.prompt(std::min(kPrompt, (shape.sequence + 1) / 2));
   SampledText sample{.prompt = {text.begin(), text.end()}, .tokens = {}};
   const std::span<std::int32_t> inputs = workbench.inputs().as<std::int32_t>();
-  std::mt19937_64 random(seed);
+  Sampler sampler(workbench.logits().count());
+  const Sampling sampling{.temperature = 0.8, .top_k = 40, .seed = seed};
   workbench.engine().begin_evaluation();
   for (std::int64_t i = 0; i < count; ++i) {
     const auto length = static_cast<std::int64_t>(text.size());
@@ -104,9 +79,11 @@ SampledText sample_text(Workbench& workbench, const Batches& batches, std::int64
     workbench.model().next_logits(workbench.inputs(), static_cast<std::int64_t>(text.size()) - 1,
                                   workbench.logits());
     workbench.engine().device().compute().synchronize();
-    const double draw = static_cast<double>(random() >> 11U) * 0x1.0p-53;
-    text.push_back(pick(workbench.logits().as<const float>(), draw));
-    sample.tokens.push_back(static_cast<std::uint32_t>(text.back()));
+    const auto position = sample.prompt.size() + sample.tokens.size();
+    const SampledToken next =
+        sampler.choose(workbench.logits().as<const float>(), {}, sampling, position);
+    text.push_back(static_cast<std::int32_t>(next.id));
+    sample.tokens.push_back(next.id);
   }
   workbench.engine().end_evaluation();
   return sample;

@@ -16,7 +16,7 @@
 #include "checkpoint/hf/folder.h"
 #include "collectives/agreement.h"
 #include "device/files/replace_file.h"
-#include "launch/data/tokenizer.h"
+#include "inference/text/tokenizer.h"
 #include "launch/telemetry/run_log.h"
 
 namespace zero {

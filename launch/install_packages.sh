@@ -37,6 +37,8 @@ run   libisal-dev          header:isa-l/crc.h
 run   liburing-dev         header:liburing.h
 run   libssl-dev           header:openssl/hmac.h
 run   libsentencepiece-dev header:sentencepiece_processor.h
+run   libpcre2-dev         file:/usr/include/pcre2.h
+run   libutf8proc-dev      header:utf8proc.h
 text  dict-gcide           unpacked:/usr/share/dictd/gcide.dict.dz
 test  libdnnl-dev          header:dnnl.hpp
 test  ocl-icd-opencl-dev   header:CL/cl.h

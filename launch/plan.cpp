@@ -31,6 +31,24 @@ nlohmann::json axes_json(const MeshTraffic& traffic, const MeshShape& mesh) {
   return json;
 }
 
+std::vector<int> planned_ranks(const TrainConfig& config) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < config.world; ++rank) {
+    if (config.world <= 8 || rank < config.mesh.tensor || rank == config.world - 1) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+RankPlans plan_ranks(const TrainConfig& config, BackendKind backend) {
+  RankPlans plans;
+  for (const int rank : planned_ranks(config)) {
+    plans[rank] = plan_memory(config, rank, config.world, backend);
+  }
+  return plans;
+}
+
 Plan make_plan(const TrainConfig& config, BackendKind backend) {
   Plan plan;
   plan.world = config.world;
@@ -41,13 +59,8 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   Workbench workbench(config, mesh, *device);
   Engine& engine = workbench.engine();
   plan.memory = MemoryUse::of(*device);
-  // Shards are equal, so ranks differ only by uneven slices of the tensor axis: one rank of each
-  // tensor index and the last rank suffice; a small world is planned whole.
-  const auto counts = [&](int rank) {
-    return config.world <= 8 || rank < config.mesh.tensor || rank == config.world - 1;
-  };
-  for (int rank = 1; rank < config.world; ++rank) {
-    if (!counts(rank)) continue;
+  for (const int rank : planned_ranks(config)) {
+    if (rank == 0) continue;
     plan.memory = plan.memory.larger(plan_memory(config, rank, config.world, backend));
   }
   plan.traffic = engine.planned_axes();
@@ -57,6 +70,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
         .add(workbench.model().tensor_traffic());
   }
   plan.mesh = config.mesh;
+  plan.recompute = config.recompute.plan.text();
   if (plan.mesh.replicate > 1 || plan.mesh.tensor > 1) {
     plan.ownership = ownership_table(engine.ownership());
   }
@@ -87,6 +101,7 @@ nlohmann::json Plan::json() const {
           {"communication_by_axis", axes_json(traffic, mesh)},
           {"gathers", gathers},
           {"peak_live_elements", peak_live_elements},
+          {"recompute", recompute},
           {"schedule_hash", fmt::format("{:016x}", schedule_hash)},
           {"schedule", schedule}};
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct Plan {
   std::uint64_t schedule_hash = 0;
   std::vector<std::string> schedule;  ///< one line per action
   MeshShape mesh;
+  std::string recompute;  ///< what backward computes again, by block
   std::string ownership;  ///< the part of every parameter on each axis; empty if there is one axis
 
   nlohmann::json json() const;
@@ -33,6 +35,15 @@ struct Plan {
   std::string memory_text() const;
   std::string traffic_text() const;
 };
+
+/// The ranks whose memory stands for that of all. Shards are equal, so ranks differ only by uneven
+/// slices of the tensor axis: one rank of each tensor index and the last rank suffice; a small
+/// world is planned whole.
+std::vector<int> planned_ranks(const TrainConfig& config);
+
+/// Their memory, by rank.
+using RankPlans = std::map<int, MemoryUse>;
+RankPlans plan_ranks(const TrainConfig& config, BackendKind backend);
 
 /// Plans `config` for its world.
 Plan make_plan(const TrainConfig& config, BackendKind backend);

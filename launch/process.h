@@ -15,6 +15,9 @@ namespace zero {
 /// before main starts, so the function sets the variable and restarts the program, unless the user
 /// has chosen a policy. Returns if there is nothing to do.
 void make_waiting_threads_sleep(char** argv);
+/// The same after some microseconds of spinning, for programs with many short parallel loops that
+/// may share the machine.
+void make_waiting_threads_sleep_soon(char** argv);
 
 /// The version of the library.
 std::string version();

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # From a clone to a trained language model: installs missing packages, builds Release into build/, encodes
-# English text as tokens, trains a small GPT-2 at stage 3 with 8 ranks. On 2 cores packages and building take some
-# ten minutes, training three.
+# English text as tokens, trains a small GPT-2 at stage 3 with 8 ranks, and has it go on with a prompt. On 2 cores
+# packages and building take some ten minutes, training three.
 #
 #   launch/quickstart.sh [--ranks N] [--steps N] [--fresh] [--text FILE...]
 #
@@ -88,7 +88,7 @@ main() {
 
   if [ ${#texts[@]} -gt 0 ]; then launch/install_packages.sh run; else launch/install_packages.sh run text; fi
   cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DZERO_TESTS=OFF --log-level=WARNING
-  cmake --build build --parallel "$(nproc)" --target zero_prepare zero_train
+  cmake --build build --parallel "$(nproc)" --target zero_prepare zero_train zero_generate
 
   mkdir -p data
   if [ ${#texts[@]} -eq 0 ]; then
@@ -107,7 +107,12 @@ main() {
   [ "$(id -u)" -ne 0 ] || command+=(--allow-run-as-root)
   command+=(build/bin/zero_train --config data/quickstart.json)
   echo "${command[*]}"
-  exec "${command[@]}"
+  "${command[@]}"  # set -e: its status is the script's if it fails or is interrupted
+
+  command=(build/bin/zero_generate --model data/checkpoints --prompt "The " --max-tokens 100
+    --temperature 0.8 --seed 1)
+  printf '%q ' "${command[@]}" && echo
+  "${command[@]}"
 }
 
 main "$@"

@@ -17,7 +17,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
-#include "launch/config/run_identity.h"
+#include "launch/loss_scaling.h"
 #include "launch/process.h"
 
 namespace zero {
@@ -118,7 +118,6 @@ std::optional<Resumed> RunCheckpoints::load() {
   if (forks(*resumed)) {
     const std::string left = fmt::format("{} at step {}", values_.log.run, resumed->step);
     values_.log = {.run = mark_of(identity_, left), .step = resumed->step};
-    own_log_ = false;
   }
   saved_step_ = resumed->step;
   if (progress_ != nullptr) progress_->saved(saved_step_, resumed->folder);
@@ -144,18 +143,22 @@ void RunCheckpoints::accept(const Json& extra) {
              "with another run.checkpoint.folder",
              values.log.step, config_.run.steps);
   values_ = std::move(values);
+  // The scale of another rule, which the user has asked for, begins as the rule says.
+  const bool scale_changes = std::ranges::any_of(
+      changes_, [](const IdentityChange& change) { return change.key.starts_with("fp16."); });
+  if (scale_changes) values_.loss_scaler.reset();
+  LossScaling(config_).restore(values_.loss_scaler);  // throws if its rule has no such state
 }
 
 void RunCheckpoints::say_resumed(const Resumed& resumed) {
   console_.line(fmt::format("resumed from {}: {} of {} steps are done", resumed.folder,
                             resumed.step, config_.run.steps));
   const std::vector<std::string> follow = keys_of_length(config_.values);
-  for (const std::string& line : changes_) {
-    const bool follows = std::ranges::any_of(
-        follow, [&](const std::string& key) { return line.starts_with(key + " "); });
+  for (const auto& [key, text] : changes_) {
+    const bool follows = std::ranges::count(follow, key) > 0;
     console_.line(
-        follows ? "learning rates from here on are of a schedule for the new run.steps: " + line
-                : "run.resume_changes: " + line);
+        follows ? "learning rates from here on are of a schedule for the new run.steps: " + text
+                : "run.resume_changes: " + text);
   }
   const std::string kernels = kernels_text(config_.run.device);
   if (values_.kernels != kernels) {
@@ -213,7 +216,7 @@ void RunCheckpoints::prepare_log() {
   Engine& engine = workbench_.engine();
   agree(engine.communicator(), engine.device(), "run.log", [&] {
     if (log_ == nullptr) return;
-    if (resumed_ && own_log_) return say_cut(log_->go_on(values_.log), resumed_->step);
+    if (resumed_ && !forks(*resumed_)) return say_cut(log_->go_on(values_.log), resumed_->step);
     const std::string aside = log_->start_over();
     if (aside.empty()) return;
     console_.line(fmt::format("{} begins anew; the log of an earlier run is kept as {}",
@@ -257,9 +260,10 @@ void RunCheckpoints::listen() {
 
 std::int64_t RunCheckpoints::vote() { return options_.folder.empty() ? 0 : requests_.vote(now()); }
 
-Decision RunCheckpoints::after_step(const StepReport& report, std::int64_t skipped_in_row) {
+Decision RunCheckpoints::after_step(const StepReport& report, const Kept& kept) {
   if (report.step == 1) values_.log.first_loss = finite(report.loss);
-  values_.skipped_in_row = skipped_in_row;
+  values_.skipped_in_row = kept.skipped_in_row;
+  values_.loss_scaler = kept.loss_scaler;
   if (options_.folder.empty()) return {};
   tell_reports();
   const Decision decision = requests_.decide(report.votes, now());

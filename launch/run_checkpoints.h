@@ -12,6 +12,7 @@
 
 #include "checkpoint/checkpointer.h"
 #include "device/files/file_system.h"
+#include "launch/config/run_identity.h"
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
 #include "launch/requests.h"
@@ -75,18 +76,22 @@ class RunCheckpoints {
   void listen();
   /// This rank's StepOptions::vote. Not collective.
   std::int64_t vote();
-  /// Call after each step, whose line is in the log, with the number of steps in a row, up to this
-  /// one, whose update was skipped: tells of finished saves, begins one if it is due. Returns what
-  /// ends the run. Throws AgreedError if a required save has failed.
-  Decision after_step(const StepReport& report, std::int64_t skipped_in_row);
+  /// What the trainer knows after a step, and keeps in checkpoints.
+  struct Kept {
+    std::int64_t skipped_in_row = 0;  ///< steps up to this one whose update was skipped
+    std::optional<LossScaler::State> loss_scaler{};
+  };
+  /// Call after each step, whose line is in the log: tells of finished saves, begins one if it is
+  /// due. Returns what ends the run. Throws AgreedError if a required save has failed.
+  Decision after_step(const StepReport& report, const Kept& kept);
   /// The step just done was not finite, and the run ends: the states before it, whose save may be
   /// in flight, have perhaps diverged, and are not committed over good ones.
   void give_up(const std::string& why);
   /// Waits for the save in flight, tells of it, and stops listening. Returns the signal that has
   /// asked for an end since the last step, 0 for none.
   int finish();
-  /// The steps in a row before resume()'s whose update was skipped. Not collective.
-  std::int64_t skipped_in_row() const { return values_.skipped_in_row; }
+  /// What the checkpoint that resume() loaded has kept. Not collective.
+  Kept kept() const { return {values_.skipped_in_row, values_.loss_scaler}; }
   /// The field "run" of the log's first line. Not collective.
   const std::string& run_mark() const { return values_.log.run; }
   /// "the newest checkpoint is of step 500"; not collective.
@@ -123,9 +128,8 @@ class RunCheckpoints {
   bool first_save_ = true;  // none of this process is done
   // The run ends with a step whose update was skipped, and saves it if it can; -1: no such step.
   std::int64_t skipped_save_ = -1;
-  RunValues values_;                  // of the checkpoint that accept() has accepted, or the last
-  std::vector<std::string> changes_;  // of the configuration since that checkpoint, a line each
-  bool own_log_ = true;               // the log of the run that saved the checkpoint goes on
+  RunValues values_;  // of the checkpoint that accept() has accepted, or the last
+  std::vector<IdentityChange> changes_;  // of the configuration since that checkpoint
   std::optional<Resumed> resumed_{};
   std::int64_t saved_step_ = -1;  // of the newest checkpoint
 };

@@ -53,7 +53,7 @@ constexpr std::string_view kGiveOwnGpus =
 
 /// Throws if two ranks share a GPU. Call before ranks allocate on their GPUs. Collective.
 void require_own_gpus(Communicator& host, const std::string& mine) {
-  if (const auto shared = shared_gpu(exchange(host, *cpu::open(), mine, "run.device"))) {
+  if (const auto shared = shared_gpu(all_gather_texts(host, *cpu::open(), mine, "run.device"))) {
     throw AgreedError(
         fmt::format("run.device is \"cuda\", and {}; {}, or compute with run.device=cpu", *shared,
                     kGiveOwnGpus));
@@ -132,8 +132,8 @@ NcclSupport nccl_support() {
 
 std::optional<std::string> agree_on_device(Communicator& host, Configuration& values,
                                            NcclSupport nccl) {
-  const auto found =
-      obstacle(host, exchange(host, *cpu::open(), gpu_of_auto(host, values), "run.device"), nccl);
+  const auto found = obstacle(
+      host, all_gather_texts(host, *cpu::open(), gpu_of_auto(host, values), "run.device"), nccl);
   if (!found) return std::nullopt;
   if (chosen_by_auto(values) && values.text("run.device") == "cuda") {
     values.resolve("run.device", "cpu", "auto: " + found->why);

@@ -43,12 +43,24 @@ std::optional<double> loss(const Json& object, const char* name) {
   return value.get<double>();
 }
 
+/// Of a checkpoint of an fp16 run.
+std::optional<LossScaler::State> loss_scaler_of(const Json& json) {
+  const Json& identity = field(json, "configuration");
+  if (!identity.is_object() || !identity.contains("fp16.enabled")) return std::nullopt;
+  const Json& state = field(json, "loss_scaler");
+  const std::optional<double> scale = loss(state, "scale");
+  ZERO_CHECK(scale.has_value(), "the checkpoint's value \"scale\" is null, expected a number");
+  return LossScaler::State{.scale = *scale,
+                           .good_steps = count(state, "good_steps"),
+                           .hysteresis = count(state, "hysteresis")};
+}
+
 Json json_of(std::optional<double> loss) { return loss ? Json(*loss) : Json(); }
 
 }  // namespace
 
 Json RunValues::json() const {
-  return {
+  Json all{
       {"step", log.step},
       {"tokens", tokens},
       {"configuration", identity},
@@ -57,6 +69,12 @@ Json RunValues::json() const {
       {"versions", {{"zero", version}, {"kernels", kernels}}},
       {"log",
        {{"run", log.run}, {"first_loss", json_of(log.first_loss)}, {"loss", json_of(log.loss)}}}};
+  if (loss_scaler) {
+    all["loss_scaler"] = {{"scale", loss_scaler->scale},
+                          {"good_steps", loss_scaler->good_steps},
+                          {"hysteresis", loss_scaler->hysteresis}};
+  }
+  return all;
 }
 
 RunValues RunValues::read(const Json& json) {
@@ -68,6 +86,7 @@ RunValues RunValues::read(const Json& json) {
           .identity = field(json, "configuration"),
           .micro_batch = count(json, "micro_batch"),
           .skipped_in_row = count(json, "skipped_in_row"),
+          .loss_scaler = loss_scaler_of(json),
           .kernels = text(field(json, "versions"), "kernels")};
 }
 

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "launch/telemetry/run_log.h"
+#include "optim/loss_scaler.h"
 
 namespace zero {
 
@@ -17,7 +19,8 @@ struct RunValues {
   nlohmann::ordered_json identity{};  ///< identity_of() the configuration
   std::int64_t micro_batch = 0;
   std::int64_t skipped_in_row = 0;  ///< steps without an update before the checkpoint
-  std::string version{};            ///< of the engine; not read
+  std::optional<LossScaler::State> loss_scaler{};  ///< of fp16 runs
+  std::string version{};                           ///< of the engine; not read
   std::string kernels{};
 
   nlohmann::ordered_json json() const;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
+#include "inference/text/byte_level.h"
 
 namespace zero {
 namespace {
@@ -35,20 +36,47 @@ std::string content_of(const fs::path& path, const char* key) {
   return text;
 }
 
+using Files = std::map<std::string, std::string>;
+
+void pass_on(const fs::path& folder, const char* key, Files& files) {
+  for (const char* name : kPassedOn) {
+    const fs::path path = folder / name;
+    if (fs::is_regular_file(path)) files.try_emplace(name, content_of(path, key));
+  }
+}
+
+/// The files of a tokenizer as zero_prepare takes it, which puts no <s> before a text.
+void add_tokenizer(const std::string& tokenizer, Files& files) {
+  constexpr const char* kKey = "data.tokenizer";
+  const fs::path path = tokenizer;
+  if (tokenizer == "bytes") {
+    if (files.contains("tokenizer.json") || files.contains("tokenizer.model")) return;
+    files["tokenizer.json"] = byte_tokenizer_json();
+    files.try_emplace("tokenizer_config.json",
+                      "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
+  } else if (fs::is_directory(path)) {
+    pass_on(path, kKey, files);
+  } else {
+    const bool json = path.extension() == ".json";
+    files.try_emplace(json ? "tokenizer.json" : "tokenizer.model", content_of(path, kKey));
+    const fs::path config = path.parent_path() / "tokenizer_config.json";
+    if (fs::is_regular_file(config)) {
+      files.try_emplace("tokenizer_config.json", content_of(config, kKey));
+    } else if (!json) {
+      files.try_emplace("tokenizer_config.json",
+                        "{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false}\n");
+    }
+  }
+}
+
 }  // namespace
 
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config) {
-  std::map<std::string, std::string> files{{"config.json", hf_config_text(config.model)}};
+  Files files{{"config.json", hf_config_text(config.model)}};
   if (const std::string folder = config.values.text("model.hf"); !folder.empty()) {
-    for (const char* name : kPassedOn) {
-      const fs::path path = fs::path(folder) / name;
-      if (fs::is_regular_file(path)) files[name] = content_of(path, "model.hf");
-    }
+    pass_on(folder, "model.hf", files);
   }
-  const std::string& tokenizer = config.data.tokenizer;
-  if (!tokenizer.empty() && tokenizer != "bytes" && !files.contains("tokenizer.model")) {
-    files["tokenizer.model"] = content_of(tokenizer, "data.tokenizer");
-  }
+  if (!config.data.tokenizer.empty()) add_tokenizer(config.data.tokenizer, files);
   return files;
 }
 

@@ -10,8 +10,8 @@
 namespace zero {
 
 /// The small files that a checkpoint holds beside its weights, by name and with their content, so
-/// that the folder `weights` opens as it is: config.json, and the tokenizer's files, of the folder
-/// model.hf or the SentencePiece model of data.tokenizer. Throws zero::Error naming key and file.
+/// that the folder `weights` opens as it is: config.json, and the files of the tokenizer in the
+/// folder model.hf, or else of data.tokenizer. Throws zero::Error naming key and file.
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config);
 
 }  // namespace zero

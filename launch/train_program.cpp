@@ -24,9 +24,10 @@
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "device/files/replace_file.h"
+#include "inference/text/tokenizer.h"
 #include "launch/data/batches.h"
-#include "launch/data/tokenizer.h"
 #include "launch/file_checks.h"
+#include "launch/memory_fit.h"
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
@@ -178,6 +179,7 @@ class Run {
 
   int operator()(const TrainFlags& flags) {
     prepared_ = prepare_run(flags, communicator_);
+    plan_memory_limit(*prepared_.config);
     const TrainConfig& config = *prepared_.config;
     state_.progress.saves = !config.checkpoints.folder.empty();
     state_.progress.weights_due = !config.run.save_weights.empty();
@@ -198,6 +200,7 @@ class Run {
                                                       .device = device_->device(),
                                                       .console = console_,
                                                       .log = prepared_.log.get(),
+                                                      .plans = plans_,
                                                       .cores_are_shared = !placement.shared.empty(),
                                                       .instruments = instruments_.get(),
                                                       .progress = &state_.progress,
@@ -207,10 +210,23 @@ class Run {
   }
 
  private:
+  /// Plans alone, so all ranks find the same.
+  void plan_memory_limit(TrainConfig& config) {
+    const BackendKind backend = backend_on(config.run.device, config, communicator_.backend());
+    try {
+      plans_ = choose_recompute(config, backend);
+      check_memory_limit(config, backend, plans_);
+    } catch (const Error& error) {
+      throw AgreedError(error.what());
+    }
+    for (const std::string& line : recompute_lines(config)) console_.line(line);
+  }
+
   Communicator& communicator_;
   Console& console_;
   ProcessState& state_;
   Prepared prepared_;
+  RankPlans plans_;
   std::unique_ptr<Instruments> instruments_;
   std::unique_ptr<RunDevice> device_;
   std::optional<Listening> listening_;
@@ -270,11 +286,25 @@ std::string printed_value(const TrainFlags& flags) {
   return (value.is_string() ? value.get<std::string>() : value.dump()) + "\n";
 }
 
-std::string printed_plan(const TrainFlags& flags, int world) {
-  const TrainConfig config = configured_alone(flags, world);
-  const Plan plan =
-      make_plan(config, backend_on(config.run.device, config, planned_backend(flags.start, world)));
-  return flags.json ? plan.json().dump(2) + "\n" : plan.text();
+PrintedPlan printed_plan(const TrainFlags& flags, int world) {
+  TrainConfig config = configured_alone(flags, world);
+  const BackendKind backend =
+      backend_on(config.run.device, config, planned_backend(flags.start, world));
+  const RankPlans plans = choose_recompute(config, backend);
+  const Plan plan = make_plan(config, backend);
+  PrintedPlan printed;
+  if (flags.json) {
+    printed.text = plan.json().dump(2) + "\n";
+  } else {
+    for (const std::string& line : recompute_lines(config)) printed.text += line + "\n";
+    printed.text += plan.text();
+  }
+  try {
+    check_memory_limit(config, backend, plans);
+  } catch (const Error& error) {
+    printed.over_limit = error.what();
+  }
+  return printed;
 }
 
 void end_job(const std::string& message, int rank, int world) {

@@ -29,8 +29,12 @@ struct TrainFlags {
 std::string printed_config(const TrainFlags& flags, int world);
 /// The text of --print-value: as the file and --set give it, which no launcher or world can change.
 std::string printed_value(const TrainFlags& flags);
-/// The text of --plan.
-std::string printed_plan(const TrainFlags& flags, int world);
+/// The answer to --plan.
+struct PrintedPlan {
+  std::string text{};
+  std::string over_limit{};  ///< by how much the plan exceeds run.memory_limit; empty: it does not
+};
+PrintedPlan printed_plan(const TrainFlags& flags, int world);
 
 /// Trains, as the rank or ranks of this process. Returns the exit status. If all ranks know of a
 /// failure, the first rank reports it and all end in good order; if only this rank knows, it

@@ -15,7 +15,6 @@
 #include "collectives/agreement.h"
 #include "collectives/store.h"
 #include "launch/evaluation.h"
-#include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/profile.h"
@@ -38,11 +37,18 @@ auto with_agreed_failure(const Work& work) {
   }
 }
 
-/// Says on what the start of a run spends its time: a minute and more for a large model.
-const MemoryUse& announced(Console& console, const MemoryUse& planned) {
+/// This rank's plan. Says on what the start of a run spends its time: a minute and more for a large
+/// model.
+MemoryUse planned_memory(const TrainerParts& parts) {
+  const Communicator& ranks = parts.mesh.world();
+  const auto known = parts.plans.find(ranks.rank());
+  MemoryUse planned = known != parts.plans.end()
+                          ? known->second
+                          : plan_memory(parts.config, ranks.rank(), ranks.size(), ranks.backend(),
+                                        parts.device.memory());
   const auto bytes = std::accumulate(planned.ledger.begin(), planned.ledger.end(), std::int64_t{0});
-  console.line(fmt::format("allocating {} on a rank, and initialising the model states",
-                           bytes_text(static_cast<double>(bytes))));
+  parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",
+                                 bytes_text(static_cast<double>(bytes))));
   return planned;
 }
 
@@ -59,8 +65,7 @@ Trainer::Trainer(const TrainerParts& parts)
       cores_are_shared_(parts.cores_are_shared),
       instruments_(parts.instruments),
       progress_(parts.progress),
-      planned_(announced(console_, plan_memory(config_, communicator_.rank(), communicator_.size(),
-                                               communicator_.backend(), device_.memory()))),
+      planned_(planned_memory(parts)),
       losses_(static_cast<std::size_t>(config_.batch.accumulation)),
       workbench_(config_, mesh_, device_, instruments_),
       checkpoints_({.config = config_,
@@ -71,6 +76,7 @@ Trainer::Trainer(const TrainerParts& parts)
                     .signals = parts.signals,
                     .started = parts.started,
                     .progress = progress_}),
+      loss_scaling_(config_),
       exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
 
 int Trainer::run() {
@@ -87,7 +93,8 @@ int Trainer::run() {
   if (!note.empty()) console_.line(note);
   show_mesh();
   step_ = resumed_at_ = checkpoints_.resume();
-  skipped_in_row_ = checkpoints_.skipped_in_row();
+  skipped_in_row_ = checkpoints_.kept().skipped_in_row;
+  loss_scaling_.restore(checkpoints_.kept().loss_scaler);
   if (resumed_at_ == 0) {
     load();
   } else if (config_.values.given("run.init") && !config_.run.init.empty()) {
@@ -130,8 +137,8 @@ int Trainer::end_early(const Decision& decision) {
 }
 
 void Trainer::show_mesh() {
-  const MeshTable table =
-      mesh_table(mesh_.shape(), exchange(communicator_, device_, host_name(), "hosts of the mesh"));
+  const MeshTable table = mesh_table(
+      mesh_.shape(), all_gather_texts(communicator_, device_, host_name(), "hosts of the mesh"));
   if (!table.text.empty()) console_.line(table.text);
   for (const std::string& warning : table.warnings) console_.line("warning: " + warning);
 }
@@ -164,6 +171,7 @@ Decision Trainer::train_step(std::int64_t step) {
   if (instruments_ != nullptr) instruments_->begin_step(step, device_.compute());
   const auto start = std::chrono::steady_clock::now();
   const auto tokens = static_cast<double>(config_.tokens_per_step());
+  const double scale = loss_scaling_.scale();
   submit_seconds_ = 0;
   for (std::int64_t j = 0; j < config_.batch.accumulation; ++j) {
     const std::int64_t micro_batch = j * mesh_.data().size() + mesh_.data().rank();
@@ -173,7 +181,7 @@ Decision Trainer::train_step(std::int64_t step) {
     batches_.train(step - 1, micro_batch, workbench_.inputs(j), workbench_.targets(j));
     const auto submitting = std::chrono::steady_clock::now();
     workbench_.model().train(workbench_.inputs(j), workbench_.targets(j),
-                             static_cast<float>(1.0 / tokens), workbench_.loss());
+                             static_cast<float>(scale / tokens), workbench_.loss());
     submit_seconds_ += seconds_since(submitting);
     // Copied out because the next micro-batch overwrites the loss.
     device_.compute().submit_host("loss", [this, j, tokens] {
@@ -181,34 +189,40 @@ Decision Trainer::train_step(std::int64_t step) {
     });
     trained = device_.compute().record();
   }
-  const double learning_rate = config_.learning_rates.at(step);
-  const StepReport report = with_agreed_failure([&] {
-    return workbench_.engine().step(
-        {.learning_rate = learning_rate, .losses = losses_, .vote = checkpoints_.vote()});
-  });
+  const StepOptions options{.learning_rate = config_.learning_rates.at(
+                                loss_scaling_.schedule_step(step, workbench_.engine())),
+                            .loss_scale = scale,
+                            .losses = losses_,
+                            .vote = checkpoints_.vote()};
+  const StepReport report = with_agreed_failure([&] { return workbench_.engine().step(options); });
   judge_finite(report);
   const double seconds = seconds_since(start);
   if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
-  log_step(report, learning_rate, seconds);
+  log_step(report, options, seconds);
   show_progress(report, seconds);
   exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
-  return checkpoints_.after_step(report, skipped_in_row_);
+  return checkpoints_.after_step(report, {skipped_in_row_, loss_scaling_.state()});
 }
 
 void Trainer::judge_finite(const StepReport& report) {
+  try {
+    const std::string overflow = loss_scaling_.after_step(report);
+    if (!overflow.empty()) return console_.line(overflow);
+  } catch (const AgreedError&) {
+    checkpoints_.give_up(fmt::format("step {} was not finite", report.step));
+    throw;
+  }
   if (!report.nonfinite && std::isfinite(report.loss) && std::isfinite(report.gradient_norm)) {
     skipped_in_row_ = 0;
+    const std::string vanished = loss_scaling_.vanished(report);
+    if (!vanished.empty()) console_.line(vanished);
     return;
   }
-  const std::string what = !report.nonfinite ? std::string("the gradient norm")
-                           : *report.nonfinite == "loss"
-                               ? std::string("the loss")
-                               : fmt::format("the gradient of {}", *report.nonfinite);
   const std::string found = fmt::format(
-      "step {}: {} is NaN or infinite, first on rank {} (loss {}); the update was "
-      "skipped",
-      report.step, what, std::max(0, report.nonfinite_rank), report.loss);
+      "step {}: {} is NaN or infinite, first on rank {} (loss {}); the update was skipped",
+      report.step, report.nonfinite ? nonfinite_value(report) : "the gradient norm",
+      std::max(0, report.nonfinite_rank), report.loss);
   ++skipped_in_row_;
   const bool skips = config_.run.nonfinite == TrainConfig::Nonfinite::skip && report.nonfinite;
   if (skips && skipped_in_row_ < config_.run.nonfinite_limit) {
@@ -216,8 +230,10 @@ void Trainer::judge_finite(const StepReport& report) {
   }
   checkpoints_.give_up(fmt::format("step {} was not finite", report.step));
   throw AgreedError(fmt::format(
-      "{}{}. Lower optimizer.params.lr, lengthen the warm-up, or check the weights of run.init",
-      found, skips ? fmt::format(", {} in a row, run.nonfinite_limit", skipped_in_row_) : ""));
+      "{}{}. {} optimizer.params.lr, lengthen the warm-up, or check the weights of run.init", found,
+      skips ? fmt::format(", {} in a row, run.nonfinite_limit", skipped_in_row_) : "",
+      config_.loss_scale_rule ? "Lower fp16.loss_scale, or set it to 0 (dynamic), lower"
+                              : "Lower"));
 }
 
 std::optional<double> Trainer::validate() {
@@ -230,13 +246,13 @@ std::optional<double> Trainer::validate() {
   return validation_;
 }
 
-void Trainer::log_step(const StepReport& report, double learning_rate, double seconds) {
+void Trainer::log_step(const StepReport& report, const StepOptions& options, double seconds) {
   if (log_ == nullptr) return;
   nlohmann::ordered_json line{
       {"step", report.step},
       {"loss", report.loss},
       {"grad_norm", report.gradient_norm},
-      {"learning_rate", learning_rate},
+      {"learning_rate", options.learning_rate},
       {"tokens", config_.tokens_per_step()},
       {"step_seconds", seconds},
       {"tokens_per_second", static_cast<double>(config_.tokens_per_step()) / seconds},
@@ -247,6 +263,7 @@ void Trainer::log_step(const StepReport& report, double learning_rate, double se
     line["communication_by_axis"] = axes_json(report.axes, mesh_.shape());
   }
   if (validated_at_ == report.step) line["validation_loss"] = *validation_;
+  if (loss_scaling_.state()) line["loss_scale"] = options.loss_scale;
   if (report.nonfinite) line["skipped"] = *report.nonfinite;
   if (config_.mesh.tensor > 1) line["mesh_tensor"] = config_.mesh.tensor;
   if (report.step == 1) line["run"] = checkpoints_.run_mark();
@@ -323,7 +340,7 @@ void Trainer::finish() {
   if (config_.engine.replica_check_every > 0) {
     with_agreed_failure([&] { workbench_.engine().check_replicas(); });
   }
-  const std::uint64_t hash = workbench_.engine().state_hash();
+  const std::uint64_t hash = loss_scaling_.hash(workbench_.engine().state_hash());
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
     if (progress_ != nullptr) progress_->weights_due = false;
@@ -342,6 +359,7 @@ void Trainer::finish() {
         {"plan_exact", memory.exact},
         {"model_state_bytes", memory.model_state_bytes},
         {"parameters", workbench_.engine().parameter_count()},
+        {"steps_skipped", workbench_.engine().steps_skipped()},
         {"threads", config_.run.threads},
         {"threads_from", config_.values.at("run.threads").source}};
     if (of_gpu()) last["graphs"] = graphs_json(workbench_.engine().captured_graphs(), config_);
@@ -353,6 +371,9 @@ void Trainer::finish() {
   }
   const std::string exposed = exposed_units_.summary();
   if (!exposed.empty() && communicator_.size() > 1) console_.line(exposed);
+  if (const std::int64_t skipped = workbench_.engine().steps_skipped(); skipped > 0) {
+    console_.line(fmt::format("the updates of {} of {} steps were skipped", skipped, step_));
+  }
   console_.line(fmt::format("\n{}", memory.table()));
   console_.line(fmt::format("memory is {}; state hash {:016x}",
                             memory.exact ? "as planned, to the byte" : "NOT as planned", hash));

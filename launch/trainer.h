@@ -9,6 +9,8 @@
 
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
+#include "launch/loss_scaling.h"
+#include "launch/plan.h"
 #include "launch/requests.h"
 #include "launch/run_checkpoints.h"
 #include "launch/telemetry/console.h"
@@ -27,6 +29,7 @@ struct TrainerParts {
   Device& device;
   Console& console;
   RunLog* log = nullptr;          ///< the first rank's; null elsewhere
+  RankPlans plans{};              ///< memory of ranks; the trainer plans its own if it is not there
   bool cores_are_shared = false;  ///< ranks take turns on cores: measured waits include that
   /// Observer of the run; the device and the mesh report to it. Null: none.
   Instruments* instruments = nullptr;
@@ -54,7 +57,7 @@ class Trainer {
   Decision train_step(std::int64_t step);
   void judge_finite(const StepReport& report);
   int end_early(const Decision& decision);
-  void log_step(const StepReport& report, double learning_rate, double seconds);
+  void log_step(const StepReport& report, const StepOptions& options, double seconds);
   void show_progress(const StepReport& report, double seconds);
   void finish();
   void write_trace_file();
@@ -77,6 +80,7 @@ class Trainer {
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   Workbench workbench_;
   RunCheckpoints checkpoints_;
+  LossScaling loss_scaling_;
   std::array<Event, 2> trained_;        // recorded after the micro-batches, alternating
   std::optional<double> validation_{};  // of the last validation
   std::int64_t validated_at_ = -1;      // the step of validation_

@@ -30,7 +30,11 @@ Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpLi
       slots_(std::min<std::int64_t>(2, config.batch.accumulation)),
       engine_(std::make_unique<Engine>(mesh, device, config.engine)) {
   const BatchShape shape{.batch = config.batch.micro, .sequence = config.data.sequence_length};
-  model_ = make_model(*engine_, config.model, shape, listener, config.tensor);
+  if (config.loss_scale_rule) {
+    engine_->require_same("loss scale", config.loss_scale_rule->text());
+  }
+  model_ =
+      make_model(*engine_, config.model, shape, listener, config.tensor, config.recompute.plan);
   engine_->seal(
       {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
   model_->allocate();

@@ -76,7 +76,7 @@ class Commands {
     take_path(command);
     command.add_option("OUT", given_.other, "new or empty")->required();
     command.add_option("--dtype", given_.dtype, "of the weights")
-        ->check(CLI::IsMember({"fp32", "bf16"}))
+        ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
         ->capture_default_str();
   }
 

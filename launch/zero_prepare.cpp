@@ -37,7 +37,8 @@ int main(int argc, char** argv) {
   app.add_option("files", options.files, "texts, in this order")->required();
   app.add_option("--out", options.out, "folder for train_*.bin and validation.bin")->required();
   app.add_option("--tokenizer", options.tokenizer,
-                 "\"bytes\" (vocabulary 256) or a SentencePiece model file")
+                 "\"bytes\" (vocabulary 256), a SentencePiece .model, a tokenizer.json, or a "
+                 "folder with one")
       ->capture_default_str();
   app.add_option("--validation", options.validation,
                  "part of the text, from its end, kept for validation")

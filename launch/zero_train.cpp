@@ -33,9 +33,12 @@ void sleep_where_crowded(const zero::TrainFlags& flags, char** argv) {
 int run(const zero::TrainFlags& flags, int argc, char** argv) {
   const int world = flags.world > 0 ? flags.world : flags.start.world;
   if (flags.error.empty() && (flags.print_config || flags.plan)) {
-    const std::string text =
-        flags.plan ? zero::printed_plan(flags, world) : zero::printed_config(flags, world);
+    const auto [text, over_limit] = flags.plan
+                                        ? zero::printed_plan(flags, world)
+                                        : zero::PrintedPlan{zero::printed_config(flags, world), ""};
     if (flags.start.rank == 0) fmt::print("{}", text);
+    std::fflush(stdout);
+    ZERO_CHECK(over_limit.empty(), "{}", over_limit);
     return 0;
   }
   sleep_where_crowded(flags, argv);

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 #include <vector>
 
@@ -13,8 +12,6 @@
 
 namespace zero {
 namespace {
-
-constexpr double kMostSeconds = 1e9;
 
 /// run.resume, with "auto" replaced by "never" if there is no folder to look in.
 std::string make_resume(Configuration& values, const std::string& folder) {
@@ -45,36 +42,7 @@ void check_changes(const Configuration& values, const TrainConfig::Checkpoints& 
   }
 }
 
-/// The value of a few decimal digits; nothing if another character is among them.
-std::optional<int> number_of(std::string_view digits) {
-  int value = 0;
-  for (const char digit : digits) {
-    if (std::isdigit(static_cast<unsigned char>(digit)) == 0) return std::nullopt;
-    value = 10 * value + (digit - '0');
-  }
-  return value;
-}
-
 }  // namespace
-
-std::optional<double> seconds_of(const nlohmann::json& value) {
-  if (value.is_number()) {
-    const double seconds = 60 * value.get<double>();
-    return seconds > 0 && seconds <= kMostSeconds ? std::optional(seconds) : std::nullopt;
-  }
-  if (!value.is_string()) return std::nullopt;
-  const std::string& text = value.get_ref<const std::string&>();
-  const std::size_t colon = text.find(':');
-  if (colon == 0 || colon > 4 || text.size() != colon + 6 || text[colon + 3] != ':') {
-    return std::nullopt;
-  }
-  const auto hours = number_of(text.substr(0, colon));
-  const auto minutes = number_of(text.substr(colon + 1, 2));
-  const auto seconds = number_of(text.substr(colon + 4));
-  if (!hours || !minutes || !seconds || *minutes > 59 || *seconds > 59) return std::nullopt;
-  const int all = 3600 * *hours + 60 * *minutes + *seconds;
-  return all > 0 ? std::optional<double>(all) : std::nullopt;
-}
 
 TrainConfig::Checkpoints make_checkpoints(Configuration& values) {
   const std::string folder = values.text("run.checkpoint.folder");

@@ -198,7 +198,8 @@ void ConfigurationReader::take(const Option& option, json value) {
              "{}: {} is given twice, under two names; keep one of them", source_of(option.path),
              option.path);
   std::string source = source_of(option.path);
-  if (value == "auto" && option.type != ValueType::anything) {
+  const bool a_choice = std::ranges::count(option.choices, "auto") > 0;
+  if (value == "auto" && !a_choice && option.type != ValueType::anything) {
     value = checked_auto(option);
     source += " (auto)";
   } else {
@@ -255,6 +256,9 @@ json ConfigurationReader::checked(const Option& option, const json& value) const
     }
     case ValueType::duration:
       if (!seconds_of(value)) mismatch(option, value);
+      return value;
+    case ValueType::bytes:
+      if (!bytes_of(value)) mismatch(option, value);
       return value;
     case ValueType::betas: {
       const auto is_beta = [](const json& v) { return v.is_number() && v >= 0.0 && v < 1.0; };

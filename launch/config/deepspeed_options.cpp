@@ -5,33 +5,6 @@
 namespace zero {
 namespace {
 
-std::vector<Option> precision_options() {
-  using enum ValueType;
-  const std::string scaling =
-      "fp16 needs loss scaling, which this trainer does not have; "
-      "use \"bf16\": {\"enabled\": true}";
-  const std::string unused = "it matters only with fp16";
-  return {
-      only("fp16.enabled", boolean, "false", scaling),
-      only("fp16.auto_cast", boolean, "false", scaling),
-      only("fp16.fp16_master_weights_and_grads", boolean, "false", scaling),
-      accept("fp16.loss_scale", number, "0", unused),
-      accept("fp16.initial_scale_power", integer, "16", unused),
-      accept("fp16.loss_scale_window", integer, "1000", unused),
-      accept("fp16.hysteresis", integer, "2", unused),
-      accept("fp16.consecutive_hysteresis", boolean, "false", unused),
-      accept("fp16.min_loss_scale", number, "1", unused),
-      accept("bf16.immediate_grad_update", boolean, "false", "the reduction is `reduction`'s"),
-      accept("bf16.check_grad_overflow", boolean, "true", "gradients are always checked"),
-      only("bf16.bf16_master_weights_and_grads", boolean, "false", "master values are fp32"),
-      only("bf16.bf16_optimizer_states", boolean, "false", "moments are fp32"),
-      only("data_types.param_dtype", text, "null", "bf16.enabled decides it"),
-      only("data_types.buffer_dtype", text, "null", "bf16.enabled decides it"),
-      unless_enabled("torch_autocast", "bf16.enabled decides what is computed in bf16"),
-      unless_enabled("amp", "bf16.enabled decides what is computed in bf16"),
-  };
-}
-
 std::vector<Option> reduction_options() {
   using enum ValueType;
   const std::string exact = "sums are fp32 in the order of the exact tree, then scaled once";
@@ -79,18 +52,9 @@ std::vector<Option> report_options() {
 
 std::vector<Option> memory_and_file_options() {
   using enum ValueType;
-  const std::string activations = "activations are kept whole, which gives the same values";
   const std::string aio = "nothing is offloaded to NVMe";
   const std::string files = "checkpoints are run.checkpoint's, in a layout of their own";
   return {
-      accept("activation_checkpointing.partition_activations", boolean, "false", activations),
-      accept("activation_checkpointing.cpu_checkpointing", boolean, "false", activations),
-      accept("activation_checkpointing.contiguous_memory_optimization", boolean, "false",
-             activations),
-      accept("activation_checkpointing.number_checkpoints", integer, "null", activations),
-      accept("activation_checkpointing.synchronize_checkpoint_boundary", boolean, "false",
-             activations),
-      accept("activation_checkpointing.profile", boolean, "false", activations),
       accept("aio.block_size", integer, "1048576", aio),
       accept("aio.queue_depth", integer, "8", aio),
       accept("aio.intra_op_parallelism", integer, "1", aio),
@@ -140,8 +104,8 @@ std::vector<Option> other_options() {
 
 std::vector<Option> deepspeed_options() {
   std::vector<Option> all;
-  for (auto part : {precision_options(), reduction_options(), report_options(),
-                    memory_and_file_options(), other_options()}) {
+  for (auto part :
+       {reduction_options(), report_options(), memory_and_file_options(), other_options()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

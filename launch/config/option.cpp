@@ -14,8 +14,9 @@ namespace {
 
 std::vector<Option> make_table() {
   std::vector<Option> table = model_options();
-  for (auto part : {trainer_options(), checkpoint_options(), mesh_options(), optimizer_options(),
-                    zero_options(), deepspeed_options()}) {
+  for (auto part :
+       {trainer_options(), checkpoint_options(), mesh_options(), recompute_options(),
+        precision_options(), optimizer_options(), zero_options(), deepspeed_options()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;
@@ -142,6 +143,10 @@ std::string expectation(const Option& option) {
       return "a text or a list of texts" + or_null;
     case ValueType::duration:
       return "minutes as a number above 0, or a text \"HH:MM:SS\"" + or_null;
+    case ValueType::bytes:
+      return "bytes from 1 to 2^60: a number, or a text in B, KiB, MiB, GiB or TiB such as "
+             "\"8GiB\"" +
+             or_null;
     case ValueType::betas:
       return "two numbers from 0 to below 1";
     case ValueType::anything:

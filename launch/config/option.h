@@ -16,6 +16,7 @@ enum class ValueType {
   text,
   text_list,  ///< a text or a list of texts
   duration,   ///< minutes, or "HH:MM:SS"
+  bytes,      ///< a number, or a text such as "8GiB"
   betas,      ///< two numbers
   anything,   ///< an object or value that is not checked
 };
@@ -63,6 +64,8 @@ std::vector<Option> model_options();
 std::vector<Option> trainer_options();
 std::vector<Option> checkpoint_options();
 std::vector<Option> mesh_options();
+std::vector<Option> recompute_options();
+std::vector<Option> precision_options();
 std::vector<Option> optimizer_options();
 std::vector<Option> zero_options();
 std::vector<Option> deepspeed_options();

@@ -19,6 +19,10 @@ constexpr const char* kOptimizer = "optimizer.type";
 constexpr std::array kLengths{"scheduler.params.total_num_steps",
                               "scheduler.params.decay_num_steps"};
 constexpr const char* kMomentum = "optimizer.params.momentum";
+/// A key that is left out of the identity if it has this value, as if it were not set: checkpoints
+/// without it mean the same.
+constexpr const char* kMoments = "optimizer.params.moments";
+constexpr const char* kPlainMoments = "fp32";
 /// Names and shapes of the states, or what they mean, follow from these.
 constexpr std::array<std::string_view, 11> kShapes{
     "model.family",   "model.layers",     "model.width",       "model.heads",
@@ -26,7 +30,7 @@ constexpr std::array<std::string_view, 11> kShapes{
     "model.head",     "model.qkv_bias",   "model.intermediate"};
 
 /// Sections of which every key counts, except those that only name where sizes come from.
-constexpr std::array<std::string_view, 3> kSections{"model.", "optimizer.", "scheduler."};
+constexpr std::array<std::string_view, 4> kSections{"model.", "optimizer.", "scheduler.", "fp16."};
 constexpr std::array<std::string_view, 2> kSources{"model.name", "model.hf"};
 constexpr std::array<std::string_view, 9> kKeys{"data.sequence_length",
                                                 "data.shuffle",
@@ -37,6 +41,17 @@ constexpr std::array<std::string_view, 9> kKeys{"data.sequence_length",
                                                 "gradient_clipping",
                                                 "bf16.enabled",
                                                 "data_types.grad_accum_dtype"};
+
+/// Keys that count only in an fp16 run, and those of a loss scale of either kind.
+constexpr std::string_view kFp16 = "fp16.";
+constexpr const char* kEnabled = "fp16.enabled";
+constexpr const char* kStaticScale = "fp16.loss_scale";
+
+/// Whether the run has a meaning for a key of the section fp16.
+bool counts_in_fp16(const Configuration& values, const std::string& path) {
+  if (!values.boolean(kEnabled)) return false;
+  return path == kEnabled || path == kStaticScale || values.number(kStaticScale) == 0;
+}
 
 /// The number of moments follows from whether there is momentum.
 bool has_momentum(const nlohmann::ordered_json& identity) {
@@ -71,7 +86,9 @@ bool decides(const Option& option) {
 }
 
 std::string shown(const nlohmann::ordered_json& identity, const std::string& key) {
-  if (!identity.contains(key)) return "not set";
+  if (!identity.contains(key)) {
+    return key == kMoments ? nlohmann::json(kPlainMoments).dump() : "not set";
+  }
   std::string text =
       identity.at(key).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   return text.size() > 200 ? text.substr(0, 197) + "..." : text;
@@ -105,9 +122,10 @@ nlohmann::ordered_json identity_of(const Configuration& values,
                                    const std::vector<std::string>& data) {
   nlohmann::ordered_json identity{{kData, data}};
   for (const Option& option : option_table()) {
-    if (decides(option) && !values.is_null(option.path)) {
-      identity[option.path] = values.at(option.path).value;
-    }
+    if (!decides(option) || values.is_null(option.path)) continue;
+    if (option.path.starts_with(kFp16) && !counts_in_fp16(values, option.path)) continue;
+    if (option.path == kMoments && values.text(kMoments) == kPlainMoments) continue;
+    identity[option.path] = values.at(option.path).value;
   }
   return identity;
 }
@@ -136,18 +154,21 @@ bool same_identity(const nlohmann::ordered_json& saved, const nlohmann::ordered_
   });
 }
 
-std::vector<std::string> changed_identity(const nlohmann::ordered_json& saved,
-                                          const nlohmann::ordered_json& current,
-                                          std::span<const std::string> changes) {
+std::vector<IdentityChange> changed_identity(const nlohmann::ordered_json& saved,
+                                             const nlohmann::ordered_json& current,
+                                             std::span<const std::string> changes) {
   std::vector<std::string> refused;
   std::vector<std::string> refused_keys;
-  std::vector<std::string> changed;
+  std::vector<IdentityChange> changed;
   for (const std::string& key : differing_keys(saved, current)) {
-    const bool named = std::ranges::count(changes, key) > 0;
-    if (!named) refused_keys.push_back(key);
-    (named ? changed : refused)
-        .push_back(fmt::format("{} is {} in the checkpoint and {} in this run", key,
-                               shown(saved, key), shown(current, key)));
+    const std::string text = fmt::format("{} is {} in the checkpoint and {} in this run", key,
+                                         shown(saved, key), shown(current, key));
+    if (std::ranges::count(changes, key) > 0) {
+      changed.push_back({key, text});
+    } else {
+      refused_keys.push_back(key);
+      refused.push_back(text);
+    }
   }
   ZERO_CHECK(refused.empty(), "the checkpoint is of another run: {}; {}", fmt::join(refused, "; "),
              way_out(saved, current, refused_keys));

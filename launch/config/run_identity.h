@@ -33,11 +33,16 @@ std::string mark_of(const nlohmann::ordered_json& identity, const std::string& b
 bool same_identity(const nlohmann::ordered_json& saved, const nlohmann::ordered_json& current,
                    std::span<const std::string> except);
 
+/// A key of an identity whose value differs.
+struct IdentityChange {
+  std::string key;
+  std::string text;  ///< the key and both values
+};
 /// Compares the identity in a checkpoint with that of a run. Throws zero::Error with each key that
-/// differs and both values unless `changes` names the key, and says what can be done. Returns a
-/// line for each difference that it names.
-std::vector<std::string> changed_identity(const nlohmann::ordered_json& saved,
-                                          const nlohmann::ordered_json& current,
-                                          std::span<const std::string> changes);
+/// differs and both values unless `changes` names the key, and says what can be done. Returns the
+/// differences that it names.
+std::vector<IdentityChange> changed_identity(const nlohmann::ordered_json& saved,
+                                             const nlohmann::ordered_json& current,
+                                             std::span<const std::string> changes);
 
 }  // namespace zero

@@ -161,7 +161,31 @@ Batch make_batch(Configuration& values, int ranks, int world) {
   return batch;
 }
 
-OptimizerConfig make_optimizer_config(const Configuration& values) {
+/// The format of the moments, from our key or DeepSpeed's. The default is not filled in: a run's
+/// identity has the key only if the format is another than fp32.
+MomentFormat make_moments(Configuration& values) {
+  const char* const key = "optimizer.params.moments";
+  const bool half = values.boolean("bf16.bf16_optimizer_states");
+  const std::string given = values.is_null(key) ? "" : values.text(key);
+  ZERO_CHECK(
+      !half || values.boolean("bf16.enabled"),
+      "{}: bf16.bf16_optimizer_states is true, but bf16.enabled is false, so that the section "
+      "has no effect; enable it, or set {} to \"bf16\", which goes with any dtype",
+      values.source(), key);
+  ZERO_CHECK(!half || given.empty() || given == "bf16",
+             "{}: bf16.bf16_optimizer_states is true, but {} is \"{}\"; leave one of the two out",
+             values.source(), key, given);
+  ZERO_CHECK(given.empty() || given == "fp32" || values.text("optimizer.type") != "SGD" ||
+                 values.number("optimizer.params.momentum") > 0,
+             "{}: {} is \"{}\", but SGD without momentum keeps no moments; leave it out, or set "
+             "optimizer.params.momentum",
+             values.source(), key, given);
+  if (half && given.empty()) values.resolve(key, "bf16", "bf16.bf16_optimizer_states");
+  return half ? MomentFormat::bf16
+              : moment_format_from_name(given.empty() ? std::string("fp32") : given);
+}
+
+OptimizerConfig make_optimizer_config(Configuration& values) {
   const std::string type = values.text("optimizer.type");
   const bool decoupled = values.boolean("optimizer.params.adam_w_mode");
   ZERO_CHECK(
@@ -179,6 +203,7 @@ OptimizerConfig make_optimizer_config(const Configuration& values) {
   config.epsilon = values.number("optimizer.params.eps");
   config.weight_decay = values.number("optimizer.params.weight_decay");
   config.momentum = values.number("optimizer.params.momentum");
+  config.moments = make_moments(values);
   return config;
 }
 
@@ -188,9 +213,15 @@ EngineOptions make_engine_options(Configuration& values) {
   }
   EngineOptions options;
   options.stage = static_cast<int>(values.integer("zero_optimization.stage"));
-  options.compute = values.boolean("bf16.enabled") ? DType::bf16 : DType::fp32;
+  options.compute = make_compute_dtype(values);
   if (!values.is_null("data_types.grad_accum_dtype")) {
     options.gradient = dtype_from_name(values.text("data_types.grad_accum_dtype"));
+    ZERO_CHECK(*options.gradient == DType::fp32 || *options.gradient == options.compute,
+               "{}: data_types.grad_accum_dtype is \"{}\", but the run computes in {}; expected "
+               "{} or \"fp32\"",
+               values.source(), name_of(*options.gradient), name_of(options.compute),
+               options.compute == DType::fp32 ? std::string("null")
+                                              : fmt::format("\"{}\"", name_of(options.compute)));
   }
   options.reduction = values.text("reduction") == "boundary" ? ReductionPolicy::boundary
                                                              : ReductionPolicy::every_micro_batch;
@@ -329,8 +360,10 @@ TrainConfig make_train_config(Configuration values, int world, int local_world) 
   config.mesh = make_mesh_shape(values, world);
   check_tensor(values, config.model, config.mesh.tensor);
   config.tensor = make_tensor_options(values);
+  config.recompute = make_recompute(values, layers_of(config.model));
   config.batch = make_batch(values, config.data_ranks(), world);
   config.engine = make_engine_options(values);
+  config.loss_scale_rule = make_loss_scale_rule(values);
   config.learning_rates = make_rates(values);
   config.values = std::move(values);
   return config;

@@ -13,7 +13,9 @@
 #include "engine/engine_options.h"
 #include "launch/config/configuration.h"
 #include "model/model_config.h"
+#include "model/recompute.h"
 #include "optim/learning_rate.h"
+#include "optim/loss_scaler.h"
 
 namespace zero {
 
@@ -47,7 +49,7 @@ struct TrainConfig {
     std::vector<std::string> validation;
     std::int64_t sequence_length = 0;
     bool shuffle = false;
-    std::string tokenizer;  ///< "bytes", a SentencePiece model, or empty: token ids are printed
+    std::string tokenizer;  ///< as make_tokenizer takes it, or empty: token ids are printed
   };
   /// The sections run.checkpoint and run.resume, and the time at which a run ends by itself.
   struct Checkpoints {
@@ -89,6 +91,13 @@ struct TrainConfig {
     std::int64_t nonfinite_limit = 1;  ///< skipped steps in a row that end the run
   };
 
+  /// The section activation_checkpointing, and the memory that a rank may use.
+  struct Recompute {
+    RecomputePlan plan{};           ///< empty while `automatic` (choose_recompute())
+    bool automatic = false;         ///< to be planned so that the run fits memory_limit
+    std::int64_t memory_limit = 0;  ///< bytes of a rank; 0: none
+  };
+
   ModelConfig model;
   Data data;
   Run run;
@@ -96,9 +105,11 @@ struct TrainConfig {
   Batch batch;
   EngineOptions engine;
   LearningRates learning_rates;
+  std::optional<LossScaleRule> loss_scale_rule;  ///< of fp16 compute
   int world = 1;
   MeshShape mesh;        ///< resolved for the world
   TensorOptions tensor;  ///< of the mesh's tensor axis
+  Recompute recompute;
   Configuration values;  ///< with every inferred value filled in
 
   /// Ranks that compute different micro-batches.
@@ -119,6 +130,16 @@ MeshShape make_mesh_shape(Configuration& values, int world);
 
 /// The options of the tensor axis: the other keys of the section `mesh`.
 TensorOptions make_tensor_options(const Configuration& values);
+
+/// The dtype of compute: that of the section fp16 or bf16 that is enabled, else fp32. Throws
+/// zero::Error if both are.
+DType make_compute_dtype(const Configuration& values);
+/// The rule of fp16's loss scale; nothing if the run computes in another dtype. Throws zero::Error
+/// naming keys that contradict each other.
+std::optional<LossScaleRule> make_loss_scale_rule(const Configuration& values);
+/// What backward computes again for a model of `layers` blocks, and the limit of memory. Throws
+/// zero::Error naming keys that contradict each other.
+TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers);
 
 /// The checkpoints of a run. Throws zero::Error naming keys that mean nothing without another one.
 TrainConfig::Checkpoints make_checkpoints(Configuration& values);

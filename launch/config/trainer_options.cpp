@@ -16,9 +16,10 @@ std::vector<Option> trainer_options() {
           .from(1, 1e7),
       honour("data.shuffle", boolean, "false",
              "a seeded permutation of the sequences per epoch, the same for every world"),
-      honour("data.tokenizer", text, "null",
-             "\"bytes\" or a SentencePiece model file, to print the sample; null: bytes where "
-             "model.vocabulary is 256"),
+      honour(
+          "data.tokenizer", text, "null",
+          "\"bytes\", a SentencePiece .model, a tokenizer.json or a folder with one, to print the "
+          "sample and to save with the weights; null: bytes where model.vocabulary is 256"),
       honour("run.steps", integer, "100", "optimizer steps to do").from(0),
       honour("run.seed", integer, "1", "of initial values, shuffling and sampling").from(0, 9e18),
       honour("run.threads", integer, "\"auto\"",
@@ -88,11 +89,9 @@ std::vector<Option> trainer_options() {
       honour("reduction", text, "\"every_micro_batch\"", "when gradients cross ranks")
           .one_of({"every_micro_batch", "boundary"}),
       honour("gradient_clipping", number, "1.0", "largest global gradient norm; 0: none").from(0),
-      honour("bf16.enabled", boolean, "false",
-             "compute in bf16, fp32 master values; false: everything in fp32"),
       honour("data_types.grad_accum_dtype", text, "null",
              "of finished gradients; null: as computed")
-          .one_of({"fp32", "bf16"}),
+          .one_of({"fp32", "bf16", "fp16"}),
       honour("steps_per_print", integer, "null",
              "steps between progress lines where standard output is not a terminal; null: about "
              "20 lines a run")
@@ -121,6 +120,10 @@ std::vector<Option> optimizer_options() {
              "decoupled weight decay; false only with Adam")
           .of(adam),
       honour("optimizer.params.momentum", number, "0.0", "as PyTorch's").from(0, 1).of(sgd),
+      honour("optimizer.params.moments", text, "null",
+             "memory format of the moments: 8bit has blocks of 256 with a scale each, bf16 is "
+             "rounded stochastically; null: bf16 if bf16.bf16_optimizer_states, else fp32")
+          .one_of({"fp32", "bf16", "8bit"}),
       accept("optimizer.params.torch_adam", boolean, "false", "there is one implementation")
           .of(adam),
       only("optimizer.params.bias_correction", boolean, "true",

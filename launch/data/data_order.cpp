@@ -3,26 +3,16 @@
 #include "launch/data/data_order.h"
 
 #include "base/checked_math.h"
+#include "base/mixed_bits.h"
 
 namespace zero {
-namespace {
-
-/// A bijective 64-bit mixer (the finaliser of splitmix64).
-std::uint64_t mix(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15U;
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31U);
-}
-
-}  // namespace
 
 Permutation::Permutation(std::int64_t count, std::uint64_t seed, std::uint64_t epoch)
     : count_(count) {
   ZERO_CHECK(count > 0, "cannot permute {} sequences", count);
   while ((std::uint64_t{1} << (2 * half_bits_)) < static_cast<std::uint64_t>(count)) ++half_bits_;
-  std::uint64_t state = mix(seed) ^ mix(~epoch);
-  for (std::uint64_t& key : keys_) key = state = mix(state);
+  std::uint64_t state = split_mix(seed) ^ split_mix(~epoch);
+  for (std::uint64_t& key : keys_) key = state = split_mix(state);
 }
 
 std::uint64_t Permutation::encrypt(std::uint64_t value) const {
@@ -30,7 +20,7 @@ std::uint64_t Permutation::encrypt(std::uint64_t value) const {
   std::uint64_t left = value >> half_bits_;
   std::uint64_t right = value & mask;
   for (const std::uint64_t key : keys_) {
-    const std::uint64_t next = left ^ (mix(right ^ key) & mask);
+    const std::uint64_t next = left ^ (split_mix(right ^ key) & mask);
     left = right;
     right = next;
   }

@@ -13,8 +13,9 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/utf8.h"
+#include "inference/text/tokenizer.h"
 #include "launch/data/token_file.h"
-#include "launch/data/tokenizer.h"
 
 namespace zero {
 namespace {
@@ -28,6 +29,15 @@ std::int64_t size_of_text(const std::string& path) {
   const auto size = fs::file_size(path, error);
   ZERO_CHECK(!error, "{}: cannot read the text: {}", path, error.message());
   return static_cast<std::int64_t>(size);
+}
+
+/// Bytes at the end of `text` that begin a character without its end.
+std::size_t unfinished_bytes(std::string_view text) {
+  for (std::size_t bytes = 1; bytes <= std::min<std::size_t>(3, text.size()); ++bytes) {
+    const Utf8Start start = utf8_start(text.substr(text.size() - bytes));
+    if (start.kind == Utf8Start::Kind::unfinished) return bytes;
+  }
+  return 0;
 }
 
 /// Receives tokens and splits them into files.
@@ -129,8 +139,10 @@ class Preparation {
         encode(text.substr(0, newline + 1));
         text.erase(0, newline + 1);
       } else if (at_split || text.size() >= 16 * kChunk) {
-        encode(text);
-        text.clear();
+        const std::size_t whole = text.size() - unfinished_bytes(text);
+        if (at_split) split_ = done_ + static_cast<std::int64_t>(whole);
+        encode(text.substr(0, whole));
+        text.erase(0, whole);
       }
     }
     ZERO_CHECK(!file.bad(), "{}: reading the text failed", path);

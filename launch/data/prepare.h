@@ -14,7 +14,7 @@ namespace zero {
 struct PrepareOptions {
   std::vector<std::string> files;   ///< texts, in this order
   std::string out;                  ///< folder, created if needed
-  std::string tokenizer = "bytes";  ///< or a SentencePiece model file
+  std::string tokenizer = "bytes";  ///< as make_tokenizer takes it
   double validation = 0.02;         ///< fraction, from 0 to below 1, taken from the end of the text
   std::int64_t shard_tokens = 100'000'000;  ///< of a train shard, at most
 };

@@ -286,7 +286,7 @@ int run_ranks(const Start& start, int* argc, char*** argv,
                   .secret = read_job_secret(process_environment()),
                   .report = reports ? report : nullptr});
   const StoreSeat seat{store, start.rank, start.world};
-  const std::vector<std::string> hosts = exchange(seat, "start/host", host_name());
+  const std::vector<std::string> hosts = all_gather_texts(seat, "start/host", host_name());
   const bool together = std::ranges::count(hosts, hosts.front()) == start.world;
   return body(together ? *host::world(seat) : *control::world(seat, hosts));
 }

@@ -101,13 +101,13 @@ void Instruments::leave_unit() {
 void Instruments::unit(std::string_view name, Phase phase) {
   if (!step_ || !step_->traced) return;
   leave_unit();
-  unit_ = fmt::format("{} {}", name, phase == Phase::forward ? "forward" : "backward");
+  unit_ = fmt::format("{} {}", name, name_of(phase));
   unit_began_ = compute_->mark();
 }
 
 void Instruments::collective(const CollectiveRecord& record, Mark begin, Mark end) noexcept {
   try_to([&] {
-    add(communication_, {.name = call_name(record.operation, record.unit),
+    add(communication_, {.name = call_name(record.operation, record.purpose),
                          .kind = std::string(name_of(record.operation)),
                          .begin = std::move(begin),
                          .end = std::move(end),

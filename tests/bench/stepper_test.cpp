@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "collectives/backends.h"
+#include "launch/memory_fit.h"
 
 namespace zero::bench {
 namespace {
@@ -37,6 +39,42 @@ TEST(Steppers, StepsAreTimedOnAllRanks) {
     Stepper stepper(config, communicator, *device);
     EXPECT_GT(stepper.seconds(2), 0);
     EXPECT_EQ(stepper.engine().steps_done(), 2);
+  });
+}
+
+const std::vector<std::string> kTiny{"model.layers=2", "model.width=16", "model.heads=2",
+                                     "model.vocabulary=64"};
+
+TrainConfig tiny_with(const std::vector<std::string>& more) {
+  StepSetup setup{.batch = 2, .sequence = 8, .dtype = DType::fp32, .overrides = kTiny};
+  setup.overrides.insert(setup.overrides.end(), more.begin(), more.end());
+  return make_config(setup);
+}
+
+TEST(Steppers, FitTheirMemoryAsTheTrainerDoes) {
+  const std::string automatic = "activation_checkpointing.recompute=auto";
+  const std::int64_t bytes = planned_rank_bytes(tiny_with({}), BackendKind::local);
+  const std::string limit = "run.memory_limit=" + std::to_string(bytes - 1);
+  EXPECT_TRUE(tiny_with({automatic, limit}).recompute.plan.any());
+  EXPECT_THROW(tiny_with({limit}), Error);
+}
+
+TEST(Steppers, FollowTheLossScaleOfFp16) {
+  // 2^24 is beyond what fp16 gradients of 16 tokens allow.
+  const TrainConfig config =
+      tiny_with({"fp16.enabled=true", "fp16.initial_scale_power=24", "fp16.hysteresis=1"});
+  local::run(1, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    Stepper stepper(config, communicator, *device);
+    EXPECT_TRUE(stepper.step().nonfinite.has_value());
+    int steps = 1;
+    while (stepper.engine().steps_done() == 0 && steps < 24) {
+      const StepReport report = stepper.step();
+      ++steps;
+      if (report.nonfinite) continue;
+      EXPECT_LT(report.gradient_norm, 100) << "of the unscaled gradient";
+    }
+    EXPECT_EQ(stepper.engine().steps_done(), 1) << steps;
   });
 }
 

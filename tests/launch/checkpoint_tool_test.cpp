@@ -206,7 +206,7 @@ TEST(CheckpointTool, ComparesElementByElement) {
               HasSubstr("model.safetensors"));
 }
 
-TEST(CheckpointTool, ExportsWeightsInTwoTypes) {
+TEST(CheckpointTool, ExportsWeightsInThreeTypes) {
   const Saved saved(1, /*file_bytes=*/100);
   const std::string whole = saved.root().file("fp32");
   const std::string deep = saved.root().file("a/b/c");
@@ -217,9 +217,13 @@ TEST(CheckpointTool, ExportsWeightsInTwoTypes) {
               HasSubstr("fp32: the weights of step 1 as fp32, "));
   export_weights(disk(), saved.at(1), half, DType::bf16);
   const std::vector<std::string> files = weight_files(whole);
+  const std::string fp16 = saved.root().file("fp16");
+  export_weights(disk(), saved.at(1), fp16, DType::fp16);
   const std::vector<std::string> halves = weight_files(half);
+  const std::vector<std::string> others = weight_files(fp16);
   ASSERT_EQ(files.size(), 2U);  // as the checkpoint is cut
   ASSERT_EQ(halves.size(), 2U);
+  ASSERT_EQ(others.size(), 2U);
   for (std::size_t i = 0; i < files.size(); ++i) {
     const SafetensorsReader one(files[i]);
     const SafetensorsReader other(halves[i]);
@@ -236,6 +240,11 @@ TEST(CheckpointTool, ExportsWeightsInTwoTypes) {
     for (std::size_t j = 0; j < values.size(); ++j) {
       ASSERT_EQ(found[j], to_bfloat16(values[j]));
     }
+    const SafetensorsReader third(others[i]);
+    ASSERT_EQ(third.find(tensor.name)->type, FileType::f16);
+    std::vector<float16> found16(values.size());
+    third.read(*third.find(tensor.name), 0, std::as_writable_bytes(std::span(found16)));
+    for (std::size_t j = 0; j < values.size(); ++j) ASSERT_EQ(found16[j], to_float16(values[j]));
   }
   const auto json = [&](const std::string& name) {
     return nlohmann::json::parse(saved.root().read(name));
@@ -243,6 +252,7 @@ TEST(CheckpointTool, ExportsWeightsInTwoTypes) {
   EXPECT_EQ(json("fp32/config.json")["torch_dtype"], "float32");
   EXPECT_EQ(json("bf16/config.json")["torch_dtype"], "bfloat16");
   EXPECT_EQ(json("bf16/config.json")["x"], 1);
+  EXPECT_EQ(json("fp16/config.json")["torch_dtype"], "float16");
   EXPECT_EQ(json("fp32/model.safetensors.index.json")["metadata"]["total_size"], 4 * 20 * 31);
   EXPECT_EQ(json("bf16/model.safetensors.index.json")["metadata"]["total_size"], 2 * 20 * 31);
   EXPECT_THAT(error_of([&] { export_weights(disk(), saved.at(1), half, DType::bf16); }),

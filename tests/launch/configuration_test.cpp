@@ -146,7 +146,7 @@ TEST(Configuration, WrongTypesAreRefused) {
             "c.json: run.steps: found \"ten\", expected a whole number from 0; "
             "the default is 100");
   EXPECT_THAT(refusal(R"("data_types": {"grad_accum_dtype": "fp8"})"),
-              HasSubstr("expected one of \"fp32\", \"bf16\" or null"));
+              HasSubstr("expected one of \"fp32\", \"bf16\", \"fp16\" or null"));
   EXPECT_THAT(refusal(R"("bf16": {"enabled": 1})"),
               HasSubstr("bf16.enabled: found 1, expected true or false"));
   EXPECT_THAT(refusal(R"("bf16": true)"),
@@ -191,8 +191,9 @@ TEST(Configuration, AutoIsResolvedOrRefusedByName) {
 }
 
 TEST(Configuration, KeysThatWouldChangeResultsAreRefusedWithTheReason) {
-  EXPECT_THAT(refusal(R"("fp16": {"enabled": true})"),
-              AllOf(HasSubstr("fp16.enabled = true is not offered"), HasSubstr("loss scaling")));
+  EXPECT_THAT(refusal(R"("fp16": {"fp16_master_weights_and_grads": true})"),
+              AllOf(HasSubstr("fp16.fp16_master_weights_and_grads = true is not offered"),
+                    HasSubstr("master values are fp32")));
   EXPECT_THAT(refusal(R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})"),
               HasSubstr("zero_optimization.offload_optimizer.device = \"cpu\" is not offered"));
   EXPECT_EQ(
@@ -307,7 +308,7 @@ TEST(Configuration, DumpSaysWhereEachValueCameFrom) {
   EXPECT_THAT(text, ::testing::ContainsRegex("run.steps +=  *5 +# c.json"));
   EXPECT_THAT(text, ::testing::ContainsRegex("run.seed +=  *9 +# --set"));
   EXPECT_THAT(text, ::testing::ContainsRegex("gradient_clipping +=  *1.0 +# default"));
-  EXPECT_THAT(text, Not(HasSubstr("fp16.enabled")));
+  EXPECT_THAT(text, Not(HasSubstr("fp16.auto_cast")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "collectives/backends.h"
 #include "launch/trainer.h"
 #include "tests/launch/tiny_run.h"
@@ -85,6 +87,17 @@ class CutRun {
 
   std::string refusal(const Started& start) const {
     return error_of([&] { this->start(start); });
+  }
+
+  /// Changes what the trainer keeps in the checkpoint of `step`, whose checksums hold again.
+  void rewrite(std::int64_t step,
+               const std::function<void(nlohmann::ordered_json&)>& change) const {
+    const std::string path = checkpoint_path(folder(), {.step = step});
+    CheckpointIndex index = CheckpointReader(files::disk(), path).index();
+    change(index.extra);
+    const std::string text = checkpoint_index_text(index);
+    std::ofstream(path + "/index.json", std::ios::binary) << text;
+    std::ofstream(path + "/COMMIT", std::ios::binary) << commit_line(text);
   }
 
   /// Everything of the log that must not depend on where the run was cut, or how it was sharded.

@@ -14,6 +14,7 @@
 #include "launch/telemetry/profile.h"
 #include "launch/trainer.h"
 #include "tests/launch/tiny_run.h"
+#include "tests/launch/train_rank.h"
 
 namespace zero {
 namespace {
@@ -199,10 +200,6 @@ std::vector<Json> train_observed(const TinyRun& run, int world,
   local::run(world, [&](Communicator& communicator) {
     const TrainConfig config =
         make_train_config(Configuration::read(run.config(), overrides), world);
-    const Batches batches(config, communicator.rank());
-    Console console(stdout, Console::Mode::silent);
-    std::unique_ptr<RunLog> log;
-    if (communicator.rank() == 0) log = std::make_unique<RunLog>(config.run.log);
     Instruments instruments({.trace = true,
                              .trace_from = config.run.trace_from,
                              .trace_steps = config.run.trace_steps,
@@ -212,15 +209,7 @@ std::vector<Json> train_observed(const TinyRun& run, int world,
     const bool observed = !config.run.trace.empty();
     std::optional<Listening> listening;
     if (observed) listening.emplace(communicator, instruments);
-    Mesh mesh(communicator, config.mesh);
-    Trainer({.config = config,
-             .batches = batches,
-             .mesh = mesh,
-             .device = *device,
-             .console = console,
-             .log = log.get(),
-             .instruments = observed ? &instruments : nullptr})
-        .run();
+    testing::train_rank(config, communicator, *device, observed ? &instruments : nullptr);
   });
   return run.log();
 }

@@ -6,8 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "inference/text/byte_level.h"
+#include "inference/text/tokenizer.h"
 #include "launch/data/token_stream.h"
-#include "launch/data/tokenizer.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -79,12 +80,32 @@ TEST(Prepare, MistakesAreNamedAndLeaveNothing) {
   EXPECT_THAT(error_of([&] { run({.files = {folder.write("e.txt", "")}, .out = out}); }),
               HasSubstr("the texts are empty"));
   EXPECT_THAT(error_of([&] { run({.files = {text}, .out = out, .tokenizer = text}); }),
-              HasSubstr("is no SentencePiece model"));
+              HasSubstr("is not a SentencePiece model"));
   EXPECT_THAT(error_of([&] {
                 run({.files = {folder.write("one.txt", "x")}, .out = out, .validation = 0.999999});
               }),
               "");
   EXPECT_TRUE(std::filesystem::exists(out + "/train_000000.bin"));
+}
+
+TEST(Prepare, CutsNoCharacter) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 101; ++i) text += "\u4e16";
+  const auto report =
+      run({.files = {folder.write("a.txt", text)}, .out = folder.file("out"), .validation = 0.105});
+  EXPECT_EQ(report.validation_tokens, 33);  // 0.105 of 303 bytes is 31
+  EXPECT_EQ(text_of(report.train_files) + text_of({report.validation_file}), text);
+}
+
+TEST(Prepare, TakesATokenizerJson) {
+  const TemporaryFolder folder;
+  const auto report = run({.files = {folder.write("a.txt", "some text")},
+                           .out = folder.file("out"),
+                           .tokenizer = folder.write("tokenizer.json", byte_tokenizer_json()),
+                           .validation = 0});
+  EXPECT_EQ(report.vocabulary, 256);
+  EXPECT_EQ(text_of(report.train_files), "some text");
 }
 
 TEST(Tokenizer, BytesGoBothWays) {

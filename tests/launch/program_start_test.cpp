@@ -57,6 +57,33 @@ TEST(Program, RanksNeedNoMpi) {
   EXPECT_THAT(mesh.out, HasSubstr("as planned, to the byte"));
 }
 
+TEST(Program, FitsItsMemoryLimitOrEndsBeforeItStarts) {
+  const TinyRun run;
+  const std::string kept = "--local-ranks 2 --set model.layers=4 --set run.memory_limit=";
+  const Outcome none = alone(run, kept + "64KiB");
+  EXPECT_EQ(none.status, 1);
+  ASSERT_EQ(none.complaints().size(), 1U) << none.errors;
+  EXPECT_THAT(none.complaints().front(),
+              AllOf(HasSubstr("run.memory_limit is 64.00 KiB"), HasSubstr("short by ")));
+  EXPECT_THAT(none.out, Not(HasSubstr("allocating")));
+  const Outcome enough = alone(run, kept + "1GiB");
+  EXPECT_EQ(enough.status, 0) << enough.errors;
+  const nlohmann::json all = run.log().back();
+  std::int64_t bytes = 0;
+  for (const auto& [name, each] : all["memory"].items()) bytes += each["planned"].get<int>();
+  const std::string automatic = " --set activation_checkpointing.recompute=auto";
+  const Outcome fitted = alone(run, kept + std::to_string(bytes - 1) + automatic);
+  EXPECT_EQ(fitted.status, 0) << fitted.errors;
+  EXPECT_THAT(fitted.out, AllOf(HasSubstr("backward computes again: block"),
+                                HasSubstr("memory is as planned, to the byte")));
+  EXPECT_EQ(run.log().back()["state_hash"], all["state_hash"]);
+  const Outcome plan = alone(run, "--world 2 --plan --set model.layers=4 --set run.memory_limit=" +
+                                      std::to_string(bytes - 1) + automatic +
+                                      " --set activation_checkpointing.partition_activations=true");
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("backward computes again: block"),
+                              HasSubstr("partition_activations has no effect: there is one")));
+}
+
 TEST(Program, RanksWithASecretMeetWithoutTellingIt) {
   const TinyRun run;
   const std::string secret = "0123456789abcdef of a test";

@@ -214,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "rank 0. run.log: cannot write .*No space left"},
         Mistake{"UnwritableTrace", "--trace FOLDER/none/t.json", "run.trace: the folder"},
         Mistake{"MissingTokenizer", "--set data.tokenizer=FOLDER/none.model run.sample=4",
-                "data.tokenizer: .*none.model: is no SentencePiece model"},
+                "data.tokenizer: .*none.model: cannot open for reading: No such file"},
         Mistake{"UnwritableWeights", "--set run.save_weights=FOLDER/none/w",
                 "run.save_weights: .*none/w: cannot write there: .*none: No such file"},
         Mistake{"UnwritableFolder", "--set run.save_weights=FOLDER/none/new/",

@@ -33,7 +33,7 @@ Json uncut(const Overrides& overrides, int world = 1) {
 TEST(Resume, AStepAProcessGivesTheBitsOfOneProcess) {
   const Overrides common{"run.validation_every=2", "scheduler.type=cosine",
                          "scheduler.params.warmup_num_steps=2", "data.shuffle=true"};
-  for (const char* dtype : {"bf16.enabled=false", "bf16.enabled=true"}) {
+  for (const char* dtype : {"bf16.enabled=false", "bf16.enabled=true", "fp16.enabled=true"}) {
     Overrides values = common;
     values.emplace_back(dtype);
     const Json expected = uncut(values);
@@ -82,6 +82,53 @@ TEST(Resume, OtherOptimizersGoOnToo) {
     run.start({.world = 2, .overrides = half});
     run.start({.world = 2, .overrides = optimizer});
     EXPECT_EQ(run.results(), expected) << optimizer[0];
+  }
+}
+
+TEST(Resume, SmallMomentsGoOnAtAnotherStageAndWorld) {
+  const Json in_fp32 = uncut({});
+  for (const char* moments : {"8bit", "bf16"}) {
+    const Overrides values{fmt::format("optimizer.params.moments={}", moments)};
+    const Json expected = uncut(values);
+    EXPECT_NE(expected, in_fp32);
+    const CutRun run;
+    int steps = 0;
+    for (const auto& [world, stage] : {std::pair(2, 3), {4, 1}, {1, 0}}) {
+      Overrides part = values;
+      part.push_back(fmt::format("zero_optimization.stage={}", stage));
+      part.push_back(fmt::format("run.steps={}", steps += 2));
+      EXPECT_EQ(run.start({.world = world, .overrides = part}).status, 0);
+    }
+    EXPECT_EQ(run.results(), expected) << moments;
+  }
+}
+
+TEST(Resume, MomentsChangeTheirFormatOnlyIfTheKeyIsNamed) {
+  const std::string key = "optimizer.params.moments";
+  for (const auto& [was, is] : {std::pair("fp32", "8bit"), {"8bit", "fp32"}}) {
+    const CutRun run;
+    const auto start = [&](int world, const Overrides& more) {
+      Overrides values{"run.steps=3"};
+      values.insert(values.end(), more.begin(), more.end());
+      return run.start({.world = world, .overrides = values});
+    };
+    const auto hash = [&] { return run.tiny().log().back().at("state_hash"); };
+    start(2, {fmt::format("{}={}", key, was)});
+    const Json saved = hash();
+    const Overrides other{fmt::format("{}={}", key, is)};
+    EXPECT_THAT(testing::error_of([&] { start(1, other); }),
+                HasSubstr(fmt::format("{} is \"{}\" in the checkpoint and \"{}\" in this run", key,
+                                      was, is)));
+    const Overrides named{other[0], "run.resume_changes=" + key};
+    // The finished run loads its states, and prints their hash: that of the logical values.
+    EXPECT_EQ(start(1, named).status, 0);
+    const Json loaded = hash();
+    EXPECT_EQ(loaded == saved, std::string(is) == "fp32") << "codes lose bits; what they decode to "
+                                                             "is loaded bit for bit";
+    EXPECT_EQ(start(4, {named[0], named[1], "zero_optimization.stage=1"}).status, 0);
+    EXPECT_EQ(hash(), loaded);
+    EXPECT_EQ(start(2, {named[0], named[1], "run.steps=5"}).status, 0);
+    EXPECT_NE(hash(), loaded) << "trains on";
   }
 }
 

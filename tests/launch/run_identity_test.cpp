@@ -5,8 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/config/train_config.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/launch/config_with.h"
 
 namespace zero {
 namespace {
@@ -19,12 +18,7 @@ using ::testing::Not;
 
 nlohmann::ordered_json identity(const std::vector<std::string>& overrides, int world = 1,
                                 const std::vector<std::string>& data = {"10 tokens"}) {
-  const char* text =
-      R"({"model": {"layers": 2, "width": 64, "heads": 4, "context": 32, "vocabulary": 256},
-          "data": {"train": "a.bin"}, "train_batch_size": 8})";
-  const TrainConfig config = make_train_config(
-      Configuration::from_json(parse_json_text(text, "c.json"), "c.json", overrides), world);
-  return identity_of(config.values, data);
+  return identity_of(testing::config_with(overrides, world).values, data);
 }
 
 TEST(RunIdentity, IsTheSameWhereOnlyTheWayOfComputingDiffers) {
@@ -77,6 +71,18 @@ TEST(RunIdentity, AdvisesOnlyOfThatWhichCanWork) {
       HasSubstr("name optimizer.params.momentum in run.resume_changes"));
 }
 
+TEST(RunIdentity, HoldsTheFormatOfMomentsUnlessItIsFp32) {
+  const std::string key = "optimizer.params.moments";
+  EXPECT_EQ(identity({}), identity({key + "=fp32"}));
+  const auto coded = identity({key + "=8bit"});
+  EXPECT_THAT(error_of([&] { changed_identity(identity({}), coded, {}); }),
+              AllOf(HasSubstr(key + " is \"fp32\" in the checkpoint and \"8bit\" in this run"),
+                    HasSubstr("or name " + key + " in run.resume_changes to go on")));
+  EXPECT_THAT(error_of([&] { changed_identity(coded, identity({key + "=bf16"}), {}); }),
+              HasSubstr(key + " is \"8bit\" in the checkpoint and \"bf16\" in this run"));
+  EXPECT_EQ(changed_identity(identity({}), coded, std::vector{key}).size(), 1U);
+}
+
 TEST(RunIdentity, LeavesLengthsOfASchedulesThatFollowTheSteps) {
   const auto keys = [](const std::vector<std::string>& overrides) {
     const char* text =
@@ -114,6 +120,16 @@ TEST(RunIdentity, ShowsKeysThatOneSideDoesNotHave) {
               HasSubstr("model.sliding_window is not set in the checkpoint and 512 in this run"));
   EXPECT_THAT(error_of([&] { changed_identity(newer, gpt2, {}); }),
               HasSubstr("model.sliding_window is 512 in the checkpoint and not set in this run"));
+}
+
+TEST(RunIdentity, HoldsTheLossScaleOfFp16RunsAlone) {
+  EXPECT_EQ(identity({"fp16.hysteresis=5", "fp16.enabled=false"}), identity({}));
+  const auto fp16 = identity({"fp16.enabled=true"});
+  EXPECT_EQ(fp16.size(), identity({}).size() + 7);
+  EXPECT_NE(fp16, identity({"fp16.enabled=true", "fp16.hysteresis=5"}));
+  const auto fixed = identity({"fp16.enabled=true", "fp16.loss_scale=128"});
+  EXPECT_NE(fixed, fp16);
+  EXPECT_EQ(fixed, identity({"fp16.enabled=true", "fp16.loss_scale=128", "fp16.hysteresis=5"}));
 }
 
 TEST(RunIdentity, HoldsEveryKeyOfModelOptimizerAndSchedule) {

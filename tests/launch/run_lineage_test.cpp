@@ -5,10 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <set>
 
-#include "checkpoint/checkpoint_reader.h"
 #include "tests/launch/cut_run.h"
 
 namespace zero {
@@ -163,12 +161,10 @@ TEST(RunLineage, ACheckpointWhoseValuesAreOfAnotherStepIsRefused) {
   run.start({.overrides = {"run.steps=2"}});
   const std::string folder = checkpoint_path(run.folder(), {.step = 2});
   const auto rewrite = [&](const Json& step, const char* without = "") {
-    CheckpointIndex index = CheckpointReader(files::disk(), folder).index();
-    index.extra["step"] = step;
-    index.extra.erase(without);
-    const std::string text = checkpoint_index_text(index);
-    std::ofstream(folder + "/index.json", std::ios::binary) << text;
-    std::ofstream(folder + "/COMMIT", std::ios::binary) << commit_line(text);
+    run.rewrite(2, [&](nlohmann::ordered_json& values) {
+      values["step"] = step;
+      values.erase(without);
+    });
   };
   rewrite(1);
   EXPECT_THAT(run.refusal({.world = 2}),

@@ -259,8 +259,8 @@ TEST(StoreCrowd, FiveHundredRanksExchangeWithinSeconds) {
                 ranks.emplace_back([&, rank] {
                   std::optional<TcpStore> own;
                   TcpStore& store = rank == 0 ? job->first : own.emplace(job->options(rank));
-                  const auto values =
-                      exchange({store, rank, kRanks, kPatience}, "host", std::to_string(rank));
+                  const auto values = all_gather_texts({store, rank, kRanks, kPatience}, "host",
+                                                       std::to_string(rank));
                   for (int i = 0; i < kRanks; ++i) {
                     if (values.at(static_cast<std::size_t>(i)) != std::to_string(i)) return;
                   }
@@ -272,7 +272,7 @@ TEST(StoreCrowd, FiveHundredRanksExchangeWithinSeconds) {
               return std::chrono::steady_clock::now() - begin < kPatience ? 0 : 3;
             }),
             0)
-      << "2: an exchange failed; 3: it took too long";
+      << "2: all_gather_texts failed; 3: it took too long";
 }
 
 TEST(StoreCrowd, RankZeroRaisesTheLimitOfOpenFiles) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "checkpoint/hf/config.h"
+#include "inference/text/tokenizer.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -29,28 +30,63 @@ TrainConfig make(const std::string& model, const std::vector<std::string>& overr
 const std::string kSmall =
     R"({"layers": 2, "width": 64, "heads": 4, "context": 32, "vocabulary": 256})";
 
-TEST(WeightFolderFiles, AreTheArchitectureAlone) {
-  const TrainConfig config = make(kSmall);
+TEST(WeightFolderFiles, AreTheArchitectureAloneWithoutATokenizer) {
+  const TrainConfig config =
+      make(R"({"layers": 2, "width": 64, "heads": 4, "context": 32, "vocabulary": 300})");
   EXPECT_EQ(weight_folder_files(config), (Files{{"config.json", hf_config_text(config.model)}}));
+}
+
+TEST(WeightFolderFiles, OpenAByteRunsFolderWithIdsThatAreBytes) {
+  const TemporaryFolder folder;
+  for (const auto& [name, content] : weight_folder_files(make(kSmall))) {
+    folder.write(name, content);
+  }
+  const auto tokenizer = make_tokenizer(folder.path());
+  const std::string text = "Bytes: \u00e9 's  \n\u4e16";
+  EXPECT_EQ(tokenizer->vocabulary(), 256);
+  EXPECT_EQ(tokenizer->encode(text, {.begin_of_text = true}),
+            make_tokenizer("bytes")->encode(text));
 }
 
 TEST(WeightFolderFiles, PassATokenizerOn) {
   const TemporaryFolder folder;
   const std::string model = folder.write("some.model", "SentencePiece");
-  EXPECT_EQ(weight_folder_files(make(kSmall, {"data.tokenizer=" + model})).at("tokenizer.model"),
-            "SentencePiece");
+  const Files files = weight_folder_files(make(kSmall, {"data.tokenizer=" + model}));
+  EXPECT_EQ(files.at("tokenizer.model"), "SentencePiece");
+  EXPECT_THAT(files.at("tokenizer_config.json"), HasSubstr("\"add_bos_token\": false"));
   std::filesystem::create_directory(folder.file("hf"));
   folder.write("hf/config.json", hf_config_text(make(kSmall).model));
   folder.write("hf/tokenizer.json", "{}");
   folder.write("hf/merges.txt", "a b");
   folder.write("hf/tokenizer.model", "its own");
+  folder.write("hf/tokenizer_config.json", "{}");
   folder.write("hf/notes.txt", "are not passed on");
   const TrainConfig config =
       make(R"({"hf": ")" + folder.file("hf") + R"("})", {"data.tokenizer=" + model});
   EXPECT_EQ(weight_folder_files(config), (Files{{"config.json", hf_config_text(config.model)},
                                                 {"merges.txt", "a b"},
                                                 {"tokenizer.json", "{}"},
-                                                {"tokenizer.model", "its own"}}));
+                                                {"tokenizer.model", "its own"},
+                                                {"tokenizer_config.json", "{}"}}));
+}
+
+TEST(WeightFolderFiles, PassATokenizerJsonOn) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file("some"));
+  folder.write("some/merges.txt", "a b");
+  const std::string json = folder.write("some/tokenizer.json", "its own");
+  const auto files_of = [&](const std::string& tokenizer) {
+    Files files = weight_folder_files(make(kSmall, {"data.tokenizer=" + tokenizer}));
+    files.erase("config.json");
+    return files;
+  };
+  EXPECT_EQ(files_of(json), (Files{{"tokenizer.json", "its own"}}));
+  folder.write("some/tokenizer_config.json", "{}");
+  EXPECT_EQ(files_of(json),
+            (Files{{"tokenizer.json", "its own"}, {"tokenizer_config.json", "{}"}}));
+  EXPECT_EQ(files_of(folder.file("some")), (Files{{"merges.txt", "a b"},
+                                                  {"tokenizer.json", "its own"},
+                                                  {"tokenizer_config.json", "{}"}}));
 }
 
 TEST(WeightFolderFiles, NameTheOneThatCannotBePassedOn) {

@@ -13,26 +13,16 @@
 #include "launch/plan.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/run_report.h"
-#include "tests/launch/temporary_folder.h"
+#include "tests/launch/config_with.h"
 
 namespace zero {
 namespace {
 
 using ::testing::AllOf;
+using testing::config_with;
 using testing::error_of;
 using ::testing::HasSubstr;
-
-TrainConfig make(const std::vector<std::string>& overrides, int world = 1) {
-  const char* text =
-      R"({"model": {"layers": 2, "width": 64, "heads": 4, "context": 32, "vocabulary": 256},
-                         "data": {"train": "a.bin"}, "train_batch_size": 8})";
-  return make_train_config(
-      Configuration::from_json(parse_json_text(text, "c.json"), "c.json", overrides), world);
-}
-
-std::string refusal(const std::vector<std::string>& overrides, int world = 1) {
-  return error_of([&] { make(overrides, world); });
-}
+using testing::refusal_with;
 
 TEST(BatchArithmetic, AnyTwoGiveTheThird) {
   EXPECT_EQ(infer_batch({.train = 16, .micro = 2, .accumulation = 4}, 2), (Batch{16, 2, 4}));
@@ -55,20 +45,20 @@ TEST(BatchArithmetic, ErrorsShowTheNumbers) {
   EXPECT_THAT(error_of([] { infer_batch({.train = 4}, 8); }), HasSubstr("x world 8 = 8"));
   EXPECT_THAT(error_of([] { infer_batch({.accumulation = 4}, 2); }),
               HasSubstr("(\"auto\" counts as not given); write a number for at least one of them"));
-  EXPECT_THAT(refusal({"train_batch_size=null", "train_micro_batch_size_per_gpu=\"auto\""}),
+  EXPECT_THAT(refusal_with({"train_batch_size=null", "train_micro_batch_size_per_gpu=\"auto\""}),
               HasSubstr("c.json: neither train_batch_size nor train_micro_batch_size_per_gpu"));
 }
 
 TEST(TrainConfig, ThreadsComeFromTheMachineUnlessGiven) {
-  const TrainConfig config = make({});
+  const TrainConfig config = config_with({});
   EXPECT_GE(config.run.threads, 1);
   EXPECT_THAT(config.values.at("run.threads").source, ::testing::StartsWith("auto: "));
-  EXPECT_EQ(make({"run.threads=3"}).run.threads, 3);
-  EXPECT_EQ(make({"run.threads=3"}).values.at("run.threads").source, "--set");
+  EXPECT_EQ(config_with({"run.threads=3"}).run.threads, 3);
+  EXPECT_EQ(config_with({"run.threads=3"}).values.at("run.threads").source, "--set");
 }
 
 TEST(TrainConfig, WhatIsInferredIsShown) {
-  const TrainConfig config = make({"train_micro_batch_size_per_gpu=2"}, 2);
+  const TrainConfig config = config_with({"train_micro_batch_size_per_gpu=2"}, 2);
   EXPECT_EQ(config.batch, (Batch{8, 2, 2}));
   EXPECT_EQ(config.values.at("gradient_accumulation_steps").source, "inferred for world 2");
   EXPECT_EQ(config.data.sequence_length, 32);
@@ -80,83 +70,85 @@ TEST(TrainConfig, WhatIsInferredIsShown) {
 }
 
 TEST(TrainConfig, TheMeshLaysOutTheWorldAndTheBatchCountsDataParallelRanks) {
-  const TrainConfig config = make({"mesh.tensor=2", "mesh.replicate=2"}, 8);
+  const TrainConfig config = config_with({"mesh.tensor=2", "mesh.replicate=2"}, 8);
   EXPECT_EQ(config.mesh.shard, 2);
   EXPECT_EQ(config.values.at("mesh.shard").source, "inferred for world 8");
   EXPECT_EQ(config.data_ranks(), 4);
   EXPECT_EQ(config.batch, (Batch{8, 2, 1}));
-  EXPECT_EQ(make({}, 8).mesh.shard, 8);
+  EXPECT_EQ(config_with({}, 8).mesh.shard, 8);
   EXPECT_FALSE(config.tensor.sequence_parallel);
-  const TensorOptions tensor = make({"mesh.sequence_parallel=true", "mesh.chunks=5"}, 8).tensor;
+  const TensorOptions tensor =
+      config_with({"mesh.sequence_parallel=true", "mesh.chunks=5"}, 8).tensor;
   EXPECT_TRUE(tensor.sequence_parallel);
   EXPECT_EQ(tensor.chunks, 5);
-  EXPECT_THAT(refusal({"mesh.chunks=0"}, 8),
+  EXPECT_THAT(refusal_with({"mesh.chunks=0"}, 8),
               HasSubstr("mesh.chunks: found 0, expected a whole number from 1 to 1024"));
-  EXPECT_EQ(make({"mesh.tensor=-1", "mesh.shard=2"}, 8).mesh.tensor, 4);
-  EXPECT_THAT(refusal({"mesh.tensor=3"}, 8),
+  EXPECT_EQ(config_with({"mesh.tensor=-1", "mesh.shard=2"}, 8).mesh.tensor, 4);
+  EXPECT_THAT(refusal_with({"mesh.tensor=3"}, 8),
               AllOf(HasSubstr("c.json: mesh is 1 x -1 x 3"), HasSubstr("must divide 8")));
-  EXPECT_THAT(refusal({"mesh.shard=2", "mesh.tensor=2"}, 8), HasSubstr("start 4 ranks"));
-  EXPECT_THAT(refusal({"mesh.tensor=0"}, 8), HasSubstr("mesh.tensor is 0"));
+  EXPECT_THAT(refusal_with({"mesh.shard=2", "mesh.tensor=2"}, 8), HasSubstr("start 4 ranks"));
+  EXPECT_THAT(refusal_with({"mesh.tensor=0"}, 8), HasSubstr("mesh.tensor is 0"));
   EXPECT_THAT(
-      refusal({"mesh.tensor=8"}, 8),
+      refusal_with({"mesh.tensor=8"}, 8),
       HasSubstr("c.json: mesh.tensor is 8: 4 heads of attention cannot be cut over 8 tensor "
                 "ranks, each of which needs one; use at most 4 tensor ranks"));
   EXPECT_THAT(
-      refusal({"mesh.tensor=2", "train_micro_batch_size_per_gpu=3"}, 8),
+      refusal_with({"mesh.tensor=2", "train_micro_batch_size_per_gpu=3"}, 8),
       HasSubstr("x world 4 = 12; set train_batch_size to 12 or change "
                 "train_micro_batch_size_per_gpu or the number of ranks (world: the 8 ranks are 4 "
                 "groups of mesh.tensor 2)"));
 }
 
 TEST(TrainConfig, TheDeviceIsTheMachinesUnlessItIsGiven) {
-  const TrainConfig config = make({});
+  const TrainConfig config = config_with({});
   const DeviceChoice choice = choose_device(device_facts(1, RanksAre::threads));
   EXPECT_EQ(config.run.device, choice.kind);
   EXPECT_EQ(config.values.at("run.device").source, choice.why);
-  EXPECT_EQ(make({"run.device=cpu"}).run.device, DeviceKind::cpu);
-  EXPECT_EQ(make({"run.device=cuda", "run.sums=fast"}).run.sums, nccl::Sums::fast);
-  EXPECT_THAT(refusal({"run.device=gpu"}), HasSubstr("expected one of"));
-  EXPECT_THAT(refusal({"run.device=cpu", "run.sums=fast"}),
+  EXPECT_EQ(config_with({"run.device=cpu"}).run.device, DeviceKind::cpu);
+  EXPECT_EQ(config_with({"run.device=cuda", "run.sums=fast"}).run.sums, nccl::Sums::fast);
+  EXPECT_THAT(refusal_with({"run.device=gpu"}), HasSubstr("expected one of"));
+  EXPECT_THAT(refusal_with({"run.device=cpu", "run.sums=fast"}),
               HasSubstr("c.json: run.sums \"fast\" is for GPUs, and run.device is \"cpu\""));
-  EXPECT_TRUE(make({"run.device=cuda", "run.profile=true"}).run.profile);
-  EXPECT_TRUE(make({}).engine.graphs);
-  EXPECT_FALSE(make({"run.graphs=false"}).engine.graphs);
+  EXPECT_TRUE(config_with({"run.device=cuda", "run.profile=true"}).run.profile);
+  EXPECT_TRUE(config_with({}).engine.graphs);
+  EXPECT_FALSE(config_with({"run.graphs=false"}).engine.graphs);
 }
 
 TEST(TrainConfig, RanksWaitAsLongAsTheConfigurationSays) {
-  const WaitLimits usual = make({}).run.waits;
+  const WaitLimits usual = config_with({}).run.waits;
   EXPECT_EQ(usual.warning, std::chrono::seconds(30));
   EXPECT_EQ(usual.timeout, std::chrono::seconds(600));
   const WaitLimits given =
-      make({"run.collective_warning=0.5", "run.collective_timeout=0"}).run.waits;
+      config_with({"run.collective_warning=0.5", "run.collective_timeout=0"}).run.waits;
   EXPECT_EQ(given.warning, std::chrono::milliseconds(500));
   EXPECT_EQ(given.timeout, std::chrono::milliseconds(0));
-  EXPECT_EQ(
-      make({"run.collective_warning=0", "run.collective_timeout=5"}).run.waits.warning.count(), 0);
-  EXPECT_THAT(refusal({"run.collective_timeout=20"}),
+  EXPECT_EQ(config_with({"run.collective_warning=0", "run.collective_timeout=5"})
+                .run.waits.warning.count(),
+            0);
+  EXPECT_THAT(refusal_with({"run.collective_timeout=20"}),
               HasSubstr("c.json: run.collective_warning is 30 s, run.collective_timeout 20 s: the "
                         "job would end before the warning; give the warning the shorter time, or "
                         "0 for none"));
-  EXPECT_THAT(refusal({"run.collective_warning=-1"}),
+  EXPECT_THAT(refusal_with({"run.collective_warning=-1"}),
               HasSubstr("run.collective_warning: found -1"));
 }
 
 TEST(TrainConfig, DeepSpeedsNamesOfTheMeshMeanTheSame) {
-  EXPECT_EQ(make({"tensor_parallel.autotp_size=4"}, 8).mesh.tensor, 4);
+  EXPECT_EQ(config_with({"tensor_parallel.autotp_size=4"}, 8).mesh.tensor, 4);
   for (const char* key :
        {"zero_optimization.mics_shard_size=4", "zero_optimization.zero_hpz_partition_size=4"}) {
-    const TrainConfig config = make({key}, 8);
+    const TrainConfig config = config_with({key}, 8);
     EXPECT_EQ(config.mesh.shard, 4);
     EXPECT_EQ(config.mesh.replicate, 2);
     EXPECT_EQ(config.data_ranks(), 8);
   }
-  EXPECT_EQ(make({"tensor_parallel.autotp_size=2", "mesh.tensor=2"}, 8).mesh.tensor, 2);
-  EXPECT_THAT(refusal({"tensor_parallel.autotp_size=4", "mesh.tensor=2"}, 8),
+  EXPECT_EQ(config_with({"tensor_parallel.autotp_size=2", "mesh.tensor=2"}, 8).mesh.tensor, 2);
+  EXPECT_THAT(refusal_with({"tensor_parallel.autotp_size=4", "mesh.tensor=2"}, 8),
               HasSubstr("c.json: tensor_parallel.autotp_size is 4, but mesh.tensor is 2 (--set); "
                         "give one of the two"));
-  EXPECT_THAT(refusal({"zero_optimization.mics_shard_size=4",
-                       "zero_optimization.zero_hpz_partition_size=2"},
-                      8),
+  EXPECT_THAT(refusal_with({"zero_optimization.mics_shard_size=4",
+                            "zero_optimization.zero_hpz_partition_size=2"},
+                           8),
               HasSubstr("but mesh.shard is 4 (zero_optimization.mics_shard_size)"));
 }
 
@@ -177,7 +169,7 @@ TEST(MeshTable, ShowsWhereRanksAreAndWarnsOfTensorGroupsAcrossHosts) {
 }
 
 TEST(TrainConfig, EngineOptionsFollowTheSections) {
-  const TrainConfig config = make(
+  const TrainConfig config = config_with(
       {"zero_optimization.stage=3", "zero_optimization.stage3_prefetch_bucket_size=1e3",
        "zero_optimization.stage3_max_live_parameters=2e3", "zero_optimization.overlap_comm=false",
        "zero_optimization.stage3_param_persistence_threshold=7",
@@ -204,14 +196,16 @@ TEST(TrainConfig, EngineOptionsFollowTheSections) {
 }
 
 TEST(TrainConfig, AdamMeansAdamWUnlessToldOtherwise) {
-  EXPECT_EQ(make({"optimizer.type=Adam"}).engine.optimizer.kind, OptimizerConfig::Kind::adamw);
-  EXPECT_EQ(make({"optimizer.type=SGD", "optimizer.params.momentum=0.9"}).engine.optimizer.kind,
-            OptimizerConfig::Kind::sgd);
-  EXPECT_THAT(refusal({"optimizer.params.adam_w_mode=false"}), HasSubstr("use type \"Adam\""));
+  EXPECT_EQ(config_with({"optimizer.type=Adam"}).engine.optimizer.kind,
+            OptimizerConfig::Kind::adamw);
+  EXPECT_EQ(
+      config_with({"optimizer.type=SGD", "optimizer.params.momentum=0.9"}).engine.optimizer.kind,
+      OptimizerConfig::Kind::sgd);
+  EXPECT_THAT(refusal_with({"optimizer.params.adam_w_mode=false"}), HasSubstr("use type \"Adam\""));
 }
 
 TEST(TrainConfig, BiasesAndNormsAreNotDecayed) {
-  const auto groups = make({"optimizer.params.weight_decay=0.1"}).engine.groups;
+  const auto groups = config_with({"optimizer.params.weight_decay=0.1"}).engine.groups;
   const auto decay = [&](const char* name) { return settings_for(groups, name, 0.1).weight_decay; };
   EXPECT_EQ(decay("wte.weight"), 0.1);
   EXPECT_EQ(decay("wpe.weight"), 0.1);
@@ -226,10 +220,11 @@ TEST(TrainConfig, ModelsHaveNames) {
   const auto layers = [](const TrainConfig& config) {
     return std::get<Gpt2Config>(config.model).layers;
   };
-  EXPECT_EQ(layers(make({"model=gpt2-350m"})), 24);
-  EXPECT_EQ(layers(make({"model=gpt2-350m", "model.layers=3"})), 3);
-  EXPECT_EQ(make({"model=gpt2-350m"}).values.at("model.width").source, "model gpt2-350m");
-  EXPECT_THAT(refusal({"model=gpt3"}), AllOf(HasSubstr("found \"gpt3\""), HasSubstr("gpt2-124m")));
+  EXPECT_EQ(layers(config_with({"model=gpt2-350m"})), 24);
+  EXPECT_EQ(layers(config_with({"model=gpt2-350m", "model.layers=3"})), 3);
+  EXPECT_EQ(config_with({"model=gpt2-350m"}).values.at("model.width").source, "model gpt2-350m");
+  EXPECT_THAT(refusal_with({"model=gpt3"}),
+              AllOf(HasSubstr("found \"gpt3\""), HasSubstr("gpt2-124m")));
   EXPECT_THAT(
       error_of([] {
         make_train_config(
@@ -249,8 +244,8 @@ std::vector<std::string> llama(const std::vector<std::string>& more) {
 
 TEST(ModelSection, ALlamaIsGivenBySizesAndTheRestIsShown) {
   const TrainConfig config =
-      make(llama({"model.rope_theta=5e5", "model.head=tied", "model.rope_scaling.factor=8",
-                  "model.rope_scaling.original_max_position_embeddings=16"}));
+      config_with(llama({"model.rope_theta=5e5", "model.head=tied", "model.rope_scaling.factor=8",
+                         "model.rope_scaling.original_max_position_embeddings=16"}));
   const auto& model = std::get<LlamaConfig>(config.model);
   EXPECT_EQ(model.kv_heads, 1);
   EXPECT_EQ(model.head_elements(), 16);
@@ -260,53 +255,54 @@ TEST(ModelSection, ALlamaIsGivenBySizesAndTheRestIsShown) {
   EXPECT_EQ(config.values.integer("model.head_width"), 16);
   EXPECT_EQ(config.values.at("model.qkv_bias").source, "default");
   EXPECT_EQ(config.values.number("model.rope_scaling.high_freq_factor"), 4);
-  const auto plain = std::get<LlamaConfig>(make(llama({"model.qkv_bias=true"})).model);
+  const auto plain = std::get<LlamaConfig>(config_with(llama({"model.qkv_bias=true"})).model);
   EXPECT_FALSE(plain.rotary.scaling.has_value());
   EXPECT_EQ(plain.qkv_bias, LlamaConfig::QkvBias::present);
 }
 
 TEST(ModelSection, AFolderGivesSizesAndWeights) {
   const testing::TemporaryFolder folder;
-  LlamaConfig expected = std::get<LlamaConfig>(make(llama({"model.norm_epsilon=1e-6"})).model);
+  LlamaConfig expected =
+      std::get<LlamaConfig>(config_with(llama({"model.norm_epsilon=1e-6"})).model);
   folder.write("config.json", hf_config_text(expected));
   const std::string model = "model={\"hf\": \"" + folder.path() + "\"}";
-  const TrainConfig config = make({model});
+  const TrainConfig config = config_with({model});
   EXPECT_EQ(hf_config_text(config.model), hf_config_text(expected));
   EXPECT_EQ(config.values.at("model.kv_heads").source, folder.file("config.json"));
   EXPECT_EQ(config.values.text("model.family"), "llama");
   EXPECT_EQ(config.run.init, folder.path());
-  EXPECT_EQ(make({model, "run.init=none"}).run.init, "");
-  EXPECT_EQ(make({model, "run.init=a.safetensors"}).run.init, "a.safetensors");
-  EXPECT_THAT(refusal({model, "model.layers=3"}),
+  EXPECT_EQ(config_with({model, "run.init=none"}).run.init, "");
+  EXPECT_EQ(config_with({model, "run.init=a.safetensors"}).run.init, "a.safetensors");
+  EXPECT_THAT(refusal_with({model, "model.layers=3"}),
               HasSubstr("c.json: model.layers is given beside model.hf"));
-  EXPECT_THAT(refusal({"model={\"hf\": \"" + folder.file("none") + "\"}"}),
+  EXPECT_THAT(refusal_with({"model={\"hf\": \"" + folder.file("none") + "\"}"}),
               HasSubstr("none/config.json: cannot be read"));
 }
 
 TEST(ModelSection, WhatDoesNotBelongTogetherIsNamed) {
-  EXPECT_THAT(refusal({"model.kv_heads=1"}),
+  EXPECT_THAT(refusal_with({"model.kv_heads=1"}),
               HasSubstr("c.json: model.kv_heads does not belong to model.family \"gpt2\""));
-  EXPECT_THAT(refusal({"model.family=llama"}),
+  EXPECT_THAT(refusal_with({"model.family=llama"}),
               HasSubstr("c.json: model.intermediate is missing: a model of the family llama"));
-  EXPECT_THAT(refusal(llama({"model.kv_heads=3"})),
+  EXPECT_THAT(refusal_with(llama({"model.kv_heads=3"})),
               HasSubstr("c.json: model: model.heads is 4, expected a multiple of model.kv_heads"));
-  EXPECT_THAT(refusal(llama({"model.rope_scaling.low_freq_factor=2"})),
+  EXPECT_THAT(refusal_with(llama({"model.rope_scaling.low_freq_factor=2"})),
               HasSubstr("low_freq_factor is given without model.rope_scaling.factor"));
-  EXPECT_THAT(refusal(llama({"model.rope_scaling.factor=2"})),
+  EXPECT_THAT(refusal_with(llama({"model.rope_scaling.factor=2"})),
               HasSubstr("original_max_position_embeddings is missing"));
-  EXPECT_THAT(refusal(llama({"model.name=gpt2-124m"})),
+  EXPECT_THAT(refusal_with(llama({"model.name=gpt2-124m"})),
               HasSubstr("model.name \"gpt2-124m\" is a gpt2, model.family is \"llama\""));
 }
 
 // The sizes of Llama 3 8B: none of its memory is taken.
 TEST(ModelSection, LlamasOfEightBillionArePlannedWithoutMemory) {
   const TrainConfig config =
-      make({"model={\"family\": \"llama\", \"layers\": 32, \"width\": 4096, \"heads\": 32, "
-            "\"kv_heads\": "
-            "8, \"intermediate\": 14336, \"vocabulary\": 128256, \"context\": 8192, "
-            "\"rope_theta\": 5e5}",
-            "data.sequence_length=1024", "zero_optimization.stage=3", "bf16.enabled=true"},
-           8);
+      config_with({"model={\"family\": \"llama\", \"layers\": 32, \"width\": 4096, \"heads\": 32, "
+                   "\"kv_heads\": "
+                   "8, \"intermediate\": 14336, \"vocabulary\": 128256, \"context\": 8192, "
+                   "\"rope_theta\": 5e5}",
+                   "data.sequence_length=1024", "zero_optimization.stage=3", "bf16.enabled=true"},
+                  8);
   const Plan plan = make_plan(config, BackendKind::local);
   EXPECT_EQ(plan.parameters, 8'030'261'248);
   const auto bytes = [&](MemoryClass c) { return plan.memory.ledger[static_cast<std::size_t>(c)]; };
@@ -317,30 +313,32 @@ TEST(ModelSection, LlamasOfEightBillionArePlannedWithoutMemory) {
 }
 
 TEST(TrainConfig, ThingsThatDoNotFitTogetherAreRefused) {
-  EXPECT_THAT(refusal({"run.validation_every=5"}),
+  EXPECT_THAT(refusal_with({"run.validation_every=5"}),
               HasSubstr("c.json: run.validation_every is 5, but data.validation is not given; name "
                         "its token shards"));
-  EXPECT_EQ(make({"run.validation_every=5", "data.validation=v.bin"}).run.validation_every, 5);
-  EXPECT_THAT(refusal({"data.sequence_length=33"}),
+  EXPECT_EQ(config_with({"run.validation_every=5", "data.validation=v.bin"}).run.validation_every,
+            5);
+  EXPECT_THAT(refusal_with({"data.sequence_length=33"}),
               HasSubstr("data.sequence_length 33 is longer than model.context 32"));
-  EXPECT_THAT(refusal({"reduction=boundary", "zero_optimization.stage=2"}), HasSubstr("found 2"));
-  EXPECT_THAT(refusal({"vocabulary_size=300"}),
+  EXPECT_THAT(refusal_with({"reduction=boundary", "zero_optimization.stage=2"}),
+              HasSubstr("found 2"));
+  EXPECT_THAT(refusal_with({"vocabulary_size=300"}),
               HasSubstr("vocabulary_size is 300, model.vocabulary is 256"));
-  EXPECT_THAT(refusal({"train_batch_size=9"}, 2),
+  EXPECT_THAT(refusal_with({"train_batch_size=9"}, 2),
               HasSubstr("c.json: train_batch_size 9 is not a multiple of"));
-  EXPECT_THAT(refusal({"model.width=65"}), HasSubstr("c.json: model: "));
-  EXPECT_THAT(refusal({"optimizer.type=SGD", "optimizer.params.momentum=1"}),
+  EXPECT_THAT(refusal_with({"model.width=65"}), HasSubstr("c.json: model: "));
+  EXPECT_THAT(refusal_with({"optimizer.type=SGD", "optimizer.params.momentum=1"}),
               HasSubstr("c.json: SGD: momentum is 1 (expected 0 or more, below 1)"));
-  EXPECT_THAT(refusal({"scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=0"}),
+  EXPECT_THAT(refusal_with({"scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=0"}),
               HasSubstr("warmup_num_steps: found 0, expected a whole number from 1"));
-  EXPECT_THAT(refusal({"scheduler.type=cosine", "scheduler.params.warmup_num_steps=9",
-                       "scheduler.params.total_num_steps=3"}),
+  EXPECT_THAT(refusal_with({"scheduler.type=cosine", "scheduler.params.warmup_num_steps=9",
+                            "scheduler.params.total_num_steps=3"}),
               HasSubstr("c.json: scheduler: "));
 }
 
 TEST(LearningRates, WarmupIsDeepSpeedsLogarithmUnlessToldLinear) {
-  const auto rates = make({"scheduler.type=WarmupLR", "optimizer.params.lr=0.5",
-                           "scheduler.params.warmup_num_steps=10"})
+  const auto rates = config_with({"scheduler.type=WarmupLR", "optimizer.params.lr=0.5",
+                                  "scheduler.params.warmup_num_steps=10"})
                          .learning_rates;
   EXPECT_EQ(rates.at(1), 0.0);
   EXPECT_EQ(rates.at(2), 0.0);
@@ -348,9 +346,9 @@ TEST(LearningRates, WarmupIsDeepSpeedsLogarithmUnlessToldLinear) {
   EXPECT_DOUBLE_EQ(rates.at(11), 0.5);
   EXPECT_DOUBLE_EQ(rates.at(12), 0.5);
   const auto linear =
-      make({"scheduler.type=WarmupLR", "scheduler.params.warmup_max_lr=0.5",
-            "scheduler.params.warmup_min_lr=0.1", "scheduler.params.warmup_type=linear",
-            "scheduler.params.warmup_num_steps=10"})
+      config_with({"scheduler.type=WarmupLR", "scheduler.params.warmup_max_lr=0.5",
+                   "scheduler.params.warmup_min_lr=0.1", "scheduler.params.warmup_type=linear",
+                   "scheduler.params.warmup_num_steps=10"})
           .learning_rates;
   EXPECT_DOUBLE_EQ(linear.at(1), 0.1);
   EXPECT_DOUBLE_EQ(linear.at(4), 0.1 + 0.4 * 0.2);
@@ -358,16 +356,16 @@ TEST(LearningRates, WarmupIsDeepSpeedsLogarithmUnlessToldLinear) {
 
 TEST(LearningRates, DecaysFollowDeepSpeed) {
   const auto decay =
-      make({"scheduler.type=WarmupDecayLR", "scheduler.params.warmup_max_lr=1",
-            "scheduler.params.warmup_num_steps=10", "scheduler.params.total_num_steps=110"})
+      config_with({"scheduler.type=WarmupDecayLR", "scheduler.params.warmup_max_lr=1",
+                   "scheduler.params.warmup_num_steps=10", "scheduler.params.total_num_steps=110"})
           .learning_rates;
   EXPECT_DOUBLE_EQ(decay.at(12), 1.0);
   EXPECT_DOUBLE_EQ(decay.at(62), 0.5);
   EXPECT_DOUBLE_EQ(decay.at(1000), 0.0);
   const auto cosine =
-      make({"scheduler.type=WarmupCosineLR", "optimizer.params.lr=2",
-            "scheduler.params.warmup_num_steps=10", "scheduler.params.total_num_steps=110",
-            "scheduler.params.cos_min_ratio=0.1"})
+      config_with({"scheduler.type=WarmupCosineLR", "optimizer.params.lr=2",
+                   "scheduler.params.warmup_num_steps=10", "scheduler.params.total_num_steps=110",
+                   "scheduler.params.cos_min_ratio=0.1"})
           .learning_rates;
   EXPECT_DOUBLE_EQ(cosine.at(1), 0.0);
   EXPECT_NEAR(cosine.at(61), 2 * (0.1 + 0.9 * 0.5), 1e-12);
@@ -376,12 +374,12 @@ TEST(LearningRates, DecaysFollowDeepSpeed) {
 }
 
 TEST(LearningRates, OursAreNamedInSmallLetters) {
-  EXPECT_EQ(make({"optimizer.params.lr=3e-4"}).learning_rates.at(50), 3e-4);
-  const auto wsd = make({"scheduler.type=wsd", "run.steps=100", "optimizer.params.lr=1"});
+  EXPECT_EQ(config_with({"optimizer.params.lr=3e-4"}).learning_rates.at(50), 3e-4);
+  const auto wsd = config_with({"scheduler.type=wsd", "run.steps=100", "optimizer.params.lr=1"});
   EXPECT_EQ(wsd.values.integer("scheduler.params.decay_num_steps"), 20);
   EXPECT_EQ(wsd.values.at("scheduler.params.total_num_steps").source, "run.steps");
   EXPECT_EQ(wsd.learning_rates.at(50), 1.0);
-  EXPECT_NEAR(make({"scheduler.type=linear", "run.steps=100", "optimizer.params.lr=1"})
+  EXPECT_NEAR(config_with({"scheduler.type=linear", "run.steps=100", "optimizer.params.lr=1"})
                   .learning_rates.at(100),
               0.0, 1e-6);
 }

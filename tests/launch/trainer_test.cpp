@@ -14,6 +14,7 @@
 #include "launch/telemetry/run_report.h"
 #include "tests/launch/flipping.h"
 #include "tests/launch/tiny_run.h"
+#include "tests/launch/train_rank.h"
 
 namespace zero {
 namespace {
@@ -35,20 +36,9 @@ std::vector<Json> train(
   local::run(world, [&](Communicator& communicator) {
     const TrainConfig config =
         make_train_config(Configuration::read(run.config(), overrides), world);
-    const Batches batches(config, communicator.rank());
-    Console console(stdout, Console::Mode::silent);
-    std::unique_ptr<RunLog> log;
-    if (communicator.rank() == 0) log = std::make_unique<RunLog>(config.run.log);
     const auto device = open();
     Communicator wrapped(wrap(communicator));
-    Mesh mesh(wrapped, config.mesh);
-    Trainer({.config = config,
-             .batches = batches,
-             .mesh = mesh,
-             .device = *device,
-             .console = console,
-             .log = log.get()})
-        .run();
+    testing::train_rank(config, wrapped, *device);
   });
   return run.log();
 }
@@ -133,7 +123,7 @@ TEST(ExposedUnits, NameThePlaceThatWaitsMost) {
 
 TEST(Trainer, StagesAndWorldsGiveTheSameBits) {
   const TinyRun run;
-  for (const char* dtype : {"bf16.enabled=false", "bf16.enabled=true"}) {
+  for (const char* dtype : {"bf16.enabled=false", "bf16.enabled=true", "fp16.enabled=true"}) {
     const Json expected = results(train(run, 1, {stage(0), dtype, "train_batch_size=16"}));
     ASSERT_EQ(expected.size(), 3 * 4 + 2U);
     for (const int value : {1, 2, 3}) {

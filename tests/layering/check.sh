@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "${1:?usage: check.sh ROOT}"
 
-rooms=(base device partition collectives optim engine model checkpoint launch)
+rooms=(base device partition collectives optim engine model checkpoint inference launch)
 others=(bench cmake examples tests .ci)
 
 # What each room may include beside itself.
@@ -23,7 +23,8 @@ declare -A below=(
   [engine]="base device partition collectives optim"
   [model]="base device partition collectives optim engine"
   [checkpoint]="base device partition collectives optim engine model"
-  [launch]="base device partition collectives optim engine model checkpoint"
+  [inference]="base device partition collectives optim engine model checkpoint"
+  [launch]="base device partition collectives optim engine model checkpoint inference"
 )
 # The engine as custom trainers and the built-in models see it.
 engine_public="engine/engine.h engine/engine_options.h engine/lease.h engine/schedule.h"

@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/product_rate.h"
+#include "bench/section.h"
+#include "bench/timing.h"
+#include "inference/inference_model.h"
+#include "launch/telemetry/machine_limits.h"
+
+namespace zero::bench {
+namespace {
+
+using Part = InferenceModel::Part;
+
+/// Random weights, without a file.
+void fill(InferenceModel& model) {
+  model.load([](std::size_t tensor, std::int64_t begin, std::span<float> values) {
+    auto random = static_cast<std::uint32_t>(begin + 77 * static_cast<std::int64_t>(tensor));
+    for (float& value : values) {
+      random = random * 1664525 + 1013904223;
+      value = (static_cast<float>(random >> 8) * 0x1p-23F - 1) * 0.05F;
+    }
+  });
+}
+
+/// A model with sequences of equal length in its cache.
+class Answering {
+ public:
+  Answering(Device& device, const ModelConfig& config, const InferenceOptions& options)
+      : model_(device, config, options) {
+    fill(model_);
+  }
+
+  /// Reads `tokens` of one sequence from its start; returns the seconds.
+  double read(std::int64_t tokens) {
+    std::vector<std::uint32_t> prompt(static_cast<std::size_t>(tokens));
+    for (std::size_t i = 0; i < prompt.size(); ++i) {
+      prompt[i] =
+          static_cast<std::uint32_t>(i * 31 % static_cast<std::size_t>(model_.vocabulary()));
+    }
+    model_.cache().trim(0, 0);
+    return seconds_of([&] {
+      auto rest = std::span<const std::uint32_t>(prompt);
+      while (!rest.empty()) {
+        const auto most = static_cast<std::size_t>(model_.options().rows);
+        const Part part{0, rest.first(std::min(rest.size(), most)), 0};
+        model_.forward(std::span(&part, 1));
+        rest = rest.subspan(part.tokens.size());
+      }
+    });
+  }
+  /// Seconds of a pass of one token of each of `sequences` sequences, behind `before` others.
+  double decode(std::int64_t sequences, std::int64_t before, int passes) {
+    std::vector<std::uint32_t> token{1};
+    std::vector<Part> parts;
+    for (std::int64_t slot = 0; slot < sequences; ++slot) {
+      if (model_.cache().length(slot) < before) {
+        const std::vector<std::uint32_t> more(
+            static_cast<std::size_t>(before - model_.cache().length(slot)), 2);
+        const Part part{slot, more, 0};
+        model_.forward(std::span(&part, 1));
+      }
+      model_.cache().trim(slot, before);
+      parts.push_back({slot, token, 1});
+    }
+    return seconds_of([&] {
+             for (int i = 0; i < passes; ++i) model_.forward(parts);
+           }) /
+           passes;
+  }
+  /// Bytes of the weights that a pass reads: all but the table of positions, and the embedding
+  /// unless it is the head.
+  double weight_bytes() {
+    return static_cast<double>(
+        model_.device().ledger().snapshot().labels.at("parameters/matrices"));
+  }
+
+ private:
+  InferenceModel model_;
+};
+
+/// Answers of one process: tokens of one and of many sequences against the memory's rate, prompts
+/// against the rate of products.
+class Inference final : public Section {
+ public:
+  std::string name() const override { return "inference"; }
+  std::string summary() const override {
+    return "generating: tokens of one and of 16 sequences, and reading a prompt, against memory "
+           "and products";
+  }
+  void add_options(CLI::App& command) override {
+    command.add_option("--inference-dtypes", dtypes_, "fp32, bf16, fp16")
+        ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+        ->capture_default_str();
+    command.add_option("--inference-rounds", rounds_, "turns of each measurement and its limit")
+        ->capture_default_str();
+  }
+  void run(Context& context) override {
+    context.alone([&] {
+      for (const std::string& dtype : dtypes_) measure(context, dtype_from_name(dtype));
+    });
+  }
+
+ private:
+  static constexpr std::int64_t kPrompt = 512;
+  static constexpr std::int64_t kBefore = 64;
+  static constexpr std::int64_t kSequences = 16;
+  static constexpr int kPasses = 8;
+
+  void measure(Context& context, DType dtype) const {
+    const Gpt2Config config = *Gpt2Config::by_name("gpt2-124m");
+    const auto device = cpu::open({.threads = context.threads()});
+    Answering answering(*device, config,
+                        {.dtype = dtype,
+                         .requests = kSequences,
+                         .request_tokens = kPrompt + 64,
+                         .rows = InferenceOptions::kMostRows});
+    MemoryProbe memory(context.threads());
+    ProductRate products(dtype, context.threads());
+    memory.pass();
+    Turns one, many, prompt;
+    const double bytes = answering.weight_bytes();
+    // Two operations a parameter of the blocks, and causal attention.
+    const auto blocks = static_cast<double>(config.layers * 12 * config.width * config.width);
+    const double flop =
+        2 * blocks + 2.0 * static_cast<double>(config.layers * kPrompt * config.width);
+    const double head = 2.0 * static_cast<double>(config.vocabulary * config.width);
+    for (int round = 0; round <= rounds_; ++round) {
+      memory.pass();
+      const double read =
+          static_cast<double>(MemoryProbe::array_bytes()) / memory.seconds().read.back() / bytes;
+      const double rate = products.sample(1);
+      one.limits.push_back(read);
+      many.limits.push_back(std::min(kSequences * read, rate / (2 * blocks + head)));
+      prompt.limits.push_back(rate / flop);
+      if (round == rounds_) break;
+      one.values.push_back(1 / answering.decode(1, kBefore, kPasses));
+      many.values.push_back(kSequences / answering.decode(kSequences, kBefore, kPasses));
+      prompt.values.push_back(kPrompt / answering.read(kPrompt));
+    }
+    add(context.report(), "gpt2-124m, a token of 1 sequence", dtype, one);
+    add(context.report(), "gpt2-124m, a token of each of 16", dtype, many);
+    add(context.report(), fmt::format("gpt2-124m, a prompt of {}{}", kPrompt, products.remark()),
+        dtype, prompt);
+  }
+
+  static void add(Report& report, std::string name, DType dtype, const Turns& turns) {
+    const double value = median_rate(turns.values);
+    report.add({.section = "inference",
+                .name = std::move(name),
+                .dtype = std::string(name_of(dtype)),
+                .value = value,
+                .best = *std::max_element(turns.values.begin(), turns.values.end()),
+                .unit = "tokens/s",
+                .limit = value / turns.share()});
+  }
+
+  std::vector<std::string> dtypes_{"fp32", "bf16"};
+  int rounds_ = 5;
+};
+
+}  // namespace
+
+std::unique_ptr<Section> inference_section() { return std::make_unique<Inference>(); }
+
+}  // namespace zero::bench

@@ -1,0 +1,304 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "inference/cpu/cached_attention.cpp"
+#include <hwy/foreach_target.h>
+// Highway requires this order: after foreach_target.
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "base/checked_math.h"
+#include "inference/cpu/cached_attention.h"
+#include "model/cpu/typed.h"
+#include "model/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zero::cpu::HWY_NAMESPACE {
+
+using FloatTag = hn::ScalableTag<float>;
+/// One thread's scratch for a tile of query rows.
+struct TileScratch {
+  float* queries;  // (kTileRows, head_width), scaled
+  float* out;      // the same, before the division by sums
+  float* powers;   // (kTileRows, kStretch): scores, then exp(score - largest)
+};
+
+/// A tile's rows and their running figures.
+template <typename T>
+struct Tile {
+  std::int64_t rows = 0;
+  std::array<std::int64_t, kTileRows> positions{};
+  std::array<const T*, kTileRows> q{};
+  std::array<T*, kTileRows> out{};
+  std::array<float, kTileRows> largest{};  // in units of log2
+  std::array<float, kTileRows> sums{};
+  // Of the stretch under way: the positions that a row attends to, and the factor of what was
+  // summed before.
+  std::array<std::int64_t, kTileRows> known{};
+  std::array<float, kTileRows> factors{};
+};
+
+#if HWY_HAVE_SCALABLE
+
+template <typename T>
+void score_group(const T* keys, std::int64_t head_width, std::int64_t rows,
+                 const TileScratch& scratch, std::int64_t at) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* const to = scratch.powers + row * kStretch + at;
+    std::fill(to, to + kCacheGroup, 0.0F);
+    for (std::int64_t i = 0; i < head_width; ++i) {
+      for (std::int64_t j = 0; j < kCacheGroup; ++j) {
+        to[j] += scratch.queries[row * head_width + i] * to_float(keys[i * kCacheGroup + j]);
+      }
+    }
+  }
+}
+
+#else
+
+template <typename T, std::int64_t rows>
+void score_rows(const T* keys, std::int64_t head_width, const TileScratch& scratch,
+                std::int64_t at) {
+  constexpr FloatTag d;
+  constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
+  constexpr std::int64_t vectors = kCacheGroup / lanes;
+  hn::Vec<FloatTag> sums[rows][vectors];
+#pragma GCC unroll 4
+  for (std::int64_t row = 0; row < rows; ++row) {
+#pragma GCC unroll 16
+    for (std::int64_t j = 0; j < vectors; ++j) sums[row][j] = hn::Zero(d);
+  }
+  for (std::int64_t i = 0; i < head_width; ++i, keys += kCacheGroup) {
+    hn::Vec<FloatTag> key[vectors];
+#pragma GCC unroll 16
+    for (std::int64_t j = 0; j < vectors; ++j) key[j] = load_floats(d, keys + j * lanes);
+#pragma GCC unroll 4
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto query = hn::Set(d, scratch.queries[row * head_width + i]);
+#pragma GCC unroll 16
+      for (std::int64_t j = 0; j < vectors; ++j) {
+        sums[row][j] = hn::MulAdd(query, key[j], sums[row][j]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (std::int64_t row = 0; row < rows; ++row) {
+#pragma GCC unroll 16
+    for (std::int64_t j = 0; j < vectors; ++j) {
+      hn::StoreU(sums[row][j], d, scratch.powers + row * kStretch + at + j * lanes);
+    }
+  }
+}
+
+template <typename T>
+void score_group(const T* keys, std::int64_t head_width, std::int64_t rows,
+                 const TileScratch& scratch, std::int64_t at) {
+  if (rows == 1) return score_rows<T, 1>(keys, head_width, scratch, at);
+  if (rows == 2) return score_rows<T, 2>(keys, head_width, scratch, at);
+  if (rows == 3) return score_rows<T, 3>(keys, head_width, scratch, at);
+  score_rows<T, 4>(keys, head_width, scratch, at);
+}
+
+#endif
+
+// Scores of a row become powers: those of positions behind its own 0.
+template <typename T>
+void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first) {
+  constexpr FloatTag d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto at = static_cast<std::size_t>(row);
+  const std::int64_t known = std::clamp<std::int64_t>(tile.positions[at] + 1 - first, 0, kStretch);
+  std::fill(powers + known, powers + kStretch, -std::numeric_limits<float>::infinity());
+  tile.known[at] = known;
+  tile.factors[at] = 1;
+  if (known == 0) return;
+  auto most = hn::Set(d, tile.largest[at]);
+  for (std::int64_t j = 0; j < kStretch; j += lanes) most = hn::Max(most, hn::LoadU(d, powers + j));
+  const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
+  tile.factors[at] = hn::GetLane(exp2(d, hn::Set(d, tile.largest[at] - largest)));
+  auto sum = hn::Zero(d);
+  for (std::int64_t j = 0; j < kStretch; j += lanes) {
+    const auto power = exp2(d, hn::Sub(hn::LoadU(d, powers + j), hn::Set(d, largest)));
+    hn::StoreU(power, d, powers + j);
+    sum = hn::Add(sum, power);
+  }
+  tile.largest[at] = largest;
+  tile.sums[at] = tile.sums[at] * tile.factors[at] + sum_lanes(d, sum);
+}
+
+// out = out * factor + powers x values of one vector of a head's elements, for all rows of a tile.
+// A row reads no value behind its own position: one that is no number stays with later rows.
+template <typename T, std::int64_t rows, class Lanes>
+void add_values(const HeadOfCache<T>& head, std::int64_t head_width, std::int64_t first,
+                const Tile<T>& tile, const TileScratch& scratch, std::size_t i, Lanes lanes) {
+  constexpr FloatTag d;
+  const auto [least, most] = std::minmax_element(tile.known.begin(), tile.known.begin() + rows);
+  const auto start = [&](std::int64_t row) HWY_ATTR {
+    if (row >= rows) return hn::Zero(d);
+    return hn::Mul(load(d, scratch.out + row * head_width + i, lanes),
+                   hn::Set(d, tile.factors[static_cast<std::size_t>(row)]));
+  };
+  auto s0 = start(0), s1 = start(1), s2 = start(2), s3 = start(3);
+  const auto add = [&](std::int64_t row, std::int64_t j, hn::Vec<FloatTag> value,
+                       hn::Vec<FloatTag>& sum) HWY_ATTR {
+    sum = hn::MulAdd(hn::Set(d, scratch.powers[row * kStretch + j]), value, sum);
+  };
+  const auto value_at = [&](std::int64_t j) HWY_ATTR {
+    const T* const values = head.values(first + j / kCacheGroup * kCacheGroup);
+    return load(d, values + j % kCacheGroup * head_width + i, lanes);
+  };
+  for (std::int64_t group = 0; group < *least; group += kCacheGroup) {
+    const T* value = head.values(first + group) + i;
+    const std::int64_t end = std::min(group + kCacheGroup, *least);
+    for (std::int64_t j = group; j < end; ++j, value += head_width) {
+      const auto v = load(d, value, lanes);
+      add(0, j, v, s0);
+      if constexpr (rows > 1) add(1, j, v, s1);
+      if constexpr (rows > 2) add(2, j, v, s2);
+      if constexpr (rows > 3) add(3, j, v, s3);
+    }
+  }
+  for (std::int64_t j = *least; j < *most; ++j) {
+    const auto v = value_at(j);
+    if (j < tile.known[0]) add(0, j, v, s0);
+    if (rows > 1 && j < tile.known[1]) add(1, j, v, s1);
+    if (rows > 2 && j < tile.known[2]) add(2, j, v, s2);
+    if (rows > 3 && j < tile.known[3]) add(3, j, v, s3);
+  }
+  const auto keep = [&](std::int64_t row, hn::Vec<FloatTag> sum)
+                        HWY_ATTR { store(d, sum, scratch.out + row * head_width + i, lanes); };
+  keep(0, s0);
+  if constexpr (rows > 1) keep(1, s1);
+  if constexpr (rows > 2) keep(2, s2);
+  if constexpr (rows > 3) keep(3, s3);
+}
+
+template <typename T, std::int64_t rows>
+void attend_tile(const CacheShape& cache, const HeadOfCache<T>& head, Tile<T>& tile,
+                 const TileScratch& scratch) {
+  constexpr FloatTag d;
+  const std::int64_t width = cache.head_width;
+  const auto elements = static_cast<std::size_t>(width);
+  const std::int64_t keys =
+      1 + *std::max_element(tile.positions.begin(), tile.positions.begin() + tile.rows);
+  for (std::int64_t first = 0; first < keys; first += kStretch) {
+    const std::int64_t count = std::min(kStretch, keys - first);
+    for (std::int64_t at = 0; at < count; at += kCacheGroup) {
+      score_group<T>(head.keys(first + at), width, rows, scratch, at);
+    }
+    for (std::int64_t row = 0; row < rows; ++row) {
+      fold_row(tile, row, scratch.powers + row * kStretch, first);
+    }
+    for_lanes(d, elements, [&](std::size_t i, auto lanes) HWY_ATTR {
+      add_values<T, rows>(head, width, first, tile, scratch, i, lanes);
+    });
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto inverse = hn::Set(d, 1.0F / tile.sums[static_cast<std::size_t>(row)]);
+    const float* from = scratch.out + row * width;
+    T* const to = tile.out[static_cast<std::size_t>(row)];
+    for_lanes(d, elements, [&](std::size_t i, auto lanes) HWY_ATTR {
+      store(d, hn::Mul(load(d, from + i, lanes), inverse), to + i, lanes);
+    });
+  }
+}
+
+// Scales queries so that powers of two replace exponentials.
+template <typename T>
+void start_tile(const CacheShape& cache, Tile<T>& tile, const TileScratch& scratch) {
+  constexpr FloatTag d;
+  const std::int64_t width = cache.head_width;
+  const auto scale = hn::Set(d, kLog2E / std::sqrt(static_cast<float>(width)));
+  for (std::int64_t row = 0; row < tile.rows; ++row) {
+    const auto at = static_cast<std::size_t>(row);
+    for_lanes(d, static_cast<std::size_t>(width), [&](std::size_t i, auto lanes) HWY_ATTR {
+      store(d, hn::Mul(load(d, tile.q[at] + i, lanes), scale), scratch.queries + row * width + i,
+            lanes);
+    });
+    tile.largest[at] = -std::numeric_limits<float>::infinity();
+    tile.sums[at] = 0;
+  }
+  std::fill(scratch.out, scratch.out + tile.rows * width, 0.0F);
+}
+
+template <typename T>
+void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* memory) {
+  const CacheShape& cache = o.cache;
+  const std::int64_t width = cache.head_width;
+  auto* const floats = static_cast<float*>(memory);
+  const TileScratch scratch{floats, floats + kTileRows * width, floats + 2 * kTileRows * width};
+  const HeadOfCache<T> head(o, *rows.sequence, rows.kv_head);
+  const std::int64_t group = o.heads / cache.kv_heads;
+  const std::int64_t qkv_width = (o.heads + 2 * cache.kv_heads) * width;
+  const std::int64_t all = (rows.end - rows.begin) * group;
+  for (std::int64_t first = 0; first < all; first += kTileRows) {
+    Tile<T> tile;
+    tile.rows = std::min(kTileRows, all - first);
+    for (std::int64_t i = 0; i < tile.rows; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const std::int64_t row = rows.begin + (first + i) / group;
+      const std::int64_t query = rows.kv_head * group + (first + i) % group;
+      tile.positions[at] = rows.sequence->position + row;
+      tile.q[at] = row_of<T>(o.qkv, rows.sequence->first + row, qkv_width) + query * width;
+      tile.out[at] = row_of<T>(o.out, rows.sequence->first + row, o.heads * width) + query * width;
+    }
+    start_tile(cache, tile, scratch);
+    if (tile.rows == 1) {
+      attend_tile<T, 1>(cache, head, tile, scratch);
+    } else if (tile.rows == 2) {
+      attend_tile<T, 2>(cache, head, tile, scratch);
+    } else if (tile.rows == 3) {
+      attend_tile<T, 3>(cache, head, tile, scratch);
+    } else {
+      attend_tile<T, 4>(cache, head, tile, scratch);
+    }
+  }
+}
+
+void attend_any(const CachedAttention& o, const AttentionRows& rows, void* scratch) {
+  with_type(o.qkv.dtype(),
+            [&](auto type) { attend_typed<typename decltype(type)::type>(o, rows, scratch); });
+}
+
+}  // namespace zero::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace zero::cpu {
+HWY_EXPORT(attend_any);
+
+void append_rows(const CachedAttention& o, const SequenceRows& sequence, std::int64_t begin,
+                 std::int64_t end) {
+  const CacheShape& cache = o.cache;
+  const std::int64_t width = cache.head_width;
+  const std::int64_t qkv_width = (o.heads + 2 * cache.kv_heads) * width;
+  with_type(o.qkv.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t position = sequence.position + row;
+      const T* k = row_of<T>(o.qkv, sequence.first + row, qkv_width) + o.heads * width;
+      const T* v = k + cache.kv_heads * width;
+      for (std::int64_t head = 0; head < cache.kv_heads; ++head, k += width, v += width) {
+        const HeadOfCache<T> of(o, sequence, head);
+        T* const keys = of.keys(position) + position % kCacheGroup;
+        for (std::int64_t i = 0; i < width; ++i) keys[i * kCacheGroup] = k[i];
+        std::copy(v, v + width, of.values(position) + position % kCacheGroup * width);
+      }
+    }
+  });
+}
+
+std::int64_t attention_scratch_bytes(const CacheShape& shape) {
+  return round_up(4 * kTileRows * (2 * shape.head_width + kStretch), 64);
+}
+
+void attend_rows(const CachedAttention& operands, const AttentionRows& rows, void* scratch) {
+  HWY_DYNAMIC_DISPATCH(attend_any)(operands, rows, scratch);
+}
+
+}  // namespace zero::cpu
+#endif  // HWY_ONCE

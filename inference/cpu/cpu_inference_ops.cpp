@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "inference/cpu/cpu_inference_ops.h"
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "device/cpu/parallel.h"
+#include "inference/cpu/cached_attention.h"
+
+namespace zero::cpu {
+namespace {
+
+constexpr std::int64_t kRowsOfPiece = 32;  // that one thread attends at a time
+
+/// All rows of all sequences, cut so that threads can share them.
+std::vector<AttentionRows> pieces_of(const CachedAttention& o) {
+  std::vector<AttentionRows> pieces;
+  for (const SequenceRows& sequence : o.sequences) {
+    for (std::int64_t head = 0; head < o.cache.kv_heads; ++head) {
+      for (std::int64_t row = 0; row < sequence.count; row += kRowsOfPiece) {
+        pieces.push_back({&sequence, head, row, std::min(sequence.count, row + kRowsOfPiece)});
+      }
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+void CpuInferenceOps::pack(const WeightShape& shape, std::int64_t first,
+                           std::span<const float> rows, View weight) {
+  pack_weight(shape, first, rows, weight, device_.threads());
+}
+
+void CpuInferenceOps::prepare(const CacheShape& shape) {
+  attention_bytes_ = std::max(attention_bytes_, attention_scratch_bytes(shape));
+}
+
+void CpuInferenceOps::allocate_scratch() {
+  const std::int64_t bytes =
+      std::max(products_.scratch_bytes(), device_.threads() * attention_bytes_);
+  scratch_ = device_.allocate(bytes, DType::u8, MemoryClass::activations, "scratch");
+}
+
+void CpuInferenceOps::linear(const WeightShape& shape, std::int64_t rows, View x, View weight,
+                             View bias, View y) {
+  device_.compute().submit("linear", [=, this] {
+    products_.multiply(shape, rows, {x, weight, bias, y, scratch()});
+  });
+}
+
+void CpuInferenceOps::embed(const WeightShape& shape, View weight, View tokens, View x) {
+  device_.compute().submit(
+      "embed", [=] { gather_columns(shape, weight, tokens.as<const std::int32_t>(), x); });
+}
+
+void CpuInferenceOps::append(const CachedAttention& operands) {
+  device_.compute().submit("append", [operands] {
+    for (const SequenceRows& sequence : operands.sequences) {
+      append_rows(operands, sequence, 0, sequence.count);
+    }
+  });
+}
+
+void CpuInferenceOps::attend(const CachedAttention& operands) {
+  device_.compute().submit("attend", [this, operands] {
+    const std::vector<AttentionRows> pieces = pieces_of(operands);
+    std::atomic<std::size_t> next = 0;
+    parallel_for(device_.threads(), device_.threads(), 1, [&](std::int64_t thread, std::int64_t) {
+      for (std::size_t i = next.fetch_add(1); i < pieces.size(); i = next.fetch_add(1)) {
+        attend_rows(operands, pieces[i], scratch() + thread * attention_bytes_);
+      }
+    });
+  });
+}
+
+}  // namespace zero::cpu

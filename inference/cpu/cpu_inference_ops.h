@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "inference/cpu/packed_weight.h"
+#include "inference/cpu/weight_products.h"
+#include "inference/inference_ops.h"
+
+namespace zero::cpu {
+
+/// InferenceOps on a device whose memory the CPU can access, spread over the device's threads.
+class CpuInferenceOps final : public InferenceOps {
+ public:
+  explicit CpuInferenceOps(Device& device) : device_(device), products_(device.threads()) {}
+
+  std::int64_t weight_bytes(const WeightShape& shape) const override { return packed_bytes(shape); }
+  void pack(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
+            View weight) override;
+  void prepare(const WeightShape& shape, std::int64_t rows) override {
+    products_.prepare(shape, rows);
+  }
+  void prepare(const CacheShape& shape) override;
+  void allocate_scratch() override;
+  void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
+              View y) override;
+  void embed(const WeightShape& shape, View weight, View tokens, View x) override;
+  void append(const CachedAttention& operands) override;
+  void attend(const CachedAttention& operands) override;
+
+ private:
+  std::byte* scratch() const { return static_cast<std::byte*>(scratch_.view().data()); }
+
+  Device& device_;
+  WeightProducts products_;
+  std::int64_t attention_bytes_ = 0;  // of one thread
+  Buffer scratch_;
+};
+
+}  // namespace zero::cpu

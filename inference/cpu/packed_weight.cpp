@@ -1,0 +1,306 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "inference/cpu/packed_weight.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "device/cpu/parallel.h"
+#include "device/cpu/primitives.h"
+#include "model/cpu/products.h"
+#include "model/cpu/typed.h"
+
+namespace zero::cpu {
+namespace {
+
+using Square = std::array<float, kSquareCount>;
+
+View floats(const float* data, std::int64_t count) {
+  return {const_cast<float*>(data), count, DType::fp32, nullptr};
+}
+View elements(const void* data, std::int64_t count, DType dtype) {
+  return {const_cast<void*>(data), count, dtype, nullptr};
+}
+
+template <typename T>
+T rounded(float value) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    return to_bfloat16(value);
+  } else if constexpr (std::is_same_v<T, float16>) {
+    return to_float16(value);
+  } else {
+    return value;
+  }
+}
+
+bool plain(const WeightShape& shape) { return shape.format == WeightFormat::plain; }
+
+/// Packs a square of (depth, column), in place.
+void pack_square(DType kernel, Square& square) {
+  alignas(64) std::array<std::byte, kSquareCount * 4> plain{};
+  alignas(64) std::array<std::byte, kSquareCount * 4> packed{};
+  convert(floats(square.data(), kSquareCount), elements(plain.data(), kSquareCount, kernel));
+  pack_right({.n = kSquare, .k = kSquare, .in = kernel}, plain.data(), packed.data());
+  convert(elements(packed.data(), kSquareCount, kernel), floats(square.data(), kSquareCount));
+}
+
+/// Where kernels keep the elements of a packed square: found by packing the elements' own indices.
+class SquareMap {
+ public:
+  explicit SquareMap(DType kernel) {
+    Square depths{};
+    Square columns{};
+    for (std::int64_t i = 0; i < kSquareCount; ++i) {
+      depths[static_cast<std::size_t>(i)] = static_cast<float>(i / kSquare);
+      columns[static_cast<std::size_t>(i)] = static_cast<float>(i % kSquare);
+    }
+    pack_square(kernel, depths);
+    pack_square(kernel, columns);
+    for (std::size_t i = 0; i < kSquareCount; ++i) {
+      columns_[i] = static_cast<std::int64_t>(columns[i]);
+      places_.at(static_cast<std::size_t>(depths[i]) * kSquare +
+                 static_cast<std::size_t>(columns[i])) = static_cast<std::int64_t>(i);
+    }
+  }
+  std::int64_t place(std::int64_t depth, std::int64_t column) const {
+    return places_[static_cast<std::size_t>(depth * kSquare + column)];
+  }
+  std::int64_t column(std::size_t place) const { return columns_[place]; }
+
+  static const SquareMap& of(DType kernel) {
+    static const SquareMap fp32(DType::fp32);
+    static const SquareMap bf16(product_dtype(DType::bf16));
+    return kernel == DType::fp32 ? fp32 : bf16;
+  }
+
+ private:
+  std::array<std::int64_t, kSquareCount> places_{};
+  std::array<std::int64_t, kSquareCount> columns_{};
+};
+
+/// Rows [first, first + count) of a tensor of files.
+struct Rows {
+  const WeightShape& shape;
+  std::span<const float> values;
+  std::int64_t first;
+
+  std::int64_t count() const {
+    return static_cast<std::int64_t>(values.size()) / shape.file_columns();
+  }
+  bool by_depth() const { return shape.layout == WeightLayout::in_out; }
+  // Of the weight: what these rows hold.
+  std::int64_t depth_begin() const { return by_depth() ? first : 0; }
+  std::int64_t depth_end() const { return by_depth() ? first + count() : shape.in; }
+  std::int64_t column_begin() const { return by_depth() ? 0 : first; }
+  std::int64_t column_end() const { return by_depth() ? shape.out : first + count(); }
+  float at(std::int64_t depth, std::int64_t column) const {
+    const std::int64_t place =
+        by_depth() ? (depth - first) * shape.out + column : (column - first) * shape.in + depth;
+    return values[static_cast<std::size_t>(place)];
+  }
+  /// The elements of the square at (depth, column) that lie in these rows, others 0.
+  Square square(std::int64_t depth, std::int64_t column) const {
+    Square square{};
+    const std::int64_t depths = std::min(kSquare, depth_end() - depth);
+    const std::int64_t columns = std::min(kSquare, column_end() - column);
+    for (std::int64_t i = 0; i < depths; ++i) {
+      for (std::int64_t j = 0; j < columns; ++j) {
+        square[static_cast<std::size_t>(i * kSquare + j)] = at(depth + i, column + j);
+      }
+    }
+    return square;
+  }
+};
+
+/// The elements that these rows hold of a column of squares, (depths, 32).
+std::vector<float> column_values(const Rows& rows, std::int64_t column) {
+  const std::int64_t depths = rows.depth_end() - rows.depth_begin();
+  std::vector<float> values(static_cast<std::size_t>(depths * kSquare), 0.0F);
+  for (std::int64_t i = 0; i < depths; ++i) {
+    for (std::int64_t j = 0; j < std::min(kSquare, rows.column_end() - column); ++j) {
+      const float value = rows.at(rows.depth_begin() + i, column + j);
+      ZERO_CHECK(std::isfinite(value),
+                 "input {} of output {} has weight {}; expected a finite number, which codes take",
+                 rows.depth_begin() + i, column + j, value);
+      values[static_cast<std::size_t>(i * kSquare + j)] = value;
+    }
+  }
+  return values;
+}
+
+/// Stores the codes of a square of (depth, column), the first of them at `depth`.
+void store_codes(const WeightShape& shape, const Square& square, const ColumnScales& scales,
+                 std::int64_t depth, std::byte* to) {
+  const SquareMap& map = SquareMap::of(product_dtype(shape.dtype));
+  for (std::int64_t i = 0; i < kSquareCount; ++i) {
+    const std::int64_t column = i % kSquare;
+    const int code = code_of(shape.format, square[static_cast<std::size_t>(i)],
+                             scales.scale(scales.group_of(depth), column));
+    if (shape.format == WeightFormat::int8) {
+      to[map.place(i / kSquare, column)] = static_cast<std::byte>(code);
+    } else {
+      std::byte& both = to[i / kSquare * (kSquare / 2) + column % (kSquare / 2)];
+      both = column < kSquare / 2 ? static_cast<std::byte>(code)
+                                  : both | static_cast<std::byte>(code << 4);
+    }
+  }
+}
+
+/// The levels of a square of codes, where kernels keep the elements.
+void square_levels(const StoredSquares& stored, const SquareMap& map, const std::byte* square,
+                   Square& levels) {
+  if (stored.format == WeightFormat::int8) {
+    const auto* const codes = reinterpret_cast<const std::int8_t*>(square);
+    for (std::size_t i = 0; i < kSquareCount; ++i) levels[i] = codes[i];
+    return;
+  }
+  std::array<float, 16> of_code{};
+  for (std::size_t i = 0; i < 16; ++i) of_code[i] = to_float(code_levels(stored.format)[i]);
+  constexpr std::int64_t kHalf = kSquare / 2;
+  for (std::int64_t i = 0; i < kSquareCount / 2; ++i) {
+    const auto both = static_cast<unsigned>(square[i]);
+    const std::int64_t depth = i / kHalf;
+    levels[static_cast<std::size_t>(map.place(depth, i % kHalf))] = of_code[both & 15U];
+    levels[static_cast<std::size_t>(map.place(depth, kHalf + i % kHalf))] = of_code[both >> 4U];
+  }
+}
+
+/// The level of an element as it is stored, before its scale.
+template <typename T>
+float level_of(const StoredSquares& stored, const SquareMap& map, const std::byte* square,
+               std::int64_t depth, std::int64_t column) {
+  if (stored.format == WeightFormat::plain) {
+    return to_float(reinterpret_cast<const T*>(square)[map.place(depth, column)]);
+  }
+  if (stored.format == WeightFormat::int8) {
+    return reinterpret_cast<const std::int8_t*>(square)[map.place(depth, column)];
+  }
+  const auto both = static_cast<unsigned>(square[depth * (kSquare / 2) + column % (kSquare / 2)]);
+  const unsigned code = column < kSquare / 2 ? both & 15U : both >> 4U;
+  return to_float(code_levels(stored.format)[code]);
+}
+
+}  // namespace
+
+std::int64_t StoredSquares::square_bytes() const {
+  switch (format) {
+    case WeightFormat::plain:
+      return kSquareCount * size_of(dtype);
+    case WeightFormat::int8:
+      return kSquareCount;
+    default:
+      return kSquareCount / 2;
+  }
+}
+
+StoredSquares stored_squares(const WeightShape& shape, const View& weight) {
+  StoredSquares stored{static_cast<const std::byte*>(weight.data()), shape.format, shape.dtype,
+                       shape.in};
+  stored.scales = stored.column(squares(shape.out));
+  return stored;
+}
+
+DType product_dtype(DType dtype) {
+  return name_of_kernels(dtype) == "floats" ? DType::fp32 : dtype;
+}
+
+std::int64_t packed_bytes(const WeightShape& shape) {
+  const StoredSquares stored{nullptr, shape.format, shape.dtype, shape.in};
+  return checked_mul(squares(shape.out), stored.steps() * stored.square_bytes() +
+                                             ColumnScales::bytes(shape.format, shape.in));
+}
+
+void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> values,
+                 View weight, int threads) {
+  const Rows rows{shape, values, first};
+  const DType kernel = product_dtype(shape.dtype);
+  const StoredSquares stored = stored_squares(shape, weight);
+  const std::int64_t begin = rows.column_begin() / kSquare;
+  const std::int64_t count = squares(rows.column_end()) - begin;
+  const std::int64_t each = stored.square_bytes();
+  parallel_for(threads, count, 1, [&](std::int64_t from, std::int64_t end) {
+    for (std::int64_t column = begin + from; column < begin + end; ++column) {
+      const ColumnScales scales = stored.scales_of(column);
+      if (!plain(shape)) {
+        set_scales(shape.format, shape.in, rows.depth_begin(),
+                   column_values(rows, column * kSquare),
+                   const_cast<std::byte*>(stored.scales) +
+                       column * ColumnScales::bytes(shape.format, shape.in));
+      }
+      for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kSquare) {
+        Square square = rows.square(depth, column * kSquare);
+        std::byte* const place =
+            const_cast<std::byte*>(stored.column(column)) + depth / kSquare * each;
+        if (plain(shape)) {
+          pack_square(kernel, square);
+          convert(floats(square.data(), kSquareCount), elements(place, kSquareCount, shape.dtype));
+        } else {
+          store_codes(shape, square, scales, depth, place);
+        }
+      }
+    }
+  });
+}
+
+void widen_columns(const WeightShape& shape, const View& weight, std::int64_t first,
+                   std::int64_t count, std::byte* to) {
+  const DType kernel = product_dtype(shape.dtype);
+  const StoredSquares stored = stored_squares(shape, weight);
+  if (plain(shape)) {
+    const std::int64_t all = count * stored.steps() * kSquareCount;
+    convert(elements(stored.column(first), all, shape.dtype), elements(to, all, kernel));
+    return;
+  }
+  const SquareMap& map = SquareMap::of(kernel);
+  with_type(kernel, [&](auto type) {
+    using T = typename decltype(type)::type;
+    T* value = reinterpret_cast<T*>(to);
+    for (std::int64_t column = first; column < first + count; ++column) {
+      const ColumnScales scales = stored.scales_of(column);
+      const std::byte* square = stored.column(column);
+      Square of_group{};
+      for (std::int64_t step = 0; step < stored.steps();
+           ++step, square += stored.square_bytes(), value += kSquareCount) {
+        const std::int64_t group = scales.group_of(step * kSquare);
+        if (step == 0 || group != scales.group_of((step - 1) * kSquare)) {
+          for (std::size_t i = 0; i < kSquareCount; ++i) {
+            of_group[i] = scales.scale(group, map.column(i));
+          }
+        }
+        std::array<float, kSquareCount> levels{};
+        square_levels(stored, map, square, levels);
+        for (std::size_t i = 0; i < kSquareCount; ++i) {
+          value[i] = rounded<T>(levels[i] * of_group[i]);
+        }
+      }
+    }
+  });
+}
+
+void gather_columns(const WeightShape& shape, const View& weight,
+                    std::span<const std::int32_t> tokens, View x) {
+  const SquareMap& map = SquareMap::of(product_dtype(shape.dtype));
+  const StoredSquares stored = stored_squares(shape, weight);
+  with_type(shape.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    T* to = static_cast<T*>(x.data());
+    for (const std::int32_t token : tokens) {
+      const ColumnScales scales = stored.scales_of(token / kSquare);
+      const std::byte* const column = stored.column(token / kSquare);
+      for (std::int64_t depth = 0; depth < shape.in; ++depth) {
+        const float level =
+            level_of<T>(stored, map, column + depth / kSquare * stored.square_bytes(),
+                        depth % kSquare, token % kSquare);
+        *to++ = rounded<T>(
+            plain(shape) ? level : level * scales.scale(scales.group_of(depth), token % kSquare));
+      }
+    }
+  });
+}
+
+}  // namespace zero::cpu

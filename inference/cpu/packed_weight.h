@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "inference/cpu/weight_codes.h"
+#include "inference/inference_ops.h"
+
+namespace zero::cpu {
+
+// A weight as squares of 32 x 32 elements (model/cpu/packed_kernels.h), one column of squares after
+// another, then the scales (weight_codes.h). Plain elements and 8-bit codes lie where the kernels
+// of the compute dtype keep them in a square of their own; 4-bit codes by rows of depth, column i
+// in the low half of byte i, column 16 + i in its high half. An element's value is its level times
+// its scale, rounded once, to fp32 or, where kernels of bf16 instructions read it, to bf16.
+
+/// Where a stored weight lies.
+struct StoredSquares {
+  const std::byte* data = nullptr;
+  WeightFormat format = WeightFormat::plain;
+  DType dtype = DType::fp32;  ///< of plain elements
+  std::int64_t in = 0;
+
+  std::int64_t steps() const { return squares(in); }  ///< squares of a column
+  std::int64_t square_bytes() const;
+  const std::byte* column(std::int64_t column) const {
+    return data + column * steps() * square_bytes();
+  }
+  const std::byte* scales = nullptr;
+  ColumnScales scales_of(std::int64_t column) const {
+    return {format, in, scales + column * ColumnScales::bytes(format, in)};
+  }
+};
+StoredSquares stored_squares(const WeightShape& shape, const View& weight);
+
+/// The dtype of the squares that products of `dtype` read: fp32, unless kernels of bf16
+/// instructions read bf16.
+DType product_dtype(DType dtype);
+std::int64_t packed_bytes(const WeightShape& shape);
+/// InferenceOps::pack.
+void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
+                 View weight, int threads);
+/// Columns of squares [first, first + count) as products read them, to memory aligned to 64 bytes.
+void widen_columns(const WeightShape& shape, const View& weight, std::int64_t first,
+                   std::int64_t count, std::byte* to);
+/// x (tokens, in) = the columns `tokens` of the weight, in the compute dtype.
+void gather_columns(const WeightShape& shape, const View& weight,
+                    std::span<const std::int32_t> tokens, View x);
+
+}  // namespace zero::cpu

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/half.h"
+#include "inference/inference_ops.h"
+
+namespace zero::cpu {
+
+// The codes of stored weights and their scales, for 32 columns at a time.
+
+inline constexpr std::int64_t kSquare = 32;
+inline constexpr std::int64_t kSquareCount = kSquare * kSquare;
+
+/// The squares that cover `count` rows or columns.
+constexpr std::int64_t squares(std::int64_t count) { return div_ceil(count, kSquare); }
+
+/// The levels of 4-bit codes, which bf16 holds: those of nf4 are rounded to it.
+const std::array<bfloat16, 16>& code_levels(WeightFormat format);
+
+/// nf4's scales are codes too, of 8 bits: `step` times the code plus `least`, for all scales of 32
+/// columns over 8 groups.
+struct ScaleRange {
+  float least = 0;
+  float step = 0;
+};
+inline constexpr std::int64_t kGroupsOfRange = 8;
+
+/// The scales of 32 columns, as they are stored: int8: 32 fp32; q4: for each group 32 fp16; nf4:
+/// for each group 32 codes, then the ranges.
+class ColumnScales {
+ public:
+  ColumnScales() = default;
+  ColumnScales(WeightFormat format, std::int64_t in, const std::byte* data)
+      : format_(format), groups_(count_groups(format, in)), data_(data) {}
+
+  static std::int64_t bytes(WeightFormat format, std::int64_t in);
+  /// Groups of elements of a column that share a scale.
+  static std::int64_t count_groups(WeightFormat format, std::int64_t in) {
+    return scale_group(format) == 0 ? 1 : div_ceil(in, scale_group(format));
+  }
+
+  /// The group of an element at that depth; padding belongs to the last group.
+  std::int64_t group_of(std::int64_t depth) const {
+    return scale_group(format_) == 0 ? 0 : std::min(depth / scale_group(format_), groups_ - 1);
+  }
+  const float* of_int8() const { return reinterpret_cast<const float*>(data_); }
+  const float16* of_q4(std::int64_t group) const {
+    return reinterpret_cast<const float16*>(data_) + group * kSquare;
+  }
+  const std::uint8_t* of_nf4(std::int64_t group) const {
+    return reinterpret_cast<const std::uint8_t*>(data_) + group * kSquare;
+  }
+  const ScaleRange& range(std::int64_t group) const {
+    return reinterpret_cast<const ScaleRange*>(data_ + groups_ * kSquare)[group / kGroupsOfRange];
+  }
+  /// The scale of a column in a group.
+  float scale(std::int64_t group, std::int64_t column) const;
+
+ private:
+  WeightFormat format_ = WeightFormat::plain;
+  std::int64_t groups_ = 0;
+  const std::byte* data_ = nullptr;
+};
+
+/// Sets the scales of 32 columns for depths [first, first + depth) from `values` (depth, 32); first
+/// is a multiple of what InferenceOps::pack_rows demands.
+void set_scales(WeightFormat format, std::int64_t in, std::int64_t first,
+                std::span<const float> values, std::byte* to);
+
+/// The code of a value: of int8 -127 to 127, of 4 bits 0 to 15.
+int code_of(WeightFormat format, float value, float scale);
+
+}  // namespace zero::cpu

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "inference/inference_ops.h"
+#include "model/cpu/products.h"
+
+namespace zero::cpu {
+
+/// Products of packed weights (packed_weight.h). Where kernels of fp32 read them, weights are
+/// widened in registers for a few rows; otherwise strip by strip in the cache, if they are stored
+/// in another form than kernels read. An element of a result is one sum in the order of depth, so
+/// its bits do not depend on the number of rows.
+class WeightProducts {
+ public:
+  explicit WeightProducts(int threads);
+
+  /// For up to `rows` rows.
+  void prepare(const WeightShape& shape, std::int64_t rows);
+  std::int64_t scratch_bytes() const;
+
+  struct Operands {
+    View x, weight, bias, y;
+    std::byte* scratch = nullptr;
+  };
+  void multiply(const WeightShape& shape, std::int64_t rows, const Operands& operands);
+
+ private:
+  void multiply_few(const WeightShape& shape, std::int64_t rows, const Operands& operands) const;
+  void multiply_strips(const WeightShape& shape, std::int64_t rows, const Operands& operands);
+  Product& strip_product(const WeightShape& shape, std::int64_t rows, std::int64_t columns,
+                         const Operands& operands, std::int64_t thread);
+  std::int64_t few_bytes(const WeightShape& shape, std::int64_t rows) const;
+
+  int threads_;
+  std::vector<std::unique_ptr<Products>> products_;  // one per thread
+  std::int64_t few_bytes_ = 0;
+  std::int64_t widened_bytes_ = 0;  // of one thread
+  std::int64_t strip_bytes_ = 0;    // of one thread's products
+};
+
+}  // namespace zero::cpu

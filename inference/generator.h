@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "inference/sampler.h"
+
+namespace zero {
+
+class InferenceModel;
+
+/// One prompt and how it is to be continued.
+struct GenerationRequest {
+  std::vector<std::uint32_t> prompt;  ///< at least one token
+  std::int64_t max_tokens = 0;        ///< to generate; prompt and these fit the model's context
+  Sampling sampling;
+  std::vector<std::uint32_t> end_tokens{};  ///< generating one of them ends the request
+};
+
+/// Why a request ended.
+enum class FinishReason : std::uint8_t {
+  length,     ///< max_tokens were generated
+  end_token,  ///< one of end_tokens was generated
+  stopped,    ///< on_token returned Flow::stop
+  cancelled,
+  failed,  ///< no token could be chosen, or the pass or on_token failed: GenerationEnd::error
+};
+
+using RequestId = std::uint64_t;
+
+struct GeneratedToken {
+  RequestId request = 0;
+  std::uint32_t id = 0;
+  float log_probability = 0;
+};
+
+/// A request's end. Times are seconds since submit().
+struct GenerationEnd {
+  RequestId request = 0;
+  FinishReason reason = FinishReason::length;
+  std::int64_t generated = 0;  ///< tokens
+  double first_token = 0;      ///< 0 if none was generated
+  double total = 0;
+  std::string error{};
+};
+
+/// What on_token has the generator do.
+enum class Flow : std::uint8_t { more, stop };
+
+/// Called by the thread in step(), which they may not call; they may submit() and cancel(), and
+/// must not throw.
+struct GenerationCallbacks {
+  std::function<Flow(const GeneratedToken&)> on_token;
+  std::function<void(const GenerationEnd&)> on_end;
+};
+
+/// Continues prompts. Requests wait in order of arrival for a place in the cache, join the running
+/// ones between two steps and leave when they end. A request's tokens depend on the request and
+/// the model alone, not on the requests it runs beside. submit(), cancel() and idle() may be called
+/// by any thread, step() by one at a time.
+class Generator {
+ public:
+  /// `model` must outlive the generator, which uses all its slots. Throws zero::Error if a pass of
+  /// the model has fewer rows than the cache has slots.
+  explicit Generator(InferenceModel& model);
+  /// Requests that have not ended get no callback.
+  ~Generator();
+
+  /// Both callbacks must be there. Throws zero::Error if the prompt is empty, has a token outside
+  /// the vocabulary or is, with max_tokens, longer than the model's context or than the cache.
+  /// Other requests go on.
+  RequestId submit(GenerationRequest request, GenerationCallbacks callbacks);
+  /// Ends a request at the next step. Nothing happens if it has ended or never was.
+  void cancel(RequestId request);
+  /// Whether every request has had its on_end.
+  bool idle() const;
+  /// One pass of the model: a part of the prompts that have not been read whole, and one token of
+  /// each other running request. If the pass fails, all running requests do. Does nothing if idle.
+  void step();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace zero

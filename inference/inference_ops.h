@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/checked_math.h"
+#include "device/device.h"
+#include "model/op_shapes.h"
+
+namespace zero {
+
+/// How the elements of a matrix are stored. Products read them as they are stored; no copy of whole
+/// size is ever made.
+enum class WeightFormat : std::uint8_t {
+  plain,  ///< in the compute dtype
+  int8,   ///< codes of -127 to 127 times a scale a column: the largest magnitude / 127
+  nf4,    ///< 4 bits: the 16 levels of NormalFloat times a scale for 64 elements of a column, which
+          ///< has 8 bits itself (double quantization): QLoRA, Dettmers et al. 2023
+  q4,     ///< 4 bits: codes of -8 to 7 times an fp16 scale for 128 elements of a column
+};
+/// Elements of a column that share a scale; 0: all of them, or none has one.
+constexpr std::int64_t scale_group(WeightFormat format) {
+  return format == WeightFormat::nf4 ? 64 : format == WeightFormat::q4 ? 128 : 0;
+}
+/// "dtype": plain; "int8", "nf4", "q4". Throws zero::Error on any other name.
+WeightFormat weight_format_from_name(std::string_view name);
+
+/// The weight of a linear layer, (in, out) or (out, in) in files. A column is what one output
+/// reads, and what an embedding gives a token.
+struct WeightShape {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  WeightLayout layout = WeightLayout::in_out;
+  DType dtype = DType::fp32;  ///< of x, the bias and a plain weight
+  WeightFormat format = WeightFormat::plain;
+
+  /// Of the tensor in files.
+  std::int64_t file_rows() const { return layout == WeightLayout::in_out ? in : out; }
+  std::int64_t file_columns() const { return layout == WeightLayout::in_out ? out : in; }
+};
+
+/// Positions of one head that lie together in the cache: keys (head_width, kCacheGroup), then
+/// values (kCacheGroup, head_width). Blocks of the cache are whole groups, so that no bit depends
+/// on their length.
+inline constexpr std::int64_t kCacheGroup = 16;
+
+/// A layer's part of the key/value cache: blocks, in each the kv_heads one after another.
+struct CacheShape {
+  std::int64_t kv_heads = 0;
+  std::int64_t head_width = 0;
+  std::int64_t block_tokens = kCacheGroup;  ///< a multiple of kCacheGroup
+  DType dtype = DType::fp32;
+
+  std::int64_t group_count() const { return 2 * kCacheGroup * head_width; }
+  std::int64_t head_count() const { return block_tokens / kCacheGroup * group_count(); }
+  /// Elements of a block of one layer.
+  std::int64_t block_count() const { return checked_mul(kv_heads, head_count()); }
+};
+
+/// Consecutive tokens of one sequence in a pass of the model.
+struct SequenceRows {
+  std::int64_t first = 0;  ///< row of the first token
+  std::int64_t count = 0;
+  std::int64_t position = 0;               ///< of the first token in its sequence
+  std::span<const std::int32_t> blocks{};  ///< the sequence's blocks, in order: its block table
+};
+
+/// Attention of the rows of several sequences over their cached keys and values.
+struct CachedAttention {
+  CacheShape cache;
+  std::int64_t heads = 0;  ///< of queries; a multiple of kv_heads
+  std::span<const SequenceRows> sequences;
+  View layer;  ///< the layer's part of the cache, all blocks
+  View qkv;    ///< rows of q, k and v side by side, rotated
+  View out{};  ///< rows of heads * head_width
+};
+
+/// Operations that Ops lacks: a decoder's forward over a key/value cache. Calls
+/// submit work to the device's compute stream; views must live until the stream has passed it.
+/// A row's bits depend on the row and its sequence alone: not on the other rows of the pass, their
+/// number, the number of threads, or the length of the cache's blocks. Operands are checked by
+/// InferenceModel.
+class InferenceOps {
+ public:
+  virtual ~InferenceOps() = default;
+  InferenceOps() = default;
+  InferenceOps(const InferenceOps&) = delete;
+  InferenceOps& operator=(const InferenceOps&) = delete;
+
+  /// Bytes of a stored weight.
+  virtual std::int64_t weight_bytes(const WeightShape& shape) const = 0;
+  /// One call of pack() takes a multiple of this many rows of a tensor of files, beginning at a
+  /// multiple; the last call may take fewer.
+  static std::int64_t pack_rows(const WeightShape& shape) {
+    if (shape.layout == WeightLayout::out_in || shape.format == WeightFormat::plain) return 32;
+    return shape.format == WeightFormat::int8 ? shape.in : 8 * scale_group(shape.format);
+  }
+  /// Stores rows [first, first + count) of the tensor, fp32 on the host, rounded to the weight's
+  /// format. Returns when they are stored. Throws zero::Error if a code has no scale: an element
+  /// that is infinite or NaN.
+  virtual void pack(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
+                    View weight) = 0;
+
+  /// Notes the scratch of linear() with up to `rows` rows.
+  virtual void prepare(const WeightShape& shape, std::int64_t rows) = 0;
+  /// The same of attend() with heads of that width.
+  virtual void prepare(const CacheShape& shape) = 0;
+  /// Allocates the scratch of what was prepared, charged to activations.
+  virtual void allocate_scratch() = 0;
+  /// Operands of linear() have memory for this many rows.
+  static constexpr std::int64_t kRowsAtATime = 8;
+  static std::int64_t padded_rows(std::int64_t rows) { return round_up(rows, kRowsAtATime); }
+
+  /// y (rows, out) = x (rows, in) W + bias; y in the weight's dtype or fp32; the bias may be empty.
+  /// Rows up to padded_rows(rows) of y are overwritten.
+  virtual void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
+                      View y) = 0;
+  /// x (tokens, in) = the columns `tokens` of the weight of a head or embedding. tokens: i32.
+  virtual void embed(const WeightShape& shape, View weight, View tokens, View x) = 0;
+  /// Writes the k and v of all rows to the cache.
+  virtual void append(const CachedAttention& operands) = 0;
+  /// out = softmax(q k^T / sqrt(head_width)) v over the cached positions up to each row's own.
+  virtual void attend(const CachedAttention& operands) = 0;
+};
+
+/// The operations of `device`, which must outlive them. Throws zero::Error if it has none.
+std::unique_ptr<InferenceOps> make_inference_ops(Device& device);
+
+}  // namespace zero

@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "inference/inference_model.h"
+
+namespace zero {
+
+/// How well a model foresees a text.
+struct TextScore {
+  double nats = 0;          ///< the sum of the tokens' cross-entropies
+  std::int64_t tokens = 0;  ///< foreseen: all but the first of each stretch
+
+  double perplexity() const;
+};
+
+/// Reads the text in stretches of the model's request_tokens, each anew, in slot 0, which is empty
+/// before and after. Throws zero::Error if there are less than two tokens, or a logit is NaN.
+TextScore score_text(InferenceModel& model, std::span<const std::uint32_t> text);
+
+}  // namespace zero

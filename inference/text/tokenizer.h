@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero {
+
+/// A part of a prompt.
+struct PromptPiece {
+  std::string text;
+  /// Special tokens written in the piece, as "<|im_end|>", become their ids. A user's words must
+  /// not be able to write them.
+  bool from_template = false;
+};
+
+/// Some bytes of a text.
+struct ByteRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+struct EncodeOptions {
+  /// Puts the tokens before the text that the tokenizer's files ask for, as <s>: for a whole
+  /// prompt. A text of which a chat template wrote the beginning has them already.
+  bool begin_of_text = false;
+};
+
+/// What a tokenizer knows of its tokens.
+struct TokenTable {
+  using Ids = std::map<std::string, std::uint32_t, std::less<>>;
+  std::vector<std::string> pieces{};  ///< by id: the bytes that the token adds to a text
+  Ids special{};                      ///< ids of special tokens, whose pieces are empty
+  std::vector<std::uint32_t> begin_of_text{};
+  std::int64_t end_of_document = -1;
+  bool drops_first_space = false;
+};
+
+/// Converts text to token ids and back. May be used by several threads.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  /// Number of ids, those of special tokens included.
+  std::int64_t vocabulary() const { return static_cast<std::int64_t>(table_.pieces.size()); }
+  /// Except with "bytes", invalid UTF-8 is read as U+FFFD: base/utf8.h finds it before.
+  std::vector<std::uint32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  /// The pieces as one text: words may lie across pieces, special tokens act within pieces of the
+  /// template alone.
+  std::vector<std::uint32_t> encode_pieces(std::span<const PromptPiece> pieces) const;
+  /// The bytes of the tokens' pieces, which may end in the middle of a character.
+  std::string decode(std::span<const std::uint32_t> tokens) const;
+
+  /// The bytes that token `id` adds to a text: none for special tokens and outside the vocabulary.
+  std::string_view piece(std::uint32_t id) const;
+  /// Whether a text begins without the space of its first piece, as SentencePiece's do.
+  bool drops_first_space() const { return table_.drops_first_space; }
+  /// The end-of-document id, or -1 if there is none.
+  std::int64_t end_of_document() const { return table_.end_of_document; }
+
+ protected:
+  explicit Tokenizer(TokenTable table) : table_(std::move(table)) {}
+  const TokenTable& table() const { return table_; }
+
+ private:
+  /// Appends the ids of `text`, which is not empty. Special tokens act in the ranges `special`
+  /// alone, which are in order and apart, and then `text` is UTF-8.
+  virtual void do_encode(std::string_view text, std::span<const ByteRange> special,
+                         std::vector<std::uint32_t>& ids) const = 0;
+
+  TokenTable table_;
+};
+
+/// "bytes": one token per byte, vocabulary 256. Any other name: a SentencePiece model (a file, or
+/// tokenizer.model in a folder) or a tokenizer.json (likewise; docs:
+/// inference/text/bpe_tokenizer.h). tokenizer_config.json beside the file says which tokens begin
+/// and end a text. Throws zero::Error naming the file if it cannot be read, or asks for what is not
+/// computed.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
+
+}  // namespace zero

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "inference/weight_files.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "checkpoint/weight_source.h"
+#include "inference/model_weights.h"
+
+namespace zero {
+
+namespace {
+
+/// A file must not have the program list millions of layers that it does not hold.
+void check_layers(std::span<const SafetensorsReader> files, const std::string& folder,
+                  const ModelConfig& config) {
+  std::size_t tensors = 0;
+  for (const SafetensorsReader& file : files) tensors += file.header().tensors.size();
+  ZERO_CHECK(layers_of(config) <= static_cast<std::int64_t>(tensors),
+             "{}: config.json has {} layers, and the files of weights {} tensors; expected several "
+             "for each layer",
+             folder, layers_of(config), tensors);
+}
+
+}  // namespace
+
+WeightFiles::WeightFiles(const std::string& folder, const ModelConfig& config)
+    : names_(names::of(config)), files_(open_weights(folder)) {
+  check_layers(files_, folder, config);
+  layout_ = lay_out_checkpoint(ModelWeights::tensors(decoder_shape(config)), names_,
+                               {.file_bytes = std::numeric_limits<std::int64_t>::max()})
+                .tensors();
+  match_ = match_files(files_, layout_, names_);
+  check_aliases(match_, [&](std::size_t tensor, const FileRange& visit) {
+    visit(0, layout_[tensor].count());
+  });
+}
+
+void WeightFiles::read(std::size_t tensor, std::int64_t begin, std::span<float> values) const {
+  const std::int64_t end = begin + static_cast<std::int64_t>(values.size());
+  const auto held = [&](std::size_t index, const FileRange& visit) {
+    const LayoutTensor& piece = layout_[index];
+    if (piece.source != tensor) return;
+    const std::int64_t from = std::max(begin, piece.source_begin);
+    const std::int64_t to = std::min(end, piece.source_begin + piece.count());
+    if (from < to) visit(from - piece.source_begin, to - from);
+  };
+  read_elements(match_, held, [&](std::size_t index, std::int64_t at, const View& read) {
+    const auto from = read.as<const float>();
+    std::ranges::copy(from, values.begin() + (layout_[index].source_begin + at - begin));
+  });
+}
+
+}  // namespace zero

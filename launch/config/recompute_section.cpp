@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "launch/config/train_config.h"
+
+namespace zero {
+namespace {
+
+const std::string kSection = "activation_checkpointing.";
+/// Tensors that "selective" may name, and those that it computes again unless told otherwise. A
+/// byte of qkv and of hidden, of which there is most, costs 2 C / e FLOP, one of attended 2 T / e:
+/// with sequences much longer than the width, name other `tensors`.
+constexpr std::array kSelectable{BlockTensor::qkv, BlockTensor::attended, BlockTensor::hidden};
+constexpr std::array kSelected{"attended", "hidden"};
+
+std::string recompute_key(const char* key) { return kSection + key; }
+
+/// Refuses a key that belongs to another kind of recompute than the one chosen.
+void check_belongs(const Configuration& values, const char* key, const std::string& to,
+                   const std::string& mode) {
+  ZERO_CHECK(values.is_null(recompute_key(key)) || mode == to,
+             "{}: {} belongs to recompute \"{}\", but {} is \"{}\"; give one of the two",
+             values.source(), recompute_key(key), to, recompute_key("recompute"), mode);
+}
+
+/// The kind of recompute, with null replaced by what the other keys imply.
+std::string recompute_mode(Configuration& values) {
+  const std::string key = recompute_key("recompute");
+  if (values.is_null(key)) {
+    std::string mode = "none";
+    std::string source = "default";
+    for (const auto& [other, implied] : {std::pair{"number_checkpoints", "full"},
+                                         {"interval", "full"},
+                                         {"tensors", "selective"}}) {
+      if (mode != "none" || values.is_null(recompute_key(other))) continue;
+      mode = implied;
+      source = recompute_key(other);
+    }
+    values.resolve(key, mode, source);
+  }
+  return values.text(key);
+}
+
+std::vector<BlockTensor> chosen_tensors(Configuration& values) {
+  const std::string key = recompute_key("tensors");
+  if (values.is_null(key)) values.resolve(key, kSelected, "default");
+  std::vector<BlockTensor> tensors;
+  for (const std::string& text : values.texts(key)) {
+    const auto* const found = std::find_if(kSelectable.begin(), kSelectable.end(),
+                                           [&](BlockTensor each) { return name_of(each) == text; });
+    ZERO_CHECK(found != kSelectable.end(),
+               "{}: {}: found \"{}\", expected some of \"qkv\", \"attended\", \"hidden\"",
+               values.source(), key, text);
+    tensors.push_back(*found);
+  }
+  return tensors;
+}
+
+RecomputePlan full_plan(const Configuration& values, std::int64_t layers) {
+  const std::string groups = recompute_key("number_checkpoints");
+  const std::string interval = recompute_key("interval");
+  if (values.is_null(groups)) {
+    return RecomputePlan::full(layers, values.is_null(interval) ? 1 : values.integer(interval));
+  }
+  ZERO_CHECK(values.is_null(interval),
+             "{}: {} is {} and {} is {}: the first keeps one input a group of blocks, the second "
+             "that of every so many; give one of the two",
+             values.source(), groups, values.integer(groups), interval, values.integer(interval));
+  ZERO_CHECK(values.integer(groups) <= layers,
+             "{}: {} is {}, but model.layers is {}: a group has at least one block; give at most "
+             "{}",
+             values.source(), groups, values.integer(groups), layers, layers);
+  return RecomputePlan::grouped(layers, values.integer(groups));
+}
+
+}  // namespace
+
+TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers) {
+  const std::string mode = recompute_mode(values);
+  check_belongs(values, "interval", "full", mode);
+  check_belongs(values, "number_checkpoints", "full", mode);
+  check_belongs(values, "tensors", "selective", mode);
+  TrainConfig::Recompute recompute;
+  const auto& limit = values.at("run.memory_limit").value;
+  if (!limit.is_null()) recompute.memory_limit = *bytes_of(limit);
+  recompute.automatic = mode == "auto";
+  ZERO_CHECK(!recompute.automatic || recompute.memory_limit > 0,
+             "{}: {} is \"auto\", which makes the run fit run.memory_limit, but that is not given; "
+             "give the bytes that a rank may use, for example \"8GiB\"",
+             values.source(), recompute_key("recompute"));
+  if (mode == "full") recompute.plan = full_plan(values, layers);
+  if (mode == "selective")
+    recompute.plan = RecomputePlan::selective(layers, chosen_tensors(values));
+  recompute.plan.partition_inputs = values.boolean(recompute_key("partition_activations"));
+  return recompute;
+}
+
+std::vector<Option> recompute_options() {
+  using enum ValueType;
+  return {
+      honour(recompute_key("recompute"), text, "null",
+             "what of the blocks' activations backward computes again instead of keeping them: "
+             "\"none\"; \"full\": all but a block's input; \"selective\": `tensors`; \"auto\": the "
+             "fewest FLOP with which the run fits run.memory_limit. null: what the other "
+             "keys here imply, else \"none\". No bit of a run depends on it")
+          .one_of({"none", "full", "selective", "auto"}),
+      honour(recompute_key("interval"), integer, "null",
+             "with \"full\": only of blocks 0, K, 2K, ...; null: of all")
+          .from(1, 1e6),
+      honour(recompute_key("tensors"), text_list, "null",
+             "with \"selective\": some of \"qkv\", \"attended\", \"hidden\"; null: the last two"),
+      honour(recompute_key("number_checkpoints"), integer, "null",
+             "with \"full\": groups of consecutive blocks, each of which keeps one input and whose "
+             "backward computes the whole group again")
+          .from(1, 1e6),
+      honour(recompute_key("partition_activations"), boolean, "false",
+             "tensor ranks keep a share each of inputs kept alone and all-gather them in backward; "
+             "no effect with one tensor rank, or with mesh.sequence_parallel, which does so too"),
+      only(recompute_key("cpu_checkpointing"), boolean, "false",
+           "activations stay in the memory of the device that computes them"),
+      accept(recompute_key("contiguous_memory_optimization"), boolean, "false",
+             "all activations have fixed places in one block of memory"),
+      accept(recompute_key("synchronize_checkpoint_boundary"), boolean, "false",
+             "work is ordered by events; no boundary needs the host to wait"),
+      accept(recompute_key("profile"), boolean, "false",
+             "run.profile times all work, repeated work too"),
+      honour("run.memory_limit", bytes, "null",
+             "bytes that a rank may use, of its GPU, or of the host on a CPU: a number, or a text "
+             "such as \"8GiB\"; a run whose plan is larger ends before step 1. null: no limit"),
+  };
+}
+
+}  // namespace zero

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/generate/compare.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "inference/generator.h"
+#include "inference/inference_model.h"
+#include "inference/perplexity.h"
+#include "launch/generate/prompt_encoder.h"
+
+namespace zero {
+namespace {
+
+constexpr std::int64_t kTokens = 4096;   // of the text, at most
+constexpr std::int64_t kStretch = 256;   // read at a time, at most
+constexpr std::int64_t kPrompt = 16;     // of the answer whose speed is measured
+constexpr std::int64_t kLogitRows = 64;  // their logits are the largest memory beside weights
+
+/// Tokens/s of a greedy answer behind the start of the text, after the first token.
+double speed(InferenceModel& model, std::span<const std::uint32_t> text) {
+  const auto prompt = text.first(static_cast<std::size_t>(kPrompt));
+  Generator generator(model);
+  GenerationEnd answer;
+  generator.submit({.prompt = {prompt.begin(), prompt.end()},
+                    .max_tokens = model.options().request_tokens - kPrompt,
+                    .sampling = {}},
+                   {.on_token = [](const GeneratedToken&) { return Flow::more; },
+                    .on_end = [&](const GenerationEnd& end) { answer = end; }});
+  while (!generator.idle()) generator.step();
+  ZERO_CHECK(answer.reason != FinishReason::failed, "{}", answer.error);
+  return static_cast<double>(answer.generated - 1) / (answer.total - answer.first_token);
+}
+
+}  // namespace
+
+int compare_weights(const GenerateFlags& flags) {
+  const std::string folder = find_model_folder(files::disk(), flags.model);
+  const PromptEncoder encoder(folder, flags.tokenizer);
+  std::vector<std::uint32_t> text = encoder.encode_file(flags.compare);
+  const std::int64_t stretch = std::min(kStretch, encoder.context());
+  ZERO_CHECK(std::ssize(text) > kPrompt && stretch > kPrompt + 1,
+             "--compare {}: has {} tokens, and the model's context {}; expected more than {}",
+             flags.compare, text.size(), encoder.context(), kPrompt + 1);
+  text.resize(std::min(text.size(), static_cast<std::size_t>(kTokens)));
+  fmt::print("{} tokens of {}\n{:<8} {:>12} {:>10} {:>12}\n", text.size(), flags.compare, "weights",
+             "bytes", "tokens/s", "perplexity");
+  double first = 0;
+  for (const char* const name : {"dtype", "int8", "nf4", "q4"}) {
+    const auto device = cpu::open({.threads = threads_of(flags)});
+    const auto model = open_inference_model(*device, folder,
+                                            {.dtype = dtype_from_name(flags.dtype),
+                                             .weights = weight_format_from_name(name),
+                                             .request_tokens = stretch,
+                                             .logit_rows = kLogitRows});
+    const double perplexity = score_text(*model, text).perplexity();
+    if (first == 0) first = perplexity;
+    fmt::print("{:<8} {:>12} {:>10.1f} {:>12.4f} ({:+.2f} %)\n",
+               std::string_view(name) == "dtype" ? flags.dtype : name,
+               device->ledger().snapshot().current_of(MemoryClass::parameters), speed(*model, text),
+               perplexity, 100 * (perplexity / first - 1));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace zero

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "launch/generate/generate_program.h"
+
+namespace zero {
+
+/// Prints a table of the formats of weights: the bytes of all weights, tokens/s of one answer, and
+/// the perplexity of the text in the file flags.compare. Returns the exit status. Throws
+/// zero::Error.
+int compare_weights(const GenerateFlags& flags);
+
+}  // namespace zero

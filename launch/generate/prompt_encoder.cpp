@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/generate/prompt_encoder.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "checkpoint/hf/config.h"
+#include "checkpoint/text_file.h"
+#include "inference/text/chat_template.h"
+#include "launch/checkpoint_tool.h"
+
+namespace zero {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// As "26 Jul 2024".
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm time{};
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%d %b %Y", ::localtime_r(&now, &time));
+  return text.data();
+}
+
+void check_utf8(std::string_view text, const std::string& where) {
+  if (const auto offset = first_invalid_utf8(text)) {
+    fail("{}: byte {} of the prompt is not UTF-8; expected a text in UTF-8", where, *offset);
+  }
+}
+
+}  // namespace
+
+std::string find_model_folder(files::FileSystem& files, const std::string& path) {
+  using files::PathKind;
+  ZERO_CHECK(files.kind_of(path) == PathKind::folder,
+             "--model {}: is not a folder; expected a Hugging Face folder, a checkpoint, or a "
+             "folder of checkpoints: models are not downloaded",
+             path);
+  const auto has_config = [&](const std::string& folder) {
+    return files.kind_of(folder + "/config.json") == PathKind::file;
+  };
+  if (has_config(path)) return path;
+  std::string checkpoint;
+  try {
+    checkpoint = checkpoint_tool::find_checkpoint(files, path);
+  } catch (const Error& error) {
+    fail("--model {}: has no config.json, as a Hugging Face folder has; {}", path, error.what());
+  }
+  const std::string weights = (fs::path(checkpoint) / "weights").string();
+  ZERO_CHECK(has_config(weights),
+             "--model {}: {} has no config.json; expected a checkpoint of zero_train", path,
+             weights);
+  return weights;
+}
+
+PromptEncoder::PromptEncoder(const std::string& folder, const std::string& tokenizer)
+    : folder_(folder), date_(today()) {
+  const ModelConfig config = read_hf_config(folder);
+  vocabulary_ = vocabulary_of(config);
+  context_ = context_of(config);
+  const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name); };
+  const std::string& name = tokenizer.empty() ? folder : tokenizer;
+  if (!tokenizer.empty() || has("tokenizer.json") || has("tokenizer.model")) {
+    config_ = read_tokenizer_config(name == "bytes" ? folder : tokenizer_folder(name));
+    tokenizer_ = make_tokenizer(name, config_);
+  }
+  end_tokens_ = read_end_tokens(folder);
+  if (end_tokens_.empty() && tokenizer_ && tokenizer_->end_of_document() >= 0) {
+    end_tokens_ = {static_cast<std::uint32_t>(tokenizer_->end_of_document())};
+  }
+}
+
+void PromptEncoder::limit_context(std::int64_t tokens) {
+  if (tokens >= context_) return;
+  context_ = tokens;
+  context_name_ = "--context";
+}
+
+const Tokenizer& PromptEncoder::needed_tokenizer(const std::string& where) const {
+  ZERO_CHECK(tokenizer_ != nullptr,
+             "{}: is text, and {} has no tokenizer.json and no tokenizer.model; give token ids "
+             "with --prompt-ids, or --tokenizer with \"bytes\", a file or a folder",
+             where, folder_);
+  return *tokenizer_;
+}
+
+Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
+  if (const auto* ids = std::get_if<Prompt::Ids>(&prompt.content)) {
+    ZERO_CHECK(!ids->empty(), "{}: the prompt has no token; expected one at least", prompt.where);
+    return *ids;
+  }
+  const Tokenizer& tokenizer = needed_tokenizer(prompt.where);
+  if (const auto* messages = std::get_if<Prompt::Messages>(&prompt.content)) {
+    for (const ChatMessage& message : *messages) check_utf8(message.content, prompt.where);
+    try {
+      return tokenizer.encode_pieces(render_chat(config_, *messages, date_));
+    } catch (const Error& error) {
+      fail("{}: {}", prompt.where, error.what());
+    }
+  }
+  const auto& text = std::get<std::string>(prompt.content);
+  ZERO_CHECK(!text.empty(), "{}: the prompt is empty; expected one character at least",
+             prompt.where);
+  check_utf8(text, prompt.where);
+  return tokenizer.encode(text, {.begin_of_text = true});
+}
+
+std::vector<std::uint32_t> PromptEncoder::encode_file(const std::string& path) const {
+  const Tokenizer& tokenizer = needed_tokenizer(path);
+  constexpr std::int64_t kLargest = std::int64_t{64} << 20U;
+  const std::string text = read_text(files::disk(), path, kLargest);
+  if (const auto offset = first_invalid_utf8(text)) {
+    fail("{}: byte {} is not UTF-8; expected a text in UTF-8", path, *offset);
+  }
+  std::vector<std::uint32_t> ids = tokenizer.encode(text, {.begin_of_text = true});
+  for (const std::uint32_t id : ids) {
+    ZERO_CHECK(std::int64_t{id} < vocabulary_, "{}: has token {}; expected 0 to {}, the model's",
+               path, id, vocabulary_ - 1);
+  }
+  return ids;
+}
+
+GenerationRequest PromptEncoder::request(const Prompt& prompt) const {
+  validate(prompt.settings, prompt.where);
+  if (!prompt.settings.stop.empty()) needed_tokenizer(prompt.where);
+  GenerationRequest request{.prompt = encode(prompt),
+                            .max_tokens = prompt.settings.max_tokens,
+                            .sampling = prompt.settings.sampling,
+                            .end_tokens = end_tokens_};
+  const auto outside = std::ranges::find_if(
+      request.prompt, [&](std::uint32_t id) { return std::int64_t{id} >= vocabulary_; });
+  ZERO_CHECK(outside == request.prompt.end(),
+             "{}: the prompt has token {}; expected 0 to {}, the model's vocabulary", prompt.where,
+             *outside, vocabulary_ - 1);
+  const std::int64_t room = context_ - std::ssize(request.prompt);
+  ZERO_CHECK(room >= std::max<std::int64_t>(request.max_tokens, 1),
+             "{}: the prompt has {} tokens, and {} may follow; expected at most {} together, "
+             "{}; give a shorter prompt or fewer --max-tokens",
+             prompt.where, request.prompt.size(), std::max<std::int64_t>(request.max_tokens, 1),
+             context_, context_name_);
+  if (request.max_tokens == 0) request.max_tokens = std::min(PromptSettings::kUsualTokens, room);
+  return request;
+}
+
+}  // namespace zero

@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/files/file_system.h"
+#include "inference/generator.h"
+#include "inference/text/tokenizer_config.h"
+#include "launch/generate/prompt.h"
+
+namespace zero {
+
+/// The Hugging Face folder that `path` means: itself, if it has a config.json; the weights of a
+/// checkpoint; those of the newest complete one in a folder of checkpoints. Throws zero::Error
+/// naming the path if there is none.
+std::string find_model_folder(files::FileSystem& files, const std::string& path);
+
+/// Turns prompts into requests of a model, whose folder it reads; the weights are not needed.
+class PromptEncoder {
+ public:
+  /// `tokenizer`: as for make_tokenizer; empty: that of the folder, if there is one. The chat
+  /// template is that beside the tokenizer, and for "bytes" that of the folder. Throws zero::Error
+  /// naming the file.
+  PromptEncoder(const std::string& folder, const std::string& tokenizer);
+
+  /// Throws zero::Error, naming the prompt, found and expected, if the prompt is empty, is not
+  /// UTF-8, has a token outside the vocabulary, does not fit the context with its answer, or needs
+  /// a tokenizer that is not there.
+  GenerationRequest request(const Prompt& prompt) const;
+
+  /// The tokens of a text file. Throws zero::Error naming it, or that there is no tokenizer.
+  std::vector<std::uint32_t> encode_file(const std::string& path) const;
+
+  /// Null: answers are token ids.
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  /// Tokens of a prompt with its answer, at most.
+  std::int64_t context() const { return context_; }
+  /// Requests from here on have at most so many tokens, as --context says.
+  void limit_context(std::int64_t tokens);
+
+ private:
+  const Tokenizer& needed_tokenizer(const std::string& where) const;
+  Prompt::Ids encode(const Prompt& prompt) const;
+
+  std::string folder_;
+  std::int64_t vocabulary_ = 0;
+  std::int64_t context_ = 0;
+  std::string context_name_ = "the model's context";
+  TokenizerConfig config_;  // beside the tokenizer
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::vector<std::uint32_t> end_tokens_;
+  std::string date_;  // of the run, for chat templates
+};
+
+}  // namespace zero

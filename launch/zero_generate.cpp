@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+
+#include "base/printable.h"
+#include "launch/generate/generate_program.h"
+#include "launch/process.h"
+
+namespace {
+
+void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
+  app.add_option("--model", flags.model,
+                 "a Hugging Face folder; a checkpoint of zero_train, or its folder weights; or a "
+                 "folder of checkpoints, of which the newest complete one is meant")
+      ->required();
+  CLI::Option* const prompt =
+      app.add_option("--prompt", flags.prompts, "a text to continue; may be given again")
+          ->allow_extra_args(false);
+  CLI::Option* const ids =
+      app.add_option("--prompt-ids", flags.prompt_ids, "token ids, as 1,2,3; may be given again")
+          ->allow_extra_args(false);
+  app.add_option("--file", flags.file,
+                 "a file of prompts, one JSON object a line: \"prompt\", \"ids\" or \"messages\", "
+                 "and settings under the names of the flags, with _ for -, before the flags'")
+      ->excludes(prompt)
+      ->excludes(ids);
+  app.add_option("--compare", flags.compare,
+                 "instead of answering: compare all formats of weights by their bytes, speed and "
+                 "perplexity of this text")
+      ->excludes(prompt)
+      ->excludes(ids);
+  app.add_flag("--chat", flags.chat, "a text is a user's message, written as the model's chat is");
+  app.add_option("--tokenizer", flags.tokenizer,
+                 "\"bytes\", a tokenizer.json, a SentencePiece model, or a folder of one; by "
+                 "default that of the model");
+}
+
+void add_settings(CLI::App& app, zero::PromptSettings& settings) {
+  zero::Sampling& sampling = settings.sampling;
+  app.add_option("--max-tokens", settings.max_tokens,
+                 "to generate; by default 128, or what the model's context leaves")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  app.add_option("--temperature", sampling.temperature, "0: always the most likely token")
+      ->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "keep that many most likely tokens; 0: all")
+      ->capture_default_str();
+  app.add_option("--top-p", sampling.top_p,
+                 "keep the most likely tokens whose probabilities reach it")
+      ->capture_default_str();
+  app.add_option("--min-p", sampling.min_p,
+                 "drop tokens below that part of the most likely one's probability")
+      ->capture_default_str();
+  app.add_option("--repetition-penalty", sampling.repetition_penalty,
+                 "makes tokens of the prompt and the answer less likely; 1: not")
+      ->capture_default_str();
+  app.add_option("--seed", sampling.seed, "of the random numbers; the same seed, the same answer")
+      ->capture_default_str();
+  app.add_option("--stop", settings.stop, "end before this text; may be given again")
+      ->allow_extra_args(false);
+}
+
+void add_run(CLI::App& app, zero::GenerateFlags& flags) {
+  app.add_option("--dtype", flags.dtype, "of activations, cache and weights")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_option("--weights", flags.weights,
+                 "of matrices: as --dtype says; int8: codes of 8 bits; nf4: 16 levels of a normal "
+                 "distribution, a scale for 64 elements; q4: 16 equal steps, a scale for 128")
+      ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}))
+      ->capture_default_str();
+  app.add_option("--requests", flags.requests, "prompts answered at once; changes no answer")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  app.add_option("--context", flags.context,
+                 "tokens of a prompt typed at a terminal, with its answer, at most (or the model's "
+                 "context, if that is less): the cache is that large")
+      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--threads", flags.threads, "of the processor; changes no answer")
+      ->capture_default_str();
+  CLI::Option* const json =
+      app.add_flag("--json", flags.json, "print a JSON object a line for each answer, at its end");
+  app.add_flag_callback(
+         "--log-probabilities",
+         [&flags] { flags.log_probabilities = zero::LogProbabilities::shown; },
+         "with --json: of each token, as the model gave it")
+      ->needs(json);
+  app.set_version_flag("--version", [] { return zero::version_text(); });
+  app.footer(std::string("Without a prompt, standard input is one, or each line of a terminal.\n") +
+             zero::kCpuLimitHelp + "\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  zero::make_waiting_threads_sleep_soon(argv);
+  CLI::App app{
+      "Continues texts, or answers messages, by a model that zero_train trained or a Hugging "
+      "Face folder holds. A prompt's answer depends on the prompt, its settings and the model "
+      "alone (and on the date, where a chat template asks for it).\nStatus: 0; 1 if a prompt was "
+      "refused, an answer failed or nothing could be "
+      "answered; 130 or 143 if SIGINT (Ctrl-C) or SIGTERM ended it.",
+      "zero_generate"};
+  zero::GenerateFlags flags;
+  try {
+    add_prompts(app, flags);
+    add_settings(app, flags.settings);
+    add_run(app, flags);
+    zero::limit_cpu(zero::process_environment());
+    app.parse(argc, argv);
+    return zero::generate(flags);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    zero::print_error("zero_generate: {}; see zero_generate --help\n", error.what());
+  } catch (const std::exception& error) {
+    zero::print_error("zero_generate: {}\n", zero::printable_text(error.what()));
+  }
+  return 1;
+}

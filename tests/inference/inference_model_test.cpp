@@ -1,0 +1,330 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "inference/inference_model.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "checkpoint/hf/config.h"
+#include "inference/perplexity.h"
+#include "tests/errors.h"
+#include "tests/inference/tiny_models.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Family {
+  const char* name;
+  ModelConfig config;
+};
+void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
+
+std::vector<std::uint32_t> random_tokens(std::int64_t count, std::int64_t vocabulary,
+                                         std::uint32_t seed) {
+  const std::vector<std::int32_t> ids = Batch::random(count, vocabulary, seed).inputs;
+  return {ids.begin(), ids.end()};
+}
+
+class InferenceFamilies : public ::testing::TestWithParam<Family> {
+ protected:
+  const ModelConfig& config() const { return GetParam().config; }
+  std::int64_t vocabulary() const { return vocabulary_of(config()); }
+
+  /// Logits of all tokens, (tokens, vocabulary), read by passes of these lengths; the last length
+  /// is repeated.
+  std::vector<float> logits_in_passes(InferenceModel& model, std::span<const std::uint32_t> tokens,
+                                      std::vector<std::int64_t> lengths, std::int64_t slot = 0) {
+    std::vector<float> all;
+    std::size_t pass = 0;
+    while (!tokens.empty()) {
+      const auto length = std::min(tokens.size(), static_cast<std::size_t>(lengths[pass]));
+      const InferenceModel::Part part{slot, tokens.first(length),
+                                      static_cast<std::int64_t>(length)};
+      model.forward(std::span(&part, 1));
+      for (std::size_t i = 0; i < length; ++i) {
+        const auto row = model.logits(static_cast<std::int64_t>(i));
+        all.insert(all.end(), row.begin(), row.end());
+      }
+      tokens = tokens.subspan(length);
+      pass = std::min(pass + 1, lengths.size() - 1);
+    }
+    return all;
+  }
+
+  Scratch scratch_;
+  const std::string folder_ = scratch_.path("model/");
+};
+
+TEST_P(InferenceFamilies, LogitsOfEveryPositionAreThoseOfTraining) {
+  constexpr std::int64_t kTokens = 131;
+  with_saved_model(config(), folder_, kTokens, [&](Training& training) {
+    const auto device = cpu::open();
+    const auto model =
+        open_inference_model(*device, folder_, {.rows = kTokens, .logit_rows = kTokens});
+    Batch batch = Batch::random(kTokens, vocabulary(), 3);
+    const std::vector<std::uint32_t> tokens(batch.inputs.begin(), batch.inputs.end());
+    const std::vector<float> found = logits_in_passes(*model, tokens, {kTokens});
+    for (const std::int64_t position : {0, 1, 15, 16, 63, 64, 100, 130}) {
+      const std::vector<float> expected = training.next_logits(batch, position);
+      for (std::int64_t i = 0; i < vocabulary(); ++i) {
+        ASSERT_NEAR(found[static_cast<std::size_t>(position * vocabulary() + i)],
+                    expected[static_cast<std::size_t>(i)], 2e-5)
+            << "position " << position << ", token " << i;
+      }
+    }
+  });
+}
+
+TEST_P(InferenceFamilies, TheScoreOfATextIsTheLossOfTraining) {
+  constexpr std::int64_t kTokens = 120;
+  with_saved_model(config(), folder_, kTokens, [&](Training& training) {
+    const std::vector<std::int32_t> ids = Batch::random(kTokens + 1, vocabulary(), 3).inputs;
+    const double loss = training.evaluate(
+        {.inputs = {ids.begin(), ids.end() - 1}, .targets = {ids.begin() + 1, ids.end()}});
+    const auto device = cpu::open();
+    const auto model =
+        open_inference_model(*device, folder_, {.request_tokens = kTokens + 1, .logit_rows = 7});
+    const std::vector<std::uint32_t> text(ids.begin(), ids.end());
+    const TextScore score = score_text(*model, text);
+    EXPECT_EQ(score.tokens, kTokens);
+    EXPECT_NEAR(score.nats, loss, 1e-5 * loss);
+    EXPECT_NEAR(score.perplexity(), std::exp(loss / kTokens), 1e-4 * score.perplexity());
+    EXPECT_EQ(model->cache().length(0), 0);
+    // In stretches: the first token of each is not foreseen.
+    const auto halves =
+        open_inference_model(*device, folder_, {.request_tokens = 60, .logit_rows = 60});
+    EXPECT_EQ(score_text(*halves, text).tokens, 118);
+    EXPECT_THAT(message_of([&] { score_text(*halves, std::span(text).first(1)); }),
+                HasSubstr("a text of 1 tokens; expected two at least"));
+  });
+}
+
+TEST_P(InferenceFamilies, BitsDependNeitherOnPassesNorOnThreadsNorOnTheSequencesBeside) {
+  with_saved_model(config(), folder_, 1);
+  const std::vector<std::uint32_t> tokens = random_tokens(100, vocabulary(), 5);
+  const std::vector<std::uint32_t> other = random_tokens(140, vocabulary(), 6);
+  using Kind = std::pair<DType, WeightFormat>;
+  for (const auto& [dtype, format] :
+       {Kind{DType::fp32, WeightFormat::plain}, Kind{DType::bf16, WeightFormat::plain},
+        Kind{DType::fp16, WeightFormat::plain}, Kind{DType::fp32, WeightFormat::int8},
+        Kind{DType::bf16, WeightFormat::int8}, Kind{DType::fp32, WeightFormat::nf4},
+        Kind{DType::bf16, WeightFormat::q4}}) {
+    std::optional<std::vector<float>> expected;
+    for (const int threads : {1, 2, 3}) {
+      const auto device = cpu::open({.threads = threads});
+      const auto model = open_inference_model(*device, folder_,
+                                              {.dtype = dtype,
+                                               .weights = format,
+                                               .requests = 3,
+                                               .request_tokens = 150,
+                                               .rows = 200,
+                                               .logit_rows = 100});
+      const std::vector<float> whole = logits_in_passes(*model, tokens, {100});
+      if (!expected) expected = whole;
+      ASSERT_EQ(whole, *expected) << threads << " threads";
+      for (const auto& lengths :
+           std::vector<std::vector<std::int64_t>>{{1}, {40, 1}, {17, 16, 33, 2}, {63, 2, 8, 9}}) {
+        model->cache().trim(0, 0);
+        ASSERT_EQ(logits_in_passes(*model, tokens, lengths), *expected)
+            << threads << " threads, first pass of " << lengths[0] << " in " << name_of(dtype);
+      }
+      // The second half from slot 1, beside other sequences.
+      const auto whole_tokens = std::span<const std::uint32_t>(tokens);
+      logits_in_passes(*model, whole_tokens.first(50), {50}, 1);
+      const std::vector<InferenceModel::Part> parts{{2, std::span(other).first(90), 1},
+                                                    {1, whole_tokens.subspan(50), 50}};
+      model->forward(parts);
+      for (std::int64_t i = 0; i < 50; ++i) {
+        const auto row = model->logits(1 + i);
+        ASSERT_TRUE(std::equal(row.begin(), row.end(), expected->begin() + (50 + i) * vocabulary()))
+            << "row " << i;
+      }
+    }
+  }
+}
+
+TEST_P(InferenceFamilies, NarrowTypesAreCloseToFp32) {
+  with_saved_model(config(), folder_, 1);
+  const std::vector<std::uint32_t> tokens = random_tokens(60, vocabulary(), 8);
+  const auto logits = [&](DType dtype, WeightFormat format) {
+    const auto device = cpu::open();
+    const auto model = open_inference_model(
+        *device, folder_, {.dtype = dtype, .weights = format, .rows = 64, .logit_rows = 60});
+    return logits_in_passes(*model, tokens, {60});
+  };
+  const std::vector<float> exact = logits(DType::fp32, WeightFormat::plain);
+  // The root of the mean square of differences, beside that of the logits.
+  const auto distance = [&](DType dtype, WeightFormat format) {
+    const std::vector<float> found = logits(dtype, format);
+    double squares = 0;
+    double all = 0;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      squares += std::pow(static_cast<double>(found[i]) - exact[i], 2);
+      all += std::pow(static_cast<double>(exact[i]), 2);
+    }
+    return std::sqrt(squares / all);
+  };
+  const double fp16 = distance(DType::fp16, WeightFormat::plain);
+  const double bf16 = distance(DType::bf16, WeightFormat::plain);
+  const double int8 = distance(DType::fp32, WeightFormat::int8);
+  EXPECT_GT(fp16, 0);
+  EXPECT_LT(fp16, 0.003);
+  EXPECT_GT(bf16, fp16);
+  EXPECT_LT(bf16, 0.02);
+  EXPECT_GT(int8, 0);
+  EXPECT_LT(int8, 0.08);
+  EXPECT_GT(distance(DType::fp32, WeightFormat::nf4), int8);
+  EXPECT_LT(distance(DType::fp32, WeightFormat::nf4), 0.8);
+  EXPECT_LT(distance(DType::fp32, WeightFormat::q4), 0.8);
+}
+
+TEST_P(InferenceFamilies, ATrimmedSequenceGoesOnAsIfTheRestHadNeverBeen) {
+  with_saved_model(config(), folder_, 1);
+  const auto device = cpu::open();
+  const auto model = open_inference_model(*device, folder_, {.rows = 100, .logit_rows = 100});
+  const std::vector<std::uint32_t> tokens = random_tokens(90, vocabulary(), 9);
+  const std::vector<float> expected = logits_in_passes(*model, tokens, {90});
+  model->cache().trim(0, 37);
+  EXPECT_EQ(model->cache().length(0), 37);
+  logits_in_passes(*model, random_tokens(40, vocabulary(), 10), {40});
+  model->cache().trim(0, 37);
+  const std::vector<float> again = logits_in_passes(*model, std::span(tokens).subspan(37), {3, 30});
+  EXPECT_TRUE(std::equal(again.begin(), again.end(), expected.begin() + 37 * vocabulary()));
+}
+
+TEST_P(InferenceFamilies, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
+  with_saved_model(config(), folder_, 1);
+  for (const WeightFormat format :
+       {WeightFormat::plain, WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4}) {
+    const InferenceOptions options{.dtype = DType::bf16,
+                                   .weights = format,
+                                   .requests = 4,
+                                   .request_tokens = 90,
+                                   .rows = 70,
+                                   .logit_rows = 30};
+    const auto planning = planning::open(2);
+    const InferenceModel planned(*planning, config(), options);
+    const auto device = cpu::open({.threads = 2});
+    const auto model = open_inference_model(*device, folder_, options);
+    EXPECT_EQ(device->ledger().snapshot().labels, planning->ledger().snapshot().labels);
+    const std::int64_t allocations = device->ledger().allocations();
+    logits_in_passes(*model, random_tokens(90, vocabulary(), 3), {30, 1, 17, 16});
+    EXPECT_EQ(device->ledger().allocations(), allocations);
+    EXPECT_EQ(device->ledger().snapshot().peak, planning->ledger().snapshot().peak);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Configs, InferenceFamilies,
+                         ::testing::Values(Family{"gpt2", small_gpt2()},
+                                           Family{"llama", small_llama()},
+                                           Family{"qwen2", small_qwen2()}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(ModelWeights, TakeAsManyBytesAsTheirFormatSays) {
+  const auto bytes_a_parameter = [](WeightFormat format) {
+    const auto device = planning::open();
+    const Gpt2Config config = *Gpt2Config::by_name("gpt2-124m");
+    const InferenceModel model(*device, config, {.dtype = DType::bf16, .weights = format});
+    return static_cast<double>(device->ledger().snapshot().current_of(MemoryClass::parameters)) /
+           static_cast<double>(config.parameter_count());
+  };
+  EXPECT_LT(bytes_a_parameter(WeightFormat::plain), 2.002);
+  EXPECT_LT(bytes_a_parameter(WeightFormat::int8), 1.02);
+  EXPECT_LT(bytes_a_parameter(WeightFormat::nf4), 0.56);
+  EXPECT_LT(bytes_a_parameter(WeightFormat::q4), 0.56);
+}
+
+TEST(ModelWeights, Int8RefusesWhatHasNoScale) {
+  const auto device = cpu::open();
+  InferenceModel model(*device, small_gpt2(), {.weights = WeightFormat::int8});
+  EXPECT_THAT(
+      message_of([&] {
+        model.load([](std::size_t, std::int64_t, std::span<float> values) {
+          std::fill(values.begin(), values.end(), 1.0F);
+          values[61] = std::numeric_limits<float>::infinity();
+        });
+      }),
+      HasSubstr("tensor \"wte.weight\": input 1 of output 1 has weight inf; expected a finite"));
+}
+
+// The tensors that inference reads are those that training registers.
+TEST(ModelWeights, AreThoseThatTrainingRegisters) {
+  for (const ModelConfig& config :
+       {ModelConfig(small_gpt2()), ModelConfig(small_llama()), ModelConfig(small_qwen2())}) {
+    local::run(1, [&](Communicator& communicator) {
+      const auto device = cpu::open();
+      Training training(communicator, *device, {}, config, {1, 4});
+      std::map<std::string, std::vector<std::int64_t>> expected;
+      for (const LogicalTensor& tensor : training.engine.tensors(StateKind::parameter)) {
+        expected[tensor.name] = tensor.shape;
+      }
+      std::map<std::string, std::vector<std::int64_t>> found;
+      for (const LogicalTensor& tensor : ModelWeights::tensors(decoder_shape(config))) {
+        found[tensor.name] = tensor.shape;
+      }
+      EXPECT_EQ(found, expected);
+    });
+  }
+}
+
+class RefusingModel : public ::testing::Test {
+ protected:
+  std::string refusal(const InferenceOptions& options) {
+    return message_of([&] { InferenceModel(*device_, small_gpt2(), options); });
+  }
+  std::string refusal(std::int64_t slot, const std::vector<std::uint32_t>& tokens) {
+    const InferenceModel::Part part{slot, tokens};
+    return message_of([&] { model_.forward(std::span(&part, 1)); });
+  }
+
+  const std::unique_ptr<Device> device_ = cpu::open();
+  InferenceModel model_{*device_, small_gpt2(), {.requests = 2, .request_tokens = 20, .rows = 12}};
+};
+
+TEST_F(RefusingModel, NamesOptionsFoundAndExpected) {
+  EXPECT_THAT(refusal({.requests = 0}), HasSubstr("inference: requests is 0, expected 1 to 65536"));
+  EXPECT_THAT(refusal({.request_tokens = 151}),
+              HasSubstr("inference: request_tokens is 151, expected 1 to 150"));
+  EXPECT_THAT(refusal({.rows = 513}), HasSubstr("inference: rows is 513, expected 1 to 512"));
+  EXPECT_THAT(refusal({.dtype = DType::u8}),
+              HasSubstr("inference: dtype is u8, expected fp32, bf16 or fp16"));
+}
+
+TEST_F(RefusingModel, NamesWhatAPassCannotTakeAndChangesNothing) {
+  EXPECT_THAT(refusal(2, {1}), HasSubstr("forward: slot 2, expected each of 0 to 1 at most once"));
+  EXPECT_THAT(refusal(0, {1, 317}), HasSubstr("forward: token 317, expected 0 to 316"));
+  EXPECT_THAT(refusal(0, {}), HasSubstr("forward: 0 tokens behind 0 of slot 0"));
+  EXPECT_THAT(refusal(0, std::vector<std::uint32_t>(13)),
+              HasSubstr("forward: 13 tokens in a pass, expected at most 12"));
+  EXPECT_THAT(refusal(0, std::vector<std::uint32_t>(21)),
+              HasSubstr("forward: 21 tokens behind 0 of slot 0, expected at least one and at most "
+                        "20 in all"));
+  EXPECT_EQ(model_.cache().length(0), 0);
+  const std::vector<std::uint32_t> one{1};
+  const std::vector<InferenceModel::Part> twice{{0, one}, {0, one}};
+  EXPECT_THAT(message_of([&] { model_.forward(twice); }), HasSubstr("at most once"));
+  EXPECT_THAT(message_of([&] { model_.cache().trim(0, 1); }),
+              HasSubstr("slot 0 of the cache is trimmed to 1 tokens; expected 0 to 0"));
+}
+
+// A stranger's config.json must not have the program take memory for layers that are not there.
+TEST_F(RefusingModel, ComparesFilesWithTheConfigurationFirst) {
+  const Scratch scratch;
+  const std::string folder = scratch.path("model/");
+  with_saved_model(small_gpt2(), folder, 1);
+  Gpt2Config many = small_gpt2();
+  many.layers = 1 << 24;
+  std::ofstream(folder + "config.json") << hf_config_text(many);
+  EXPECT_THAT(message_of([&] { open_inference_model(*device_, folder, {}); }),
+              HasSubstr("config.json has 16777216 layers, and the files of weights 28 tensors"));
+}
+
+}  // namespace
+}  // namespace zero::testing

@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "checkpoint/hf/folder.h"
+#include "tests/model/training_harness.h"
+#include "tests/scratch.h"
+
+namespace zero::testing {
+
+/// Sizes that are multiples of nothing, more than one strip of columns, heads that share keys.
+inline Gpt2Config small_gpt2() {
+  return {.layers = 2, .width = 60, .heads = 3, .context = 150, .vocabulary = 317};
+}
+inline LlamaConfig small_llama() {
+  LlamaConfig config = tiny_llama();
+  config.width = 72;
+  config.heads = 6;
+  config.head_width = 14;
+  config.intermediate = 210;
+  config.vocabulary = 301;
+  config.context = 150;
+  return config;
+}
+inline LlamaConfig small_qwen2() {
+  LlamaConfig config = small_llama();
+  config.rotary.scaling.reset();
+  config.head = LlamaConfig::Head::tied;
+  config.qkv_bias = LlamaConfig::QkvBias::present;
+  return config;
+}
+
+/// Writes a Hugging Face folder with random weights, which bf16 holds exactly, then calls `body`
+/// with the same model in an engine, which computes micro-batches of one sequence without a cache.
+inline void with_saved_model(
+    const ModelConfig& config, const std::string& folder, std::int64_t sequence,
+    const std::function<void(Training&)>& body = [](Training&) {}) {
+  local::run(1, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    Training training(communicator, *device, {}, config, {1, sequence});
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal(0, 0.2F);
+    for (const auto& [name, count] : training.sizes()) {
+      const bool norm =
+          name.find("norm.weight") != std::string::npos || name.find("ln_") != std::string::npos;
+      std::vector<float> values(static_cast<std::size_t>(count));
+      for (float& value : values) {
+        value = to_float(to_bfloat16((norm ? 1.0F : 0.0F) + normal(random)));
+      }
+      training.write(name, values);
+    }
+    save_hf_folder(training.engine, folder, config);
+    body(training);
+  });
+}
+
+}  // namespace zero::testing

@@ -1,0 +1,400 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "collectives/backends.h"
+#include "tests/launch/shell.h"
+#include "tests/launch/tiny_run.h"
+#include "tests/launch/train_rank.h"
+#include "tests/launch/typed.h"
+
+namespace zero {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace testing;
+
+const std::string kGenerate = ZERO_GENERATE;
+const std::string kLlama = ZERO_RECORDED_FILES "/llama_tiny";  // without a tokenizer
+constexpr const char* kSentence = "The cat sat on the mat. A dog ran to the sea. ";
+
+/// zero_generate on a GPT-2 of bytes that has learned a sentence.
+class Generate : public ::testing::Test {
+ protected:
+  /// Of all tests: the folder `checkpoints`, and a copy of the last one's weights.
+  static const TinyRun& trained() {
+    static const TinyRun run;
+    static const bool once = [] {
+      std::vector<std::uint32_t> tokens;
+      for (int i = 0; i < 60; ++i) {
+        for (const char* c = kSentence; *c != 0; ++c)
+          tokens.push_back(static_cast<unsigned char>(*c));
+      }
+      run.folder().write_tokens("train_000000.bin", tokens);
+      run.folder().write_tokens("train_000001.bin", tokens);
+      const auto config = make_train_config(
+          Configuration::read(
+              run.config(),
+              {"run.steps=400",
+               "model={\"family\": \"gpt2\", \"layers\": 2, \"width\": 32, "
+               "\"heads\": 2, \"context\": 96, \"vocabulary\": 256}",
+               "data.sequence_length=48", "data.validation=null",
+               "run.checkpoint={\"folder\": \"" + run.folder().file("checkpoints") + "\"}"}),
+          1);
+      local::run(1, [&](Communicator& world) { train_rank(config, world, *cpu::open()); });
+      std::filesystem::copy(run.folder().file("checkpoints/step_00000400/weights"),
+                            run.folder().file("weights"));
+      return true;
+    }();
+    (void)once;
+    return run;
+  }
+
+  static std::string file(const std::string& name) { return trained().folder().file(name); }
+  static std::string command(const std::string& model = file("weights")) {
+    return kGenerate + " --model " + model + " ";
+  }
+  Outcome generate(const std::string& arguments, const std::string& model = file("weights"),
+                   const std::string& input = "/dev/null") const {
+    return shell(folder_, command(model) + "--threads 1 " + arguments, input);
+  }
+  /// Of prompts whose answers are there long after the first one.
+  std::string long_file() const {
+    std::string prompts;
+    for (int i = 0; i < 4000; ++i) prompts += "{\"prompt\": \"The\", \"max_tokens\": 90}\n";
+    return folder_.write("long.jsonl", prompts);
+  }
+  std::string text(const std::string& arguments) const {
+    const Outcome outcome = generate(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return outcome.out;
+  }
+  std::vector<nlohmann::json> lines(const std::string& arguments) const {
+    std::vector<nlohmann::json> all;
+    std::istringstream out(text("--json " + arguments));
+    for (std::string line; std::getline(out, line);) all.push_back(nlohmann::json::parse(line));
+    return all;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Generate, GoesOnWithAText) {
+  const Outcome outcome = generate("--prompt 'The cat ' --max-tokens 40");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_EQ(outcome.out, "sat on the mat. A dog ran to the sea. Th\n");
+  EXPECT_THAT(
+      outcome.errors,
+      ContainsRegex("^model of 3[0-9.]+k parameters: weights [0-9.]+ KiB, cache 1 requests x "
+                    "48 tokens 24.00 KiB, activations [0-9.]+ [KM]iB\n"
+                    "40 tokens in [0-9.]+ s \\([0-9.]+ tokens/s\\), first token after "
+                    "[0-9.]+ s \\(8 tokens of the prompt: [0-9.]+ tokens/s\\)\n$"));
+}
+
+TEST_F(Generate, OpensCheckpointsToo) {
+  const std::string usual = "--prompt 'A dog' --max-tokens 12";
+  const std::string expected = text(usual);
+  for (const char* path : {"checkpoints", "checkpoints/step_00000400",
+                           "checkpoints/step_00000400/weights", "checkpoints/"}) {
+    EXPECT_EQ(generate(usual, file(path)).out, expected) << path;
+  }
+}
+
+TEST_F(Generate, AnAnswerIsItsPromptsAlone) {
+  std::string prompts;
+  for (int i = 0; i < 12; ++i) {
+    const nlohmann::json line{{"prompt", std::string(kSentence).substr(0, 1 + 3 * i)},
+                              {"temperature", i % 3 == 0 ? 0.0 : 1.5},
+                              {"max_tokens", 5 + 4 * i},
+                              {"seed", i}};
+    prompts += line.dump() + "\n";
+  }
+  const std::string file = "--file " + folder_.write("p.jsonl", prompts) + " --requests ";
+  const std::string alone = text(file + "1");
+  EXPECT_GT(alone.size(), 200U);
+  EXPECT_EQ(text(file + "8"), alone);
+  EXPECT_EQ(shell(folder_, command() + file + "5 --threads 2").out, alone);
+  const auto find = [](const std::vector<nlohmann::json>& all, int line) {
+    return *std::ranges::find_if(all, [&](const auto& one) { return one["line"] == line; });
+  };
+  const auto one = lines(file + "1 --log-probabilities");
+  const auto several = lines(file + "8 --log-probabilities");
+  ASSERT_EQ(several.size(), 12U);
+  for (int line = 1; line <= 12; ++line) {
+    for (const char* key : {"ids", "text", "log_probabilities", "reason", "prompt_tokens"}) {
+      EXPECT_EQ(find(one, line)[key], find(several, line)[key]) << line << key;
+    }
+  }
+}
+
+TEST_F(Generate, ASeedGivesTheSameAnswerAgain) {
+  const std::string usual = "--prompt The --max-tokens 60 --temperature 3 --seed ";
+  EXPECT_EQ(text(usual + "1"), text(usual + "1"));
+  EXPECT_NE(text(usual + "1"), text(usual + "2"));
+  const std::string greedy = text("--prompt The --max-tokens 60");
+  EXPECT_EQ(text("--prompt The --max-tokens 60 --temperature 0 --seed 5"), greedy);
+  EXPECT_EQ(text(usual + "3 --top-k 1"), greedy);
+  EXPECT_EQ(text(usual + "3 --top-p 0.0001"), greedy);
+  EXPECT_EQ(text(usual + "3 --min-p 1"), greedy);
+  EXPECT_NE(text("--prompt The --max-tokens 60 --repetition-penalty 100"), greedy);
+}
+
+TEST_F(Generate, EndsBeforeAStopStringAndAtAnEndToken) {
+  EXPECT_EQ(text("--prompt 'The cat ' --stop ' dog' --stop 'the m'"), "sat on \n");
+  const auto stopped = lines("--prompt 'The cat ' --stop 'the m'").at(0);
+  EXPECT_EQ(stopped["reason"], "stop");
+  EXPECT_EQ(stopped["text"], "sat on ");
+  EXPECT_EQ(stopped["ids"].size(), 12U);
+  std::filesystem::copy(file("weights"), folder_.file("ending"));
+  folder_.write("ending/generation_config.json", R"({"eos_token_id": [46]})");
+  const Outcome ending = generate("--json --prompt 'The cat '", folder_.file("ending"));
+  EXPECT_EQ(nlohmann::json::parse(ending.out)["reason"], "end_token") << ending.errors;
+  EXPECT_EQ(nlohmann::json::parse(ending.out)["ids"].size(), 15U);
+}
+
+TEST_F(Generate, PrintsALineOfJsonForEachAnswer) {
+  const auto all = lines(
+      "--prompt 'The cat' --prompt 'A' --prompt-ids 84,104 --max-tokens 4 "
+      "--log-probabilities --requests 1");
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[2]["ids"], nlohmann::json({101, 32, 99, 97}));
+  EXPECT_EQ(all[2]["text"], "e ca");
+  EXPECT_EQ(all[2]["line"], 3);
+  EXPECT_EQ(all[2]["prompt_tokens"], 2);
+  EXPECT_EQ(all[2]["reason"], "length");
+  EXPECT_GT(all[0]["seconds"], 0.0);
+  EXPECT_GT(all[0]["first_token_seconds"], 0.0);
+  for (const double value : all[0]["log_probabilities"]) EXPECT_LE(value, 0.0);
+}
+
+TEST_F(Generate, ReadsAPromptFromStandardInput) {
+  const std::string prompt = folder_.write("prompt.txt", "The cat \n");
+  EXPECT_EQ(generate("--max-tokens 3", file("weights"), prompt).out, "sat\n");
+  const Outcome empty = generate("");
+  EXPECT_EQ(empty.status, 1);
+  EXPECT_THAT(empty.errors, HasSubstr("standard input: the prompt is empty"));
+}
+
+TEST_F(Generate, AnswersGoodLinesOfAFileBesideBadOnes) {
+  const std::string prompts = folder_.write("p.jsonl",
+                                            "{\"prompt\": \"The cat \", \"max_tokens\": 3}\n"
+                                            "{\"prompt\": \"a\", \"max_token\": 3}\n"
+                                            "{\"prompt\": \"" +
+                                                std::string(97, 'a') +
+                                                "\"}\n"
+                                                "{\"prompt\": \"\xff\"}\n"
+                                                "{\"ids\": [256]}\n"
+                                                "{\"prompt\": \"The dog \", \"max_tokens\": 1}\n");
+  const Outcome outcome = generate("--json --file " + prompts);
+  EXPECT_EQ(outcome.status, 1);
+  std::map<int, nlohmann::json> lines;
+  std::istringstream out(outcome.out);
+  for (std::string line; std::getline(out, line);) {
+    const nlohmann::json one = nlohmann::json::parse(line);
+    EXPECT_TRUE(lines.emplace(one["line"].get<int>(), one).second) << line;
+  }
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_EQ(lines[1]["reason"], "length");
+  EXPECT_EQ(lines[6]["reason"], "length");
+  for (const int line : {2, 3, 4, 5}) {
+    EXPECT_EQ(lines[line].size(), 2U);
+    EXPECT_THAT(lines[line]["error"], HasSubstr(fmt::format("p.jsonl:{}: ", line)));
+  }
+  const auto complaints = outcome.complaints("zero_generate");
+  ASSERT_EQ(complaints.size(), 4U) << outcome.errors;
+  EXPECT_THAT(complaints[0], HasSubstr("p.jsonl:2: unknown key \"max_token\""));
+  EXPECT_THAT(complaints[1], HasSubstr("p.jsonl:4: byte 12 is not UTF-8"));
+  EXPECT_THAT(complaints[2], HasSubstr("p.jsonl:3: the prompt has 97 tokens, and 1 may follow; "
+                                       "expected at most 96 together"));
+  EXPECT_THAT(complaints[3], HasSubstr("p.jsonl:5: the prompt has token 256; expected 0 to 255"));
+}
+
+TEST_F(Generate, RefusesOneListOfIdsAlone) {
+  const std::string usual = "--max-tokens 2 --prompt The --prompt-ids 84,x --prompt-ids 84,104";
+  const Outcome outcome = generate(usual);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 2);
+  const auto complaints = outcome.complaints("zero_generate");
+  ASSERT_EQ(complaints.size(), 1U) << outcome.errors;
+  EXPECT_THAT(complaints[0], HasSubstr("--prompt-ids 1: found \"84,x\"; expected token ids"));
+  EXPECT_THAT(generate(usual + " --prompt-ids 256").errors,
+              HasSubstr("--prompt-ids 3: the prompt"));
+  EXPECT_THAT(generate("--json " + usual).out, HasSubstr("\"line\":3}\n"));
+}
+
+/// A copy of the model whose weights are NaN.
+TEST_F(Generate, TellsOfAFailedAnswer) {
+  const std::string model = folder_.file("nan");
+  std::filesystem::copy(file("weights"), model);
+  const std::string weights = folder_.read("nan/model.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, weights.data(), sizeof(header));
+  const std::size_t tensors = sizeof(header) + header;
+  folder_.write("nan/model.safetensors",
+                weights.substr(0, tensors) + std::string(weights.size() - tensors, '\xff'));
+  const std::string prompts = "--prompt The --prompt-ids 84 --max-tokens 3";
+  const Outcome json = generate("--json " + prompts, model);
+  EXPECT_EQ(json.status, 1);
+  std::istringstream out(json.out);
+  std::vector<int> numbers;
+  for (std::string line; std::getline(out, line);) {
+    const nlohmann::json one = nlohmann::json::parse(line);
+    numbers.push_back(one["line"]);
+    EXPECT_EQ(one["reason"], "failed") << line;
+    EXPECT_NE(one["error"], "") << line;
+    EXPECT_EQ(one["ids"], nlohmann::json::array());
+  }
+  EXPECT_THAT(numbers, ::testing::UnorderedElementsAre(1, 2)) << json.errors;
+  EXPECT_EQ(json.complaints("zero_generate").size(), 2U);
+  const Outcome plain = generate(prompts, model);
+  EXPECT_EQ(plain.status, 1);
+  EXPECT_EQ(plain.out, "");
+}
+
+TEST_F(Generate, AnswersEachLineThatSomebodyTypes) {
+  const std::string lines = "The cat \n\nThe dog \n";
+  const Outcome plain = generate("--max-tokens 3", file("weights"), Typed(lines).path());
+  EXPECT_EQ(plain.status, 0) << plain.errors;
+  EXPECT_THAT(plain.out, ContainsRegex("^sat\n[^>]+\n$"));
+  EXPECT_THAT(plain.errors,
+              ContainsRegex("cache 1 requests x 96 tokens .*\n> > > > \n6 tokens in"));
+  const Outcome little = generate("--context 10", file("weights"), Typed(lines).path());
+  EXPECT_THAT(little.errors, HasSubstr("cache 1 requests x 10 tokens "));
+  EXPECT_THAT(little.out, ContainsRegex("^sa\n..\n$"));
+  const Outcome none =
+      generate("--context 10 --max-tokens 3", file("weights"), Typed("The cat \n").path());
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.errors,
+              HasSubstr("3 may follow; expected at most 10 together, --context; give"));
+  const Outcome json = generate("--json --max-tokens 3", file("weights"), Typed(lines).path());
+  EXPECT_EQ(std::count(json.out.begin(), json.out.end(), '\n'), 2);
+  EXPECT_THAT(json.out + json.errors, Not(HasSubstr("> ")));
+}
+
+TEST_F(Generate, PrintsIdsWhereThereIsNoTokenizer) {
+  const Outcome plain = generate("--prompt-ids 1,5,7 --max-tokens 3", kLlama);
+  EXPECT_THAT(plain.out, ContainsRegex("^[0-9]+ [0-9]+ [0-9]+\n$")) << plain.errors;
+  const Outcome json = generate("--json --prompt-ids 1,5,7 --max-tokens 3", kLlama);
+  EXPECT_FALSE(nlohmann::json::parse(json.out).contains("text"));
+  const Outcome text = generate("--prompt a", kLlama);
+  EXPECT_EQ(text.status, 1);
+  EXPECT_THAT(text.errors, HasSubstr("--prompt 1: is text, and "));
+}
+
+// Whoever reads has seen enough: no message, no summary, but the line before the model is read.
+TEST_F(Generate, EndsQuietlyWithItsReader) {
+  const Outcome outcome = shell(folder_, "bash -c '" + command() + "--threads 1 --file " +
+                                             long_file() + " | head -c 1; echo ${PIPESTATUS[0]}'");
+  EXPECT_EQ(outcome.out, " 141\n");
+  EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  const Outcome full = shell(folder_, "sh -c '" + command() + "--prompt T >/dev/full'");
+  EXPECT_EQ(full.status, 1);
+  EXPECT_THAT(full.errors, HasSubstr("standard output: cannot write: No space left"));
+}
+
+TEST_F(Generate, AnswersThoughNobodyReadsItsErrors) {
+  const std::string prompts = folder_.write("prompts.jsonl",
+                                            "{\"ids\": [999]}\n"
+                                            "{\"prompt\": \"The\", \"max_tokens\": 5}\n");
+  const std::string expected = text("--prompt The --max-tokens 5");
+  for (const char* const errors : {"2>/dev/full", "2>&-"}) {
+    const Outcome outcome =
+        shell(folder_, "sh -c '" + command() + "--file " + prompts + " " + errors + "'");
+    EXPECT_EQ(outcome.status, 1) << errors;
+    EXPECT_EQ(outcome.out, expected) << errors;
+  }
+}
+
+// The signal comes once the first text is there, which may be a few tokens of the first answer.
+TEST_F(Generate, CtrlCEndsWithWhatIsThere) {
+  const std::string whole = text("--prompt The --max-tokens 90");
+  const Outcome outcome =
+      shell(folder_, "bash -c '" + command() + "--threads 1 --file " + long_file() +
+                         " & while [ ! -s " + folder_.file("stdout.txt") +
+                         " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
+  EXPECT_EQ(outcome.status, 130) << outcome.errors;
+  const std::string first = outcome.out.substr(0, outcome.out.find('\n'));
+  EXPECT_NE(first, "");
+  EXPECT_THAT(whole, ::testing::StartsWith(first));
+  EXPECT_THAT(outcome.errors, ContainsRegex("tokens in [0-9.]+ s"));
+}
+
+TEST_F(Generate, RefusesWhatItCannotDo) {
+  const std::string model = file("weights");
+  const auto refusal = [&](const std::string& arguments, const std::string& folder) {
+    const Outcome outcome = generate(arguments, folder);
+    EXPECT_EQ(outcome.status, 1) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    const auto complaints = outcome.complaints("zero_generate");
+    EXPECT_EQ(complaints.size(), 1U) << outcome.errors;
+    return complaints.empty() ? "" : complaints[0];
+  };
+  const std::string prompt = "--prompt a ";
+  EXPECT_THAT(refusal(prompt + "--temprature 1", model), HasSubstr("see zero_generate --help"));
+  EXPECT_THAT(refusal(prompt + "--max-tokens 0", model), HasSubstr("--max-tokens"));
+  EXPECT_THAT(refusal(prompt + "--temperature -1", model),
+              HasSubstr("command line: temperature is -1; expected a number from 0"));
+  EXPECT_THAT(refusal(prompt + "--top-p 0", model), HasSubstr("command line: top_p is 0"));
+  EXPECT_THAT(refusal(prompt + "--stop ''", model), HasSubstr("stop is an empty text"));
+  EXPECT_THAT(refusal(prompt + "--dtype int8", model), HasSubstr("--dtype"));
+  EXPECT_THAT(shell(folder_, command() + "--prompt a --threads two").errors,
+              HasSubstr("--threads is two; expected auto, or 1 to 1024"));
+  EXPECT_THAT(refusal(prompt + "--log-probabilities", model), HasSubstr("--json"));
+  EXPECT_THAT(refusal(prompt + "--file x", model), HasSubstr("--file"));
+  EXPECT_THAT(refusal("--file " + folder_.file("none"), model),
+              HasSubstr("none: cannot read the prompts: No such file"));
+  EXPECT_THAT(refusal("--prompt-ids 1,a", model), HasSubstr("expected token ids as 1,2,3"));
+  EXPECT_THAT(refusal(prompt + "--max-tokens 96", model),
+              HasSubstr("the prompt has 1 tokens, and 96 may follow; expected at most 96"));
+  EXPECT_THAT(refusal(prompt, file("none")), HasSubstr("none: is not a folder"));
+  EXPECT_THAT(refusal(prompt, folder_.path()), HasSubstr("has no config.json"));
+  EXPECT_THAT(refusal(prompt + "--tokenizer " + folder_.file("none"), kLlama), HasSubstr("none"));
+  EXPECT_THAT(generate("--version").out, HasSubstr("vector instructions"));
+  EXPECT_THAT(generate("--help").out, HasSubstr("newest complete one"));
+}
+
+TEST_F(Generate, ComparesFormatsOfWeightsByAText) {
+  std::string learned;
+  for (int i = 0; i < 20; ++i) learned += kSentence;
+  const std::string held = folder_.write("held.txt", learned);
+  const std::string table = text("--compare " + held);
+  std::istringstream lines(table);
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_THAT(line, HasSubstr("tokens of " + held));
+  std::getline(lines, line);
+  std::vector<double> bytes, perplexities;
+  for (const char* const name : {"fp32", "int8", "nf4", "q4"}) {
+    std::string found;
+    double size = 0, speed = 0, perplexity = 0;
+    std::getline(lines, line);
+    std::istringstream(line) >> found >> size >> speed >> perplexity;
+    EXPECT_EQ(found, name) << table;
+    EXPECT_GT(speed, 0);
+    bytes.push_back(size);
+    perplexities.push_back(perplexity);
+  }
+  EXPECT_LT(bytes[1], bytes[0] / 2);
+  EXPECT_LT(bytes[2], bytes[1]);
+  EXPECT_LT(perplexities[0], 20);  // of 256 bytes: it has learned some
+  EXPECT_NEAR(perplexities[1], perplexities[0], 0.05 * perplexities[0]);
+
+  const Outcome both = generate("--compare " + held + " --prompt The");
+  EXPECT_NE(both.status, 0);
+  EXPECT_THAT(both.errors, HasSubstr("--prompt excludes --compare"));
+  EXPECT_THAT(generate("--compare " + folder_.write("short.txt", "The cat")).errors,
+              HasSubstr("expected more than 17"));
+  EXPECT_THAT(generate("--compare /nowhere").errors, HasSubstr("/nowhere"));
+}
+
+}  // namespace
+}  // namespace zero

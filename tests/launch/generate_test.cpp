@@ -1,0 +1,261 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "launch/generate/answer.h"
+#include "launch/generate/prompt_encoder.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+const PromptSettings kUsual{
+    .max_tokens = 40, .sampling = {.temperature = 0.5, .top_k = 7, .seed = 9}, .stop = {"usual"}};
+
+TEST(Prompt, TakesItsOwnSettingsBeforeTheUsualOnes) {
+  const Prompt plain = parse_prompt(R"({"prompt": "a\tbé"})", kUsual, "f:1");
+  EXPECT_EQ(std::get<std::string>(plain.content), "a\tbé");
+  EXPECT_EQ(plain.settings.max_tokens, 40);
+  EXPECT_EQ(plain.settings.sampling.top_k, 7);
+  EXPECT_THAT(plain.settings.stop, ElementsAre("usual"));
+  const Prompt own = parse_prompt(
+      R"({"ids": [3, 4294967295], "max_tokens": 2, "temperature": 1, "top_k": 0, "top_p": 0.5,
+          "min_p": 0.1, "repetition_penalty": 1.5, "seed": 18446744073709551615, "stop": []})",
+      kUsual, "f:1");
+  EXPECT_THAT(std::get<Prompt::Ids>(own.content), ElementsAre(3, 4294967295));
+  EXPECT_EQ(own.settings.max_tokens, 2);
+  const Sampling& sampling = own.settings.sampling;
+  EXPECT_EQ(sampling.temperature, 1);
+  EXPECT_EQ(sampling.top_k, 0);
+  EXPECT_EQ(sampling.top_p, 0.5);
+  EXPECT_EQ(sampling.min_p, 0.1);
+  EXPECT_EQ(sampling.repetition_penalty, 1.5);
+  EXPECT_EQ(sampling.seed, 18446744073709551615U);
+  EXPECT_TRUE(own.settings.stop.empty());
+  const Prompt chat = parse_prompt(
+      R"({"messages": [{"role": "system", "content": "s"}, {"content": "u", "role": "user"}]})",
+      kUsual, "f:1");
+  const auto& messages = std::get<Prompt::Messages>(chat.content);
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(messages[1].role, "user");
+  EXPECT_EQ(messages[1].content, "u");
+}
+
+struct BadLine {
+  const char* name;
+  const char* line;
+  const char* complaint;
+};
+
+class PromptRefusal : public ::testing::TestWithParam<BadLine> {};
+
+TEST_P(PromptRefusal, NamesLineKeyFoundAndExpected) {
+  const std::string message =
+      error_of([] { parse_prompt(GetParam().line, kUsual, "some.jsonl:12"); });
+  EXPECT_THAT(message, ::testing::StartsWith("some.jsonl:12: "));
+  EXPECT_THAT(message, HasSubstr(GetParam().complaint));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lines, PromptRefusal,
+    ::testing::Values(
+        BadLine{"NoJson", "{\"prompt\": }", "not JSON"},
+        BadLine{"NoObject", "[1]", "found [1]; expected an object with prompt, ids or messages"},
+        BadLine{"NoUtf8", "{\"prompt\": \"\xff\"}", "byte 12 is not UTF-8"},
+        BadLine{"HalfSurrogate", R"({"prompt": "\ud800"})", "not JSON"},
+        BadLine{"Twice", R"({"prompt": "a", "prompt": "b"})", "key \"prompt\" is given twice"},
+        BadLine{"UnknownKey", R"({"prompt": "a", "top-k": 3})",
+                "unknown key \"top-k\"; expected one of ids, messages, prompt, and any of "
+                "max_tokens, min_p, repetition_penalty, seed, stop, temperature, top_k, top_p"},
+        BadLine{"Nothing", R"({"seed": 3})", "has 0 of prompt, ids and messages; expected one"},
+        BadLine{"Both", R"({"prompt": "a", "ids": [1]})", "has 2 of prompt, ids and messages"},
+        BadLine{"Number", R"({"prompt": 3})", "prompt is 3; expected a text"},
+        BadLine{"IdsNoList", R"({"ids": "1,2"})", "ids is \"1,2\"; expected a list of token ids"},
+        BadLine{"NegativeId", R"({"ids": [1, -2]})",
+                "ids is -2; expected a whole number from 0 to 4294967295"},
+        BadLine{"LargeId", R"({"ids": [4294967296]})", "ids is 4294967296; expected a whole"},
+        BadLine{"Messages", R"({"messages": {}})", "messages is {}; expected a list of messages"},
+        BadLine{"Message", R"({"messages": [{"role": "user"}]})",
+                R"(expected {"role": "...", "content": "..."} each)"},
+        BadLine{"MessageKey", R"({"messages": [{"role": "u", "content": "", "name": "n"}]})",
+                R"(expected {"role": "...", "content": "..."} each)"},
+        BadLine{"NoTokens", R"({"prompt": "a", "max_tokens": 0})",
+                "max_tokens is 0; expected at least 1"},
+        BadLine{"HalfToken", R"({"prompt": "a", "max_tokens": 1.5})",
+                "max_tokens is 1.5; expected a whole number"},
+        BadLine{"Temperature", R"({"prompt": "a", "temperature": -1})",
+                "temperature is -1; expected a number from 0"},
+        BadLine{"TextTemperature", R"({"prompt": "a", "temperature": "1"})",
+                "temperature is \"1\"; expected a number"},
+        BadLine{"TopK", R"({"prompt": "a", "top_k": -1})", "top_k is -1; expected a whole number"},
+        BadLine{"HugeTopK", R"({"prompt": "a", "top_k": 9223372036854775808})",
+                "top_k is 9223372036854775808; expected a whole number"},
+        BadLine{"TopP", R"({"prompt": "a", "top_p": 0})", "top_p is 0; expected a number above 0"},
+        BadLine{"MinP", R"({"prompt": "a", "min_p": 2})", "min_p is 2; expected a number from 0"},
+        BadLine{"Penalty", R"({"prompt": "a", "repetition_penalty": 0})",
+                "repetition_penalty is 0; expected a number above 0"},
+        BadLine{"Seed", R"({"prompt": "a", "seed": -1})", "seed is -1; expected a whole number"},
+        BadLine{"StopText", R"({"prompt": "a", "stop": "b"})",
+                "stop is \"b\"; expected a list of texts"},
+        BadLine{"EmptyStop", R"({"prompt": "a", "stop": ["b", ""]})",
+                "stop is an empty text; expected one character at least"}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(PromptFile, GoesOnBehindABadLine) {
+  const TemporaryFolder folder;
+  const std::string file =
+      folder.write("p.jsonl", "{\"prompt\": \"a\"}\r\n\n  \r\n{\"prompt\": 1}\n{\"ids\": [2]}");
+  std::vector<std::string> refused;
+  const auto prompts =
+      read_prompts(file, kUsual, [&](std::int64_t number, const std::string& message) {
+        EXPECT_EQ(number, 4);
+        refused.push_back(message);
+      });
+  EXPECT_THAT(refused, ElementsAre(file + ":4: prompt is 1; expected a text"));
+  ASSERT_EQ(prompts.size(), 2U);
+  EXPECT_EQ(prompts[1].number, 5);
+  EXPECT_EQ(prompts[1].where, file + ":5");
+  const auto error = [&](const std::string& path) {
+    return error_of([&] { read_prompts(path, kUsual, {}); });
+  };
+  EXPECT_EQ(error(folder.file("none")),
+            folder.file("none") + ": cannot read the prompts: No such file or directory");
+  EXPECT_THAT(error(folder.path()), HasSubstr("cannot read the prompts: "));
+}
+
+TEST(PromptIds, AreNumbersBetweenCommas) {
+  EXPECT_THAT(parse_ids("1,22,0", "--prompt-ids"), ElementsAre(1, 22, 0));
+  for (const char* bad : {"", "1,", ",1", "1, 2", "-1", "1.5", "4294967296", "one"}) {
+    EXPECT_EQ(error_of([&] { parse_ids(bad, "--prompt-ids"); }),
+              std::string("--prompt-ids: found \"") + bad + "\"; expected token ids as 1,2,3");
+  }
+}
+
+/// A folder with the config.json of a Llama of 61 tokens and a context of 64.
+class Encoder : public ::testing::Test {
+ protected:
+  Encoder() { std::filesystem::copy(kLlama + "/config.json", folder_.path()); }
+
+  static Prompt text(const std::string& text) { return {.where = "here", .content = text}; }
+  static Prompt ids(std::size_t count, std::uint32_t last, std::int64_t max_tokens) {
+    Prompt::Ids all(count, 1);
+    all.back() = last;
+    return {.where = "here", .content = all, .settings = {.max_tokens = max_tokens}};
+  }
+  std::string refusal(const Prompt& prompt, const std::string& tokenizer = "") const {
+    return error_of([&] { (void)PromptEncoder(folder_.path(), tokenizer).request(prompt); });
+  }
+
+  static inline const std::string kLlama = ZERO_RECORDED_FILES "/llama_tiny";
+  TemporaryFolder folder_;
+};
+
+TEST_F(Encoder, MakesRequestsThatFitTheContext) {
+  const PromptEncoder encoder(folder_.path(), "");
+  const GenerationRequest request = encoder.request(ids(60, 60, 4));
+  EXPECT_EQ(request.prompt.size(), 60U);
+  EXPECT_EQ(request.max_tokens, 4);
+  EXPECT_THAT(request.end_tokens, ElementsAre(2));  // config.json's
+  EXPECT_EQ(encoder.request(ids(50, 0, 0)).max_tokens, 14);
+  EXPECT_EQ(encoder.tokenizer(), nullptr);
+  EXPECT_EQ(refusal(ids(60, 0, 5)),
+            "here: the prompt has 60 tokens, and 5 may follow; expected at most 64 together, the "
+            "model's context; give a shorter prompt or fewer --max-tokens");
+  EXPECT_THAT(refusal(ids(64, 0, 0)), HasSubstr("has 64 tokens, and 1 may follow"));
+  EXPECT_EQ(refusal(ids(3, 61, 1)),
+            "here: the prompt has token 61; expected 0 to 60, the model's vocabulary");
+  EXPECT_EQ(refusal({.where = "here", .content = Prompt::Ids{}}),
+            "here: the prompt has no token; expected one at least");
+}
+
+TEST_F(Encoder, EncodesTextByTheTokenizer) {
+  const PromptEncoder bytes(folder_.path(), "bytes");
+  EXPECT_THAT(bytes.request(text("\t\n")).prompt, ElementsAre(9, 10));
+  EXPECT_EQ(refusal(text(""), "bytes"),
+            "here: the prompt is empty; expected one character at least");
+  EXPECT_EQ(refusal(text("ab\xc3("), "bytes"),
+            "here: byte 2 of the prompt is not UTF-8; expected a text in UTF-8");
+  EXPECT_EQ(refusal(text("a")),
+            "here: is text, and " + folder_.path() +
+                " has no tokenizer.json and no tokenizer.model; give token ids with --prompt-ids, "
+                "or --tokenizer with \"bytes\", a file or a folder");
+  Prompt stops = ids(3, 1, 1);
+  stops.settings.stop = {"a"};
+  EXPECT_THAT(refusal(stops), HasSubstr("has no tokenizer.json"));
+  EXPECT_EQ(refusal(stops, "bytes"), "");
+  const Prompt chat{.where = "here", .content = Prompt::Messages{{"user", "a"}}};
+  EXPECT_THAT(refusal(chat, "bytes"), HasSubstr("here: "));
+  EXPECT_THAT(refusal(chat, "bytes"), HasSubstr("chat_template"));
+}
+
+TEST_F(Encoder, FindsTheFolderOfAModel) {
+  const auto found = [](const std::string& path) { return find_model_folder(files::disk(), path); };
+  EXPECT_EQ(found(folder_.path()), folder_.path());
+  EXPECT_EQ(error_of([&] { found(folder_.file("none")); }),
+            "--model " + folder_.file("none") +
+                ": is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
+                "checkpoints: models are not downloaded");
+  EXPECT_THAT(error_of([&] { found(folder_.file("config.json")); }), HasSubstr("is not a folder"));
+  std::filesystem::create_directory(folder_.file("empty"));
+  EXPECT_THAT(error_of([&] { found(folder_.file("empty")); }),
+              ::testing::AllOf(HasSubstr("has no config.json, as a Hugging Face folder has; "),
+                               HasSubstr("checkpoint")));
+}
+
+GeneratedToken token(char c) { return {.id = static_cast<std::uint32_t>(c)}; }
+
+TEST(Answer, ShowsTextUpToAStopString) {
+  const auto bytes = make_tokenizer("bytes");
+  Answer answer({.number = 3, .prompt = {65}, .stop = {"END"}, .tokenizer = bytes.get()});
+  EXPECT_EQ(answer.push(token('a')), Flow::more);
+  EXPECT_EQ(answer.take_text(), "a");
+  EXPECT_EQ(answer.push(token('E')), Flow::more);
+  EXPECT_EQ(answer.push(token('N')), Flow::more);
+  EXPECT_EQ(answer.take_text(), "");
+  EXPECT_EQ(answer.push(token('D')), Flow::stop);
+  EXPECT_FALSE(answer.ended());
+  answer.end({.reason = FinishReason::stopped, .first_token = 0.25, .total = 0.5});
+  EXPECT_EQ(answer.take_text(), "");
+  EXPECT_EQ(answer.json(LogProbabilities::left_out),
+            R"({"ids":[97,69,78,68],"text":"a","reason":"stop","seconds":0.5,)"
+            R"("first_token_seconds":0.25,"prompt_tokens":1,"line":3})");
+}
+
+TEST(Answer, EndsWithWhatWasHeldBack) {
+  const auto bytes = make_tokenizer("bytes");
+  Answer answer({.prompt = {65}, .stop = {"END"}, .tokenizer = bytes.get()});
+  for (const int byte : {0x45, 0x4e, 0xc3}) {
+    answer.push({.id = static_cast<std::uint32_t>(byte), .log_probability = -0.5F});
+  }
+  answer.end({.reason = FinishReason::length});
+  EXPECT_EQ(answer.take_text(), "EN\xef\xbf\xbd");
+  const auto line = nlohmann::json::parse(answer.json(LogProbabilities::shown));
+  EXPECT_EQ(line["text"], "EN\xef\xbf\xbd");
+  EXPECT_EQ(line["log_probabilities"], nlohmann::json({-0.5, -0.5, -0.5}));
+  EXPECT_EQ(line["reason"], "length");
+}
+
+TEST(Answer, IsIdsWithoutATokenizer) {
+  Answer answer({.prompt = {65, 66}});
+  answer.push({.id = 7});
+  answer.push({.id = 12});
+  EXPECT_EQ(answer.take_text(), "7 12");
+  answer.end({.reason = FinishReason::failed, .error = "why"});
+  const auto line = nlohmann::json::parse(answer.json(LogProbabilities::left_out));
+  EXPECT_FALSE(line.contains("text"));
+  EXPECT_EQ(line["reason"], "failed");
+  EXPECT_EQ(line["error"], "why");
+  EXPECT_EQ(line["prompt_tokens"], 2);
+}
+
+}  // namespace
+}  // namespace zero
