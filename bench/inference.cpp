@@ -46,35 +46,37 @@ class Answering {
       prompt[i] =
           static_cast<std::uint32_t>(i * 31 % static_cast<std::size_t>(model_.vocabulary()));
     }
-    model_.cache().trim(0, 0);
-    return seconds_of([&] {
+    const std::int64_t slot = model_.cache().open();
+    const double seconds = seconds_of([&] {
       auto rest = std::span<const std::uint32_t>(prompt);
       while (!rest.empty()) {
         const auto most = static_cast<std::size_t>(model_.options().rows);
-        const Part part{0, rest.first(std::min(rest.size(), most)), 0};
+        const Part part{slot, rest.first(std::min(rest.size(), most)), 0};
         model_.forward(std::span(&part, 1));
         rest = rest.subspan(part.tokens.size());
       }
     });
+    model_.cache().close(slot);
+    return seconds;
   }
   /// Seconds of a pass of one token of each of `sequences` sequences, behind `before` others.
   double decode(std::int64_t sequences, std::int64_t before, int passes) {
-    std::vector<std::uint32_t> token{1};
+    const std::vector<std::uint32_t> token{1};
     std::vector<Part> parts;
-    for (std::int64_t slot = 0; slot < sequences; ++slot) {
-      if (model_.cache().length(slot) < before) {
-        const std::vector<std::uint32_t> more(
-            static_cast<std::size_t>(before - model_.cache().length(slot)), 2);
-        const Part part{slot, more, 0};
-        model_.forward(std::span(&part, 1));
-      }
-      model_.cache().trim(slot, before);
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      // Of their own tokens: none shares another's blocks.
+      const std::vector<std::uint32_t> first(static_cast<std::size_t>(before),
+                                             static_cast<std::uint32_t>(2 + i));
+      const std::int64_t slot = model_.cache().open();
+      const Part part{slot, first, 0};
+      model_.forward(std::span(&part, 1));
       parts.push_back({slot, token, 1});
     }
-    return seconds_of([&] {
-             for (int i = 0; i < passes; ++i) model_.forward(parts);
-           }) /
-           passes;
+    const double seconds = seconds_of([&] {
+      for (int i = 0; i < passes; ++i) model_.forward(parts);
+    });
+    for (const Part& part : parts) model_.cache().close(part.slot);
+    return seconds / passes;
   }
   /// Bytes of the weights that a pass reads: all but the table of positions, and the embedding
   /// unless it is the head.

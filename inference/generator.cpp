@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -22,86 +21,65 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// A request that waits or runs.
-struct Sequence {
-  RequestId id = 0;
-  GenerationRequest request;
+/// A request that has not ended.
+struct Ongoing {
+  GenerationRequest request;  // its prompt is the scheduler's once it was added
   GenerationCallbacks callbacks;
   Clock::time_point submitted;
-  std::int64_t slot = -1;             ///< of the cache, once it runs
-  std::vector<std::uint32_t> tokens;  ///< prompt and generated
-  std::int64_t read = 0;              ///< tokens that the model has read
-  std::int64_t part = 0;              ///< tokens of the pass under way
+  std::int64_t generated = 0;
   double first_token = 0;
-
-  std::int64_t unread() const { return static_cast<std::int64_t>(tokens.size()) - read; }
-  std::int64_t generated() const {
-    return static_cast<std::int64_t>(tokens.size() - request.prompt.size());
-  }
 };
 
 }  // namespace
 
 struct Generator::State {
-  explicit State(InferenceModel& of) : model(of), sampler(of.vocabulary()) {}
+  State(InferenceModel& of, const GeneratorOptions& with)
+      : model(of),
+        options(with),
+        scheduler(of.cache(),
+                  {.rows = of.options().rows, .batching = with.batching, .aging = with.aging}),
+        sampler(of.vocabulary()) {}
 
   InferenceModel& model;
+  const GeneratorOptions options;
   mutable std::mutex mutex;
-  std::deque<Sequence> waiting;   // guarded
-  std::set<RequestId> active;     // guarded: those without their on_end
-  std::set<RequestId> cancelled;  // guarded: some of them
-  RequestId next = 1;             // guarded
+  std::map<RequestId, Ongoing> submitted;  // guarded: not seen by step() yet
+  std::vector<RequestId> cancelled;        // guarded: likewise
+  RequestId next = 1;                      // guarded
+  std::int64_t open = 0;                   // guarded: requests without their on_end
 
   // Of the thread in step().
+  Scheduler scheduler;
   Sampler sampler;
-  std::vector<Sequence> running;
-  std::vector<std::int64_t> free_slots;
+  std::map<RequestId, Ongoing> ongoing;
+  std::optional<Clock::time_point> held_since;  // a fixed batch
 
   void check(const GenerationRequest& request) const;
-  void report(const Sequence& sequence, const GenerationEnd& end) {
-    sequence.callbacks.on_end(end);
-    const std::lock_guard lock(mutex);
-    active.erase(sequence.id);
-  }
-  /// Gives back the sequence's slot.
-  void leave(const Sequence& sequence) {
-    model.cache().trim(sequence.slot, 0);
-    free_slots.push_back(sequence.slot);
-  }
-  std::vector<Sequence> take_up();
-  std::vector<InferenceModel::Part> plan();
-  std::string pass();
-  std::optional<GenerationEnd> advance(Sequence& sequence, std::span<const float> logits);
+  void take_up();
+  void start_batch();
+  std::string pass(const std::vector<Scheduler::Part>& plan);
+  std::optional<GenerationEnd> advance(RequestId id, std::span<const float> logits);
+  void end(GenerationEnd end);
 };
 
 namespace {
 
-GenerationEnd end_of(const Sequence& sequence, FinishReason reason) {
-  return {.request = sequence.id,
-          .reason = reason,
-          .generated = sequence.generated(),
-          .first_token = sequence.first_token,
-          .total = seconds_since(sequence.submitted)};
+GenerationEnd ended(FinishReason reason, std::string error = {}) {
+  GenerationEnd end;
+  end.reason = reason;
+  end.error = std::move(error);
+  return end;
 }
 
 }  // namespace
 
-Generator::Generator(InferenceModel& model) : state_(std::make_unique<State>(model)) {
-  const InferenceOptions& options = model.options();
-  ZERO_CHECK(options.rows >= options.requests,
-             "inference: rows is {}, expected at least as many as requests = {}: each running "
-             "request reads one token in a pass",
-             options.rows, options.requests);
-  for (std::int64_t slot = options.requests - 1; slot >= 0; --slot) {
-    model.cache().trim(slot, 0);
-    state_->free_slots.push_back(slot);
-  }
-}
+Generator::Generator(InferenceModel& model, const GeneratorOptions& options)
+    : state_(std::make_unique<State>(model, options)) {}
 
 Generator::~Generator() = default;
 
 void Generator::State::check(const GenerationRequest& request) const {
-  const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+  const std::int64_t prompt = std::ssize(request.prompt);
   ZERO_CHECK(prompt >= 1, "the prompt has no token, expected at least one");
   ZERO_CHECK(request.max_tokens >= 1, "max_tokens is {}, expected at least 1", request.max_tokens);
   const std::int64_t most = model.options().request_tokens;
@@ -112,149 +90,138 @@ void Generator::State::check(const GenerationRequest& request) const {
     ZERO_CHECK(token < model.vocabulary(), "the prompt has token {}, expected 0 to {}", token,
                model.vocabulary() - 1);
   }
+  constexpr std::int64_t kMost = GenerationRequest::kMostPriority;
+  ZERO_CHECK(request.priority >= -kMost && request.priority <= kMost,
+             "priority is {}, expected {} to {}", request.priority, -kMost, kMost);
   validate(request.sampling, "request");
 }
 
 RequestId Generator::submit(GenerationRequest request, GenerationCallbacks callbacks) {
   ZERO_CHECK(callbacks.on_token && callbacks.on_end, "a request without callbacks");
   state_->check(request);
-  std::vector<std::uint32_t> tokens = request.prompt;
   const std::lock_guard lock(state_->mutex);
   const RequestId id = state_->next++;
-  state_->active.insert(id);
-  state_->waiting.push_back({.id = id,
-                             .request = std::move(request),
-                             .callbacks = std::move(callbacks),
-                             .submitted = Clock::now(),
-                             .tokens = std::move(tokens)});
+  state_->submitted.emplace(id, Ongoing{.request = std::move(request),
+                                        .callbacks = std::move(callbacks),
+                                        .submitted = Clock::now()});
+  ++state_->open;
   return id;
 }
 
 void Generator::cancel(RequestId request) {
   const std::lock_guard lock(state_->mutex);
-  if (state_->active.contains(request)) state_->cancelled.insert(request);
+  if (request < state_->next) state_->cancelled.push_back(request);
 }
 
 bool Generator::idle() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->active.empty();
+  return state_->open == 0;
 }
 
-// Removes cancelled sequences, and gives free slots to those that waited longest.
-std::vector<Sequence> Generator::State::take_up() {
+const Scheduler& Generator::scheduler() const { return state_->scheduler; }
+
+void Generator::State::end(GenerationEnd end) {
+  const auto at = ongoing.find(end.request);
+  const Ongoing request = std::move(at->second);
+  ongoing.erase(at);
+  end.generated = request.generated;
+  end.first_token = request.first_token;
+  end.total = seconds_since(request.submitted);
+  request.callbacks.on_end(end);
   const std::lock_guard lock(mutex);
-  std::vector<Sequence> ended;
-  const auto remove_cancelled = [&](auto& sequences) {
-    const auto stay = std::stable_partition(sequences.begin(), sequences.end(), [&](const auto& s) {
-      return !cancelled.contains(s.id);
-    });
-    for (auto at = stay; at != sequences.end(); ++at) {
-      if (at->slot >= 0) leave(*at);
-      ended.push_back(std::move(*at));
-    }
-    sequences.erase(stay, sequences.end());
-  };
-  remove_cancelled(waiting);
-  remove_cancelled(running);
-  cancelled.clear();
-  while (!free_slots.empty() && !waiting.empty()) {
-    running.push_back(std::move(waiting.front()));
-    waiting.pop_front();
-    running.back().slot = free_slots.back();
-    free_slots.pop_back();
-  }
-  return ended;
+  --open;
 }
 
-// One token of each sequence that generates, then as much of the prompts as there is room for.
-std::vector<InferenceModel::Part> Generator::State::plan() {
-  std::int64_t room = model.options().rows;
-  for (Sequence& sequence : running) {
-    sequence.part = sequence.unread() == 1 ? 1 : 0;
-    room -= sequence.part;
+// What other threads have asked for.
+void Generator::State::take_up() {
+  std::map<RequestId, Ongoing> joining;
+  std::vector<RequestId> leaving;
+  {
+    const std::lock_guard lock(mutex);
+    joining.swap(submitted);
+    leaving.swap(cancelled);
   }
-  std::vector<InferenceModel::Part> parts;
-  for (Sequence& sequence : running) {
-    if (sequence.part == 0) {
-      sequence.part = std::min(room, sequence.unread());
-      room -= sequence.part;
-    }
-    if (sequence.part == 0) continue;
-    parts.push_back({.slot = sequence.slot,
-                     .tokens = std::span<const std::uint32_t>(sequence.tokens)
-                                   .subspan(static_cast<std::size_t>(sequence.read),
-                                            static_cast<std::size_t>(sequence.part)),
-                     .logits = sequence.part == sequence.unread() ? 1 : 0});
+  for (auto& [id, request] : joining) {
+    scheduler.add(id, std::move(request.request.prompt), request.request.priority);
   }
-  return parts;
+  ongoing.merge(joining);
+  for (const RequestId id : leaving) {
+    if (!ongoing.contains(id)) continue;
+    scheduler.remove(id);
+    GenerationEnd end = ended(FinishReason::cancelled);
+    end.request = id;
+    this->end(std::move(end));
+  }
 }
 
-// Chooses the next token; returns the end if this was the last one.
-std::optional<GenerationEnd> Generator::State::advance(Sequence& sequence,
-                                                       std::span<const float> logits) {
-  std::uint32_t id = 0;
-  Flow flow = Flow::more;
-  try {
-    const SampledToken chosen =
-        sampler.choose(logits, sequence.tokens, sequence.request.sampling, sequence.tokens.size());
-    id = chosen.id;
-    sequence.tokens.push_back(id);
-    if (sequence.generated() == 1) sequence.first_token = seconds_since(sequence.submitted);
-    flow = sequence.callbacks.on_token(
-        {.request = sequence.id, .id = id, .log_probability = chosen.log_probability});
-  } catch (const std::exception& error) {
-    GenerationEnd end = end_of(sequence, FinishReason::failed);
-    end.error = error.what();
-    return end;
+// A fixed batch that has waited long enough.
+void Generator::State::start_batch() {
+  if (!scheduler.holds_back()) {
+    held_since.reset();
+  } else if (!held_since) {
+    held_since = Clock::now();
   }
-  const std::vector<std::uint32_t>& ends = sequence.request.end_tokens;
-  if (std::ranges::find(ends, id) != ends.end()) {
-    return end_of(sequence, FinishReason::end_token);
-  }
-  if (flow == Flow::stop) return end_of(sequence, FinishReason::stopped);
-  if (sequence.generated() == sequence.request.max_tokens) {
-    return end_of(sequence, FinishReason::length);
-  }
-  return std::nullopt;
+  if (held_since && seconds_since(*held_since) >= options.batch_delay) scheduler.start_batch();
 }
 
 // Why the pass failed; empty if it did not.
-std::string Generator::State::pass() {
+std::string Generator::State::pass(const std::vector<Scheduler::Part>& plan) {
+  std::vector<InferenceModel::Part> parts;
+  for (const Scheduler::Part& each : plan) parts.push_back(each.part);
   try {
-    model.forward(plan());
+    model.forward(parts);
     return {};
   } catch (const std::exception& error) {
     return error.what();
   }
 }
 
-void Generator::step() {
-  State& s = *state_;
-  for (const auto& sequence : s.take_up()) {
-    s.report(sequence, end_of(sequence, FinishReason::cancelled));
+// Chooses the next token; returns the end if this was the last one.
+std::optional<GenerationEnd> Generator::State::advance(RequestId id,
+                                                       std::span<const float> logits) {
+  Ongoing& request = ongoing.at(id);
+  const std::span<const std::uint32_t> tokens = scheduler.tokens(id);
+  SampledToken chosen;
+  Flow flow = Flow::more;
+  try {
+    chosen = sampler.choose(logits, tokens, request.request.sampling, tokens.size());
+    scheduler.push(id, chosen.id);
+    if (++request.generated == 1) request.first_token = seconds_since(request.submitted);
+    flow = request.callbacks.on_token(
+        {.request = id, .id = chosen.id, .log_probability = chosen.log_probability});
+  } catch (const std::exception& error) {
+    return ended(FinishReason::failed, error.what());
   }
-  const std::string failure = s.running.empty() ? "" : s.pass();
+  const std::vector<std::uint32_t>& ends = request.request.end_tokens;
+  if (std::ranges::find(ends, chosen.id) != ends.end()) return ended(FinishReason::end_token);
+  if (flow == Flow::stop) return ended(FinishReason::stopped);
+  if (request.generated == request.request.max_tokens) return ended(FinishReason::length);
+  return std::nullopt;
+}
+
+bool Generator::step() {
+  State& s = *state_;
+  s.take_up();
+  s.start_batch();
+  const std::vector<Scheduler::Part> plan = s.scheduler.plan();
+  if (plan.empty()) return false;
+  const std::string failure = s.pass(plan);
   std::int64_t row = 0;
-  std::vector<std::pair<Sequence, GenerationEnd>> ended;
-  std::vector<Sequence> going;
-  for (Sequence& sequence : s.running) {
-    sequence.read += sequence.part;
+  std::vector<GenerationEnd> ends;
+  for (const auto& [id, part] : plan) {
     std::optional<GenerationEnd> end;
     if (!failure.empty()) {
-      end = end_of(sequence, FinishReason::failed);
-      end->error = failure;
-    } else if (sequence.part > 0 && sequence.unread() == 0) {
-      end = s.advance(sequence, s.model.logits(row++));
+      end = ended(FinishReason::failed, failure);
+    } else if (part.logits > 0) {
+      end = s.advance(id, s.model.logits(row++));
     }
-    if (end) {
-      s.leave(sequence);
-      ended.emplace_back(std::move(sequence), *end);
-    } else {
-      going.push_back(std::move(sequence));
-    }
+    if (!end) continue;
+    s.scheduler.remove(id);
+    end->request = id;
+    ends.push_back(std::move(*end));
   }
-  s.running = std::move(going);
-  for (const auto& [sequence, end] : ended) s.report(sequence, end);
+  for (GenerationEnd& end : ends) s.end(std::move(end));
+  return true;
 }
 
 }  // namespace zero

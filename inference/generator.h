@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "inference/sampler.h"
+#include "inference/scheduler.h"
 
 namespace zero {
-
-class InferenceModel;
 
 /// One prompt and how it is to be continued.
 struct GenerationRequest {
@@ -20,6 +19,8 @@ struct GenerationRequest {
   std::int64_t max_tokens = 0;        ///< to generate; prompt and these fit the model's context
   Sampling sampling;
   std::vector<std::uint32_t> end_tokens{};  ///< generating one of them ends the request
+  std::int64_t priority = 0;  ///< -kMostPriority to kMostPriority; higher runs earlier
+  static constexpr std::int64_t kMostPriority = 1000;
 };
 
 /// Why a request ended.
@@ -30,8 +31,6 @@ enum class FinishReason : std::uint8_t {
   cancelled,
   failed,  ///< no token could be chosen, or the pass or on_token failed: GenerationEnd::error
 };
-
-using RequestId = std::uint64_t;
 
 struct GeneratedToken {
   RequestId request = 0;
@@ -59,29 +58,38 @@ struct GenerationCallbacks {
   std::function<void(const GenerationEnd&)> on_end;
 };
 
-/// Continues prompts. Requests wait in order of arrival for a place in the cache, join the running
-/// ones between two steps and leave when they end. A request's tokens depend on the request and
-/// the model alone, not on the requests it runs beside. submit(), cancel() and idle() may be called
-/// by any thread, step() by one at a time.
+struct GeneratorOptions {
+  Batching batching = Batching::continuous;
+  double batch_delay = 0.01;  ///< seconds that a fixed batch waits to be full
+  std::int64_t aging = 1024;  ///< steps that one level of priority is worth
+};
+
+/// Continues prompts. Requests wait, join the running ones between two steps, may be preempted and
+/// leave when they end, as Scheduler decides. A request's tokens depend on the request and the
+/// model alone, not on the requests it runs beside. submit(), cancel() and idle() may be called by
+/// any thread, step() by one at a time.
 class Generator {
  public:
-  /// `model` must outlive the generator, which uses all its slots. Throws zero::Error if a pass of
-  /// the model has fewer rows than the cache has slots.
-  explicit Generator(InferenceModel& model);
+  /// `model` must outlive the generator, which alone uses its cache. Throws zero::Error if a pass
+  /// of the model has fewer rows than the cache has slots.
+  explicit Generator(InferenceModel& model, const GeneratorOptions& options = {});
   /// Requests that have not ended get no callback.
   ~Generator();
 
   /// Both callbacks must be there. Throws zero::Error if the prompt is empty, has a token outside
-  /// the vocabulary or is, with max_tokens, longer than the model's context or than the cache.
-  /// Other requests go on.
+  /// the vocabulary or is, with max_tokens, longer than the model's context or than the cache, or
+  /// if a setting is out of range. Other requests go on.
   RequestId submit(GenerationRequest request, GenerationCallbacks callbacks);
   /// Ends a request at the next step. Nothing happens if it has ended or never was.
   void cancel(RequestId request);
   /// Whether every request has had its on_end.
   bool idle() const;
   /// One pass of the model: a part of the prompts that have not been read whole, and one token of
-  /// each other running request. If the pass fails, all running requests do. Does nothing if idle.
-  void step();
+  /// each other running request. If the pass fails, its requests do. False if there was nothing to
+  /// compute: idle, or a fixed batch still waits to be full.
+  bool step();
+  /// Of the thread in step().
+  const Scheduler& scheduler() const;
 
  private:
   struct State;

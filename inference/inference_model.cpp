@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
 #include "inference/weight_files.h"
@@ -13,15 +14,21 @@ namespace zero {
 namespace {
 
 InferenceOptions checked(InferenceOptions options, const DecoderShape& decoder) {
-  const auto check = [](std::string_view name, std::int64_t value, std::int64_t most) {
-    ZERO_CHECK(value >= 1 && value <= most, "inference: {} is {}, expected 1 to {}", name, value,
-               most);
+  const auto check = [](std::string_view name, std::int64_t value, std::int64_t most,
+                        std::int64_t least = 1) {
+    ZERO_CHECK(value >= least && value <= most, "inference: {} is {}, expected {} to {}", name,
+               value, least, most);
   };
   constexpr std::int64_t kMostRequests = 1 << 16;
   if (options.request_tokens == 0) options.request_tokens = decoder.context;
   if (options.logit_rows == 0) options.logit_rows = options.requests;
   check("requests", options.requests, kMostRequests);
   check("request_tokens", options.request_tokens, decoder.context);
+  check("block_tokens", options.block_tokens, decoder.context, 0);
+  ZERO_CHECK(options.block_tokens % kCacheGroup == 0,
+             "inference: block_tokens is {}, expected a multiple of {}", options.block_tokens,
+             kCacheGroup);
+  check("cache_tokens", options.cache_tokens, std::int64_t{1} << 40, 0);
   check("rows", options.rows, InferenceOptions::kMostRows);
   check("logit_rows", options.logit_rows, kMostRequests);
   ZERO_CHECK(
@@ -31,12 +38,16 @@ InferenceOptions checked(InferenceOptions options, const DecoderShape& decoder) 
 }
 
 KeyValueCache::Size cache_size(const DecoderShape& decoder, const InferenceOptions& options) {
-  return {
-      .layers = decoder.layers,
-      .slots = options.requests,
-      .tokens = options.request_tokens,
-      .shape = {
-          .kv_heads = decoder.kv_heads, .head_width = decoder.head_width, .dtype = options.dtype}};
+  const std::int64_t block = round_up(
+      options.block_tokens == 0 ? options.request_tokens : options.block_tokens, kCacheGroup);
+  return {.layers = decoder.layers,
+          .slots = options.requests,
+          .tokens = options.request_tokens,
+          .blocks = div_ceil(options.cache_tokens, block),
+          .shape = {.kv_heads = decoder.kv_heads,
+                    .head_width = decoder.head_width,
+                    .block_tokens = block,
+                    .dtype = options.dtype}};
 }
 
 }  // namespace
@@ -71,7 +82,6 @@ void InferenceModel::allocate() {
              .statistics = take(2 * std::max(rows, last), DType::fp32),
              .cosines = take(d.rotary ? rows * (d.head_width / 2) : 0, DType::fp32),
              .sines = take(d.rotary ? rows * (d.head_width / 2) : 0, DType::fp32),
-             .tokens = take(rows, DType::i32),
              .last_x = take(last * d.width, options_.dtype),
              .last_branch = take(last * d.width, options_.dtype),
              .logits = take(last * d.vocabulary, DType::fp32)};
@@ -102,50 +112,51 @@ void InferenceModel::allocate() {
 void InferenceModel::check(std::span<const Part> parts) const {
   std::int64_t rows = 0;
   std::int64_t logits = 0;
+  std::int64_t blocks = 0;
   std::vector<bool> seen(static_cast<std::size_t>(cache_.slots()), false);
   for (const Part& part : parts) {
     const auto count = static_cast<std::int64_t>(part.tokens.size());
-    ZERO_CHECK(
-        part.slot >= 0 && part.slot < cache_.slots() && !seen[static_cast<std::size_t>(part.slot)],
-        "forward: slot {}, expected each of 0 to {} at most once", part.slot, cache_.slots() - 1);
+    ZERO_CHECK(cache_.is_open(part.slot) && !seen[static_cast<std::size_t>(part.slot)],
+               "forward: slot {}, expected each that the cache opened of 0 to {} at most once",
+               part.slot, cache_.slots() - 1);
     seen[static_cast<std::size_t>(part.slot)] = true;
-    const std::int64_t length = cache_.length(part.slot) + count;
-    ZERO_CHECK(count >= 1 && length <= cache_.tokens(),
+    const std::int64_t length = cache_.length(part.slot);
+    ZERO_CHECK(count >= 1 && length + count <= cache_.tokens(),
                "forward: {} tokens behind {} of slot {}, expected at least one and at most {} in "
                "all",
-               count, cache_.length(part.slot), part.slot, cache_.tokens());
+               count, length, part.slot, cache_.tokens());
     for (const std::uint32_t token : part.tokens) {
       ZERO_CHECK(token < decoder_.vocabulary, "forward: token {}, expected 0 to {}", token,
                  decoder_.vocabulary - 1);
     }
-    rows += count;
     ZERO_CHECK(part.logits >= 0 && part.logits <= count,
                "forward: logits of {} tokens of {}, expected 0 to all of them", part.logits, count);
+    rows += count;
     logits += part.logits;
+    blocks += cache_.blocks_needed(part.slot, count);
   }
   ZERO_CHECK(rows <= options_.rows, "forward: {} tokens in a pass, expected at most {}", rows,
              options_.rows);
   ZERO_CHECK(logits <= options_.logit_rows, "forward: logits of {} tokens, expected at most {}",
              logits, options_.logit_rows);
+  ZERO_CHECK(blocks <= cache_.available_blocks(),
+             "forward: {} blocks of the cache, expected at most the {} that are left of {}", blocks,
+             cache_.available_blocks(), cache_.total_blocks());
 }
 
-void InferenceModel::set_rows(std::span<const Part> parts) {
-  rows_ = 0;
-  sequences_.clear();
-  positions_.clear();
-  logit_rows_.clear();
-  const auto tokens = memory_.tokens.view().as<std::int32_t>();
+void InferenceModel::append(std::span<const Part> parts) {
+  pass_ = {};
   for (const Part& part : parts) {
     const auto count = static_cast<std::int64_t>(part.tokens.size());
     const std::int64_t position = cache_.length(part.slot);
-    cache_.grow(part.slot, count);
-    sequences_.push_back({rows_, count, position, cache_.blocks(part.slot)});
+    cache_.append(part.slot, part.tokens);
+    pass_.sequences.push_back({pass_.count(), count, position, cache_.blocks(part.slot)});
     for (std::int64_t i = 0; i < count; ++i) {
-      tokens[static_cast<std::size_t>(rows_)] =
-          static_cast<std::int32_t>(part.tokens[static_cast<std::size_t>(i)]);
-      positions_.push_back(position + i);
-      if (count - i <= part.logits) logit_rows_.push_back(rows_);
-      ++rows_;
+      if (count - i <= part.logits) {
+        pass_.logit_rows.push_back(static_cast<std::int32_t>(pass_.count()));
+      }
+      pass_.tokens.push_back(static_cast<std::int32_t>(part.tokens[static_cast<std::size_t>(i)]));
+      pass_.positions.push_back(static_cast<std::int32_t>(position + i));
     }
   }
 }
@@ -153,7 +164,17 @@ void InferenceModel::set_rows(std::span<const Part> parts) {
 void InferenceModel::forward(std::span<const Part> parts) {
   check(parts);
   if (parts.empty()) return;
-  set_rows(parts);
+  append(parts);
+  try {
+    run();
+  } catch (...) {
+    cache_.forget();
+    throw;
+  }
+}
+
+void InferenceModel::run() {
+  ops_->begin(pass_);
   embed();
   for (std::int64_t i = 0; i < decoder_.layers; ++i) forward_block(i);
   forward_head();
@@ -161,50 +182,44 @@ void InferenceModel::forward(std::span<const Part> parts) {
 }
 
 std::span<const float> InferenceModel::logits(std::int64_t i) const {
-  ZERO_CHECK(i >= 0 && i < static_cast<std::int64_t>(logit_rows_.size()),
-             "logits of row {}, expected one of the last pass's {}", i, logit_rows_.size());
+  ZERO_CHECK(i >= 0 && i < std::ssize(pass_.logit_rows),
+             "logits of row {}, expected one of the last pass's {}", i, pass_.logit_rows.size());
   return memory_.logits.slice(i * decoder_.vocabulary, decoder_.vocabulary).as<const float>();
 }
 
 void InferenceModel::embed() {
   const DecoderShape& d = decoder_;
-  Stream& stream = device_.compute();
-  Kernels& kernels = device_.kernels();
-  ops_->embed(weights_.embedding().shape, weights_.embedding().values,
-              memory_.tokens.slice(0, rows_), rows_of(memory_.x, d.width));
-  for (std::int64_t row = 0; row < rows_; ++row) {
-    const std::int64_t position = positions_[static_cast<std::size_t>(row)];
-    if (!weights_.positions().empty()) {
-      const View x = memory_.x.slice(row * d.width, d.width);
-      row_ops_->add(x, weights_.positions().slice(position * d.width, d.width), x);
-    }
-    if (d.rotary) {
-      const std::int64_t half = d.head_width / 2;
-      kernels.convert(stream, cosine_table_.slice(position * half, half),
-                      memory_.cosines.slice(row * half, half));
-      kernels.convert(stream, sine_table_.slice(position * half, half),
-                      memory_.sines.slice(row * half, half));
-    }
+  const View x = rows_of(memory_.x, d.width);
+  ops_->embed(weights_.embedding().shape, weights_.embedding().values, x);
+  if (!weights_.positions().empty()) {
+    const View positions = rows_of(memory_.branch, d.width);
+    ops_->gather(RowList::positions, weights_.positions(), d.width, positions);
+    row_ops_->add(x, positions, x);
+  }
+  if (d.rotary) {
+    const std::int64_t half = d.head_width / 2;
+    ops_->gather(RowList::positions, cosine_table_.view(), half, rows_of(memory_.cosines, half));
+    ops_->gather(RowList::positions, sine_table_.view(), half, rows_of(memory_.sines, half));
   }
 }
 
 void InferenceModel::norm(const View& weight, const View& bias, bool add_branch) {
   const View x = rows_of(memory_.x, decoder_.width);
   const std::int64_t figures = decoder_.norm == NormKind::rms ? 1 : 2;
-  row_ops_->norm_forward({rows_, decoder_.width, options_.dtype},
+  row_ops_->norm_forward({pass_.count(), decoder_.width, options_.dtype},
                          {.x = x,
                           .delta = add_branch ? rows_of(memory_.branch, decoder_.width) : View(),
                           .sum = add_branch ? x : View(),
                           .weight = weight,
                           .bias = bias,
                           .y = rows_of(memory_.normed, decoder_.width),
-                          .statistics = memory_.statistics.slice(0, figures * rows_),
+                          .statistics = memory_.statistics.slice(0, figures * pass_.count()),
                           .epsilon = decoder_.epsilon});
 }
 
 void InferenceModel::linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x,
                             const Buffer& y) {
-  ops_->linear(matrix.shape, rows_, x.view(), matrix.values, bias, y.view());
+  ops_->linear(matrix.shape, pass_.count(), x.view(), matrix.values, bias, y.view());
 }
 
 void InferenceModel::forward_block(std::int64_t i) {
@@ -221,7 +236,7 @@ void InferenceModel::forward_block(std::int64_t i) {
          memory_.hidden);
   const View activated = rows_of(memory_.activated, d.intermediate);
   if (d.activation == DecoderShape::Activation::swiglu) {
-    row_ops_->swiglu_forward({rows_, d.intermediate, options_.dtype},
+    row_ops_->swiglu_forward({pass_.count(), d.intermediate, options_.dtype},
                              rows_of(memory_.hidden, 2 * d.intermediate), activated);
   } else {
     row_ops_->gelu_forward(rows_of(memory_.hidden, d.intermediate), activated);
@@ -236,7 +251,7 @@ void InferenceModel::attention(std::int64_t i) {
   if (d.rotary) {
     const std::int64_t half = d.head_width / 2;
     row_ops_->rotary({.batch = 1,
-                      .sequence = rows_,
+                      .sequence = pass_.count(),
                       .heads = d.heads + d.kv_heads,
                       .head_width = d.head_width,
                       .row_width = d.qkv_width(),
@@ -246,7 +261,6 @@ void InferenceModel::attention(std::int64_t i) {
   }
   const CachedAttention operands{.cache = cache_.shape(),
                                  .heads = d.heads,
-                                 .sequences = sequences_,
                                  .layer = cache_.layer(i),
                                  .qkv = qkv,
                                  .out = rows_of(memory_.attended, d.attended_width())};
@@ -256,15 +270,11 @@ void InferenceModel::attention(std::int64_t i) {
 
 void InferenceModel::forward_head() {
   const std::int64_t width = decoder_.width;
-  const auto count = static_cast<std::int64_t>(logit_rows_.size());
+  const std::int64_t count = std::ssize(pass_.logit_rows);
   if (count == 0) return;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t row = logit_rows_[static_cast<std::size_t>(i)];
-    for (const auto& [from, to] : {std::pair(&memory_.x, &memory_.last_x),
-                                   std::pair(&memory_.branch, &memory_.last_branch)}) {
-      device_.kernels().convert(device_.compute(), from->slice(row * width, width),
-                                to->slice(i * width, width));
-    }
+  for (const auto& [from, to] :
+       {std::pair(&memory_.x, &memory_.last_x), std::pair(&memory_.branch, &memory_.last_branch)}) {
+    ops_->gather(RowList::logit_rows, rows_of(*from, width), width, to->slice(0, count * width));
   }
   const View x = memory_.last_x.slice(0, count * width);
   const View normed = memory_.normed.slice(0, count * width);

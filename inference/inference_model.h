@@ -21,6 +21,8 @@ struct InferenceOptions {
   WeightFormat weights = WeightFormat::plain;  ///< of all matrices, embeddings too
   std::int64_t requests = 1;                   ///< sequences in the cache at a time
   std::int64_t request_tokens = 0;             ///< of the longest sequence; 0: the model's context
+  std::int64_t block_tokens = kCacheGroup;     ///< of a block of the cache; 0: of a whole sequence
+  std::int64_t cache_tokens = 0;               ///< of all blocks; 0: all requests at their longest
   std::int64_t rows = 256;                     ///< tokens of one pass, at most; 1 to kMostRows
   std::int64_t logit_rows = 0;  ///< tokens of one pass with logits, at most; 0: requests
   static constexpr std::int64_t kMostRows = 512;
@@ -37,7 +39,7 @@ class InferenceModel {
   /// Fills the weights, whose tensors are those of ModelWeights::tensors().
   void load(const ModelWeights::Read& read) { weights_.load(read); }
 
-  /// Consecutive tokens of a sequence, behind those that its slot holds.
+  /// Consecutive tokens of a sequence, behind those that its slot of the cache holds.
   struct Part {
     std::int64_t slot = 0;
     std::span<const std::uint32_t> tokens{};
@@ -45,12 +47,13 @@ class InferenceModel {
   };
   /// One pass: appends the parts to their slots, each slot once, and computes the logits that are
   /// wanted. Returns when they are there. Throws zero::Error, before anything is changed, if a
-  /// token is outside the vocabulary, or if there are more rows, logits or tokens of a sequence
-  /// than the options allow.
+  /// token is outside the vocabulary, if there are more rows, logits or tokens of a sequence than
+  /// the options allow, or more than the cache has blocks for.
   void forward(std::span<const Part> parts);
   /// Row `i` of the last pass's logits, fp32 (vocabulary), in the order of parts.
   std::span<const float> logits(std::int64_t i) const;
 
+  /// Where sequences are opened, trimmed and closed.
   KeyValueCache& cache() { return cache_; }
   const InferenceOptions& options() const { return options_; }
   std::int64_t vocabulary() const { return decoder_.vocabulary; }
@@ -60,13 +63,13 @@ class InferenceModel {
   /// Activations of a pass: (rows, width) of the compute dtype each, but for fp32 figures.
   struct Memory {
     Buffer x, normed, branch, qkv, attended, hidden, activated, statistics, cosines, sines;
-    Buffer tokens;               // i32
     Buffer last_x, last_branch;  // rows whose logits are wanted
     Buffer logits;               // fp32 (logit_rows, vocabulary)
   };
   void allocate();
   void check(std::span<const Part> parts) const;
-  void set_rows(std::span<const Part> parts);
+  void append(std::span<const Part> parts);
+  void run();
   void embed();
   void forward_block(std::int64_t i);
   void attention(std::int64_t i);
@@ -75,7 +78,7 @@ class InferenceModel {
               const Buffer& y);
   void forward_head();
   View rows_of(const Buffer& buffer, std::int64_t width) const {
-    return buffer.slice(0, rows_ * width);
+    return buffer.slice(0, pass_.count() * width);
   }
 
   Device& device_;
@@ -87,12 +90,7 @@ class InferenceModel {
   KeyValueCache cache_;
   Memory memory_;
   Buffer cosine_table_, sine_table_;  // of all positions
-
-  // Of the pass under way.
-  std::int64_t rows_ = 0;
-  std::vector<SequenceRows> sequences_;
-  std::vector<std::int64_t> positions_;   // of each row
-  std::vector<std::int64_t> logit_rows_;  // rows whose logits are wanted
+  PassRows pass_;                     // of the pass under way
 };
 
 /// The model in a Hugging Face folder, with its weights. `device` must outlive it. Throws

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/checked_math.h"
 #include "device/device.h"
@@ -53,12 +54,12 @@ struct CacheShape {
   std::int64_t kv_heads = 0;
   std::int64_t head_width = 0;
   std::int64_t block_tokens = kCacheGroup;  ///< a multiple of kCacheGroup
-  DType dtype = DType::fp32;
+  DType dtype = DType::fp32;                ///< of q, k and v, and of what the cache holds
 
-  std::int64_t group_count() const { return 2 * kCacheGroup * head_width; }
-  std::int64_t head_count() const { return block_tokens / kCacheGroup * group_count(); }
-  /// Elements of a block of one layer.
-  std::int64_t block_count() const { return checked_mul(kv_heads, head_count()); }
+  std::int64_t group_bytes() const { return 2 * kCacheGroup * head_width * size_of(dtype); }
+  std::int64_t head_bytes() const { return block_tokens / kCacheGroup * group_bytes(); }
+  /// Bytes of a block of one layer.
+  std::int64_t block_bytes() const { return checked_mul(kv_heads, head_bytes()); }
 };
 
 /// Consecutive tokens of one sequence in a pass of the model.
@@ -69,18 +70,30 @@ struct SequenceRows {
   std::span<const std::int32_t> blocks{};  ///< the sequence's blocks, in order: its block table
 };
 
-/// Attention of the rows of several sequences over their cached keys and values.
+/// The rows of one pass of the model, on the host.
+struct PassRows {
+  std::vector<std::int32_t> tokens;      ///< of each row
+  std::vector<std::int32_t> positions;   ///< of each row, in its sequence
+  std::vector<std::int32_t> logit_rows;  ///< rows whose logits are computed
+  std::vector<SequenceRows> sequences;   ///< all rows, in order
+
+  std::int64_t count() const { return static_cast<std::int64_t>(tokens.size()); }
+};
+/// A list of row numbers of a pass.
+enum class RowList : std::uint8_t { positions, logit_rows };
+
+/// Attention of a pass's rows over the cached keys and values of their sequences.
 struct CachedAttention {
   CacheShape cache;
   std::int64_t heads = 0;  ///< of queries; a multiple of kv_heads
-  std::span<const SequenceRows> sequences;
-  View layer;  ///< the layer's part of the cache, all blocks
-  View qkv;    ///< rows of q, k and v side by side, rotated
-  View out{};  ///< rows of heads * head_width
+  View layer;              ///< the layer's part of the cache, all blocks: u8
+  View qkv;                ///< rows of q, k and v side by side, rotated
+  View out{};              ///< rows of heads * head_width
 };
 
-/// Operations that Ops lacks: a decoder's forward over a key/value cache. Calls
-/// submit work to the device's compute stream; views must live until the stream has passed it.
+/// Operations that Ops lacks: a decoder's forward over a key/value cache. Calls submit work to the
+/// device's compute stream; views must live until the stream has passed it. embed(), gather(),
+/// append() and attend() work on the rows of the pass that begin() names.
 /// A row's bits depend on the row and its sequence alone: not on the other rows of the pass, their
 /// number, the number of threads, or the length of the cache's blocks. Operands are checked by
 /// InferenceModel.
@@ -119,8 +132,13 @@ class InferenceOps {
   /// Rows up to padded_rows(rows) of y are overwritten.
   virtual void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
                       View y) = 0;
-  /// x (tokens, in) = the columns `tokens` of the weight of a head or embedding. tokens: i32.
-  virtual void embed(const WeightShape& shape, View weight, View tokens, View x) = 0;
+
+  /// Starts a pass. `pass` must live, unchanged, until the stream has passed its operations.
+  virtual void begin(const PassRows& pass) = 0;
+  /// x (rows, in) = each row's token's column of the weight of a head or embedding.
+  virtual void embed(const WeightShape& shape, View weight, View x) = 0;
+  /// Row i of `to`, (entries of the list, width) = row list[i] of `from`; of one dtype.
+  virtual void gather(RowList list, View from, std::int64_t width, View to) = 0;
   /// Writes the k and v of all rows to the cache.
   virtual void append(const CachedAttention& operands) = 0;
   /// out = softmax(q k^T / sqrt(head_width)) v over the cached positions up to each row's own.

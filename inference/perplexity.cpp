@@ -32,10 +32,10 @@ TextScore score_text(InferenceModel& model, std::span<const std::uint32_t> text)
   while (text.size() >= 2) {
     const auto stretch =
         text.first(std::min(text.size(), static_cast<std::size_t>(model.options().request_tokens)));
-    model.cache().trim(0, 0);
+    const std::int64_t slot = model.cache().open();
     for (std::size_t first = 0; first + 1 < stretch.size(); first += rows) {
       const std::size_t count = std::min(rows, stretch.size() - 1 - first);
-      const InferenceModel::Part part{0, stretch.subspan(first, count),
+      const InferenceModel::Part part{slot, stretch.subspan(first, count),
                                       static_cast<std::int64_t>(count)};
       model.forward(std::span(&part, 1));
       for (std::size_t i = 0; i < count; ++i) {
@@ -44,9 +44,9 @@ TextScore score_text(InferenceModel& model, std::span<const std::uint32_t> text)
       }
       score.tokens += static_cast<std::int64_t>(count);
     }
+    model.cache().close(slot);
     text = text.subspan(stretch.size());
   }
-  model.cache().trim(0, 0);
   return score;
 }
 

@@ -17,8 +17,8 @@ struct TextScore {
   double perplexity() const;
 };
 
-/// Reads the text in stretches of the model's request_tokens, each anew, in slot 0, which is empty
-/// before and after. Throws zero::Error if there are less than two tokens, or a logit is NaN.
+/// Reads the text in stretches of the model's request_tokens, each as a sequence of its own. Throws
+/// zero::Error if there are less than two tokens, or a logit is NaN.
 TextScore score_text(InferenceModel& model, std::span<const std::uint32_t> text);
 
 }  // namespace zero

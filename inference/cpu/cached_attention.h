@@ -17,13 +17,14 @@ class HeadOfCache {
   HeadOfCache(const CachedAttention& o, const SequenceRows& sequence, std::int64_t kv_head)
       : cache_(o.cache),
         blocks_(sequence.blocks),
-        head_(static_cast<T*>(o.layer.data()) + kv_head * o.cache.head_count()) {}
+        head_(static_cast<std::byte*>(o.layer.data()) + kv_head * o.cache.head_bytes()) {}
 
   /// Keys (head_width, kCacheGroup) of the group that holds `position`.
   T* keys(std::int64_t position) const {
     const std::int64_t block = blocks_[static_cast<std::size_t>(position / cache_.block_tokens)];
     const std::int64_t group = position % cache_.block_tokens / kCacheGroup;
-    return head_ + block * cache_.block_count() + group * cache_.group_count();
+    return reinterpret_cast<T*>(head_ + block * cache_.block_bytes() +
+                                group * cache_.group_bytes());
   }
   /// Values (kCacheGroup, head_width).
   T* values(std::int64_t position) const {
@@ -33,7 +34,7 @@ class HeadOfCache {
  private:
   const CacheShape& cache_;
   std::span<const std::int32_t> blocks_;
-  T* head_;
+  std::byte* head_;
 };
 
 /// Copies k and v of rows [begin, end) of one of the sequences to the cache.

@@ -15,10 +15,10 @@ namespace {
 constexpr std::int64_t kRowsOfPiece = 32;  // that one thread attends at a time
 
 /// All rows of all sequences, cut so that threads can share them.
-std::vector<AttentionRows> pieces_of(const CachedAttention& o) {
+std::vector<AttentionRows> pieces_of(const PassRows& pass, std::int64_t kv_heads) {
   std::vector<AttentionRows> pieces;
-  for (const SequenceRows& sequence : o.sequences) {
-    for (std::int64_t head = 0; head < o.cache.kv_heads; ++head) {
+  for (const SequenceRows& sequence : pass.sequences) {
+    for (std::int64_t head = 0; head < kv_heads; ++head) {
       for (std::int64_t row = 0; row < sequence.count; row += kRowsOfPiece) {
         pieces.push_back({&sequence, head, row, std::min(sequence.count, row + kRowsOfPiece)});
       }
@@ -51,22 +51,36 @@ void CpuInferenceOps::linear(const WeightShape& shape, std::int64_t rows, View x
   });
 }
 
-void CpuInferenceOps::embed(const WeightShape& shape, View weight, View tokens, View x) {
-  device_.compute().submit(
-      "embed", [=] { gather_columns(shape, weight, tokens.as<const std::int32_t>(), x); });
+void CpuInferenceOps::embed(const WeightShape& shape, View weight, View x) {
+  device_.compute().submit("embed",
+                           [=, pass = pass_] { gather_columns(shape, weight, pass->tokens, x); });
+}
+
+void CpuInferenceOps::gather(RowList list, View from, std::int64_t width, View to) {
+  device_.compute().submit("gather", [=, pass = pass_] {
+    const auto& rows = list == RowList::positions ? pass->positions : pass->logit_rows;
+    const auto bytes = static_cast<std::size_t>(width * size_of(from.dtype()));
+    auto* target = static_cast<std::byte*>(to.data());
+    for (const std::int32_t row : rows) {
+      const auto* source =
+          static_cast<const std::byte*>(from.data()) + static_cast<std::size_t>(row) * bytes;
+      std::copy(source, source + bytes, target);
+      target += bytes;
+    }
+  });
 }
 
 void CpuInferenceOps::append(const CachedAttention& operands) {
-  device_.compute().submit("append", [operands] {
-    for (const SequenceRows& sequence : operands.sequences) {
+  device_.compute().submit("append", [operands, pass = pass_] {
+    for (const SequenceRows& sequence : pass->sequences) {
       append_rows(operands, sequence, 0, sequence.count);
     }
   });
 }
 
 void CpuInferenceOps::attend(const CachedAttention& operands) {
-  device_.compute().submit("attend", [this, operands] {
-    const std::vector<AttentionRows> pieces = pieces_of(operands);
+  device_.compute().submit("attend", [this, operands, pass = pass_] {
+    const std::vector<AttentionRows> pieces = pieces_of(*pass, operands.cache.kv_heads);
     std::atomic<std::size_t> next = 0;
     parallel_for(device_.threads(), device_.threads(), 1, [&](std::int64_t thread, std::int64_t) {
       for (std::size_t i = next.fetch_add(1); i < pieces.size(); i = next.fetch_add(1)) {

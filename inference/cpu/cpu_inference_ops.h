@@ -23,7 +23,9 @@ class CpuInferenceOps final : public InferenceOps {
   void allocate_scratch() override;
   void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
               View y) override;
-  void embed(const WeightShape& shape, View weight, View tokens, View x) override;
+  void begin(const PassRows& pass) override { pass_ = &pass; }
+  void embed(const WeightShape& shape, View weight, View x) override;
+  void gather(RowList list, View from, std::int64_t width, View to) override;
   void append(const CachedAttention& operands) override;
   void attend(const CachedAttention& operands) override;
 
@@ -32,6 +34,7 @@ class CpuInferenceOps final : public InferenceOps {
 
   Device& device_;
   WeightProducts products_;
+  const PassRows* pass_ = nullptr;
   std::int64_t attention_bytes_ = 0;  // of one thread
   Buffer scratch_;
 };

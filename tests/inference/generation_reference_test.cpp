@@ -28,7 +28,7 @@ class GenerationReference : public ::testing::TestWithParam<const char*> {
 TEST_P(GenerationReference, LogitsOfEveryPositionAreWithinATenThousandth) {
   const auto count = static_cast<std::int64_t>(prompt_.size());
   const auto model = open_inference_model(*device_, folder_, {.logit_rows = count});
-  const InferenceModel::Part part{0, prompt_, count};
+  const InferenceModel::Part part{model->cache().open(), prompt_, count};
   model->forward(std::span(&part, 1));
   const SafetensorsReader file(folder_ + "/logits.safetensors");
   const FileTensor* tensor = file.find("logits");

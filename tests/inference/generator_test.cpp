@@ -87,9 +87,10 @@ TEST_F(Generators, GreedyTokensHaveTheLargestLogitOfTheWholeSequenceReadAnew) {
   const auto model = open({.request_tokens = 100, .rows = 100});
   std::vector<std::uint32_t> tokens = asked.prompt;
   for (std::size_t i = 0; i < answer.ids.size(); ++i) {
-    model->cache().trim(0, 0);
-    const InferenceModel::Part part{0, tokens};
+    const std::int64_t slot = model->cache().open();
+    const InferenceModel::Part part{slot, tokens};
     model->forward(std::span(&part, 1));
+    model->cache().close(slot);
     const auto logits = model->logits(0);
     const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
     ASSERT_EQ(answer.ids[i], static_cast<std::uint32_t>(best)) << "token " << i;
@@ -156,7 +157,7 @@ TEST_F(Generators, RequestsEndAtLengthEndTokenStopAndCancel) {
   EXPECT_EQ(answers_[2].end.generated, 2);
   EXPECT_EQ(answers_[3].end.reason, FinishReason::cancelled);
   EXPECT_EQ(answers_[3].end.generated, 0);
-  for (std::int64_t slot = 0; slot < 2; ++slot) EXPECT_EQ(model->cache().length(slot), 0);
+  EXPECT_EQ(model->cache().free_slots(), 2);
 }
 
 // One slot: whoever keeps it stops all that follow.
@@ -164,9 +165,6 @@ TEST_F(Generators, EveryEndGivesBackItsSlot) {
   const auto model = open({.requests = 1, .request_tokens = 100, .rows = 20});
   const GenerationRequest asked{.prompt = {9, 8}, .max_tokens = 20, .sampling = {}};
   const Answer expected = alone(asked);
-  const std::vector<std::uint32_t> left(5, 1);
-  const InferenceModel::Part part{0, left, 0};
-  model->forward(std::span(&part, 1));  // another's, before the generator
   Generator generator(*model);
   const auto expect_answer = [&](int name) {
     generator.submit(asked, recording(name));
@@ -260,7 +258,8 @@ TEST_F(Generators, ManyRequestsLeaveNothing) {
   }
   run(generator);
   EXPECT_EQ(device_->ledger().allocations(), allocations);
-  EXPECT_EQ(model->cache().length(0), 0);
+  EXPECT_EQ(model->cache().free_slots(), 8);
+  EXPECT_EQ(model->cache().usage().used, 0);
 }
 
 // The embedding of position 5 is no number: of two requests only the longer meets it, and it leaves

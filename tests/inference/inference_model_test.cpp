@@ -37,10 +37,11 @@ class InferenceFamilies : public ::testing::TestWithParam<Family> {
   const ModelConfig& config() const { return GetParam().config; }
   std::int64_t vocabulary() const { return vocabulary_of(config()); }
 
-  /// Logits of all tokens, (tokens, vocabulary), read by passes of these lengths; the last length
-  /// is repeated.
+  /// Logits of all tokens, (tokens, vocabulary), read by passes of these lengths behind those of
+  /// the slot, which is opened if need be; the last length is repeated.
   std::vector<float> logits_in_passes(InferenceModel& model, std::span<const std::uint32_t> tokens,
                                       std::vector<std::int64_t> lengths, std::int64_t slot = 0) {
+    while (!model.cache().is_open(slot)) model.cache().open();
     std::vector<float> all;
     std::size_t pass = 0;
     while (!tokens.empty()) {
@@ -96,7 +97,7 @@ TEST_P(InferenceFamilies, TheScoreOfATextIsTheLossOfTraining) {
     EXPECT_EQ(score.tokens, kTokens);
     EXPECT_NEAR(score.nats, loss, 1e-5 * loss);
     EXPECT_NEAR(score.perplexity(), std::exp(loss / kTokens), 1e-4 * score.perplexity());
-    EXPECT_EQ(model->cache().length(0), 0);
+    EXPECT_EQ(model->cache().free_slots(), 1);
     // In stretches: the first token of each is not foreseen.
     const auto halves =
         open_inference_model(*device, folder_, {.request_tokens = 60, .logit_rows = 60});
@@ -138,6 +139,7 @@ TEST_P(InferenceFamilies, BitsDependNeitherOnPassesNorOnThreadsNorOnTheSequences
       // The second half from slot 1, beside other sequences.
       const auto whole_tokens = std::span<const std::uint32_t>(tokens);
       logits_in_passes(*model, whole_tokens.first(50), {50}, 1);
+      ASSERT_EQ(model->cache().open(), 2);
       const std::vector<InferenceModel::Part> parts{{2, std::span(other).first(90), 1},
                                                     {1, whole_tokens.subspan(50), 50}};
       model->forward(parts);
@@ -298,7 +300,10 @@ TEST_F(RefusingModel, NamesOptionsFoundAndExpected) {
 }
 
 TEST_F(RefusingModel, NamesWhatAPassCannotTakeAndChangesNothing) {
-  EXPECT_THAT(refusal(2, {1}), HasSubstr("forward: slot 2, expected each of 0 to 1 at most once"));
+  EXPECT_THAT(refusal(0, {1}), HasSubstr("forward: slot 0, expected each that the cache opened of "
+                                         "0 to 1 at most once"));
+  EXPECT_EQ(model_.cache().open(), 0);
+  EXPECT_THAT(refusal(2, {1}), HasSubstr("forward: slot 2, expected each"));
   EXPECT_THAT(refusal(0, {1, 317}), HasSubstr("forward: token 317, expected 0 to 316"));
   EXPECT_THAT(refusal(0, {}), HasSubstr("forward: 0 tokens behind 0 of slot 0"));
   EXPECT_THAT(refusal(0, std::vector<std::uint32_t>(13)),

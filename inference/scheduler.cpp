@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "inference/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+
+namespace zero {
+
+Scheduler::Scheduler(KeyValueCache& cache, const Options& options)
+    : cache_(cache), options_(options) {
+  ZERO_CHECK(options.rows >= cache.slots(),
+             "scheduler: rows is {}, expected at least as many as requests = {}: each running "
+             "request reads one token in a pass",
+             options.rows, cache.slots());
+  ZERO_CHECK(options.aging >= 1, "scheduler: aging is {}, expected at least 1 step", options.aging);
+}
+
+Scheduler::~Scheduler() {
+  for (const auto& [id, request] : requests_) {
+    if (request.slot >= 0) cache_.close(request.slot);
+  }
+}
+
+void Scheduler::add(RequestId id, std::vector<std::uint32_t> prompt, std::int64_t priority) {
+  const Place place{step_ - checked_mul(priority, options_.aging), id};
+  const bool is_new =
+      requests_.emplace(id, Request{.place = place, .tokens = std::move(prompt)}).second;
+  ZERO_CHECK(is_new, "scheduler: request {} was added before, expected a new one", id);
+  waiting_.insert(place);
+}
+
+void Scheduler::remove(RequestId id) {
+  const auto at = requests_.find(id);
+  if (at == requests_.end()) return;
+  if (at->second.slot >= 0) cache_.close(at->second.slot);
+  running_.erase(at->second.place);
+  waiting_.erase(at->second.place);
+  requests_.erase(at);
+}
+
+bool Scheduler::holds_back() const {
+  return options_.batching == Batching::fixed && running_.empty() && !waiting_.empty() && !start_ &&
+         waiting() < cache_.slots();
+}
+
+std::int64_t Scheduler::unread(const Request& request) const {
+  return std::ssize(request.tokens) - cache_.length(request.slot);
+}
+
+void Scheduler::preempt_last() {
+  const Place place = *running_.rbegin();
+  Request& request = requests_.at(place.id);
+  cache_.close(request.slot);
+  request.slot = -1;
+  running_.erase(place);
+  waiting_.insert(place);
+  ++preemptions_;
+}
+
+// Preempts from the end of the order, until the cache has blocks for what the others have to read.
+void Scheduler::keep_running() {
+  while (claimed_blocks() > cache_.available_blocks()) preempt_last();
+}
+
+std::int64_t Scheduler::claimed_blocks() const {
+  std::int64_t blocks = 0;
+  for (const Place& place : running_) {
+    const Request& request = requests_.at(place.id);
+    blocks += cache_.blocks_needed(request.slot, unread(request));
+  }
+  return blocks;
+}
+
+std::int64_t Scheduler::unread_tokens() const {
+  std::int64_t tokens = 0;
+  for (const Place& place : running_) tokens += unread(requests_.at(place.id));
+  return tokens;
+}
+
+// Whether there are blocks for all of the request's tokens beside those that the running ones
+// claim, and one more for each of them: without, it might be preempted in the next step.
+bool Scheduler::fits(const Request& request) const {
+  const KeyValueCache::Known known = cache_.known(request.tokens);
+  const std::int64_t size = cache_.shape().block_tokens;
+  const std::int64_t blocks = div_ceil(std::ssize(request.tokens), size) - known.tokens / size;
+  return claimed_blocks() + running() + blocks + known.unused_blocks <= cache_.available_blocks();
+}
+
+// A continuous batch takes a request only once the next pass has room for it: by then, what it
+// shares with those before it may be known.
+bool Scheduler::may_join() const {
+  if (waiting_.empty()) return false;
+  return options_.batching == Batching::fixed || unread_tokens() < options_.rows;
+}
+
+// Waiting requests in order, until one does not fit. One that comes before some that run has the
+// last of them preempted.
+void Scheduler::join() {
+  if (options_.batching == Batching::fixed && (!running_.empty() || holds_back())) return;
+  start_ = false;
+  while (may_join()) {
+    const Place place = *waiting_.begin();
+    Request& request = requests_.at(place.id);
+    if (running() == cache_.slots() || !fits(request)) {
+      if (running_.empty() || *running_.rbegin() < place) return;
+      preempt_last();
+      continue;
+    }
+    request.slot = cache_.open(request.tokens);
+    waiting_.erase(place);
+    running_.insert(place);
+  }
+}
+
+// A token of each request that generates, then as much of the others as there is room for.
+std::vector<Scheduler::Part> Scheduler::plan() {
+  ++step_;
+  keep_running();
+  join();
+  std::int64_t room = options_.rows - std::ranges::count_if(running_, [&](const Place& place) {
+                        return unread(requests_.at(place.id)) == 1;
+                      });
+  std::vector<Part> parts;
+  for (const Place& place : running_) {
+    const Request& request = requests_.at(place.id);
+    const std::int64_t all = unread(request);
+    const std::int64_t count = all == 1 ? 1 : std::min(room, all);
+    if (count == 0) continue;
+    if (all > 1) room -= count;
+    const auto tokens = std::span<const std::uint32_t>(request.tokens)
+                            .last(static_cast<std::size_t>(all))
+                            .first(static_cast<std::size_t>(count));
+    parts.push_back({place.id, {request.slot, tokens, count == all ? 1 : 0}});
+  }
+  return parts;
+}
+
+void Scheduler::push(RequestId id, std::uint32_t token) {
+  requests_.at(id).tokens.push_back(token);
+}
+
+}  // namespace zero
