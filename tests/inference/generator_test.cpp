@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using Tokens = std::vector<std::uint32_t>;
 
 struct Answer {
   std::vector<std::uint32_t> ids;
@@ -51,11 +52,14 @@ class Generators : public ::testing::Test {
   static void run(Generator& generator) {
     while (!generator.idle()) generator.step();
   }
+  static Tokens prompt_of(std::int64_t count, int seed) {
+    const std::vector<std::int32_t> ids =
+        Batch::random(count, 317, static_cast<std::uint32_t>(seed)).inputs;
+    return {ids.begin(), ids.end()};
+  }
   /// Requests of all kinds: lengths, settings and seeds by number.
   static GenerationRequest request(int number) {
-    const std::vector<std::int32_t> ids =
-        Batch::random(1 + number * 7 % 60, 317, static_cast<std::uint32_t>(number)).inputs;
-    GenerationRequest made{.prompt = {ids.begin(), ids.end()},
+    GenerationRequest made{.prompt = prompt_of(1 + number * 7 % 60, number),
                            .max_tokens = 1 + number * 5 % 40,
                            .sampling = {.temperature = number % 3 == 0 ? 0 : 0.5 + 0.1 * number,
                                         .top_k = number % 4 == 1 ? 20 : 0,
@@ -65,7 +69,7 @@ class Generators : public ::testing::Test {
     return made;
   }
   Answer alone(const GenerationRequest& request) {
-    const auto model = open({.request_tokens = 100, .rows = 100});
+    const auto model = open({.request_tokens = 120, .rows = 100});
     Generator generator(*model);
     generator.submit(request, recording(-1));
     run(generator);
@@ -102,23 +106,84 @@ TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
   constexpr int kRequests = 24;
   std::vector<Answer> expected;
   for (int i = 0; i < kRequests; ++i) expected.push_back(alone(request(i)));
-  for (const InferenceOptions& options :
-       {InferenceOptions{.requests = 4, .request_tokens = 100, .rows = 4},
-        InferenceOptions{.requests = 5, .request_tokens = 100, .rows = 33},
-        InferenceOptions{.requests = 24, .request_tokens = 100, .rows = 300}}) {
+  const InferenceOptions few{.requests = 4, .request_tokens = 100, .rows = 4};
+  const InferenceOptions odd{.requests = 5, .request_tokens = 100, .rows = 33};
+  const InferenceOptions all{.requests = 24, .request_tokens = 100, .rows = 300};
+  InferenceOptions contiguous = odd;
+  contiguous.block_tokens = 0;
+  InferenceOptions large_blocks = all;
+  large_blocks.block_tokens = 48;
+  InferenceOptions little_memory = all;  // an eighth of what all need
+  little_memory.cache_tokens = 7 * kCacheGroup;
+  struct Case {
+    const char* name;
+    InferenceOptions options;
+    Batching batching = Batching::continuous;
+  };
+  for (const Case& each :
+       {Case{"few", few}, Case{"odd", odd}, Case{"all", all}, Case{"contiguous", contiguous},
+        Case{"large blocks", large_blocks}, Case{"little memory", little_memory},
+        Case{"fixed batches", odd, Batching::fixed}}) {
     answers_.clear();
-    const auto model = open(options);
-    Generator generator(*model);
+    const auto model = open(each.options);
+    Generator generator(*model, {.batching = each.batching, .batch_delay = 0});
     for (int i = 0; i < kRequests; ++i) {
-      generator.submit(request(i), recording(i));
+      GenerationRequest asked = request(i);
+      asked.priority = i % 4;
+      generator.submit(asked, recording(i));
       if (i % 3 == 0) generator.step();  // later ones join while others run
     }
     run(generator);
     for (int i = 0; i < kRequests; ++i) {
       EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)]))
-          << "request " << i << " of " << options.requests << " at a time";
+          << "request " << i << ", " << each.name;
     }
+    if (each.options.cache_tokens > 0) {
+      EXPECT_GT(generator.scheduler().preemptions(), 0) << each.name;
+    }
+    EXPECT_EQ(model->cache().usage().used, 0) << each.name;
   }
+}
+
+// All begin alike; each reads the beginning once that is not yet known.
+TEST_F(Generators, ASharedBeginningIsReadAndStoredOnce) {
+  const auto model = open({.requests = 32, .request_tokens = 120, .rows = 64});
+  Generator generator(*model);
+  const Tokens beginning = prompt_of(96, 3);
+  std::vector<Answer> expected;
+  for (int i = 0; i < 32; ++i) {
+    GenerationRequest asked{.prompt = beginning, .max_tokens = 12, .sampling = {}};
+    asked.prompt.push_back(static_cast<std::uint32_t>(i));
+    expected.push_back(alone(asked));
+    generator.submit(asked, recording(i));
+  }
+  std::int64_t most = 0;
+  while (!generator.idle()) {
+    generator.step();
+    most = std::max(most, model->cache().usage().used);
+  }
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)])) << i;
+  }
+  EXPECT_LE(most, 96 / kCacheGroup + 32);
+  // The second joins in the pass that reads the end of the beginning, and reads that end too.
+  EXPECT_EQ(model->cache().usage().reused, 64 + 30 * 96);
+}
+
+// A request that runs alone is not held up by a batch that waits.
+TEST_F(Generators, AFixedBatchWaitsForItsDelay) {
+  const auto model = open({.requests = 2, .request_tokens = 40, .rows = 20});
+  const GenerationRequest asked{.prompt = {3, 4}, .max_tokens = 5, .sampling = {}};
+  const Answer expected = alone(asked);
+  Generator generator(*model, {.batching = Batching::fixed, .batch_delay = 1e9});
+  generator.submit(asked, recording(0));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(generator.step());
+  generator.submit(asked, recording(1));
+  EXPECT_TRUE(generator.step());
+  run(generator);
+  EXPECT_TRUE(answers_[0].same_tokens(expected));
+  EXPECT_TRUE(answers_[1].same_tokens(expected));
+  EXPECT_FALSE(generator.step());
 }
 
 TEST_F(Generators, RequestsEndAtLengthEndTokenStopAndCancel) {
@@ -307,6 +372,9 @@ TEST_F(Generators, RefusalsNameFoundAndExpected) {
               HasSubstr("the prompt has token 317, expected 0 to 316"));
   EXPECT_THAT(refusal({.prompt = {1}, .max_tokens = 1, .sampling = {.temperature = -1}}),
               HasSubstr("temperature"));
+  GenerationRequest urgent{.prompt = {1}, .max_tokens = 1, .sampling = {}};
+  urgent.priority = 1001;
+  EXPECT_THAT(refusal(urgent), HasSubstr("priority is 1001, expected -1000 to 1000"));
   EXPECT_TRUE(generator.idle());
   const auto narrow = open({.requests = 5, .request_tokens = 40, .rows = 4});
   EXPECT_THAT(message_of([&] { const Generator refused(*narrow); }),

@@ -295,6 +295,12 @@ TEST_F(RefusingModel, NamesOptionsFoundAndExpected) {
   EXPECT_THAT(refusal({.request_tokens = 151}),
               HasSubstr("inference: request_tokens is 151, expected 1 to 150"));
   EXPECT_THAT(refusal({.rows = 513}), HasSubstr("inference: rows is 513, expected 1 to 512"));
+  EXPECT_THAT(refusal({.block_tokens = 17}),
+              HasSubstr("inference: block_tokens is 17, expected a multiple of 16"));
+  EXPECT_THAT(refusal({.block_tokens = -16}), HasSubstr("block_tokens is -16, expected 0 to 150"));
+  EXPECT_THAT(refusal({.cache_tokens = 144}),
+              HasSubstr("the cache has 9 blocks of 16 tokens; expected at least 10"));
+  EXPECT_THAT(refusal({.cache_tokens = -1}), HasSubstr("cache_tokens is -1"));
   EXPECT_THAT(refusal({.dtype = DType::u8}),
               HasSubstr("inference: dtype is u8, expected fp32, bf16 or fp16"));
 }
