@@ -75,7 +75,7 @@ check_links() {
     if [[ -z $target ]]; then target=$file; else target=$(dirname "$file")/$target; fi
     if [[ ! -e $target ]]; then
       breach "$file:$line: links to $link, which is not in the tree"
-    elif [[ $link == *#* ]] && ! anchors "$target" | grep -qxF -- "${link#*#}"; then
+    elif [[ $link == *#* ]] && ! anchors "$target" | grep -xF -- "${link#*#}" >/dev/null; then
       breach "$file:$line: links to $link; $(basename "$target") has no such heading"
     fi
   done < <(grep -noE '\]\([^) ]+\)' "$file" || true)
