@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/inference/rank_runs.h"
+
+namespace zero::testing {
+namespace {
+
+TEST_F(InferenceRanks, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
+  const ModelConfig config = three_blocks_of_llama();
+  save(config);
+  for (const auto& [dtype, format] : kKinds) {
+    for (const MeshShape& shape : {MeshShape{1, 4, 1}, MeshShape{1, 1, 2}, MeshShape{1, 3, 2}}) {
+      const int ranks = shape.shard * shape.tensor;
+      const InferenceOptions with = rank_options(dtype, format);
+      local::run(ranks, [&](Communicator& world) {
+        Mesh mesh(world, shape);
+        const auto device = cpu::open({.threads = 2});
+        const auto model = open_inference_model(*device, folder_, with, &mesh);
+        const auto planned_world = planning::communicator(world.rank(), ranks, BackendKind::local);
+        Mesh planned_mesh(*planned_world, shape);
+        const auto planning = planning::open(2);
+        const InferenceModel planned(*planning, config, with, &planned_mesh);
+        EXPECT_EQ(device->ledger().snapshot().labels, planning->ledger().snapshot().labels);
+        const std::int64_t allocations = device->ledger().allocations();
+        run_passes(*model, mesh.index(Axis::shard));
+        EXPECT_EQ(device->ledger().allocations(), allocations);
+        EXPECT_EQ(device->ledger().snapshot().peak, planning->ledger().snapshot().peak);
+      });
+    }
+  }
+}
+
+/// Bytes of a class on rank 0 of a mesh, planned.
+std::int64_t planned(const MeshShape& shape, const ModelConfig& config,
+                     const InferenceOptions& with, MemoryClass of) {
+  const auto world = planning::communicator(0, shape.shard * shape.tensor, BackendKind::local);
+  Mesh mesh(*world, shape);
+  const auto device = planning::open();
+  const InferenceModel model(*device, config, with, &mesh);
+  return device->ledger().snapshot().current_of(of);
+}
+
+// Llama 3.2 3B's sizes.
+LlamaConfig llama_3b() {
+  LlamaConfig config = tiny_llama();
+  config.layers = 28;
+  config.width = 3072;
+  config.heads = 24;
+  config.kv_heads = 8;
+  config.head_width = 128;
+  config.intermediate = 8192;
+  config.vocabulary = 128256;
+  config.context = 8192;
+  config.head = LlamaConfig::Head::tied;
+  return config;
+}
+
+TEST(InferenceRanksMemory, OfWeightsIsAFourthOnFourRanks) {
+  const LlamaConfig config = llama_3b();
+  const InferenceOptions with{.dtype = DType::bf16, .requests = 4, .request_tokens = 1024};
+  const std::int64_t whole = planned({1, 1, 1}, config, with, MemoryClass::parameters);
+  const std::int64_t block = 100'663'296 * 2;
+  for (const MeshShape& shape : {MeshShape{1, 4, 1}, MeshShape{1, 1, 4}, MeshShape{1, 2, 2}}) {
+    EXPECT_LT(planned(shape, config, with, MemoryClass::parameters), whole / 4 + (1 << 20));
+    EXPECT_EQ(planned(shape, config, with, MemoryClass::gathered),
+              shape.shard == 1 ? 0 : 2 * block / shape.tensor);
+  }
+}
+
+TEST(InferenceRanksMemory, OfTheCacheIsThatOfTheRanksHeads) {
+  const LlamaConfig config = llama_3b();
+  const auto bytes = [&](int tensor) {
+    const auto world = planning::communicator(0, tensor, BackendKind::local);
+    Mesh mesh(*world, {1, 1, tensor});
+    const auto device = planning::open();
+    InferenceModel model(*device, config, {.dtype = DType::bf16, .request_tokens = 1024}, &mesh);
+    return model.cache().shape().block_bytes();
+  };
+  EXPECT_EQ(bytes(4) * 4, bytes(1));
+  EXPECT_EQ(bytes(8) * 8, bytes(1));
+}
+
+}  // namespace
+}  // namespace zero::testing
