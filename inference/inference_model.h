@@ -27,9 +27,8 @@ namespace zero {
 /// ranks.
 ///
 /// On the ranks of a mesh, all ranks call forward() together, and
-/// - a shard rank keeps its part of all weights and computes sequences of its own, with weights
-/// that
-///   are gathered block by block (ZeRO inference);
+/// - a shard rank keeps its part of all weights, gathers those of each block ahead of use, and
+///   computes sequences of its own (ZeRO inference);
 /// - the ranks of a tensor group make the same calls, each computes some heads and columns, and all
 ///   get the same logits, bit for bit. Partial sums over the group are fp32;
 /// - replicas know nothing of each other.
