@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <random>
+#include <set>
 #include <thread>
 
 #include "inference/inference_model.h"
@@ -143,6 +145,85 @@ TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
     }
     EXPECT_EQ(model->cache().usage().used, 0) << each.name;
   }
+}
+
+/// Guesses at random, right and wrong, few and too many.
+class RandomDrafter final : public Drafter {
+ public:
+  void propose(std::span<Draft> drafts) override {
+    for (Draft& draft : drafts) {
+      open.insert(draft.request);
+      draft.guessed.resize(random_() % 9);
+      for (std::uint32_t& token : draft.guessed) token = random_() % 3;
+    }
+  }
+  void end(RequestId request) override { open.erase(request); }
+
+  std::set<RequestId> open;
+
+ private:
+  std::mt19937 random_{5};
+};
+
+TEST_F(Generators, NoAnswerDependsOnGuesses) {
+  constexpr int kRequests = 24;
+  std::vector<Answer> expected;
+  for (int i = 0; i < kRequests; ++i) expected.push_back(alone(request(i)));
+  const Scratch scratch;
+  Gpt2Config other = small_gpt2();
+  other.layers = 1;
+  with_saved_model(other, scratch.path("other/"), 1);
+  const InferenceOptions options{
+      .requests = 5, .request_tokens = 100, .cache_tokens = 256, .rows = 40, .logit_rows = 17};
+  const auto same_model = open({.requests = 5, .request_tokens = 100, .rows = 7});
+  const auto other_model = open_inference_model(*device_, scratch.path("other/"),
+                                                {.requests = 3, .request_tokens = 60, .rows = 50});
+  NgramDrafter ngrams;
+  ModelDrafter same(*same_model), different(*other_model);
+  RandomDrafter random;
+  for (Drafter* const drafter :
+       std::initializer_list<Drafter*>{&ngrams, &same, &different, &random}) {
+    answers_.clear();
+    const auto model = open(options);
+    Generator generator(*model, {.drafter = drafter, .draft_tokens = 6});
+    for (int i = 0; i < kRequests; ++i) {
+      GenerationRequest asked = request(i);
+      asked.priority = i % 3;
+      generator.submit(asked, recording(i));
+      if (i % 5 == 0) generator.step();
+    }
+    run(generator);
+    for (int i = 0; i < kRequests; ++i) {
+      EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)])) << i;
+    }
+    EXPECT_EQ(model->cache().usage().used, 0);
+    const Generator::Guesses guesses = generator.guesses();
+    EXPECT_GT(guesses.read, 0);
+    EXPECT_LE(guesses.kept, guesses.read);
+    if (drafter == &same) {
+      // All but those behind an end.
+      EXPECT_GT(guesses.kept, guesses.read * 9 / 10);
+    }
+  }
+  EXPECT_EQ(same_model->cache().free_slots(), 5);
+  EXPECT_EQ(other_model->cache().free_slots(), 3);
+  EXPECT_TRUE(random.open.empty());
+}
+
+// An answer that repeats itself takes fewer passes.
+TEST_F(Generators, GuessesSavePasses) {
+  const GenerationRequest asked{.prompt = prompt_of(20, 4), .max_tokens = 80, .sampling = {}};
+  const Answer expected = alone(asked);
+  const auto model = open({.request_tokens = 100, .rows = 50, .logit_rows = 5});
+  const auto drafting = open({.request_tokens = 100, .rows = 50});
+  ModelDrafter drafter(*drafting);
+  Generator generator(*model, {.drafter = &drafter, .draft_tokens = 4});
+  generator.submit(asked, recording(0));
+  int passes = 0;
+  for (; !generator.idle(); ++passes) generator.step();
+  EXPECT_TRUE(answers_[0].same_tokens(expected));
+  EXPECT_EQ(passes, 1 + 16);  // the prompt gives the first token, each other pass five
+  EXPECT_EQ(generator.guesses().kept, 63);
 }
 
 // All begin alike; each reads the beginning once that is not yet known.
