@@ -27,7 +27,12 @@ struct GenerateFlags {
   PromptSettings settings{};
   std::string dtype = "fp32";
   std::string weights = "dtype";
-  std::int64_t requests = 8;    ///< at once
+  std::int64_t requests = 8;            ///< at once
+  std::string cache = "paged";          ///< or "contiguous"
+  std::int64_t cache_tokens = 0;        ///< of all requests; 0: as many as they can need
+  std::string batching = "continuous";  ///< or "fixed"
+  std::string draft{};                  ///< empty, "prompt", or the folder of a model
+  std::int64_t draft_tokens = 4;        ///< guessed in a step, at most
   std::int64_t context = 8192;  ///< of a prompt typed at a terminal, with its answer, at most
   std::string threads = "auto";
   LogProbabilities log_probabilities = LogProbabilities::left_out;

@@ -94,8 +94,9 @@ TEST_F(Generate, GoesOnWithAText) {
   EXPECT_EQ(outcome.out, "sat on the mat. A dog ran to the sea. Th\n");
   EXPECT_THAT(
       outcome.errors,
-      ContainsRegex("^model of 3[0-9.]+k parameters: weights [0-9.]+ KiB, cache 1 requests x "
-                    "48 tokens 24.00 KiB, activations [0-9.]+ [KM]iB\n"
+      ContainsRegex("^model of 3[0-9.]+k parameters: weights [0-9.]+ KiB, cache 24.00 KiB \\(3 "
+                    "blocks of 16 tokens: 1 requests of 48 tokens at once\\), activations [0-9.]+ "
+                    "[KM]iB\n"
                     "40 tokens in [0-9.]+ s \\([0-9.]+ tokens/s\\), first token after "
                     "[0-9.]+ s \\(8 tokens of the prompt: [0-9.]+ tokens/s\\)\n$"));
 }
@@ -134,6 +135,40 @@ TEST_F(Generate, AnAnswerIsItsPromptsAlone) {
       EXPECT_EQ(find(one, line)[key], find(several, line)[key]) << line << key;
     }
   }
+}
+
+// Of the cache, the batches and the guesses no answer depends.
+TEST_F(Generate, AnAnswerDoesNotDependOnHowItIsComputed) {
+  std::string prompts;
+  for (int i = 0; i < 12; ++i) {
+    prompts += nlohmann::json{{"prompt", std::string(kSentence).substr(0, 34 + i / 2)},
+                              {"temperature", i % 3 == 0 ? 0.0 : 1.5},
+                              {"max_tokens", 50},
+                              {"priority", i % 2},
+                              {"seed", i}}
+                   .dump() +
+               "\n";
+  }
+  const std::string file = "--file " + folder_.write("p.jsonl", prompts) + " ";
+  const std::string expected = text(file + "--cache contiguous");
+  const auto errors_of = [&](const std::string& arguments) {
+    const Outcome outcome = generate(file + arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    EXPECT_EQ(outcome.out, expected) << arguments;
+    return outcome.errors;
+  };
+  EXPECT_THAT(errors_of("--cache paged"),
+              ContainsRegex("[1-9][0-9]+ tokens were found in the cache, 0 requests"));
+  EXPECT_THAT(errors_of("--cache-tokens 112"),
+              ContainsRegex("cache 56.00 KiB .7 blocks of 16 tokens: 1 requests of 89 tokens"));
+  EXPECT_THAT(errors_of("--cache-tokens 160 --requests 12"),
+              ContainsRegex("cache, [1-9][0-9]* requests were preempted"));
+  EXPECT_THAT(errors_of("--draft prompt --draft-tokens 6"),
+              ContainsRegex("[1-9][0-9]* of [0-9]+ guessed tokens were right \\([0-9]+ %\\)"));
+  EXPECT_THAT(
+      errors_of("--cache-tokens 200 --draft " + Generate::file("checkpoints")),
+      ContainsRegex("draft: model of 3[0-9.]+k parameters(.|\n)*guessed tokens were right"));
+  EXPECT_THAT(errors_of("--batching fixed --requests 5"), HasSubstr(" 0 requests were preempted"));
 }
 
 TEST_F(Generate, ASeedGivesTheSameAnswerAgain) {
@@ -266,9 +301,9 @@ TEST_F(Generate, AnswersEachLineThatSomebodyTypes) {
   EXPECT_EQ(plain.status, 0) << plain.errors;
   EXPECT_THAT(plain.out, ContainsRegex("^sat\n[^>]+\n$"));
   EXPECT_THAT(plain.errors,
-              ContainsRegex("cache 1 requests x 96 tokens .*\n> > > > \n6 tokens in"));
+              ContainsRegex("1 requests of 96 tokens at once.*\n> > > > \n6 tokens in"));
   const Outcome little = generate("--context 10", file("weights"), Typed(lines).path());
-  EXPECT_THAT(little.errors, HasSubstr("cache 1 requests x 10 tokens "));
+  EXPECT_THAT(little.errors, HasSubstr("1 requests of 10 tokens at once"));
   EXPECT_THAT(little.out, ContainsRegex("^sa\n..\n$"));
   const Outcome none =
       generate("--context 10 --max-tokens 3", file("weights"), Typed("The cat \n").path());
@@ -341,6 +376,11 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   const std::string prompt = "--prompt a ";
   EXPECT_THAT(refusal(prompt + "--temprature 1", model), HasSubstr("see zero_generate --help"));
   EXPECT_THAT(refusal(prompt + "--max-tokens 0", model), HasSubstr("--max-tokens"));
+  EXPECT_THAT(refusal(prompt + "--cache huge", model), HasSubstr("--cache"));
+  EXPECT_THAT(refusal(prompt + "--batching none", model), HasSubstr("--batching"));
+  EXPECT_THAT(refusal(prompt + "--draft-tokens 65", model), HasSubstr("--draft-tokens"));
+  EXPECT_THAT(refusal("--tokenizer bytes " + prompt + "--draft " + kLlama, model),
+              HasSubstr("expected the model's 256"));
   EXPECT_THAT(refusal(prompt + "--temperature -1", model),
               HasSubstr("command line: temperature is -1; expected a number from 0"));
   EXPECT_THAT(refusal(prompt + "--top-p 0", model), HasSubstr("command line: top_p is 0"));
