@@ -210,6 +210,68 @@ TEST_F(Generators, NoAnswerDependsOnGuesses) {
   EXPECT_TRUE(random.open.empty());
 }
 
+// 256 requests of 1 to 140 tokens arrive at random, memory holds an eighth of what could run at
+// once, a tenth is cancelled at some point: every answer is a beginning of that of its request
+// alone, and whole unless it was cancelled.
+TEST_F(Generators, UnderLoadEveryAnswerIsThatOfItsRequestAlone) {
+  constexpr int kRequests = 256;
+  std::mt19937 random(11);
+  const auto below = [&](unsigned most) { return static_cast<std::int64_t>(random() % most); };
+  const auto single = open({.request_tokens = 150, .rows = 150});
+  const auto model = open({.requests = 32,
+                           .request_tokens = 150,
+                           .cache_tokens = 4 * 150,
+                           .rows = 64,
+                           .logit_rows = 64});
+  std::vector<GenerationRequest> asked;
+  std::vector<std::int64_t> arrivals, cancels;  // steps; -1: not cancelled
+  std::int64_t arrival = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    const std::int64_t all = 2 + below(139);
+    GenerationRequest made = request(i);
+    made.prompt = prompt_of(1 + below(static_cast<unsigned>(all - 1)), i % 50);  // some begin alike
+    made.max_tokens = all - std::ssize(made.prompt);
+    made.priority = below(3);
+    asked.push_back(made);
+    arrival += static_cast<std::int64_t>(std::exponential_distribution<double>(0.3)(random));
+    arrivals.push_back(arrival);
+    cancels.push_back(below(10) == 0 ? arrival + below(40) : -1);
+  }
+  NgramDrafter drafter;
+  Generator generator(*model, {.aging = 100, .drafter = &drafter});
+  std::vector<RequestId> ids;
+  for (std::int64_t step = 0; std::ssize(ids) < kRequests || !generator.idle(); ++step) {
+    ASSERT_LT(step, 20000);
+    while (std::ssize(ids) < kRequests && arrivals[ids.size()] <= step) {
+      const auto i = static_cast<int>(ids.size());
+      ids.push_back(generator.submit(asked[ids.size()], recording(i)));
+    }
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (cancels[i] == step) generator.cancel(ids[i]);
+    }
+    generator.step();
+  }
+  EXPECT_GT(generator.scheduler().preemptions(), 0);
+  EXPECT_EQ(model->cache().usage().used, 0);
+  const std::map<int, Answer> found = std::exchange(answers_, {});
+  int cancelled = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    Generator one(*single);
+    one.submit(asked[static_cast<std::size_t>(i)], recording(i));
+    run(one);
+    const Answer& answer = found.at(i);
+    const Answer& expected = answers_[i];
+    if (answer.end.reason == FinishReason::cancelled) {
+      ++cancelled;
+      ASSERT_LE(answer.ids.size(), expected.ids.size());
+      EXPECT_TRUE(std::equal(answer.ids.begin(), answer.ids.end(), expected.ids.begin())) << i;
+    } else {
+      EXPECT_TRUE(answer.same_tokens(expected)) << i;
+    }
+  }
+  EXPECT_GT(cancelled, 5);
+}
+
 // An answer that repeats itself takes fewer passes.
 TEST_F(Generators, GuessesSavePasses) {
   const GenerationRequest asked{.prompt = prompt_of(20, 4), .max_tokens = 80, .sampling = {}};
