@@ -18,7 +18,8 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "checkpoint/hf/config.h"
-#include "inference/weight_files.h"
+#include "launch/generate/model_memory.h"
+#include "launch/rendezvous/cgroup.h"
 #include "launch/telemetry/console.h"
 #include "model/decoder_shape.h"
 
@@ -33,30 +34,6 @@ void print(const std::string& text) {
   const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   ZERO_CHECK(good && std::fflush(stdout) == 0, "standard output: cannot write: {}",
              std::strerror(errno));
-}
-
-/// Memory of a model, from a plan that takes none, and the requests that fit: how many of the
-/// longest there can be at once.
-std::string memory_line(const std::string& folder, const InferenceOptions& options, int threads) {
-  const ModelConfig config = read_hf_config(folder);
-  // A configuration that its files do not fit is refused before anything is as large as it says.
-  const WeightFiles fitting(folder, config);
-  const auto device = planning::open(threads);
-  InferenceModel model(*device, config, options);
-  const KeyValueCache& cache = model.cache();
-  const MemorySnapshot memory = device->ledger().snapshot();
-  const std::int64_t cache_bytes = memory.labels.at("activations/key_value_cache");
-  const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
-  const std::int64_t block = cache.shape().block_tokens;
-  return fmt::format(
-      "model of {} parameters: weights {}, cache {} ({} blocks of {} tokens: {} requests of {} "
-      "tokens at once), activations {}\n",
-      count_text(std::visit(
-          [](const auto& family) { return static_cast<double>(family.parameter_count()); },
-          config)),
-      text(memory.current_of(MemoryClass::parameters)), text(cache_bytes), cache.total_blocks(),
-      block, std::min(cache.slots(), cache.total_blocks() / div_ceil(cache.tokens(), block)),
-      cache.tokens(), text(memory.current_of(MemoryClass::activations) - cache_bytes));
 }
 
 }  // namespace
@@ -118,10 +95,9 @@ InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t requ
   return options;
 }
 
-void AnswerSession::open_drafter(const InferenceOptions& options) {
-  if (flags_.draft == "prompt") drafter_ = std::make_unique<NgramDrafter>();
-  if (flags_.draft.empty() || flags_.draft == "prompt") return;
-  const std::string folder = find_model_folder(files::disk(), flags_.draft);
+// Of a model that guesses.
+InferenceOptions AnswerSession::draft_options(const InferenceOptions& options,
+                                              const std::string& folder) const {
   const DecoderShape guessing = decoder_shape(read_hf_config(folder));
   const std::int64_t vocabulary = vocabulary_of(read_hf_config(folder_));
   ZERO_CHECK(guessing.vocabulary == vocabulary,
@@ -131,17 +107,34 @@ void AnswerSession::open_drafter(const InferenceOptions& options) {
   draft.logit_rows = options.requests;
   draft.request_tokens = std::min(draft.request_tokens, guessing.context);
   draft.cache_tokens = std::min(draft.cache_tokens, draft.requests * draft.request_tokens);
-  print_error("draft: {}", memory_line(folder, draft, threads_of(flags_)));
-  draft_model_ = open_inference_model(*device_, folder, draft);
-  drafter_ = std::make_unique<ModelDrafter>(*draft_model_);
+  return draft;
 }
 
 void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
+  const int threads = threads_of(flags_);
   const InferenceOptions options = this->options(requests, request_tokens);
-  print_error("{}", memory_line(folder_, options, threads_of(flags_)));
-  device_ = cpu::open({.threads = threads_of(flags_)});
-  open_drafter(options);
+  const PlannedModel model = plan_model(folder_, options, threads);
+  std::int64_t bytes = model.bytes;
+  print_error("{}", model.line);
+  const bool guesses = !flags_.draft.empty() && flags_.draft != "prompt";
+  std::string draft_folder;
+  InferenceOptions draft;
+  if (guesses) {
+    draft_folder = find_model_folder(files::disk(), flags_.draft);
+    draft = draft_options(options, draft_folder);
+    const PlannedModel guessing = plan_model(draft_folder, draft, threads);
+    bytes += guessing.bytes;
+    print_error("draft: {}", guessing.line);
+  }
+  check_memory(bytes, available_memory(), folder_, options, threads);
+  device_ = cpu::open({.threads = threads});
   model_ = open_inference_model(*device_, folder_, options);
+  if (guesses) {
+    draft_model_ = open_inference_model(*device_, draft_folder, draft);
+    drafter_ = std::make_unique<ModelDrafter>(*draft_model_);
+  } else if (!flags_.draft.empty()) {
+    drafter_ = std::make_unique<NgramDrafter>();
+  }
   generator_ = std::make_unique<Generator>(
       *model_, GeneratorOptions{
                    .batching = flags_.batching == "fixed" ? Batching::fixed : Batching::continuous,

@@ -58,7 +58,8 @@ class AnswerSession {
   std::vector<AcceptedPrompt> accept(std::vector<Prompt> prompts);
   /// Reports a prompt that gets no answer.
   void refuse(std::int64_t number, const std::string& message);
-  /// Opens the model, and that which guesses, for at most so many tokens a request.
+  /// Opens the model, and that which guesses, for at most so many tokens a request. Throws
+  /// zero::Error, before any memory is taken, if the machine has not enough.
   void open(std::int64_t requests, std::int64_t request_tokens);
   /// Answers all, in the order in which they are given.
   void answer(std::vector<AcceptedPrompt> prompts);
@@ -70,7 +71,7 @@ class AnswerSession {
     std::size_t next = 0;  // the first that is not shown whole
   };
   InferenceOptions options(std::int64_t requests, std::int64_t request_tokens) const;
-  void open_drafter(const InferenceOptions& options);
+  InferenceOptions draft_options(const InferenceOptions& options, const std::string& folder) const;
   void report(const std::string& message);
   void report_cache() const;
   static void show_text(std::deque<Answer>& answers, Progress& progress);

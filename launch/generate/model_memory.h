@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "inference/inference_model.h"
+
+namespace zero {
+
+/// Memory of a model in a Hugging Face folder, from a plan that takes none.
+struct PlannedModel {
+  std::int64_t bytes = 0;
+  std::string line{};  ///< for people, with the requests that fit: how many of the longest at once
+};
+/// Throws zero::Error naming file, field or option.
+PlannedModel plan_model(const std::string& folder, const InferenceOptions& options, int threads);
+
+/// Throws zero::Error if `bytes` are more than those available, unless these are unknown: what is
+/// missing, and what would help the model of `folder`.
+void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,
+                  const std::string& folder, const InferenceOptions& options, int threads);
+
+}  // namespace zero
