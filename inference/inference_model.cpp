@@ -3,65 +3,48 @@
 #include "inference/inference_model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
+#include "collectives/agreement.h"
 #include "inference/weight_files.h"
 
 namespace zero {
-namespace {
-
-InferenceOptions checked(InferenceOptions options, const DecoderShape& decoder) {
-  const auto check = [](std::string_view name, std::int64_t value, std::int64_t most,
-                        std::int64_t least = 1) {
-    ZERO_CHECK(value >= least && value <= most, "inference: {} is {}, expected {} to {}", name,
-               value, least, most);
-  };
-  constexpr std::int64_t kMostRequests = 1 << 16;
-  if (options.request_tokens == 0) options.request_tokens = decoder.context;
-  if (options.logit_rows == 0) options.logit_rows = options.requests;
-  check("requests", options.requests, kMostRequests);
-  check("request_tokens", options.request_tokens, decoder.context);
-  check("block_tokens", options.block_tokens, decoder.context, 0);
-  ZERO_CHECK(options.block_tokens % kCacheGroup == 0,
-             "inference: block_tokens is {}, expected a multiple of {}", options.block_tokens,
-             kCacheGroup);
-  check("cache_tokens", options.cache_tokens, std::int64_t{1} << 40, 0);
-  check("rows", options.rows, InferenceOptions::kMostRows);
-  check("logit_rows", options.logit_rows, kMostRequests);
-  ZERO_CHECK(
-      options.dtype == DType::fp32 || options.dtype == DType::bf16 || options.dtype == DType::fp16,
-      "inference: dtype is {}, expected fp32, bf16 or fp16", name_of(options.dtype));
-  return options;
-}
-
-KeyValueCache::Size cache_size(const DecoderShape& decoder, const InferenceOptions& options) {
-  const std::int64_t block = round_up(
-      options.block_tokens == 0 ? options.request_tokens : options.block_tokens, kCacheGroup);
-  return {.layers = decoder.layers,
-          .slots = options.requests,
-          .tokens = options.request_tokens,
-          .blocks = div_ceil(options.cache_tokens, block),
-          .shape = {.kv_heads = decoder.kv_heads,
-                    .head_width = decoder.head_width,
-                    .block_tokens = block,
-                    .dtype = options.dtype}};
-}
-
-}  // namespace
 
 InferenceModel::InferenceModel(Device& device, const ModelConfig& config,
-                               const InferenceOptions& options)
+                               const InferenceOptions& options, Mesh* mesh)
     : device_(device),
-      decoder_(decoder_shape(config)),
-      options_(checked(options, decoder_)),
+      ranks_(ModelRanks::of(mesh)),
+      split_(DecoderSplit::of(decoder_shape(config), ranks_.tensor.rank, ranks_.tensor.size)),
+      options_(validated(options, split_.whole)),
       ops_(make_inference_ops(device)),
       row_ops_(make_ops(device)),
-      weights_(device, *ops_, decoder_, options_.dtype, options_.weights),
-      cache_(device, cache_size(decoder_, options_)) {
+      weights_(device, *ops_, split_, ranks_,
+               {.dtype = options_.dtype, .format = options_.weights, .windows = options_.windows}),
+      cache_(device, cache_size(options_, decoder_)) {
+  if (ranks_.all.communicator != nullptr) {
+    if (device.has_memory()) {
+      require_agreement(*ranks_.all.communicator, device, "inference",
+                        agreement_lines(options_, split_.whole) + "bits: " + device.bits() + "\n");
+    }
+    meeting_.emplace(device, ranks_, options_.rows);
+    vocabulary_.emplace(device, *ops_, ranks_, weights_.tokens(),
+                        SplitVocabulary::Size{.width = decoder_.width,
+                                              .dtype = options_.dtype,
+                                              .rows = options_.rows,
+                                              .logit_rows = options_.logit_rows});
+  }
   allocate();
+}
+
+InferenceModel::~InferenceModel() {
+  try {
+    if (meeting_) device_.communication().synchronize();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the stream's next use throws the error
+  }
 }
 
 void InferenceModel::allocate() {
@@ -72,7 +55,8 @@ void InferenceModel::allocate() {
     return device_.allocate(count, dtype, MemoryClass::activations, "activations");
   };
   const auto take_rows = [&](std::int64_t width) { return take(rows * width, options_.dtype); };
-  memory_ = {.x = take_rows(d.width),
+  memory_ = {.partial = take(ranks_.tensor.size > 1 ? rows * d.width : 0, DType::fp32),
+             .x = take_rows(d.width),
              .normed = take(std::max(rows, last) * d.width, options_.dtype),
              .branch = take_rows(d.width),
              .qkv = take_rows(d.qkv_width()),
@@ -85,11 +69,14 @@ void InferenceModel::allocate() {
              .last_x = take(last * d.width, options_.dtype),
              .last_branch = take(last * d.width, options_.dtype),
              .logits = take(last * d.vocabulary, DType::fp32)};
-  for (const BlockSlot slot : {BlockSlot::qkv_weight, BlockSlot::projection_weight,
-                               BlockSlot::hidden_weight, BlockSlot::output_weight}) {
-    ops_->prepare(weights_.matrix(0, slot).shape, options_.rows);
+  for (const BlockLayout::Matrix& matrix : weights_.block_layout().matrices()) {
+    ops_->prepare(matrix.shape, options_.rows);
   }
-  ops_->prepare(weights_.head().shape, options_.logit_rows);
+  if (vocabulary_) {
+    vocabulary_->prepare(weights_.head().shape);
+  } else {
+    ops_->prepare(weights_.head().shape, options_.logit_rows);
+  }
   ops_->prepare(cache_.shape());
   ops_->allocate_scratch();
   if (d.rotary) {
@@ -162,21 +149,41 @@ void InferenceModel::append(std::span<const Part> parts) {
 }
 
 void InferenceModel::forward(std::span<const Part> parts) {
+  ZERO_CHECK(!failed_,
+             "forward: a pass of this model failed, after which its ranks cannot go on together; "
+             "end the job");
   check(parts);
-  if (parts.empty()) return;
+  if (parts.empty() && !meeting_) return;
   append(parts);
   try {
     run();
   } catch (...) {
     cache_.forget();
+    failed_ = meeting_.has_value();
     throw;
   }
 }
 
 void InferenceModel::run() {
-  ops_->begin(pass_);
+  using Clock = std::chrono::steady_clock;
+  const double waited = device_.compute().waited_seconds();
+  double met = 0;
+  if (meeting_) {
+    const Clock::time_point begin = Clock::now();
+    meeting_->meet(pass_);
+    met = std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  if (!meeting_ || meeting_->rows() > 0) run_pass();
+  exposed_.last = met + device_.compute().waited_seconds() - waited;
+  exposed_.total += exposed_.last;
+}
+
+void InferenceModel::run_pass() {
   embed();
-  for (std::int64_t i = 0; i < decoder_.layers; ++i) forward_block(i);
+  for (std::int64_t i = 0; i < decoder_.layers; ++i) {
+    const ModelWeights::Block block = weights_.block(i);
+    if (pass_.count() > 0) forward_block(i, block);
+  }
   forward_head();
   device_.compute().synchronize();
 }
@@ -184,13 +191,19 @@ void InferenceModel::run() {
 std::span<const float> InferenceModel::logits(std::int64_t i) const {
   ZERO_CHECK(i >= 0 && i < std::ssize(pass_.logit_rows),
              "logits of row {}, expected one of the last pass's {}", i, pass_.logit_rows.size());
-  return memory_.logits.slice(i * decoder_.vocabulary, decoder_.vocabulary).as<const float>();
+  return memory_.logits.slice(i * vocabulary(), vocabulary()).as<const float>();
 }
 
 void InferenceModel::embed() {
   const DecoderShape& d = decoder_;
   const View x = rows_of(memory_.x, d.width);
-  ops_->embed(weights_.embedding().shape, weights_.embedding().values, x);
+  if (vocabulary_) {
+    vocabulary_->embed(*meeting_, pass_, weights_.embedding(), x);
+  } else {
+    ops_->begin(pass_);
+    ops_->embed(weights_.embedding().shape, weights_.embedding().values, x);
+  }
+  if (pass_.count() == 0) return;
   if (!weights_.positions().empty()) {
     const View positions = rows_of(memory_.branch, d.width);
     ops_->gather(RowList::positions, weights_.positions(), d.width, positions);
@@ -222,15 +235,31 @@ void InferenceModel::linear(const ModelWeights::Matrix& matrix, const View& bias
   ops_->linear(matrix.shape, pass_.count(), x.view(), matrix.values, bias, y.view());
 }
 
-void InferenceModel::forward_block(std::int64_t i) {
+// The branch of x: its inputs lie on the ranks of the tensor group. Their sum is fp32, by the fixed
+// tree, and rounded once, so that all ranks get the same bits.
+void InferenceModel::summed_linear(const ModelWeights::Matrix& matrix, const View& bias,
+                                   const Buffer& x) {
+  if (ranks_.tensor.communicator == nullptr) return linear(matrix, bias, x, memory_.branch);
+  linear(matrix, ranks_.tensor.rank == 0 ? bias : View(), x, memory_.partial);
+  const View partial = rows_of(memory_.partial, decoder_.width);
+  Stream& compute = device_.compute();
+  Stream& communication = device_.communication();
+  communication.wait(compute.record());
+  ranks_.tensor.communicator->all_reduce(partial, ReduceOp::sum, communication,
+                                         {"partial sums", {}});
+  compute.wait(communication.record());
+  device_.kernels().convert(compute, partial, rows_of(memory_.branch, decoder_.width));
+}
+
+void InferenceModel::forward_block(std::int64_t i, const ModelWeights::Block& block) {
   const DecoderShape& d = decoder_;
-  const auto matrix = [&](BlockSlot slot) { return weights_.matrix(i, slot); };
-  const auto vector = [&](BlockSlot slot) { return weights_.vector(i, slot); };
+  const auto matrix = [&](BlockSlot slot) { return block.matrix(slot); };
+  const auto vector = [&](BlockSlot slot) { return block.vector(slot); };
   norm(vector(BlockSlot::norm1_weight), vector(BlockSlot::norm1_bias), i > 0);
   linear(matrix(BlockSlot::qkv_weight), vector(BlockSlot::qkv_bias), memory_.normed, memory_.qkv);
   attention(i);
-  linear(matrix(BlockSlot::projection_weight), vector(BlockSlot::projection_bias), memory_.attended,
-         memory_.branch);
+  summed_linear(matrix(BlockSlot::projection_weight), vector(BlockSlot::projection_bias),
+                memory_.attended);
   norm(vector(BlockSlot::norm2_weight), vector(BlockSlot::norm2_bias), true);
   linear(matrix(BlockSlot::hidden_weight), vector(BlockSlot::hidden_bias), memory_.normed,
          memory_.hidden);
@@ -241,8 +270,8 @@ void InferenceModel::forward_block(std::int64_t i) {
   } else {
     row_ops_->gelu_forward(rows_of(memory_.hidden, d.intermediate), activated);
   }
-  linear(matrix(BlockSlot::output_weight), vector(BlockSlot::output_bias), memory_.activated,
-         memory_.branch);
+  summed_linear(matrix(BlockSlot::output_weight), vector(BlockSlot::output_bias),
+                memory_.activated);
 }
 
 void InferenceModel::attention(std::int64_t i) {
@@ -268,10 +297,9 @@ void InferenceModel::attention(std::int64_t i) {
   ops_->attend(operands);
 }
 
-void InferenceModel::forward_head() {
+void InferenceModel::last_norm() {
   const std::int64_t width = decoder_.width;
   const std::int64_t count = std::ssize(pass_.logit_rows);
-  if (count == 0) return;
   for (const auto& [from, to] :
        {std::pair(&memory_.x, &memory_.last_x), std::pair(&memory_.branch, &memory_.last_branch)}) {
     ops_->gather(RowList::logit_rows, rows_of(*from, width), width, to->slice(0, count * width));
@@ -288,15 +316,30 @@ void InferenceModel::forward_head() {
                           .y = normed,
                           .statistics = memory_.statistics.slice(0, figures * count),
                           .epsilon = decoder_.epsilon});
-  ops_->linear(weights_.head().shape, count, memory_.normed.view(), weights_.head().values, View(),
-               memory_.logits.view());
+}
+
+// Gathers of the next pass come behind the rows, which the head waits for, and beside its product.
+void InferenceModel::forward_head() {
+  const std::int64_t count = std::ssize(pass_.logit_rows);
+  if (count > 0) last_norm();
+  const bool wanted = count > 0 || (meeting_ && meeting_->logit_rows() > 0);
+  const View x = memory_.normed.view();
+  if (vocabulary_ && wanted) vocabulary_->gather_rows(*meeting_, x);
+  weights_.prefetch();
+  if (!wanted) return;
+  if (vocabulary_) {
+    vocabulary_->logits(*meeting_, weights_.head(), memory_.logits.view());
+  } else {
+    ops_->linear(weights_.head().shape, count, x, weights_.head().values, View(),
+                 memory_.logits.view());
+  }
 }
 
 std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,
-                                                     const InferenceOptions& options) {
+                                                     const InferenceOptions& options, Mesh* mesh) {
   const ModelConfig config = read_hf_config(folder);
   const WeightFiles files(folder, config);
-  auto model = std::make_unique<InferenceModel>(device, config, options);
+  auto model = std::make_unique<InferenceModel>(device, config, options, mesh);
   model->load([&](std::size_t tensor, std::int64_t begin, std::span<float> values) {
     files.read(tensor, begin, values);
   });

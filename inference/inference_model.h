@@ -4,38 +4,45 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "inference/inference_ops.h"
+#include "inference/inference_options.h"
 #include "inference/key_value_cache.h"
+#include "inference/model_ranks.h"
 #include "inference/model_weights.h"
+#include "inference/pass_meeting.h"
+#include "inference/split_vocabulary.h"
 #include "model/model_config.h"
 #include "model/ops.h"
 
 namespace zero {
 
-struct InferenceOptions {
-  DType dtype = DType::fp32;  ///< of activations, cache and plain weights: fp32, bf16, fp16
-  WeightFormat weights = WeightFormat::plain;  ///< of all matrices, embeddings too
-  std::int64_t requests = 1;                   ///< sequences in the cache at a time
-  std::int64_t request_tokens = 0;             ///< of the longest sequence; 0: the model's context
-  std::int64_t block_tokens = kCacheGroup;     ///< of a block of the cache; 0: of a whole sequence
-  std::int64_t cache_tokens = 0;               ///< of all blocks; 0: all requests at their longest
-  std::int64_t rows = 256;                     ///< tokens of one pass, at most; 1 to kMostRows
-  std::int64_t logit_rows = 0;  ///< tokens of one pass with logits, at most; 0: requests
-  static constexpr std::int64_t kMostRows = 512;
-};
-
-/// A decoder of any family that continues sequences: forward only, with a key/value cache, on one
-/// device. Sums are fp32. The bits of a token's logits depend on the sequence up to it alone: not
-/// on how it was cut into passes, nor on the sequences beside it.
+/// A decoder of any family that continues sequences: forward only, with a key/value cache. Sums are
+/// fp32. The bits of a token's logits depend on the sequence up to it, and on the tensor degree,
+/// alone: not on how it was cut into passes, nor on the sequences beside it, nor on the shard
+/// ranks.
+///
+/// On the ranks of a mesh, all ranks call forward() together, and
+/// - a shard rank keeps its part of all weights and computes sequences of its own, with weights
+/// that
+///   are gathered block by block (ZeRO inference);
+/// - the ranks of a tensor group make the same calls, each computes some heads and columns, and all
+///   get the same logits, bit for bit. Partial sums over the group are fp32;
+/// - replicas know nothing of each other.
 class InferenceModel {
  public:
-  /// Allocates everything: weights (parameters), cache and activations. Nothing is allocated later.
-  /// Works on a planning device. Throws zero::Error naming the option that is out of range.
-  InferenceModel(Device& device, const ModelConfig& config, const InferenceOptions& options);
+  /// Allocates everything: weights (parameters, gathered), cache and activations. Nothing is
+  /// allocated later. Works on a planning device. Throws zero::Error naming the option that is out
+  /// of range, or that differs between ranks. Collective over the ranks of `mesh`, which must
+  /// outlive the model; null: this rank alone.
+  InferenceModel(Device& device, const ModelConfig& config, const InferenceOptions& options,
+                 Mesh* mesh = nullptr);
+  /// Waits for the ranks' exchanges under way.
+  ~InferenceModel();
   /// Fills the weights, whose tensors are those of ModelWeights::tensors().
   void load(const ModelWeights::Read& read) { weights_.load(read); }
 
@@ -46,22 +53,34 @@ class InferenceModel {
     std::int64_t logits = 1;  ///< of that many tokens, the last of them
   };
   /// One pass: appends the parts to their slots, each slot once, and computes the logits that are
-  /// wanted. Returns when they are there. Throws zero::Error, before anything is changed, if a
-  /// token is outside the vocabulary, if there are more rows, logits or tokens of a sequence than
-  /// the options allow, or more than the cache has blocks for.
+  /// wanted. Returns when they are there. Throws zero::Error, before anything is changed or another
+  /// rank is told, if a token is outside the vocabulary, if there are more rows, logits or tokens
+  /// of a sequence than the options allow, or more than the cache has blocks for.
+  ///
+  /// On several ranks this waits for the pass of each. No parts is a pass too: the rank works for
+  /// the others, and if all have none, nothing is computed. Once a pass has failed, no other can
+  /// follow, because the ranks no longer know where each stands.
   void forward(std::span<const Part> parts);
   /// Row `i` of the last pass's logits, fp32 (vocabulary), in the order of parts.
   std::span<const float> logits(std::int64_t i) const;
 
+  /// Seconds that compute has waited for other ranks, and for their weights.
+  struct Exposed {
+    double last = 0;   ///< in the last pass
+    double total = 0;  ///< in all passes
+  };
+  const Exposed& exposed_seconds() const { return exposed_; }
+
   /// Where sequences are opened, trimmed and closed.
   KeyValueCache& cache() { return cache_; }
   const InferenceOptions& options() const { return options_; }
-  std::int64_t vocabulary() const { return decoder_.vocabulary; }
+  std::int64_t vocabulary() const { return split_.whole.vocabulary; }
   Device& device() { return device_; }
 
  private:
   /// Activations of a pass: (rows, width) of the compute dtype each, but for fp32 figures.
   struct Memory {
+    Buffer partial;  // fp32 (rows, width): to be summed over the tensor group
     Buffer x, normed, branch, qkv, attended, hidden, activated, statistics, cosines, sines;
     Buffer last_x, last_branch;  // rows whose logits are wanted
     Buffer logits;               // fp32 (logit_rows, vocabulary)
@@ -70,19 +89,24 @@ class InferenceModel {
   void check(std::span<const Part> parts) const;
   void append(std::span<const Part> parts);
   void run();
+  void run_pass();
   void embed();
-  void forward_block(std::int64_t i);
+  void forward_block(std::int64_t i, const ModelWeights::Block& block);
   void attention(std::int64_t i);
   void norm(const View& weight, const View& bias, bool add_branch);
   void linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x,
               const Buffer& y);
+  void summed_linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x);
+  void last_norm();
   void forward_head();
   View rows_of(const Buffer& buffer, std::int64_t width) const {
     return buffer.slice(0, pass_.count() * width);
   }
 
   Device& device_;
-  const DecoderShape decoder_;
+  const ModelRanks ranks_;
+  const DecoderSplit split_;
+  const DecoderShape& decoder_ = split_.local;  // what this rank computes
   const InferenceOptions options_;
   std::unique_ptr<InferenceOps> ops_;
   std::unique_ptr<Ops> row_ops_;  // norms, activations, rotary embeddings
@@ -91,11 +115,17 @@ class InferenceModel {
   Memory memory_;
   Buffer cosine_table_, sine_table_;  // of all positions
   PassRows pass_;                     // of the pass under way
+  // Of several ranks.
+  std::optional<PassMeeting> meeting_;
+  std::optional<SplitVocabulary> vocabulary_;
+  Exposed exposed_;
+  bool failed_ = false;
 };
 
-/// The model in a Hugging Face folder, with its weights. `device` must outlive it. Throws
-/// zero::Error naming file, field or tensor.
+/// The model in a Hugging Face folder, with its weights, of which each rank of `mesh` reads its
+/// own. `device` and `mesh` must outlive it. Throws zero::Error naming file, field or tensor.
 std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,
-                                                     const InferenceOptions& options);
+                                                     const InferenceOptions& options,
+                                                     Mesh* mesh = nullptr);
 
 }  // namespace zero

@@ -29,6 +29,7 @@ constexpr std::int64_t scale_group(WeightFormat format) {
 }
 /// "dtype": plain; "int8", "nf4", "q4". Throws zero::Error on any other name.
 WeightFormat weight_format_from_name(std::string_view name);
+std::string_view name_of(WeightFormat format);
 
 /// The weight of a linear layer, (in, out) or (out, in) in files. A column is what one output
 /// reads, and what an embedding gives a token.
@@ -42,6 +43,14 @@ struct WeightShape {
   /// Of the tensor in files.
   std::int64_t file_rows() const { return layout == WeightLayout::in_out ? in : out; }
   std::int64_t file_columns() const { return layout == WeightLayout::in_out ? out : in; }
+};
+
+/// How a stored weight is cut by columns: into groups of `columns`, of which the last may have
+/// fewer. The weight consists of parts, one behind another, each with as many bytes for every group
+/// in order. Whole groups, cut out, are a stored weight of their own.
+struct WeightCut {
+  std::int64_t columns = 0;
+  std::vector<std::int64_t> part_bytes{};  ///< of a group, for each part
 };
 
 /// Positions of one head that lie together in the cache: keys (head_width, kCacheGroup), then
@@ -106,6 +115,7 @@ class InferenceOps {
 
   /// Bytes of a stored weight.
   virtual std::int64_t weight_bytes(const WeightShape& shape) const = 0;
+  virtual WeightCut weight_cut(const WeightShape& shape) const = 0;
   /// One call of pack() takes a multiple of this many rows of a tensor of files, beginning at a
   /// multiple; the last call may take fewer.
   static std::int64_t pack_rows(const WeightShape& shape) {

@@ -2,138 +2,164 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inference/model_weights.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <utility>
 
 #include "base/checked_math.h"
 #include "base/error.h"
 
 namespace zero {
-namespace {
 
-/// A matrix if `in` is not 0; else a vector, or a table of `rows` of them.
-struct Parameter {
-  std::int64_t in = 0;
-  std::int64_t out = 0;
-  WeightLayout layout = WeightLayout::out_in;
-  std::int64_t rows = 1;
-  std::string name{};
-
-  std::vector<std::int64_t> shape() const {
-    if (in == 0) return rows == 1 ? std::vector{out} : std::vector{rows, out};
-    return layout == WeightLayout::in_out ? std::vector{in, out} : std::vector{out, in};
+ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit& split,
+                           const ModelRanks& ranks, const Options& options)
+    : device_(device),
+      ops_(ops),
+      ranks_(ranks),
+      options_(options),
+      parameters_(split),
+      layout_(ops, block_shapes(), ranks.shard.rank, ranks.shard.size) {
+  split_vocabulary(split.whole.vocabulary);
+  add_table(parameters_.embedding);
+  if (parameters_.head != parameters_.embedding) add_table(parameters_.head);
+  for (const DecoderParameter& each : parameters_.all) {
+    const std::int64_t count = each.is_matrix() ? 0 : each.rows * each.held_out();
+    vectors_.push_back(device.allocate(count, options.dtype, MemoryClass::parameters, "vectors"));
   }
-};
-
-/// The parameters of a block that the family has, by slot; others have no name.
-std::array<Parameter, kBlockSlots> block_parameters(const DecoderShape& d, std::int64_t block) {
-  const Parameter width{.out = d.width};
-  std::array<Parameter, kBlockSlots> slots;
-  const auto at = [&](BlockSlot slot) -> Parameter& {
-    return slots[static_cast<std::size_t>(slot)];
-  };
-  slots.fill(width);  // norms, and biases of what is added to the residual stream
-  at(BlockSlot::qkv_weight) = {d.width, d.qkv_width(), d.layout};
-  at(BlockSlot::qkv_bias) = {.out = d.qkv_width()};
-  at(BlockSlot::projection_weight) = {d.attended_width(), d.width, d.layout};
-  at(BlockSlot::hidden_weight) = {d.width, d.hidden_width(), d.layout};
-  at(BlockSlot::hidden_bias) = {.out = d.hidden_width()};
-  at(BlockSlot::output_weight) = {d.intermediate, d.width, d.layout};
-  for (std::size_t i = 0; i < kBlockSlots; ++i) {
-    if (d.block_names[i].empty()) continue;
-    slots[i].name = fmt::format("{}{}.{}", d.block_prefix, block, d.block_names[i]);
+  Communicator* const group = ranks.shard.communicator;
+  for (std::int64_t i = 0; i < split.whole.layers; ++i) {
+    const auto take = [&](auto& memory, auto&... of) {
+      return memory.allocate(of..., layout_.shard_bytes(), DType::u8, MemoryClass::parameters,
+                             "matrices");
+    };
+    shards_.push_back(group == nullptr ? take(device) : take(*group, device));
   }
-  return slots;
+  if (group != nullptr) {
+    windows_ = std::make_unique<BlockWindows>(
+        device, *group, layout_,
+        BlockWindows::Size{.blocks = split.whole.layers, .windows = options.windows}, shards_);
+  }
 }
 
-/// Calls add(parameter, index), with the member that is to hold the parameter's index, for all
-/// parameters in order.
-template <typename Places, typename Add>
-void for_each_parameter(const DecoderShape& d, Places& places, const Add& add) {
-  const auto in_norm = [&](const std::string& name) {
-    return name.empty() ? name : fmt::format("{}.{}", d.norm_unit, name);
-  };
-  const Parameter table{d.width, d.vocabulary};
-  const auto take = [&](Parameter parameter, const std::string& name, std::size_t& index) {
-    parameter.name = name;
-    if (!name.empty()) add(parameter, index);
-  };
-  take(table, d.tokens_name, places.embedding);
-  take({.out = d.width, .rows = d.context}, d.positions_name, places.positions);
-  places.blocks.resize(static_cast<std::size_t>(d.layers));
-  for (std::int64_t i = 0; i < d.layers; ++i) {
-    auto& of_block = places.blocks[static_cast<std::size_t>(i)];
-    const std::array<Parameter, kBlockSlots> slots = block_parameters(d, i);
-    for (std::size_t slot = 0; slot < kBlockSlots; ++slot) {
-      of_block[slot] = places.kNone;
-      take(slots[slot], slots[slot].name, of_block[slot]);
-    }
-  }
-  take({.out = d.width}, in_norm(d.norm_weight), places.norm_weight);
-  take({.out = d.width}, in_norm(d.norm_bias), places.norm_bias);
-  places.head = places.embedding;
-  if (d.head == DecoderShape::Head::separate) take(table, d.head_name, places.head);
+WeightShape ModelWeights::shape(const DecoderParameter& parameter, std::int64_t out) const {
+  return {parameter.held_in(), out, parameter.layout, options_.dtype, options_.format};
 }
 
-}  // namespace
+BlockLayout::Shapes ModelWeights::block_shapes() const {
+  BlockLayout::Shapes shapes;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const auto& of = parameters_.all[parameters_.in_block(0, BlockLayout::kMatrices[i])];
+    shapes[i] = shape(of, of.held_out());
+  }
+  return shapes;
+}
 
-ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderShape& decoder,
-                           DType dtype, WeightFormat format)
-    : device_(device), ops_(ops) {
-  for_each_parameter(decoder, places_, [&](const Parameter& parameter, std::size_t& index) {
-    index = buffers_.size();
-    const WeightShape shape{parameter.in, parameter.out, parameter.layout, dtype, format};
-    names_.push_back(parameter.name);
-    shapes_.push_back(shape);
-    buffers_.push_back(shape.in > 0 ? device_.allocate(ops_.weight_bytes(shape), DType::u8,
-                                                       MemoryClass::parameters, "matrices")
-                                    : device_.allocate(parameter.rows * parameter.out, dtype,
-                                                       MemoryClass::parameters, "vectors"));
-  });
+// Whole groups of columns, so that no bit of a column depends on the ranks.
+void ModelWeights::split_vocabulary(std::int64_t vocabulary) {
+  const DecoderParameter& table = parameters_.all[parameters_.embedding];
+  const std::int64_t columns = ops_.weight_cut(shape(table, vocabulary)).columns;
+  for (int rank = 0; rank < ranks_.all.size; ++rank) {
+    const TensorSlice::Range groups =
+        even_range(div_ceil(vocabulary, columns), rank, ranks_.all.size);
+    const std::int64_t begin = std::min(groups.begin * columns, vocabulary);
+    const std::int64_t end = std::min((groups.begin + groups.count) * columns, vocabulary);
+    tokens_.push_back({begin, end - begin});
+  }
+}
+
+void ModelWeights::add_table(std::size_t parameter) {
+  const WeightShape kept =
+      shape(parameters_.all[parameter], tokens_[static_cast<std::size_t>(ranks_.all.rank)].count);
+  tables_.push_back(
+      {parameter, kept,
+       device_.allocate(ops_.weight_bytes(kept), DType::u8, MemoryClass::parameters, "matrices")});
+}
+
+ModelWeights::Matrix ModelWeights::table(std::size_t parameter) const {
+  const Table& table = *std::ranges::find(tables_, parameter, &Table::parameter);
+  return {table.shape, table.buffer.view()};
+}
+
+View ModelWeights::vector(std::size_t parameter) const {
+  return parameter == DecoderParameters::kNone ? View() : vectors_[parameter].view();
 }
 
 std::vector<LogicalTensor> ModelWeights::tensors(const DecoderShape& decoder) {
   std::vector<LogicalTensor> all;
-  Places places;
-  for_each_parameter(decoder, places, [&](const Parameter& parameter, std::size_t& /*index*/) {
-    all.push_back({.name = parameter.name, .shape = parameter.shape()});
-  });
+  for (const DecoderParameter& each : DecoderParameters(DecoderSplit::of(decoder, 0, 1)).all) {
+    all.push_back({.name = each.name, .shape = each.shape()});
+  }
   return all;
 }
 
 void ModelWeights::load(const Read& read) {
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (shapes_[i].in > 0) {
-      load_matrix(read, i);
-      continue;
+  for (const Table& each : tables_) {
+    load_matrix(read, each.parameter, tokens_[static_cast<std::size_t>(ranks_.all.rank)].begin,
+                {each.shape, each.buffer.view()});
+  }
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    for (std::size_t m = 0; m < BlockLayout::kMatrices.size(); ++m) {
+      const BlockLayout::Matrix& of = layout_.matrices()[m];
+      load_matrix(read,
+                  parameters_.in_block(static_cast<std::int64_t>(i), BlockLayout::kMatrices[m]),
+                  of.first, {of.kept, shards_[i].slice(of.kept_at, of.kept_bytes)});
     }
-    std::vector<float> values(static_cast<std::size_t>(buffers_[i].view().count()));
-    read(i, 0, values);
-    device_.kernels().convert(device_.compute(), View::of(std::span(values)), buffers_[i].view());
+  }
+  for (std::size_t i = 0; i < vectors_.size(); ++i) {
+    if (vectors_[i].empty()) continue;
+    std::vector<float> values(static_cast<std::size_t>(vectors_[i].view().count()));
+    const DecoderParameter& of = parameters_.all[i];
+    of.part(0, of.held_out())
+        .read([&](std::int64_t begin, std::span<float> to) { read(i, begin, to); }, 0, values);
+    device_.kernels().convert(device_.compute(), View::of(std::span(values)), vectors_[i].view());
     device_.compute().synchronize();
   }
 }
 
-void ModelWeights::load_matrix(const Read& read, std::size_t tensor) {
+// Columns of the parameter from held column `first` on.
+void ModelWeights::load_matrix(const Read& read, std::size_t parameter, std::int64_t first,
+                               const Matrix& matrix) {
   constexpr std::int64_t kBytes = std::int64_t{16} << 20;  // of a piece, about
-  const WeightShape& shape = shapes_[tensor];
+  const WeightShape& shape = matrix.shape;
+  if (shape.out == 0) return;
+  const DecoderParameter& of = parameters_.all[parameter];
+  const TensorPart part = of.part(first, shape.out);
   const std::int64_t rows = shape.file_rows();
   const std::int64_t columns = shape.file_columns();
   const std::int64_t step =
       round_up(std::max<std::int64_t>(1, kBytes / 4 / columns), InferenceOps::pack_rows(shape));
   std::vector<float> values(static_cast<std::size_t>(std::min(step, rows) * columns));
-  for (std::int64_t first = 0; first < rows; first += step) {
-    const std::int64_t count = std::min(step, rows - first);
+  for (std::int64_t row = 0; row < rows; row += step) {
+    const std::int64_t count = std::min(step, rows - row);
     const auto piece = std::span(values).first(static_cast<std::size_t>(count * columns));
-    read(tensor, first * columns, piece);
+    part.read([&](std::int64_t begin, std::span<float> to) { read(parameter, begin, to); }, row,
+              piece);
     try {
-      ops_.pack(shape, first, piece, buffers_[tensor].view());
+      ops_.pack(shape, row, piece, matrix.values);
     } catch (const Error& error) {
-      fail("tensor \"{}\": {}", names_[tensor], error.what());
+      fail("tensor \"{}\": {}", of.name, error.what());
     }
   }
+}
+
+ModelWeights::Block ModelWeights::block(std::int64_t i) {
+  return {*this, i, windows_ ? windows_->use(i) : shards_[static_cast<std::size_t>(i)].view()};
+}
+
+void ModelWeights::prefetch() {
+  if (windows_) windows_->prefetch();
+}
+
+ModelWeights::Block::~Block() {
+  if (weights_.windows_) weights_.windows_->release();
+}
+
+ModelWeights::Matrix ModelWeights::Block::matrix(BlockSlot slot) const {
+  const auto at = std::ranges::find(BlockLayout::kMatrices, slot) - BlockLayout::kMatrices.begin();
+  const BlockLayout::Matrix& of = weights_.layout_.matrices()[static_cast<std::size_t>(at)];
+  return {of.shape, matrices_.slice(of.at, of.bytes)};
+}
+
+View ModelWeights::Block::vector(BlockSlot slot) const {
+  return weights_.vector(weights_.parameters_.in_block(i_, slot));
 }
 
 }  // namespace zero

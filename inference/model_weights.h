@@ -6,72 +6,116 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "engine/logical_tensor.h"
+#include "inference/block_layout.h"
+#include "inference/block_windows.h"
+#include "inference/decoder_parameters.h"
 #include "inference/inference_ops.h"
-#include "model/decoder_shape.h"
+#include "inference/model_ranks.h"
 
 namespace zero {
 
 /// The weights of a decoder as inference keeps them: matrices packed in a format, in one copy also
 /// where the head is the embedding; biases, norms and the table of positions in the compute dtype.
+/// Of several ranks, each keeps
+/// - of the blocks' matrices what its tensor rank computes, and of that its shard, of whole
+/// columns:
+///   a lease gathers the others' (BlockWindows);
+/// - of embedding and head the columns of some tokens, which nothing gathers (SplitVocabulary);
+/// - of vectors what its tensor rank needs, whole.
 class ModelWeights {
  public:
-  /// Allocates, charged to parameters. `ops` and `device` must outlive the weights.
-  ModelWeights(Device& device, InferenceOps& ops, const DecoderShape& decoder, DType dtype,
-               WeightFormat format);
+  struct Options {
+    DType dtype = DType::fp32;
+    WeightFormat format = WeightFormat::plain;
+    std::int64_t windows = 2;  ///< blocks gathered at a time
+  };
+  /// Allocates, charged to parameters and gathered. Collective over the ranks. All references must
+  /// outlive the weights.
+  ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit& split,
+               const ModelRanks& ranks, const Options& options);
 
   /// Names and shapes of all parameters, as the model registers them.
   static std::vector<LogicalTensor> tensors(const DecoderShape& decoder);
   /// Fills `values`, fp32, with elements of tensors()[tensor] from `begin` on.
   using Read = std::function<void(std::size_t tensor, std::int64_t begin, std::span<float> values)>;
-  /// Fills all weights. Throws zero::Error naming the tensor if its format cannot hold an element.
+  /// Fills all weights, and reads little more than this rank keeps: whole rows of tensors of which
+  /// it keeps some columns. Throws zero::Error naming the tensor if its format cannot hold an
+  /// element.
   void load(const Read& read);
 
   struct Matrix {
     WeightShape shape;
     View values{};
   };
-  Matrix embedding() const { return matrix(places_.embedding); }
+  /// The tokens of each rank, whose columns it keeps of embedding and head.
+  const std::vector<Slices::Range>& tokens() const { return tokens_; }
+  Matrix embedding() const { return table(parameters_.embedding); }
   /// The embedding, if the head is tied.
-  Matrix head() const { return matrix(places_.head); }
-  Matrix matrix(std::int64_t block, BlockSlot slot) const { return matrix(place(block, slot)); }
-  /// A vector of a block; empty if the family has none.
-  View vector(std::int64_t block, BlockSlot slot) const { return values(place(block, slot)); }
-  View positions() const { return values(places_.positions); }  ///< (context, width), or empty
-  View norm_weight() const { return values(places_.norm_weight); }
-  View norm_bias() const { return values(places_.norm_bias); }
+  Matrix head() const { return table(parameters_.head); }
+  View positions() const { return vector(parameters_.positions); }  ///< (context, width), or empty
+  View norm_weight() const { return vector(parameters_.norm_weight); }
+  View norm_bias() const { return vector(parameters_.norm_bias); }
+  /// The shapes of a block's matrices.
+  const BlockLayout& block_layout() const { return layout_; }
+
+  /// A lease: the weights of a block, present until its end. Compute submitted until then may use
+  /// them.
+  class Block {
+   public:
+    ~Block();
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+    Matrix matrix(BlockSlot slot) const;
+    /// Empty if the family has none.
+    View vector(BlockSlot slot) const;
+
+   private:
+    friend class ModelWeights;
+    Block(ModelWeights& weights, std::int64_t i, View matrices)
+        : weights_(weights), i_(i), matrices_(matrices) {}
+    ModelWeights& weights_;
+    std::int64_t i_;
+    View matrices_;
+  };
+  /// Blocks are leased one at a time, in order, pass after pass. Compute waits for the block's
+  /// gather, and those of later blocks start.
+  Block block(std::int64_t i);
+  /// Starts the gathers of the next pass that windows are free for.
+  void prefetch();
+  bool sharded() const { return windows_ != nullptr; }
 
  private:
-  /// Which of tensors() are what.
-  struct Places {
-    static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-    std::size_t embedding = kNone;
-    std::size_t positions = kNone;
-    std::vector<std::array<std::size_t, kBlockSlots>> blocks{};
-    std::size_t norm_weight = kNone;
-    std::size_t norm_bias = kNone;
-    std::size_t head = kNone;
+  struct Table {
+    std::size_t parameter = 0;
+    WeightShape shape;
+    Buffer buffer;
   };
-  Matrix matrix(std::size_t tensor) const { return {shapes_[tensor], buffers_[tensor].view()}; }
-  View values(std::size_t tensor) const {
-    return tensor == Places::kNone ? View() : buffers_[tensor].view();
-  }
-  std::size_t place(std::int64_t block, BlockSlot slot) const {
-    return places_.blocks[static_cast<std::size_t>(block)][static_cast<std::size_t>(slot)];
-  }
-  void load_matrix(const Read& read, std::size_t tensor);
+  WeightShape shape(const DecoderParameter& parameter, std::int64_t out) const;
+  BlockLayout::Shapes block_shapes() const;
+  void split_vocabulary(std::int64_t vocabulary);
+  void add_table(std::size_t parameter);
+  Matrix table(std::size_t parameter) const;
+  View vector(std::size_t parameter) const;
+  void load_matrix(const Read& read, std::size_t parameter, std::int64_t first,
+                   const Matrix& matrix);
 
   Device& device_;
   InferenceOps& ops_;
-  Places places_;
-  // In the order of tensors().
-  std::vector<std::string> names_;
-  std::vector<WeightShape> shapes_;  // in = 0: no matrix
-  std::vector<Buffer> buffers_;
+  const ModelRanks ranks_;
+  const Options options_;
+  const DecoderParameters parameters_;
+  const BlockLayout layout_;
+  std::vector<Slices::Range> tokens_;
+  std::vector<Table> tables_;
+  std::vector<Buffer> shards_;             // of each block's matrices
+  std::vector<Buffer> vectors_;            // by parameter; empty: a matrix
+  std::unique_ptr<BlockWindows> windows_;  // null: shards are whole
 };
 
 }  // namespace zero

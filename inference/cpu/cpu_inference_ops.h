@@ -14,6 +14,7 @@ class CpuInferenceOps final : public InferenceOps {
   explicit CpuInferenceOps(Device& device) : device_(device), products_(device.threads()) {}
 
   std::int64_t weight_bytes(const WeightShape& shape) const override { return packed_bytes(shape); }
+  WeightCut weight_cut(const WeightShape& shape) const override { return packed_cut(shape); }
   void pack(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
             View weight) override;
   void prepare(const WeightShape& shape, std::int64_t rows) override {

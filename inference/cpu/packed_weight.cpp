@@ -215,6 +215,13 @@ std::int64_t packed_bytes(const WeightShape& shape) {
                                              ColumnScales::bytes(shape.format, shape.in));
 }
 
+WeightCut packed_cut(const WeightShape& shape) {
+  const StoredSquares stored{nullptr, shape.format, shape.dtype, shape.in};
+  WeightCut cut{kSquare, {stored.steps() * stored.square_bytes()}};
+  if (!plain(shape)) cut.part_bytes.push_back(ColumnScales::bytes(shape.format, shape.in));
+  return cut;
+}
+
 void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> values,
                  View weight, int threads) {
   const Rows rows{shape, values, first};

@@ -40,6 +40,8 @@ StoredSquares stored_squares(const WeightShape& shape, const View& weight);
 /// instructions read bf16.
 DType product_dtype(DType dtype);
 std::int64_t packed_bytes(const WeightShape& shape);
+/// A group is a column of squares; the parts are the squares and, if there are codes, the scales.
+WeightCut packed_cut(const WeightShape& shape);
 /// InferenceOps::pack.
 void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
                  View weight, int threads);

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "inference/inference_options.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+
+namespace zero {
+
+InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder) {
+  const auto check = [](std::string_view name, std::int64_t value, std::int64_t most,
+                        std::int64_t least = 1) {
+    ZERO_CHECK(value >= least && value <= most, "inference: {} is {}, expected {} to {}", name,
+               value, least, most);
+  };
+  constexpr std::int64_t kMostRequests = 1 << 16;
+  constexpr std::int64_t kMostWindows = 64;
+  if (options.request_tokens == 0) options.request_tokens = decoder.context;
+  if (options.logit_rows == 0) options.logit_rows = options.requests;
+  check("requests", options.requests, kMostRequests);
+  check("request_tokens", options.request_tokens, decoder.context);
+  check("block_tokens", options.block_tokens, decoder.context, 0);
+  ZERO_CHECK(options.block_tokens % kCacheGroup == 0,
+             "inference: block_tokens is {}, expected a multiple of {}", options.block_tokens,
+             kCacheGroup);
+  check("cache_tokens", options.cache_tokens, std::int64_t{1} << 40, 0);
+  check("rows", options.rows, InferenceOptions::kMostRows);
+  check("logit_rows", options.logit_rows, kMostRequests);
+  check("windows", options.windows, kMostWindows);
+  ZERO_CHECK(
+      options.dtype == DType::fp32 || options.dtype == DType::bf16 || options.dtype == DType::fp16,
+      "inference: dtype is {}, expected fp32, bf16 or fp16", name_of(options.dtype));
+  return options;
+}
+
+KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder) {
+  const std::int64_t block = round_up(
+      options.block_tokens == 0 ? options.request_tokens : options.block_tokens, kCacheGroup);
+  return {.layers = decoder.layers,
+          .slots = options.requests,
+          .tokens = options.request_tokens,
+          .blocks = div_ceil(options.cache_tokens, block),
+          .shape = {.kv_heads = decoder.kv_heads,
+                    .head_width = decoder.head_width,
+                    .block_tokens = block,
+                    .dtype = options.dtype}};
+}
+
+std::string agreement_lines(const InferenceOptions& options, const DecoderShape& decoder) {
+  const DecoderShape& d = decoder;
+  const InferenceOptions& o = options;
+  return fmt::format(
+      "layers: {}\nwidth: {}\nheads: {}\nkey/value heads: {}\nhead width: {}\nintermediate: {}\n"
+      "vocabulary: {}\ndtype: {}\nweights: {}\nrequests: {}\nrequest_tokens: {}\n"
+      "block_tokens: {}\ncache_tokens: {}\nrows: {}\nlogit_rows: {}\nwindows: {}\n",
+      d.layers, d.width, d.heads, d.kv_heads, d.head_width, d.intermediate, d.vocabulary,
+      name_of(o.dtype), name_of(o.weights), o.requests, o.request_tokens, o.block_tokens,
+      o.cache_tokens, o.rows, o.logit_rows, o.windows);
+}
+
+}  // namespace zero

@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "inference/inference_ops.h"
+#include "inference/key_value_cache.h"
+#include "model/decoder_shape.h"
+
+namespace zero {
+
+struct InferenceOptions {
+  DType dtype = DType::fp32;  ///< of activations, cache and plain weights: fp32, bf16, fp16
+  WeightFormat weights = WeightFormat::plain;  ///< of all matrices, embeddings too
+  std::int64_t requests = 1;                   ///< sequences in the cache at a time
+  std::int64_t request_tokens = 0;             ///< of the longest sequence; 0: the model's context
+  std::int64_t block_tokens = kCacheGroup;     ///< of a block of the cache; 0: of a whole sequence
+  std::int64_t cache_tokens = 0;               ///< of all blocks; 0: all requests at their longest
+  std::int64_t rows = 256;                     ///< tokens of one pass, at most; 1 to kMostRows
+  std::int64_t logit_rows = 0;  ///< tokens of one pass with logits, at most; 0: requests
+  std::int64_t windows = 2;     ///< blocks whose weights are whole at a time, if ranks share them
+  static constexpr std::int64_t kMostRows = 512;
+};
+
+/// The options with their defaults for this decoder. Throws zero::Error naming the option that is
+/// out of range.
+InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder);
+
+/// The cache of a rank that computes `decoder`.
+KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder);
+
+/// Model and options, a line each (require_agreement).
+std::string agreement_lines(const InferenceOptions& options, const DecoderShape& decoder);
+
+}  // namespace zero

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "inference/model_weights.h"
+#include "inference/pass_meeting.h"
+
+namespace zero {
+
+/// Embedding and head of several ranks, each of which keeps the columns of some tokens. The columns
+/// stay where they are: tokens, rows and logits travel, whose bytes are few beside a gather of the
+/// largest matrices. Every value is computed once and copied, so no bit depends on the ranks. Ranks
+/// without rows of their own work for the others.
+///
+/// What the ranks of a tensor group need is the same, so it comes to each of them in parts from the
+/// shard ranks at its own tensor index, and the group gathers these.
+class SplitVocabulary {
+ public:
+  struct Size {
+    std::int64_t width = 0;
+    DType dtype = DType::fp32;
+    std::int64_t rows = 0;        ///< of a rank's pass, at most
+    std::int64_t logit_rows = 0;  ///< of them with logits, at most
+  };
+  /// Allocates, charged to communication. All references must outlive this.
+  SplitVocabulary(Device& device, InferenceOps& ops, const ModelRanks& ranks,
+                  const std::vector<Slices::Range>& tokens, const Size& size);
+  /// Notes the scratch of the head's product.
+  void prepare(const WeightShape& head);
+
+  /// x (rows, width) = the embedding of the pass's rows. Collective. Ends with ops.begin(pass).
+  void embed(const PassMeeting& meeting, const PassRows& pass,
+             const ModelWeights::Matrix& embedding, View x);
+  /// The first half of logits(): makes x (rows with logits, width; padded) known. Collective.
+  void gather_rows(const PassMeeting& meeting, View x);
+  /// logits (rows with logits, vocabulary), fp32, of these rows. Collective.
+  void logits(const PassMeeting& meeting, const ModelWeights::Matrix& head, View logits);
+
+ private:
+  /// Elements for or from each of some ranks, one after another.
+  using Ranges = std::vector<Slices::Range>;
+  std::int64_t columns(int rank) const { return tokens_[static_cast<std::size_t>(rank)].count; }
+  int owner(std::int32_t token) const;
+  Ranges arrivals(const std::vector<std::int64_t>& counts) const;
+  void route(const PassMeeting& meeting);
+  struct Exchange {
+    View sent;
+    Ranges to_shard;  ///< of `sent`, for each shard rank; unused if there is one
+    View received;
+    Ranges arrivals;  ///< of `received`, by rank: what each has computed
+    std::string_view purpose;
+  };
+  void exchange(const Exchange& exchange);
+
+  Device& device_;
+  InferenceOps& ops_;
+  const ModelRanks ranks_;
+  const std::vector<Slices::Range>& tokens_;
+  const Size size_;
+  Buffer rows_sent_, rows_received_;      // of the embedding
+  Buffer head_rows_;                      // with logits, of all shards
+  Buffer logits_sent_, logits_received_;  // fp32
+  View head_x_;                           // rows with logits of all shards
+  Event rows_gathered_;
+  // Of the embedding. tokens: those that this rank looks up, for all ranks, counted from its first;
+  // positions: where the rows of its own pass arrive.
+  PassRows routed_;
+  Ranges routed_to_;    // of routed_.tokens, for each shard rank
+  Ranges routed_from_;  // rows that arrive, by rank
+};
+
+}  // namespace zero
