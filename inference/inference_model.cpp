@@ -47,7 +47,8 @@ KeyValueCache::Size cache_size(const DecoderShape& decoder, const InferenceOptio
           .shape = {.kv_heads = decoder.kv_heads,
                     .head_width = decoder.head_width,
                     .block_tokens = block,
-                    .dtype = options.dtype}};
+                    .dtype = options.dtype,
+                    .format = options.cache}};
 }
 
 }  // namespace

@@ -15,6 +15,12 @@ WeightFormat weight_format_from_name(std::string_view name) {
   return WeightFormat::q4;
 }
 
+CacheFormat cache_format_from_name(std::string_view name) {
+  if (name == "dtype") return CacheFormat::plain;
+  ZERO_CHECK(name == "int8", "the cache is \"{}\"; expected dtype or int8", name);
+  return CacheFormat::int8;
+}
+
 std::unique_ptr<InferenceOps> make_inference_ops(Device& device) {
   ZERO_CHECK(device.memory() == Memory::of_host,
              "device {}: a model answers on the CPU; expected a device of memory that the host can "
