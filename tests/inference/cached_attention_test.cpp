@@ -13,6 +13,7 @@
 
 #include "base/half.h"
 #include "inference/inference_ops.h"
+#include "tests/errors.h"
 #include "tests/only_target.h"
 
 namespace zero::testing {
@@ -365,6 +366,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CachedAttentions,
                                            Heads{2, 1, 64}, Heads{1, 1, 7}, Heads{4, 4, 33},
                                            Heads{5, 1, 16, DType::fp16}),
                          ::testing::PrintToStringParamName());
+
+TEST(CacheFormats, HaveNames) {
+  EXPECT_EQ(cache_format_from_name("dtype"), CacheFormat::plain);
+  EXPECT_EQ(cache_format_from_name("int8"), CacheFormat::int8);
+  EXPECT_EQ(message_of([] { cache_format_from_name("q4"); }),
+            "the cache is \"q4\"; expected dtype or int8");
+}
 
 TEST(CacheShapes, TakeAByteAnElementAndAScaleATokenAndHead) {
   const CacheShape shape{3, 64, 32, DType::fp32, CacheFormat::int8};
