@@ -27,9 +27,10 @@ void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
                  "and settings under the names of the flags, with _ for -, before the flags'")
       ->excludes(prompt)
       ->excludes(ids);
-  app.add_option("--compare", flags.compare,
-                 "instead of answering: compare all formats of weights by their bytes, speed and "
-                 "perplexity of this text")
+  app.add_option(
+         "--compare", flags.compare,
+         "instead of answering: compare all formats of weights and cache by their bytes, speed "
+         "and perplexity of this text")
       ->excludes(prompt)
       ->excludes(ids);
   app.add_flag("--chat", flags.chat, "a text is a user's message, written as the model's chat is");
@@ -70,6 +71,11 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
                  "of matrices: as --dtype says; int8: codes of 8 bits; nf4: 16 levels of a normal "
                  "distribution, a scale for 64 elements; q4: 16 equal steps, a scale for 128")
       ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}))
+      ->capture_default_str();
+  app.add_option("--cache-dtype", flags.cache_dtype,
+                 "of cached keys and values: as --dtype says; int8: codes of 8 bits, a scale for a "
+                 "token's key or value of one head")
+      ->check(CLI::IsMember({"dtype", "int8"}))
       ->capture_default_str();
   app.add_option("--requests", flags.requests, "prompts answered at once; changes no answer")
       ->check(CLI::Range(1, 512))

@@ -81,6 +81,7 @@ InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t requ
   const std::int64_t guessed = flags_.draft.empty() ? 0 : flags_.draft_tokens;
   InferenceOptions options{.dtype = dtype_from_name(flags_.dtype),
                            .weights = weight_format_from_name(flags_.weights),
+                           .cache = cache_format_from_name(flags_.cache_dtype),
                            .requests = requests,
                            .request_tokens = request_tokens,
                            .block_tokens = flags_.cache == "paged" ? kCacheGroup : 0};

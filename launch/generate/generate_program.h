@@ -21,12 +21,13 @@ struct GenerateFlags {
   std::vector<std::string> prompts{};
   std::vector<std::string> prompt_ids{};
   std::string file{};
-  std::string compare{};  ///< a text by which formats of weights are compared, instead of prompts
+  std::string compare{};  ///< a text by which formats are compared, instead of prompts
   bool chat = false;      ///< texts are a user's messages
   std::string tokenizer{};
   PromptSettings settings{};
   std::string dtype = "fp32";
   std::string weights = "dtype";
+  std::string cache_dtype = "dtype";
   std::int64_t requests = 8;            ///< at once
   std::string cache = "paged";          ///< or "contiguous"
   std::int64_t cache_tokens = 0;        ///< of all requests; 0: as many as they can need

@@ -470,11 +470,16 @@ TEST_F(Generators, ManyRequestsLeaveNothing) {
   EXPECT_EQ(model->cache().usage().used, 0);
 }
 
+class CachesOfGenerators : public Generators, public ::testing::WithParamInterface<CacheFormat> {};
+INSTANTIATE_TEST_SUITE_P(Formats, CachesOfGenerators,
+                         ::testing::Values(CacheFormat::plain, CacheFormat::int8));
+
 // The embedding of position 5 is no number: of two requests only the longer meets it, and it leaves
 // NaN in its slot of the cache.
-TEST_F(Generators, AModelThatGivesNoNumbersFailsThatRequestAlone) {
+TEST_P(CachesOfGenerators, AModelThatGivesNoNumbersFailsThatRequestAlone) {
   const auto model = std::make_unique<InferenceModel>(
-      *device_, small_gpt2(), InferenceOptions{.requests = 2, .request_tokens = 40, .rows = 20});
+      *device_, small_gpt2(),
+      InferenceOptions{.cache = GetParam(), .requests = 2, .request_tokens = 40, .rows = 20});
   model->load([](std::size_t tensor, std::int64_t begin, std::span<float> values) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::int64_t element = begin + static_cast<std::int64_t>(i);

@@ -25,7 +25,7 @@ using namespace testing;
 
 const std::string kGenerate = ZERO_GENERATE;
 const std::string kLlama = ZERO_RECORDED_FILES "/llama_tiny";  // without a tokenizer
-constexpr const char* kSentence = "The cat sat on the mat. A dog ran to the sea. ";
+const std::string kSentence = "The cat sat on the mat. A dog ran to the sea. ";
 
 /// zero_generate on a GPT-2 of bytes that has learned a sentence.
 class Generate : public ::testing::Test {
@@ -35,10 +35,7 @@ class Generate : public ::testing::Test {
     static const TinyRun run;
     static const bool once = [] {
       std::vector<std::uint32_t> tokens;
-      for (int i = 0; i < 60; ++i) {
-        for (const char* c = kSentence; *c != 0; ++c)
-          tokens.push_back(static_cast<unsigned char>(*c));
-      }
+      for (int i = 0; i < 60; ++i) tokens.insert(tokens.end(), kSentence.begin(), kSentence.end());
       run.folder().write_tokens("train_000000.bin", tokens);
       run.folder().write_tokens("train_000001.bin", tokens);
       const auto config = make_train_config(
@@ -88,17 +85,21 @@ class Generate : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Generate, GoesOnWithAText) {
-  const Outcome outcome = generate("--prompt 'The cat ' --max-tokens 40");
-  EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_EQ(outcome.out, "sat on the mat. A dog ran to the sea. Th\n");
-  EXPECT_THAT(
-      outcome.errors,
-      ContainsRegex("^model of 3[0-9.]+k parameters: weights [0-9.]+ KiB, cache 24.00 KiB \\(3 "
-                    "blocks of 16 tokens: 1 requests of 48 tokens at once\\), activations [0-9.]+ "
-                    "[KM]iB\n"
-                    "40 tokens in [0-9.]+ s \\([0-9.]+ tokens/s\\), first token after "
-                    "[0-9.]+ s \\(8 tokens of the prompt: [0-9.]+ tokens/s\\)\n$"));
+TEST_F(Generate, GoesOnWithATextByEitherCache) {
+  const std::string usual = "--prompt 'The cat ' --max-tokens 40";
+  for (const auto& [flag, size] : {std::pair("", "24.00"), {" --cache-dtype int8", "7.50"}}) {
+    const Outcome outcome = generate(usual + flag);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    EXPECT_EQ(outcome.out, "sat on the mat. A dog ran to the sea. Th\n");
+    EXPECT_THAT(
+        outcome.errors,
+        ContainsRegex(fmt::format(
+            "^model of 3{0}k parameters: weights {0} KiB, cache {1} KiB \\(3 blocks of 16 tokens: "
+            "1 requests of 48 tokens at once\\), activations {0} [KM]iB\n40 tokens in {0} s "
+            "\\({0} tokens/s\\), first token after {0} s \\(8 tokens of the prompt: {0} "
+            "tokens/s\\)\n$",
+            "[0-9.]+", size)));
+  }
 }
 
 TEST_F(Generate, OpensCheckpointsToo) {
@@ -113,7 +114,7 @@ TEST_F(Generate, OpensCheckpointsToo) {
 TEST_F(Generate, AnAnswerIsItsPromptsAlone) {
   std::string prompts;
   for (int i = 0; i < 12; ++i) {
-    const nlohmann::json line{{"prompt", std::string(kSentence).substr(0, 1 + 3 * i)},
+    const nlohmann::json line{{"prompt", kSentence.substr(0, 1 + 3 * i)},
                               {"temperature", i % 3 == 0 ? 0.0 : 1.5},
                               {"max_tokens", 5 + 4 * i},
                               {"seed", i}};
@@ -386,6 +387,7 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   EXPECT_THAT(refusal(prompt + "--top-p 0", model), HasSubstr("command line: top_p is 0"));
   EXPECT_THAT(refusal(prompt + "--stop ''", model), HasSubstr("stop is an empty text"));
   EXPECT_THAT(refusal(prompt + "--dtype int8", model), HasSubstr("--dtype"));
+  EXPECT_THAT(refusal(prompt + "--cache-dtype q4", model), HasSubstr("--cache-dtype"));
   EXPECT_THAT(shell(folder_, command() + "--prompt a --threads two").errors,
               HasSubstr("--threads is two; expected auto, or 1 to 1024"));
   EXPECT_THAT(refusal(prompt + "--log-probabilities", model), HasSubstr("--json"));
@@ -402,31 +404,29 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   EXPECT_THAT(generate("--help").out, HasSubstr("newest complete one"));
 }
 
-TEST_F(Generate, ComparesFormatsOfWeightsByAText) {
+TEST_F(Generate, ComparesFormatsByAText) {
   std::string learned;
   for (int i = 0; i < 20; ++i) learned += kSentence;
   const std::string held = folder_.write("held.txt", learned);
   const std::string table = text("--compare " + held);
-  std::istringstream lines(table);
-  std::string line;
-  std::getline(lines, line);
-  EXPECT_THAT(line, HasSubstr("tokens of " + held));
-  std::getline(lines, line);
+  std::istringstream words(table.substr(table.find("perplexity\n") + 11));
+  EXPECT_THAT(table, HasSubstr("tokens of " + held + "\nweights "));
   std::vector<double> bytes, perplexities;
-  for (const char* const name : {"fp32", "int8", "nf4", "q4"}) {
-    std::string found;
-    double size = 0, speed = 0, perplexity = 0;
-    std::getline(lines, line);
-    std::istringstream(line) >> found >> size >> speed >> perplexity;
-    EXPECT_EQ(found, name) << table;
+  for (const char* const name : {"fp32 fp32", "fp32 int8", "int8 fp32", "nf4 fp32", "q4 fp32"}) {
+    std::string weights, cache, difference, percent;
+    double size = 0, token = 0, speed = 0, perplexity = 0;
+    words >> weights >> cache >> size >> token >> speed >> perplexity >> difference >> percent;
+    EXPECT_EQ(weights + " " + cache, name) << table;
+    EXPECT_EQ(token, cache == "int8" ? 160 : 512);
     EXPECT_GT(speed, 0);
     bytes.push_back(size);
     perplexities.push_back(perplexity);
   }
-  EXPECT_LT(bytes[1], bytes[0] / 2);
-  EXPECT_LT(bytes[2], bytes[1]);
+  EXPECT_LT(2 * bytes[2], bytes[1]);
+  EXPECT_LT(bytes[3], bytes[2]);
   EXPECT_LT(perplexities[0], 20);  // of 256 bytes: it has learned some
-  EXPECT_NEAR(perplexities[1], perplexities[0], 0.05 * perplexities[0]);
+  EXPECT_NEAR(perplexities[1], perplexities[0], 0.005 * perplexities[0]);
+  EXPECT_NEAR(perplexities[2], perplexities[0], 0.05 * perplexities[0]);
 
   const Outcome both = generate("--compare " + held + " --prompt The");
   EXPECT_NE(both.status, 0);
