@@ -56,6 +56,7 @@ struct Generator::State {
   std::map<RequestId, Ongoing> ongoing;
   std::optional<Clock::time_point> held_since;  // a fixed batch
   Guesses guesses;
+  std::string pass_error;
 
   void check(const GenerationRequest& request) const;
   void take_up();
@@ -126,6 +127,8 @@ bool Generator::idle() const {
 const Scheduler& Generator::scheduler() const { return state_->scheduler; }
 
 Generator::Guesses Generator::guesses() const { return state_->guesses; }
+
+const std::string& Generator::pass_error() const { return state_->pass_error; }
 
 void Generator::State::end(GenerationEnd end) {
   const auto at = ongoing.find(end.request);
@@ -249,13 +252,13 @@ bool Generator::step() {
   s.guess();
   const std::vector<Scheduler::Part> plan = s.scheduler.plan();
   if (plan.empty()) return false;
-  const std::string failure = s.pass(plan);
+  s.pass_error = s.pass(plan);
   std::int64_t row = 0;
   std::vector<GenerationEnd> ends;
   for (const Scheduler::Part& each : plan) {
     std::optional<GenerationEnd> end;
-    if (!failure.empty()) {
-      end = ended(FinishReason::failed, failure);
+    if (!s.pass_error.empty()) {
+      end = ended(FinishReason::failed, s.pass_error);
     } else if (each.part.logits > 0) {
       end = s.advance(each, row);
       row += each.part.logits;

@@ -100,6 +100,8 @@ class Generator {
     std::int64_t kept = 0;
   };
   Guesses guesses() const;
+  /// Why the last pass failed; empty if it did not.
+  const std::string& pass_error() const;
 
  private:
   struct State;

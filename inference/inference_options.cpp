@@ -59,8 +59,8 @@ std::string agreement_lines(const InferenceOptions& options, const DecoderShape&
       "vocabulary: {}\ndtype: {}\nweights: {}\ncache: {}\nrequests: {}\nrequest_tokens: {}\n"
       "block_tokens: {}\ncache_tokens: {}\nrows: {}\nlogit_rows: {}\nwindows: {}\n",
       d.layers, d.width, d.heads, d.kv_heads, d.head_width, d.intermediate, d.vocabulary,
-      name_of(o.dtype), name_of(o.weights), name_of(o.cache), o.requests, o.request_tokens, o.block_tokens,
-      o.cache_tokens, o.rows, o.logit_rows, o.windows);
+      name_of(o.dtype), name_of(o.weights), name_of(o.cache), o.requests, o.request_tokens,
+      o.block_tokens, o.cache_tokens, o.rows, o.logit_rows, o.windows);
 }
 
 }  // namespace zero

@@ -23,8 +23,7 @@ namespace zero {
 /// where the head is the embedding; biases, norms and the table of positions in the compute dtype.
 /// Of several ranks, each keeps
 /// - of the blocks' matrices what its tensor rank computes, and of that its shard, of whole
-/// columns:
-///   a lease gathers the others' (BlockWindows);
+///   columns: a lease gathers the others' (BlockWindows);
 /// - of embedding and head the columns of some tokens, which nothing gathers (SplitVocabulary);
 /// - of vectors what its tensor rank needs, whole.
 class ModelWeights {

@@ -6,11 +6,11 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -20,21 +20,12 @@
 #include "checkpoint/hf/config.h"
 #include "launch/generate/model_memory.h"
 #include "launch/rendezvous/cgroup.h"
-#include "launch/telemetry/console.h"
 #include "model/decoder_shape.h"
 
 namespace zero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// Standard output, which may be a pipe or a full disk.
-void print(const std::string& text) {
-  if (text.empty()) return;
-  const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  ZERO_CHECK(good && std::fflush(stdout) == 0, "standard output: cannot write: {}",
-             std::strerror(errno));
-}
 
 }  // namespace
 
@@ -47,11 +38,15 @@ SignalWatcher::AfterSignal Interrupts::arrived(int signal) {
   return first && answering_ ? SignalWatcher::AfterSignal::go_on : SignalWatcher::AfterSignal::end;
 }
 
-AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts)
+AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
+                             Communicator& world)
     : flags_(flags),
       interrupts_(interrupts),
+      device_(cpu::open({.threads = threads_of(flags, world.local_size())})),
+      ranks_(world, *device_, flags.replicate, flags.tensor),
       folder_(find_model_folder(files::disk(), flags.model)),
-      encoder_(folder_, flags.tokenizer) {}
+      encoder_(folder_, flags.tokenizer),
+      printer_(flags.json ? AnswerPrinter::Form::json : AnswerPrinter::Form::text) {}
 
 std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
   std::vector<AcceptedPrompt> all;
@@ -59,10 +54,7 @@ std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
     auto* const text = std::get_if<std::string>(&prompt.content);
     if (flags_.chat && text != nullptr) prompt.content = Prompt::Messages{{"user", *text}};
     try {
-      GenerationRequest request = encoder_.request(prompt);
-      Answer::About about{prompt.number, request.prompt, prompt.settings.stop,
-                          encoder_.tokenizer()};
-      all.push_back({std::move(request), std::move(about), prompt.where});
+      all.push_back({encoder_.request(prompt), prompt.settings.stop, prompt.where, prompt.number});
     } catch (const Error& error) {
       refuse(prompt.number, error.what());
     }
@@ -112,24 +104,25 @@ InferenceOptions AnswerSession::draft_options(const InferenceOptions& options,
 }
 
 void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
-  const int threads = threads_of(flags_);
+  const PlannedRanks planned_ranks{ranks_.shape(), device_->threads()};
   const InferenceOptions options = this->options(requests, request_tokens);
-  const PlannedModel model = plan_model(folder_, options, threads);
+  const PlannedModel model = plan_model(folder_, options, planned_ranks);
   std::int64_t bytes = model.bytes;
-  print_error("{}", model.line);
+  say("{}", model.line);
   const bool guesses = !flags_.draft.empty() && flags_.draft != "prompt";
   std::string draft_folder;
   InferenceOptions draft;
   if (guesses) {
     draft_folder = find_model_folder(files::disk(), flags_.draft);
     draft = draft_options(options, draft_folder);
-    const PlannedModel guessing = plan_model(draft_folder, draft, threads);
+    const PlannedModel guessing = plan_model(draft_folder, draft, {.threads = device_->threads()});
     bytes += guessing.bytes;
-    print_error("draft: {}", guessing.line);
+    say("draft: {}", guessing.line);
   }
-  check_memory(bytes, available_memory(), folder_, options, threads);
-  device_ = cpu::open({.threads = threads});
-  model_ = open_inference_model(*device_, folder_, options);
+  std::optional<std::int64_t> available = available_memory();
+  if (available) *available /= ranks_.on_this_host();
+  check_memory(bytes, available, folder_, options, planned_ranks);
+  model_ = open_inference_model(*device_, folder_, options, ranks_.mesh());
   if (guesses) {
     draft_model_ = open_inference_model(*device_, draft_folder, draft);
     drafter_ = std::make_unique<ModelDrafter>(*draft_model_);
@@ -143,110 +136,143 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
                    .draft_tokens = flags_.draft_tokens});
 }
 
-void AnswerSession::answer(std::vector<AcceptedPrompt> prompts) {
-  std::deque<Answer> answers;
-  std::vector<RequestId> ids;
-  std::vector<std::size_t> ended;  // in this order
+// Those that this rank computes.
+void AnswerSession::submit(const std::vector<AcceptedPrompt>& prompts) {
+  own_.clear();
+  for (std::size_t number = 0; number < prompts.size(); ++number) {
+    if (!ranks_.computes(number)) continue;
+    const AcceptedPrompt& prompt = prompts[number];
+    Own& own = own_.emplace_back(
+        number, Answer({prompt.number, prompt.request.prompt, prompt.stop, encoder_.tokenizer()}));
+    own.id = generator_->submit(prompt.request, {.on_token =
+                                                     [&own](const GeneratedToken& token) {
+                                                       own.touched = true;
+                                                       return own.answer.push(token);
+                                                     },
+                                                 .on_end =
+                                                     [&own](const GenerationEnd& end) {
+                                                       own.touched = true;
+                                                       own.answer.end(end);
+                                                     }});
+  }
+}
+
+// One pass of the model, in which all ranks take part.
+void AnswerSession::step() {
+  if (generator_->step()) {
+    // The other ranks cannot go on without this one.
+    ZERO_CHECK(ranks_.count() == 1 || generator_->pass_error().empty(), "{}",
+               generator_->pass_error());
+  } else if (ranks_.count() > 1) {
+    model_->forward({});
+  } else if (!generator_->idle()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a batch waits to be full
+  }
+}
+
+std::vector<AnswerUpdate> AnswerSession::updates() {
+  std::vector<AnswerUpdate> all;
+  for (Own& own : own_) {
+    if (!std::exchange(own.touched, false) || !ranks_.speaks()) continue;
+    AnswerUpdate update{.answer = own.number, .text = own.answer.take_text()};
+    if (const auto& end = own.answer.ended()) {
+      update.end = {end->reason, end->error,
+                    flags_.json ? own.answer.json(flags_.log_probabilities) : "",
+                    own.answer.tokens(), end->first_token};
+    }
+    all.push_back(std::move(update));
+  }
+  return all;
+}
+
+// Each step all ranks ask whether one has work left and whether the first has been told to end, so
+// that they take part in the same passes.
+void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
   interrupts_.answering(true);
   const auto begin = Clock::now();
-  for (AcceptedPrompt& prompt : prompts) {
-    Answer& answer = answers.emplace_back(prompt.about);
-    const std::size_t index = answers.size() - 1;
-    ids.push_back(generator_->submit(
-        std::move(prompt.request),
-        {.on_token = [&answer](const GeneratedToken& token) { return answer.push(token); },
-         .on_end =
-             [&answer, &ended, index](const GenerationEnd& end) {
-               answer.end(end);
-               ended.push_back(index);
-             }}));
-  }
-  Progress progress;
-  for (bool cancelled = false; !generator_->idle();) {
-    if (interrupts_.signal() != 0 && !std::exchange(cancelled, true)) {
-      for (const RequestId id : ids) generator_->cancel(id);
+  submit(prompts);
+  printer_.begin(prompts.size());
+  for (bool cancelled = false; ranks_.any(!generator_->idle());) {
+    if (!cancelled && ranks_.any(ranks_.first() && interrupts_.signal() != 0)) {
+      cancelled = true;
+      for (const Own& own : own_) generator_->cancel(own.id);
     }
-    if (!generator_->step() && !generator_->idle()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a batch waits to be full
+    step();
+    if (ranks_.count() == 1) {
+      printer_.apply(updates());
+    } else {
+      for (const std::string& of_rank : ranks_.gather(encoded(updates()))) {
+        if (ranks_.first()) printer_.apply(decoded_updates(of_rank));
+      }
     }
-    flags_.json ? show_lines(answers, ended, progress) : show_text(answers, progress);
     if (interrupts_.take_report()) report_cache();
   }
   seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
   interrupts_.answering(false);
-  for (std::size_t i = 0; i < answers.size(); ++i) count(answers[i], prompts[i]);
+  for (const auto& [answer, error] : printer_.failures()) {
+    report(fmt::format("{}: {}", prompts[answer].where, error));
+  }
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (printer_.answered(i)) prompt_tokens_ += std::ssize(prompts[i].request.prompt);
+  }
 }
 
-int AnswerSession::finish() const {
-  if (tokens_ > 0) {
-    print_error("{} tokens in {:.1f} s ({:.1f} tokens/s), first token after {:.2f} s{}\n", tokens_,
-                seconds_, static_cast<double>(tokens_) / seconds_, first_token_,
-                prompts_ == 1
-                    ? fmt::format(" ({} tokens of the prompt: {:.1f} tokens/s)", prompt_tokens_,
-                                  static_cast<double>(prompt_tokens_) / first_token_)
-                    : fmt::format(" ({} prompts of {} tokens)", prompts_, prompt_tokens_));
-    const Generator::Guesses guesses = generator_->guesses();
-    if (guesses.read > 0) {
-      print_error("{} of {} guessed tokens were right ({:.0f} %)\n", guesses.kept, guesses.read,
-                  100.0 * static_cast<double>(guesses.kept) / static_cast<double>(guesses.read));
-    }
-    const std::int64_t reused = model_->cache().usage().reused;
-    const std::int64_t preemptions = generator_->scheduler().preemptions();
-    if (reused > 0 || preemptions > 0) {
-      print_error("{} tokens were found in the cache, {} requests were preempted\n", reused,
-                  preemptions);
-    }
+// What the ranks' caches and guesses saved, together.
+void AnswerSession::print_totals() {
+  if (model_ == nullptr) return;
+  const Generator::Guesses guesses = generator_->guesses();
+  nlohmann::json mine =
+      nlohmann::json::array({guesses.read, guesses.kept, model_->cache().usage().reused,
+                             generator_->scheduler().preemptions()});
+  if (!ranks_.speaks()) mine = {0, 0, 0, 0};
+  std::array<std::int64_t, 4> sums{};
+  for (const std::string& of_rank : ranks_.gather(mine.dump())) {
+    const auto numbers = nlohmann::json::parse(of_rank).get<std::array<std::int64_t, 4>>();
+    std::ranges::transform(sums, numbers, sums.begin(), std::plus());
   }
+  const auto [read, kept, reused, preemptions] = sums;
+  if (printer_.totals().tokens == 0) return;
+  if (read > 0) {
+    say("{} of {} guessed tokens were right ({:.0f} %)\n", kept, read,
+        100.0 * static_cast<double>(kept) / static_cast<double>(read));
+  }
+  if (reused > 0 || preemptions > 0) {
+    say("{} tokens were found in the cache, {} requests were preempted\n", reused, preemptions);
+  }
+  if (ranks_.count() > 1) {
+    const double exposed = model_->exposed_seconds().total;
+    say("the first of {} ranks waited {:.2f} s for others and their weights ({:.0f} %)\n",
+        ranks_.count(), exposed, 100 * exposed / seconds_);
+  }
+}
+
+int AnswerSession::finish() {
+  const AnswerPrinter::Totals& totals = printer_.totals();
+  if (totals.tokens > 0) {
+    say("{} tokens in {:.1f} s ({:.1f} tokens/s), first token after {:.2f} s{}\n", totals.tokens,
+        seconds_, static_cast<double>(totals.tokens) / seconds_, totals.first_token,
+        totals.answers == 1
+            ? fmt::format(" ({} tokens of the prompt: {:.1f} tokens/s)", prompt_tokens_,
+                          static_cast<double>(prompt_tokens_) / totals.first_token)
+            : fmt::format(" ({} prompts of {} tokens)", totals.answers, prompt_tokens_));
+  }
+  print_totals();
   const int signal = interrupts_.signal();
-  return signal != 0 ? 128 + signal : failed_ ? 1 : 0;
+  return std::stoi(ranks_.share(std::to_string(signal != 0 ? 128 + signal : failed_ ? 1 : 0)));
 }
 
 void AnswerSession::report(const std::string& message) {
-  print_error("zero_generate: {}\n", printable_text(message));
+  say("zero_generate: {}\n", printable_text(message));
   failed_ = true;
 }
 
 void AnswerSession::report_cache() const {
   const KeyValueCache::Usage usage = model_->cache().usage();
   const Scheduler& scheduler = generator_->scheduler();
-  print_error(
-      "{} requests run, {} wait; {} of {} cache blocks hold their {} tokens, {} hold what may come "
+  say("{} requests run, {} wait; {} of {} cache blocks hold their {} tokens, {} hold what may come "
       "again; {} preemptions\n",
       scheduler.running(), scheduler.waiting(), usage.used, usage.total, usage.tokens, usage.known,
       scheduler.preemptions());
-}
-
-// An answer whose turn it is, as it comes; the others wait.
-void AnswerSession::show_text(std::deque<Answer>& answers, Progress& progress) {
-  for (; progress.next < answers.size(); ++progress.next) {
-    Answer& answer = answers[progress.next];
-    const std::string text = answer.take_text();
-    print(on_terminal() ? printable_text(text) : text);
-    if (!answer.ended()) return;
-    if (answer.tokens() > 0) print("\n");
-  }
-}
-
-// Answers that have ended, as one line each.
-void AnswerSession::show_lines(const std::deque<Answer>& answers,
-                               const std::vector<std::size_t>& ended, Progress& progress) const {
-  for (; progress.next < ended.size(); ++progress.next) {
-    const Answer& answer = answers[ended[progress.next]];
-    const bool failed = answer.ended()->reason == FinishReason::failed;
-    if (failed || answer.tokens() > 0) print(answer.json(flags_.log_probabilities) + "\n");
-  }
-}
-
-void AnswerSession::count(const Answer& answer, const AcceptedPrompt& prompt) {
-  if (answer.ended()->reason == FinishReason::failed) {
-    report(fmt::format("{}: {}", prompt.where, answer.ended()->error));
-  }
-  if (answer.tokens() == 0) return;
-  const double first = answer.ended()->first_token;
-  first_token_ = prompts_ == 0 ? first : std::min(first_token_, first);
-  ++prompts_;
-  tokens_ += answer.tokens();
-  prompt_tokens_ += std::ssize(prompt.about.prompt);
 }
 
 }  // namespace zero

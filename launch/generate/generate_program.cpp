@@ -10,9 +10,11 @@
 #include <iostream>
 #include <iterator>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/compare.h"
+#include "launch/process.h"
 #include "launch/rendezvous/cores.h"
 
 namespace zero {
@@ -85,10 +87,37 @@ void answer_people(const GenerateFlags& flags, AnswerSession& session,
   }
 }
 
+/// The first rank's prompts, answered by all.
+int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& interrupts) {
+  AnswerSession session(flags, interrupts, world);
+  AnswerRanks& ranks = session.ranks();
+  std::vector<AcceptedPrompt> prompts;
+  if (ranks.first()) {
+    if (asks_people(flags)) {
+      ZERO_CHECK(ranks.count() == 1, "{} ranks answer --prompt, --file or a pipe; found a terminal",
+                 ranks.count());
+      answer_people(flags, session, interrupts);
+      return session.finish();
+    }
+    prompts = session.accept(given_prompts(flags, session));
+  }
+  if (ranks.count() > 1) prompts = decoded_prompts(ranks.share(encoded(prompts)));
+  if (!prompts.empty()) {
+    std::int64_t longest = 0;
+    for (const AcceptedPrompt& prompt : prompts) {
+      longest = std::max(longest, std::ssize(prompt.request.prompt) + prompt.request.max_tokens);
+    }
+    const std::int64_t of_a_rank = div_ceil(std::ssize(prompts), std::int64_t{ranks.groups()});
+    session.open(std::min(flags.requests, of_a_rank), longest);
+    session.answer(prompts);
+  }
+  return session.finish();
+}
+
 }  // namespace
 
-int threads_of(const GenerateFlags& flags) {
-  int threads = choose_threads(core_facts(1)).threads;
+int threads_of(const GenerateFlags& flags, int local_ranks) {
+  int threads = choose_threads(core_facts(local_ranks)).threads;
   if (flags.threads != "auto") {
     const char* const end = flags.threads.data() + flags.threads.size();
     const auto [stop, error] = std::from_chars(flags.threads.data(), end, threads);
@@ -98,26 +127,23 @@ int threads_of(const GenerateFlags& flags) {
   return threads;
 }
 
-int generate(const GenerateFlags& flags) {
+int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   ::signal(SIGPIPE, SIG_DFL);  // as cat: who reads the answers has seen enough
-  if (!flags.compare.empty()) return compare_weights(flags);
+  if (!flags.compare.empty()) {
+    ZERO_CHECK(flags.start.world == 1, "--compare is measured by one rank; found {}",
+               flags.start.world);
+    return compare_weights(flags);
+  }
   validate(flags.settings, "command line");
   Interrupts interrupts;
-  AnswerSession session(flags, interrupts);
-  if (asks_people(flags)) {
-    answer_people(flags, session, interrupts);
-    return session.finish();
-  }
-  std::vector<AcceptedPrompt> prompts = session.accept(given_prompts(flags, session));
-  if (!prompts.empty()) {
-    std::int64_t longest = 0;
-    for (const AcceptedPrompt& prompt : prompts) {
-      longest = std::max(longest, std::ssize(prompt.request.prompt) + prompt.request.max_tokens);
+  return run_ranks(flags.start, argc, argv, [&](Communicator& world) {
+    try {
+      return answer_as(world, flags, interrupts);
+    } catch (const std::exception& error) {
+      if (world.size() == 1) throw;
+      end_job("zero_generate", error.what(), world.rank(), world.size());
     }
-    session.open(std::min(flags.requests, std::ssize(prompts)), longest);
-    session.answer(std::move(prompts));
-  }
-  return session.finish();
+  });
 }
 
 }  // namespace zero

@@ -172,6 +172,49 @@ TEST_F(Generate, AnAnswerDoesNotDependOnHowItIsComputed) {
   EXPECT_THAT(errors_of("--batching fixed --requests 5"), HasSubstr(" 0 requests were preempted"));
 }
 
+// Ranks share the weights and answer other prompts, or compute each layer together.
+TEST_F(Generate, SeveralRanksAnswerAsOneDoes) {
+  std::string prompts;
+  for (int i = 0; i < 7; ++i) {
+    prompts += nlohmann::json{{"prompt", std::string(kSentence).substr(0, 1 + 3 * i)},
+                              {"temperature", i % 2 == 0 ? 0.0 : 0.9},
+                              {"max_tokens", 10 + 9 * i},
+                              {"stop", {"ran"}},
+                              {"seed", i}}
+                   .dump() +
+               "\n";
+  }
+  prompts += "{\"ids\": [999]}\n";
+  const std::string file = "--file " + folder_.write("p.jsonl", prompts) + " ";
+  const Outcome one = generate(file);
+  EXPECT_EQ(one.status, 1);
+  for (const char* const ranks : {"--local-ranks 2", "--local-ranks 4 --weights dtype --requests 1",
+                                  "--local-ranks 9 --draft prompt", "--local-ranks 4 --replicate 2",
+                                  "--local-ranks 2 --tensor 2",
+                                  "--local-ranks 4 --tensor 2 --draft-tokens 2 --draft prompt"}) {
+    const Outcome several = generate(file + ranks);
+    EXPECT_EQ(several.status, 1) << ranks << several.errors;
+    EXPECT_EQ(several.out, one.out) << ranks;
+    EXPECT_EQ(several.complaints("zero_generate"), one.complaints("zero_generate")) << ranks;
+    EXPECT_THAT(several.errors, ContainsRegex("parameters, each rank: weights")) << ranks;
+    EXPECT_THAT(several.errors, ContainsRegex("the first of [249] ranks waited [0-9.]+ s for"));
+  }
+  EXPECT_EQ(lines("--prompt The --local-ranks 3 --max-tokens 9")[0]["ids"],
+            lines("--prompt The --max-tokens 9")[0]["ids"]);
+  EXPECT_THAT(generate("--prompt a --local-ranks 3 --tensor 2").errors, HasSubstr("3"));
+  EXPECT_THAT(generate("--compare " + folder_.write("t.txt", "text") + " --local-ranks 2").errors,
+              HasSubstr("--compare is measured by one rank; found 2"));
+}
+
+TEST_F(Generate, CtrlCEndsAllRanks) {
+  const Outcome outcome =
+      shell(folder_, "bash -c '" + command() + "--threads 1 --local-ranks 3 --file " + long_file() +
+                         " & while [ ! -s " + folder_.file("stdout.txt") +
+                         " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
+  EXPECT_EQ(outcome.status, 130) << outcome.errors;
+  EXPECT_NE(outcome.out, "");
+}
+
 TEST_F(Generate, ASeedGivesTheSameAnswerAgain) {
   const std::string usual = "--prompt The --max-tokens 60 --temperature 3 --seed ";
   EXPECT_EQ(text(usual + "1"), text(usual + "1"));

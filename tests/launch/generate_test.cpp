@@ -169,12 +169,12 @@ class Encoder : public ::testing::Test {
 TEST(ModelMemory, IsComparedWithWhatIsAvailable) {
   const std::string folder = ZERO_RECORDED_FILES "/llama_tiny";
   const InferenceOptions options{.requests = 4, .cache_tokens = 100};
-  const PlannedModel planned = plan_model(folder, options, 1);
+  const PlannedModel planned = plan_model(folder, options, {});
   EXPECT_THAT(planned.line, HasSubstr("(7 blocks of 16 tokens: 1 requests of 64 tokens at once)"));
-  check_memory(planned.bytes, planned.bytes, folder, options, 1);
-  check_memory(planned.bytes, std::nullopt, folder, options, 1);
+  check_memory(planned.bytes, planned.bytes, folder, options, {});
+  check_memory(planned.bytes, std::nullopt, folder, options, {});
   const std::string refusal =
-      error_of([&] { check_memory(planned.bytes, planned.bytes - 1, folder, options, 1); });
+      error_of([&] { check_memory(planned.bytes, planned.bytes - 1, folder, options, {}); });
   EXPECT_THAT(refusal, ::testing::MatchesRegex(
                            "out of memory before the start: [0-9.]+ .iB are needed, and [0-9.]+ "
                            ".iB are available; --weights int8 takes [0-9.]+ .iB for the model, "
