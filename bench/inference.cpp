@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/product_rate.h"
+#include "bench/random_weights.h"
 #include "bench/section.h"
 #include "bench/timing.h"
 #include "inference/inference_model.h"
@@ -20,23 +21,12 @@ namespace {
 
 using Part = InferenceModel::Part;
 
-/// Random weights, without a file.
-void fill(InferenceModel& model) {
-  model.load([](std::size_t tensor, std::int64_t begin, std::span<float> values) {
-    auto random = static_cast<std::uint32_t>(begin + 77 * static_cast<std::int64_t>(tensor));
-    for (float& value : values) {
-      random = random * 1664525 + 1013904223;
-      value = (static_cast<float>(random >> 8) * 0x1p-23F - 1) * 0.05F;
-    }
-  });
-}
-
 /// A model with sequences of equal length in its cache.
 class Answering {
  public:
   Answering(Device& device, const ModelConfig& config, const InferenceOptions& options)
       : model_(device, config, options) {
-    fill(model_);
+    fill_with_random_weights(model_);
   }
 
   /// Reads `tokens` of one sequence from its start; returns the seconds.

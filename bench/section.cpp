@@ -59,6 +59,7 @@ std::vector<std::unique_ptr<Section>> all_sections() {
   sections.push_back(train_section());
   sections.push_back(memory_section());
   sections.push_back(inference_section());
+  sections.push_back(serving_section());
   sections.push_back(gpu_section());
   sections.push_back(checkpoint_section());
   sections.push_back(compare_section());

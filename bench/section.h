@@ -76,6 +76,7 @@ std::unique_ptr<Section> chunks_section();
 std::unique_ptr<Section> train_section();
 std::unique_ptr<Section> memory_section();
 std::unique_ptr<Section> inference_section();
+std::unique_ptr<Section> serving_section();
 std::unique_ptr<Section> gpu_section();
 std::unique_ptr<Section> checkpoint_section();
 std::unique_ptr<Section> compare_section();

@@ -36,8 +36,10 @@ struct Generator::State {
   State(InferenceModel& of, const GeneratorOptions& with)
       : model(of),
         options(with),
-        scheduler(of.cache(),
-                  {.rows = of.options().rows, .batching = with.batching, .aging = with.aging}),
+        scheduler(of.cache(), {.rows = of.options().rows,
+                               .logit_rows = of.options().logit_rows,
+                               .batching = with.batching,
+                               .aging = with.aging}),
         sampler(of.vocabulary()) {}
 
   InferenceModel& model;
@@ -53,12 +55,16 @@ struct Generator::State {
   Sampler sampler;
   std::map<RequestId, Ongoing> ongoing;
   std::optional<Clock::time_point> held_since;  // a fixed batch
+  Guesses guesses;
+  std::string pass_error;
 
   void check(const GenerationRequest& request) const;
   void take_up();
   void start_batch();
+  void guess();
   std::string pass(const std::vector<Scheduler::Part>& plan);
   std::optional<GenerationEnd> advance(RequestId id, std::span<const float> logits);
+  std::optional<GenerationEnd> advance(const Scheduler::Part& part, std::int64_t row);
   void end(GenerationEnd end);
 };
 
@@ -120,10 +126,15 @@ bool Generator::idle() const {
 
 const Scheduler& Generator::scheduler() const { return state_->scheduler; }
 
+Generator::Guesses Generator::guesses() const { return state_->guesses; }
+
+const std::string& Generator::pass_error() const { return state_->pass_error; }
+
 void Generator::State::end(GenerationEnd end) {
   const auto at = ongoing.find(end.request);
   const Ongoing request = std::move(at->second);
   ongoing.erase(at);
+  if (options.drafter != nullptr) options.drafter->end(end.request);
   end.generated = request.generated;
   end.first_token = request.first_token;
   end.total = seconds_since(request.submitted);
@@ -164,6 +175,24 @@ void Generator::State::start_batch() {
   if (held_since && seconds_since(*held_since) >= options.batch_delay) scheduler.start_batch();
 }
 
+// Tokens that may follow those of the requests that generate, but not beyond their ends.
+void Generator::State::guess() {
+  if (options.drafter == nullptr) return;
+  std::vector<Drafter::Draft> drafts;
+  for (const RequestId id : scheduler.generating()) {
+    const Ongoing& request = ongoing.at(id);
+    const std::int64_t most =
+        std::min(options.draft_tokens, request.request.max_tokens - request.generated - 1);
+    if (most <= 0) continue;
+    drafts.push_back({.request = id,
+                      .tokens = scheduler.tokens(id),
+                      .sampling = &request.request.sampling,
+                      .most = most});
+  }
+  options.drafter->propose(drafts);
+  for (const Drafter::Draft& draft : drafts) scheduler.guess(draft.request, draft.guessed);
+}
+
 // Why the pass failed; empty if it did not.
 std::string Generator::State::pass(const std::vector<Scheduler::Part>& plan) {
   std::vector<InferenceModel::Part> parts;
@@ -199,25 +228,44 @@ std::optional<GenerationEnd> Generator::State::advance(RequestId id,
   return std::nullopt;
 }
 
+// Chooses a token for each row of logits, as long as it is the one that the next row was computed
+// with.
+std::optional<GenerationEnd> Generator::State::advance(const Scheduler::Part& part,
+                                                       std::int64_t row) {
+  const std::span<const std::uint32_t> read = part.part.tokens.last(
+      static_cast<std::size_t>(part.part.logits));  // before each choice, the last token read
+  std::optional<GenerationEnd> end;
+  guesses.read += part.part.logits - 1;
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    end = advance(part.request, model.logits(row + static_cast<std::int64_t>(i)));
+    if (end || i + 1 == read.size() || scheduler.tokens(part.request).back() != read[i + 1]) break;
+    ++guesses.kept;
+  }
+  if (!end) scheduler.settle(part.request);
+  return end;
+}
+
 bool Generator::step() {
   State& s = *state_;
   s.take_up();
   s.start_batch();
+  s.guess();
   const std::vector<Scheduler::Part> plan = s.scheduler.plan();
   if (plan.empty()) return false;
-  const std::string failure = s.pass(plan);
+  s.pass_error = s.pass(plan);
   std::int64_t row = 0;
   std::vector<GenerationEnd> ends;
-  for (const auto& [id, part] : plan) {
+  for (const Scheduler::Part& each : plan) {
     std::optional<GenerationEnd> end;
-    if (!failure.empty()) {
-      end = ended(FinishReason::failed, failure);
-    } else if (part.logits > 0) {
-      end = s.advance(id, s.model.logits(row++));
+    if (!s.pass_error.empty()) {
+      end = ended(FinishReason::failed, s.pass_error);
+    } else if (each.part.logits > 0) {
+      end = s.advance(each, row);
+      row += each.part.logits;
     }
     if (!end) continue;
-    s.scheduler.remove(id);
-    end->request = id;
+    s.scheduler.remove(each.request);
+    end->request = each.request;
     ends.push_back(std::move(*end));
   }
   for (GenerationEnd& end : ends) s.end(std::move(end));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "inference/drafter.h"
 #include "inference/sampler.h"
 #include "inference/scheduler.h"
 
@@ -60,8 +61,10 @@ struct GenerationCallbacks {
 
 struct GeneratorOptions {
   Batching batching = Batching::continuous;
-  double batch_delay = 0.01;  ///< seconds that a fixed batch waits to be full
-  std::int64_t aging = 1024;  ///< steps that one level of priority is worth
+  double batch_delay = 0.01;      ///< seconds that a fixed batch waits to be full
+  std::int64_t aging = 1024;      ///< steps that one level of priority is worth
+  Drafter* drafter = nullptr;     ///< must outlive the generator; null: no guesses
+  std::int64_t draft_tokens = 4;  ///< to guess for a request in a step, at most
 };
 
 /// Continues prompts. Requests wait, join the running ones between two steps, may be preempted and
@@ -85,11 +88,20 @@ class Generator {
   /// Whether every request has had its on_end.
   bool idle() const;
   /// One pass of the model: a part of the prompts that have not been read whole, and one token of
-  /// each other running request. If the pass fails, its requests do. False if there was nothing to
+  /// each other running request. If the pass fails, its requests do; what a drafter throws is
+  /// thrown. False if there was nothing to
   /// compute: idle, or a fixed batch still waits to be full.
   bool step();
   /// Of the thread in step().
   const Scheduler& scheduler() const;
+  /// Tokens that the drafter guessed and the model read, and those of them that were kept.
+  struct Guesses {
+    std::int64_t read = 0;
+    std::int64_t kept = 0;
+  };
+  Guesses guesses() const;
+  /// Why the last pass failed; empty if it did not.
+  const std::string& pass_error() const;
 
  private:
   struct State;

@@ -31,6 +31,16 @@ std::string_view name_of(WeightFormat format) {
   return kNames.at(static_cast<std::size_t>(format)).second;
 }
 
+CacheFormat cache_format_from_name(std::string_view name) {
+  if (name == "dtype") return CacheFormat::plain;
+  ZERO_CHECK(name == "int8", "the cache is \"{}\"; expected dtype or int8", name);
+  return CacheFormat::int8;
+}
+
+std::string_view name_of(CacheFormat format) {
+  return format == CacheFormat::plain ? "dtype" : "int8";
+}
+
 std::unique_ptr<InferenceOps> make_inference_ops(Device& device) {
   ZERO_CHECK(device.memory() == Memory::of_host,
              "device {}: a model answers on the CPU; expected a device of memory that the host can "

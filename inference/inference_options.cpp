@@ -47,7 +47,8 @@ KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderSha
           .shape = {.kv_heads = decoder.kv_heads,
                     .head_width = decoder.head_width,
                     .block_tokens = block,
-                    .dtype = options.dtype}};
+                    .dtype = options.dtype,
+                    .format = options.cache}};
 }
 
 std::string agreement_lines(const InferenceOptions& options, const DecoderShape& decoder) {
@@ -55,11 +56,11 @@ std::string agreement_lines(const InferenceOptions& options, const DecoderShape&
   const InferenceOptions& o = options;
   return fmt::format(
       "layers: {}\nwidth: {}\nheads: {}\nkey/value heads: {}\nhead width: {}\nintermediate: {}\n"
-      "vocabulary: {}\ndtype: {}\nweights: {}\nrequests: {}\nrequest_tokens: {}\n"
+      "vocabulary: {}\ndtype: {}\nweights: {}\ncache: {}\nrequests: {}\nrequest_tokens: {}\n"
       "block_tokens: {}\ncache_tokens: {}\nrows: {}\nlogit_rows: {}\nwindows: {}\n",
       d.layers, d.width, d.heads, d.kv_heads, d.head_width, d.intermediate, d.vocabulary,
-      name_of(o.dtype), name_of(o.weights), o.requests, o.request_tokens, o.block_tokens,
-      o.cache_tokens, o.rows, o.logit_rows, o.windows);
+      name_of(o.dtype), name_of(o.weights), name_of(o.cache), o.requests, o.request_tokens,
+      o.block_tokens, o.cache_tokens, o.rows, o.logit_rows, o.windows);
 }
 
 }  // namespace zero

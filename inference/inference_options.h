@@ -12,8 +12,9 @@
 namespace zero {
 
 struct InferenceOptions {
-  DType dtype = DType::fp32;  ///< of activations, cache and plain weights: fp32, bf16, fp16
+  DType dtype = DType::fp32;  ///< of activations, plain cache and weights: fp32, bf16, fp16
   WeightFormat weights = WeightFormat::plain;  ///< of all matrices, embeddings too
+  CacheFormat cache = CacheFormat::plain;      ///< of keys and values
   std::int64_t requests = 1;                   ///< sequences in the cache at a time
   std::int64_t request_tokens = 0;             ///< of the longest sequence; 0: the model's context
   std::int64_t block_tokens = kCacheGroup;     ///< of a block of the cache; 0: of a whole sequence

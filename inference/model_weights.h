@@ -22,8 +22,8 @@ namespace zero {
 /// The weights of a decoder as inference keeps them: matrices packed in a format, in one copy also
 /// where the head is the embedding; biases, norms and the table of positions in the compute dtype.
 /// Of several ranks, each keeps
-/// - of the blocks' matrices whole columns, its shard of what its tensor rank computes: a lease
-///   gathers the others' (BlockWindows);
+/// - of the blocks' matrices what its tensor rank computes, and of that its shard, of whole
+///   columns: a lease gathers the others' (BlockWindows);
 /// - of embedding and head the columns of some tokens, which nothing gathers (SplitVocabulary);
 /// - of vectors what its tensor rank needs, whole.
 class ModelWeights {

@@ -16,6 +16,9 @@ Scheduler::Scheduler(KeyValueCache& cache, const Options& options)
              "scheduler: rows is {}, expected at least as many as requests = {}: each running "
              "request reads one token in a pass",
              options.rows, cache.slots());
+  ZERO_CHECK(options.logit_rows >= cache.slots(),
+             "scheduler: logit_rows is {}, expected at least as many as requests = {}",
+             options.logit_rows, cache.slots());
   ZERO_CHECK(options.aging >= 1, "scheduler: aging is {}, expected at least 1 step", options.aging);
 }
 
@@ -56,6 +59,7 @@ void Scheduler::preempt_last() {
   Request& request = requests_.at(place.id);
   cache_.close(request.slot);
   request.slot = -1;
+  request.guessed.clear();
   running_.erase(place);
   waiting_.insert(place);
   ++preemptions_;
@@ -116,14 +120,37 @@ void Scheduler::join() {
   }
 }
 
-// A token of each request that generates, then as much of the others as there is room for.
+std::vector<RequestId> Scheduler::generating() const {
+  std::vector<RequestId> ids;
+  for (const Place& place : running_) {
+    if (unread(requests_.at(place.id)) == 1) ids.push_back(place.id);
+  }
+  return ids;
+}
+
+void Scheduler::guess(RequestId id, std::span<const std::uint32_t> tokens) {
+  Request& request = requests_.at(id);
+  request.guessed = {request.tokens.back()};
+  request.guessed.insert(request.guessed.end(), tokens.begin(), tokens.end());
+}
+
+void Scheduler::settle(RequestId id) {
+  Request& request = requests_.at(id);
+  request.guessed.clear();
+  cache_.trim(request.slot, std::min(cache_.length(request.slot), std::ssize(request.tokens) - 1));
+}
+
+// A token of each request that generates, then as much of the others as there is room for, then
+// guesses.
 std::vector<Scheduler::Part> Scheduler::plan() {
   ++step_;
   keep_running();
   join();
-  std::int64_t room = options_.rows - std::ranges::count_if(running_, [&](const Place& place) {
-                        return unread(requests_.at(place.id)) == 1;
-                      });
+  std::int64_t room = options_.rows;
+  std::int64_t logits = options_.logit_rows;
+  for (const Place& place : running_) {
+    if (unread(requests_.at(place.id)) == 1) --room;
+  }
   std::vector<Part> parts;
   for (const Place& place : running_) {
     const Request& request = requests_.at(place.id);
@@ -135,8 +162,31 @@ std::vector<Scheduler::Part> Scheduler::plan() {
                             .last(static_cast<std::size_t>(all))
                             .first(static_cast<std::size_t>(count));
     parts.push_back({place.id, {request.slot, tokens, count == all ? 1 : 0}});
+    logits -= parts.back().part.logits;
   }
+  add_guesses(parts, std::min(room, logits));
   return parts;
+}
+
+void Scheduler::add_guesses(std::vector<Part>& parts, std::int64_t room) {
+  std::int64_t blocks = cache_.available_blocks() - claimed_blocks();
+  for (auto& [id, part] : parts) {
+    Request& request = requests_.at(id);
+    if (request.guessed.empty()) continue;
+    const std::int64_t longest = cache_.tokens() - cache_.length(part.slot) - 1;
+    const std::int64_t claimed = cache_.blocks_needed(part.slot, 1);
+    const auto more = [&](std::int64_t count) {
+      return cache_.blocks_needed(part.slot, 1 + count) - claimed;
+    };
+    std::int64_t count = std::min({std::ssize(request.guessed) - 1, room, longest});
+    while (count > 0 && more(count) > blocks) --count;
+    if (count <= 0) continue;
+    room -= count;
+    blocks -= more(count);
+    part.tokens =
+        std::span<const std::uint32_t>(request.guessed).first(static_cast<std::size_t>(1 + count));
+    part.logits = 1 + count;
+  }
 }
 
 void Scheduler::push(RequestId id, std::uint32_t token) {

@@ -34,11 +34,12 @@ class Scheduler {
  public:
   struct Options {
     std::int64_t rows = 256;  ///< tokens of one pass, at most; not fewer than the cache has slots
+    std::int64_t logit_rows = 256;  ///< of them with logits; likewise
     Batching batching = Batching::continuous;
     std::int64_t aging = 1024;  ///< steps that one level of priority is worth
   };
   /// `cache` must outlive the scheduler, which alone opens and closes its sequences. Throws
-  /// zero::Error if a pass has fewer rows than the cache has slots, or aging is not positive.
+  /// zero::Error if a pass has fewer rows or logits than the cache has slots, or aging is below 1.
   Scheduler(KeyValueCache& cache, const Options& options);
   /// Closes all sequences.
   ~Scheduler();
@@ -66,6 +67,14 @@ class Scheduler {
   /// The token generated behind the last, once the model has read all before.
   void push(RequestId id, std::uint32_t token);
 
+  /// Running requests of which the model has read all but the last token, in order.
+  std::vector<RequestId> generating() const;
+  /// Tokens that may follow the last: the next plan has the model read them behind it, as many as
+  /// there is room for, and asks for the logits of all.
+  void guess(RequestId id, std::span<const std::uint32_t> tokens);
+  /// After push() of the tokens chosen: what the model has read of other guesses is forgotten.
+  void settle(RequestId id);
+
   /// Prompt and generated tokens.
   std::span<const std::uint32_t> tokens(RequestId id) const { return requests_.at(id).tokens; }
   std::int64_t running() const { return std::ssize(running_); }
@@ -84,6 +93,8 @@ class Scheduler {
     Place place;
     std::vector<std::uint32_t> tokens{};
     std::int64_t slot = -1;  // of the cache, while it runs
+    // The last token and guesses behind it, of the next plan or the one under way; else empty.
+    std::vector<std::uint32_t> guessed{};
   };
   std::int64_t unread(const Request& request) const;
   void preempt_last();
@@ -93,6 +104,7 @@ class Scheduler {
   bool fits(const Request& request) const;
   std::int64_t unread_tokens() const;
   std::int64_t claimed_blocks() const;
+  void add_guesses(std::vector<Part>& parts, std::int64_t room);
 
   KeyValueCache& cache_;
   const Options options_;

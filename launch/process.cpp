@@ -95,4 +95,13 @@ std::string version_text() {
                      cuda::driver_version());
 }
 
+void end_job(std::string_view program, const std::string& message, int rank, int world) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(200 * std::min(rank, 8)));
+  const std::string who =
+      world == 1 || message.starts_with("[rank ") ? "" : fmt::format("[rank {}] ", rank);
+  fmt::print(stderr, "{}: {}{}\n", program, who, message);
+  std::fflush(stderr);
+  mpi::abort(1);
+}
+
 }  // namespace zero

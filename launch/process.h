@@ -19,6 +19,12 @@ void make_waiting_threads_sleep(char** argv);
 /// may share the machine.
 void make_waiting_threads_sleep_soon(char** argv);
 
+/// Reports an error that perhaps only this rank knows of, as `program`, and ends all ranks. A rank
+/// first waits for the ranks below it: if several fail alike, only the lowest reports the error
+/// before the job ends.
+[[noreturn]] void end_job(std::string_view program, const std::string& message, int rank,
+                          int world);
+
 /// The version of the library.
 std::string version();
 /// What computes on devices of this kind, down to what may round otherwise: the vector

@@ -267,7 +267,7 @@ int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& 
   } catch (const std::exception& error) {
     state.reported = true;
     console.end_progress();
-    end_job(error.what(), communicator.rank(), communicator.size());
+    end_job("zero_train", error.what(), communicator.rank(), communicator.size());
   }
   return 1;
 }
@@ -305,15 +305,6 @@ PrintedPlan printed_plan(const TrainFlags& flags, int world) {
     printed.over_limit = error.what();
   }
   return printed;
-}
-
-void end_job(const std::string& message, int rank, int world) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(200 * std::min(rank, 8)));
-  const std::string who =
-      world == 1 || message.starts_with("[rank ") ? "" : fmt::format("[rank {}] ", rank);
-  fmt::print(stderr, "zero_train: {}{}\n", who, message);
-  std::fflush(stderr);
-  mpi::abort(1);
 }
 
 int train(const TrainFlags& flags, int* argc, char*** argv) {

@@ -41,9 +41,4 @@ PrintedPlan printed_plan(const TrainFlags& flags, int world);
 /// reports the failure and ends all ranks at once.
 int train(const TrainFlags& flags, int* argc, char*** argv);
 
-/// Reports an error that perhaps only this rank knows of and ends all ranks. A rank first waits for
-/// the ranks below it: if several fail alike, only the lowest reports the error before the job
-/// ends.
-[[noreturn]] void end_job(const std::string& message, int rank, int world);
-
 }  // namespace zero

@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "launch/generate/generate_program.h"
 #include "launch/process.h"
+#include "launch/rendezvous/start.h"
 
 namespace {
 
@@ -27,9 +28,10 @@ void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
                  "and settings under the names of the flags, with _ for -, before the flags'")
       ->excludes(prompt)
       ->excludes(ids);
-  app.add_option("--compare", flags.compare,
-                 "instead of answering: compare all formats of weights by their bytes, speed and "
-                 "perplexity of this text")
+  app.add_option(
+         "--compare", flags.compare,
+         "instead of answering: compare all formats of weights and cache by their bytes, speed "
+         "and perplexity of this text")
       ->excludes(prompt)
       ->excludes(ids);
   app.add_flag("--chat", flags.chat, "a text is a user's message, written as the model's chat is");
@@ -71,16 +73,53 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
                  "distribution, a scale for 64 elements; q4: 16 equal steps, a scale for 128")
       ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}))
       ->capture_default_str();
+  app.add_option("--cache-dtype", flags.cache_dtype,
+                 "of cached keys and values: as --dtype says; int8: codes of 8 bits, a scale for a "
+                 "token's key or value of one head")
+      ->check(CLI::IsMember({"dtype", "int8"}))
+      ->capture_default_str();
   app.add_option("--requests", flags.requests, "prompts answered at once; changes no answer")
       ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  app.add_option(
+         "--cache", flags.cache,
+         "of keys and values: paged, in blocks of 16 tokens that requests take as they grow "
+         "and share where they begin alike; contiguous, one block for each request")
+      ->check(CLI::IsMember({"paged", "contiguous"}))
+      ->capture_default_str();
+  app.add_option("--cache-tokens", flags.cache_tokens,
+                 "tokens that the cache holds of all requests; where they need more, the last are "
+                 "preempted and read again later. By default as many as all can need")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  app.add_option("--batching", flags.batching,
+                 "continuous: a prompt is begun as soon as another has been answered; fixed: "
+                 "together with others, once all before are answered")
+      ->check(CLI::IsMember({"continuous", "fixed"}))
+      ->capture_default_str();
+  app.add_option(
+      "--draft", flags.draft,
+      "guess the next tokens, so that a pass reads several: a smaller model's folder, or "
+      "\"prompt\", for answers that repeat their prompts; changes no answer");
+  app.add_option("--draft-tokens", flags.draft_tokens, "to guess in a step, at most")
+      ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_option("--context", flags.context,
                  "tokens of a prompt typed at a terminal, with its answer, at most (or the model's "
                  "context, if that is less): the cache is that large")
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "of the processor; changes no answer")
+  app.add_option("--tensor", flags.tensor,
+                 "of several ranks, so many compute each layer together; the ranks beside them "
+                 "each keep a part of the weights and answer other prompts")
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  app.add_option("--replicate", flags.replicate, "copies of the model that the ranks hold")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--local-ranks", flags.local_ranks,
+                 "ranks as threads of this one process, without a launcher")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--threads", flags.threads, "of a rank; changes no answer")->capture_default_str();
   CLI::Option* const json =
       app.add_flag("--json", flags.json, "print a JSON object a line for each answer, at its end");
   app.add_flag_callback(
@@ -100,24 +139,32 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Continues texts, or answers messages, by a model that zero_train trained or a Hugging "
       "Face folder holds. A prompt's answer depends on the prompt, its settings and the model "
-      "alone (and on the date, where a chat template asks for it).\nStatus: 0; 1 if a prompt was "
-      "refused, an answer failed or nothing could be "
+      "alone (and on the date, where a chat template asks for it).\n"
+      "Several ranks: mpirun -np N zero_generate ...; torchrun --no-python, or anything that sets "
+      "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun; or threads of one process: "
+      "--local-ranks N. Each keeps a part of the weights and answers other prompts (--tensor, "
+      "--replicate).\n"
+      "Status: 0; 1 if a prompt was refused, an answer failed or nothing could be "
       "answered; 130 or 143 if SIGINT (Ctrl-C) or SIGTERM ended it.",
       "zero_generate"};
   zero::GenerateFlags flags;
+  bool speaks = true;  // for the ranks of a job
   try {
+    flags.start = zero::read_start(zero::process_environment());
+    speaks = flags.start.rank == 0;
     add_prompts(app, flags);
     add_settings(app, flags.settings);
     add_run(app, flags);
     zero::limit_cpu(zero::process_environment());
     app.parse(argc, argv);
-    return zero::generate(flags);
+    flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);
+    return zero::generate(flags, &argc, &argv);
   } catch (const CLI::Success& success) {
-    return app.exit(success);
+    return speaks ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {
-    zero::print_error("zero_generate: {}; see zero_generate --help\n", error.what());
+    if (speaks) zero::print_error("zero_generate: {}; see zero_generate --help\n", error.what());
   } catch (const std::exception& error) {
-    zero::print_error("zero_generate: {}\n", zero::printable_text(error.what()));
+    if (speaks) zero::print_error("zero_generate: {}\n", zero::printable_text(error.what()));
   }
   return 1;
 }

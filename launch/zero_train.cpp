@@ -135,6 +135,6 @@ int main(int argc, char** argv) {
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);
     return run(flags, argc, argv);
   } catch (const std::exception& error) {
-    zero::end_job(error.what(), flags.start.rank, flags.start.world);
+    zero::end_job("zero_train", error.what(), flags.start.rank, flags.start.world);
   }
 }

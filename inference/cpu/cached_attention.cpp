@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/checked_math.h"
 #include "inference/cpu/cached_attention.h"
+#include "inference/cpu/head_of_cache.h"
 #include "model/cpu/typed.h"
 #include "model/cpu/vector_math-inl.h"
 
@@ -24,7 +26,8 @@ using FloatTag = hn::ScalableTag<float>;
 struct TileScratch {
   float* queries;  // (kTileRows, head_width), scaled
   float* out;      // the same, before the division by sums
-  float* powers;   // (kTileRows, kStretch): scores, then exp(score - largest)
+  float* powers;   // (kTileRows, kStretch): scores, then exp(score - largest), of codes times the
+                   // scales of values
 };
 
 /// A tile's rows and their running figures.
@@ -42,17 +45,49 @@ struct Tile {
   std::array<float, kTileRows> factors{};
 };
 
+// Elements of a plain cache, or codes without their scales.
+template <class D, typename S, class Lanes>
+HWY_INLINE hn::Vec<D> load_stored(D d, const S* from, Lanes lanes) {
+  return load(d, from, lanes);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_stored(D d, const std::int8_t* from, AllLanes) {
+  const hn::Rebind<std::int8_t, D> d8;
+  return hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<D>(), hn::LoadU(d8, from)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_stored(D d, const std::int8_t* from, SomeLanes lanes) {
+  HWY_ALIGN std::int8_t padded[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(padded, from, lanes.count);
+  return load_stored(d, padded, AllLanes{});
+}
+
+// Multiplies a group's figures of all rows of a tile by its scales.
+HWY_INLINE void scale_group(const float* scales, std::int64_t rows, float* figures) {
+  const hn::CappedTag<float, kCacheGroup> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t j = 0; j < kCacheGroup; j += lanes) {
+    const auto scale = hn::LoadU(d, scales + j);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      float* const to = figures + row * kStretch + j;
+      hn::StoreU(hn::Mul(hn::LoadU(d, to), scale), d, to);
+    }
+  }
+}
+
 #if HWY_HAVE_SCALABLE
 
-template <typename T>
-void score_group(const T* keys, std::int64_t head_width, std::int64_t rows,
+template <typename S>
+void score_group(const S* keys, std::int64_t head_width, std::int64_t rows,
                  const TileScratch& scratch, std::int64_t at) {
+  const hn::CappedTag<float, 1> d;
   for (std::int64_t row = 0; row < rows; ++row) {
     float* const to = scratch.powers + row * kStretch + at;
     std::fill(to, to + kCacheGroup, 0.0F);
     for (std::int64_t i = 0; i < head_width; ++i) {
       for (std::int64_t j = 0; j < kCacheGroup; ++j) {
-        to[j] += scratch.queries[row * head_width + i] * to_float(keys[i * kCacheGroup + j]);
+        const float key = hn::GetLane(load_stored(d, keys + i * kCacheGroup + j, AllLanes{}));
+        to[j] += scratch.queries[row * head_width + i] * key;
       }
     }
   }
@@ -60,8 +95,8 @@ void score_group(const T* keys, std::int64_t head_width, std::int64_t rows,
 
 #else
 
-template <typename T, std::int64_t rows>
-void score_rows(const T* keys, std::int64_t head_width, const TileScratch& scratch,
+template <typename S, std::int64_t rows>
+void score_rows(const S* keys, std::int64_t head_width, const TileScratch& scratch,
                 std::int64_t at) {
   constexpr FloatTag d;
   constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
@@ -75,7 +110,9 @@ void score_rows(const T* keys, std::int64_t head_width, const TileScratch& scrat
   for (std::int64_t i = 0; i < head_width; ++i, keys += kCacheGroup) {
     hn::Vec<FloatTag> key[vectors];
 #pragma GCC unroll 16
-    for (std::int64_t j = 0; j < vectors; ++j) key[j] = load_floats(d, keys + j * lanes);
+    for (std::int64_t j = 0; j < vectors; ++j) {
+      key[j] = load_stored(d, keys + j * lanes, AllLanes{});
+    }
 #pragma GCC unroll 4
     for (std::int64_t row = 0; row < rows; ++row) {
       const auto query = hn::Set(d, scratch.queries[row * head_width + i]);
@@ -94,13 +131,13 @@ void score_rows(const T* keys, std::int64_t head_width, const TileScratch& scrat
   }
 }
 
-template <typename T>
-void score_group(const T* keys, std::int64_t head_width, std::int64_t rows,
+template <typename S>
+void score_group(const S* keys, std::int64_t head_width, std::int64_t rows,
                  const TileScratch& scratch, std::int64_t at) {
-  if (rows == 1) return score_rows<T, 1>(keys, head_width, scratch, at);
-  if (rows == 2) return score_rows<T, 2>(keys, head_width, scratch, at);
-  if (rows == 3) return score_rows<T, 3>(keys, head_width, scratch, at);
-  score_rows<T, 4>(keys, head_width, scratch, at);
+  if (rows == 1) return score_rows<S, 1>(keys, head_width, scratch, at);
+  if (rows == 2) return score_rows<S, 2>(keys, head_width, scratch, at);
+  if (rows == 3) return score_rows<S, 3>(keys, head_width, scratch, at);
+  score_rows<S, 4>(keys, head_width, scratch, at);
 }
 
 #endif
@@ -132,8 +169,8 @@ void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first
 
 // out = out * factor + powers x values of one vector of a head's elements, for all rows of a tile.
 // A row reads no value behind its own position: one that is no number stays with later rows.
-template <typename T, std::int64_t rows, class Lanes>
-void add_values(const HeadOfCache<T>& head, std::int64_t head_width, std::int64_t first,
+template <typename T, typename S, std::int64_t rows, class Lanes>
+void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
                 const Tile<T>& tile, const TileScratch& scratch, std::size_t i, Lanes lanes) {
   constexpr FloatTag d;
   const auto [least, most] = std::minmax_element(tile.known.begin(), tile.known.begin() + rows);
@@ -148,14 +185,14 @@ void add_values(const HeadOfCache<T>& head, std::int64_t head_width, std::int64_
     sum = hn::MulAdd(hn::Set(d, scratch.powers[row * kStretch + j]), value, sum);
   };
   const auto value_at = [&](std::int64_t j) HWY_ATTR {
-    const T* const values = head.values(first + j / kCacheGroup * kCacheGroup);
-    return load(d, values + j % kCacheGroup * head_width + i, lanes);
+    const S* const values = head.values(first + j / kCacheGroup * kCacheGroup);
+    return load_stored(d, values + j % kCacheGroup * head_width + i, lanes);
   };
   for (std::int64_t group = 0; group < *least; group += kCacheGroup) {
-    const T* value = head.values(first + group) + i;
+    const S* value = head.values(first + group) + i;
     const std::int64_t end = std::min(group + kCacheGroup, *least);
     for (std::int64_t j = group; j < end; ++j, value += head_width) {
-      const auto v = load(d, value, lanes);
+      const auto v = load_stored(d, value, lanes);
       add(0, j, v, s0);
       if constexpr (rows > 1) add(1, j, v, s1);
       if constexpr (rows > 2) add(2, j, v, s2);
@@ -177,8 +214,8 @@ void add_values(const HeadOfCache<T>& head, std::int64_t head_width, std::int64_
   if constexpr (rows > 3) keep(3, s3);
 }
 
-template <typename T, std::int64_t rows>
-void attend_tile(const CacheShape& cache, const HeadOfCache<T>& head, Tile<T>& tile,
+template <typename T, typename S, std::int64_t rows>
+void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& tile,
                  const TileScratch& scratch) {
   constexpr FloatTag d;
   const std::int64_t width = cache.head_width;
@@ -188,13 +225,21 @@ void attend_tile(const CacheShape& cache, const HeadOfCache<T>& head, Tile<T>& t
   for (std::int64_t first = 0; first < keys; first += kStretch) {
     const std::int64_t count = std::min(kStretch, keys - first);
     for (std::int64_t at = 0; at < count; at += kCacheGroup) {
-      score_group<T>(head.keys(first + at), width, rows, scratch, at);
+      score_group(head.keys(first + at), width, rows, scratch, at);
+      if constexpr (HeadOfCache<S>::kHasScales) {
+        scale_group(head.key_scales(first + at), rows, scratch.powers + at);
+      }
     }
     for (std::int64_t row = 0; row < rows; ++row) {
       fold_row(tile, row, scratch.powers + row * kStretch, first);
     }
+    if constexpr (HeadOfCache<S>::kHasScales) {
+      for (std::int64_t at = 0; at < count; at += kCacheGroup) {
+        scale_group(head.value_scales(first + at), rows, scratch.powers + at);
+      }
+    }
     for_lanes(d, elements, [&](std::size_t i, auto lanes) HWY_ATTR {
-      add_values<T, rows>(head, width, first, tile, scratch, i, lanes);
+      add_values<T, S, rows>(head, width, first, tile, scratch, i, lanes);
     });
   }
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -225,13 +270,13 @@ void start_tile(const CacheShape& cache, Tile<T>& tile, const TileScratch& scrat
   std::fill(scratch.out, scratch.out + tile.rows * width, 0.0F);
 }
 
-template <typename T>
+template <typename T, typename S>
 void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* memory) {
   const CacheShape& cache = o.cache;
   const std::int64_t width = cache.head_width;
   auto* const floats = static_cast<float*>(memory);
   const TileScratch scratch{floats, floats + kTileRows * width, floats + 2 * kTileRows * width};
-  const HeadOfCache<T> head(o, *rows.sequence, rows.kv_head);
+  const HeadOfCache<S> head(o, *rows.sequence, rows.kv_head);
   const std::int64_t group = o.heads / cache.kv_heads;
   const std::int64_t qkv_width = (o.heads + 2 * cache.kv_heads) * width;
   const std::int64_t all = (rows.end - rows.begin) * group;
@@ -248,20 +293,26 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
     }
     start_tile(cache, tile, scratch);
     if (tile.rows == 1) {
-      attend_tile<T, 1>(cache, head, tile, scratch);
+      attend_tile<T, S, 1>(cache, head, tile, scratch);
     } else if (tile.rows == 2) {
-      attend_tile<T, 2>(cache, head, tile, scratch);
+      attend_tile<T, S, 2>(cache, head, tile, scratch);
     } else if (tile.rows == 3) {
-      attend_tile<T, 3>(cache, head, tile, scratch);
+      attend_tile<T, S, 3>(cache, head, tile, scratch);
     } else {
-      attend_tile<T, 4>(cache, head, tile, scratch);
+      attend_tile<T, S, 4>(cache, head, tile, scratch);
     }
   }
 }
 
 void attend_any(const CachedAttention& o, const AttentionRows& rows, void* scratch) {
-  with_type(o.qkv.dtype(),
-            [&](auto type) { attend_typed<typename decltype(type)::type>(o, rows, scratch); });
+  with_type(o.qkv.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    if (o.cache.format == CacheFormat::int8) {
+      attend_typed<T, std::int8_t>(o, rows, scratch);
+    } else {
+      attend_typed<T, T>(o, rows, scratch);
+    }
+  });
 }
 
 }  // namespace zero::cpu::HWY_NAMESPACE
@@ -270,27 +321,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace zero::cpu {
 HWY_EXPORT(attend_any);
-
-void append_rows(const CachedAttention& o, const SequenceRows& sequence, std::int64_t begin,
-                 std::int64_t end) {
-  const CacheShape& cache = o.cache;
-  const std::int64_t width = cache.head_width;
-  const std::int64_t qkv_width = (o.heads + 2 * cache.kv_heads) * width;
-  with_type(o.qkv.dtype(), [&](auto type) {
-    using T = typename decltype(type)::type;
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t position = sequence.position + row;
-      const T* k = row_of<T>(o.qkv, sequence.first + row, qkv_width) + o.heads * width;
-      const T* v = k + cache.kv_heads * width;
-      for (std::int64_t head = 0; head < cache.kv_heads; ++head, k += width, v += width) {
-        const HeadOfCache<T> of(o, sequence, head);
-        T* const keys = of.keys(position) + position % kCacheGroup;
-        for (std::int64_t i = 0; i < width; ++i) keys[i * kCacheGroup] = k[i];
-        std::copy(v, v + width, of.values(position) + position % kCacheGroup * width);
-      }
-    }
-  });
-}
 
 std::int64_t attention_scratch_bytes(const CacheShape& shape) {
   return round_up(4 * kTileRows * (2 * shape.head_width + kStretch), 64);

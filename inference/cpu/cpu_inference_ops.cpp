@@ -8,6 +8,7 @@
 
 #include "device/cpu/parallel.h"
 #include "inference/cpu/cached_attention.h"
+#include "inference/cpu/head_of_cache.h"
 
 namespace zero::cpu {
 namespace {

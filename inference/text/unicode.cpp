@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -37,6 +40,37 @@ bool is_word(std::string_view character) {
   const bool joiner = code == 0x200c || code == 0x200d;
   return joiner || category == UTF8PROC_CATEGORY_PC ||
          (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL);
+}
+
+int combining_class(std::string_view character) {
+  return utf8proc_get_property(static_cast<utf8proc_int32_t>(code_point(character)))
+      ->combining_class;
+}
+
+/// Combining marks of each run in canonical order, which changes no normal form. The library orders
+/// a run in quadratic time if it is not.
+std::string with_ordered_marks(std::string_view text) {
+  std::string ordered;
+  std::vector<std::pair<int, std::string_view>> run;  // combining class, mark
+  const auto flush = [&] {
+    std::ranges::stable_sort(run, {}, &std::pair<int, std::string_view>::first);
+    for (const auto& [order, mark] : run) ordered.append(mark);
+    run.clear();
+  };
+  while (!text.empty()) {
+    const Utf8Start start = utf8_start(text);
+    const std::string_view character = text.substr(0, start.bytes);
+    text.remove_prefix(character.size());
+    const int order = start.kind == Utf8Start::Kind::character ? combining_class(character) : 0;
+    if (order > 0) {
+      run.emplace_back(order, character);
+      continue;
+    }
+    flush();
+    ordered.append(character);
+  }
+  flush();
+  return ordered;
 }
 
 }  // namespace
@@ -85,9 +119,10 @@ std::string composed(std::string_view text) {
       std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
   if (ascii) return std::string(text);
   utf8proc_uint8_t* out = nullptr;
+  const std::string ordered = with_ordered_marks(text);
   const utf8proc_ssize_t bytes =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &out,
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(ordered.data()),
+                   static_cast<utf8proc_ssize_t>(ordered.size()), &out,
                    static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(out, std::free);
   ZERO_CHECK(bytes >= 0, "{} bytes of text cannot be normalized: {}", text.size(),

@@ -25,7 +25,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
 /// How tokens of SentencePiece and its kin write a space: U+2581.
 inline constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";
 
-/// The normalization form NFC of `text`.
+/// The normalization form NFC of `text`, which is UTF-8.
 std::string composed(std::string_view text);
 
 }  // namespace zero

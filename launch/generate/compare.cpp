@@ -24,6 +24,12 @@ constexpr std::int64_t kStretch = 256;   // read at a time, at most
 constexpr std::int64_t kPrompt = 16;     // of the answer whose speed is measured
 constexpr std::int64_t kLogitRows = 64;  // their logits are the largest memory beside weights
 
+/// Names as --weights and --cache-dtype take them.
+struct Formats {
+  const char* weights;
+  const char* cache;
+};
+
 /// Tokens/s of a greedy answer behind the start of the text, after the first token.
 double speed(InferenceModel& model, std::span<const std::uint32_t> text) {
   const auto prompt = text.first(static_cast<std::size_t>(kPrompt));
@@ -50,21 +56,27 @@ int compare_weights(const GenerateFlags& flags) {
              "--compare {}: has {} tokens, and the model's context {}; expected more than {}",
              flags.compare, text.size(), encoder.context(), kPrompt + 1);
   text.resize(std::min(text.size(), static_cast<std::size_t>(kTokens)));
-  fmt::print("{} tokens of {}\n{:<8} {:>12} {:>10} {:>12}\n", text.size(), flags.compare, "weights",
-             "bytes", "tokens/s", "perplexity");
+  fmt::print("{} tokens of {}\n{:<8} {:<6} {:>12} {:>11} {:>10} {:>12}\n", text.size(),
+             flags.compare, "weights", "cache", "bytes", "bytes/token", "tokens/s", "perplexity");
   double first = 0;
-  for (const char* const name : {"dtype", "int8", "nf4", "q4"}) {
+  for (const auto& [weights, cache] :
+       {Formats{"dtype", "dtype"}, Formats{"dtype", "int8"}, Formats{"int8", "dtype"},
+        Formats{"nf4", "dtype"}, Formats{"q4", "dtype"}}) {
     const auto device = cpu::open({.threads = threads_of(flags)});
     const auto model = open_inference_model(*device, folder,
                                             {.dtype = dtype_from_name(flags.dtype),
-                                             .weights = weight_format_from_name(name),
+                                             .weights = weight_format_from_name(weights),
+                                             .cache = cache_format_from_name(cache),
                                              .request_tokens = stretch,
                                              .logit_rows = kLogitRows});
     const double perplexity = score_text(*model, text).perplexity();
     if (first == 0) first = perplexity;
-    fmt::print("{:<8} {:>12} {:>10.1f} {:>12.4f} ({:+.2f} %)\n",
-               std::string_view(name) == "dtype" ? flags.dtype : name,
-               device->ledger().snapshot().current_of(MemoryClass::parameters), speed(*model, text),
+    const auto shown = [&](std::string_view name) { return name == "dtype" ? flags.dtype : name; };
+    const MemorySnapshot memory = device->ledger().snapshot();
+    const std::int64_t tokens = model->cache().total_blocks() * model->cache().shape().block_tokens;
+    fmt::print("{:<8} {:<6} {:>12} {:>11} {:>10.1f} {:>12.4f} ({:+.2f} %)\n", shown(weights),
+               shown(cache), memory.current_of(MemoryClass::parameters),
+               memory.labels.at("activations/key_value_cache") / tokens, speed(*model, text),
                perplexity, 100 * (perplexity / first - 1));
     std::fflush(stdout);
   }

@@ -12,6 +12,7 @@
 
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt.h"
+#include "launch/rendezvous/start.h"
 
 namespace zero {
 
@@ -21,15 +22,25 @@ struct GenerateFlags {
   std::vector<std::string> prompts{};
   std::vector<std::string> prompt_ids{};
   std::string file{};
-  std::string compare{};  ///< a text by which formats of weights are compared, instead of prompts
+  std::string compare{};  ///< a text by which formats are compared, instead of prompts
   bool chat = false;      ///< texts are a user's messages
   std::string tokenizer{};
   PromptSettings settings{};
   std::string dtype = "fp32";
   std::string weights = "dtype";
-  std::int64_t requests = 8;    ///< at once
+  std::string cache_dtype = "dtype";
+  std::int64_t requests = 8;            ///< at once
+  std::string cache = "paged";          ///< or "contiguous"
+  std::int64_t cache_tokens = 0;        ///< of all requests; 0: as many as they can need
+  std::string batching = "continuous";  ///< or "fixed"
+  std::string draft{};                  ///< empty, "prompt", or the folder of a model
+  std::int64_t draft_tokens = 4;        ///< guessed in a step, at most
   std::int64_t context = 8192;  ///< of a prompt typed at a terminal, with its answer, at most
   std::string threads = "auto";
+  int replicate = 1;  ///< copies of the model, of several ranks
+  int tensor = 1;     ///< ranks that compute a layer together
+  int local_ranks = kNoLocalRanks;
+  Start start{};  ///< how the program was started
   LogProbabilities log_probabilities = LogProbabilities::left_out;
   bool json = false;
 };
@@ -40,13 +51,14 @@ void print_error(fmt::format_string<Arguments...> format, Arguments&&... argumen
   std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stderr);
 }
 
-/// The threads that flags.threads asks for. Throws zero::Error.
-int threads_of(const GenerateFlags& flags);
+/// The threads of one of the ranks of this host that flags.threads asks for. Throws zero::Error.
+int threads_of(const GenerateFlags& flags, int local_ranks = 1);
 
-/// Answers all prompts, or those of standard input if there is none, on standard output. Errors of
-/// single prompts and a line about the speed go to standard error. Returns the exit status: 0; 1 if
-/// a prompt was refused or an answer failed; 128 + the signal if SIGINT or SIGTERM cut it short.
-/// Throws zero::Error if nothing can be answered. Call once in a process, before it has threads.
-int generate(const GenerateFlags& flags);
+/// Answers all prompts, or those of standard input if there is none, on standard output, as the
+/// rank or ranks of this process. Errors of single prompts and a line about the speed go to
+/// standard error. Returns the exit status: 0; 1 if a prompt was refused or an answer failed; 128 +
+/// the signal if SIGINT or SIGTERM cut it short. Throws zero::Error if nothing can be answered; a
+/// rank of several that fails ends all. Call once in a process, before it has threads.
+int generate(const GenerateFlags& flags, int* argc, char*** argv);
 
 }  // namespace zero

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/utf8.h"
+#include "inference/generator.h"
 #include "launch/config/configuration.h"
 
 namespace zero {
@@ -125,6 +126,14 @@ const std::map<std::string, Setter, std::less<>> kSettings{
        prompt.settings.sampling.seed = field.unsigned_integer<std::uint64_t>();
      }},
     {"stop", [](Prompt& prompt, const Field& field) { prompt.settings.stop = texts(field); }},
+    {"priority",
+     [](Prompt& prompt, const Field& field) {
+       constexpr std::int64_t kMost = GenerationRequest::kMostPriority;
+       prompt.settings.priority = field.integer();
+       if (prompt.settings.priority < -kMost || prompt.settings.priority > kMost) {
+         field.refuse(fmt::format("-{} to {}", kMost, kMost));
+       }
+     }},
 };
 
 std::string key_list(const std::map<std::string, Setter, std::less<>>& keys) {

@@ -19,6 +19,7 @@ struct PromptSettings {
   std::int64_t max_tokens = 0;  ///< 0: kUsualTokens, fewer if the model's context ends before
   Sampling sampling{};
   std::vector<std::string> stop{};  ///< texts that end the answer before them
+  std::int64_t priority = 0;        ///< GenerationRequest::priority
 
   static constexpr std::int64_t kUsualTokens = 128;
 };

@@ -133,7 +133,8 @@ GenerationRequest PromptEncoder::request(const Prompt& prompt) const {
   GenerationRequest request{.prompt = encode(prompt),
                             .max_tokens = prompt.settings.max_tokens,
                             .sampling = prompt.settings.sampling,
-                            .end_tokens = end_tokens_};
+                            .end_tokens = end_tokens_,
+                            .priority = prompt.settings.priority};
   const auto outside = std::ranges::find_if(
       request.prompt, [&](std::uint32_t id) { return std::int64_t{id} >= vocabulary_; });
   ZERO_CHECK(outside == request.prompt.end(),

@@ -40,6 +40,9 @@ bool lists(std::string_view names, std::string_view wanted) {
   return false;
 }
 
+/// A limit of a control group, given its folder.
+using LimitIn = std::optional<double> (*)(const std::filesystem::path& group);
+
 std::optional<double> quota_in(const std::filesystem::path& group) {
   if (const auto text = text_of(group / "cpu.max")) return quota_of_cpu_max(*text);
   const auto quota = text_of(group / "cpu.cfs_quota_us");
@@ -48,18 +51,68 @@ std::optional<double> quota_in(const std::filesystem::path& group) {
   return quota_of_cfs(*quota, *period);
 }
 
-/// The smallest quota from `mount`/`path` up to `mount`. Levels of a path from another namespace do
+/// The number behind `key`, at the start of a line.
+std::optional<std::int64_t> number_behind(std::string_view text, std::string_view key) {
+  for (std::size_t at = 0; (at = text.find(key, at)) != std::string_view::npos; at += key.size()) {
+    if (at > 0 && text[at - 1] != '\n') continue;
+    const std::size_t digit = text.find_first_not_of(' ', at + key.size());
+    return digit == std::string_view::npos ? std::nullopt : number_in(text.substr(digit));
+  }
+  return std::nullopt;
+}
+
+/// What the group may still take: files that the kernel keeps in memory give way.
+std::optional<double> memory_in(const std::filesystem::path& group) {
+  const auto left = [&](const char* limit_file, const char* used_file, const char* files_key) {
+    const auto limit = text_of(group / limit_file);
+    const auto used = text_of(group / used_file);
+    const auto most = limit ? number_in(*limit) : std::nullopt;
+    const auto now = used ? number_in(*used) : std::nullopt;
+    if (!most || !now) return std::optional<double>();
+    const auto files = number_behind(text_of(group / "memory.stat").value_or(""), files_key);
+    return std::optional(static_cast<double>(*most) - static_cast<double>(*now) +
+                         static_cast<double>(files.value_or(0)));
+  };
+  const auto unified = left("memory.max", "memory.current", "inactive_file ");
+  return unified ? unified
+                 : left("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ");
+}
+
+/// The smallest limit from `mount`/`path` up to `mount`. Levels of a path from another namespace do
 /// not exist below the mount; only existing levels count.
-std::optional<double> smallest(const std::filesystem::path& mount, const std::string& path) {
+std::optional<double> smallest(LimitIn limit_in, const std::filesystem::path& mount,
+                               const std::string& path) {
   std::optional<double> least;
   std::filesystem::path inside = std::filesystem::path(path).relative_path();
   while (true) {
-    if (const auto quota = quota_in(mount / inside); quota && (!least || *quota < *least)) {
-      least = quota;
+    if (const auto limit = limit_in(mount / inside); limit && (!least || *limit < *least)) {
+      least = limit;
     }
     if (inside.empty()) return least;
     inside = inside.parent_path();
   }
+}
+
+/// The smallest limit of this process's groups of both versions; `controller`: of version 1.
+std::optional<double> smallest_of_process(LimitIn limit_in, const std::string& controller,
+                                          const std::string& root) {
+  const auto text = text_of(root + "/proc/self/cgroup");
+  if (!text) return std::nullopt;
+  const std::filesystem::path mounts = root + "/sys/fs/cgroup";
+  std::vector<std::optional<double>> found;
+  if (const auto place = cgroup_place(*text, "")) {
+    found.push_back(smallest(limit_in, mounts, place->path));
+    found.push_back(smallest(limit_in, mounts / "unified", place->path));
+  }
+  if (const auto place = cgroup_place(*text, controller)) {
+    found.push_back(smallest(limit_in, mounts / place->controllers, place->path));
+    found.push_back(smallest(limit_in, mounts / controller, place->path));
+  }
+  std::optional<double> least;
+  for (const auto& limit : found) {
+    if (limit && (!least || *limit < *least)) least = limit;
+  }
+  return least;
 }
 
 }  // namespace
@@ -94,23 +147,16 @@ std::optional<double> quota_of_cfs(std::string_view quota, std::string_view peri
 }
 
 std::optional<double> cpu_quota(const std::string& root) {
-  const auto text = text_of(root + "/proc/self/cgroup");
-  if (!text) return std::nullopt;
-  const std::filesystem::path mounts = root + "/sys/fs/cgroup";
-  std::vector<std::optional<double>> found;
-  if (const auto place = cgroup_place(*text, "")) {
-    found.push_back(smallest(mounts, place->path));
-    found.push_back(smallest(mounts / "unified", place->path));
-  }
-  if (const auto place = cgroup_place(*text, "cpu")) {
-    found.push_back(smallest(mounts / place->controllers, place->path));
-    found.push_back(smallest(mounts / "cpu", place->path));
-  }
-  std::optional<double> least;
-  for (const auto& quota : found) {
-    if (quota && (!least || *quota < *least)) least = quota;
-  }
-  return least;
+  return smallest_of_process(quota_in, "cpu", root);
+}
+
+std::optional<std::int64_t> available_memory(const std::string& root) {
+  const auto kilobytes =
+      number_behind(text_of(root + "/proc/meminfo").value_or(""), "MemAvailable:");
+  if (!kilobytes) return std::nullopt;
+  const double machine = static_cast<double>(*kilobytes) * 1024;
+  const double group = smallest_of_process(memory_in, "memory", root).value_or(machine);
+  return static_cast<std::int64_t>(std::max(0.0, std::min(machine, group)));
 }
 
 }  // namespace zero

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,5 +28,9 @@ std::optional<double> quota_of_cfs(std::string_view quota, std::string_view peri
 /// The smallest quota, in cores, of this process's control group and its ancestors, in both
 /// versions. Tests set `root`, a prefix of /proc and /sys.
 std::optional<double> cpu_quota(const std::string& root = "");
+
+/// Bytes of memory that this process can still take: what the machine has available, or what the
+/// smallest limit of its control group and its ancestors leaves. Nothing if /proc does not say.
+std::optional<std::int64_t> available_memory(const std::string& root = "");
 
 }  // namespace zero

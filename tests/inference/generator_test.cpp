@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <random>
+#include <set>
 #include <thread>
 
 #include "inference/inference_model.h"
@@ -143,6 +145,147 @@ TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
     }
     EXPECT_EQ(model->cache().usage().used, 0) << each.name;
   }
+}
+
+/// Guesses at random, right and wrong, few and too many.
+class RandomDrafter final : public Drafter {
+ public:
+  void propose(std::span<Draft> drafts) override {
+    for (Draft& draft : drafts) {
+      open.insert(draft.request);
+      draft.guessed.resize(random_() % 9);
+      for (std::uint32_t& token : draft.guessed) token = random_() % 3;
+    }
+  }
+  void end(RequestId request) override { open.erase(request); }
+
+  std::set<RequestId> open;
+
+ private:
+  std::mt19937 random_{5};
+};
+
+TEST_F(Generators, NoAnswerDependsOnGuesses) {
+  constexpr int kRequests = 24;
+  std::vector<Answer> expected;
+  for (int i = 0; i < kRequests; ++i) expected.push_back(alone(request(i)));
+  const Scratch scratch;
+  Gpt2Config other = small_gpt2();
+  other.layers = 1;
+  with_saved_model(other, scratch.path("other/"), 1);
+  const InferenceOptions options{
+      .requests = 5, .request_tokens = 100, .cache_tokens = 256, .rows = 40, .logit_rows = 17};
+  const auto same_model = open({.requests = 5, .request_tokens = 100, .rows = 7});
+  const auto other_model = open_inference_model(*device_, scratch.path("other/"),
+                                                {.requests = 3, .request_tokens = 60, .rows = 50});
+  NgramDrafter ngrams;
+  ModelDrafter same(*same_model), different(*other_model);
+  RandomDrafter random;
+  for (Drafter* const drafter :
+       std::initializer_list<Drafter*>{&ngrams, &same, &different, &random}) {
+    answers_.clear();
+    const auto model = open(options);
+    Generator generator(*model, {.drafter = drafter, .draft_tokens = 6});
+    for (int i = 0; i < kRequests; ++i) {
+      GenerationRequest asked = request(i);
+      asked.priority = i % 3;
+      generator.submit(asked, recording(i));
+      if (i % 5 == 0) generator.step();
+    }
+    run(generator);
+    for (int i = 0; i < kRequests; ++i) {
+      EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)])) << i;
+    }
+    EXPECT_EQ(model->cache().usage().used, 0);
+    const Generator::Guesses guesses = generator.guesses();
+    EXPECT_GT(guesses.read, 0);
+    EXPECT_LE(guesses.kept, guesses.read);
+    if (drafter == &same) {
+      // All but those behind an end.
+      EXPECT_GT(guesses.kept, guesses.read * 9 / 10);
+    }
+  }
+  EXPECT_EQ(same_model->cache().free_slots(), 5);
+  EXPECT_EQ(other_model->cache().free_slots(), 3);
+  EXPECT_TRUE(random.open.empty());
+}
+
+// 256 requests of 1 to 140 tokens arrive at random, memory holds an eighth of what could run at
+// once, a tenth is cancelled at some point: every answer is a beginning of that of its request
+// alone, and whole unless it was cancelled.
+TEST_F(Generators, UnderLoadEveryAnswerIsThatOfItsRequestAlone) {
+  constexpr int kRequests = 256;
+  std::mt19937 random(11);
+  const auto below = [&](unsigned most) { return static_cast<std::int64_t>(random() % most); };
+  const auto single = open({.request_tokens = 150, .rows = 150});
+  const auto model = open({.requests = 32,
+                           .request_tokens = 150,
+                           .cache_tokens = 4 * 150,
+                           .rows = 64,
+                           .logit_rows = 64});
+  std::vector<GenerationRequest> asked;
+  std::vector<std::int64_t> arrivals, cancels;  // steps; -1: not cancelled
+  std::int64_t arrival = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    const std::int64_t all = 2 + below(139);
+    GenerationRequest made = request(i);
+    made.prompt = prompt_of(1 + below(static_cast<unsigned>(all - 1)), i % 50);  // some begin alike
+    made.max_tokens = all - std::ssize(made.prompt);
+    made.priority = below(3);
+    asked.push_back(made);
+    arrival += static_cast<std::int64_t>(std::exponential_distribution<double>(0.3)(random));
+    arrivals.push_back(arrival);
+    cancels.push_back(below(10) == 0 ? arrival + below(40) : -1);
+  }
+  NgramDrafter drafter;
+  Generator generator(*model, {.aging = 100, .drafter = &drafter});
+  std::vector<RequestId> ids;
+  for (std::int64_t step = 0; std::ssize(ids) < kRequests || !generator.idle(); ++step) {
+    ASSERT_LT(step, 20000);
+    while (std::ssize(ids) < kRequests && arrivals[ids.size()] <= step) {
+      const auto i = static_cast<int>(ids.size());
+      ids.push_back(generator.submit(asked[ids.size()], recording(i)));
+    }
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (cancels[i] == step) generator.cancel(ids[i]);
+    }
+    generator.step();
+  }
+  EXPECT_GT(generator.scheduler().preemptions(), 0);
+  EXPECT_EQ(model->cache().usage().used, 0);
+  const std::map<int, Answer> found = std::exchange(answers_, {});
+  int cancelled = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    Generator one(*single);
+    one.submit(asked[static_cast<std::size_t>(i)], recording(i));
+    run(one);
+    const Answer& answer = found.at(i);
+    const Answer& expected = answers_[i];
+    if (answer.end.reason == FinishReason::cancelled) {
+      ++cancelled;
+      ASSERT_LE(answer.ids.size(), expected.ids.size());
+      EXPECT_TRUE(std::equal(answer.ids.begin(), answer.ids.end(), expected.ids.begin())) << i;
+    } else {
+      EXPECT_TRUE(answer.same_tokens(expected)) << i;
+    }
+  }
+  EXPECT_GT(cancelled, 5);
+}
+
+// An answer that repeats itself takes fewer passes.
+TEST_F(Generators, GuessesSavePasses) {
+  const GenerationRequest asked{.prompt = prompt_of(20, 4), .max_tokens = 80, .sampling = {}};
+  const Answer expected = alone(asked);
+  const auto model = open({.request_tokens = 100, .rows = 50, .logit_rows = 5});
+  const auto drafting = open({.request_tokens = 100, .rows = 50});
+  ModelDrafter drafter(*drafting);
+  Generator generator(*model, {.drafter = &drafter, .draft_tokens = 4});
+  generator.submit(asked, recording(0));
+  int passes = 0;
+  for (; !generator.idle(); ++passes) generator.step();
+  EXPECT_TRUE(answers_[0].same_tokens(expected));
+  EXPECT_EQ(passes, 1 + 16);  // the prompt gives the first token, each other pass five
+  EXPECT_EQ(generator.guesses().kept, 63);
 }
 
 // All begin alike; each reads the beginning once that is not yet known.
@@ -327,11 +470,16 @@ TEST_F(Generators, ManyRequestsLeaveNothing) {
   EXPECT_EQ(model->cache().usage().used, 0);
 }
 
+class CachesOfGenerators : public Generators, public ::testing::WithParamInterface<CacheFormat> {};
+INSTANTIATE_TEST_SUITE_P(Formats, CachesOfGenerators,
+                         ::testing::Values(CacheFormat::plain, CacheFormat::int8));
+
 // The embedding of position 5 is no number: of two requests only the longer meets it, and it leaves
 // NaN in its slot of the cache.
-TEST_F(Generators, AModelThatGivesNoNumbersFailsThatRequestAlone) {
+TEST_P(CachesOfGenerators, AModelThatGivesNoNumbersFailsThatRequestAlone) {
   const auto model = std::make_unique<InferenceModel>(
-      *device_, small_gpt2(), InferenceOptions{.requests = 2, .request_tokens = 40, .rows = 20});
+      *device_, small_gpt2(),
+      InferenceOptions{.cache = GetParam(), .requests = 2, .request_tokens = 40, .rows = 20});
   model->load([](std::size_t tensor, std::int64_t begin, std::span<float> values) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::int64_t element = begin + static_cast<std::int64_t>(i);

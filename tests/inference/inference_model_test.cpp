@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "checkpoint/hf/config.h"
@@ -107,24 +108,31 @@ TEST_P(InferenceFamilies, TheScoreOfATextIsTheLossOfTraining) {
   });
 }
 
-TEST_P(InferenceFamilies, BitsDependNeitherOnPassesNorOnThreadsNorOnTheSequencesBeside) {
+TEST_P(InferenceFamilies, BitsDependNeitherOnPassesNorThreadsNorBlocksNorTheSequencesBeside) {
   with_saved_model(config(), folder_, 1);
   const std::vector<std::uint32_t> tokens = random_tokens(100, vocabulary(), 5);
   const std::vector<std::uint32_t> other = random_tokens(140, vocabulary(), 6);
-  using Kind = std::pair<DType, WeightFormat>;
-  for (const auto& [dtype, format] :
-       {Kind{DType::fp32, WeightFormat::plain}, Kind{DType::bf16, WeightFormat::plain},
-        Kind{DType::fp16, WeightFormat::plain}, Kind{DType::fp32, WeightFormat::int8},
-        Kind{DType::bf16, WeightFormat::int8}, Kind{DType::fp32, WeightFormat::nf4},
-        Kind{DType::bf16, WeightFormat::q4}}) {
+  using Kind = std::tuple<DType, WeightFormat, CacheFormat>;
+  constexpr CacheFormat kPlain = CacheFormat::plain;
+  constexpr CacheFormat kInt8 = CacheFormat::int8;
+  for (const auto& [dtype, format, cache] :
+       {Kind{DType::fp32, WeightFormat::plain, kPlain},
+        Kind{DType::bf16, WeightFormat::plain, kPlain},
+        Kind{DType::fp16, WeightFormat::plain, kPlain},
+        Kind{DType::fp32, WeightFormat::int8, kPlain},
+        Kind{DType::bf16, WeightFormat::int8, kPlain}, Kind{DType::fp32, WeightFormat::nf4, kPlain},
+        Kind{DType::bf16, WeightFormat::q4, kPlain}, Kind{DType::fp32, WeightFormat::plain, kInt8},
+        Kind{DType::bf16, WeightFormat::int8, kInt8}, Kind{DType::fp16, WeightFormat::q4, kInt8}}) {
     std::optional<std::vector<float>> expected;
-    for (const int threads : {1, 2, 3}) {
+    for (const auto& [threads, block] : {std::pair{1, 16}, std::pair{2, 32}, std::pair{3, 0}}) {
       const auto device = cpu::open({.threads = threads});
       const auto model = open_inference_model(*device, folder_,
                                               {.dtype = dtype,
                                                .weights = format,
+                                               .cache = cache,
                                                .requests = 3,
                                                .request_tokens = 150,
+                                               .block_tokens = block,
                                                .rows = 200,
                                                .logit_rows = 100});
       const std::vector<float> whole = logits_in_passes(*model, tokens, {100});
@@ -155,16 +163,18 @@ TEST_P(InferenceFamilies, BitsDependNeitherOnPassesNorOnThreadsNorOnTheSequences
 TEST_P(InferenceFamilies, NarrowTypesAreCloseToFp32) {
   with_saved_model(config(), folder_, 1);
   const std::vector<std::uint32_t> tokens = random_tokens(60, vocabulary(), 8);
-  const auto logits = [&](DType dtype, WeightFormat format) {
+  const auto logits = [&](DType dtype, WeightFormat format, CacheFormat cache) {
     const auto device = cpu::open();
     const auto model = open_inference_model(
-        *device, folder_, {.dtype = dtype, .weights = format, .rows = 64, .logit_rows = 60});
+        *device, folder_,
+        {.dtype = dtype, .weights = format, .cache = cache, .rows = 64, .logit_rows = 60});
     return logits_in_passes(*model, tokens, {60});
   };
-  const std::vector<float> exact = logits(DType::fp32, WeightFormat::plain);
+  const std::vector<float> exact = logits(DType::fp32, WeightFormat::plain, CacheFormat::plain);
   // The root of the mean square of differences, beside that of the logits.
-  const auto distance = [&](DType dtype, WeightFormat format) {
-    const std::vector<float> found = logits(dtype, format);
+  const auto distance = [&](DType dtype, WeightFormat format,
+                            CacheFormat cache = CacheFormat::plain) {
+    const std::vector<float> found = logits(dtype, format, cache);
     double squares = 0;
     double all = 0;
     for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -182,6 +192,9 @@ TEST_P(InferenceFamilies, NarrowTypesAreCloseToFp32) {
   EXPECT_LT(bf16, 0.02);
   EXPECT_GT(int8, 0);
   EXPECT_LT(int8, 0.08);
+  const double cache = distance(DType::fp32, WeightFormat::plain, CacheFormat::int8);
+  EXPECT_GT(cache, 0);
+  EXPECT_LT(cache, 0.03);
   EXPECT_GT(distance(DType::fp32, WeightFormat::nf4), int8);
   EXPECT_LT(distance(DType::fp32, WeightFormat::nf4), 0.8);
   EXPECT_LT(distance(DType::fp32, WeightFormat::q4), 0.8);
@@ -203,10 +216,14 @@ TEST_P(InferenceFamilies, ATrimmedSequenceGoesOnAsIfTheRestHadNeverBeen) {
 
 TEST_P(InferenceFamilies, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
   with_saved_model(config(), folder_, 1);
-  for (const WeightFormat format :
-       {WeightFormat::plain, WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4}) {
+  using Kind = std::pair<WeightFormat, CacheFormat>;
+  for (const auto& [format, cache] :
+       {Kind{WeightFormat::plain, CacheFormat::plain}, Kind{WeightFormat::int8, CacheFormat::plain},
+        Kind{WeightFormat::nf4, CacheFormat::plain}, Kind{WeightFormat::q4, CacheFormat::plain},
+        Kind{WeightFormat::plain, CacheFormat::int8}}) {
     const InferenceOptions options{.dtype = DType::bf16,
                                    .weights = format,
+                                   .cache = cache,
                                    .requests = 4,
                                    .request_tokens = 90,
                                    .rows = 70,
@@ -216,6 +233,11 @@ TEST_P(InferenceFamilies, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
     const auto device = cpu::open({.threads = 2});
     const auto model = open_inference_model(*device, folder_, options);
     EXPECT_EQ(device->ledger().snapshot().labels, planning->ledger().snapshot().labels);
+    const DecoderShape shape = decoder_shape(config());
+    const std::int64_t of_head =
+        cache == CacheFormat::int8 ? 2 * (shape.head_width + 4) : 2 * 2 * shape.head_width;
+    EXPECT_EQ(device->ledger().snapshot().labels.at("activations/key_value_cache"),
+              4 * 96 * shape.layers * shape.kv_heads * of_head);
     const std::int64_t allocations = device->ledger().allocations();
     logits_in_passes(*model, random_tokens(90, vocabulary(), 3), {30, 1, 17, 16});
     EXPECT_EQ(device->ledger().allocations(), allocations);

@@ -50,6 +50,7 @@ class CgroupFiles : public ::testing::Test {
     folder_.write(path, text);
   }
   std::optional<double> quota() const { return cpu_quota(folder_.path()); }
+  std::optional<std::int64_t> memory() const { return available_memory(folder_.path()); }
 
  private:
   testing::TemporaryFolder folder_;
@@ -71,6 +72,32 @@ TEST_F(CgroupFiles, VersionOneInAContainerHasItsQuotaAtTheMount) {
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "250000\n");
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(quota(), 2.5);
+}
+
+TEST_F(CgroupFiles, MemoryIsWhatTheMachineOrTheSmallestLimitLeaves) {
+  EXPECT_EQ(memory(), std::nullopt);
+  write("proc/meminfo", "MemTotal:       90 kB\nMemFree: 1 kB\nMemAvailable:      50 kB\n");
+  EXPECT_EQ(memory(), 51200);
+  write("proc/self/cgroup", "0::/a/b\n");
+  write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  write("sys/fs/cgroup/a/b/memory.current", "10\n");
+  EXPECT_EQ(memory(), 51200);
+  write("sys/fs/cgroup/a/memory.max", "40000\n");
+  write("sys/fs/cgroup/a/memory.current", "30000\n");
+  EXPECT_EQ(memory(), 10000);
+  write("sys/fs/cgroup/a/memory.stat", "anon 1\nxinactive_file 7\ninactive_file 5000\n");
+  EXPECT_EQ(memory(), 15000);
+  write("sys/fs/cgroup/a/memory.current", "50000\n");
+  EXPECT_EQ(memory(), 0);
+}
+
+TEST_F(CgroupFiles, MemoryOfVersionOneIsLimitedToo) {
+  write("proc/meminfo", "MemAvailable: 50 kB\n");
+  write("proc/self/cgroup", "7:memory:/job\n");
+  write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9000\n");
+  write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "8000\n");
+  write("sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 500\n");
+  EXPECT_EQ(memory(), 1500);
 }
 
 CoreFacts machine(int cores, int ranks) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/generate/answer.h"
+#include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
 #include "tests/launch/temporary_folder.h"
 
@@ -29,7 +30,8 @@ TEST(Prompt, TakesItsOwnSettingsBeforeTheUsualOnes) {
   EXPECT_THAT(plain.settings.stop, ElementsAre("usual"));
   const Prompt own = parse_prompt(
       R"({"ids": [3, 4294967295], "max_tokens": 2, "temperature": 1, "top_k": 0, "top_p": 0.5,
-          "min_p": 0.1, "repetition_penalty": 1.5, "seed": 18446744073709551615, "stop": []})",
+          "min_p": 0.1, "repetition_penalty": 1.5, "seed": 18446744073709551615, "stop": [],
+          "priority": -3})",
       kUsual, "f:1");
   EXPECT_THAT(std::get<Prompt::Ids>(own.content), ElementsAre(3, 4294967295));
   EXPECT_EQ(own.settings.max_tokens, 2);
@@ -41,6 +43,8 @@ TEST(Prompt, TakesItsOwnSettingsBeforeTheUsualOnes) {
   EXPECT_EQ(sampling.repetition_penalty, 1.5);
   EXPECT_EQ(sampling.seed, 18446744073709551615U);
   EXPECT_TRUE(own.settings.stop.empty());
+  EXPECT_EQ(own.settings.priority, -3);
+  EXPECT_EQ(plain.settings.priority, 0);
   const Prompt chat = parse_prompt(
       R"({"messages": [{"role": "system", "content": "s"}, {"content": "u", "role": "user"}]})",
       kUsual, "f:1");
@@ -75,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"Twice", R"({"prompt": "a", "prompt": "b"})", "key \"prompt\" is given twice"},
         BadLine{"UnknownKey", R"({"prompt": "a", "top-k": 3})",
                 "unknown key \"top-k\"; expected one of ids, messages, prompt, and any of "
-                "max_tokens, min_p, repetition_penalty, seed, stop, temperature, top_k, top_p"},
+                "max_tokens, min_p, priority, repetition_penalty, seed, stop, temperature, top_k, "
+                "top_p"},
         BadLine{"Nothing", R"({"seed": 3})", "has 0 of prompt, ids and messages; expected one"},
         BadLine{"Both", R"({"prompt": "a", "ids": [1]})", "has 2 of prompt, ids and messages"},
         BadLine{"Number", R"({"prompt": 3})", "prompt is 3; expected a text"},
@@ -103,6 +108,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"MinP", R"({"prompt": "a", "min_p": 2})", "min_p is 2; expected a number from 0"},
         BadLine{"Penalty", R"({"prompt": "a", "repetition_penalty": 0})",
                 "repetition_penalty is 0; expected a number above 0"},
+        BadLine{"Priority", R"({"prompt": "a", "priority": 1001})",
+                "priority is 1001; expected -1000 to 1000"},
         BadLine{"Seed", R"({"prompt": "a", "seed": -1})", "seed is -1; expected a whole number"},
         BadLine{"StopText", R"({"prompt": "a", "stop": "b"})",
                 "stop is \"b\"; expected a list of texts"},
@@ -158,6 +165,21 @@ class Encoder : public ::testing::Test {
   static inline const std::string kLlama = ZERO_RECORDED_FILES "/llama_tiny";
   TemporaryFolder folder_;
 };
+
+TEST(ModelMemory, IsComparedWithWhatIsAvailable) {
+  const std::string folder = ZERO_RECORDED_FILES "/llama_tiny";
+  const InferenceOptions options{.requests = 4, .cache_tokens = 100};
+  const PlannedModel planned = plan_model(folder, options, {});
+  EXPECT_THAT(planned.line, HasSubstr("(7 blocks of 16 tokens: 1 requests of 64 tokens at once)"));
+  check_memory(planned.bytes, planned.bytes, folder, options, {});
+  check_memory(planned.bytes, std::nullopt, folder, options, {});
+  const std::string refusal =
+      error_of([&] { check_memory(planned.bytes, planned.bytes - 1, folder, options, {}); });
+  EXPECT_THAT(refusal, ::testing::MatchesRegex(
+                           "out of memory before the start: [0-9.]+ .iB are needed, and [0-9.]+ "
+                           ".iB are available; --weights int8 takes [0-9.]+ .iB for the model, "
+                           "--weights nf4 takes [0-9.]+ .iB for the model, fewer --requests.*"));
+}
 
 TEST_F(Encoder, MakesRequestsThatFitTheContext) {
   const PromptEncoder encoder(folder_.path(), "");

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/mesh.h"
+
+namespace zero {
+
+/// The ranks that answer prompts together. The first one reads prompts, prints answers and hears
+/// signals; the ranks of a tensor group compute the same requests, other ranks other ones.
+/// share(), any() and gather() are collective over all ranks, block the host, and do nothing on one
+/// rank.
+class AnswerRanks {
+ public:
+  /// Lays `world` out as a mesh of `replicate` copies of the model and tensor groups of `tensor`
+  /// ranks; the ranks between them each keep a part of the weights. References must outlive the
+  /// ranks. Throws zero::Error if the world does not have a multiple of their product.
+  AnswerRanks(Communicator& world, Device& device, int replicate, int tensor);
+
+  bool first() const { return world_.rank() == 0; }
+  int count() const { return world_.size(); }
+  int on_this_host() const { return world_.local_size(); }
+  const MeshShape& shape() const { return shape_; }
+  /// Null: one rank.
+  Mesh* mesh() { return mesh_ ? &*mesh_ : nullptr; }
+
+  /// Ranks, or tensor groups of them, that answer requests of their own.
+  int groups() const { return shape_.replicate * shape_.shard; }
+  /// Whether this rank computes request `number`: requests are dealt out in turn.
+  bool computes(std::size_t number) const;
+  /// Whether this rank tells the first what its group has computed.
+  bool speaks() const { return mesh_ == std::nullopt || mesh_->index(Axis::tensor) == 0; }
+
+  /// The first rank's text.
+  std::string share(std::string text);
+  /// Whether it is so on any rank.
+  bool any(bool value);
+  /// The texts of all ranks.
+  std::vector<std::string> gather(std::string text);
+
+ private:
+  Communicator& world_;
+  Device& device_;
+  std::optional<Mesh> mesh_;
+  MeshShape shape_{.replicate = 1, .shard = 1, .tensor = 1};
+};
+
+}  // namespace zero

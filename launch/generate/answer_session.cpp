@@ -1,0 +1,278 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/generate/answer_session.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "checkpoint/hf/config.h"
+#include "launch/generate/model_memory.h"
+#include "launch/rendezvous/cgroup.h"
+#include "model/decoder_shape.h"
+
+namespace zero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+SignalWatcher::AfterSignal Interrupts::arrived(int signal) {
+  if (signal == SIGUSR1) {
+    report_ = true;
+    return SignalWatcher::AfterSignal::go_on;
+  }
+  const bool first = signal_.exchange(signal) == 0;
+  return first && answering_ ? SignalWatcher::AfterSignal::go_on : SignalWatcher::AfterSignal::end;
+}
+
+AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
+                             Communicator& world)
+    : flags_(flags),
+      interrupts_(interrupts),
+      device_(cpu::open({.threads = threads_of(flags, world.local_size())})),
+      ranks_(world, *device_, flags.replicate, flags.tensor),
+      folder_(find_model_folder(files::disk(), flags.model)),
+      encoder_(folder_, flags.tokenizer),
+      printer_(flags.json ? AnswerPrinter::Form::json : AnswerPrinter::Form::text) {}
+
+std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
+  std::vector<AcceptedPrompt> all;
+  for (Prompt& prompt : prompts) {
+    auto* const text = std::get_if<std::string>(&prompt.content);
+    if (flags_.chat && text != nullptr) prompt.content = Prompt::Messages{{"user", *text}};
+    try {
+      all.push_back({encoder_.request(prompt), prompt.settings.stop, prompt.where, prompt.number});
+    } catch (const Error& error) {
+      refuse(prompt.number, error.what());
+    }
+  }
+  return all;
+}
+
+void AnswerSession::refuse(std::int64_t number, const std::string& message) {
+  report(message);
+  if (!flags_.json) return;
+  const nlohmann::ordered_json line{{"line", number}, {"error", message}};
+  print(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t request_tokens) const {
+  const std::int64_t guessed = flags_.draft.empty() ? 0 : flags_.draft_tokens;
+  InferenceOptions options{.dtype = dtype_from_name(flags_.dtype),
+                           .weights = weight_format_from_name(flags_.weights),
+                           .cache = cache_format_from_name(flags_.cache_dtype),
+                           .requests = requests,
+                           .request_tokens = request_tokens,
+                           .block_tokens = flags_.cache == "paged" ? kCacheGroup : 0};
+  options.logit_rows = std::min(requests * (1 + guessed), InferenceOptions::kMostRows);
+  options.rows = std::max(options.rows, options.logit_rows);
+  if (flags_.cache_tokens > 0) {
+    options.cache_tokens = std::min(flags_.cache_tokens, requests * request_tokens);
+    ZERO_CHECK(options.cache_tokens >= request_tokens,
+               "--cache-tokens is {}; expected at least {}, for the longest prompt with its answer",
+               flags_.cache_tokens, request_tokens);
+  }
+  return options;
+}
+
+// Of a model that guesses.
+InferenceOptions AnswerSession::draft_options(const InferenceOptions& options,
+                                              const std::string& folder) const {
+  const DecoderShape guessing = decoder_shape(read_hf_config(folder));
+  const std::int64_t vocabulary = vocabulary_of(read_hf_config(folder_));
+  ZERO_CHECK(guessing.vocabulary == vocabulary,
+             "--draft {}: has a vocabulary of {} tokens; expected the model's {}", flags_.draft,
+             guessing.vocabulary, vocabulary);
+  InferenceOptions draft = options;
+  draft.logit_rows = options.requests;
+  draft.request_tokens = std::min(draft.request_tokens, guessing.context);
+  draft.cache_tokens = std::min(draft.cache_tokens, draft.requests * draft.request_tokens);
+  return draft;
+}
+
+void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
+  const PlannedRanks planned_ranks{ranks_.shape(), device_->threads()};
+  const InferenceOptions options = this->options(requests, request_tokens);
+  const PlannedModel model = plan_model(folder_, options, planned_ranks);
+  std::int64_t bytes = model.bytes;
+  say("{}", model.line);
+  const bool guesses = !flags_.draft.empty() && flags_.draft != "prompt";
+  std::string draft_folder;
+  InferenceOptions draft;
+  if (guesses) {
+    draft_folder = find_model_folder(files::disk(), flags_.draft);
+    draft = draft_options(options, draft_folder);
+    const PlannedModel guessing = plan_model(draft_folder, draft, {.threads = device_->threads()});
+    bytes += guessing.bytes;
+    say("draft: {}", guessing.line);
+  }
+  std::optional<std::int64_t> available = available_memory();
+  if (available) *available /= ranks_.on_this_host();
+  check_memory(bytes, available, folder_, options, planned_ranks);
+  model_ = open_inference_model(*device_, folder_, options, ranks_.mesh());
+  if (guesses) {
+    draft_model_ = open_inference_model(*device_, draft_folder, draft);
+    drafter_ = std::make_unique<ModelDrafter>(*draft_model_);
+  } else if (!flags_.draft.empty()) {
+    drafter_ = std::make_unique<NgramDrafter>();
+  }
+  generator_ = std::make_unique<Generator>(
+      *model_, GeneratorOptions{
+                   .batching = flags_.batching == "fixed" ? Batching::fixed : Batching::continuous,
+                   .drafter = drafter_.get(),
+                   .draft_tokens = flags_.draft_tokens});
+}
+
+// Those that this rank computes.
+void AnswerSession::submit(const std::vector<AcceptedPrompt>& prompts) {
+  own_.clear();
+  for (std::size_t number = 0; number < prompts.size(); ++number) {
+    if (!ranks_.computes(number)) continue;
+    const AcceptedPrompt& prompt = prompts[number];
+    Own& own = own_.emplace_back(
+        number, Answer({prompt.number, prompt.request.prompt, prompt.stop, encoder_.tokenizer()}));
+    own.id = generator_->submit(prompt.request, {.on_token =
+                                                     [&own](const GeneratedToken& token) {
+                                                       own.touched = true;
+                                                       return own.answer.push(token);
+                                                     },
+                                                 .on_end =
+                                                     [&own](const GenerationEnd& end) {
+                                                       own.touched = true;
+                                                       own.answer.end(end);
+                                                     }});
+  }
+}
+
+// One pass of the model, in which all ranks take part.
+void AnswerSession::step() {
+  if (generator_->step()) {
+    // The other ranks cannot go on without this one.
+    ZERO_CHECK(ranks_.count() == 1 || generator_->pass_error().empty(), "{}",
+               generator_->pass_error());
+  } else if (ranks_.count() > 1) {
+    model_->forward({});
+  } else if (!generator_->idle()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a batch waits to be full
+  }
+}
+
+std::vector<AnswerUpdate> AnswerSession::updates() {
+  std::vector<AnswerUpdate> all;
+  for (Own& own : own_) {
+    if (!std::exchange(own.touched, false) || !ranks_.speaks()) continue;
+    AnswerUpdate update{.answer = own.number, .text = own.answer.take_text()};
+    if (const auto& end = own.answer.ended()) {
+      update.end = {end->reason, end->error,
+                    flags_.json ? own.answer.json(flags_.log_probabilities) : "",
+                    own.answer.tokens(), end->first_token};
+    }
+    all.push_back(std::move(update));
+  }
+  return all;
+}
+
+// Each step all ranks ask whether one has work left and whether the first has been told to end, so
+// that they take part in the same passes.
+void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
+  interrupts_.answering(true);
+  const auto begin = Clock::now();
+  submit(prompts);
+  printer_.begin(prompts.size());
+  for (bool cancelled = false; ranks_.any(!generator_->idle());) {
+    if (!cancelled && ranks_.any(ranks_.first() && interrupts_.signal() != 0)) {
+      cancelled = true;
+      for (const Own& own : own_) generator_->cancel(own.id);
+    }
+    step();
+    if (ranks_.count() == 1) {
+      printer_.apply(updates());
+    } else {
+      for (const std::string& of_rank : ranks_.gather(encoded(updates()))) {
+        if (ranks_.first()) printer_.apply(decoded_updates(of_rank));
+      }
+    }
+    if (interrupts_.take_report()) report_cache();
+  }
+  seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  interrupts_.answering(false);
+  for (const auto& [answer, error] : printer_.failures()) {
+    report(fmt::format("{}: {}", prompts[answer].where, error));
+  }
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (printer_.answered(i)) prompt_tokens_ += std::ssize(prompts[i].request.prompt);
+  }
+}
+
+// What the ranks' caches and guesses saved, together.
+void AnswerSession::print_totals() {
+  if (model_ == nullptr) return;
+  const Generator::Guesses guesses = generator_->guesses();
+  nlohmann::json mine =
+      nlohmann::json::array({guesses.read, guesses.kept, model_->cache().usage().reused,
+                             generator_->scheduler().preemptions()});
+  if (!ranks_.speaks()) mine = {0, 0, 0, 0};
+  std::array<std::int64_t, 4> sums{};
+  for (const std::string& of_rank : ranks_.gather(mine.dump())) {
+    const auto numbers = nlohmann::json::parse(of_rank).get<std::array<std::int64_t, 4>>();
+    std::ranges::transform(sums, numbers, sums.begin(), std::plus());
+  }
+  const auto [read, kept, reused, preemptions] = sums;
+  if (printer_.totals().tokens == 0) return;
+  if (read > 0) {
+    say("{} of {} guessed tokens were right ({:.0f} %)\n", kept, read,
+        100.0 * static_cast<double>(kept) / static_cast<double>(read));
+  }
+  if (reused > 0 || preemptions > 0) {
+    say("{} tokens were found in the cache, {} requests were preempted\n", reused, preemptions);
+  }
+  if (ranks_.count() > 1) {
+    const double exposed = model_->exposed_seconds().total;
+    say("the first of {} ranks waited {:.2f} s for others and their weights ({:.0f} %)\n",
+        ranks_.count(), exposed, 100 * exposed / seconds_);
+  }
+}
+
+int AnswerSession::finish() {
+  const AnswerPrinter::Totals& totals = printer_.totals();
+  if (totals.tokens > 0) {
+    say("{} tokens in {:.1f} s ({:.1f} tokens/s), first token after {:.2f} s{}\n", totals.tokens,
+        seconds_, static_cast<double>(totals.tokens) / seconds_, totals.first_token,
+        totals.answers == 1
+            ? fmt::format(" ({} tokens of the prompt: {:.1f} tokens/s)", prompt_tokens_,
+                          static_cast<double>(prompt_tokens_) / totals.first_token)
+            : fmt::format(" ({} prompts of {} tokens)", totals.answers, prompt_tokens_));
+  }
+  print_totals();
+  const int signal = interrupts_.signal();
+  return std::stoi(ranks_.share(std::to_string(signal != 0 ? 128 + signal : failed_ ? 1 : 0)));
+}
+
+void AnswerSession::report(const std::string& message) {
+  say("zero_generate: {}\n", printable_text(message));
+  failed_ = true;
+}
+
+void AnswerSession::report_cache() const {
+  const KeyValueCache::Usage usage = model_->cache().usage();
+  const Scheduler& scheduler = generator_->scheduler();
+  say("{} requests run, {} wait; {} of {} cache blocks hold their {} tokens, {} hold what may come "
+      "again; {} preemptions\n",
+      scheduler.running(), scheduler.waiting(), usage.used, usage.total, usage.tokens, usage.known,
+      scheduler.preemptions());
+}
+
+}  // namespace zero

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "inference/drafter.h"
+#include "inference/generator.h"
+#include "launch/generate/accepted_prompt.h"
+#include "launch/generate/answer.h"
+#include "launch/generate/answer_printer.h"
+#include "launch/generate/answer_ranks.h"
+#include "launch/generate/generate_program.h"
+#include "launch/generate/prompt_encoder.h"
+#include "launch/signals.h"
+
+namespace zero {
+
+/// The first signal that asks for an end waits for the pass under way, if answers are coming; any
+/// other ends the process at once. SIGUSR1 asks for a line about the cache.
+class Interrupts {
+ public:
+  Interrupts() : watcher_([this](int signal) { return arrived(signal); }) {}
+  void answering(bool yes) { answering_ = yes; }
+  int signal() const { return signal_; }  ///< 0: none
+  /// Whether SIGUSR1 has come since the last call.
+  bool take_report() { return report_.exchange(false); }
+
+ private:
+  SignalWatcher::AfterSignal arrived(int signal);
+
+  std::atomic<bool> answering_{false};
+  std::atomic<bool> report_{false};
+  std::atomic<int> signal_{0};
+  SignalWatcher watcher_;
+};
+
+/// Answers prompts on standard output; errors of single prompts, and what people want to know, go
+/// to standard error. On several ranks each has a session; the first reads prompts and prints, and
+/// all calls but accept() and refuse() are collective.
+class AnswerSession {
+ public:
+  /// References must outlive the session. Throws zero::Error if there is no model or tokenizer.
+  AnswerSession(const GenerateFlags& flags, Interrupts& interrupts, Communicator& world);
+
+  PromptEncoder& encoder() { return encoder_; }
+  AnswerRanks& ranks() { return ranks_; }
+  /// Complains about those that cannot be answered.
+  std::vector<AcceptedPrompt> accept(std::vector<Prompt> prompts);
+  /// Reports a prompt that gets no answer.
+  void refuse(std::int64_t number, const std::string& message);
+  /// Opens the model, and that which guesses, for at most so many requests at once on each rank, of
+  /// at most so many tokens. Throws zero::Error, before any memory is taken, if the machine has not
+  /// enough.
+  void open(std::int64_t requests, std::int64_t request_tokens);
+  /// Answers all, equal on all ranks, in the order in which they are given.
+  void answer(const std::vector<AcceptedPrompt>& prompts);
+  /// The lines about speed, cache and guesses; the exit status, the same on all ranks.
+  int finish();
+
+ private:
+  /// A request that this rank computes.
+  struct Own {
+    std::size_t number = 0;  // among all prompts
+    Answer answer;
+    RequestId id = 0;
+    bool touched = false;  // since the last update
+  };
+  InferenceOptions options(std::int64_t requests, std::int64_t request_tokens) const;
+  InferenceOptions draft_options(const InferenceOptions& options, const std::string& folder) const;
+  void submit(const std::vector<AcceptedPrompt>& prompts);
+  void step();
+  std::vector<AnswerUpdate> updates();
+  void report(const std::string& message);
+  void report_cache() const;
+  void print_totals();
+  template <typename... Arguments>
+  void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
+    if (ranks_.first()) print_error(format, std::forward<Arguments>(arguments)...);
+  }
+
+  const GenerateFlags& flags_;
+  Interrupts& interrupts_;
+  const std::unique_ptr<Device> device_;
+  AnswerRanks ranks_;
+  std::string folder_;
+  PromptEncoder encoder_;
+  AnswerPrinter printer_;
+  std::unique_ptr<InferenceModel> model_;
+  std::unique_ptr<InferenceModel> draft_model_;
+  std::unique_ptr<Drafter> drafter_;
+  std::unique_ptr<Generator> generator_;
+  std::deque<Own> own_;
+  bool failed_ = false;
+  double seconds_ = 0;
+  std::int64_t prompt_tokens_ = 0;  // of those answered
+};
+
+}  // namespace zero

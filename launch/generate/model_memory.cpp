@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/generate/model_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "checkpoint/hf/config.h"
+#include "collectives/backends.h"
+#include "inference/weight_files.h"
+#include "launch/telemetry/console.h"
+
+namespace zero {
+namespace {
+
+std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+}  // namespace
+
+PlannedModel plan_model(const std::string& folder, const InferenceOptions& options,
+                        const PlannedRanks& ranks) {
+  const ModelConfig config = read_hf_config(folder);
+  // A configuration that its files do not fit is refused before anything is as large as it says.
+  const WeightFiles fitting(folder, config);
+  const auto device = planning::open(ranks.threads);
+  const MeshShape& shape = ranks.shape;
+  const int count = shape.shard * shape.tensor;
+  std::unique_ptr<Communicator> world;
+  std::optional<Mesh> mesh;
+  if (count > 1) {
+    world = planning::communicator(0, count, BackendKind::host);
+    mesh.emplace(*world, MeshShape{.shard = shape.shard, .tensor = shape.tensor});
+  }
+  InferenceModel model(*device, config, options, mesh ? &*mesh : nullptr);
+  const KeyValueCache& cache = model.cache();
+  const MemorySnapshot memory = device->ledger().snapshot();
+  const std::int64_t cache_bytes = memory.labels.at("activations/key_value_cache");
+  const std::int64_t weights =
+      memory.current_of(MemoryClass::parameters) + memory.current_of(MemoryClass::gathered);
+  const std::int64_t activations = memory.current_of(MemoryClass::activations);
+  const std::int64_t block = cache.shape().block_tokens;
+  const double parameters = std::visit(
+      [](const auto& family) { return static_cast<double>(family.parameter_count()); }, config);
+  std::int64_t bytes = 0;
+  for (const auto& [label, of_label] : memory.labels) bytes += of_label;
+  return {
+      bytes,
+      fmt::format("model of {} parameters{}: weights {}, cache {} ({} blocks of {} tokens: {} "
+                  "requests of {} tokens at once), activations {}\n",
+                  count_text(parameters), count > 1 ? ", each rank" : "", size_text(weights),
+                  size_text(cache_bytes), cache.total_blocks(), block,
+                  std::min(cache.slots(), cache.total_blocks() / div_ceil(cache.tokens(), block)),
+                  cache.tokens(), size_text(activations - cache_bytes))};
+}
+
+void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,
+                  const std::string& folder, const InferenceOptions& options,
+                  const PlannedRanks& ranks) {
+  if (!available || bytes <= *available) return;
+  std::string help;
+  for (const auto& [name, format] :
+       {std::pair("int8", WeightFormat::int8), std::pair("nf4", WeightFormat::nf4)}) {
+    InferenceOptions smaller = options;
+    smaller.weights = format;
+    help += fmt::format("--weights {} takes {} for the model, ", name,
+                        size_text(plan_model(folder, smaller, ranks).bytes));
+  }
+  fail(
+      "out of memory before the start: {} are needed, and {} are available; {}fewer --requests, "
+      "--cache-tokens or a smaller --context less for the cache",
+      size_text(bytes), size_text(*available), help);
+}
+
+}  // namespace zero

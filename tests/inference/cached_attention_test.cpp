@@ -1,0 +1,384 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// The key/value cache as operations write and read it, beside plain loops.
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "base/half.h"
+#include "inference/inference_ops.h"
+#include "tests/errors.h"
+#include "tests/only_target.h"
+
+namespace zero::testing {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+float rounded(DType dtype, float value) {
+  if (dtype == DType::bf16) return to_float(to_bfloat16(value));
+  return dtype == DType::fp16 ? to_float(to_float16(value)) : value;
+}
+
+struct Heads {
+  std::int64_t heads, kv_heads, width;
+  DType dtype = DType::fp32;
+
+  std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * width; }
+  std::int64_t out_width() const { return heads * width; }
+};
+void PrintTo(const Heads& heads, std::ostream* out) {
+  *out << heads.heads << "_by_" << heads.kv_heads << "_of_" << heads.width << "_"
+       << name_of(heads.dtype);
+}
+
+/// A layer's cache of one sequence, whose blocks lie in no order.
+class Layer {
+ public:
+  Layer(const Heads& heads, CacheFormat format, std::int64_t tokens, std::int64_t block_tokens,
+        int threads = 2)
+      : heads_(heads),
+        shape_{heads.kv_heads, heads.width, block_tokens, heads.dtype, format},
+        device_(cpu::open({.threads = threads})),
+        ops_(make_inference_ops(*device_)),
+        table_(static_cast<std::size_t>(div_ceil(tokens, block_tokens))) {
+    std::iota(table_.begin(), table_.end(), 0);
+    std::shuffle(table_.begin(), table_.end(), std::mt19937(5));
+    const std::int64_t bytes = std::ssize(table_) * shape_.block_bytes();
+    cache_ = device_->allocate(bytes, DType::u8, MemoryClass::activations, "cache");
+    std::memset(cache_.view().data(), 0xff, static_cast<std::size_t>(bytes));  // NaN, if fp32
+    ops_->prepare(shape_);
+    ops_->allocate_scratch();
+  }
+
+  /// Attention of rows of q, k and v behind those that the layer holds, by passes of that length.
+  std::vector<float> attend(const std::vector<float>& qkv, std::int64_t length) {
+    const std::int64_t count = std::ssize(qkv) / heads_.qkv_width();
+    std::vector<float> out;
+    for (std::int64_t first = 0; first < count; first += length) {
+      const std::int64_t rows = std::min(length, count - first);
+      const auto begin = qkv.begin() + first * heads_.qkv_width();
+      const std::vector<float> part = attend({begin, begin + rows * heads_.qkv_width()});
+      out.insert(out.end(), part.begin(), part.end());
+    }
+    return out;
+  }
+
+  const std::byte* head(std::int64_t position, std::int64_t kv_head) const {
+    const std::int64_t block = table_[static_cast<std::size_t>(position / shape_.block_tokens)];
+    return static_cast<const std::byte*>(cache_.view().data()) + block * shape_.block_bytes() +
+           kv_head * shape_.head_bytes() +
+           position % shape_.block_tokens / kCacheGroup * shape_.group_bytes();
+  }
+
+ private:
+  std::vector<float> attend(const std::vector<float>& qkv) {
+    const std::int64_t rows = std::ssize(qkv) / heads_.qkv_width();
+    PassRows pass;
+    pass.sequences.push_back({0, rows, length_, table_});
+    for (std::int64_t i = 0; i < rows; ++i) {
+      pass.tokens.push_back(0);
+      pass.positions.push_back(static_cast<std::int32_t>(length_ + i));
+    }
+    length_ += rows;
+    const auto take = [&](std::int64_t count) {
+      return device_->allocate(count, heads_.dtype, MemoryClass::activations, "operand");
+    };
+    const Buffer in = take(std::ssize(qkv));
+    const Buffer out = take(rows * heads_.out_width());
+    device_->kernels().convert(device_->compute(), fp32(qkv), in.view());
+    const CachedAttention operands{shape_, heads_.heads, cache_.view(), in.view(), out.view()};
+    ops_->begin(pass);
+    ops_->append(operands);
+    ops_->attend(operands);
+    std::vector<float> read(static_cast<std::size_t>(rows * heads_.out_width()));
+    device_->kernels().convert(device_->compute(), out.view(), fp32(read));
+    device_->compute().synchronize();
+    return read;
+  }
+  View fp32(const std::vector<float>& values) const {
+    return {const_cast<float*>(values.data()), std::ssize(values), DType::fp32, device_.get()};
+  }
+
+  Heads heads_;
+  CacheShape shape_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<InferenceOps> ops_;
+  std::vector<std::int32_t> table_;
+  Buffer cache_;
+  std::int64_t length_ = 0;
+};
+
+/// What CacheFormat::int8 makes of a key or value, written down once more and plainly.
+struct Quantized {
+  explicit Quantized(std::span<const float> values) {
+    float most = 0;
+    bool finite = true;
+    for (const float value : values) {
+      finite = finite && std::isfinite(value);
+      most = std::max(most, std::abs(value));
+    }
+    scale = finite ? most / 127 : kNaN;
+    for (const float value : values) {
+      const float code = scale > 0 ? std::nearbyint(value / scale) : 0;
+      codes.push_back(static_cast<int>(std::clamp(code, -127.0F, 127.0F)));
+    }
+  }
+  std::vector<double> values() const {
+    std::vector<double> all;
+    for (const int code : codes) all.push_back(static_cast<double>(scale) * code);
+    return all;
+  }
+
+  float scale;
+  std::vector<int> codes;
+};
+
+/// softmax(q k^T / sqrt(width)) v in fp64 for one row and query head, and the sum of magnitudes.
+struct Expected {
+  std::vector<double> out;
+  std::vector<double> size;
+};
+class Reference {
+ public:
+  Reference(const Heads& heads, const std::vector<float>& qkv, CacheFormat format)
+      : heads_(heads), qkv_(qkv), format_(format) {}
+
+  std::vector<double> vector(std::int64_t row, std::int64_t head) const {
+    const auto values = std::span(qkv_).subspan(
+        static_cast<std::size_t>(row * heads_.qkv_width() + head * heads_.width),
+        static_cast<std::size_t>(heads_.width));
+    if (format_ == CacheFormat::plain || head < heads_.heads) {
+      return {values.begin(), values.end()};
+    }
+    return Quantized(values).values();
+  }
+  Expected attend(std::int64_t row, std::int64_t query) const {
+    const std::int64_t key = heads_.heads + query / (heads_.heads / heads_.kv_heads);
+    const std::vector<double> q = vector(row, query);
+    std::vector<double> powers;
+    for (std::int64_t i = 0; i <= row; ++i) {
+      const std::vector<double> k = vector(i, key);
+      powers.push_back(std::inner_product(q.begin(), q.end(), k.begin(), 0.0) /
+                       std::sqrt(static_cast<double>(heads_.width)));
+    }
+    const double largest = *std::max_element(powers.begin(), powers.end());
+    for (double& power : powers) power = std::exp(power - largest);
+    const double sum = std::accumulate(powers.begin(), powers.end(), 0.0);
+    Expected expected{std::vector<double>(q.size()), std::vector<double>(q.size())};
+    for (std::int64_t i = 0; i <= row; ++i) {
+      const std::vector<double> v = vector(i, key + heads_.kv_heads);
+      for (std::size_t j = 0; j < v.size(); ++j) {
+        const double term = powers[static_cast<std::size_t>(i)] / sum * v[j];
+        expected.out[j] += term;
+        expected.size[j] += std::abs(term);
+      }
+    }
+    return expected;
+  }
+
+ private:
+  const Heads heads_;
+  const std::vector<float>& qkv_;
+  CacheFormat format_;
+};
+
+class CachedAttentions : public ::testing::TestWithParam<Heads> {
+ protected:
+  /// Rows of q, k and v. Magnitudes of keys and values differ by token and head up to 64 times.
+  std::vector<float> random_rows(std::int64_t count) {
+    std::normal_distribution<float> normal(0, 1);
+    std::uniform_real_distribution<float> exponent(-4, 2);
+    std::vector<float> rows;
+    for (std::int64_t row = 0; row < count; ++row) {
+      for (std::int64_t head = 0; head < heads_.heads + 2 * heads_.kv_heads; ++head) {
+        const float scale = head < heads_.heads ? 1 : std::exp2(exponent(random_));
+        for (std::int64_t i = 0; i < heads_.width; ++i) {
+          rows.push_back(rounded(heads_.dtype, scale * normal(random_)));
+        }
+      }
+    }
+    return rows;
+  }
+  std::span<float> vector(std::vector<float>& rows, std::int64_t row, std::int64_t head) const {
+    return std::span(rows).subspan(
+        static_cast<std::size_t>(row * heads_.qkv_width() + head * heads_.width),
+        static_cast<std::size_t>(heads_.width));
+  }
+  std::int64_t key(std::int64_t kv_head) const { return heads_.heads + kv_head; }
+  std::int64_t value(std::int64_t kv_head) const { return key(kv_head) + heads_.kv_heads; }
+  /// Rows [first, first + count) of a query head.
+  std::vector<float> rows_of(const std::vector<float>& out, std::int64_t head, std::int64_t first,
+                             std::int64_t count) const {
+    std::vector<float> found;
+    for (std::int64_t row = first; row < first + count; ++row) {
+      const auto begin = out.begin() + row * heads_.out_width() + head * heads_.width;
+      found.insert(found.end(), begin, begin + heads_.width);
+    }
+    return found;
+  }
+  void expect_near(const std::vector<float>& rows, CacheFormat format, std::int64_t length) {
+    const std::int64_t count = std::ssize(rows) / heads_.qkv_width();
+    Layer layer(heads_, format, count, kCacheGroup);
+    const std::vector<float> found = layer.attend(rows, length);
+    const Reference reference(heads_, rows, format);
+    const double last_bit = heads_.dtype == DType::fp32   ? 0
+                            : heads_.dtype == DType::bf16 ? 0x1p-8
+                                                          : 0x1p-11;
+    for (std::int64_t row = 0; row < count; ++row) {
+      for (std::int64_t head = 0; head < heads_.heads; ++head) {
+        const Expected expected = reference.attend(row, head);
+        for (std::int64_t i = 0; i < heads_.width; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          ASSERT_NEAR(
+              found[static_cast<std::size_t>(row * heads_.out_width() + head * heads_.width + i)],
+              expected.out[at],
+              1e-5 * expected.size[at] + last_bit * std::abs(expected.out[at]) + 1e-7)
+              << "row " << row << ", head " << head << ", element " << i;
+        }
+      }
+    }
+  }
+
+  const Heads heads_ = GetParam();
+  std::mt19937 random_{3};
+};
+
+TEST_P(CachedAttentions, IsThatOfWhatTheCacheHolds) {
+  const std::vector<float> rows = random_rows(150);
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const OnlyTarget only(target);
+    for (const CacheFormat format : {CacheFormat::plain, CacheFormat::int8}) {
+      expect_near(rows, format, 150);
+      expect_near(rows, format, 1);
+    }
+  }
+}
+
+TEST_P(CachedAttentions, TakesVectorsOfZerosAndOfHugeAndTinyNumbers) {
+  std::vector<float> rows = random_rows(40);
+  const float huge = heads_.dtype == DType::fp16 ? 65504 : rounded(DType::bf16, 1e37F);
+  for (const std::int64_t row : {0, 7, 15, 16, 33}) {
+    std::ranges::fill(vector(rows, row, key(0)), 0.0F);
+    std::ranges::fill(vector(rows, row + 1, value(0)), 0.0F);
+    std::ranges::fill(vector(rows, row + 2, value(0)), huge);
+    std::ranges::fill(vector(rows, row + 3, key(0)), rounded(heads_.dtype, 1e-7F));
+    std::ranges::fill(vector(rows, row + 3, value(0)), std::numeric_limits<float>::denorm_min());
+  }
+  expect_near(rows, CacheFormat::int8, 40);
+  // A key of huge numbers has all of the probability.
+  rows = random_rows(40);
+  std::ranges::fill(vector(rows, 20, key(0)), huge / 1024);
+  for (std::int64_t row = 0; row < 40; ++row) std::ranges::fill(vector(rows, row, 0), 1.0F);
+  expect_near(rows, CacheFormat::int8, 40);
+}
+
+TEST_P(CachedAttentions, HasTheSameBitsInAnyPassesAndBlocks) {
+  const std::vector<float> rows = random_rows(150);
+  for (const CacheFormat format : {CacheFormat::plain, CacheFormat::int8}) {
+    const std::vector<float> expected = Layer(heads_, format, 150, 16, 1).attend(rows, 150);
+    for (const std::int64_t block : {16, 32, 64, 160}) {
+      for (const std::int64_t length : {1, 7, 33, 150}) {
+        ASSERT_EQ(Layer(heads_, format, 150, block).attend(rows, length), expected)
+            << "blocks of " << block << ", passes of " << length;
+      }
+    }
+  }
+}
+
+// Infinities too: their codes would have no scale.
+TEST_P(CachedAttentions, WhatIsNoNumberReachesTheRowsAndHeadsThatReadItAlone) {
+  const std::vector<float> rows = random_rows(70);
+  const std::int64_t of_one = heads_.heads / heads_.kv_heads;
+  for (const std::int64_t length : {1, 70}) {
+    const std::vector<float> sound =
+        Layer(heads_, CacheFormat::int8, 70, kCacheGroup).attend(rows, length);
+    for (const std::int64_t head : {key(0), value(0)}) {
+      for (const float broken : {kNaN, -kNaN, kInfinity, -kInfinity}) {
+        std::vector<float> changed = rows;
+        vector(changed, 18, head).back() = broken;
+        const std::vector<float> found =
+            Layer(heads_, CacheFormat::int8, 70, kCacheGroup).attend(changed, length);
+        for (std::int64_t query = 0; query < heads_.heads; ++query) {
+          const std::int64_t same = query < of_one ? 18 : 70;
+          EXPECT_EQ(rows_of(found, query, 0, same), rows_of(sound, query, 0, same));
+          const std::vector<float> reached = rows_of(found, query, same, 70 - same);
+          EXPECT_TRUE(std::ranges::all_of(reached, [](float each) { return std::isnan(each); }));
+        }
+      }
+    }
+  }
+}
+
+// Ties, the ends of the range, and scales so subnormal that quotients exceed 127.
+TEST_P(CachedAttentions, CodesAndScalesAreTheSameOnAllInstructionSets) {
+  std::vector<float> rows = random_rows(21);
+  const float steps[] = {127, 0.5F, 1.5F, -2.5F, 3.5F, -0.5F, 126.5F, -125.5F, -127, 0.25F, 2.75F};
+  for (const std::int64_t head : {key(0), value(0)}) {
+    for (std::int64_t row = 0; row < 8; ++row) {
+      const auto made = vector(rows, row, head);
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        const float step = steps[(i + static_cast<std::size_t>(row)) % std::size(steps)];
+        made[i] = rounded(heads_.dtype, row < 4 ? step : 1.5F * step * 0x1p-149F);
+      }
+      if (row == 2) made.back() = kNaN;
+      if (row == 3) std::ranges::fill(made, -0.0F);
+    }
+  }
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const OnlyTarget only(target);
+    Layer layer(heads_, CacheFormat::int8, 21, 32);
+    layer.attend(rows, 5);
+    for (std::int64_t position = 0; position < 21; ++position) {
+      for (std::int64_t head = 0; head < heads_.kv_heads; ++head) {
+        const std::int64_t at = position % kCacheGroup;
+        const std::byte* const scales = layer.head(position, head);
+        const auto* const codes = reinterpret_cast<const std::int8_t*>(scales + 2 * 16 * 4);
+        const auto expect = [&](std::int64_t of, const std::byte* scale, const auto& code) {
+          const Quantized expected(vector(rows, position, of));
+          float found = 0;
+          std::memcpy(&found, scale, sizeof(found));
+          EXPECT_TRUE(found == expected.scale || (std::isnan(found) && std::isnan(expected.scale)))
+              << found << ", expected " << expected.scale;
+          for (std::int64_t i = 0; i < heads_.width; ++i) {
+            ASSERT_EQ(code(i), expected.codes[static_cast<std::size_t>(i)])
+                << hwy::TargetName(target) << ", position " << position << ", head " << of;
+          }
+        };
+        expect(key(head), scales + 4 * at, [&](std::int64_t i) { return codes[i * 16 + at]; });
+        expect(value(head), scales + 4 * (16 + at),
+               [&](std::int64_t i) { return codes[16 * heads_.width + at * heads_.width + i]; });
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CachedAttentions,
+                         ::testing::Values(Heads{3, 3, 20}, Heads{6, 2, 14, DType::bf16},
+                                           Heads{2, 1, 64}, Heads{1, 1, 7}, Heads{4, 4, 33},
+                                           Heads{5, 1, 16, DType::fp16}),
+                         ::testing::PrintToStringParamName());
+
+TEST(CacheFormats, HaveNames) {
+  EXPECT_EQ(cache_format_from_name("dtype"), CacheFormat::plain);
+  EXPECT_EQ(cache_format_from_name("int8"), CacheFormat::int8);
+  EXPECT_EQ(message_of([] { cache_format_from_name("q4"); }),
+            "the cache is \"q4\"; expected dtype or int8");
+}
+
+TEST(CacheShapes, TakeAByteAnElementAndAScaleATokenAndHead) {
+  const CacheShape shape{3, 64, 32, DType::fp32, CacheFormat::int8};
+  EXPECT_EQ(shape.block_bytes(), 3 * 32 * 2 * (64 + 4));
+  EXPECT_EQ(CacheShape({3, 64, 32, DType::bf16}).block_bytes(), 3 * 32 * 2 * 64 * 2);
+}
+
+}  // namespace
+}  // namespace zero::testing
