@@ -66,8 +66,8 @@ InferenceModel::InferenceModel(Device& device, const ModelConfig& config,
 
 void InferenceModel::allocate() {
   const DecoderShape& d = decoder_;
-  const std::int64_t rows = InferenceOps::padded_rows(options_.rows);
-  const std::int64_t last = InferenceOps::padded_rows(options_.logit_rows);
+  const std::int64_t rows = ops_->padded_rows(options_.rows);
+  const std::int64_t last = ops_->padded_rows(options_.logit_rows);
   const auto take = [&](std::int64_t count, DType dtype) {
     return device_.allocate(count, dtype, MemoryClass::activations, "activations");
   };
@@ -84,13 +84,21 @@ void InferenceModel::allocate() {
              .sines = take(d.rotary ? rows * (d.head_width / 2) : 0, DType::fp32),
              .last_x = take(last * d.width, options_.dtype),
              .last_branch = take(last * d.width, options_.dtype),
-             .logits = take(last * d.vocabulary, DType::fp32)};
+             .logits = device_.allocate_host(last * d.vocabulary, DType::fp32,
+                                             MemoryClass::activations, "activations")};
+  logits_ = DeviceTwin(device_, last * d.vocabulary, DType::fp32, MemoryClass::activations,
+                       "activations");
   for (const BlockSlot slot : {BlockSlot::qkv_weight, BlockSlot::projection_weight,
                                BlockSlot::hidden_weight, BlockSlot::output_weight}) {
     ops_->prepare(weights_.matrix(0, slot).shape, options_.rows);
   }
   ops_->prepare(weights_.head().shape, options_.logit_rows);
-  ops_->prepare(cache_.shape());
+  ops_->prepare({.cache = cache_.shape(),
+                 .heads = d.heads,
+                 .rows = options_.rows,
+                 .logit_rows = options_.logit_rows,
+                 .sequences = std::min(options_.requests, options_.rows),
+                 .tokens = options_.request_tokens});
   ops_->allocate_scratch();
   if (d.rotary) {
     const std::int64_t table = options_.request_tokens * (d.head_width / 2);
@@ -289,7 +297,8 @@ void InferenceModel::forward_head() {
                           .statistics = memory_.statistics.slice(0, figures * count),
                           .epsilon = decoder_.epsilon});
   ops_->linear(weights_.head().shape, count, memory_.normed.view(), weights_.head().values, View(),
-               memory_.logits.view());
+               logits_.of(memory_.logits.view()));
+  logits_.download(device_.compute(), memory_.logits.slice(0, count * decoder_.vocabulary));
 }
 
 std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "device/cpu/primitives.h"
 
 namespace zero {
 namespace {
@@ -109,11 +111,20 @@ void ModelWeights::load(const Read& read) {
       load_matrix(read, i);
       continue;
     }
-    std::vector<float> values(static_cast<std::size_t>(buffers_[i].view().count()));
-    read(i, 0, values);
-    device_.kernels().convert(device_.compute(), View::of(std::span(values)), buffers_[i].view());
-    device_.compute().synchronize();
+    load_vector(read, i);
   }
+}
+
+// Rounded on the host: a GPU's copies from there change no type.
+void ModelWeights::load_vector(const Read& read, std::size_t tensor) {
+  const View& to = buffers_[tensor].view();
+  std::vector<float> values(static_cast<std::size_t>(to.count()));
+  read(tensor, 0, values);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(to.bytes()));
+  const View rounded(bytes.data(), to.count(), to.dtype(), nullptr);
+  cpu::convert(View::of(std::span(values)), rounded);
+  device_.kernels().convert(device_.compute(), rounded, to);
+  device_.compute().synchronize();
 }
 
 void ModelWeights::load_matrix(const Read& read, std::size_t tensor) {

@@ -63,6 +63,7 @@ class ModelWeights {
   std::size_t place(std::int64_t block, BlockSlot slot) const {
     return places_.blocks[static_cast<std::size_t>(block)][static_cast<std::size_t>(slot)];
   }
+  void load_vector(const Read& read, std::size_t tensor);
   void load_matrix(const Read& read, std::size_t tensor);
 
   Device& device_;
