@@ -14,6 +14,7 @@
 #include "inference/generator.h"
 #include "inference/inference_model.h"
 #include "inference/perplexity.h"
+#include "launch/generate/generate_device.h"
 #include "launch/generate/prompt_encoder.h"
 
 namespace zero {
@@ -54,7 +55,7 @@ int compare_weights(const GenerateFlags& flags) {
              "bytes", "tokens/s", "perplexity");
   double first = 0;
   for (const char* const name : {"dtype", "int8", "nf4", "q4"}) {
-    const auto device = cpu::open({.threads = threads_of(flags)});
+    const auto device = open_device(flags);
     const auto model = open_inference_model(*device, folder,
                                             {.dtype = dtype_from_name(flags.dtype),
                                              .weights = weight_format_from_name(name),

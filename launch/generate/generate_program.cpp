@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -27,8 +26,8 @@
 #include "inference/inference_model.h"
 #include "inference/weight_files.h"
 #include "launch/generate/compare.h"
+#include "launch/generate/generate_device.h"
 #include "launch/generate/prompt_encoder.h"
-#include "launch/rendezvous/cores.h"
 #include "launch/signals.h"
 #include "launch/telemetry/console.h"
 
@@ -118,13 +117,12 @@ class Session {
 
   /// Opens the model for at most so many tokens a request.
   void open(std::int64_t requests, std::int64_t request_tokens) {
-    device_ = cpu::open({.threads = threads_of(flags_)});
     InferenceOptions options{.dtype = dtype_from_name(flags_.dtype),
                              .weights = weight_format_from_name(flags_.weights),
                              .requests = requests,
                              .request_tokens = request_tokens};
     options.rows = std::max(options.rows, requests);
-    announce(options);
+    device_ = open_device(flags_, announce(options));
     model_ = open_inference_model(*device_, folder_, options);
     generator_ = std::make_unique<Generator>(*model_);
   }
@@ -176,12 +174,12 @@ class Session {
   }
 
  private:
-  /// A line about the memory of a model, from a plan that takes none.
-  void announce(const InferenceOptions& options) const {
+  /// A line about the memory of a model, from a plan that takes none. Returns what a GPU reserves.
+  BytesByClass announce(const InferenceOptions& options) const {
     const ModelConfig config = read_hf_config(folder_);
     // A configuration that its files do not fit is refused before anything is as large as it says.
     const WeightFiles fitting(folder_, config);
-    const auto device = planning::open(threads_of(flags_));
+    const auto device = plan_device(flags_);
     const InferenceModel model(*device, config, options);
     const MemorySnapshot memory = device->ledger().snapshot();
     const std::int64_t cache = memory.labels.at("activations/key_value_cache");
@@ -193,6 +191,7 @@ class Session {
             config)),
         text(memory.current_of(MemoryClass::parameters)), options.requests, options.request_tokens,
         text(cache), text(memory.current_of(MemoryClass::activations) - cache));
+    return device->device_bytes().arenas;
   }
 
   void report(const std::string& message) {
@@ -319,17 +318,6 @@ void answer_people(const GenerateFlags& flags, Session& session, const Interrupt
 }
 
 }  // namespace
-
-int threads_of(const GenerateFlags& flags) {
-  int threads = choose_threads(core_facts(1)).threads;
-  if (flags.threads != "auto") {
-    const char* const end = flags.threads.data() + flags.threads.size();
-    const auto [stop, error] = std::from_chars(flags.threads.data(), end, threads);
-    ZERO_CHECK(error == std::errc{} && stop == end && threads >= 1 && threads <= 1024,
-               "--threads is {}; expected auto, or 1 to 1024", flags.threads);
-  }
-  return threads;
-}
 
 int generate(const GenerateFlags& flags) {
   ::signal(SIGPIPE, SIG_DFL);  // as cat: who reads the answers has seen enough

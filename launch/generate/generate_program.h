@@ -25,6 +25,7 @@ struct GenerateFlags {
   bool chat = false;      ///< texts are a user's messages
   std::string tokenizer{};
   PromptSettings settings{};
+  std::string device = "auto";  ///< "cpu", "cuda" or "auto"
   std::string dtype = "fp32";
   std::string weights = "dtype";
   std::int64_t requests = 8;    ///< at once
@@ -39,9 +40,6 @@ template <typename... Arguments>
 void print_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stderr);
 }
-
-/// The threads that flags.threads asks for. Throws zero::Error.
-int threads_of(const GenerateFlags& flags);
 
 /// Answers all prompts, or those of standard input if there is none, on standard output. Errors of
 /// single prompts and a line about the speed go to standard error. Returns the exit status: 0; 1 if
