@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -92,12 +93,22 @@ class Inference final : public Section {
     command.add_option("--inference-dtypes", dtypes_, "fp32, bf16, fp16")
         ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
         ->capture_default_str();
+    command.add_option("--inference-weights", weights_, "dtype, int8, nf4, q4")
+        ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}))
+        ->capture_default_str();
+    command.add_option("--inference-device", device_, "cpu, or cuda: the first GPU")
+        ->check(CLI::IsMember({"cpu", "cuda"}))
+        ->capture_default_str();
     command.add_option("--inference-rounds", rounds_, "turns of each measurement and its limit")
         ->capture_default_str();
   }
   void run(Context& context) override {
     context.alone([&] {
-      for (const std::string& dtype : dtypes_) measure(context, dtype_from_name(dtype));
+      for (const std::string& dtype : dtypes_) {
+        for (const std::string& weights : weights_) {
+          measure(context, dtype_from_name(dtype), weights);
+        }
+      }
     });
   }
 
@@ -107,41 +118,69 @@ class Inference final : public Section {
   static constexpr std::int64_t kSequences = 16;
   static constexpr int kPasses = 8;
 
-  void measure(Context& context, DType dtype) const {
+  /// The limits of the machine in the round under way.
+  using Limits = std::function<MachineLimits()>;
+  struct Measured {
+    Turns one{}, many{}, prompt{};
+  };
+
+  void measure(Context& context, DType dtype, const std::string& weights) const {
+    std::string name = weights == "dtype" ? "gpt2-124m" : "gpt2-124m in " + weights;
+    std::string remark;
+    Measured measured;
+    if (device_ == "cuda") {
+      const auto device = cuda::open();
+      name += " on a GPU";
+      const MachineLimits limits = measure_limits(dtype, *device);
+      measured = measure_on(*device, dtype, weights, [&] { return limits; });
+    } else {
+      const auto device = cpu::open({.threads = context.threads()});
+      MemoryProbe memory(context.threads());
+      ProductRate products(dtype, context.threads());
+      remark = products.remark();
+      memory.pass();
+      measured = measure_on(*device, dtype, weights, [&] {
+        memory.pass();
+        const double read = memory.seconds().read.back();
+        return MachineLimits{.products = products.sample(1),
+                             .memory = static_cast<double>(MemoryProbe::array_bytes()) / read};
+      });
+    }
+    add(context.report(), name + ", a token of 1 sequence", dtype, measured.one);
+    add(context.report(), name + ", a token of each of 16", dtype, measured.many);
+    add(context.report(), fmt::format("{}, a prompt of {}{}", name, kPrompt, remark), dtype,
+        measured.prompt);
+  }
+
+  Measured measure_on(Device& device, DType dtype, const std::string& weights,
+                      const Limits& limits_now) const {
     const Gpt2Config config = *Gpt2Config::by_name("gpt2-124m");
-    const auto device = cpu::open({.threads = context.threads()});
-    Answering answering(*device, config,
+    Answering answering(device, config,
                         {.dtype = dtype,
+                         .weights = weight_format_from_name(weights),
                          .requests = kSequences,
                          .request_tokens = kPrompt + 64,
                          .rows = InferenceOptions::kMostRows});
-    MemoryProbe memory(context.threads());
-    ProductRate products(dtype, context.threads());
-    memory.pass();
-    Turns one, many, prompt;
     const double bytes = answering.weight_bytes();
     // Two operations a parameter of the blocks, and causal attention.
     const auto blocks = static_cast<double>(config.layers * 12 * config.width * config.width);
     const double flop =
         2 * blocks + 2.0 * static_cast<double>(config.layers * kPrompt * config.width);
     const double head = 2.0 * static_cast<double>(config.vocabulary * config.width);
+    Measured measured;
     for (int round = 0; round <= rounds_; ++round) {
-      memory.pass();
-      const double read =
-          static_cast<double>(MemoryProbe::array_bytes()) / memory.seconds().read.back() / bytes;
-      const double rate = products.sample(1);
-      one.limits.push_back(read);
-      many.limits.push_back(std::min(kSequences * read, rate / (2 * blocks + head)));
-      prompt.limits.push_back(rate / flop);
+      const MachineLimits limits = limits_now();
+      const double read = limits.memory / bytes;
+      measured.one.limits.push_back(read);
+      measured.many.limits.push_back(
+          std::min(kSequences * read, limits.products / (2 * blocks + head)));
+      measured.prompt.limits.push_back(limits.products / flop);
       if (round == rounds_) break;
-      one.values.push_back(1 / answering.decode(1, kBefore, kPasses));
-      many.values.push_back(kSequences / answering.decode(kSequences, kBefore, kPasses));
-      prompt.values.push_back(kPrompt / answering.read(kPrompt));
+      measured.one.values.push_back(1 / answering.decode(1, kBefore, kPasses));
+      measured.many.values.push_back(kSequences / answering.decode(kSequences, kBefore, kPasses));
+      measured.prompt.values.push_back(kPrompt / answering.read(kPrompt));
     }
-    add(context.report(), "gpt2-124m, a token of 1 sequence", dtype, one);
-    add(context.report(), "gpt2-124m, a token of each of 16", dtype, many);
-    add(context.report(), fmt::format("gpt2-124m, a prompt of {}{}", kPrompt, products.remark()),
-        dtype, prompt);
+    return measured;
   }
 
   static void add(Report& report, std::string name, DType dtype, const Turns& turns) {
@@ -156,6 +195,8 @@ class Inference final : public Section {
   }
 
   std::vector<std::string> dtypes_{"fp32", "bf16"};
+  std::vector<std::string> weights_{"dtype"};
+  std::string device_ = "cpu";
   int rounds_ = 5;
 };
 

@@ -26,6 +26,9 @@ InferenceModel::InferenceModel(Device& device, const ModelConfig& config,
                {.dtype = options_.dtype, .format = options_.weights, .windows = options_.windows}),
       cache_(device, cache_size(options_, decoder_)) {
   if (ranks_.all.communicator != nullptr) {
+    ZERO_CHECK(device.memory() == zero::Memory::of_host,
+               "device {}: a model of {} ranks; expected one rank: several answer on CPUs",
+               device.name(), ranks_.all.size);
     if (device.has_memory()) {
       require_agreement(*ranks_.all.communicator, device, "inference",
                         agreement_lines(options_, split_.whole) + "bits: " + device.bits() + "\n");
@@ -49,8 +52,8 @@ InferenceModel::~InferenceModel() {
 
 void InferenceModel::allocate() {
   const DecoderShape& d = decoder_;
-  const std::int64_t rows = InferenceOps::padded_rows(options_.rows);
-  const std::int64_t last = InferenceOps::padded_rows(options_.logit_rows);
+  const std::int64_t rows = ops_->padded_rows(options_.rows);
+  const std::int64_t last = ops_->padded_rows(options_.logit_rows);
   const auto take = [&](std::int64_t count, DType dtype) {
     return device_.allocate(count, dtype, MemoryClass::activations, "activations");
   };
@@ -68,7 +71,12 @@ void InferenceModel::allocate() {
              .sines = take(d.rotary ? rows * (d.head_width / 2) : 0, DType::fp32),
              .last_x = take(last * d.width, options_.dtype),
              .last_branch = take(last * d.width, options_.dtype),
-             .logits = take(last * d.vocabulary, DType::fp32)};
+             .logits = device_.memory() == zero::Memory::of_host
+                           ? take(last * d.vocabulary, DType::fp32)
+                           : device_.allocate_host(last * d.vocabulary, DType::fp32,
+                                                   MemoryClass::activations, "activations")};
+  logits_ = DeviceTwin(device_, last * d.vocabulary, DType::fp32, MemoryClass::activations,
+                       "activations");
   for (const BlockLayout::Matrix& matrix : weights_.block_layout().matrices()) {
     ops_->prepare(matrix.shape, options_.rows);
   }
@@ -77,7 +85,12 @@ void InferenceModel::allocate() {
   } else {
     ops_->prepare(weights_.head().shape, options_.logit_rows);
   }
-  ops_->prepare(cache_.shape());
+  ops_->prepare({.cache = cache_.shape(),
+                 .heads = d.heads,
+                 .rows = options_.rows,
+                 .logit_rows = options_.logit_rows,
+                 .sequences = std::min(options_.requests, options_.rows),
+                 .tokens = options_.request_tokens});
   ops_->allocate_scratch();
   if (d.rotary) {
     const std::int64_t table = options_.request_tokens * (d.head_width / 2);
@@ -331,7 +344,8 @@ void InferenceModel::forward_head() {
     vocabulary_->logits(*meeting_, weights_.head(), memory_.logits.view());
   } else {
     ops_->linear(weights_.head().shape, count, x, weights_.head().values, View(),
-                 memory_.logits.view());
+                 logits_.of(memory_.logits.view()));
+    logits_.download(device_.compute(), memory_.logits.slice(0, count * decoder_.vocabulary));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device_twin.h"
 #include "inference/inference_ops.h"
 #include "inference/inference_options.h"
 #include "inference/key_value_cache.h"
@@ -82,7 +83,7 @@ class InferenceModel {
     Buffer partial;  // fp32 (rows, width): to be summed over the tensor group
     Buffer x, normed, branch, qkv, attended, hidden, activated, statistics, cosines, sines;
     Buffer last_x, last_branch;  // rows whose logits are wanted
-    Buffer logits;               // fp32 (logit_rows, vocabulary)
+    Buffer logits;               // fp32 (logit_rows, vocabulary), of the host
   };
   void allocate();
   void check(std::span<const Part> parts) const;
@@ -112,6 +113,7 @@ class InferenceModel {
   ModelWeights weights_;
   KeyValueCache cache_;
   Memory memory_;
+  DeviceTwin logits_;                 // of memory_.logits
   Buffer cosine_table_, sine_table_;  // of all positions
   PassRows pass_;                     // of the pass under way
   // Of several ranks.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "inference/cpu/cpu_inference_ops.h"
+#include "inference/cuda/make_inference_ops.h"
 
 namespace zero {
 
@@ -42,10 +43,10 @@ std::string_view name_of(CacheFormat format) {
 }
 
 std::unique_ptr<InferenceOps> make_inference_ops(Device& device) {
+  // "cuda:0", and a planning device that stands for one.
+  if (device.name().find("cuda") != std::string_view::npos) return cuda::make_inference_ops(device);
   ZERO_CHECK(device.memory() == Memory::of_host,
-             "device {}: a model answers on the CPU; expected a device of memory that the host can "
-             "access",
-             device.name());
+             "device {}: a model answers on a CPU or a GPU; expected one of them", device.name());
   return std::make_unique<cpu::CpuInferenceOps>(device);
 }
 

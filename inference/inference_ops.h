@@ -53,9 +53,9 @@ struct WeightCut {
   std::vector<std::int64_t> part_bytes{};  ///< of a group, for each part
 };
 
-/// Positions of one head that lie together in the cache: keys (head_width, kCacheGroup), then
-/// values (kCacheGroup, head_width). Blocks of the cache are whole groups, so that no bit depends
-/// on their length.
+/// Positions of one head that lie together in the cache: keys, whose order is the device's own,
+/// then values (kCacheGroup, head_width). Blocks of the cache are whole groups, so that no bit
+/// depends on their length.
 inline constexpr std::int64_t kCacheGroup = 16;
 
 /// How the cache holds keys and values.
@@ -111,6 +111,16 @@ struct PassRows {
 /// A list of row numbers of a pass.
 enum class RowList : std::uint8_t { positions, logit_rows };
 
+/// The largest pass of a model.
+struct PassLimits {
+  CacheShape cache;
+  std::int64_t heads = 0;  ///< of queries; a multiple of kv_heads
+  std::int64_t rows = 0;
+  std::int64_t logit_rows = 0;
+  std::int64_t sequences = 0;
+  std::int64_t tokens = 0;  ///< of the longest sequence
+};
+
 /// Attention of a pass's rows over the cached keys and values of their sequences.
 struct CachedAttention {
   CacheShape cache;
@@ -150,13 +160,12 @@ class InferenceOps {
 
   /// Notes the scratch of linear() with up to `rows` rows.
   virtual void prepare(const WeightShape& shape, std::int64_t rows) = 0;
-  /// The same of attend() with heads of that width.
-  virtual void prepare(const CacheShape& shape) = 0;
+  /// The same of passes up to these limits.
+  virtual void prepare(const PassLimits& limits) = 0;
   /// Allocates the scratch of what was prepared, charged to activations.
   virtual void allocate_scratch() = 0;
   /// Operands of linear() have memory for this many rows.
-  static constexpr std::int64_t kRowsAtATime = 8;
-  static std::int64_t padded_rows(std::int64_t rows) { return round_up(rows, kRowsAtATime); }
+  virtual std::int64_t padded_rows(std::int64_t rows) const = 0;
 
   /// y (rows, out) = x (rows, in) W + bias; y in the weight's dtype or fp32; the bias may be empty.
   /// Rows up to padded_rows(rows) of y are overwritten.

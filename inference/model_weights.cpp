@@ -6,6 +6,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "device/cpu/primitives.h"
 
 namespace zero {
 
@@ -104,14 +105,23 @@ void ModelWeights::load(const Read& read) {
     }
   }
   for (std::size_t i = 0; i < vectors_.size(); ++i) {
-    if (vectors_[i].empty()) continue;
-    std::vector<float> values(static_cast<std::size_t>(vectors_[i].view().count()));
-    const DecoderParameter& of = parameters_.all[i];
-    of.part(0, of.held_out())
-        .read([&](std::int64_t begin, std::span<float> to) { read(i, begin, to); }, 0, values);
-    device_.kernels().convert(device_.compute(), View::of(std::span(values)), vectors_[i].view());
-    device_.compute().synchronize();
+    if (!vectors_[i].empty()) load_vector(read, i);
   }
+}
+
+// Rounded on the host: a GPU's copies from there change no type.
+void ModelWeights::load_vector(const Read& read, std::size_t parameter) {
+  const View& to = vectors_[parameter].view();
+  std::vector<float> values(static_cast<std::size_t>(to.count()));
+  const DecoderParameter& of = parameters_.all[parameter];
+  of.part(0, of.held_out())
+      .read([&](std::int64_t begin, std::span<float> part) { read(parameter, begin, part); }, 0,
+            values);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(to.bytes()));
+  const View rounded(bytes.data(), to.count(), to.dtype(), nullptr);
+  cpu::convert(View::of(std::span(values)), rounded);
+  device_.kernels().convert(device_.compute(), rounded, to);
+  device_.compute().synchronize();
 }
 
 // Columns of the parameter from held column `first` on.

@@ -101,6 +101,7 @@ class ModelWeights {
   void add_table(std::size_t parameter);
   Matrix table(std::size_t parameter) const;
   View vector(std::size_t parameter) const;
+  void load_vector(const Read& read, std::size_t parameter);
   void load_matrix(const Read& read, std::size_t parameter, std::int64_t first,
                    const Matrix& matrix);
 

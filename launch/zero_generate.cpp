@@ -65,6 +65,9 @@ void add_settings(CLI::App& app, zero::PromptSettings& settings) {
 }
 
 void add_run(CLI::App& app, zero::GenerateFlags& flags) {
+  app.add_option("--device", flags.device, "auto: the first GPU that can be used, else the CPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   app.add_option("--dtype", flags.dtype, "of activations, cache and weights")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();

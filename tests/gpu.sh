@@ -48,6 +48,7 @@ stage 3, ranks as threads          | 12 | stage_gives_the_same_bits 3
 memory as planned                  | 12 | memory_is_planned
 resumed from a checkpoint          | 15 | a_resumed_run_is_the_uncut_one
 10 steps of GPT-2: the CPU's losses| 45 | losses_are_the_cpus
+models answer, tokens/s            | 30 | models_answer
 memcheck of gpu_tests              | 40 | sanitize memcheck "$bin/gpu_tests"
 racecheck of gpu_tests             | 20 | sanitize racecheck "$bin/gpu_tests"
 NCCL, two ranks                    | 25 | "$bin/nccl_cuda_ranks" 2

@@ -7,7 +7,7 @@
 # and what is to be kept into $results.
 
 # What compute-sanitizer runs, some ten times slower: all but long sequences.
-readonly kSmall='-*_t130_*:*_t150_*:*_t300_*:*_t800_*'
+readonly kSmall='-*_t130_*:*_t150_*:*_t300_*:*_t800_*:*GpuInference.*:*InAnyPassesAndBlocks'
 
 readonly kNotMade=77  # the status of a check whose tool the host lacks
 
@@ -112,8 +112,8 @@ versions_and_libraries() {
 }
 
 # All tests of a program; one that is skipped says that the GPU cannot be used.
-contract_tests() {  # program
-  "$1" --gtest_brief=1 | tee "$work/tests.out" || return 1
+contract_tests() {  # program, arguments...
+  "$@" --gtest_brief=1 | tee "$work/tests.out" || return 1
   if grep -F '[  SKIPPED ]' "$work/tests.out"; then return 1; fi
 }
 
@@ -320,6 +320,17 @@ if uncut != cut:
 PYTHON
   done
   grep 'checkpoints go to' "$work/resumed.out"
+}
+
+# ---- inference ----
+
+# Models that answer, beside the CPU's; then tokens/s of GPT-2 124M beside the memory's rate and that of products.
+models_answer() {
+  contract_tests "$bin/gpu_tests" --gtest_filter='*GpuInference*' || return 1
+  "$bin/zero_bench" inference --inference-device cuda --inference-dtypes bf16 --inference-weights dtype int8 q4 \
+    --inference-rounds 3 | tee "$work/inference.out" || return 1
+  awk '/gpt2-124m on a GPU, a token of/ { figures = figures $(NF - 4) " of " $(NF - 1) " tokens/s; "; ++found }
+    END { print "1 and 16 sequences in bf16: " figures; exit found != 2 }' "$work/inference.out"
 }
 
 # ---- compute-sanitizer ----

@@ -35,8 +35,8 @@ void CpuInferenceOps::pack(const WeightShape& shape, std::int64_t first,
   pack_weight(shape, first, rows, weight, device_.threads());
 }
 
-void CpuInferenceOps::prepare(const CacheShape& shape) {
-  attention_bytes_ = std::max(attention_bytes_, attention_scratch_bytes(shape));
+void CpuInferenceOps::prepare(const PassLimits& limits) {
+  attention_bytes_ = std::max(attention_bytes_, attention_scratch_bytes(limits.cache));
 }
 
 void CpuInferenceOps::allocate_scratch() {

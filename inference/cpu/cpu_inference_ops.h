@@ -20,8 +20,9 @@ class CpuInferenceOps final : public InferenceOps {
   void prepare(const WeightShape& shape, std::int64_t rows) override {
     products_.prepare(shape, rows);
   }
-  void prepare(const CacheShape& shape) override;
+  void prepare(const PassLimits& limits) override;
   void allocate_scratch() override;
+  std::int64_t padded_rows(std::int64_t rows) const override { return cpu::padded_rows(rows); }
   void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
               View y) override;
   void begin(const PassRows& pass) override { pass_ = &pass; }

@@ -12,6 +12,7 @@
 #include "base/half.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
+#include "inference/cpu/file_rows.h"
 #include "model/cpu/products.h"
 #include "model/cpu/typed.h"
 
@@ -83,54 +84,17 @@ class SquareMap {
   std::array<std::int64_t, kSquareCount> columns_{};
 };
 
-/// Rows [first, first + count) of a tensor of files.
-struct Rows {
-  const WeightShape& shape;
-  std::span<const float> values;
-  std::int64_t first;
-
-  std::int64_t count() const {
-    return static_cast<std::int64_t>(values.size()) / shape.file_columns();
-  }
-  bool by_depth() const { return shape.layout == WeightLayout::in_out; }
-  // Of the weight: what these rows hold.
-  std::int64_t depth_begin() const { return by_depth() ? first : 0; }
-  std::int64_t depth_end() const { return by_depth() ? first + count() : shape.in; }
-  std::int64_t column_begin() const { return by_depth() ? 0 : first; }
-  std::int64_t column_end() const { return by_depth() ? shape.out : first + count(); }
-  float at(std::int64_t depth, std::int64_t column) const {
-    const std::int64_t place =
-        by_depth() ? (depth - first) * shape.out + column : (column - first) * shape.in + depth;
-    return values[static_cast<std::size_t>(place)];
-  }
-  /// The elements of the square at (depth, column) that lie in these rows, others 0.
-  Square square(std::int64_t depth, std::int64_t column) const {
-    Square square{};
-    const std::int64_t depths = std::min(kSquare, depth_end() - depth);
-    const std::int64_t columns = std::min(kSquare, column_end() - column);
-    for (std::int64_t i = 0; i < depths; ++i) {
-      for (std::int64_t j = 0; j < columns; ++j) {
-        square[static_cast<std::size_t>(i * kSquare + j)] = at(depth + i, column + j);
-      }
-    }
-    return square;
-  }
-};
-
-/// The elements that these rows hold of a column of squares, (depths, 32).
-std::vector<float> column_values(const Rows& rows, std::int64_t column) {
-  const std::int64_t depths = rows.depth_end() - rows.depth_begin();
-  std::vector<float> values(static_cast<std::size_t>(depths * kSquare), 0.0F);
+/// The elements of the square at (depth, column) that lie in these rows, others 0.
+Square square_of(const FileRows& rows, std::int64_t depth, std::int64_t column) {
+  Square square{};
+  const std::int64_t depths = std::min(kSquare, rows.depth_end() - depth);
+  const std::int64_t columns = std::min(kSquare, rows.column_end() - column);
   for (std::int64_t i = 0; i < depths; ++i) {
-    for (std::int64_t j = 0; j < std::min(kSquare, rows.column_end() - column); ++j) {
-      const float value = rows.at(rows.depth_begin() + i, column + j);
-      ZERO_CHECK(std::isfinite(value),
-                 "input {} of output {} has weight {}; expected a finite number, which codes take",
-                 rows.depth_begin() + i, column + j, value);
-      values[static_cast<std::size_t>(i * kSquare + j)] = value;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      square[static_cast<std::size_t>(i * kSquare + j)] = rows.at(depth + i, column + j);
     }
   }
-  return values;
+  return square;
 }
 
 /// Stores the codes of a square of (depth, column), the first of them at `depth`.
@@ -224,7 +188,7 @@ WeightCut packed_cut(const WeightShape& shape) {
 
 void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> values,
                  View weight, int threads) {
-  const Rows rows{shape, values, first};
+  const FileRows rows{shape, values, first};
   const DType kernel = product_dtype(shape.dtype);
   const StoredSquares stored = stored_squares(shape, weight);
   const std::int64_t begin = rows.column_begin() / kSquare;
@@ -234,13 +198,12 @@ void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const f
     for (std::int64_t column = begin + from; column < begin + end; ++column) {
       const ColumnScales scales = stored.scales_of(column);
       if (!plain(shape)) {
-        set_scales(shape.format, shape.in, rows.depth_begin(),
-                   column_values(rows, column * kSquare),
+        set_scales(shape.format, shape.in, rows.depth_begin(), rows.columns(column * kSquare),
                    const_cast<std::byte*>(stored.scales) +
                        column * ColumnScales::bytes(shape.format, shape.in));
       }
       for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kSquare) {
-        Square square = rows.square(depth, column * kSquare);
+        Square square = square_of(rows, depth, column * kSquare);
         std::byte* const place =
             const_cast<std::byte*>(stored.column(column)) + depth / kSquare * each;
         if (plain(shape)) {

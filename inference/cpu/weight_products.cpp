@@ -75,7 +75,7 @@ void WeightProducts::prepare(const WeightShape& shape, std::int64_t rows) {
         for (const DType out : {shape.dtype, DType::fp32}) {
           const Operands operands{{}, {}, bias, View(nullptr, 1, out, nullptr)};
           const Product& product =
-              strip_product(shape, InferenceOps::padded_rows(most), columns, operands, thread);
+              strip_product(shape, padded_rows(most), columns, operands, thread);
           strip_bytes_ = std::max(strip_bytes_, product.scratch_bytes());
         }
       }
@@ -152,8 +152,7 @@ Product& WeightProducts::strip_product(const WeightShape& shape, std::int64_t ro
 
 void WeightProducts::multiply_strips(const WeightShape& shape, std::int64_t rows,
                                      const Operands& o) {
-  const std::int64_t many =
-      rows < InferenceOps::kRowsAtATime ? rows : InferenceOps::padded_rows(rows);
+  const std::int64_t many = rows < kRowsAtATime ? rows : padded_rows(rows);
   const std::int64_t strip = strip_columns(shape, rows, threads_);
   const std::int64_t widening = round_up(widened_bytes_, kAlignment);
   const std::int64_t each = widening + round_up(strip_bytes_, kAlignment);

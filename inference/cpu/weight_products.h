@@ -12,6 +12,10 @@
 
 namespace zero::cpu {
 
+/// Rows that products compute at a time.
+inline constexpr std::int64_t kRowsAtATime = 8;
+constexpr std::int64_t padded_rows(std::int64_t rows) { return round_up(rows, kRowsAtATime); }
+
 /// Products of packed weights (packed_weight.h). Where kernels of fp32 read them, weights are
 /// widened in registers for a few rows; otherwise strip by strip in the cache, if they are stored
 /// in another form than kernels read. An element of a result is one sum in the order of depth, so

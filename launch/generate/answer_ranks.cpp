@@ -18,7 +18,7 @@ View view_of(std::string& text) {
 
 }  // namespace
 
-AnswerRanks::AnswerRanks(Communicator& world, Device& device, int replicate, int tensor)
+AnswerRanks::AnswerRanks(Communicator& world, Device* device, int replicate, int tensor)
     : world_(world), device_(device) {
   shape_ = MeshShape{.replicate = replicate, .tensor = tensor}.resolved(world.size());
   if (world.size() > 1) mesh_.emplace(world, shape_);
@@ -33,16 +33,17 @@ bool AnswerRanks::computes(std::size_t number) const {
 std::string AnswerRanks::share(std::string text) {
   if (!mesh_) return text;
   auto bytes = static_cast<std::int64_t>(text.size());
-  host_broadcast(world_, device_, View::of(std::span(&bytes, 1)), 0, {.purpose = "size of a text"});
+  host_broadcast(world_, *device_, View::of(std::span(&bytes, 1)), 0,
+                 {.purpose = "size of a text"});
   text.resize(static_cast<std::size_t>(bytes));
-  if (bytes > 0) host_broadcast(world_, device_, view_of(text), 0, {.purpose = "text"});
+  if (bytes > 0) host_broadcast(world_, *device_, view_of(text), 0, {.purpose = "text"});
   return text;
 }
 
 bool AnswerRanks::any(bool value) {
   if (!mesh_) return value;
   std::int64_t number = value ? 1 : 0;
-  host_all_reduce(world_, device_, View::of(std::span(&number, 1)), ReduceOp::max,
+  host_all_reduce(world_, *device_, View::of(std::span(&number, 1)), ReduceOp::max,
                   {.purpose = "what ranks do next"});
   return number > 0;
 }
@@ -53,14 +54,14 @@ std::vector<std::string> AnswerRanks::gather(std::string text) {
   const auto rank = static_cast<std::size_t>(world_.rank());
   std::vector<std::int64_t> sizes(ranks);
   sizes[rank] = static_cast<std::int64_t>(text.size());
-  host_all_gather(world_, device_, Slices::even(View::of(std::span(sizes)), count()),
+  host_all_gather(world_, *device_, Slices::even(View::of(std::span(sizes)), count()),
                   {.purpose = "sizes of texts"});
   const std::int64_t longest = *std::ranges::max_element(sizes);
   std::vector<std::string> texts(ranks);
   if (longest == 0) return texts;
   std::string all(ranks * static_cast<std::size_t>(longest), '\0');
   std::ranges::copy(text, all.begin() + static_cast<std::ptrdiff_t>(rank) * longest);
-  host_all_gather(world_, device_, Slices::even(view_of(all), count()), {.purpose = "texts"});
+  host_all_gather(world_, *device_, Slices::even(view_of(all), count()), {.purpose = "texts"});
   for (std::size_t r = 0; r < ranks; ++r) {
     texts[r] =
         all.substr(r * static_cast<std::size_t>(longest), static_cast<std::size_t>(sizes[r]));

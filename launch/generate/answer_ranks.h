@@ -19,8 +19,9 @@ class AnswerRanks {
  public:
   /// Lays `world` out as a mesh of `replicate` copies of the model and tensor groups of `tensor`
   /// ranks; the ranks between them each keep a part of the weights. References must outlive the
-  /// ranks. Throws zero::Error if the world does not have a multiple of their product.
-  AnswerRanks(Communicator& world, Device& device, int replicate, int tensor);
+  /// ranks. `device`: of several ranks; null on one. Throws zero::Error if the world does not have
+  /// a multiple of their product.
+  AnswerRanks(Communicator& world, Device* device, int replicate, int tensor);
 
   bool first() const { return world_.rank() == 0; }
   int count() const { return world_.size(); }
@@ -45,7 +46,7 @@ class AnswerRanks {
 
  private:
   Communicator& world_;
-  Device& device_;
+  Device* device_;
   std::optional<Mesh> mesh_;
   MeshShape shape_{.replicate = 1, .shard = 1, .tensor = 1};
 };

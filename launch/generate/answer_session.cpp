@@ -42,8 +42,10 @@ AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
                              Communicator& world)
     : flags_(flags),
       interrupts_(interrupts),
-      device_(cpu::open({.threads = threads_of(flags, world.local_size())})),
-      ranks_(world, *device_, flags.replicate, flags.tensor),
+      device_kind_(device_kind(flags, world.size())),
+      threads_(threads_of(flags, world.local_size())),
+      device_(world.size() > 1 ? open_device(device_kind_, threads_) : nullptr),
+      ranks_(world, device_.get(), flags.replicate, flags.tensor),
       folder_(find_model_folder(files::disk(), flags.model)),
       encoder_(folder_, flags.tokenizer),
       printer_(flags.json ? AnswerPrinter::Form::json : AnswerPrinter::Form::text) {}
@@ -104,10 +106,11 @@ InferenceOptions AnswerSession::draft_options(const InferenceOptions& options,
 }
 
 void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
-  const PlannedRanks planned_ranks{ranks_.shape(), device_->threads()};
+  const PlannedRanks planned_ranks{ranks_.shape(), threads_, device_kind_};
   const InferenceOptions options = this->options(requests, request_tokens);
   const PlannedModel model = plan_model(folder_, options, planned_ranks);
   std::int64_t bytes = model.bytes;
+  BytesByClass reserve = model.reserve;
   say("{}", model.line);
   const bool guesses = !flags_.draft.empty() && flags_.draft != "prompt";
   std::string draft_folder;
@@ -115,13 +118,18 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
   if (guesses) {
     draft_folder = find_model_folder(files::disk(), flags_.draft);
     draft = draft_options(options, draft_folder);
-    const PlannedModel guessing = plan_model(draft_folder, draft, {.threads = device_->threads()});
+    const PlannedModel guessing =
+        plan_model(draft_folder, draft, {.threads = threads_, .device = device_kind_});
     bytes += guessing.bytes;
+    for (std::size_t i = 0; i < reserve.size(); ++i) reserve[i] += guessing.reserve[i];
     say("draft: {}", guessing.line);
   }
-  std::optional<std::int64_t> available = available_memory();
-  if (available) *available /= ranks_.on_this_host();
-  check_memory(bytes, available, folder_, options, planned_ranks);
+  if (device_kind_ == DeviceKind::cpu) {
+    std::optional<std::int64_t> available = available_memory();
+    if (available) *available /= ranks_.on_this_host();
+    check_memory(bytes, available, folder_, options, planned_ranks);
+  }
+  if (device_ == nullptr) device_ = open_device(device_kind_, threads_, reserve);
   model_ = open_inference_model(*device_, folder_, options, ranks_.mesh());
   if (guesses) {
     draft_model_ = open_inference_model(*device_, draft_folder, draft);

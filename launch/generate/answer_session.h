@@ -15,6 +15,7 @@
 #include "launch/generate/answer.h"
 #include "launch/generate/answer_printer.h"
 #include "launch/generate/answer_ranks.h"
+#include "launch/generate/generate_device.h"
 #include "launch/generate/generate_program.h"
 #include "launch/generate/prompt_encoder.h"
 #include "launch/signals.h"
@@ -86,7 +87,9 @@ class AnswerSession {
 
   const GenerateFlags& flags_;
   Interrupts& interrupts_;
-  const std::unique_ptr<Device> device_;
+  const DeviceKind device_kind_;
+  const int threads_;
+  std::unique_ptr<Device> device_;  // of several ranks from the start, else of open()
   AnswerRanks ranks_;
   std::string folder_;
   PromptEncoder encoder_;

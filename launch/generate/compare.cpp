@@ -14,6 +14,7 @@
 #include "inference/generator.h"
 #include "inference/inference_model.h"
 #include "inference/perplexity.h"
+#include "launch/generate/generate_device.h"
 #include "launch/generate/prompt_encoder.h"
 
 namespace zero {
@@ -62,7 +63,7 @@ int compare_weights(const GenerateFlags& flags) {
   for (const auto& [weights, cache] :
        {Formats{"dtype", "dtype"}, Formats{"dtype", "int8"}, Formats{"int8", "dtype"},
         Formats{"nf4", "dtype"}, Formats{"q4", "dtype"}}) {
-    const auto device = cpu::open({.threads = threads_of(flags)});
+    const auto device = open_device(device_kind(flags), threads_of(flags));
     const auto model = open_inference_model(*device, folder,
                                             {.dtype = dtype_from_name(flags.dtype),
                                              .weights = weight_format_from_name(weights),

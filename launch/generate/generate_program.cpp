@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <iostream>
 #include <iterator>
 
@@ -15,7 +14,6 @@
 #include "launch/generate/answer_session.h"
 #include "launch/generate/compare.h"
 #include "launch/process.h"
-#include "launch/rendezvous/cores.h"
 
 namespace zero {
 namespace {
@@ -115,17 +113,6 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
 }
 
 }  // namespace
-
-int threads_of(const GenerateFlags& flags, int local_ranks) {
-  int threads = choose_threads(core_facts(local_ranks)).threads;
-  if (flags.threads != "auto") {
-    const char* const end = flags.threads.data() + flags.threads.size();
-    const auto [stop, error] = std::from_chars(flags.threads.data(), end, threads);
-    ZERO_CHECK(error == std::errc{} && stop == end && threads >= 1 && threads <= 1024,
-               "--threads is {}; expected auto, or 1 to 1024", flags.threads);
-  }
-  return threads;
-}
 
 int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   ::signal(SIGPIPE, SIG_DFL);  // as cat: who reads the answers has seen enough

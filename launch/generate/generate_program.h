@@ -26,6 +26,7 @@ struct GenerateFlags {
   bool chat = false;      ///< texts are a user's messages
   std::string tokenizer{};
   PromptSettings settings{};
+  std::string device = "auto";  ///< "cpu", "cuda" or "auto"
   std::string dtype = "fp32";
   std::string weights = "dtype";
   std::string cache_dtype = "dtype";
@@ -50,9 +51,6 @@ template <typename... Arguments>
 void print_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stderr);
 }
-
-/// The threads of one of the ranks of this host that flags.threads asks for. Throws zero::Error.
-int threads_of(const GenerateFlags& flags, int local_ranks = 1);
 
 /// Answers all prompts, or those of standard input if there is none, on standard output, as the
 /// rank or ranks of this process. Errors of single prompts and a line about the speed go to

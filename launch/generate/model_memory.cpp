@@ -15,6 +15,7 @@
 #include "checkpoint/hf/config.h"
 #include "collectives/backends.h"
 #include "inference/weight_files.h"
+#include "launch/generate/generate_device.h"
 #include "launch/telemetry/console.h"
 
 namespace zero {
@@ -29,7 +30,7 @@ PlannedModel plan_model(const std::string& folder, const InferenceOptions& optio
   const ModelConfig config = read_hf_config(folder);
   // A configuration that its files do not fit is refused before anything is as large as it says.
   const WeightFiles fitting(folder, config);
-  const auto device = planning::open(ranks.threads);
+  const auto device = plan_device(ranks.device, ranks.threads);
   const MeshShape& shape = ranks.shape;
   const int count = shape.shard * shape.tensor;
   std::unique_ptr<Communicator> world;

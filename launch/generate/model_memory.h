@@ -8,18 +8,21 @@
 
 #include "collectives/mesh.h"
 #include "inference/inference_model.h"
+#include "launch/run_device.h"
 
 namespace zero {
 
-/// The ranks of a model, each of so many threads.
+/// The ranks of a model.
 struct PlannedRanks {
   MeshShape shape{.replicate = 1, .shard = 1, .tensor = 1};
-  int threads = 1;
+  int threads = 1;  ///< of each
+  DeviceKind device = DeviceKind::cpu;
 };
 
 /// Memory of a rank of a model in a Hugging Face folder, from a plan that takes none.
 struct PlannedModel {
   std::int64_t bytes = 0;
+  BytesByClass reserve{};  ///< of a GPU
   std::string line{};  ///< for people, with the requests that fit: how many of the longest at once
 };
 /// Throws zero::Error naming file, field or option.

@@ -11,6 +11,7 @@
 
 #include "base/host_name.h"
 #include "collectives/backends.h"
+#include "launch/generate/generate_device.h"
 #include "launch/process.h"
 #include "tests/collectives/forwarding_backend.h"
 #include "tests/cuda/emulator/emulator.h"
@@ -213,6 +214,23 @@ TEST(EmulatedRunDevice, AutoIsTheCpuWhereTheBuildHasNoNccl) {
   EXPECT_THAT(agreed("auto", NcclSupport::missing),
               HasSubstr("this build has no NCCL, through which 2 GPUs talk: all ranks compute on "
                         "the CPU; for GPUs launch/install_cuda.sh brings NCCL"));
+  cuda::emulated::reset();
+}
+
+TEST(GenerateDevice, IsAGpuIfThereIsOneAndItIsAskedFor) {
+  const auto opened = [](const char* device) {
+    GenerateFlags flags;
+    flags.device = device;
+    const auto plan = plan_device(flags);
+    return std::string(open_device(flags)->name()) + ", planned as " + std::string(plan->name());
+  };
+  cuda::emulated::reset();
+  EXPECT_EQ(opened("auto"), "cuda:0, planned as planning cuda");
+  EXPECT_EQ(opened("cuda"), "cuda:0, planned as planning cuda");
+  EXPECT_EQ(opened("cpu"), "cpu, planned as planning");
+  cuda::emulated::reset({.devices = 0});
+  EXPECT_EQ(opened("auto"), "cpu, planned as planning");
+  EXPECT_THAT(message_of([&] { opened("cuda"); }), HasSubstr("use a CPU device"));
   cuda::emulated::reset();
 }
 

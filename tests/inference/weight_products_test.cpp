@@ -45,7 +45,7 @@ class WeightProducts : public ::testing::TestWithParam<Shape> {
                 weight.view());
     }
     const std::int64_t rows = static_cast<std::int64_t>(x.size()) / shape.in;
-    const std::int64_t padded = InferenceOps::padded_rows(rows);
+    const std::int64_t padded = ops->padded_rows(rows);
     x.resize(static_cast<std::size_t>(padded * shape.in));
     std::vector<float> y(static_cast<std::size_t>(padded * shape.out));
     ops->prepare(shape, rows);

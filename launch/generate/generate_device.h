@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "device/device.h"
+#include "launch/generate/generate_program.h"
+
+namespace zero {
+
+/// The threads of one of the ranks of this host that flags.threads asks for. Throws zero::Error.
+int threads_of(const GenerateFlags& flags, int local_ranks = 1);
+
+/// The kind of device that flags.device asks for, for a job of so many ranks: "auto" means the
+/// first GPU that this build can use, or the CPU, and with several ranks the CPU. Throws
+/// zero::Error if several ranks are to use GPUs.
+DeviceKind device_kind(const GenerateFlags& flags, int ranks = 1);
+
+/// A device of a kind. `threads`: of a CPU; `reserve`: planned bytes of a GPU's buffers.
+std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByClass& reserve = {});
+/// A device without memory that stands for it in a plan.
+std::unique_ptr<Device> plan_device(DeviceKind kind, int threads);
+
+}  // namespace zero
