@@ -87,8 +87,9 @@ class Answering {
   InferenceModel model_;
 };
 
-/// Answers of one process: tokens of one and of many sequences against the memory's rate, prompts
-/// against the rate of products.
+/// Answers of one process: tokens of one and of many sequences against the memory's rate over the
+/// bytes of the weights as they are stored, prompts against the rate of products in the dtype of
+/// activations.
 class Inference final : public Section {
  public:
   std::string name() const override { return "inference"; }
@@ -97,15 +98,17 @@ class Inference final : public Section {
            "and products";
   }
   void add_options(CLI::App& command) override {
-    command.add_option("--inference-dtypes", dtypes_, "fp32, bf16, fp16")
-        ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+    command
+        .add_option("--inference-weights", weights_,
+                    "fp32, bf16, fp16; int8, nf4, q4: beside activations in bf16")
+        ->check(CLI::IsMember({"fp32", "bf16", "fp16", "int8", "nf4", "q4"}))
         ->capture_default_str();
     command.add_option("--inference-rounds", rounds_, "turns of each measurement and its limit")
         ->capture_default_str();
   }
   void run(Context& context) override {
     context.alone([&] {
-      for (const std::string& dtype : dtypes_) measure(context, dtype_from_name(dtype));
+      for (const std::string& weights : weights_) measure(context, weights);
     });
   }
 
@@ -115,11 +118,17 @@ class Inference final : public Section {
   static constexpr std::int64_t kSequences = 16;
   static constexpr int kPasses = 8;
 
-  void measure(Context& context, DType dtype) const {
+  static bool coded(const std::string& weights) {
+    return weights == "int8" || weights == "nf4" || weights == "q4";
+  }
+
+  void measure(Context& context, const std::string& weights) const {
+    const DType dtype = coded(weights) ? DType::bf16 : dtype_from_name(weights);
     const Gpt2Config config = *Gpt2Config::by_name("gpt2-124m");
     const auto device = cpu::open({.threads = context.threads()});
     Answering answering(*device, config,
                         {.dtype = dtype,
+                         .weights = weight_format_from_name(coded(weights) ? weights : "dtype"),
                          .requests = kSequences,
                          .request_tokens = kPrompt + 64,
                          .rows = InferenceOptions::kMostRows});
@@ -146,24 +155,25 @@ class Inference final : public Section {
       many.values.push_back(kSequences / answering.decode(kSequences, kBefore, kPasses));
       prompt.values.push_back(kPrompt / answering.read(kPrompt));
     }
-    add(context.report(), "gpt2-124m, a token of 1 sequence", dtype, one);
-    add(context.report(), "gpt2-124m, a token of each of 16", dtype, many);
+    add(context.report(), "gpt2-124m, a token of 1 sequence", weights, one);
+    add(context.report(), "gpt2-124m, a token of each of 16", weights, many);
     add(context.report(), fmt::format("gpt2-124m, a prompt of {}{}", kPrompt, products.remark()),
-        dtype, prompt);
+        weights, prompt);
   }
 
-  static void add(Report& report, std::string name, DType dtype, const Turns& turns) {
+  static void add(Report& report, std::string name, const std::string& weights,
+                  const Turns& turns) {
     const double value = median_rate(turns.values);
     report.add({.section = "inference",
                 .name = std::move(name),
-                .dtype = std::string(name_of(dtype)),
+                .dtype = weights,
                 .value = value,
                 .best = *std::max_element(turns.values.begin(), turns.values.end()),
                 .unit = "tokens/s",
                 .limit = value / turns.share()});
   }
 
-  std::vector<std::string> dtypes_{"fp32", "bf16"};
+  std::vector<std::string> weights_{"fp32", "bf16", "int8", "nf4", "q4"};
   int rounds_ = 5;
 };
 
