@@ -36,9 +36,10 @@ struct StoredSquares {
 };
 StoredSquares stored_squares(const WeightShape& shape, const View& weight);
 
-/// The dtype of the squares that products of `dtype` read: fp32, unless kernels of bf16
-/// instructions read bf16.
-DType product_dtype(DType dtype);
+/// The dtype of the squares that products of a weight read: fp32, unless kernels of bf16
+/// instructions read bf16. Pairs of bf16 read plain weights alone: a few rows by fp32 take codes
+/// from registers, where rounding them to bf16 would cost more than the multiplications.
+DType product_dtype(const WeightShape& shape);
 std::int64_t packed_bytes(const WeightShape& shape);
 /// InferenceOps::pack.
 void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> rows,

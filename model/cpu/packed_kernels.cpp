@@ -245,55 +245,56 @@ void multiply_tiles(const StripProduct& p) {
   settle_memory();
 }
 
-// Rows of the left operand at a time: their sums and two rows of the right operand fill the
-// registers.
-constexpr int kRegisterRows = 8;
+constexpr int kRegisterRows = 8;  // whose sums fit the registers
 
 __m512bh broadcast_pair(const std::byte* from) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(*reinterpret_cast<const Unaligned*>(from)));
 }
 
-// kRegisterRows rows from `left` on; `result` belongs to the first.
+// kRows rows from `left` on; `result` belongs to the first.
+template <int kRows>
 void multiply_rows(const StripProduct& p, const std::byte* left, float* result) {
-  Halves sums[kRegisterRows];
+  Halves sums[kRows];
   const bool zero = p.start == StripProduct::Start::zero;
 #pragma GCC unroll 8
-  for (int i = 0; i < kRegisterRows; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     const float* from = result + i * p.result_stride;
     sums[i].first = zero ? _mm512_setzero_ps() : _mm512_load_ps(from);
     sums[i].second = zero ? _mm512_setzero_ps() : _mm512_load_ps(from + kTileRows);
   }
   const std::byte* right = p.right;
-  for (std::int64_t step = 0; step < p.steps; ++step) {
+  for (std::int64_t step = 0; step < p.steps;
+       ++step, left += p.left.step_bytes, right += kBlockBytes) {
     for (std::int64_t pair = 0; pair < kTileRows; ++pair) {
       const std::byte* at = right + pair * kTileStride;
       const auto first = reinterpret_cast<__m512bh>(_mm512_load_si512(at));
       const auto second = reinterpret_cast<__m512bh>(_mm512_load_si512(at + kTileBytes));
 #pragma GCC unroll 8
-      for (int i = 0; i < kRegisterRows; ++i) {
+      for (int i = 0; i < kRows; ++i) {
         const __m512bh value = broadcast_pair(left + i * p.left.row_bytes + pair * 4);
         sums[i].first = _mm512_dpbf16_ps(sums[i].first, value, first);
         sums[i].second = _mm512_dpbf16_ps(sums[i].second, value, second);
       }
     }
-    left += p.left.step_bytes;
-    right += kBlockBytes;
   }
 #pragma GCC unroll 8
-  for (int i = 0; i < kRegisterRows; ++i) {
-    float* to = result + i * p.result_stride;
-    _mm512_store_ps(to, sums[i].first);
-    _mm512_store_ps(to + kTileRows, sums[i].second);
+  for (int i = 0; i < kRows; ++i) {
+    _mm512_store_ps(result + i * p.result_stride, sums[i].first);
+    _mm512_store_ps(result + i * p.result_stride + kTileRows, sums[i].second);
   }
 }
 
-void multiply_pairs(const StripProduct& p) {
-  for (int row = 0; row < kTileRows; row += kRegisterRows) {
-    float* result = p.result + row * p.result_stride;
-    multiply_rows(p, p.left.upper + row * p.left.row_bytes, result);
-    multiply_rows(p, p.left.lower + row * p.left.row_bytes, result + kTileRows * p.result_stride);
+// Rows from `row` on, kRows at a time, the rest half as many at a time.
+template <int kRows>
+void multiply_groups(const StripProduct& p, std::int64_t row) {
+  for (; row + kRows <= p.rows; row += kRows) {
+    const bool upper = row < kTileRows;
+    const std::byte* left = upper ? p.left.upper : p.left.lower - kTileRows * p.left.row_bytes;
+    multiply_rows<kRows>(p, left + row * p.left.row_bytes, p.result + row * p.result_stride);
   }
+  if constexpr (kRows > 1) multiply_groups<kRows / 2>(p, row);
 }
+void multiply_pairs(const StripProduct& p) { multiply_groups<kRegisterRows>(p, 0); }
 
 void configure_tiles() { _tile_loadconfig(&kConfiguration); }
 void release_tiles() { _tile_release(); }
