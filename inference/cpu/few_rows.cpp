@@ -21,10 +21,11 @@ void widen_codes_any(const StoredSquares&, std::int64_t, std::int64_t, float*) {
 
 #else
 
-inline constexpr std::int64_t kLine = 64;  // bytes
+inline constexpr std::int64_t kLine = 64;     // bytes
+inline constexpr std::int64_t kAhead = 8192;  // bytes between what is multiplied and fetched
 
 // `count` rows and `vectors` vectors of columns, from `vector` on. The first part that reads a
-// square fetches the next one: vectors of columns lie apart in a square, which hardware prefetchers
+// square fetches one ahead: vectors of columns lie apart in a square, which hardware prefetchers
 // do not follow.
 template <class Stored, std::int64_t count, std::int64_t vectors, bool fetches>
 HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::byte* square,
@@ -56,7 +57,7 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
     constexpr std::int64_t lines = Stored::kBytes / kLine;
     if constexpr (fetches && lines < kBlock) {
       for (std::int64_t line = 0; line < lines; ++line) {
-        __builtin_prefetch(square + (lines + line) * kLine);
+        __builtin_prefetch(square + kAhead + line * kLine);
       }
     }
     const auto* const from = stored.open(square);
@@ -64,7 +65,7 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
       if constexpr (fetches && lines >= kBlock) {
         for (std::int64_t line = 0; line < lines / kBlock; ++line) {
-          __builtin_prefetch(square + Stored::kBytes + (depth * lines / kBlock + line) * kLine);
+          __builtin_prefetch(square + kAhead + (depth * lines / kBlock + line) * kLine);
         }
       }
       hn::Vec<Floats> right[vectors];

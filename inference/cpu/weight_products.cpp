@@ -35,18 +35,23 @@ bool by_few_rows(const WeightShape& shape) {
 }
 // multiply_few_rows() of a weight that pairs of bf16 read.
 void multiply_by_pairs(const FewRows& p, std::int64_t begin, std::int64_t end) {
+  const packed::Kernels& kernels = *packed::pair_kernels();
   const std::int64_t row_bytes = p.weight.steps() * kSquare * 2;
-  for (std::int64_t column = begin; column < end; ++column) {
-    packed::pair_kernels()->multiply({.left = {.upper = static_cast<const std::byte*>(p.x),
-                                               .row_bytes = row_bytes,
-                                               .step_bytes = kSquare * 2},
-                                      .right = p.weight.column(column),
-                                      .steps = p.weight.steps(),
-                                      .rows = p.rows,
-                                      .result = p.sums + column * p.rows * kSquare,
-                                      .finish = {}});
+  for (std::int64_t column = begin; column < end; column += kernels.squares) {
+    kernels.multiply({.left = {.upper = static_cast<const std::byte*>(p.x),
+                               .row_bytes = row_bytes,
+                               .step_bytes = kSquare * 2},
+                      .right = p.weight.column(column),
+                      .right_across = p.weight.steps() * p.weight.square_bytes(),
+                      .steps = p.weight.steps(),
+                      .squares = std::min(kernels.squares, end - column),
+                      .rows = p.rows,
+                      .result = p.sums + column * p.rows * kSquare,
+                      .result_across = p.rows * kSquare,
+                      .finish = {}});
   }
 }
+
 // Whether stored squares are other than those that products of many rows read.
 bool widened(const WeightShape& shape) {
   return shape.format != WeightFormat::plain || shape.dtype != product_dtype(shape);
