@@ -21,8 +21,7 @@ void widen_codes_any(const StoredSquares&, std::int64_t, std::int64_t, float*) {
 
 #else
 
-inline constexpr std::int64_t kLine = 64;     // bytes
-inline constexpr std::int64_t kAhead = 8192;  // bytes between what is multiplied and fetched
+inline constexpr std::int64_t kLine = 64;  // bytes
 
 // `count` rows and `vectors` vectors of columns, from `vector` on. The first part that reads a
 // square fetches one ahead: vectors of columns lie apart in a square, which hardware prefetchers
@@ -57,7 +56,7 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
     constexpr std::int64_t lines = Stored::kBytes / kLine;
     if constexpr (fetches && lines < kBlock) {
       for (std::int64_t line = 0; line < lines; ++line) {
-        __builtin_prefetch(square + kAhead + line * kLine);
+        __builtin_prefetch(square + Stored::kAhead + line * kLine);
       }
     }
     const auto* const from = stored.open(square);
@@ -65,7 +64,7 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
       if constexpr (fetches && lines >= kBlock) {
         for (std::int64_t line = 0; line < lines / kBlock; ++line) {
-          __builtin_prefetch(square + kAhead + (depth * lines / kBlock + line) * kLine);
+          __builtin_prefetch(square + Stored::kAhead + (depth * lines / kBlock + line) * kLine);
         }
       }
       hn::Vec<Floats> right[vectors];

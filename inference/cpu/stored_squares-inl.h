@@ -34,13 +34,15 @@ constexpr std::int64_t place(std::int64_t depth, std::int64_t vector) {
 }
 
 // Forms of stored squares: load() gives vectors of columns, from `vector` on, at one depth of what
-// open() gave.
+// open() gave. kAhead: bytes from a square to what is fetched meanwhile: the next one, or the one
+// behind it if memory is the limit.
 
 /// Elements as they are stored: in the order of packed squares, fp32 or 16 bits.
 template <typename T>
 struct Plain {
   static constexpr bool kScaled = false;
   static constexpr std::int64_t kBytes = kSquareCount * sizeof(T);
+  static constexpr std::int64_t kAhead = sizeof(T) == 4 ? 2 * kBytes : kBytes;
 
   const T* open(const std::byte* square) const { return reinterpret_cast<const T*>(square); }
   template <std::int64_t vectors>
@@ -56,6 +58,7 @@ struct Plain {
 struct Int8 {
   static constexpr bool kScaled = true;
   static constexpr std::int64_t kBytes = kSquareCount;
+  static constexpr std::int64_t kAhead = kBytes;
 
   const std::int8_t* open(const std::byte* square) const {
     return reinterpret_cast<const std::int8_t*>(square);
@@ -104,6 +107,7 @@ class FourBits {
   static constexpr bool kScaled = true;
   static constexpr bool kLooksUpSquares = false;
   static constexpr std::int64_t kBytes = kSquareCount / 2;
+  static constexpr std::int64_t kAhead = kBytes;
 
   FourBits() {
     for (std::size_t i = 0; i < 16; ++i) levels_[i] = to_float(code_levels(format)[i]);
@@ -140,6 +144,7 @@ class FourBits {
   static constexpr bool kScaled = true;
   static constexpr bool kLooksUpSquares = true;
   static constexpr std::int64_t kBytes = kSquareCount / 2;
+  static constexpr std::int64_t kAhead = kBytes;
 
   FourBits() {
     for (std::size_t i = 0; i < 16; ++i) {
@@ -201,6 +206,7 @@ class FourBits {
 template <WeightFormat format>
 struct LookedUp : FourBits<format> {
   static constexpr std::int64_t kBytes = kSquareCount * 2;
+  static constexpr std::int64_t kAhead = kBytes;
   const bfloat16* open(const std::byte* square) const {
     return reinterpret_cast<const bfloat16*>(square);
   }

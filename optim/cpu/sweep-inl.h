@@ -137,8 +137,11 @@ struct Elements {
 template <class Body>
 HWY_INLINE void with_elements(const UpdateMemory& memory, const Body& body) {
   dispatch(memory.gradient_dtype, [&](auto type) {
-    const auto* gradient = static_cast<const typename decltype(type)::type*>(memory.gradient);
-    const auto call = [&](auto* compute) { body(Elements{memory.master, gradient, compute}); };
+    using Gradient = typename decltype(type)::type;
+    const auto* gradient = static_cast<const Gradient*>(memory.gradient);
+    const auto call = [&]<typename Copy>(Copy* compute) {
+      body(Elements<Gradient, Copy>{memory.master, gradient, compute});
+    };
     if (memory.compute == nullptr) {
       call(static_cast<NoCopy*>(nullptr));
     } else if (memory.compute_dtype == DType::bf16) {
