@@ -80,8 +80,9 @@ class Answering {
   InferenceModel model_;
 };
 
-/// Answers of one process: tokens of one and of many sequences against the memory's rate, prompts
-/// against the rate of products.
+/// Answers of one process: tokens of one and of many sequences against the memory's rate over the
+/// bytes of the weights as they are stored, prompts against the rate of products in the dtype of
+/// activations.
 class Inference final : public Section {
  public:
   std::string name() const override { return "inference"; }
@@ -90,11 +91,10 @@ class Inference final : public Section {
            "and products";
   }
   void add_options(CLI::App& command) override {
-    command.add_option("--inference-dtypes", dtypes_, "fp32, bf16, fp16")
-        ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
-        ->capture_default_str();
-    command.add_option("--inference-weights", weights_, "dtype, int8, nf4, q4")
-        ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}))
+    command
+        .add_option("--inference-weights", weights_,
+                    "fp32, bf16, fp16; int8, nf4, q4: beside activations in bf16")
+        ->check(CLI::IsMember({"fp32", "bf16", "fp16", "int8", "nf4", "q4"}))
         ->capture_default_str();
     command.add_option("--inference-device", device_, "cpu, or cuda: the first GPU")
         ->check(CLI::IsMember({"cpu", "cuda"}))
@@ -104,11 +104,7 @@ class Inference final : public Section {
   }
   void run(Context& context) override {
     context.alone([&] {
-      for (const std::string& dtype : dtypes_) {
-        for (const std::string& weights : weights_) {
-          measure(context, dtype_from_name(dtype), weights);
-        }
-      }
+      for (const std::string& weights : weights_) measure(context, weights);
     });
   }
 
@@ -124,8 +120,13 @@ class Inference final : public Section {
     Turns one{}, many{}, prompt{};
   };
 
-  void measure(Context& context, DType dtype, const std::string& weights) const {
-    std::string name = weights == "dtype" ? "gpt2-124m" : "gpt2-124m in " + weights;
+  static bool coded(const std::string& weights) {
+    return weights == "int8" || weights == "nf4" || weights == "q4";
+  }
+
+  void measure(Context& context, const std::string& weights) const {
+    const DType dtype = coded(weights) ? DType::bf16 : dtype_from_name(weights);
+    std::string name = "gpt2-124m";
     std::string remark;
     Measured measured;
     if (device_ == "cuda") {
@@ -146,9 +147,9 @@ class Inference final : public Section {
                              .memory = static_cast<double>(MemoryProbe::array_bytes()) / read};
       });
     }
-    add(context.report(), name + ", a token of 1 sequence", dtype, measured.one);
-    add(context.report(), name + ", a token of each of 16", dtype, measured.many);
-    add(context.report(), fmt::format("{}, a prompt of {}{}", name, kPrompt, remark), dtype,
+    add(context.report(), name + ", a token of 1 sequence", weights, measured.one);
+    add(context.report(), name + ", a token of each of 16", weights, measured.many);
+    add(context.report(), fmt::format("{}, a prompt of {}{}", name, kPrompt, remark), weights,
         measured.prompt);
   }
 
@@ -157,7 +158,7 @@ class Inference final : public Section {
     const Gpt2Config config = *Gpt2Config::by_name("gpt2-124m");
     Answering answering(device, config,
                         {.dtype = dtype,
-                         .weights = weight_format_from_name(weights),
+                         .weights = weight_format_from_name(coded(weights) ? weights : "dtype"),
                          .requests = kSequences,
                          .request_tokens = kPrompt + 64,
                          .rows = InferenceOptions::kMostRows});
@@ -183,19 +184,19 @@ class Inference final : public Section {
     return measured;
   }
 
-  static void add(Report& report, std::string name, DType dtype, const Turns& turns) {
+  static void add(Report& report, std::string name, const std::string& weights,
+                  const Turns& turns) {
     const double value = median_rate(turns.values);
     report.add({.section = "inference",
                 .name = std::move(name),
-                .dtype = std::string(name_of(dtype)),
+                .dtype = weights,
                 .value = value,
                 .best = *std::max_element(turns.values.begin(), turns.values.end()),
                 .unit = "tokens/s",
                 .limit = value / turns.share()});
   }
 
-  std::vector<std::string> dtypes_{"fp32", "bf16"};
-  std::vector<std::string> weights_{"dtype"};
+  std::vector<std::string> weights_{"fp32", "bf16", "int8", "nf4", "q4"};
   std::string device_ = "cpu";
   int rounds_ = 5;
 };

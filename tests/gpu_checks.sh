@@ -327,7 +327,7 @@ PYTHON
 # Models that answer, beside the CPU's; then tokens/s of GPT-2 124M beside the memory's rate and that of products.
 models_answer() {
   contract_tests "$bin/gpu_tests" --gtest_filter='*GpuInference*' || return 1
-  "$bin/zero_bench" inference --inference-device cuda --inference-dtypes bf16 --inference-weights dtype int8 q4 \
+  "$bin/zero_bench" inference --inference-device cuda --inference-weights bf16 int8 q4 \
     --inference-rounds 3 | tee "$work/inference.out" || return 1
   awk '/gpt2-124m on a GPU, a token of/ { figures = figures $(NF - 4) " of " $(NF - 1) " tokens/s; "; ++found }
     END { print "1 and 16 sequences in bf16: " figures; exit found != 2 }' "$work/inference.out"

@@ -88,6 +88,19 @@ HWY_INLINE void store_halves([[maybe_unused]] D d, V bits, void* to) {
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, bits)), d16, static_cast<std::uint16_t*>(to));
 }
 
+/// The same of two vectors, in a row.
+template <class D, class V>
+HWY_INLINE void store_halves([[maybe_unused]] D d, V first, V second, void* to) {
+#if HWY_TARGET == HWY_SCALAR
+  store_halves(d, first, to);
+  store_halves(d, second, static_cast<std::uint16_t*>(to) + 1);
+#else
+  const hn::Repartition<std::uint16_t, D> d16;
+  hn::StoreU(hn::ConcatEven(d16, hn::BitCast(d16, second), hn::BitCast(d16, first)), d16,
+             static_cast<std::uint16_t*>(to));
+#endif
+}
+
 /// Rounds Lanes(d) values to nearest even and stores them; returns what was stored.
 template <class D>
 HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, float* to) {
@@ -95,17 +108,36 @@ HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, float* to) {
   return value;
 }
 
+/// The bits of values whose high halves are those rounded to bf16.
 template <class D>
-HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, bfloat16* to) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> rounded_high(D /*d*/, hn::Vec<D> value) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, value);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1U));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffU)));
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000U));
-  const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
-  const auto halves = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> store_rounded(D d, hn::Vec<D> value, bfloat16* to) {
+  const auto halves = hn::ShiftRight<16>(rounded_high(d, value));
   store_halves(d, halves, to);
   return hn::BitCast(d, hn::ShiftLeft<16>(halves));
+}
+
+/// The same of two vectors, in a row.
+template <class D>
+HWY_INLINE void store_rounded(D d, hn::Vec<D> first, hn::Vec<D> second, bfloat16* to) {
+#if HWY_TARGET == HWY_SCALAR
+  store_rounded(d, first, to);
+  store_rounded(d, second, to + 1);
+#else
+  const hn::Repartition<std::uint16_t, D> d16;
+  hn::StoreU(hn::ConcatOdd(d16, hn::BitCast(d16, rounded_high(d, second)),
+                           hn::BitCast(d16, rounded_high(d, first))),
+             d16, reinterpret_cast<std::uint16_t*>(to));
+#endif
 }
 
 #if ZERO_HAS_F16C

@@ -6,13 +6,8 @@
 // Highway requires this order: after foreach_target.
 #include <hwy/highway.h>
 
-#include <algorithm>
-#include <array>
-#include <type_traits>
-
 #include "inference/cpu/few_rows.h"
-#include "model/cpu/packed_floats_layout-inl.h"
-#include "model/cpu/packed_kernels.h"
+#include "inference/cpu/stored_squares-inl.h"
 #include "model/cpu/typed.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,121 +17,14 @@ namespace zero::cpu::packed::HWY_NAMESPACE {
 
 bool has_few_rows_any() { return false; }
 void multiply_few_rows_any(const FewRows&, std::int64_t, std::int64_t, std::byte*) {}
+void widen_codes_any(const StoredSquares&, std::int64_t, std::int64_t, float*) {}
 
 #else
 
-inline constexpr std::int64_t kVectorsAcross = kBlock / kLanes;
 inline constexpr std::int64_t kLine = 64;  // bytes
 
-/// Elements as they are stored: in the order of packed squares, fp32 or 16 bits.
-template <typename T>
-struct Plain {
-  static constexpr bool kScaled = false;
-  static constexpr std::int64_t kBytes = kSquareCount * sizeof(T);
-
-  const T* open(const std::byte* square) const { return reinterpret_cast<const T*>(square); }
-  static HWY_INLINE hn::Vec<Floats> load(const T* from) { return io::load_floats(Floats(), from); }
-};
-
-/// Codes of 8 bits in the same order.
-struct Int8 {
-  static constexpr bool kScaled = true;
-  static constexpr std::int64_t kBytes = kSquareCount;
-
-  const std::int8_t* open(const std::byte* square) const {
-    return reinterpret_cast<const std::int8_t*>(square);
-  }
-  static HWY_INLINE hn::Vec<Floats> load(const std::int8_t* from) {
-    const hn::RebindToSigned<Floats> d32;
-    const hn::Rebind<std::int8_t, Floats> d8;
-    return hn::ConvertTo(Floats(), hn::PromoteTo(d32, hn::LoadU(d8, from)));
-  }
-  static HWY_INLINE hn::Vec<Floats> scale(const ColumnScales& scales, std::int64_t /*group*/,
-                                          std::int64_t column) {
-    return hn::LoadU(Floats(), scales.of_int8() + column);
-  }
-};
-
-/// Codes of 4 bits by rows of depth: a square's levels are looked up before its products.
-template <WeightFormat format>
-class FourBits {
- public:
-  static constexpr bool kScaled = true;
-  static constexpr std::int64_t kBytes = kSquareCount / 2;
-
-  FourBits() {
-    for (std::size_t i = 0; i < 16; ++i) {
-      const std::uint16_t bits = code_levels(format)[i].bits;
-      low_[i] = static_cast<std::uint8_t>(bits & 255U);
-      high_[i] = static_cast<std::uint8_t>(bits >> 8U);
-    }
-  }
-  const bfloat16* open(const std::byte* square) {
-    look_up(square, levels_.data());
-    return reinterpret_cast<const bfloat16*>(levels_.data());
-  }
-  /// Writes the levels of a square to their places in a packed one.
-  void look_up(const std::byte* square, std::uint16_t* to) const {
-    const hn::FixedTag<std::uint8_t, 16> d8;
-    const hn::FixedTag<std::uint16_t, 8> d16;
-    const auto low = hn::Load(d8, low_.data());
-    const auto high = hn::Load(d8, high_.data());
-    const auto nibble = hn::Set(d8, 15);
-    const auto* codes = reinterpret_cast<const std::uint8_t*>(square);
-    for (std::int64_t depth = 0; depth < kBlock; ++depth, codes += 16, to += kDown) {
-      const auto both = hn::LoadU(d8, codes);
-      const auto put = [&](auto code, std::int64_t column) HWY_ATTR {
-        const auto first = hn::TableLookupBytes(low, code);
-        const auto second = hn::TableLookupBytes(high, code);
-        hn::StoreU(hn::BitCast(d16, hn::InterleaveLower(d8, first, second)), d16,
-                   to + column / kStretch * kAcross);
-        hn::StoreU(hn::BitCast(d16, hn::InterleaveUpper(d8, first, second)), d16,
-                   to + (column / kStretch + 1) * kAcross);
-      };
-      put(hn::And(both, nibble), 0);
-      put(hn::And(hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, both))), nibble), kBlock / 2);
-    }
-  }
-  static HWY_INLINE hn::Vec<Floats> load(const bfloat16* from) {
-    return io::load_floats(Floats(), from);
-  }
-  static HWY_INLINE hn::Vec<Floats> scale(const ColumnScales& scales, std::int64_t group,
-                                          std::int64_t column) {
-    const Floats d;
-    if constexpr (format == WeightFormat::q4) {
-      return io::load_floats(d, scales.of_q4(group) + column);
-    } else {
-      const hn::RebindToSigned<Floats> d32;
-      const hn::Rebind<std::uint8_t, Floats> d8;
-      const ScaleRange& range = scales.range(group);
-      const auto code = hn::LoadU(d8, scales.of_nf4(group) + column);
-      return hn::Add(hn::Mul(hn::ConvertTo(d, hn::PromoteTo(d32, code)), hn::Set(d, range.step)),
-                     hn::Set(d, range.least));
-    }
-  }
-
- private:
-  // Places of eight neighbouring columns at one depth.
-  static constexpr std::int64_t kStretch = 8;
-  static constexpr std::int64_t kDown = kByVectors ? kRightDown : kBlock;
-  static constexpr std::int64_t kAcross = kByVectors ? kRightAcross : kStretch;
-
-  alignas(64) std::array<std::uint8_t, 16> low_{};
-  alignas(64) std::array<std::uint8_t, 16> high_{};
-  alignas(64) std::array<std::uint16_t, kSquareCount> levels_{};
-};
-
-/// Levels that were looked up before.
-template <WeightFormat format>
-struct LookedUp : FourBits<format> {
-  static constexpr std::int64_t kBytes = kSquareCount * 2;
-  const bfloat16* open(const std::byte* square) const {
-    return reinterpret_cast<const bfloat16*>(square);
-  }
-};
-
 // `count` rows and `vectors` vectors of columns, from `vector` on. The first part that reads a
-// square fetches the next one: vectors of columns lie apart in a square, which hardware prefetchers
+// square fetches one ahead: vectors of columns lie apart in a square, which hardware prefetchers
 // do not follow.
 template <class Stored, std::int64_t count, std::int64_t vectors, bool fetches>
 HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::byte* square,
@@ -153,7 +41,7 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < count; ++i) sum[i][j] = hn::Zero(d);
   }
-  const float* x = p.x + row * steps * kBlock;
+  const float* x = static_cast<const float*>(p.x) + row * steps * kBlock;
   const std::int64_t stride = steps * kBlock;
   for (std::int64_t step = 0; step < steps; ++step, square += Stored::kBytes, x += kBlock) {
     if constexpr (Stored::kScaled) {
@@ -168,22 +56,22 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
     constexpr std::int64_t lines = Stored::kBytes / kLine;
     if constexpr (fetches && lines < kBlock) {
       for (std::int64_t line = 0; line < lines; ++line) {
-        __builtin_prefetch(square + (lines + line) * kLine);
+        __builtin_prefetch(square + Stored::kAhead + line * kLine);
       }
     }
-    const auto* const from = stored.open(square) + vector * kRightAcross;
+    const auto* const from = stored.open(square);
 #pragma GCC unroll 4
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
       if constexpr (fetches && lines >= kBlock) {
         for (std::int64_t line = 0; line < lines / kBlock; ++line) {
-          __builtin_prefetch(square + Stored::kBytes + (depth * lines / kBlock + line) * kLine);
+          __builtin_prefetch(square + Stored::kAhead + (depth * lines / kBlock + line) * kLine);
         }
       }
       hn::Vec<Floats> right[vectors];
+      stored.load(from, depth, vector, right);
+      if constexpr (Stored::kScaled) {
 #pragma GCC unroll 8
-      for (std::int64_t j = 0; j < vectors; ++j) {
-        right[j] = Stored::load(from + depth * kRightDown + j * kRightAcross);
-        if constexpr (Stored::kScaled) right[j] = hn::Mul(right[j], scale[j]);
+        for (std::int64_t j = 0; j < vectors; ++j) right[j] = hn::Mul(right[j], scale[j]);
       }
 #pragma GCC unroll 8
       for (std::int64_t i = 0; i < count; ++i) {
@@ -241,8 +129,8 @@ void multiply_columns(const FewRows& p, std::int64_t begin, std::int64_t end) {
 }
 
 template <WeightFormat format>
-void multiply_codes(const FewRows& p, std::int64_t begin, std::int64_t end, std::byte* scratch) {
-  if (p.rows <= FewRows::kLookUpEach) return multiply_columns<FourBits<format> >(p, begin, end);
+void multiply_looked_up(const FewRows& p, std::int64_t begin, std::int64_t end,
+                        std::byte* scratch) {
   const FourBits<format> levels;
   for (std::int64_t column = begin; column < end; ++column) {
     const std::byte* square = p.weight.column(column);
@@ -252,6 +140,47 @@ void multiply_codes(const FewRows& p, std::int64_t begin, std::int64_t end, std:
     }
     multiply_column<LookedUp<format> >(p, column, scratch);
   }
+}
+
+template <WeightFormat format>
+void multiply_codes(const FewRows& p, std::int64_t begin, std::int64_t end,
+                    [[maybe_unused]] std::byte* scratch) {
+  if constexpr (FourBits<format>::kLooksUpSquares) {
+    if (p.rows > FewRows::kLookUpEach) return multiply_looked_up<format>(p, begin, end, scratch);
+  }
+  multiply_columns<FourBits<format> >(p, begin, end);
+}
+
+template <class Stored>
+void widen_codes(const StoredSquares& weight, std::int64_t begin, std::int64_t end, float* to) {
+  const Floats d;
+  Stored stored;
+  for (std::int64_t column = begin; column < end; ++column) {
+    const ColumnScales scales = weight.scales_of(column);
+    const std::byte* square = weight.column(column);
+    for (std::int64_t step = 0; step < weight.steps();
+         ++step, square += Stored::kBytes, to += kSquareCount) {
+      const std::int64_t group = scales.group_of(step * kBlock);
+      const auto* const from = stored.open(square);
+      for (std::int64_t vector = 0; vector < kVectorsAcross; vector += 2) {
+        const auto first = Stored::scale(scales, group, vector * kLanes);
+        const auto second = Stored::scale(scales, group, (vector + 1) * kLanes);
+        for (std::int64_t depth = 0; depth < kBlock; ++depth) {
+          hn::Vec<Floats> levels[2];
+          stored.load(from, depth, vector, levels);
+          hn::Store(hn::Mul(levels[0], first), d, to + place(depth, vector));
+          hn::Store(hn::Mul(levels[1], second), d, to + place(depth, vector + 1));
+        }
+      }
+    }
+  }
+}
+
+void widen_codes_any(const StoredSquares& weight, std::int64_t begin, std::int64_t end, float* to) {
+  if (weight.format == WeightFormat::int8) return widen_codes<Int8>(weight, begin, end, to);
+  if (weight.format == WeightFormat::nf4)
+    return widen_codes<FourBits<WeightFormat::nf4> >(weight, begin, end, to);
+  widen_codes<FourBits<WeightFormat::q4> >(weight, begin, end, to);
 }
 
 bool has_few_rows_any() { return true; }
@@ -282,6 +211,7 @@ namespace zero::cpu {
 namespace packed {
 HWY_EXPORT(has_few_rows_any);
 HWY_EXPORT(multiply_few_rows_any);
+HWY_EXPORT(widen_codes_any);
 }  // namespace packed
 
 bool has_few_rows() {
@@ -293,6 +223,11 @@ void multiply_few_rows(const FewRows& product, std::int64_t begin, std::int64_t 
                        std::byte* scratch) {
   using namespace packed;
   HWY_DYNAMIC_DISPATCH(multiply_few_rows_any)(product, begin, end, scratch);
+}
+
+void widen_codes(const StoredSquares& weight, std::int64_t begin, std::int64_t end, float* to) {
+  using namespace packed;
+  HWY_DYNAMIC_DISPATCH(widen_codes_any)(weight, begin, end, to);
 }
 
 }  // namespace zero::cpu

@@ -9,11 +9,11 @@
 
 namespace zero::cpu {
 
-/// A weight whose kernels are float_kernels(), times a few rows.
+/// A weight times a few rows.
 struct FewRows {
   static constexpr std::int64_t kMost = 16;  ///< rows
 
-  const float* x = nullptr;  ///< (rows, steps * 32)
+  const void* x = nullptr;  ///< (rows, steps * 32), of the weight's product_dtype()
   std::int64_t rows = 0;
   StoredSquares weight;
   float* sums = nullptr;  ///< (columns of squares, rows, 32)
@@ -30,11 +30,15 @@ struct FewRows {
 
 /// Whether the processor's vectors are of a length that multiply_few_rows() knows.
 bool has_few_rows();
-/// Computes columns of squares [begin, end), widening elements in registers: every element of the
-/// result is one fp32 sum in the order of depth, with the bits of a product by float_kernels() with
-/// the widened weight.
-/// `scratch`: of this thread, aligned to 64 bytes.
+/// Computes columns of squares [begin, end) of a weight whose products are in fp32, widening
+/// elements in registers: every element of the result is one fp32 sum in the order of depth, with
+/// the bits of a product by float_kernels() with the widened weight. `scratch`: of this thread,
+/// aligned to 64 bytes.
 void multiply_few_rows(const FewRows& product, std::int64_t begin, std::int64_t end,
                        std::byte* scratch);
+
+/// Columns of squares [begin, end) of a coded weight as float_kernels() read them, to memory
+/// aligned to 64 bytes; if has_few_rows().
+void widen_codes(const StoredSquares& weight, std::int64_t begin, std::int64_t end, float* to);
 
 }  // namespace zero::cpu

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/half.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
+#include "inference/cpu/few_rows.h"
 #include "inference/cpu/file_rows.h"
 #include "model/cpu/products.h"
 #include "model/cpu/typed.h"
@@ -75,7 +77,7 @@ class SquareMap {
 
   static const SquareMap& of(DType kernel) {
     static const SquareMap fp32(DType::fp32);
-    static const SquareMap bf16(product_dtype(DType::bf16));
+    static const SquareMap bf16(product_dtype({.dtype = DType::bf16}));
     return kernel == DType::fp32 ? fp32 : bf16;
   }
 
@@ -100,7 +102,7 @@ Square square_of(const FileRows& rows, std::int64_t depth, std::int64_t column) 
 /// Stores the codes of a square of (depth, column), the first of them at `depth`.
 void store_codes(const WeightShape& shape, const Square& square, const ColumnScales& scales,
                  std::int64_t depth, std::byte* to) {
-  const SquareMap& map = SquareMap::of(product_dtype(shape.dtype));
+  const SquareMap& map = SquareMap::of(product_dtype(shape));
   for (std::int64_t i = 0; i < kSquareCount; ++i) {
     const std::int64_t column = i % kSquare;
     const int code = code_of(shape.format, square[static_cast<std::size_t>(i)],
@@ -169,8 +171,10 @@ StoredSquares stored_squares(const WeightShape& shape, const View& weight) {
   return stored;
 }
 
-DType product_dtype(DType dtype) {
-  return name_of_kernels(dtype) == "floats" ? DType::fp32 : dtype;
+DType product_dtype(const WeightShape& shape) {
+  const std::string_view kernels = name_of_kernels(shape.dtype);
+  const bool by_floats = kernels == "floats" || (kernels == "pairs" && !plain(shape));
+  return by_floats ? DType::fp32 : shape.dtype;
 }
 
 std::int64_t packed_bytes(const WeightShape& shape) {
@@ -189,7 +193,7 @@ WeightCut packed_cut(const WeightShape& shape) {
 void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> values,
                  View weight, int threads) {
   const FileRows rows{shape, values, first};
-  const DType kernel = product_dtype(shape.dtype);
+  const DType kernel = product_dtype(shape);
   const StoredSquares stored = stored_squares(shape, weight);
   const std::int64_t begin = rows.column_begin() / kSquare;
   const std::int64_t count = squares(rows.column_end()) - begin;
@@ -219,12 +223,15 @@ void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const f
 
 void widen_columns(const WeightShape& shape, const View& weight, std::int64_t first,
                    std::int64_t count, std::byte* to) {
-  const DType kernel = product_dtype(shape.dtype);
+  const DType kernel = product_dtype(shape);
   const StoredSquares stored = stored_squares(shape, weight);
   if (plain(shape)) {
     const std::int64_t all = count * stored.steps() * kSquareCount;
     convert(elements(stored.column(first), all, shape.dtype), elements(to, all, kernel));
     return;
+  }
+  if (kernel == DType::fp32 && has_few_rows()) {
+    return widen_codes(stored, first, first + count, reinterpret_cast<float*>(to));
   }
   const SquareMap& map = SquareMap::of(kernel);
   with_type(kernel, [&](auto type) {
@@ -254,7 +261,7 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
 
 void gather_columns(const WeightShape& shape, const View& weight,
                     std::span<const std::int32_t> tokens, View x) {
-  const SquareMap& map = SquareMap::of(product_dtype(shape.dtype));
+  const SquareMap& map = SquareMap::of(product_dtype(shape));
   const StoredSquares stored = stored_squares(shape, weight);
   with_type(shape.dtype, [&](auto type) {
     using T = typename decltype(type)::type;

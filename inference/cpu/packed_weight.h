@@ -36,9 +36,10 @@ struct StoredSquares {
 };
 StoredSquares stored_squares(const WeightShape& shape, const View& weight);
 
-/// The dtype of the squares that products of `dtype` read: fp32, unless kernels of bf16
-/// instructions read bf16.
-DType product_dtype(DType dtype);
+/// The dtype of the squares that products of a weight read: fp32, unless kernels of bf16
+/// instructions read bf16. Pairs of bf16 read plain weights alone: a few rows by fp32 take codes
+/// from registers, where rounding them to bf16 would cost more than the multiplications.
+DType product_dtype(const WeightShape& shape);
 std::int64_t packed_bytes(const WeightShape& shape);
 /// A group is a column of squares; the parts are the squares and, if there are codes, the scales.
 WeightCut packed_cut(const WeightShape& shape);

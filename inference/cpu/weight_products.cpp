@@ -29,12 +29,32 @@ constexpr std::int64_t kStripsPerThread = 2;  // at least, to balance a delayed 
 constexpr std::int64_t kColumnsAtATime = 4;
 constexpr std::int64_t kPartsPerThread = 8;
 
+bool by_floats(const WeightShape& shape) { return product_dtype(shape) == DType::fp32; }
 bool by_few_rows(const WeightShape& shape) {
-  return product_dtype(shape.dtype) == DType::fp32 && has_few_rows();
+  return by_floats(shape) ? has_few_rows() : name_of_kernels(shape.dtype) == "pairs";
 }
+// multiply_few_rows() of a weight that pairs of bf16 read.
+void multiply_by_pairs(const FewRows& p, std::int64_t begin, std::int64_t end) {
+  const packed::Kernels& kernels = *packed::pair_kernels();
+  const std::int64_t row_bytes = p.weight.steps() * kSquare * 2;
+  for (std::int64_t column = begin; column < end; column += kernels.squares) {
+    kernels.multiply({.left = {.upper = static_cast<const std::byte*>(p.x),
+                               .row_bytes = row_bytes,
+                               .step_bytes = kSquare * 2},
+                      .right = p.weight.column(column),
+                      .right_across = p.weight.steps() * p.weight.square_bytes(),
+                      .steps = p.weight.steps(),
+                      .squares = std::min(kernels.squares, end - column),
+                      .rows = p.rows,
+                      .result = p.sums + column * p.rows * kSquare,
+                      .result_across = p.rows * kSquare,
+                      .finish = {}});
+  }
+}
+
 // Whether stored squares are other than those that products of many rows read.
 bool widened(const WeightShape& shape) {
-  return shape.format != WeightFormat::plain || shape.dtype != product_dtype(shape.dtype);
+  return shape.format != WeightFormat::plain || shape.dtype != product_dtype(shape);
 }
 
 std::int64_t strip_columns(const WeightShape& shape, std::int64_t rows, int threads) {
@@ -52,7 +72,8 @@ WeightProducts::WeightProducts(int threads) : threads_(threads) {
 
 std::int64_t WeightProducts::few_bytes(const WeightShape& shape, std::int64_t rows) const {
   const StoredSquares stored{nullptr, shape.format, shape.dtype, shape.in};
-  return rows * 4 * kSquare * (squares(shape.in) + squares(shape.out)) +
+  const std::int64_t x = squares(shape.in) * size_of(product_dtype(shape));
+  return rows * kSquare * (x + 4 * squares(shape.out)) +
          threads_ * FewRows::scratch_bytes(stored, rows);
 }
 
@@ -67,7 +88,7 @@ void WeightProducts::prepare(const WeightShape& shape, std::int64_t rows) {
     const std::int64_t strip = strip_columns(shape, most, threads_);
     if (widened(shape)) {
       widened_bytes_ = std::max(widened_bytes_, squares(strip) * squares(shape.in) * kSquareCount *
-                                                    size_of(product_dtype(shape.dtype)));
+                                                    size_of(product_dtype(shape)));
     }
     for (std::int64_t thread = 0; thread < threads_; ++thread) {
       for (const std::int64_t columns : {std::min(strip, shape.out), shape.out % strip}) {
@@ -99,36 +120,43 @@ void WeightProducts::multiply(const WeightShape& shape, std::int64_t rows, const
 
 void WeightProducts::multiply_few(const WeightShape& shape, std::int64_t rows,
                                   const Operands& o) const {
-  const std::int64_t depth = squares(shape.in) * kSquare;
-  auto* const x = reinterpret_cast<float*>(o.scratch);
+  const DType dtype = product_dtype(shape);
+  const std::int64_t row_bytes = squares(shape.in) * kSquare * size_of(dtype);
+  const std::int64_t filled = shape.in * size_of(dtype);
   for (std::int64_t row = 0; row < rows; ++row) {
-    convert(o.x.slice(row * shape.in, shape.in),
-            View(x + row * depth, shape.in, DType::fp32, nullptr));
-    std::fill(x + row * depth + shape.in, x + (row + 1) * depth, 0.0F);
+    std::byte* const x = o.scratch + row * row_bytes;
+    convert(o.x.slice(row * shape.in, shape.in), View(x, shape.in, dtype, nullptr));
+    std::fill(x + filled, x + row_bytes, std::byte{0});
   }
+  auto* const sums = reinterpret_cast<float*>(o.scratch + rows * row_bytes);
   const FewRows product{
-      .x = x, .rows = rows, .weight = stored_squares(shape, o.weight), .sums = x + rows * depth};
+      .x = o.scratch, .rows = rows, .weight = stored_squares(shape, o.weight), .sums = sums};
+  const packed::Kernels& kernels =
+      by_floats(shape) ? packed::float_kernels() : *packed::pair_kernels();
   const std::int64_t all = squares(shape.out);
   const std::int64_t part =
       std::clamp<std::int64_t>(all / (kPartsPerThread * threads_), 1, kColumnsAtATime);
   std::atomic<std::int64_t> next = 0;
-  std::byte* const scratch = o.scratch + rows * 4 * kSquare * (squares(shape.in) + all);
+  auto* const scratch = reinterpret_cast<std::byte*>(sums + rows * kSquare * all);
   const std::int64_t each = FewRows::scratch_bytes(product.weight, rows);
   parallel_for(threads_, threads_, 1, [&](std::int64_t thread, std::int64_t) {
     for (std::int64_t i = next.fetch_add(part); i < all; i = next.fetch_add(part)) {
       const std::int64_t end = std::min(all, i + part);
-      multiply_few_rows(product, i, end, scratch + thread * each);
+      if (by_floats(shape)) {
+        multiply_few_rows(product, i, end, scratch + thread * each);
+      } else {
+        multiply_by_pairs(product, i, end);
+      }
       for (std::int64_t column = i; column < end; ++column) {
         const std::int64_t first = column * kSquare;
-        packed::float_kernels().store(
-            product.sums + first * rows,
-            {.data = static_cast<std::byte*>(o.y.data()) + first * size_of(o.y.dtype()),
-             .dtype = o.y.dtype(),
-             .stride = shape.out,
-             .rows = rows,
-             .columns = std::min(kSquare, shape.out - first),
-             .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
-             .bias_dtype = o.bias.dtype()});
+        kernels.store(product.sums + first * rows,
+                      {.data = static_cast<std::byte*>(o.y.data()) + first * size_of(o.y.dtype()),
+                       .dtype = o.y.dtype(),
+                       .stride = shape.out,
+                       .rows = rows,
+                       .columns = std::min(kSquare, shape.out - first),
+                       .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
+                       .bias_dtype = o.bias.dtype()});
       }
     }
   });
@@ -147,7 +175,7 @@ Product& WeightProducts::strip_product(const WeightShape& shape, std::int64_t ro
        .epilogue = o.bias.empty() ? Epilogue::none : Epilogue::bias,
        .ldb = shape.in,
        .ldc = shape.out},
-      Right::packed);
+      by_floats(shape) ? Right::packed_fp32 : Right::packed);
 }
 
 void WeightProducts::multiply_strips(const WeightShape& shape, std::int64_t rows,

@@ -55,7 +55,9 @@ PackedRight pack_right(const ProductShape& shape, const void* b, void* to) {
 Product& Products::get(const ProductShape& shape, Right right) {
   auto& slot = made_[{shape, right}];
   if (!slot) {
-    slot = make_packed_product(shape, threads_, kernels_for(shape.in), right);
+    const bool fp32 = right == Right::packed_fp32;
+    slot = make_packed_product(shape, threads_, kernels_for(fp32 ? DType::fp32 : shape.in),
+                               fp32 ? Right::packed : right);
     scratch_bytes_ = std::max(scratch_bytes_, slot->scratch_bytes());
   }
   return *slot;

@@ -44,8 +44,9 @@ std::int64_t packed_right_bytes(const ProductShape& shape);
 PackedRight pack_right(const ProductShape& shape, const void* b, void* to);
 
 /// The layout of a product's right operand: that of its shape, or packed by pack_right(); ldb is
-/// then the number of rows of the whole packed operand.
-enum class Right : std::uint8_t { in_memory, packed };
+/// then the number of rows of the whole packed operand. `packed_fp32`: by pack_right() of a fp32
+/// shape; such a product is by the kernels of fp32, whatever the dtype of its left operand.
+enum class Right : std::uint8_t { in_memory, packed, packed_fp32 };
 
 /// The kernels of this processor's products of `dtype`: "tiles", "pairs", "floats".
 std::string_view name_of_kernels(DType dtype);

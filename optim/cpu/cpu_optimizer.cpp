@@ -20,11 +20,11 @@ struct PlainMoments {
   float* values[2];
 
   template <int kMoment, class Access>
-  HWY_INLINE Lane load(Access access, std::int64_t i) const {
+  HWY_INLINE auto load(Access access, std::int64_t i) const {
     return access.load(values[kMoment] + i);
   }
-  template <int kMoments, class Access>
-  HWY_INLINE void store(Access access, Lane first, Lane second, std::int64_t i) const {
+  template <int kMoments, class Access, class V>
+  HWY_INLINE void store(Access access, V first, V second, std::int64_t i) const {
     if constexpr (kMoments > 0) access.store(first, values[0] + i);
     if constexpr (kMoments > 1) access.store(second, values[1] + i);
   }

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
 #include "optim/dynamic_map.h"
 #include "optim/moment_format.h"
@@ -46,10 +45,19 @@ struct CodeOps {
     return hn::CopySignToAbs(magnitude, sign);
   }
   HWY_INLINE Lane to_float(Integer value) const { return hn::ConvertTo(D(), value); }
-  HWY_INLINE Integer nearest(Lane value) const { return hn::NearestInt(value); }
-  /// `one` where the value is above 0, and 0 elsewhere.
-  HWY_INLINE Lane if_positive(Lane value, float one) const {
-    return hn::IfThenElseZero(hn::Gt(value, hn::Zero(D())), set(one));
+  // To nearest even, by adding what leaves an integer of magnitudes up to 2^22 in the low bits: a
+  // conversion of vectors minds integers that do not fit, too.
+  static constexpr float kToBits = 0x1.8p23F;
+  HWY_INLINE Integer nearest(Lane value) const {
+    return hn::BitCast(DI(), hn::Add(value, set(kToBits)));
+  }
+  /// nearest(value - 1), for values from 1 on.
+  HWY_INLINE Integer nearest_less_one(Lane value) const {
+    return hn::BitCast(DI(), hn::Add(value, set(kToBits - 1)));
+  }
+  /// `y` where the value is above 0, and 0 elsewhere.
+  HWY_INLINE Lane if_positive(Lane value, Lane y) const {
+    return hn::IfThenElseZero(hn::Gt(value, hn::Zero(D())), y);
   }
   HWY_INLINE Word bits(Lane value) const { return hn::BitCast(DU(), value); }
   HWY_INLINE Lane as_float(Word bits) const { return hn::BitCast(D(), bits); }
@@ -93,15 +101,24 @@ HWY_INLINE Lane decoded(const std::uint8_t* codes, Lane scale) {
   return Moment().decode(hn::PromoteTo(DI(), code), scale);
 }
 
-/// The bits of the largest magnitude; NaNs are above infinity.
+/// The bits of the largest magnitude of a block; NaNs are above infinity. Four chains, since one of
+/// all vectors would take as long as their latencies.
 HWY_INLINE std::int32_t largest_bits(const float* values) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
-  Integer largest = hn::Zero(DI());
-  for (std::int64_t i = 0; i < kMomentBlock; i += lanes) {
-    const Lane magnitude = hn::Abs(hn::LoadU(D(), values + i));
-    largest = hn::Max(largest, hn::BitCast(DI(), magnitude));
+  const auto magnitude = [&](std::int64_t i) HWY_ATTR {
+    return hn::BitCast(DI(), hn::Abs(hn::LoadU(D(), values + i)));
+  };
+  Integer a = magnitude(0);
+  Integer b = magnitude(lanes);
+  Integer c = magnitude(2 * lanes);
+  Integer d = magnitude(3 * lanes);
+  for (std::int64_t i = 4 * lanes; i < kMomentBlock; i += 4 * lanes) {
+    a = hn::Max(a, magnitude(i));
+    b = hn::Max(b, magnitude(i + lanes));
+    c = hn::Max(c, magnitude(i + 2 * lanes));
+    d = hn::Max(d, magnitude(i + 3 * lanes));
   }
-  return hn::GetLane(hn::MaxOfLanes(DI(), largest));
+  return hn::GetLane(hn::MaxOfLanes(DI(), hn::Max(hn::Max(a, b), hn::Max(c, d))));
 }
 
 /// The scale that is stored for a block.
@@ -114,48 +131,55 @@ HWY_INLINE float scale_of(const float* values) {
                                                     : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// Stores four vectors of codes in a row.
-template <typename Code>
-HWY_INLINE void store_codes(Integer a, Integer b, Integer c, Integer d, std::uint8_t* to) {
-#if HWY_TARGET == HWY_AVX2  // packed twice within 128 bits, then permuted once
-  const __m256i ab = _mm256_packs_epi32(a.raw, b.raw);
-  const __m256i cd = _mm256_packs_epi32(c.raw, d.raw);
-  const __m256i all =
-      std::is_signed_v<Code> ? _mm256_packs_epi16(ab, cd) : _mm256_packus_epi16(ab, cd);
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permutevar8x32_epi32(all, order));
-#else
-  const hn::Rebind<std::uint8_t, D> d8;
-  for (const Integer codes : {a, b, c, d}) {
-    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(DU(), codes)), d8, to);
-    to += hn::Lanes(D());
-  }
-#endif
+/// What a block's values are multiplied by before they are encoded. All codes of a block without a
+/// scale above 0 are 0: its values become zeros.
+HWY_INLINE float inverse_of(float scale, float* values) {
+  if (scale > 0) return 1.0F / scale;
+  std::memset(values, 0, kMomentBlock * sizeof *values);
+  return 0;
 }
 
+/// Vectors that encode() takes at a time.
+inline constexpr std::int64_t kEncoded = HWY_TARGET == HWY_AVX2 ? 4 : 1;
+
+/// Encodes kEncoded vectors of values.
 template <class Moment>
-HWY_INLINE void encode_block(const float* values, float scale, std::uint8_t* codes) {
-  if (!(scale > 0)) {
-    std::memset(codes, 0, kMomentBlock);
-    return;
-  }
-  const Lane inverse = hn::Set(D(), 1.0F / scale);
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
-  const auto encoded = [&](std::int64_t i) {
-    return Moment().encode(hn::LoadU(D(), values + i), inverse);
+HWY_INLINE void encode(const float* values, Lane inverse, std::uint8_t* codes) {
+  const auto encoded = [&](std::int64_t i) HWY_ATTR __attribute__((always_inline)) {
+    const auto offset = i * static_cast<std::int64_t>(hn::Lanes(D()));
+    return Moment().encode(hn::LoadU(D(), values + offset), inverse);
   };
-  for (std::int64_t i = 0; i < kMomentBlock; i += 4 * lanes) {
-    store_codes<typename Moment::Code>(encoded(i), encoded(i + lanes), encoded(i + 2 * lanes),
-                                       encoded(i + 3 * lanes), codes + i);
-  }
+#if HWY_TARGET == HWY_AVX2  // packed twice within 128 bits, then permuted once
+  const auto low = [&](std::int64_t i) HWY_ATTR __attribute__((always_inline)) {
+    return hn::And(encoded(i), hn::Set(DI(), 255)).raw;
+  };
+  const __m256i all =
+      _mm256_packus_epi16(_mm256_packs_epi32(low(0), low(1)), _mm256_packs_epi32(low(2), low(3)));
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), _mm256_permutevar8x32_epi32(all, order));
+#elif HWY_TARGET == HWY_AVX3  // one instruction
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm512_cvtepi32_epi8(encoded(0).raw));
+#else
+  const hn::Rebind<std::uint8_t, D> d8;
+  hn::StoreU(hn::TruncateTo(d8, hn::BitCast(DU(), encoded(0))), d8, codes);
+#endif
 }
 
 /// Encodes whole blocks: all scales first, since each ends in a chain of dependent operations.
 template <class Moment>
 void encode_whole(const float* values, std::int64_t blocks, std::uint8_t* codes, float* scales) {
+  const auto step = kEncoded * static_cast<std::int64_t>(hn::Lanes(D()));
   for (std::int64_t i = 0; i < blocks; ++i) scales[i] = scale_of(values + i * kMomentBlock);
-  for (std::int64_t i = 0; i < blocks; ++i)
-    encode_block<Moment>(values + i * kMomentBlock, scales[i], codes + i * kMomentBlock);
+  for (std::int64_t block = 0; block < blocks;
+       ++block, values += kMomentBlock, codes += kMomentBlock) {
+    if (!(scales[block] > 0)) {
+      std::memset(codes, 0, kMomentBlock);
+      continue;
+    }
+    const Lane inverse = hn::Set(D(), 1.0F / scales[block]);
+    for (std::int64_t i = 0; i < kMomentBlock; i += step)
+      encode<Moment>(values + i, inverse, codes + i);
+  }
 }
 
 using Random = RandomBits<WordOps>;

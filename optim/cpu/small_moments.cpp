@@ -6,9 +6,10 @@
 // Highway requires this include after foreach_target.
 #include <hwy/highway.h>
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "optim/cpu/moment_lanes-inl.h"
 #include "optim/cpu/small_moments.h"
@@ -24,14 +25,26 @@ struct Bf16Moments {
   std::uint32_t element;  ///< of index 0
 
   template <int kMoment, class Access>
-  HWY_INLINE Lane load(Access access, std::int64_t i) const {
+  HWY_INLINE auto load(Access access, std::int64_t i) const {
     return access.load(values[kMoment] + i);
   }
-  template <int kMoments, class Access>
-  HWY_INLINE void store(Access access, Lane first, Lane second, std::int64_t i) const {
-    const Bits bits = codec::random_bits(random, element + static_cast<std::uint32_t>(i));
-    access.store_low(codec::rounded<0>(first, bits), values[0] + i);
-    if constexpr (kMoments > 1) access.store_low(codec::rounded<1>(second, bits), values[1] + i);
+  template <int kMoments, class Access, class V>
+  HWY_INLINE void store(Access access, V first, V second, std::int64_t i) const {
+    const auto bits = access.of_each([&](std::int64_t offset) HWY_ATTR {
+      return codec::random_bits(random, element + static_cast<std::uint32_t>(i + offset));
+    });
+    access.store_low(rounded<0>(first, bits), values[0] + i);
+    if constexpr (kMoments > 1) access.store_low(rounded<1>(second, bits), values[1] + i);
+  }
+
+ private:
+  template <int kMoment>
+  static HWY_INLINE Bits rounded(Lane value, Bits bits) {
+    return codec::rounded<kMoment>(value, bits);
+  }
+  template <int kMoment>
+  static HWY_INLINE Two<Bits> rounded(Two<Lane> value, Two<Bits> bits) {
+    return {rounded<kMoment>(value.a, bits.a), rounded<kMoment>(value.b, bits.b)};
   }
 };
 
@@ -42,19 +55,19 @@ struct DecodedBlock {
   float* values[2];
 
   template <int kMoment, class Access>
-  HWY_INLINE Lane load(Access /*all of a block*/, std::int64_t i) const {
+  HWY_INLINE auto load(Access access, std::int64_t i) const {
     using Moment = std::conditional_t<kMoment == 0, codec::FirstMoment, codec::SecondMoment>;
-    return codec::decoded<Moment>(codes[kMoment] + i, scales[kMoment]);
+    return access.of_each([&](std::int64_t offset) HWY_ATTR {
+      return codec::decoded<Moment>(codes[kMoment] + i + offset, scales[kMoment]);
+    });
   }
-  template <int kMoments, class Access>
-  HWY_INLINE void store(Access /*all of a block*/, Lane first, Lane second, std::int64_t i) const {
-    hn::StoreU(first, F(), values[0] + i);
-    if constexpr (kMoments > 1) hn::StoreU(second, F(), values[1] + i);
+  template <int kMoments, class Access, class V>
+  HWY_INLINE void store(Access /*whole vectors*/, V first, V second, std::int64_t i) const {
+    const std::conditional_t<std::is_same_v<V, Lane>, All, Pair> whole;
+    whole.store(first, values[0] + i);
+    if constexpr (kMoments > 1) whole.store(second, values[1] + i);
   }
 };
-
-constexpr std::int64_t kPiece = 1024;  // elements: two moments take 8 KiB
-static_assert(kPiece % kMomentBlock == 0);
 
 /// `memory` from element `begin` on.
 inline UpdateMemory memory_from(UpdateMemory memory, std::int64_t begin) {
@@ -68,61 +81,152 @@ inline UpdateMemory memory_from(UpdateMemory memory, std::int64_t begin) {
   return memory;
 }
 
-/// The first `count` elements, up to kPiece, of memory and codes.
+/// A block whose moments wait in fp32 for their codes.
+struct WaitingBlock {
+  const float* values[2];
+  float inverse[2];  ///< 1 over the scales
+  std::uint8_t* codes[2];
+
+  /// codec::kEncoded vectors from element i on.
+  template <int kMoments>
+  HWY_INLINE void encode(std::int64_t i) const {
+    codec::encode<codec::FirstMoment>(values[0] + i, hn::Set(F(), inverse[0]), codes[0] + i);
+    if constexpr (kMoments > 1)
+      codec::encode<codec::SecondMoment>(values[1] + i, hn::Set(F(), inverse[1]), codes[1] + i);
+  }
+};
+
+/// Updates a whole block and encodes the one before. A vector takes some 60 vector operations,
+/// among them a long chain with a root and two divisions, and a processor looks ahead over about
+/// two vectors: so the chain is cut in two, and other work stands between.
+template <class Rule, class Memory>
+struct BlockUpdate {
+  Rule rule;
+  Memory memory;
+  DecodedBlock block;
+  WaitingBlock before;
+
+  HWY_INLINE void run() const {
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(F()));
+    for (std::int64_t i = 0; i < kMomentBlock; i += 4 * lanes) {
+#pragma GCC unroll 2
+      for (std::int64_t k = 0; k < 4; k += 2) {
+        move(i + k * lanes);
+        if (k > 0 || i > 0) step(i + (k - 2) * lanes);
+        if (k % codec::kEncoded == 0) before.encode<Rule::kMoments>(i + k * lanes);
+        if (codec::kEncoded == 1) before.encode<Rule::kMoments>(i + (k + 1) * lanes);
+      }
+    }
+    step(kMomentBlock - 2 * lanes);
+  }
+
+ private:
+  HWY_INLINE void move(std::int64_t i) const {
+    const Pair pair;
+    auto first = block.load<0>(pair, i);
+    auto second = first;
+    if constexpr (Rule::kMoments > 1) second = block.load<1>(pair, i);
+    rule.move(pair.load(memory.master + i), pair.load(memory.gradient + i), first, second);
+    block.store<Rule::kMoments>(pair, first, second, i);
+  }
+  HWY_INLINE void step(std::int64_t i) const {
+    const Pair pair;
+    const auto first = pair.load(block.values[0] + i);
+    auto second = first;
+    if constexpr (Rule::kMoments > 1) second = pair.load(block.values[1] + i);
+    memory.store(pair, rule.stepped(pair.load(memory.master + i), first, second), i);
+  }
+};
+
+/// Updates blocks of coded moments one after another. A block's codes need its scale, so they are
+/// made while the next block is updated; until then its moments wait in fp32, in the first cache.
 template <class Rule>
-void update_coded_piece(const Rule& rule, const UpdateMemory& memory,
-                        std::uint8_t* const (&codes)[2], float* const (&scales)[2],
-                        std::int64_t count) {
-  alignas(64) float values[2][kPiece + 16];  // not 4 KiB apart, which caches take for one place
-  const std::int64_t blocks = (count + kMomentBlock - 1) / kMomentBlock;
-  if (count < blocks * kMomentBlock) std::memset(values, 0, sizeof values);
-  for (std::int64_t begin = 0; begin < count; begin += kMomentBlock) {
+class CodedUpdate {
+ public:
+  CodedUpdate(const Rule& rule, const UpdateMemory& memory, const SmallMoments& small)
+      : rule_(rule), memory_(memory), small_(small) {}
+
+  /// Elements [begin, end): blocks, the last of which may end early.
+  void run(std::int64_t begin, std::int64_t end) {
+    for (; begin + kMomentBlock <= end; begin += kMomentBlock) {
+      const Codes codes = codes_of(begin);
+      const DecodedBlock block = decoded(codes, begin);
+      with_elements(memory_from(memory_, begin), [&](const auto& elements) HWY_ATTR {
+        const BlockUpdate<Rule, std::decay_t<decltype(elements)> > update{rule_, elements, block,
+                                                                          waiting_};
+        update.run();
+      });
+      wait(codes, begin);
+    }
+    encode_waiting();
+    if (begin < end) run_end(begin, end - begin);
+  }
+
+ private:
+  using Codes = std::array<std::uint8_t*, 2>;
+  static constexpr int kMoments = Rule::kMoments;
+
+  Codes codes_of(std::int64_t begin) const {
+    Codes codes{};
+    for (std::size_t i = 0; i < kMoments; ++i)
+      codes[i] = static_cast<std::uint8_t*>(small_.values[i]) + begin;
+    return codes;
+  }
+  DecodedBlock decoded(const Codes& codes, std::int64_t begin) {
     DecodedBlock block;
-    for (int i = 0; i < Rule::kMoments; ++i) {
-      block.codes[i] = codes[i] + begin;
-      block.scales[i] = hn::Set(F(), scales[i][begin / kMomentBlock]);
-      block.values[i] = values[i] + begin;
+    for (std::size_t i = 0; i < kMoments; ++i) {
+      block.codes[i] = codes[i];
+      block.scales[i] = hn::Set(F(), small_.scales[i][begin / kMomentBlock]);
+      block.values[i] = values_[turn_][i];
     }
-    update_range(rule, memory_from(memory, begin), block, 0, std::min(kMomentBlock, count - begin));
+    return block;
   }
-  codec::encode_whole<codec::FirstMoment>(values[0], blocks, codes[0], scales[0]);
-  if constexpr (Rule::kMoments > 1)
-    codec::encode_whole<codec::SecondMoment>(values[1], blocks, codes[1], scales[1]);
-}
-
-/// The same with codes that end within a block: works on a copy with zeros behind them.
-template <class Rule>
-void update_coded_end(const Rule& rule, const UpdateMemory& memory, std::uint8_t* const (&codes)[2],
-                      float* const (&scales)[2], std::int64_t count) {
-  std::uint8_t padded[2][kPiece] = {};
-  for (int i = 0; i < Rule::kMoments; ++i)
-    std::memcpy(padded[i], codes[i], static_cast<std::size_t>(count));
-  update_coded_piece(rule, memory, {padded[0], padded[1]}, scales, count);
-  for (int i = 0; i < Rule::kMoments; ++i)
-    std::memcpy(codes[i], padded[i], static_cast<std::size_t>(count));
-}
-
-template <class Rule>
-void update_coded(const Rule& rule, const UpdateMemory& memory, const SmallMoments& small,
-                  std::int64_t begin, std::int64_t end) {
-  for (; begin < end; begin += kPiece) {
-    const std::int64_t count = std::min(kPiece, end - begin);
-    std::uint8_t* codes[2] = {};
-    float* scales[2] = {};
-    for (int i = 0; i < Rule::kMoments; ++i) {
-      codes[i] = static_cast<std::uint8_t*>(small.values[i]) + begin;
-      scales[i] = small.scales[i] + begin / kMomentBlock;
+  /// The block whose moments are in values_[turn_] waits for its codes.
+  void wait(const Codes& codes, std::int64_t begin) {
+    for (std::size_t i = 0; i < kMoments; ++i) {
+      float* const values = values_[turn_][i];
+      const float scale = codec::scale_of(values);
+      small_.scales[i][begin / kMomentBlock] = scale;
+      waiting_.values[i] = values;
+      waiting_.inverse[i] = codec::inverse_of(scale, values);
+      waiting_.codes[i] = codes[i];
     }
-    const auto update =
-        count % kMomentBlock == 0 ? update_coded_piece<Rule> : update_coded_end<Rule>;
-    update(rule, memory_from(memory, begin), codes, scales, count);
+    turn_ = 1 - turn_;
   }
-}
+  void encode_waiting() const {
+    const auto step = codec::kEncoded * static_cast<std::int64_t>(hn::Lanes(F()));
+    for (std::int64_t i = 0; i < kMomentBlock; i += step) waiting_.encode<kMoments>(i);
+  }
+  /// `count` elements of the last block: works on a copy of its codes with zeros behind them.
+  void run_end(std::int64_t begin, std::int64_t count) {
+    std::uint8_t padded[2][kMomentBlock] = {};
+    const Codes codes = codes_of(begin);
+    for (std::size_t i = 0; i < kMoments; ++i)
+      std::memcpy(padded[i], codes[i], static_cast<std::size_t>(count));
+    std::memset(values_[turn_], 0, sizeof values_[turn_]);
+    const Codes copy{padded[0], padded[1]};
+    update_range(rule_, memory_from(memory_, begin), decoded(copy, begin), 0, count);
+    wait(copy, begin);
+    encode_waiting();
+    for (std::size_t i = 0; i < kMoments; ++i)
+      std::memcpy(codes[i], padded[i], static_cast<std::size_t>(count));
+  }
+
+  Rule rule_;
+  UpdateMemory memory_;
+  SmallMoments small_;
+  alignas(64) float values_[2][2][kMomentBlock] = {};  // (turn, moment, element)
+  std::size_t turn_ = 0;
+  std::uint8_t nowhere_[kMomentBlock];
+  // Before the first block: zeros, whose codes nobody reads.
+  WaitingBlock waiting_{{values_[1][0], values_[1][1]}, {}, {nowhere_, nowhere_}};
+};
 
 template <class Rule>
 void update_small(const Rule& rule, const UpdateMemory& memory, const SmallMoments& small,
                   std::int64_t begin, std::int64_t end) {
-  if (small.format == MomentFormat::eight_bit) return update_coded(rule, memory, small, begin, end);
+  if (small.format == MomentFormat::eight_bit)
+    return CodedUpdate<Rule>(rule, memory, small).run(begin, end);
   for_each_rounding_run(
       small.elements, small.step, begin, end - begin, [&](const RoundingRun& run) {
         const Bf16Moments moments{

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "device/cpu/dispatch.h"
 #include "device/cpu/vector_io-inl.h"
@@ -31,37 +32,35 @@ using Bits = hn::Vec<hn::RebindToUnsigned<F>>;
 
 /// Two vectors on which each operation is done in turn: an update is a long chain of operations,
 /// and processors do not look far enough ahead to overlap chains that follow each other.
+template <class V>
 struct Two {
-  Lane a;
-  Lane b;
+  V a;
+  V b;
   friend HWY_INLINE Two operator+(Two x, Two y) { return {x.a + y.a, x.b + y.b}; }
   friend HWY_INLINE Two operator-(Two x, Two y) { return {x.a - y.a, x.b - y.b}; }
   friend HWY_INLINE Two operator*(Two x, Two y) { return {x.a * y.a, x.b * y.b}; }
   friend HWY_INLINE Two operator/(Two x, Two y) { return {x.a / y.a, x.b / y.b}; }
-  friend HWY_INLINE Two operator+(Two x, Lane y) { return x + Two{y, y}; }
-  friend HWY_INLINE Two operator*(Two x, Lane y) { return x * Two{y, y}; }
-  friend HWY_INLINE Two operator*(Lane x, Two y) { return Two{x, x} * y; }
-  friend HWY_INLINE Two operator/(Two x, Lane y) { return x / Two{y, y}; }
+  friend HWY_INLINE Two operator+(Two x, V y) { return {x.a + y, x.b + y}; }
+  friend HWY_INLINE Two operator*(Two x, V y) { return {x.a * y, x.b * y}; }
+  friend HWY_INLINE Two operator*(V x, Two y) { return {x * y.a, x * y.b}; }
+  friend HWY_INLINE Two operator/(Two x, V y) { return {x.a / y, x.b / y}; }
 };
 
 struct VectorOps {
   HWY_INLINE Lane set(float value) const { return hn::Set(F(), value); }
   HWY_INLINE Lane sqrt(Lane value) const { return hn::Sqrt(value); }
-  HWY_INLINE Two sqrt(Two value) const { return {hn::Sqrt(value.a), hn::Sqrt(value.b)}; }
+  HWY_INLINE Two<Lane> sqrt(Two<Lane> value) const {
+    return {hn::Sqrt(value.a), hn::Sqrt(value.b)};
+  }
 };
 
 // Accesses: loads and stores of two vectors of elements, one, or only the first elements of one;
-// the arithmetic between is the same. of_each(make) gives what make(offset) gives for each vector;
-// for_each(do, values...) calls do(offset, value of the vector...).
+// the arithmetic between is the same. of_each(make) gives what make(offset) gives for each vector.
 
 struct All {
   template <class Make>
-  HWY_INLINE Lane of_each(Make make) const {
+  HWY_INLINE auto of_each(Make make) const {
     return make(0);
-  }
-  template <class Do, class... Values>
-  HWY_INLINE void for_each(Do body, const Values&... values) const {
-    body(0, values...);
   }
   template <typename T>
   HWY_INLINE Lane load(const T* from) const {
@@ -75,27 +74,33 @@ struct All {
   HWY_INLINE void store_low(Bits bits, bfloat16* to) const { store_halves(F(), bits, to); }
 };
 
-struct Pair : All {
+struct Pair {
   template <class Make>
-  HWY_INLINE Two of_each(Make make) const {
-    return {make(0), make(static_cast<std::int64_t>(hn::Lanes(F())))};
+  HWY_INLINE auto of_each(Make make) const {
+    return Two<decltype(make(0))>{make(0), make(static_cast<std::int64_t>(hn::Lanes(F())))};
   }
-  template <class Do, class... Values>
-  HWY_INLINE void for_each(Do body, const Values&... values) const {
-    body(0, values.a...);
-    body(static_cast<std::int64_t>(hn::Lanes(F())), values.b...);
+  template <typename T>
+  HWY_INLINE Two<Lane> load(const T* from) const {
+    return of_each([&](std::int64_t offset) HWY_ATTR { return load_floats(F(), from + offset); });
+  }
+  template <typename T>
+  HWY_INLINE void store(Two<Lane> value, T* to) const {
+    store_rounded(F(), value.a, to);
+    store_rounded(F(), value.b, to + hn::Lanes(F()));
+  }
+  HWY_INLINE void store(Two<Lane> value, bfloat16* to) const {
+    store_rounded(F(), value.a, value.b, to);
+  }
+  HWY_INLINE void store_low(Two<Bits> bits, bfloat16* to) const {
+    store_halves(F(), bits.a, bits.b, to);
   }
 };
 
 struct First {
   std::size_t count;
   template <class Make>
-  HWY_INLINE Lane of_each(Make make) const {
+  HWY_INLINE auto of_each(Make make) const {
     return make(0);
-  }
-  template <class Do, class... Values>
-  HWY_INLINE void for_each(Do body, const Values&... values) const {
-    body(0, values...);
   }
   template <typename T>
   HWY_INLINE Lane load(const T* from) const {
@@ -114,19 +119,48 @@ struct First {
 
 struct NoCopy {};
 
-/// `Moments` loads moment kMoment of the elements from i on, and stores both of them; `Access` is
-/// All or First.
-template <class Rule, typename Gradient, typename Copy, class Moments>
-class Sweep {
- public:
-  Sweep(const Rule& rule, const UpdateMemory& memory, const Moments& moments)
-      : rule_(rule),
-        memory_(memory),
-        moments_(moments),
-        gradient_(static_cast<const Gradient*>(memory.gradient)),
-        compute_(static_cast<Copy*>(memory.compute)) {}
+/// The memory of an update's elements, in its dtypes.
+template <typename GradientType, typename CopyType>
+struct Elements {
+  float* master;
+  const GradientType* gradient;
+  CopyType* compute;
 
-  void run(std::int64_t begin, std::int64_t end) const {
+  template <class Access>
+  HWY_INLINE void store(Access access, decltype(access.load(master)) value, std::int64_t i) const {
+    access.store(value, master + i);
+    if constexpr (!std::is_same_v<CopyType, NoCopy>) access.store(value, compute + i);
+  }
+};
+
+/// Calls body(Elements).
+template <class Body>
+HWY_INLINE void with_elements(const UpdateMemory& memory, const Body& body) {
+  dispatch(memory.gradient_dtype, [&](auto type) {
+    using Gradient = typename decltype(type)::type;
+    const auto* gradient = static_cast<const Gradient*>(memory.gradient);
+    const auto call = [&]<typename Copy>(Copy* compute) {
+      body(Elements<Gradient, Copy>{memory.master, gradient, compute});
+    };
+    if (memory.compute == nullptr) {
+      call(static_cast<NoCopy*>(nullptr));
+    } else if (memory.compute_dtype == DType::bf16) {
+      call(static_cast<bfloat16*>(memory.compute));
+    } else {
+      call(static_cast<float16*>(memory.compute));
+    }
+  });
+}
+
+/// `Moments` loads moment kMoment of the elements from i on, and stores both of them; `Access` is
+/// Pair, All or First.
+template <class Rule, class Memory, class Moments>
+struct Sweep {
+  Rule rule;
+  Memory memory;
+  Moments moments;
+
+  HWY_INLINE void run(std::int64_t begin, std::int64_t end) const {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(F()));
     std::int64_t i = begin;
     for (; i + 2 * lanes <= end; i += 2 * lanes) update(i, Pair{});
@@ -137,52 +171,26 @@ class Sweep {
  private:
   template <class Access>
   HWY_INLINE void update(std::int64_t i, Access access) const {
-    const auto load = [&](const auto* from) HWY_ATTR {
-      return access.of_each([&](std::int64_t offset)
-                                HWY_ATTR { return access.load(from + offset); });
-    };
-    auto parameter = load(memory_.master + i);
-    const auto gradient = load(gradient_ + i);
-    auto moment0 = access.of_each([](std::int64_t) HWY_ATTR { return hn::Zero(F()); });
-    auto moment1 = moment0;
-    if constexpr (Rule::kMoments > 0)
-      moment0 = access.of_each([&](std::int64_t offset) HWY_ATTR {
-        return moments_.template load<0>(access, i + offset);
-      });
-    if constexpr (Rule::kMoments > 1)
-      moment1 = access.of_each([&](std::int64_t offset) HWY_ATTR {
-        return moments_.template load<1>(access, i + offset);
-      });
-    rule_(parameter, gradient, moment0, moment1);
-    access.for_each(
-        [&](std::int64_t offset, Lane value, Lane first, Lane second) HWY_ATTR {
-          access.store(value, memory_.master + i + offset);
-          moments_.template store<Rule::kMoments>(access, first, second, i + offset);
-          if constexpr (!std::is_same_v<Copy, NoCopy>) access.store(value, compute_ + i + offset);
-        },
-        parameter, moment0, moment1);
+    auto parameter = access.load(memory.master + i);
+    const auto gradient = access.load(memory.gradient + i);
+    auto first = access.of_each([](std::int64_t) HWY_ATTR { return hn::Zero(F()); });
+    auto second = first;
+    if constexpr (Rule::kMoments > 0) first = moments.template load<0>(access, i);
+    if constexpr (Rule::kMoments > 1) second = moments.template load<1>(access, i);
+    rule(parameter, gradient, first, second);
+    memory.store(access, parameter, i);
+    moments.template store<Rule::kMoments>(access, first, second, i);
   }
-
-  Rule rule_;
-  UpdateMemory memory_;
-  Moments moments_;
-  const Gradient* gradient_;
-  Copy* compute_;
 };
 
 /// Updates elements [begin, end).
 template <class Rule, class Moments>
 void update_range(const Rule& rule, const UpdateMemory& memory, const Moments& moments,
                   std::int64_t begin, std::int64_t end) {
-  dispatch(memory.gradient_dtype, [&](auto type) {
-    using Gradient = typename decltype(type)::type;
-    if (memory.compute == nullptr) {
-      Sweep<Rule, Gradient, NoCopy, Moments>(rule, memory, moments).run(begin, end);
-    } else if (memory.compute_dtype == DType::bf16) {
-      Sweep<Rule, Gradient, bfloat16, Moments>(rule, memory, moments).run(begin, end);
-    } else {
-      Sweep<Rule, Gradient, float16, Moments>(rule, memory, moments).run(begin, end);
-    }
+  with_elements(memory, [&](const auto& elements) HWY_ATTR {
+    // A copy, in registers: stores to memory could change constants behind a reference.
+    const Sweep<Rule, std::decay_t<decltype(elements)>, Moments> sweep{rule, elements, moments};
+    sweep.run(begin, end);
   });
 }
 

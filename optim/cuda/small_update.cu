@@ -27,11 +27,12 @@ struct Ops {
     return __uint_as_float(__float_as_uint(magnitude) | (__float_as_uint(sign) & 0x80000000U));
   }
   __device__ float to_float(int value) const { return static_cast<float>(value); }
-  __device__ float if_positive(float value, float one) const { return value > 0 ? one : 0.0F; }
+  __device__ float if_positive(float value, float y) const { return value > 0 ? y : 0.0F; }
   /// To nearest even, below 2^22: adding 1.5 * 2^23 leaves the integer in the low bits.
   __device__ int nearest(float value) const {
     return __float_as_int(__fadd_rn(value, 12582912.0F)) - 0x4b400000;
   }
+  __device__ int nearest_less_one(float value) const { return nearest(value - 1.0F); }
   __device__ unsigned bits(float value) const { return __float_as_uint(value); }
   __device__ float as_float(unsigned bits) const { return __uint_as_float(bits); }
   __device__ unsigned word(unsigned value) const { return value; }
