@@ -40,10 +40,9 @@ SplitVocabulary::SplitVocabulary(Device& device, InferenceOps& ops, const ModelR
   };
   rows_received_ = take(size.rows * size.width, size.dtype);
   // A product overwrites whole groups of rows: behind this rank's part too.
-  logits_received_ =
-      take(size.logit_rows * vocabulary + InferenceOps::kRowsAtATime * own, DType::fp32);
+  logits_received_ = take(size.logit_rows * vocabulary + ops.padded_rows(1) * own, DType::fp32);
   if (shards == 1) return;
-  const std::int64_t logit_rows = InferenceOps::padded_rows(shards * size.logit_rows);
+  const std::int64_t logit_rows = ops.padded_rows(shards * size.logit_rows);
   rows_sent_ = take(shards * size.rows * size.width, size.dtype);
   head_rows_ = take(logit_rows * size.width, size.dtype);
   logits_sent_ = take(logit_rows * own, DType::fp32);
