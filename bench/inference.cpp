@@ -69,9 +69,9 @@ class Answering {
     for (const Part& part : parts) model_.cache().close(part.slot);
     return seconds / passes;
   }
-  /// Bytes of the weights that a pass reads: all but the table of positions, and the embedding
-  /// unless it is the head.
-  double weight_bytes() {
+  /// Bytes of the matrices: what a pass reads, but for norms, biases and positions, which are few.
+  /// GPT-2's head is its embedding.
+  double matrix_bytes() {
     return static_cast<double>(
         model_.device().ledger().snapshot().labels.at("parameters/matrices"));
   }
@@ -162,7 +162,7 @@ class Inference final : public Section {
                          .requests = kSequences,
                          .request_tokens = kPrompt + 64,
                          .rows = InferenceOptions::kMostRows});
-    const double bytes = answering.weight_bytes();
+    const double bytes = answering.matrix_bytes();
     // Two operations a parameter of the blocks, and causal attention.
     const auto blocks = static_cast<double>(config.layers * 12 * config.width * config.width);
     const double flop =

@@ -174,7 +174,7 @@ class Serving final : public Section {
     under_load(context.report(), *device, config, rate);
   }
 
-  // A quarter as many blocks as requests at a time could need.
+  // An eighth of the blocks that kSlots of the longest requests need.
   void under_load(Report& report, Device& device, const ModelConfig& config, double rate) const {
     InferenceModel model(device, config,
                          {.dtype = dtype_from_name(dtype_),

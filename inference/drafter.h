@@ -50,8 +50,8 @@ class NgramDrafter final : public Drafter {
 /// Guesses what a smaller model of the same vocabulary would choose.
 class ModelDrafter final : public Drafter {
  public:
-  /// `model` must outlive the drafter, which alone uses its cache. Requests beyond its slots or its
-  /// context get no guess.
+  /// `model` must outlive the drafter, which alone uses its cache. Requests beyond its slots, its
+  /// context or the free blocks of its cache get no guess.
   explicit ModelDrafter(InferenceModel& model) : model_(model), sampler_(model.vocabulary()) {}
 
   void propose(std::span<Draft> drafts) override;

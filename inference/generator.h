@@ -17,7 +17,7 @@ namespace zero {
 /// One prompt and how it is to be continued.
 struct GenerationRequest {
   std::vector<std::uint32_t> prompt;  ///< at least one token
-  std::int64_t max_tokens = 0;        ///< to generate; prompt and these fit the model's context
+  std::int64_t max_tokens = 0;        ///< to generate; with the prompt at most request_tokens
   Sampling sampling;
   std::vector<std::uint32_t> end_tokens{};  ///< generating one of them ends the request
   std::int64_t priority = 0;  ///< -kMostPriority to kMostPriority; higher runs earlier
@@ -79,18 +79,17 @@ class Generator {
   /// Requests that have not ended get no callback.
   ~Generator();
 
-  /// Both callbacks must be there. Throws zero::Error if the prompt is empty, has a token outside
-  /// the vocabulary or is, with max_tokens, longer than the model's context or than the cache, or
-  /// if a setting is out of range. Other requests go on.
+  /// Both callbacks must be there. Throws zero::Error if the prompt is empty or has a token outside
+  /// the vocabulary, if max_tokens is below 1, if both together exceed the model's request_tokens,
+  /// or if priority or sampling is out of range. Other requests go on.
   RequestId submit(GenerationRequest request, GenerationCallbacks callbacks);
   /// Ends a request at the next step. Nothing happens if it has ended or never was.
   void cancel(RequestId request);
   /// Whether every request has had its on_end.
   bool idle() const;
-  /// One pass of the model: a part of the prompts that have not been read whole, and one token of
-  /// each other running request. If the pass fails, its requests do; what a drafter throws is
-  /// thrown. False if there was nothing to
-  /// compute: idle, or a fixed batch still waits to be full.
+  /// One pass of the model: a part of the unread prompts, and one token (and guesses) of each other
+  /// running request. If the pass fails, its requests fail. Rethrows what a drafter throws. False
+  /// if there was nothing to compute: idle, or a fixed batch still waits to be full.
   bool step();
   /// Of the thread in step().
   const Scheduler& scheduler() const;

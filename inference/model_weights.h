@@ -87,7 +87,6 @@ class ModelWeights {
   Block block(std::int64_t i);
   /// Starts the gathers of the next pass that windows are free for.
   void prefetch();
-  bool sharded() const { return windows_ != nullptr; }
 
  private:
   struct Table {

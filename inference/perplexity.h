@@ -18,7 +18,7 @@ struct TextScore {
 };
 
 /// Reads the text in stretches of the model's request_tokens, each as a sequence of its own. Throws
-/// zero::Error if there are less than two tokens, or a logit is NaN.
+/// zero::Error if there are fewer than two tokens, or if a token's loss is not finite.
 TextScore score_text(InferenceModel& model, std::span<const std::uint32_t> text);
 
 }  // namespace zero

@@ -34,7 +34,8 @@ class Scheduler {
  public:
   struct Options {
     std::int64_t rows = 256;  ///< tokens of one pass, at most; not fewer than the cache has slots
-    std::int64_t logit_rows = 256;  ///< of them with logits; likewise
+    std::int64_t logit_rows =
+        256;  ///< of these with logits, at most; not fewer than the cache has slots
     Batching batching = Batching::continuous;
     std::int64_t aging = 1024;  ///< steps that one level of priority is worth
   };

@@ -23,17 +23,20 @@ void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
   CLI::Option* const ids =
       app.add_option("--prompt-ids", flags.prompt_ids, "token ids, as 1,2,3; may be given again")
           ->allow_extra_args(false);
-  app.add_option("--file", flags.file,
-                 "a file of prompts, one JSON object a line: \"prompt\", \"ids\" or \"messages\", "
-                 "and settings under the names of the flags, with _ for -, before the flags'")
-      ->excludes(prompt)
-      ->excludes(ids);
+  CLI::Option* const file =
+      app.add_option(
+             "--file", flags.file,
+             "a file of prompts, one JSON object a line: \"prompt\", \"ids\" or \"messages\", "
+             "and settings under the names of the flags, with _ for -, before the flags'")
+          ->excludes(prompt)
+          ->excludes(ids);
   app.add_option(
          "--compare", flags.compare,
          "instead of answering: compare all formats of weights and cache by their bytes, speed "
          "and perplexity of this text")
       ->excludes(prompt)
-      ->excludes(ids);
+      ->excludes(ids)
+      ->excludes(file);
   app.add_flag("--chat", flags.chat, "a text is a user's message, written as the model's chat is");
   app.add_option("--tokenizer", flags.tokenizer,
                  "\"bytes\", a tokenizer.json, a SentencePiece model, or a folder of one; by "
@@ -142,7 +145,9 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Continues texts, or answers messages, by a model that zero_train trained or a Hugging "
       "Face folder holds. A prompt's answer depends on the prompt, its settings and the model "
-      "alone (and on the date, where a chat template asks for it).\n"
+      "(and on the date, where a chat template asks for it); --tensor and the kind of processor "
+      "may "
+      "change its last bits.\n"
       "Several ranks: mpirun -np N zero_generate ...; torchrun --no-python, or anything that sets "
       "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun; or threads of one process: "
       "--local-ranks N. Each keeps a part of the weights and answers other prompts (--tensor, "

@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "checkpoint/hf/config.h"

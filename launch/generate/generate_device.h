@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "device/device.h"
+#include "launch/config/train_config.h"
 #include "launch/generate/generate_program.h"
 
 namespace zero {

@@ -52,7 +52,7 @@ PlannedModel plan_model(const std::string& folder, const InferenceOptions& optio
   std::int64_t bytes = 0;
   for (const auto& [label, of_label] : memory.labels) bytes += of_label;
   return {
-      bytes,
+      bytes, device->device_bytes().arenas,
       fmt::format("model of {} parameters{}: weights {}, cache {} ({} blocks of {} tokens: {} "
                   "requests of {} tokens at once), activations {}\n",
                   count_text(parameters), count > 1 ? ", each rank" : "", size_text(weights),

@@ -221,8 +221,9 @@ TEST(GenerateDevice, IsAGpuIfThereIsOneAndItIsAskedFor) {
   const auto opened = [](const char* device) {
     GenerateFlags flags;
     flags.device = device;
-    const auto plan = plan_device(flags);
-    return std::string(open_device(flags)->name()) + ", planned as " + std::string(plan->name());
+    const DeviceKind kind = device_kind(flags);
+    const auto plan = plan_device(kind, 1);
+    return std::string(open_device(kind, 1)->name()) + ", planned as " + std::string(plan->name());
   };
   cuda::emulated::reset();
   EXPECT_EQ(opened("auto"), "cuda:0, planned as planning cuda");

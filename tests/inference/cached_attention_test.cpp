@@ -54,7 +54,7 @@ class Layer {
     const std::int64_t bytes = std::ssize(table_) * shape_.block_bytes();
     cache_ = device_->allocate(bytes, DType::u8, MemoryClass::activations, "cache");
     std::memset(cache_.view().data(), 0xff, static_cast<std::size_t>(bytes));  // NaN, if fp32
-    ops_->prepare(shape_);
+    ops_->prepare(PassLimits{.cache = shape_});
     ops_->allocate_scratch();
   }
 

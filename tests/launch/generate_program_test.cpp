@@ -4,15 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
-#include "collectives/backends.h"
-#include "tests/launch/shell.h"
-#include "tests/launch/tiny_run.h"
-#include "tests/launch/train_rank.h"
+#include "tests/launch/generate_fixture.h"
 #include "tests/launch/typed.h"
 
 namespace zero {
@@ -23,67 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace testing;
 
-const std::string kGenerate = ZERO_GENERATE;
 const std::string kLlama = ZERO_RECORDED_FILES "/llama_tiny";  // without a tokenizer
-const std::string kSentence = "The cat sat on the mat. A dog ran to the sea. ";
-
-/// zero_generate on a GPT-2 of bytes that has learned a sentence.
-class Generate : public ::testing::Test {
- protected:
-  /// Of all tests: the folder `checkpoints`, and a copy of the last one's weights.
-  static const TinyRun& trained() {
-    static const TinyRun run;
-    static const bool once = [] {
-      std::vector<std::uint32_t> tokens;
-      for (int i = 0; i < 60; ++i) tokens.insert(tokens.end(), kSentence.begin(), kSentence.end());
-      run.folder().write_tokens("train_000000.bin", tokens);
-      run.folder().write_tokens("train_000001.bin", tokens);
-      const auto config = make_train_config(
-          Configuration::read(
-              run.config(),
-              {"run.steps=400",
-               "model={\"family\": \"gpt2\", \"layers\": 2, \"width\": 32, "
-               "\"heads\": 2, \"context\": 96, \"vocabulary\": 256}",
-               "data.sequence_length=48", "data.validation=null",
-               "run.checkpoint={\"folder\": \"" + run.folder().file("checkpoints") + "\"}"}),
-          1);
-      local::run(1, [&](Communicator& world) { train_rank(config, world, *cpu::open()); });
-      std::filesystem::copy(run.folder().file("checkpoints/step_00000400/weights"),
-                            run.folder().file("weights"));
-      return true;
-    }();
-    (void)once;
-    return run;
-  }
-
-  static std::string file(const std::string& name) { return trained().folder().file(name); }
-  static std::string command(const std::string& model = file("weights")) {
-    return kGenerate + " --model " + model + " ";
-  }
-  Outcome generate(const std::string& arguments, const std::string& model = file("weights"),
-                   const std::string& input = "/dev/null") const {
-    return shell(folder_, command(model) + "--threads 1 " + arguments, input);
-  }
-  /// Of prompts whose answers are there long after the first one.
-  std::string long_file() const {
-    std::string prompts;
-    for (int i = 0; i < 4000; ++i) prompts += "{\"prompt\": \"The\", \"max_tokens\": 90}\n";
-    return folder_.write("long.jsonl", prompts);
-  }
-  std::string text(const std::string& arguments) const {
-    const Outcome outcome = generate(arguments);
-    EXPECT_EQ(outcome.status, 0) << outcome.errors;
-    return outcome.out;
-  }
-  std::vector<nlohmann::json> lines(const std::string& arguments) const {
-    std::vector<nlohmann::json> all;
-    std::istringstream out(text("--json " + arguments));
-    for (std::string line; std::getline(out, line);) all.push_back(nlohmann::json::parse(line));
-    return all;
-  }
-
-  TemporaryFolder folder_;
-};
 
 TEST_F(Generate, GoesOnWithATextByEitherCache) {
   const std::string usual = "--prompt 'The cat ' --max-tokens 40";
@@ -136,83 +70,6 @@ TEST_F(Generate, AnAnswerIsItsPromptsAlone) {
       EXPECT_EQ(find(one, line)[key], find(several, line)[key]) << line << key;
     }
   }
-}
-
-// Of the cache, the batches and the guesses no answer depends.
-TEST_F(Generate, AnAnswerDoesNotDependOnHowItIsComputed) {
-  std::string prompts;
-  for (int i = 0; i < 12; ++i) {
-    prompts += nlohmann::json{{"prompt", std::string(kSentence).substr(0, 34 + i / 2)},
-                              {"temperature", i % 3 == 0 ? 0.0 : 1.5},
-                              {"max_tokens", 50},
-                              {"priority", i % 2},
-                              {"seed", i}}
-                   .dump() +
-               "\n";
-  }
-  const std::string file = "--file " + folder_.write("p.jsonl", prompts) + " ";
-  const std::string expected = text(file + "--cache contiguous");
-  const auto errors_of = [&](const std::string& arguments) {
-    const Outcome outcome = generate(file + arguments);
-    EXPECT_EQ(outcome.status, 0) << outcome.errors;
-    EXPECT_EQ(outcome.out, expected) << arguments;
-    return outcome.errors;
-  };
-  EXPECT_THAT(errors_of("--cache paged"),
-              ContainsRegex("[1-9][0-9]+ tokens were found in the cache, 0 requests"));
-  EXPECT_THAT(errors_of("--cache-tokens 112"),
-              ContainsRegex("cache 56.00 KiB .7 blocks of 16 tokens: 1 requests of 89 tokens"));
-  EXPECT_THAT(errors_of("--cache-tokens 160 --requests 12"),
-              ContainsRegex("cache, [1-9][0-9]* requests were preempted"));
-  EXPECT_THAT(errors_of("--draft prompt --draft-tokens 6"),
-              ContainsRegex("[1-9][0-9]* of [0-9]+ guessed tokens were right \\([0-9]+ %\\)"));
-  EXPECT_THAT(
-      errors_of("--cache-tokens 200 --draft " + Generate::file("checkpoints")),
-      ContainsRegex("draft: model of 3[0-9.]+k parameters(.|\n)*guessed tokens were right"));
-  EXPECT_THAT(errors_of("--batching fixed --requests 5"), HasSubstr(" 0 requests were preempted"));
-}
-
-// Ranks share the weights and answer other prompts, or compute each layer together.
-TEST_F(Generate, SeveralRanksAnswerAsOneDoes) {
-  std::string prompts;
-  for (int i = 0; i < 7; ++i) {
-    prompts += nlohmann::json{{"prompt", std::string(kSentence).substr(0, 1 + 3 * i)},
-                              {"temperature", i % 2 == 0 ? 0.0 : 0.9},
-                              {"max_tokens", 10 + 9 * i},
-                              {"stop", {"ran"}},
-                              {"seed", i}}
-                   .dump() +
-               "\n";
-  }
-  prompts += "{\"ids\": [999]}\n";
-  const std::string file = "--file " + folder_.write("p.jsonl", prompts) + " ";
-  const Outcome one = generate(file);
-  EXPECT_EQ(one.status, 1);
-  for (const char* const ranks : {"--local-ranks 2", "--local-ranks 4 --weights dtype --requests 1",
-                                  "--local-ranks 9 --draft prompt", "--local-ranks 4 --replicate 2",
-                                  "--local-ranks 2 --tensor 2",
-                                  "--local-ranks 4 --tensor 2 --draft-tokens 2 --draft prompt"}) {
-    const Outcome several = generate(file + ranks);
-    EXPECT_EQ(several.status, 1) << ranks << several.errors;
-    EXPECT_EQ(several.out, one.out) << ranks;
-    EXPECT_EQ(several.complaints("zero_generate"), one.complaints("zero_generate")) << ranks;
-    EXPECT_THAT(several.errors, ContainsRegex("parameters, each rank: weights")) << ranks;
-    EXPECT_THAT(several.errors, ContainsRegex("the first of [249] ranks waited [0-9.]+ s for"));
-  }
-  EXPECT_EQ(lines("--prompt The --local-ranks 3 --max-tokens 9")[0]["ids"],
-            lines("--prompt The --max-tokens 9")[0]["ids"]);
-  EXPECT_THAT(generate("--prompt a --local-ranks 3 --tensor 2").errors, HasSubstr("3"));
-  EXPECT_THAT(generate("--compare " + folder_.write("t.txt", "text") + " --local-ranks 2").errors,
-              HasSubstr("--compare is measured by one rank; found 2"));
-}
-
-TEST_F(Generate, CtrlCEndsAllRanks) {
-  const Outcome outcome =
-      shell(folder_, "bash -c '" + command() + "--threads 1 --local-ranks 3 --file " + long_file() +
-                         " & while [ ! -s " + folder_.file("stdout.txt") +
-                         " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
-  EXPECT_EQ(outcome.status, 130) << outcome.errors;
-  EXPECT_NE(outcome.out, "");
 }
 
 TEST_F(Generate, ASeedGivesTheSameAnswerAgain) {
@@ -405,6 +262,18 @@ TEST_F(Generate, CtrlCEndsWithWhatIsThere) {
   EXPECT_NE(first, "");
   EXPECT_THAT(whole, ::testing::StartsWith(first));
   EXPECT_THAT(outcome.errors, ContainsRegex("tokens in [0-9.]+ s"));
+}
+
+// SIGUSR1 asks for a line about the cache, and SIGTERM ends as Ctrl-C does.
+TEST_F(Generate, TellsOfItsCacheAndEndsBySIGTERM) {
+  const Outcome outcome =
+      shell(folder_, "bash -c '" + command() + "--device cpu --threads 1 --file " + long_file() +
+                         " & while [ ! -s " + folder_.file("stdout.txt") +
+                         " ] && kill -0 $!; do sleep 0.05; done; kill -USR1 $!; sleep 0.2; kill "
+                         "-TERM $!; wait $!; exit $?'");
+  EXPECT_EQ(outcome.status, 143) << outcome.errors;
+  EXPECT_THAT(outcome.errors, ContainsRegex("[0-9]+ requests run, [0-9]+ wait; [0-9]+ of [0-9]+ "
+                                            "cache blocks hold their [0-9]+ tokens"));
 }
 
 TEST_F(Generate, RefusesWhatItCannotDo) {

@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "tests/inference/generator_fixture.h"
+
+namespace zero::testing {
+namespace {
+
+TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
+  constexpr int kRequests = 24;
+  std::vector<GeneratedAnswer> expected;
+  for (int i = 0; i < kRequests; ++i) expected.push_back(alone(request(i)));
+  const InferenceOptions few{.requests = 4, .request_tokens = 100, .rows = 4};
+  const InferenceOptions odd{.requests = 5, .request_tokens = 100, .rows = 33};
+  const InferenceOptions all{.requests = 24, .request_tokens = 100, .rows = 300};
+  InferenceOptions contiguous = odd;
+  contiguous.block_tokens = 0;
+  InferenceOptions large_blocks = all;
+  large_blocks.block_tokens = 48;
+  InferenceOptions little_memory = all;  // an eighth of what all need
+  little_memory.cache_tokens = 7 * kCacheGroup;
+  struct Case {
+    const char* name;
+    InferenceOptions options;
+    Batching batching = Batching::continuous;
+  };
+  for (const Case& each :
+       {Case{"few", few}, Case{"odd", odd}, Case{"all", all}, Case{"contiguous", contiguous},
+        Case{"large blocks", large_blocks}, Case{"little memory", little_memory},
+        Case{"fixed batches", odd, Batching::fixed}}) {
+    answers_.clear();
+    const auto model = open(each.options);
+    Generator generator(*model, {.batching = each.batching, .batch_delay = 0});
+    for (int i = 0; i < kRequests; ++i) {
+      GenerationRequest asked = request(i);
+      asked.priority = i % 4;
+      generator.submit(asked, recording(i));
+      if (i % 3 == 0) generator.step();  // later ones join while others run
+    }
+    run(generator);
+    for (int i = 0; i < kRequests; ++i) {
+      EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)]))
+          << "request " << i << ", " << each.name;
+    }
+    if (each.options.cache_tokens > 0) {
+      EXPECT_GT(generator.scheduler().preemptions(), 0) << each.name;
+    }
+    EXPECT_EQ(model->cache().usage().used, 0) << each.name;
+  }
+}
+
+/// Guesses at random, right and wrong, few and too many.
+class RandomDrafter final : public Drafter {
+ public:
+  void propose(std::span<Draft> drafts) override {
+    for (Draft& draft : drafts) {
+      open.insert(draft.request);
+      draft.guessed.resize(random_() % 9);
+      for (std::uint32_t& token : draft.guessed) token = random_() % 3;
+    }
+  }
+  void end(RequestId request) override { open.erase(request); }
+
+  std::set<RequestId> open;
+
+ private:
+  std::mt19937 random_{5};
+};
+
+TEST_F(Generators, NoAnswerDependsOnGuesses) {
+  constexpr int kRequests = 24;
+  std::vector<GeneratedAnswer> expected;
+  for (int i = 0; i < kRequests; ++i) expected.push_back(alone(request(i)));
+  const Scratch scratch;
+  Gpt2Config other = small_gpt2();
+  other.layers = 1;
+  with_saved_model(other, scratch.path("other/"), 1);
+  const InferenceOptions options{
+      .requests = 5, .request_tokens = 100, .cache_tokens = 256, .rows = 40, .logit_rows = 17};
+  const auto same_model = open({.requests = 5, .request_tokens = 100, .rows = 7});
+  const auto other_model = open_inference_model(*device_, scratch.path("other/"),
+                                                {.requests = 3, .request_tokens = 60, .rows = 50});
+  NgramDrafter ngrams;
+  ModelDrafter same(*same_model), different(*other_model);
+  RandomDrafter random;
+  for (Drafter* const drafter :
+       std::initializer_list<Drafter*>{&ngrams, &same, &different, &random}) {
+    answers_.clear();
+    const auto model = open(options);
+    Generator generator(*model, {.drafter = drafter, .draft_tokens = 6});
+    for (int i = 0; i < kRequests; ++i) {
+      GenerationRequest asked = request(i);
+      asked.priority = i % 3;
+      generator.submit(asked, recording(i));
+      if (i % 5 == 0) generator.step();
+    }
+    run(generator);
+    for (int i = 0; i < kRequests; ++i) {
+      EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)])) << i;
+    }
+    EXPECT_EQ(model->cache().usage().used, 0);
+    const Generator::Guesses guesses = generator.guesses();
+    EXPECT_GT(guesses.read, 0);
+    EXPECT_LE(guesses.kept, guesses.read);
+    if (drafter == &same) {
+      // All but those behind an end.
+      EXPECT_GT(guesses.kept, guesses.read * 9 / 10);
+    }
+  }
+  EXPECT_EQ(same_model->cache().free_slots(), 5);
+  EXPECT_EQ(other_model->cache().free_slots(), 3);
+  EXPECT_TRUE(random.open.empty());
+}
+
+// 256 requests of 1 to 140 tokens arrive at random, memory holds an eighth of what could run at
+// once, a tenth is cancelled at some point: every answer is a beginning of that of its request
+// alone, and whole unless it was cancelled.
+TEST_F(Generators, UnderLoadEveryAnswerIsThatOfItsRequestAlone) {
+  constexpr int kRequests = 256;
+  std::mt19937 random(11);
+  const auto below = [&](unsigned most) { return static_cast<std::int64_t>(random() % most); };
+  const auto single = open({.request_tokens = 150, .rows = 150});
+  const auto model = open({.requests = 32,
+                           .request_tokens = 150,
+                           .cache_tokens = 4 * 150,
+                           .rows = 64,
+                           .logit_rows = 64});
+  std::vector<GenerationRequest> asked;
+  std::vector<std::int64_t> arrivals, cancels;  // steps; -1: not cancelled
+  std::int64_t arrival = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    const std::int64_t all = 2 + below(139);
+    GenerationRequest made = request(i);
+    made.prompt = prompt_of(1 + below(static_cast<unsigned>(all - 1)), i % 50);  // some begin alike
+    made.max_tokens = all - std::ssize(made.prompt);
+    made.priority = below(3);
+    asked.push_back(made);
+    arrival += static_cast<std::int64_t>(std::exponential_distribution<double>(0.3)(random));
+    arrivals.push_back(arrival);
+    cancels.push_back(below(10) == 0 ? arrival + below(40) : -1);
+  }
+  NgramDrafter drafter;
+  Generator generator(*model, {.aging = 100, .drafter = &drafter});
+  std::vector<RequestId> ids;
+  for (std::int64_t step = 0; std::ssize(ids) < kRequests || !generator.idle(); ++step) {
+    ASSERT_LT(step, 20000);
+    while (std::ssize(ids) < kRequests && arrivals[ids.size()] <= step) {
+      const auto i = static_cast<int>(ids.size());
+      ids.push_back(generator.submit(asked[ids.size()], recording(i)));
+    }
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (cancels[i] == step) generator.cancel(ids[i]);
+    }
+    generator.step();
+  }
+  EXPECT_GT(generator.scheduler().preemptions(), 0);
+  EXPECT_EQ(model->cache().usage().used, 0);
+  const std::map<int, GeneratedAnswer> found = std::exchange(answers_, {});
+  int cancelled = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    Generator one(*single);
+    one.submit(asked[static_cast<std::size_t>(i)], recording(i));
+    run(one);
+    const GeneratedAnswer& answer = found.at(i);
+    const GeneratedAnswer& expected = answers_[i];
+    if (answer.end.reason == FinishReason::cancelled) {
+      ++cancelled;
+      ASSERT_LE(answer.ids.size(), expected.ids.size());
+      EXPECT_TRUE(std::equal(answer.ids.begin(), answer.ids.end(), expected.ids.begin())) << i;
+    } else {
+      EXPECT_TRUE(answer.same_tokens(expected)) << i;
+    }
+  }
+  EXPECT_GT(cancelled, 5);
+}
+
+// An answer that repeats itself takes fewer passes.
+TEST_F(Generators, GuessesSavePasses) {
+  const GenerationRequest asked{.prompt = prompt_of(20, 4), .max_tokens = 80, .sampling = {}};
+  const GeneratedAnswer expected = alone(asked);
+  const auto model = open({.request_tokens = 100, .rows = 50, .logit_rows = 5});
+  const auto drafting = open({.request_tokens = 100, .rows = 50});
+  ModelDrafter drafter(*drafting);
+  Generator generator(*model, {.drafter = &drafter, .draft_tokens = 4});
+  generator.submit(asked, recording(0));
+  int passes = 0;
+  for (; !generator.idle(); ++passes) generator.step();
+  EXPECT_TRUE(answers_[0].same_tokens(expected));
+  EXPECT_EQ(passes, 1 + 16);  // the prompt gives the first token, each other pass five
+  EXPECT_EQ(generator.guesses().kept, 63);
+}
+
+// All begin alike; each reads the beginning once that is not yet known.
+TEST_F(Generators, ASharedBeginningIsReadAndStoredOnce) {
+  const auto model = open({.requests = 32, .request_tokens = 120, .rows = 64});
+  Generator generator(*model);
+  const Tokens beginning = prompt_of(96, 3);
+  std::vector<GeneratedAnswer> expected;
+  for (int i = 0; i < 32; ++i) {
+    GenerationRequest asked{.prompt = beginning, .max_tokens = 12, .sampling = {}};
+    asked.prompt.push_back(static_cast<std::uint32_t>(i));
+    expected.push_back(alone(asked));
+    generator.submit(asked, recording(i));
+  }
+  std::int64_t most = 0;
+  while (!generator.idle()) {
+    generator.step();
+    most = std::max(most, model->cache().usage().used);
+  }
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_TRUE(answers_[i].same_tokens(expected[static_cast<std::size_t>(i)])) << i;
+  }
+  EXPECT_LE(most, 96 / kCacheGroup + 32);
+  // The second joins in the pass that reads the end of the beginning, and reads that end too.
+  EXPECT_EQ(model->cache().usage().reused, 64 + 30 * 96);
+}
+
+// A request that runs alone is not held up by a batch that waits.
+TEST_F(Generators, AFixedBatchWaitsForItsDelay) {
+  const auto model = open({.requests = 2, .request_tokens = 40, .rows = 20});
+  const GenerationRequest asked{.prompt = {3, 4}, .max_tokens = 5, .sampling = {}};
+  const GeneratedAnswer expected = alone(asked);
+  Generator generator(*model, {.batching = Batching::fixed, .batch_delay = 1e9});
+  generator.submit(asked, recording(0));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(generator.step());
+  generator.submit(asked, recording(1));
+  EXPECT_TRUE(generator.step());
+  run(generator);
+  EXPECT_TRUE(answers_[0].same_tokens(expected));
+  EXPECT_TRUE(answers_[1].same_tokens(expected));
+  EXPECT_FALSE(generator.step());
+}
+
+}  // namespace
+}  // namespace zero::testing

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "tests/launch/generate_fixture.h"
+
+namespace zero {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using namespace testing;
+
+// Of the cache, the batches and the guesses no answer depends.
+TEST_F(Generate, AnAnswerDoesNotDependOnHowItIsComputed) {
+  std::string prompts;
+  for (int i = 0; i < 12; ++i) {
+    prompts += nlohmann::json{{"prompt", std::string(kSentence).substr(0, 34 + i / 2)},
+                              {"temperature", i % 3 == 0 ? 0.0 : 1.5},
+                              {"max_tokens", 50},
+                              {"priority", i % 2},
+                              {"seed", i}}
+                   .dump() +
+               "\n";
+  }
+  const std::string file = "--file " + folder_.write("p.jsonl", prompts) + " ";
+  const std::string expected = text(file + "--cache contiguous");
+  const auto errors_of = [&](const std::string& arguments) {
+    const Outcome outcome = generate(file + arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    EXPECT_EQ(outcome.out, expected) << arguments;
+    return outcome.errors;
+  };
+  EXPECT_THAT(errors_of("--cache paged"),
+              ContainsRegex("[1-9][0-9]+ tokens were found in the cache, 0 requests"));
+  EXPECT_THAT(errors_of("--cache-tokens 112"),
+              ContainsRegex("cache 56.00 KiB .7 blocks of 16 tokens: 1 requests of 89 tokens"));
+  EXPECT_THAT(errors_of("--cache-tokens 160 --requests 12"),
+              ContainsRegex("cache, [1-9][0-9]* requests were preempted"));
+  EXPECT_THAT(errors_of("--draft prompt --draft-tokens 6"),
+              ContainsRegex("[1-9][0-9]* of [0-9]+ guessed tokens were right \\([0-9]+ %\\)"));
+  EXPECT_THAT(
+      errors_of("--cache-tokens 200 --draft " + Generate::file("checkpoints")),
+      ContainsRegex("draft: model of 3[0-9.]+k parameters(.|\n)*guessed tokens were right"));
+  EXPECT_THAT(errors_of("--batching fixed --requests 5"), HasSubstr(" 0 requests were preempted"));
+}
+
+// Ranks share the weights and answer other prompts, or compute each layer together.
+TEST_F(Generate, SeveralRanksAnswerAsOneDoes) {
+  std::string prompts;
+  for (int i = 0; i < 7; ++i) {
+    prompts += nlohmann::json{{"prompt", std::string(kSentence).substr(0, 1 + 3 * i)},
+                              {"temperature", i % 2 == 0 ? 0.0 : 0.9},
+                              {"max_tokens", 10 + 9 * i},
+                              {"stop", {"ran"}},
+                              {"seed", i}}
+                   .dump() +
+               "\n";
+  }
+  prompts += "{\"ids\": [999]}\n";
+  const std::string file = "--file " + folder_.write("p.jsonl", prompts) + " ";
+  const Outcome one = generate(file);
+  EXPECT_EQ(one.status, 1);
+  for (const char* const ranks : {"--local-ranks 2", "--local-ranks 4 --weights dtype --requests 1",
+                                  "--local-ranks 9 --draft prompt", "--local-ranks 4 --replicate 2",
+                                  "--local-ranks 2 --tensor 2",
+                                  "--local-ranks 4 --tensor 2 --draft-tokens 2 --draft prompt"}) {
+    const Outcome several = generate(file + ranks);
+    EXPECT_EQ(several.status, 1) << ranks << several.errors;
+    EXPECT_EQ(several.out, one.out) << ranks;
+    EXPECT_EQ(several.complaints("zero_generate"), one.complaints("zero_generate")) << ranks;
+    EXPECT_THAT(several.errors, ContainsRegex("parameters, each rank: weights")) << ranks;
+    EXPECT_THAT(several.errors, ContainsRegex("the first of [249] ranks waited [0-9.]+ s for"));
+  }
+  EXPECT_EQ(lines("--prompt The --local-ranks 3 --max-tokens 9")[0]["ids"],
+            lines("--prompt The --max-tokens 9")[0]["ids"]);
+  EXPECT_THAT(generate("--prompt a --local-ranks 3 --tensor 2").errors, HasSubstr("3"));
+  EXPECT_THAT(generate("--prompt a --local-ranks 2 --device cuda").errors,
+              HasSubstr("--device cuda: 2 ranks; expected one"));
+  EXPECT_THAT(generate("--compare " + folder_.write("t.txt", "text") + " --local-ranks 2").errors,
+              HasSubstr("--compare is measured by one rank; found 2"));
+}
+
+TEST_F(Generate, CtrlCEndsAllRanks) {
+  const Outcome outcome =
+      shell(folder_, "bash -c '" + command() + "--threads 1 --local-ranks 3 --file " + long_file() +
+                         " & while [ ! -s " + folder_.file("stdout.txt") +
+                         " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
+  EXPECT_EQ(outcome.status, 130) << outcome.errors;
+  EXPECT_NE(outcome.out, "");
+}
+
+}  // namespace
+}  // namespace zero
