@@ -34,12 +34,11 @@ void ModelDrafter::end(RequestId request) {
   sequences_.erase(at);
 }
 
-// What the cache holds of earlier guesses that were wrong is forgotten. Requests for which it has
-// no blocks get no guess.
+// What the cache holds of earlier guesses that were wrong is forgotten. Only once all have been
+// opened and trimmed is it known how many blocks are left: requests beyond them get no guess.
 std::vector<ModelDrafter::Guess> ModelDrafter::begin(std::span<Draft> drafts) {
   std::vector<Guess> guesses;
   KeyValueCache& cache = model_.cache();
-  std::int64_t claimed = 0;
   for (Draft& draft : drafts) {
     draft.most = std::min(draft.most, cache.tokens() - std::ssize(draft.tokens));
     if (draft.most <= 0) continue;
@@ -55,10 +54,16 @@ std::vector<ModelDrafter::Guess> ModelDrafter::begin(std::span<Draft> drafts) {
     const auto length = std::min(known - sequence.read.begin(), std::ssize(draft.tokens) - 1);
     sequence.read.resize(static_cast<std::size_t>(length));
     cache.trim(sequence.slot, length);
-    claimed += cache.blocks_needed(sequence.slot, std::ssize(draft.tokens) - length + draft.most);
-    if (claimed > cache.available_blocks()) break;
     guesses.push_back({&draft, &sequence, {draft.tokens.begin(), draft.tokens.end()}});
   }
+  std::int64_t claimed = 0;
+  const auto beyond = std::ranges::find_if(guesses, [&](const Guess& guess) {
+    claimed += cache.blocks_needed(
+        guess.sequence->slot,
+        std::ssize(guess.tokens) - std::ssize(guess.sequence->read) + guess.draft->most);
+    return claimed > cache.available_blocks();
+  });
+  guesses.erase(beyond, guesses.end());
   return guesses;
 }
 
@@ -78,9 +83,10 @@ bool ModelDrafter::choose(Guess& guess, std::span<const float> logits) {
 // complete leave.
 void ModelDrafter::extend(std::vector<Guess>& guesses) {
   for (std::size_t done = 0; done < guesses.size();) {
-    std::int64_t room = std::min(model_.options().rows, model_.options().logit_rows);
+    std::int64_t room = model_.options().rows;
+    std::int64_t logits = model_.options().logit_rows;
     std::vector<InferenceModel::Part> parts;
-    for (std::size_t i = done; i < guesses.size() && room > 0; ++i) {
+    for (std::size_t i = done; i < guesses.size() && room > 0 && logits > 0; ++i, --logits) {
       Sequence& sequence = *guesses[i].sequence;
       const auto unread =
           std::span<const std::uint32_t>(guesses[i].tokens).subspan(sequence.read.size());

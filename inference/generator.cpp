@@ -177,7 +177,7 @@ void Generator::State::start_batch() {
 
 // Tokens that may follow those of the requests that generate, but not beyond their ends.
 void Generator::State::guess() {
-  if (options.drafter == nullptr) return;
+  if (options.drafter == nullptr || !guesses.error.empty()) return;
   std::vector<Drafter::Draft> drafts;
   for (const RequestId id : scheduler.generating()) {
     const Ongoing& request = ongoing.at(id);
@@ -189,7 +189,12 @@ void Generator::State::guess() {
                       .sampling = &request.request.sampling,
                       .most = most});
   }
-  options.drafter->propose(drafts);
+  try {
+    options.drafter->propose(drafts);
+  } catch (const std::exception& error) {
+    guesses.error = error.what();  // no answer depends on guesses: they end
+    return;
+  }
   for (const Drafter::Draft& draft : drafts) scheduler.guess(draft.request, draft.guessed);
 }
 
@@ -201,7 +206,8 @@ std::string Generator::State::pass(const std::vector<Scheduler::Part>& plan) {
     model.forward(parts);
     return {};
   } catch (const std::exception& error) {
-    return error.what();
+    const std::string what = error.what();
+    return what.empty() ? "the pass failed" : what;
   }
 }
 

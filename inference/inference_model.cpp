@@ -167,8 +167,8 @@ void InferenceModel::forward(std::span<const Part> parts) {
              "end the job");
   check(parts);
   if (parts.empty() && !meeting_) return;
-  append(parts);
   try {
+    append(parts);
     run();
   } catch (...) {
     cache_.forget();

@@ -20,7 +20,7 @@ InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder
   constexpr std::int64_t kMostRequests = 1 << 16;
   constexpr std::int64_t kMostWindows = 64;
   if (options.request_tokens == 0) options.request_tokens = decoder.context;
-  if (options.logit_rows == 0) options.logit_rows = options.requests;
+  if (options.logit_rows == 0) options.logit_rows = std::min(options.requests, options.rows);
   check("requests", options.requests, kMostRequests);
   check("request_tokens", options.request_tokens, decoder.context);
   check("block_tokens", options.block_tokens, decoder.context, 0);

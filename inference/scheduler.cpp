@@ -85,13 +85,43 @@ std::int64_t Scheduler::unread_tokens() const {
   return tokens;
 }
 
-// Whether there are blocks for all of the request's tokens beside those that the running ones
-// claim, and one more for each of them: without, it might be preempted in the next step.
-bool Scheduler::fits(const Request& request) const {
+// Running requests whose tables can become longer than what they claim.
+std::int64_t Scheduler::growing() const {
+  const std::int64_t longest = div_ceil(cache_.tokens(), cache_.shape().block_tokens);
+  return std::ranges::count_if(running_, [&](const Place& place) {
+    const Request& request = requests_.at(place.id);
+    const std::int64_t claimed = cache_.blocks_needed(request.slot, unread(request));
+    return std::ssize(cache_.blocks(request.slot)) + claimed < longest;
+  });
+}
+
+// Blocks that joining takes from those available.
+std::int64_t Scheduler::joining_blocks(const Request& request) const {
   const KeyValueCache::Known known = cache_.known(request.tokens);
   const std::int64_t size = cache_.shape().block_tokens;
-  const std::int64_t blocks = div_ceil(std::ssize(request.tokens), size) - known.tokens / size;
-  return claimed_blocks() + running() + blocks + known.unused_blocks <= cache_.available_blocks();
+  return div_ceil(std::ssize(request.tokens), size) - known.tokens / size + known.unused_blocks;
+}
+
+// Whether there are blocks for all of the request's tokens beside those that the running ones
+// claim, and one more for each of them that can grow: without, it might be preempted in the next
+// step.
+bool Scheduler::fits(const Request& request) const {
+  return claimed_blocks() + growing() + joining_blocks(request) <= cache_.available_blocks();
+}
+
+// Whether it would fit if all that run behind it in the order were preempted.
+bool Scheduler::fits_before(const Request& request) const {
+  std::int64_t claimed = 0;
+  std::int64_t freed = 0;
+  for (const Place& place : running_) {
+    const Request& other = requests_.at(place.id);
+    if (place < request.place) {
+      claimed += cache_.blocks_needed(other.slot, unread(other));
+    } else {
+      freed += std::ssize(cache_.blocks(other.slot));
+    }
+  }
+  return claimed + joining_blocks(request) <= cache_.available_blocks() + freed;
 }
 
 // A continuous batch takes a request only once the next pass has room for it: by then, what it
@@ -110,7 +140,7 @@ void Scheduler::join() {
     const Place place = *waiting_.begin();
     Request& request = requests_.at(place.id);
     if (running() == cache_.slots() || !fits(request)) {
-      if (running_.empty() || *running_.rbegin() < place) return;
+      if (running_.empty() || *running_.rbegin() < place || !fits_before(request)) return;
       preempt_last();
       continue;
     }
@@ -146,6 +176,7 @@ std::vector<Scheduler::Part> Scheduler::plan() {
   ++step_;
   keep_running();
   join();
+  keep_running();  // what joins may share a block that another is about to write, and then copies
   std::int64_t room = options_.rows;
   std::int64_t logits = options_.logit_rows;
   for (const Place& place : running_) {

@@ -103,6 +103,9 @@ class Scheduler {
   void join();
   bool may_join() const;
   bool fits(const Request& request) const;
+  bool fits_before(const Request& request) const;
+  std::int64_t growing() const;
+  std::int64_t joining_blocks(const Request& request) const;
   std::int64_t unread_tokens() const;
   std::int64_t claimed_blocks() const;
   void add_guesses(std::vector<Part>& parts, std::int64_t room);

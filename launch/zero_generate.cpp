@@ -102,11 +102,12 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
                  "together with others, once all before are answered")
       ->check(CLI::IsMember({"continuous", "fixed"}))
       ->capture_default_str();
-  app.add_option(
+  CLI::Option* const draft = app.add_option(
       "--draft", flags.draft,
       "guess the next tokens, so that a pass reads several: a smaller model's folder, or "
       "\"prompt\", for answers that repeat their prompts; changes no answer");
   app.add_option("--draft-tokens", flags.draft_tokens, "to guess in a step, at most")
+      ->needs(draft)
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_option("--context", flags.context,

@@ -33,8 +33,11 @@ SignalWatcher::AfterSignal Interrupts::arrived(int signal) {
     report_ = true;
     return SignalWatcher::AfterSignal::go_on;
   }
-  const bool first = signal_.exchange(signal) == 0;
-  return first && answering_ ? SignalWatcher::AfterSignal::go_on : SignalWatcher::AfterSignal::end;
+  constexpr auto kOneSignal = std::chrono::milliseconds(200);
+  const auto now = Clock::now();
+  if (signal_.exchange(signal) == 0) first_ = now;
+  return answering_ && now - first_ < kOneSignal ? SignalWatcher::AfterSignal::go_on
+                                                 : SignalWatcher::AfterSignal::end;
 }
 
 AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
@@ -127,6 +130,7 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
     std::optional<std::int64_t> available = available_memory();
     if (available) *available /= ranks_.on_this_host();
     check_memory(bytes, available, folder_, options, planned_ranks);
+    ranks_.any(false);  // all have looked before one takes memory
   }
   if (device_ == nullptr) device_ = open_device(device_kind_, threads_, reserve);
   model_ = open_inference_model(*device_, folder_, options, ranks_.mesh());
@@ -139,6 +143,7 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
   generator_ = std::make_unique<Generator>(
       *model_, GeneratorOptions{
                    .batching = flags_.batching == "fixed" ? Batching::fixed : Batching::continuous,
+                   .batch_delay = 0,  // all prompts are there
                    .drafter = drafter_.get(),
                    .draft_tokens = flags_.draft_tokens});
 }
@@ -146,22 +151,27 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
 // Those that this rank computes.
 void AnswerSession::submit(const std::vector<AcceptedPrompt>& prompts) {
   own_.clear();
+  touched_.clear();
   for (std::size_t number = 0; number < prompts.size(); ++number) {
     if (!ranks_.computes(number)) continue;
     const AcceptedPrompt& prompt = prompts[number];
     Own& own = own_.emplace_back(
         number, Answer({prompt.number, prompt.request.prompt, prompt.stop, encoder_.tokenizer()}));
     own.id = generator_->submit(prompt.request, {.on_token =
-                                                     [&own](const GeneratedToken& token) {
-                                                       own.touched = true;
+                                                     [this, &own](const GeneratedToken& token) {
+                                                       touch(own);
                                                        return own.answer.push(token);
                                                      },
                                                  .on_end =
-                                                     [&own](const GenerationEnd& end) {
-                                                       own.touched = true;
+                                                     [this, &own](const GenerationEnd& end) {
+                                                       touch(own);
                                                        own.answer.end(end);
                                                      }});
   }
+}
+
+void AnswerSession::touch(Own& own) {
+  if (!std::exchange(own.touched, true)) touched_.push_back(&own);
 }
 
 // One pass of the model, in which all ranks take part.
@@ -179,8 +189,10 @@ void AnswerSession::step() {
 
 std::vector<AnswerUpdate> AnswerSession::updates() {
   std::vector<AnswerUpdate> all;
-  for (Own& own : own_) {
-    if (!std::exchange(own.touched, false) || !ranks_.speaks()) continue;
+  for (Own* const each : std::exchange(touched_, {})) {
+    Own& own = *each;
+    own.touched = false;
+    if (!ranks_.speaks()) continue;
     AnswerUpdate update{.answer = own.number, .text = own.answer.take_text()};
     if (const auto& end = own.answer.ended()) {
       update.end = {end->reason, end->error,
@@ -212,7 +224,7 @@ void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
         if (ranks_.first()) printer_.apply(decoded_updates(of_rank));
       }
     }
-    if (interrupts_.take_report()) report_cache();
+    if (ranks_.first() && interrupts_.take_report()) report_cache();
   }
   seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
   interrupts_.answering(false);
@@ -243,6 +255,7 @@ void AnswerSession::print_totals() {
     say("{} of {} guessed tokens were right ({:.0f} %)\n", kept, read,
         100.0 * static_cast<double>(kept) / static_cast<double>(read));
   }
+  if (!guesses.error.empty()) say("guessing ended: {}\n", guesses.error);
   if (reused > 0 || preemptions > 0) {
     say("{} tokens were found in the cache, {} requests were preempted\n", reused, preemptions);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -23,7 +24,8 @@
 namespace zero {
 
 /// The first signal that asks for an end waits for the pass under way, if answers are coming; any
-/// other ends the process at once. SIGUSR1 asks for a line about the cache.
+/// other ends the process at once, unless it comes so soon that it is the same one, sent by a
+/// launcher too. SIGUSR1 asks for a line about the cache.
 class Interrupts {
  public:
   Interrupts() : watcher_([this](int signal) { return arrived(signal); }) {}
@@ -38,6 +40,7 @@ class Interrupts {
   std::atomic<bool> answering_{false};
   std::atomic<bool> report_{false};
   std::atomic<int> signal_{0};
+  std::chrono::steady_clock::time_point first_{};  // of the watcher's thread
   SignalWatcher watcher_;
 };
 
@@ -70,11 +73,12 @@ class AnswerSession {
     std::size_t number = 0;  // among all prompts
     Answer answer;
     RequestId id = 0;
-    bool touched = false;  // since the last update
+    bool touched = false;  // it stands in touched_
   };
   InferenceOptions options(std::int64_t requests, std::int64_t request_tokens) const;
   InferenceOptions draft_options(const InferenceOptions& options, const std::string& folder) const;
   void submit(const std::vector<AcceptedPrompt>& prompts);
+  void touch(Own& own);
   void step();
   std::vector<AnswerUpdate> updates();
   void report(const std::string& message);
@@ -99,6 +103,7 @@ class AnswerSession {
   std::unique_ptr<Drafter> drafter_;
   std::unique_ptr<Generator> generator_;
   std::deque<Own> own_;
+  std::vector<Own*> touched_;  // those with updates
   bool failed_ = false;
   double seconds_ = 0;
   std::int64_t prompt_tokens_ = 0;  // of those answered

@@ -15,7 +15,9 @@
 #include "inference/inference_model.h"
 #include "inference/perplexity.h"
 #include "launch/generate/generate_device.h"
+#include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
+#include "launch/rendezvous/cgroup.h"
 
 namespace zero {
 namespace {
@@ -63,13 +65,18 @@ int compare_weights(const GenerateFlags& flags) {
   for (const auto& [weights, cache] :
        {Formats{"dtype", "dtype"}, Formats{"dtype", "int8"}, Formats{"int8", "dtype"},
         Formats{"nf4", "dtype"}, Formats{"q4", "dtype"}}) {
-    const auto device = open_device(device_kind(flags), threads_of(flags));
-    const auto model = open_inference_model(*device, folder,
-                                            {.dtype = dtype_from_name(flags.dtype),
-                                             .weights = weight_format_from_name(weights),
-                                             .cache = cache_format_from_name(cache),
-                                             .request_tokens = stretch,
-                                             .logit_rows = kLogitRows});
+    const PlannedRanks one{.threads = threads_of(flags), .device = device_kind(flags)};
+    const InferenceOptions options{.dtype = dtype_from_name(flags.dtype),
+                                   .weights = weight_format_from_name(weights),
+                                   .cache = cache_format_from_name(cache),
+                                   .request_tokens = stretch,
+                                   .logit_rows = kLogitRows};
+    const PlannedModel planned = plan_model(folder, options, one);
+    if (one.device == DeviceKind::cpu) {
+      check_memory(planned.bytes, available_memory(), folder, options, one);
+    }
+    const auto device = open_device(one.device, one.threads, planned.reserve);
+    const auto model = open_inference_model(*device, folder, options);
     const double perplexity = score_text(*model, text).perplexity();
     if (first == 0) first = perplexity;
     const auto shown = [&](std::string_view name) { return name == "dtype" ? flags.dtype : name; };

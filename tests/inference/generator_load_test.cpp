@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
 #include "tests/inference/generator_fixture.h"
@@ -179,6 +180,51 @@ TEST_F(Generators, UnderLoadEveryAnswerIsThatOfItsRequestAlone) {
     }
   }
   EXPECT_GT(cancelled, 5);
+}
+
+/// A drafter that fails after some steps.
+class FailingDrafter final : public Drafter {
+ public:
+  void propose(std::span<Draft> drafts) override {
+    if (++calls > 3) throw std::runtime_error("no more guesses");
+    for (Draft& draft : drafts) draft.guessed = {1};
+  }
+  void end(RequestId /*request*/) override {}
+
+  int calls = 0;
+};
+
+TEST_F(Generators, AFailingDrafterEndsGuessesAndNoAnswer) {
+  const GenerationRequest asked{.prompt = prompt_of(20, 4), .max_tokens = 30, .sampling = {}};
+  const GeneratedAnswer expected = alone(asked);
+  const auto model = open({.request_tokens = 100, .rows = 50, .logit_rows = 5});
+  FailingDrafter drafter;
+  Generator generator(*model, {.drafter = &drafter});
+  generator.submit(asked, recording(0));
+  run(generator);
+  EXPECT_TRUE(answers_[0].same_tokens(expected));
+  EXPECT_EQ(generator.guesses().error, "no more guesses");
+  EXPECT_EQ(drafter.calls, 4);
+}
+
+// Requests begin alike, so that opening one in the drafter's little cache takes blocks that others
+// have trimmed and may want again.
+TEST_F(Generators, ADrafterOfLittleMemoryGuessesForSome) {
+  const auto drafting =
+      open({.requests = 4, .request_tokens = 100, .cache_tokens = 112, .rows = 100});
+  const auto model = open({.requests = 4, .request_tokens = 100, .rows = 300, .logit_rows = 300});
+  ModelDrafter drafter(*drafting);
+  Generator generator(*model, {.drafter = &drafter, .draft_tokens = 60});
+  for (int i = 0; i < 40; ++i) {
+    GenerationRequest asked = request(i);
+    asked.prompt = prompt_of(40, i % 3);
+    asked.prompt.resize(static_cast<std::size_t>(20 + i % 20));
+    generator.submit(asked, recording(i));
+  }
+  run(generator);
+  EXPECT_EQ(generator.guesses().error, "");
+  EXPECT_GT(generator.guesses().kept, 0);
+  EXPECT_EQ(drafting->cache().usage().used, 0);
 }
 
 // An answer that repeats itself takes fewer passes.

@@ -143,6 +143,34 @@ TEST_F(Schedulers, AHigherPriorityComesFirstButNotForEver) {
   EXPECT_THAT(step(), ElementsAre("4:2!"));
 }
 
+// A request of one block that is as long as it can be needs no room to grow.
+TEST_F(Schedulers, AFullCacheOfOneBlockARequestRunsThemAll) {
+  scheduler_.reset();
+  cache_.emplace(
+      *device_, KeyValueCache::Size{.layers = 1,
+                                    .slots = 8,
+                                    .tokens = 96,
+                                    .shape = {.kv_heads = 1, .head_width = 1, .block_tokens = 96}});
+  rows_ = 100;
+  scheduler_.emplace(*cache_, Scheduler::Options{.rows = 100});
+  for (std::uint32_t id = 1; id <= 8; ++id) add(id, 5);
+  EXPECT_EQ(step().size(), 8U);
+}
+
+// One of higher priority that would not fit even in place of all behind it preempts nobody.
+TEST_F(Schedulers, NobodyIsPreemptedInVain) {
+  open(3, 6, {.rows = 200});
+  rows_ = 200;
+  add(1, 40, 2);
+  add(2, 10, 0);
+  step();
+  EXPECT_EQ(scheduler_->running(), 2);
+  add(3, 60, 1);  // behind 1, before 2: 4 blocks, of which 3 are not 1's
+  step();
+  EXPECT_EQ(scheduler_->preemptions(), 0);
+  EXPECT_EQ(scheduler_->running(), 2);
+}
+
 // A stream of requests of high priority, more than there are slots for.
 TEST_F(Schedulers, NothingStarves) {
   open(2, 12, {.rows = kRows, .aging = 50});

@@ -292,6 +292,9 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   EXPECT_THAT(refusal(prompt + "--cache huge", model), HasSubstr("--cache"));
   EXPECT_THAT(refusal(prompt + "--batching none", model), HasSubstr("--batching"));
   EXPECT_THAT(refusal(prompt + "--draft-tokens 65", model), HasSubstr("--draft-tokens"));
+  EXPECT_THAT(refusal(prompt + "--draft-tokens 5", model), HasSubstr("--draft"));
+  EXPECT_THAT(refusal("--compare t.txt --weights nf4", model), HasSubstr("found --weights too"));
+  EXPECT_THAT(refusal("--compare t.txt --file f.jsonl", model), HasSubstr("--file"));
   EXPECT_THAT(refusal("--tokenizer bytes " + prompt + "--draft " + kLlama, model),
               HasSubstr("expected the model's 256"));
   EXPECT_THAT(refusal(prompt + "--temperature -1", model),
