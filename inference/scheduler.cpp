@@ -201,9 +201,10 @@ std::vector<Scheduler::Part> Scheduler::plan() {
 
 void Scheduler::add_guesses(std::vector<Part>& parts, std::int64_t room) {
   std::int64_t blocks = cache_.available_blocks() - claimed_blocks();
-  for (auto& [id, part] : parts) {
-    Request& request = requests_.at(id);
+  for (Part& each : parts) {
+    Request& request = requests_.at(each.request);
     if (request.guessed.empty()) continue;
+    InferenceModel::Part& part = each.part;
     const std::int64_t longest = cache_.tokens() - cache_.length(part.slot) - 1;
     const std::int64_t claimed = cache_.blocks_needed(part.slot, 1);
     const auto more = [&](std::int64_t count) {
