@@ -229,17 +229,19 @@ void InferenceModel::embed() {
   }
 }
 
-void InferenceModel::norm(const View& weight, const View& bias, bool add_branch) {
-  const View x = rows_of(memory_.x, decoder_.width);
+// Of the first rows of `normed`, from as many of x and delta, which is added to x first; it may be
+// empty.
+void InferenceModel::norm(const View& x, const View& delta, const View& weight, const View& bias) {
+  const std::int64_t rows = x.count() / decoder_.width;
   const std::int64_t figures = decoder_.norm == NormKind::rms ? 1 : 2;
-  row_ops_->norm_forward({pass_.count(), decoder_.width, options_.dtype},
+  row_ops_->norm_forward({rows, decoder_.width, options_.dtype},
                          {.x = x,
-                          .delta = add_branch ? rows_of(memory_.branch, decoder_.width) : View(),
-                          .sum = add_branch ? x : View(),
+                          .delta = delta,
+                          .sum = delta.empty() ? View() : x,
                           .weight = weight,
                           .bias = bias,
-                          .y = rows_of(memory_.normed, decoder_.width),
-                          .statistics = memory_.statistics.slice(0, figures * pass_.count()),
+                          .y = memory_.normed.slice(0, x.count()),
+                          .statistics = memory_.statistics.slice(0, figures * rows),
                           .epsilon = decoder_.epsilon});
 }
 
@@ -268,12 +270,14 @@ void InferenceModel::forward_block(std::int64_t i, const ModelWeights::Block& bl
   const DecoderShape& d = decoder_;
   const auto matrix = [&](BlockSlot slot) { return block.matrix(slot); };
   const auto vector = [&](BlockSlot slot) { return block.vector(slot); };
-  norm(vector(BlockSlot::norm1_weight), vector(BlockSlot::norm1_bias), i > 0);
+  const View x = rows_of(memory_.x, d.width);
+  const View branch = rows_of(memory_.branch, d.width);
+  norm(x, i > 0 ? branch : View(), vector(BlockSlot::norm1_weight), vector(BlockSlot::norm1_bias));
   linear(matrix(BlockSlot::qkv_weight), vector(BlockSlot::qkv_bias), memory_.normed, memory_.qkv);
   attention(i);
   summed_linear(matrix(BlockSlot::projection_weight), vector(BlockSlot::projection_bias),
                 memory_.attended);
-  norm(vector(BlockSlot::norm2_weight), vector(BlockSlot::norm2_bias), true);
+  norm(x, branch, vector(BlockSlot::norm2_weight), vector(BlockSlot::norm2_bias));
   linear(matrix(BlockSlot::hidden_weight), vector(BlockSlot::hidden_bias), memory_.normed,
          memory_.hidden);
   const View activated = rows_of(memory_.activated, d.intermediate);
@@ -317,18 +321,8 @@ void InferenceModel::last_norm() {
        {std::pair(&memory_.x, &memory_.last_x), std::pair(&memory_.branch, &memory_.last_branch)}) {
     ops_->gather(RowList::logit_rows, rows_of(*from, width), width, to->slice(0, count * width));
   }
-  const View x = memory_.last_x.slice(0, count * width);
-  const View normed = memory_.normed.slice(0, count * width);
-  const std::int64_t figures = decoder_.norm == NormKind::rms ? 1 : 2;
-  row_ops_->norm_forward({count, width, options_.dtype},
-                         {.x = x,
-                          .delta = memory_.last_branch.slice(0, count * width),
-                          .sum = x,
-                          .weight = weights_.norm_weight(),
-                          .bias = weights_.norm_bias(),
-                          .y = normed,
-                          .statistics = memory_.statistics.slice(0, figures * count),
-                          .epsilon = decoder_.epsilon});
+  norm(memory_.last_x.slice(0, count * width), memory_.last_branch.slice(0, count * width),
+       weights_.norm_weight(), weights_.norm_bias());
 }
 
 // Gathers of the next pass come behind the rows, which the head waits for, and beside its product.

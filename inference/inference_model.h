@@ -93,7 +93,7 @@ class InferenceModel {
   void embed();
   void forward_block(std::int64_t i, const ModelWeights::Block& block);
   void attention(std::int64_t i);
-  void norm(const View& weight, const View& bias, bool add_branch);
+  void norm(const View& x, const View& delta, const View& weight, const View& bias);
   void linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x,
               const Buffer& y);
   void summed_linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x);

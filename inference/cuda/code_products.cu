@@ -80,13 +80,7 @@ constexpr int kBlocks = rows == 1 ? 8 : 1;
 template <WeightFormat format, int rows, int columns, Access access, class T>
 __global__ void __launch_bounds__(kWarps * 32, kBlocks<rows>) multiply(Operands<T> o) {
   ZERO_SHARED float levels[16];
-  if constexpr (format == WeightFormat::nf4) {
-    if (threadIdx.x == 0) {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) levels[i] = o.levels.at[i];
-    }
-    __syncthreads();
-  }
+  load_levels<format>(o.levels, levels);
   constexpr int kCodes = codes_at_once(format);
   const CodePlaces places(format, o.in, o.out);
   const Corner corner{(std::int64_t{blockIdx.y} * kWarps + threadIdx.x / 32) * columns,

@@ -23,6 +23,19 @@ inline Levels levels_of(WeightFormat format) {
   return levels;
 }
 
+/// Fills the memory that a block's threads share with the levels of nf4, the one format that looks
+/// them up. All threads call it.
+template <WeightFormat format>
+__device__ __forceinline__ void load_levels(const Levels& from, float* to) {
+  if constexpr (format == WeightFormat::nf4) {
+    if (threadIdx.x == 0) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) to[i] = from.at[i];
+    }
+    __syncthreads();
+  }
+}
+
 /// The level of one code; `levels`: of nf4, memory that a warp reads at different places at once.
 template <WeightFormat format>
 __device__ __forceinline__ float level(unsigned code, const float* levels) {

@@ -32,13 +32,7 @@ __global__ void __launch_bounds__(256) embed_plain(Table o, const std::int32_t* 
 template <WeightFormat format, class T>
 __global__ void __launch_bounds__(256) embed_codes(Table o, const std::int32_t* tokens, T* x) {
   ZERO_SHARED float levels[16];
-  if constexpr (format == WeightFormat::nf4) {
-    if (threadIdx.x == 0) {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) levels[i] = o.levels.at[i];
-    }
-    __syncthreads();
-  }
+  load_levels<format>(o.levels, levels);
   const std::int64_t depth = pack_of_thread();
   if (depth >= o.in) return;
   const CodePlaces places(format, o.in, o.out);
