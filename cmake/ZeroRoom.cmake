@@ -30,6 +30,16 @@ function(zero_light target)
   zero_unity(${target})
 endfunction()
 
+# zero_bf16_sources(SOURCE...): files of intrinsics that run only if the processor has bf16 instructions.
+# GCC 12 finds its own AVX-512 header careless (PR 105593). Clang 16 crashes where it combines a vector's broadcast
+# with its cast to bf16 pairs: without that pass.
+function(zero_bf16_sources)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
+      "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-mamx-tile;-mamx-bf16;$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>;$<$<CXX_COMPILER_ID:Clang>:-mllvm;-disable-vector-combine>")
+  endif()
+endfunction()
+
 # zero_room(NAME SOURCES file... [LINK target...] [PRIVATE_LINK target...] [LIGHT|UNITY])
 # One library per room, LIGHT or UNITY as above: target zero_NAME, alias zero::NAME. LINK is what its headers need, PRIVATE_LINK what only its sources do.
 function(zero_room name)

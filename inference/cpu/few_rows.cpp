@@ -16,7 +16,7 @@ namespace zero::cpu::packed::HWY_NAMESPACE {
 #if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
 
 bool has_few_rows_any() { return false; }
-void multiply_few_rows_any(const FewRows&, std::int64_t, std::int64_t, std::byte*) {}
+void multiply_few_rows_any(const FewRows&, std::int64_t, std::int64_t, float*, std::byte*) {}
 void widen_codes_any(const StoredSquares&, std::int64_t, std::int64_t, float*) {}
 
 #else
@@ -41,7 +41,7 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < count; ++i) sum[i][j] = hn::Zero(d);
   }
-  const float* x = static_cast<const float*>(p.x) + row * steps * kBlock;
+  const float* x = p.x + row * steps * kBlock;
   const std::int64_t stride = steps * kBlock;
   for (std::int64_t step = 0; step < steps; ++step, square += Stored::kBytes, x += kBlock) {
     if constexpr (Stored::kScaled) {
@@ -107,9 +107,8 @@ void multiply_rows(const FewRows& p, std::int64_t column, const std::byte* squar
 }
 
 template <class Stored>
-void multiply_column(const FewRows& p, std::int64_t column, const std::byte* square) {
+void multiply_column(const FewRows& p, std::int64_t column, const std::byte* square, float* sums) {
   constexpr std::int64_t most = kLanes == 16 ? 8 : 4;
-  float* const sums = p.sums + column * p.rows * kBlock;
   std::int64_t row = 0;
   for (; row + most <= p.rows; row += most) {
     multiply_rows<Stored, most>(p, column, square, row, sums);
@@ -122,33 +121,34 @@ void multiply_column(const FewRows& p, std::int64_t column, const std::byte* squ
 }
 
 template <class Stored>
-void multiply_columns(const FewRows& p, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t column = begin; column < end; ++column) {
-    multiply_column<Stored>(p, column, p.weight.column(column));
+void multiply_columns(const FewRows& p, std::int64_t begin, std::int64_t end, float* sums) {
+  for (std::int64_t column = begin; column < end; ++column, sums += p.rows * kBlock) {
+    multiply_column<Stored>(p, column, p.weight.column(column), sums);
   }
 }
 
 template <WeightFormat format>
-void multiply_looked_up(const FewRows& p, std::int64_t begin, std::int64_t end,
+void multiply_looked_up(const FewRows& p, std::int64_t begin, std::int64_t end, float* sums,
                         std::byte* scratch) {
   const FourBits<format> levels;
-  for (std::int64_t column = begin; column < end; ++column) {
+  for (std::int64_t column = begin; column < end; ++column, sums += p.rows * kBlock) {
     const std::byte* square = p.weight.column(column);
     auto* to = reinterpret_cast<std::uint16_t*>(scratch);
     for (std::int64_t step = 0; step < p.weight.steps(); ++step) {
       levels.look_up(square + step * FourBits<format>::kBytes, to + step * kSquareCount);
     }
-    multiply_column<LookedUp<format> >(p, column, scratch);
+    multiply_column<LookedUp<format> >(p, column, scratch, sums);
   }
 }
 
 template <WeightFormat format>
-void multiply_codes(const FewRows& p, std::int64_t begin, std::int64_t end,
+void multiply_codes(const FewRows& p, std::int64_t begin, std::int64_t end, float* sums,
                     [[maybe_unused]] std::byte* scratch) {
   if constexpr (FourBits<format>::kLooksUpSquares) {
-    if (p.rows > FewRows::kLookUpEach) return multiply_looked_up<format>(p, begin, end, scratch);
+    if (p.rows > FewRows::kLookUpEach)
+      return multiply_looked_up<format>(p, begin, end, sums, scratch);
   }
-  multiply_columns<FourBits<format> >(p, begin, end);
+  multiply_columns<FourBits<format> >(p, begin, end, sums);
 }
 
 template <class Stored>
@@ -185,18 +185,18 @@ void widen_codes_any(const StoredSquares& weight, std::int64_t begin, std::int64
 
 bool has_few_rows_any() { return true; }
 
-void multiply_few_rows_any(const FewRows& p, std::int64_t begin, std::int64_t end,
+void multiply_few_rows_any(const FewRows& p, std::int64_t begin, std::int64_t end, float* sums,
                            std::byte* scratch) {
   switch (p.weight.format) {
     case WeightFormat::int8:
-      return multiply_columns<Int8>(p, begin, end);
+      return multiply_columns<Int8>(p, begin, end, sums);
     case WeightFormat::nf4:
-      return multiply_codes<WeightFormat::nf4>(p, begin, end, scratch);
+      return multiply_codes<WeightFormat::nf4>(p, begin, end, sums, scratch);
     case WeightFormat::q4:
-      return multiply_codes<WeightFormat::q4>(p, begin, end, scratch);
+      return multiply_codes<WeightFormat::q4>(p, begin, end, sums, scratch);
     case WeightFormat::plain:
       with_type(p.weight.dtype, [&](auto type) {
-        multiply_columns<Plain<typename decltype(type)::type> >(p, begin, end);
+        multiply_columns<Plain<typename decltype(type)::type> >(p, begin, end, sums);
       });
   }
 }
@@ -219,10 +219,10 @@ bool has_few_rows() {
   return HWY_DYNAMIC_DISPATCH(has_few_rows_any)();
 }
 
-void multiply_few_rows(const FewRows& product, std::int64_t begin, std::int64_t end,
+void multiply_few_rows(const FewRows& product, std::int64_t begin, std::int64_t end, float* sums,
                        std::byte* scratch) {
   using namespace packed;
-  HWY_DYNAMIC_DISPATCH(multiply_few_rows_any)(product, begin, end, scratch);
+  HWY_DYNAMIC_DISPATCH(multiply_few_rows_any)(product, begin, end, sums, scratch);
 }
 
 void widen_codes(const StoredSquares& weight, std::int64_t begin, std::int64_t end, float* to) {

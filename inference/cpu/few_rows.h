@@ -13,10 +13,9 @@ namespace zero::cpu {
 struct FewRows {
   static constexpr std::int64_t kMost = 16;  ///< rows
 
-  const void* x = nullptr;  ///< (rows, steps * 32), of the weight's product_dtype()
+  const float* x = nullptr;  ///< (rows, steps * 32)
   std::int64_t rows = 0;
   StoredSquares weight;
-  float* sums = nullptr;  ///< (columns of squares, rows, 32)
 
   /// More rows than this look up the levels of 4-bit codes once for all, a column of squares at a
   /// time.
@@ -31,10 +30,10 @@ struct FewRows {
 /// Whether the processor's vectors are of a length that multiply_few_rows() knows.
 bool has_few_rows();
 /// Computes columns of squares [begin, end) of a weight whose products are in fp32, widening
-/// elements in registers: every element of the result is one fp32 sum in the order of depth, with
-/// the bits of a product by float_kernels() with the widened weight. `scratch`: of this thread,
-/// aligned to 64 bytes.
-void multiply_few_rows(const FewRows& product, std::int64_t begin, std::int64_t end,
+/// elements in registers, to `sums`, (end - begin, rows, 32): every element is one fp32 sum in the
+/// order of depth, with the bits of a product by float_kernels() with the widened weight.
+/// `scratch`: of this thread, aligned to 64 bytes.
+void multiply_few_rows(const FewRows& product, std::int64_t begin, std::int64_t end, float* sums,
                        std::byte* scratch);
 
 /// Columns of squares [begin, end) of a coded weight as float_kernels() read them, to memory

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "device/cpu/primitives.h"
 #include "inference/cpu/few_rows.h"
 #include "inference/cpu/file_rows.h"
+#include "inference/cpu/pair_rows.h"
 #include "model/cpu/products.h"
 #include "model/cpu/typed.h"
 
@@ -65,7 +65,6 @@ class SquareMap {
     pack_square(kernel, depths);
     pack_square(kernel, columns);
     for (std::size_t i = 0; i < kSquareCount; ++i) {
-      columns_[i] = static_cast<std::int64_t>(columns[i]);
       places_.at(static_cast<std::size_t>(depths[i]) * kSquare +
                  static_cast<std::size_t>(columns[i])) = static_cast<std::int64_t>(i);
     }
@@ -73,7 +72,6 @@ class SquareMap {
   std::int64_t place(std::int64_t depth, std::int64_t column) const {
     return places_[static_cast<std::size_t>(depth * kSquare + column)];
   }
-  std::int64_t column(std::size_t place) const { return columns_[place]; }
 
   static const SquareMap& of(DType kernel) {
     static const SquareMap fp32(DType::fp32);
@@ -83,7 +81,6 @@ class SquareMap {
 
  private:
   std::array<std::int64_t, kSquareCount> places_{};
-  std::array<std::int64_t, kSquareCount> columns_{};
 };
 
 /// The elements of the square at (depth, column) that lie in these rows, others 0.
@@ -99,56 +96,51 @@ Square square_of(const FileRows& rows, std::int64_t depth, std::int64_t column) 
   return square;
 }
 
+/// Where codes lie in a square of them.
+class CodePlaces {
+ public:
+  explicit CodePlaces(const StoredSquares& stored)
+      : map_(SquareMap::of(product_dtype({.dtype = stored.dtype}))),
+        bytes_(stored.format == WeightFormat::int8),
+        pairs_(name_of_kernels(stored.dtype) == "pairs") {}
+
+  PairPlace at(std::int64_t depth, std::int64_t column) const {
+    if (pairs_) {
+      return pair_place(bytes_ ? PairRows::Levels::int8 : PairRows::Levels::bits4, depth, column);
+    }
+    if (bytes_) return {map_.place(depth, column), false};
+    return {depth * (kSquare / 2) + column % (kSquare / 2), column >= kSquare / 2};
+  }
+
+ private:
+  const SquareMap& map_;
+  bool bytes_;
+  bool pairs_;
+};
+
 /// Stores the codes of a square of (depth, column), the first of them at `depth`.
-void store_codes(const WeightShape& shape, const Square& square, const ColumnScales& scales,
+void store_codes(const StoredSquares& stored, const Square& square, const ColumnScales& scales,
                  std::int64_t depth, std::byte* to) {
-  const SquareMap& map = SquareMap::of(product_dtype(shape));
+  const CodePlaces places(stored);
   for (std::int64_t i = 0; i < kSquareCount; ++i) {
     const std::int64_t column = i % kSquare;
-    const int code = code_of(shape.format, square[static_cast<std::size_t>(i)],
+    const int code = code_of(stored.format, square[static_cast<std::size_t>(i)],
                              scales.scale(scales.group_of(depth), column));
-    if (shape.format == WeightFormat::int8) {
-      to[map.place(i / kSquare, column)] = static_cast<std::byte>(code);
+    const auto [at, high] = places.at(i / kSquare, column);
+    if (stored.format == WeightFormat::int8) {
+      to[at] = static_cast<std::byte>(code);
     } else {
-      std::byte& both = to[i / kSquare * (kSquare / 2) + column % (kSquare / 2)];
-      both = column < kSquare / 2 ? static_cast<std::byte>(code)
-                                  : both | static_cast<std::byte>(code << 4);
+      const std::byte kept = to[at] & (high ? std::byte{15} : std::byte{0xf0});
+      to[at] = kept | static_cast<std::byte>(high ? code << 4 : code);
     }
   }
 }
 
-/// The levels of a square of codes, where kernels keep the elements.
-void square_levels(const StoredSquares& stored, const SquareMap& map, const std::byte* square,
-                   Square& levels) {
-  if (stored.format == WeightFormat::int8) {
-    const auto* const codes = reinterpret_cast<const std::int8_t*>(square);
-    for (std::size_t i = 0; i < kSquareCount; ++i) levels[i] = codes[i];
-    return;
-  }
-  std::array<float, 16> of_code{};
-  for (std::size_t i = 0; i < 16; ++i) of_code[i] = to_float(code_levels(stored.format)[i]);
-  constexpr std::int64_t kHalf = kSquare / 2;
-  for (std::int64_t i = 0; i < kSquareCount / 2; ++i) {
-    const auto both = static_cast<unsigned>(square[i]);
-    const std::int64_t depth = i / kHalf;
-    levels[static_cast<std::size_t>(map.place(depth, i % kHalf))] = of_code[both & 15U];
-    levels[static_cast<std::size_t>(map.place(depth, kHalf + i % kHalf))] = of_code[both >> 4U];
-  }
-}
-
-/// The level of an element as it is stored, before its scale.
-template <typename T>
-float level_of(const StoredSquares& stored, const SquareMap& map, const std::byte* square,
-               std::int64_t depth, std::int64_t column) {
-  if (stored.format == WeightFormat::plain) {
-    return to_float(reinterpret_cast<const T*>(square)[map.place(depth, column)]);
-  }
-  if (stored.format == WeightFormat::int8) {
-    return reinterpret_cast<const std::int8_t*>(square)[map.place(depth, column)];
-  }
-  const auto both = static_cast<unsigned>(square[depth * (kSquare / 2) + column % (kSquare / 2)]);
-  const unsigned code = column < kSquare / 2 ? both & 15U : both >> 4U;
-  return to_float(code_levels(stored.format)[code]);
+/// The level of a code, before its scale.
+float code_level(WeightFormat format, const std::byte* square, PairPlace place) {
+  if (format == WeightFormat::int8) return static_cast<std::int8_t>(square[place.byte]);
+  const auto both = static_cast<unsigned>(square[place.byte]);
+  return to_float(code_levels(format)[place.high ? both >> 4U : both & 15U]);
 }
 
 }  // namespace
@@ -172,9 +164,7 @@ StoredSquares stored_squares(const WeightShape& shape, const View& weight) {
 }
 
 DType product_dtype(const WeightShape& shape) {
-  const std::string_view kernels = name_of_kernels(shape.dtype);
-  const bool by_floats = kernels == "floats" || (kernels == "pairs" && !plain(shape));
-  return by_floats ? DType::fp32 : shape.dtype;
+  return name_of_kernels(shape.dtype) == "floats" ? DType::fp32 : shape.dtype;
 }
 
 std::int64_t packed_bytes(const WeightShape& shape) {
@@ -214,7 +204,7 @@ void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const f
           pack_square(kernel, square);
           convert(floats(square.data(), kSquareCount), elements(place, kSquareCount, shape.dtype));
         } else {
-          store_codes(shape, square, scales, depth, place);
+          store_codes(stored, square, scales, depth, place);
         }
       }
     }
@@ -234,25 +224,26 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
     return widen_codes(stored, first, first + count, reinterpret_cast<float*>(to));
   }
   const SquareMap& map = SquareMap::of(kernel);
+  const CodePlaces places(stored);
   with_type(kernel, [&](auto type) {
     using T = typename decltype(type)::type;
     T* value = reinterpret_cast<T*>(to);
     for (std::int64_t column = first; column < first + count; ++column) {
       const ColumnScales scales = stored.scales_of(column);
       const std::byte* square = stored.column(column);
-      Square of_group{};
+      std::array<float, kSquare> of_group{};
       for (std::int64_t step = 0; step < stored.steps();
            ++step, square += stored.square_bytes(), value += kSquareCount) {
         const std::int64_t group = scales.group_of(step * kSquare);
-        if (step == 0 || group != scales.group_of((step - 1) * kSquare)) {
-          for (std::size_t i = 0; i < kSquareCount; ++i) {
-            of_group[i] = scales.scale(group, map.column(i));
-          }
+        for (std::size_t i = 0; i < kSquare; ++i) {
+          of_group[i] = scales.scale(group, static_cast<std::int64_t>(i));
         }
-        std::array<float, kSquareCount> levels{};
-        square_levels(stored, map, square, levels);
-        for (std::size_t i = 0; i < kSquareCount; ++i) {
-          value[i] = rounded<T>(levels[i] * of_group[i]);
+        for (std::int64_t i = 0; i < kSquareCount; ++i) {
+          const std::int64_t depth = i / kSquare;
+          const std::int64_t j = i % kSquare;
+          value[map.place(depth, j)] =
+              rounded<T>(code_level(shape.format, square, places.at(depth, j)) *
+                         of_group[static_cast<std::size_t>(j)]);
         }
       }
     }
@@ -263,18 +254,20 @@ void gather_columns(const WeightShape& shape, const View& weight,
                     std::span<const std::int32_t> tokens, View x) {
   const SquareMap& map = SquareMap::of(product_dtype(shape));
   const StoredSquares stored = stored_squares(shape, weight);
+  const CodePlaces places(stored);
   with_type(shape.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     T* to = static_cast<T*>(x.data());
     for (const std::int32_t token : tokens) {
       const ColumnScales scales = stored.scales_of(token / kSquare);
       const std::byte* const column = stored.column(token / kSquare);
+      const std::int64_t j = token % kSquare;
       for (std::int64_t depth = 0; depth < shape.in; ++depth) {
-        const float level =
-            level_of<T>(stored, map, column + depth / kSquare * stored.square_bytes(),
-                        depth % kSquare, token % kSquare);
-        *to++ = rounded<T>(
-            plain(shape) ? level : level * scales.scale(scales.group_of(depth), token % kSquare));
+        const std::byte* const square = column + depth / kSquare * stored.square_bytes();
+        const std::int64_t i = depth % kSquare;
+        *to++ = plain(shape) ? reinterpret_cast<const T*>(square)[map.place(i, j)]
+                             : rounded<T>(code_level(shape.format, square, places.at(i, j)) *
+                                          scales.scale(scales.group_of(depth), j));
       }
     }
   });

@@ -14,8 +14,9 @@ namespace zero::cpu {
 // A weight as squares of 32 x 32 elements (model/cpu/packed_kernels.h), one column of squares after
 // another, then the scales (weight_codes.h). Plain elements and 8-bit codes lie where the kernels
 // of the compute dtype keep them in a square of their own; 4-bit codes by rows of depth, column i
-// in the low half of byte i, column 16 + i in its high half. An element's value is its level times
-// its scale, rounded once, to fp32 or, where kernels of bf16 instructions read it, to bf16.
+// in the low half of byte i, column 16 + i in its high half; codes for pairs of bf16 as
+// pair_rows.h has it. An element's value is its level times its scale: rounded to fp32, or to bf16
+// if tiles read it; pairs multiply levels and scale the sums of groups.
 
 /// Where a stored weight lies.
 struct StoredSquares {
@@ -37,8 +38,7 @@ struct StoredSquares {
 StoredSquares stored_squares(const WeightShape& shape, const View& weight);
 
 /// The dtype of the squares that products of a weight read: fp32, unless kernels of bf16
-/// instructions read bf16. Pairs of bf16 read plain weights alone: a few rows by fp32 take codes
-/// from registers, where rounding them to bf16 would cost more than the multiplications.
+/// instructions read bf16.
 DType product_dtype(const WeightShape& shape);
 std::int64_t packed_bytes(const WeightShape& shape);
 /// A group is a column of squares; the parts are the squares and, if there are codes, the scales.

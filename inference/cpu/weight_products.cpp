@@ -3,6 +3,7 @@
 #include "inference/cpu/weight_products.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "base/checked_math.h"
@@ -11,6 +12,7 @@
 #include "device/cpu/primitives.h"
 #include "inference/cpu/few_rows.h"
 #include "inference/cpu/packed_weight.h"
+#include "inference/cpu/pair_rows.h"
 #include "model/cpu/packed_kernels.h"
 
 namespace zero::cpu {
@@ -24,37 +26,112 @@ constexpr std::int64_t kWidest = 4 * kStrip;
 constexpr std::int64_t kWidenedBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kManyRows = 64;
 constexpr std::int64_t kStripsPerThread = 2;  // at least, to balance a delayed thread
-// A few rows: columns of squares that a thread takes at a time, fewer of a small matrix, so that no
-// thread waits long for the last one.
+// Columns of squares that a thread takes at a time, fewer of a small matrix, so that no thread
+// waits long for the last one.
 constexpr std::int64_t kColumnsAtATime = 4;
 constexpr std::int64_t kPartsPerThread = 8;
+constexpr std::int64_t kLevelBytes = std::int64_t{256} << 10;  // of looked-up columns, likewise
+constexpr std::int64_t kSumBytes = kSquareCount * 4;
 
 bool by_floats(const WeightShape& shape) { return product_dtype(shape) == DType::fp32; }
-bool by_few_rows(const WeightShape& shape) {
-  return by_floats(shape) ? has_few_rows() : name_of_kernels(shape.dtype) == "pairs";
+bool coded(const WeightShape& shape) { return shape.format != WeightFormat::plain; }
+
+/// Which code multiplies.
+enum class Way : std::uint8_t { few, pairs, strips };
+Way way_of(const WeightShape& shape, std::int64_t rows) {
+  const bool few = rows <= FewRows::kMost;
+  if (name_of_kernels(shape.dtype) == "pairs") return Way::pairs;
+  return few && by_floats(shape) && has_few_rows() ? Way::few : Way::strips;
 }
-// multiply_few_rows() of a weight that pairs of bf16 read.
-void multiply_by_pairs(const FewRows& p, std::int64_t begin, std::int64_t end) {
-  const packed::Kernels& kernels = *packed::pair_kernels();
-  const std::int64_t row_bytes = p.weight.steps() * kSquare * 2;
-  for (std::int64_t column = begin; column < end; column += kernels.squares) {
-    kernels.multiply({.left = {.upper = static_cast<const std::byte*>(p.x),
-                               .row_bytes = row_bytes,
-                               .step_bytes = kSquare * 2},
-                      .right = p.weight.column(column),
-                      .right_across = p.weight.steps() * p.weight.square_bytes(),
-                      .steps = p.weight.steps(),
-                      .squares = std::min(kernels.squares, end - column),
-                      .rows = p.rows,
-                      .result = p.sums + column * p.rows * kSquare,
-                      .result_across = p.rows * kSquare,
-                      .finish = {}});
+
+/// Has threads take `part` of `count` at a time: work(thread, begin, end).
+template <class Work>
+void share(int threads, std::int64_t count, std::int64_t part, const Work& work) {
+  std::atomic<std::int64_t> next = 0;
+  parallel_for(threads, threads, 1, [&](std::int64_t thread, std::int64_t) {
+    for (std::int64_t i = next.fetch_add(part); i < count; i = next.fetch_add(part)) {
+      work(thread, i, std::min(count, i + part));
+    }
+  });
+}
+std::int64_t columns_at_a_time(const WeightShape& shape, std::int64_t most, int threads) {
+  return std::clamp<std::int64_t>(squares(shape.out) / (kPartsPerThread * threads), 1, most);
+}
+
+/// Rows of x in the dtype of products, padded to whole squares: in place or copied to scratch.
+bool in_place(const WeightShape& shape) {
+  return shape.in % kSquare == 0 && shape.dtype == product_dtype(shape);
+}
+std::int64_t row_bytes(const WeightShape& shape) {
+  return squares(shape.in) * kSquare * size_of(product_dtype(shape));
+}
+std::int64_t copied_bytes(const WeightShape& shape, std::int64_t rows) {
+  return in_place(shape) ? 0 : round_up(rows * row_bytes(shape), kAlignment);
+}
+const std::byte* whole_rows(const WeightShape& shape, std::int64_t rows, const View& x,
+                            std::byte* scratch) {
+  if (in_place(shape)) return static_cast<const std::byte*>(x.data());
+  const DType dtype = product_dtype(shape);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::byte* const to = scratch + row * row_bytes(shape);
+    convert(x.slice(row * shape.in, shape.in), View(to, shape.in, dtype, nullptr));
+    std::fill(to + shape.in * size_of(dtype), to + row_bytes(shape), std::byte{0});
   }
+  return scratch;
+}
+
+/// Rounds the sums of rows of a column of squares into y.
+void store_sums(const packed::Kernels& kernels, const WeightShape& shape,
+                const WeightProducts::Operands& o, std::int64_t column, std::int64_t row,
+                std::int64_t rows, const float* sums) {
+  const std::int64_t first = column * kSquare;
+  kernels.store(sums, {.data = static_cast<std::byte*>(o.y.data()) +
+                               (row * shape.out + first) * size_of(o.y.dtype()),
+                       .dtype = o.y.dtype(),
+                       .stride = shape.out,
+                       .rows = rows,
+                       .columns = std::min(kSquare, shape.out - first),
+                       .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
+                       .bias_dtype = o.bias.dtype()});
+}
+
+/// A column of squares that pairs of bf16 multiply.
+PairRows pair_rows(const StoredSquares& stored, std::int64_t column) {
+  using Levels = PairRows::Levels;
+  using Scales = PairRows::Scales;
+  PairRows p{.squares = stored.column(column), .steps = stored.steps()};
+  if (stored.format == WeightFormat::plain) return p;
+  const ColumnScales scales = stored.scales_of(column);
+  p.group_steps = scale_group(stored.format) / kSquare;
+  if (stored.format == WeightFormat::int8) {
+    p.levels = Levels::int8;
+    p.scale = Scales::fp32;
+    p.scales = scales.of_int8();
+    return p;
+  }
+  p.levels = Levels::bits4;
+  p.level_of_code = code_levels(stored.format).data();
+  if (stored.format == WeightFormat::q4) {
+    p.scale = Scales::fp16;
+    p.scales = scales.of_q4(0);
+  } else {
+    p.scale = Scales::codes;
+    p.scales = scales.of_nf4(0);
+    p.ranges = &scales.range(0).least;
+  }
+  return p;
+}
+std::int64_t level_bytes(const WeightShape& shape) { return squares(shape.in) * kSquareCount * 2; }
+std::int64_t looked_up_columns(const WeightShape& shape, std::int64_t rows, int threads) {
+  if (!coded(shape) || rows <= FewRows::kMost) return 0;
+  const std::int64_t most =
+      std::clamp<std::int64_t>(kLevelBytes / level_bytes(shape), 1, kColumnsAtATime);
+  return columns_at_a_time(shape, most, threads);
 }
 
 // Whether stored squares are other than those that products of many rows read.
 bool widened(const WeightShape& shape) {
-  return shape.format != WeightFormat::plain || shape.dtype != product_dtype(shape);
+  return coded(shape) || shape.dtype != product_dtype(shape);
 }
 
 std::int64_t strip_columns(const WeightShape& shape, std::int64_t rows, int threads) {
@@ -72,16 +149,23 @@ WeightProducts::WeightProducts(int threads) : threads_(threads) {
 
 std::int64_t WeightProducts::few_bytes(const WeightShape& shape, std::int64_t rows) const {
   const StoredSquares stored{nullptr, shape.format, shape.dtype, shape.in};
-  const std::int64_t x = squares(shape.in) * size_of(product_dtype(shape));
-  return rows * kSquare * (x + 4 * squares(shape.out)) +
-         threads_ * FewRows::scratch_bytes(stored, rows);
+  const std::int64_t sums = kColumnsAtATime * rows * kSquare * 4;
+  return copied_bytes(shape, rows) + threads_ * (sums + FewRows::scratch_bytes(stored, rows));
+}
+std::int64_t WeightProducts::pair_bytes(const WeightShape& shape, std::int64_t rows) const {
+  const std::int64_t columns = looked_up_columns(shape, rows, threads_);
+  return copied_bytes(shape, rows) + threads_ * (kSumBytes + columns * level_bytes(shape));
 }
 
 void WeightProducts::prepare(const WeightShape& shape, std::int64_t rows) {
-  if (by_few_rows(shape)) {
-    few_bytes_ = std::max(few_bytes_, few_bytes(shape, std::min(rows, FewRows::kMost)));
-    if (rows <= FewRows::kMost) return;
+  // A few rows may go another way than more.
+  for (const std::int64_t most : {std::min(rows, FewRows::kMost), rows}) {
+    const Way way = way_of(shape, most);
+    if (way == Way::strips) continue;
+    column_bytes_ =
+        std::max(column_bytes_, way == Way::few ? few_bytes(shape, most) : pair_bytes(shape, most));
   }
+  if (way_of(shape, rows) != Way::strips) return;
   const View bias(nullptr, shape.out, shape.dtype, nullptr);
   // Fewer rows take no more scratch, in strips of the same width.
   for (const std::int64_t most : {std::min(rows, kManyRows - 1), rows}) {
@@ -107,59 +191,73 @@ void WeightProducts::prepare(const WeightShape& shape, std::int64_t rows) {
 std::int64_t WeightProducts::scratch_bytes() const {
   const std::int64_t strips =
       threads_ * (round_up(widened_bytes_, kAlignment) + round_up(strip_bytes_, kAlignment));
-  return std::max(few_bytes_, strips);
+  return std::max(column_bytes_, strips);
 }
 
 void WeightProducts::multiply(const WeightShape& shape, std::int64_t rows, const Operands& o) {
-  if (by_few_rows(shape) && rows <= FewRows::kMost) {
-    multiply_few(shape, rows, o);
-  } else {
-    multiply_strips(shape, rows, o);
+  switch (way_of(shape, rows)) {
+    case Way::few:
+      return multiply_few(shape, rows, o);
+    case Way::pairs:
+      return multiply_pairs(shape, rows, o);
+    case Way::strips:
+      return multiply_strips(shape, rows, o);
   }
 }
 
 void WeightProducts::multiply_few(const WeightShape& shape, std::int64_t rows,
                                   const Operands& o) const {
-  const DType dtype = product_dtype(shape);
-  const std::int64_t row_bytes = squares(shape.in) * kSquare * size_of(dtype);
-  const std::int64_t filled = shape.in * size_of(dtype);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    std::byte* const x = o.scratch + row * row_bytes;
-    convert(o.x.slice(row * shape.in, shape.in), View(x, shape.in, dtype, nullptr));
-    std::fill(x + filled, x + row_bytes, std::byte{0});
-  }
-  auto* const sums = reinterpret_cast<float*>(o.scratch + rows * row_bytes);
   const FewRows product{
-      .x = o.scratch, .rows = rows, .weight = stored_squares(shape, o.weight), .sums = sums};
-  const packed::Kernels& kernels =
-      by_floats(shape) ? packed::float_kernels() : *packed::pair_kernels();
-  const std::int64_t all = squares(shape.out);
+      .x = reinterpret_cast<const float*>(whole_rows(shape, rows, o.x, o.scratch)),
+      .rows = rows,
+      .weight = stored_squares(shape, o.weight)};
+  const std::int64_t sum_bytes = kColumnsAtATime * rows * kSquare * 4;
+  const std::int64_t each = sum_bytes + FewRows::scratch_bytes(product.weight, rows);
+  std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
+  share(threads_, squares(shape.out), columns_at_a_time(shape, kColumnsAtATime, threads_),
+        [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
+          auto* sums = reinterpret_cast<float*>(scratch + thread * each);
+          multiply_few_rows(product, begin, end, sums, scratch + thread * each + sum_bytes);
+          for (std::int64_t column = begin; column < end; ++column, sums += rows * kSquare) {
+            store_sums(packed::float_kernels(), shape, o, column, 0, rows, sums);
+          }
+        });
+}
+
+void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
+                                    const Operands& o) const {
+  const StoredSquares stored = stored_squares(shape, o.weight);
+  const std::byte* const x = whole_rows(shape, rows, o.x, o.scratch);
+  const std::int64_t looked_up = looked_up_columns(shape, rows, threads_);
+  const std::int64_t each = kSumBytes + looked_up * level_bytes(shape);
   const std::int64_t part =
-      std::clamp<std::int64_t>(all / (kPartsPerThread * threads_), 1, kColumnsAtATime);
-  std::atomic<std::int64_t> next = 0;
-  auto* const scratch = reinterpret_cast<std::byte*>(sums + rows * kSquare * all);
-  const std::int64_t each = FewRows::scratch_bytes(product.weight, rows);
-  parallel_for(threads_, threads_, 1, [&](std::int64_t thread, std::int64_t) {
-    for (std::int64_t i = next.fetch_add(part); i < all; i = next.fetch_add(part)) {
-      const std::int64_t end = std::min(all, i + part);
-      if (by_floats(shape)) {
-        multiply_few_rows(product, i, end, scratch + thread * each);
-      } else {
-        multiply_by_pairs(product, i, end);
-      }
-      for (std::int64_t column = i; column < end; ++column) {
-        const std::int64_t first = column * kSquare;
-        kernels.store(product.sums + first * rows,
-                      {.data = static_cast<std::byte*>(o.y.data()) + first * size_of(o.y.dtype()),
-                       .dtype = o.y.dtype(),
-                       .stride = shape.out,
-                       .rows = rows,
-                       .columns = std::min(kSquare, shape.out - first),
-                       .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
-                       .bias_dtype = o.bias.dtype()});
-      }
-    }
-  });
+      looked_up > 0 ? looked_up : columns_at_a_time(shape, kColumnsAtATime, threads_);
+  std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
+  share(threads_, squares(shape.out), part,
+        [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
+          auto* const sums = reinterpret_cast<float*>(scratch + thread * each);
+          std::array<PairRows, kColumnsAtATime> columns;
+          for (std::int64_t i = 0; i < end - begin; ++i) {
+            PairRows& column = columns.at(static_cast<std::size_t>(i));
+            column = pair_rows(stored, begin + i);
+            column.row_bytes = row_bytes(shape);
+            column.sums = sums;
+            if (looked_up == 0) continue;
+            std::byte* const levels = scratch + thread * each + kSumBytes + i * level_bytes(shape);
+            look_up_pairs(column, levels);
+            column.squares = levels;
+            column.levels = PairRows::Levels::bf16;
+          }
+          for (std::int64_t row = 0; row < rows; row += kSquare) {
+            for (std::int64_t i = 0; i < end - begin; ++i) {
+              PairRows& column = columns.at(static_cast<std::size_t>(i));
+              column.x = x + row * row_bytes(shape);
+              column.rows = std::min(kSquare, rows - row);
+              multiply_pair_rows(column);
+              store_sums(*packed::pair_kernels(), shape, o, begin + i, row, column.rows, sums);
+            }
+          }
+        });
 }
 
 Product& WeightProducts::strip_product(const WeightShape& shape, std::int64_t rows,
@@ -184,27 +282,22 @@ void WeightProducts::multiply_strips(const WeightShape& shape, std::int64_t rows
   const std::int64_t strip = strip_columns(shape, rows, threads_);
   const std::int64_t widening = round_up(widened_bytes_, kAlignment);
   const std::int64_t each = widening + round_up(strip_bytes_, kAlignment);
-  std::atomic<std::int64_t> next = 0;
-  parallel_for(threads_, threads_, 1, [&](std::int64_t thread, std::int64_t) {
+  share(threads_, shape.out, strip, [&](std::int64_t thread, std::int64_t first, std::int64_t end) {
     std::byte* const scratch = o.scratch + thread * each;
-    for (std::int64_t first = next.fetch_add(strip); first < shape.out;
-         first = next.fetch_add(strip)) {
-      const std::int64_t columns = std::min(strip, shape.out - first);
-      const std::byte* right = stored_squares(shape, o.weight).column(first / kSquare);
-      if (widened(shape)) {
-        widen_columns(shape, o.weight, first / kSquare, squares(columns), scratch);
-        right = scratch;
-      }
-      Product& product = strip_product(shape, many, columns, o, thread);
-      ZERO_CHECK(product.scratch_bytes() <= strip_bytes_,
-                 "linear: {} rows need {} bytes of scratch, {} are prepared", rows,
-                 product.scratch_bytes(), strip_bytes_);
-      product.run({.a = o.x.data(),
-                   .b = right,
-                   .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
-                   .c = static_cast<std::byte*>(o.y.data()) + first * size_of(o.y.dtype()),
-                   .scratch = scratch + widening});
+    const std::byte* right = stored_squares(shape, o.weight).column(first / kSquare);
+    if (widened(shape)) {
+      widen_columns(shape, o.weight, first / kSquare, squares(end - first), scratch);
+      right = scratch;
     }
+    Product& product = strip_product(shape, many, end - first, o, thread);
+    ZERO_CHECK(product.scratch_bytes() <= strip_bytes_,
+               "linear: {} rows need {} bytes of scratch, {} are prepared", rows,
+               product.scratch_bytes(), strip_bytes_);
+    product.run({.a = o.x.data(),
+                 .b = right,
+                 .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
+                 .c = static_cast<std::byte*>(o.y.data()) + first * size_of(o.y.dtype()),
+                 .scratch = scratch + widening});
   });
 }
 

@@ -16,10 +16,9 @@ namespace zero::cpu {
 inline constexpr std::int64_t kRowsAtATime = 8;
 constexpr std::int64_t padded_rows(std::int64_t rows) { return round_up(rows, kRowsAtATime); }
 
-/// Products of packed weights (packed_weight.h). Where kernels of fp32 read them, weights are
-/// widened in registers for a few rows; otherwise strip by strip in the cache, if they are stored
-/// in another form than kernels read. An element of a result is one sum in the order of depth, so
-/// its bits do not depend on the number of rows.
+/// Products of packed weights (packed_weight.h). Weights that are stored in another form than
+/// kernels read are widened in registers for a few rows, for more in the cache, some columns at a
+/// time. The order of an element's sums, and so its bits, do not depend on the number of rows.
 class WeightProducts {
  public:
   explicit WeightProducts(int threads);
@@ -35,17 +34,19 @@ class WeightProducts {
   void multiply(const WeightShape& shape, std::int64_t rows, const Operands& operands);
 
  private:
+  std::int64_t few_bytes(const WeightShape& shape, std::int64_t rows) const;
   void multiply_few(const WeightShape& shape, std::int64_t rows, const Operands& operands) const;
+  std::int64_t pair_bytes(const WeightShape& shape, std::int64_t rows) const;
+  void multiply_pairs(const WeightShape& shape, std::int64_t rows, const Operands& operands) const;
   void multiply_strips(const WeightShape& shape, std::int64_t rows, const Operands& operands);
   Product& strip_product(const WeightShape& shape, std::int64_t rows, std::int64_t columns,
                          const Operands& operands, std::int64_t thread);
-  std::int64_t few_bytes(const WeightShape& shape, std::int64_t rows) const;
 
   int threads_;
   std::vector<std::unique_ptr<Products>> products_;  // one per thread
-  std::int64_t few_bytes_ = 0;
-  std::int64_t widened_bytes_ = 0;  // of one thread
-  std::int64_t strip_bytes_ = 0;    // of one thread's products
+  std::int64_t column_bytes_ = 0;                    // of products by columns of squares
+  std::int64_t widened_bytes_ = 0;                   // of one thread
+  std::int64_t strip_bytes_ = 0;                     // of one thread's products
 };
 
 }  // namespace zero::cpu

@@ -12,7 +12,6 @@
 #include <immintrin.h>
 
 #include "base/half.h"
-#include "model/cpu/packed_pairs.h"
 
 namespace zero::cpu::packed {
 namespace {
@@ -33,6 +32,9 @@ struct alignas(64) TileConfiguration {
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 const TileConfiguration kConfiguration;
+
+// A pair of bf16, of any alignment.
+using Unaligned [[gnu::may_alias, gnu::aligned(2)]] = std::int32_t;
 
 __mmask32 first_columns(std::int64_t count) {
   return count >= kBlock ? 0xffffffffU : (__mmask32{1} << count) - 1U;
@@ -243,6 +245,57 @@ void multiply_tiles(const StripProduct& p) {
   settle_memory();
 }
 
+constexpr int kRegisterRows = 8;  // whose sums fit the registers
+
+__m512bh broadcast_pair(const std::byte* from) {
+  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(*reinterpret_cast<const Unaligned*>(from)));
+}
+
+// kRows rows from `left` on; `result` belongs to the first.
+template <int kRows>
+void multiply_rows(const StripProduct& p, const std::byte* left, float* result) {
+  Halves sums[kRows];
+  const bool zero = p.start == StripProduct::Start::zero;
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    const float* from = result + i * p.result_stride;
+    sums[i].first = zero ? _mm512_setzero_ps() : _mm512_load_ps(from);
+    sums[i].second = zero ? _mm512_setzero_ps() : _mm512_load_ps(from + kTileRows);
+  }
+  const std::byte* right = p.right;
+  for (std::int64_t step = 0; step < p.steps;
+       ++step, left += p.left.step_bytes, right += kBlockBytes) {
+    for (std::int64_t pair = 0; pair < kTileRows; ++pair) {
+      const std::byte* at = right + pair * kTileStride;
+      const auto first = reinterpret_cast<__m512bh>(_mm512_load_si512(at));
+      const auto second = reinterpret_cast<__m512bh>(_mm512_load_si512(at + kTileBytes));
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        const __m512bh value = broadcast_pair(left + i * p.left.row_bytes + pair * 4);
+        sums[i].first = _mm512_dpbf16_ps(sums[i].first, value, first);
+        sums[i].second = _mm512_dpbf16_ps(sums[i].second, value, second);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    _mm512_store_ps(result + i * p.result_stride, sums[i].first);
+    _mm512_store_ps(result + i * p.result_stride + kTileRows, sums[i].second);
+  }
+}
+
+// Rows from `row` on, kRows at a time, the rest half as many at a time.
+template <int kRows>
+void multiply_groups(const StripProduct& p, std::int64_t row) {
+  for (; row + kRows <= p.rows; row += kRows) {
+    const bool upper = row < kTileRows;
+    const std::byte* left = upper ? p.left.upper : p.left.lower - kTileRows * p.left.row_bytes;
+    multiply_rows<kRows>(p, left + row * p.left.row_bytes, p.result + row * p.result_stride);
+  }
+  if constexpr (kRows > 1) multiply_groups<kRows / 2>(p, row);
+}
+void multiply_pairs(const StripProduct& p) { multiply_groups<kRegisterRows>(p, 0); }
+
 void configure_tiles() { _tile_loadconfig(&kConfiguration); }
 void release_tiles() { _tile_release(); }
 void nothing() {}
@@ -267,6 +320,22 @@ void store(const float* result, const Destination& to) {
   }
 }
 
+// Enough independent sums to hide the latency of one.
+double pairs_in_registers(std::int64_t turns) {
+  constexpr int kSums = 12;
+  constexpr double kFlop = 2 * 32;  // per instruction
+  const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));
+  __m512 sums[kSums] = {};
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+#pragma GCC unroll 12
+    for (auto& sum : sums) {
+      sum = _mm512_dpbf16_ps(sum, ones, ones);
+      __asm__ volatile("" : "+v"(sum));
+    }
+  }
+  return kFlop * kSums * static_cast<double>(turns);
+}
+
 // Four sums of 16 x 16, as in products, from tiles of 16 x 32 and 32 x 16.
 double tiles_in_registers(std::int64_t turns) {
   constexpr double kFlop = 2 * 16 * 16 * 32;  // per instruction
@@ -289,7 +358,7 @@ double tiles_in_registers(std::int64_t turns) {
 
 constexpr Kernels kPairs{.square_bytes = kBlockBytes,
                          .left_bytes = kTileStride,
-                         .squares = kPairSquares,
+                         .squares = 1,
                          .strips = 1,
                          .left_in_place = Kernels::InPlace::whole_lines,
                          .begin = nothing,

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// Products of stored weights, bit for bit those of the values that the formats stand for.
+// Products of stored weights: in fp32 bit for bit those of the values that the formats stand for.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,7 +8,9 @@
 #include <random>
 
 #include "base/half.h"
+#include "device/cpu/primitives.h"
 #include "inference/inference_ops.h"
+#include "model/cpu/products.h"
 
 namespace zero::testing {
 namespace {
@@ -30,9 +32,15 @@ class WeightProducts : public ::testing::TestWithParam<Shape> {
   View view(std::vector<float>& values) const {
     return {values.data(), static_cast<std::int64_t>(values.size()), DType::fp32, device_.get()};
   }
+  Buffer rounded(const std::vector<float>& values, DType dtype) const {
+    Buffer buffer = device_->allocate(static_cast<std::int64_t>(values.size()), dtype,
+                                      MemoryClass::activations, "rounded");
+    cpu::convert(view(const_cast<std::vector<float>&>(values)), buffer.view());
+    return buffer;
+  }
   /// y = x W + bias with W stored in a format, from a tensor of files in either layout.
   std::vector<float> product(const WeightShape& shape, const std::vector<float>& tensor,
-                             std::vector<float> x, std::vector<float> bias) {
+                             std::vector<float> x, const std::vector<float>& bias) {
     const auto ops = make_inference_ops(*device_);
     const Buffer weight =
         device_->allocate(ops->weight_bytes(shape), DType::u8, MemoryClass::parameters, "weight");
@@ -50,7 +58,9 @@ class WeightProducts : public ::testing::TestWithParam<Shape> {
     std::vector<float> y(static_cast<std::size_t>(padded * shape.out));
     ops->prepare(shape, rows);
     ops->allocate_scratch();
-    ops->linear(shape, rows, view(x), weight.view(), view(bias), view(y));
+    const Buffer x_rounded = rounded(x, shape.dtype);
+    const Buffer bias_rounded = rounded(bias, shape.dtype);
+    ops->linear(shape, rows, x_rounded.view(), weight.view(), bias_rounded.view(), view(y));
     device_->compute().synchronize();
     y.resize(static_cast<std::size_t>(rows * shape.out));
     return y;
@@ -201,6 +211,57 @@ TEST_P(WeightProducts, OfCodesAreThoseOfTheirValues) {
   expect_equal(WeightFormat::int8, quantized.int8());
   expect_equal(WeightFormat::q4, quantized.q4());
   expect_equal(WeightFormat::nf4, quantized.nf4());
+}
+
+TEST_P(WeightProducts, OfCodesBesideBf16AreCloseToSumsInFp64) {
+  const auto [in, out, rows] = GetParam();
+  const std::vector<float> tensor = random(in * out);
+  const std::vector<float> x = random(rows * in);
+  const std::vector<float> bias = random(out);
+  const Quantized quantized(tensor, in, out);
+  // Kernels that multiply whole values round them to bf16.
+  const double bound = cpu::name_of_kernels(DType::bf16) == "tiles" ? 1.0 / 256 : 1e-5;
+  const auto expect_close = [&](WeightFormat format, const std::vector<float>& values) {
+    const std::vector<float> y =
+        product({in, out, WeightLayout::out_in, DType::bf16, format}, tensor, x, bias);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t column = 0; column < out; ++column) {
+        double sum = bias[static_cast<std::size_t>(column)];
+        double size = 1;
+        for (std::int64_t i = 0; i < in; ++i) {
+          const double term = static_cast<double>(x[static_cast<std::size_t>(row * in + i)]) *
+                              values[static_cast<std::size_t>(column * in + i)];
+          sum += term;
+          size += std::abs(term);
+        }
+        ASSERT_NEAR(y[static_cast<std::size_t>(row * out + column)], sum, bound * size)
+            << name_of(format) << ", row " << row << ", column " << column;
+      }
+    }
+  };
+  expect_close(WeightFormat::int8, quantized.int8());
+  expect_close(WeightFormat::q4, quantized.q4());
+  expect_close(WeightFormat::nf4, quantized.nf4());
+}
+
+TEST_P(WeightProducts, OfFirstRowsHaveTheSameBits) {
+  const auto [in, out, rows] = GetParam();
+  const std::vector<float> tensor = random(in * out);
+  const std::vector<float> x = random(50 * in);
+  const std::vector<float> bias = random(out);
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const WeightFormat format :
+         {WeightFormat::plain, WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4}) {
+      const WeightShape shape{in, out, WeightLayout::out_in, dtype, format};
+      const std::vector<float> all = product(shape, tensor, x, bias);
+      for (const std::int64_t some : {rows, std::int64_t{1}, std::int64_t{7}, std::int64_t{12}}) {
+        const std::vector<float> y =
+            product(shape, tensor, {x.begin(), x.begin() + some * in}, bias);
+        EXPECT_TRUE(std::equal(y.begin(), y.end(), all.begin()))
+            << name_of(dtype) << ' ' << name_of(format) << ", " << some << " rows";
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, WeightProducts,
