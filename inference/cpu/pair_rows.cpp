@@ -150,41 +150,43 @@ __m512 load_scales(const PairRows& p, std::int64_t group, int column) {
   return _mm512_add_ps(steps, _mm512_set1_ps(range[0]));
 }
 
+// Adds the sums of a group, times its scales, to those of the groups before it.
+template <int kRows>
+[[gnu::always_inline]] inline void add_group(const PairRows& p, std::int64_t group,
+                                             const Sums<kRows>& of_group, float* sums) {
+  const bool scaled = p.scale != PairRows::Scales::none;
+  const __m512 first = scaled ? load_scales(p, group, 0) : _mm512_setzero_ps();
+  const __m512 second = scaled ? load_scales(p, group, kLanes) : _mm512_setzero_ps();
+#pragma GCC unroll 8
+  for (int row = 0; row < kRows; ++row, sums += kColumns) {
+    const auto put = [&](__m512 sum, __m512 scale, float* to) __attribute__((always_inline)) {
+      if (scaled) {
+        sum = _mm512_fmadd_ps(sum, scale, group == 0 ? _mm512_setzero_ps() : _mm512_load_ps(to));
+      }
+      _mm512_store_ps(to, sum);
+    };
+    put(of_group.row[row][0], first, sums);
+    put(of_group.row[row][1], second, sums + kLanes);
+  }
+  // The sums stay in memory: there are no registers left for them.
+  __asm__ volatile("" ::: "memory");
+}
+
 template <class Levels, int kRows>
 void multiply_rows(const PairRows& p, const std::byte* x, float* sums) {
   const std::byte* square = p.squares;
-  const bool scaled = p.scale != PairRows::Scales::none;
-  const std::int64_t group_steps = scaled && p.group_steps > 0 ? p.group_steps : p.steps;
-  for (std::int64_t group = 0; group * group_steps < p.steps; ++group) {
+  const std::int64_t group_steps = p.group_steps > 0 ? p.group_steps : p.steps;
+  std::int64_t left = p.steps;
+  for (std::int64_t group = 0; left > 0; ++group, left -= group_steps) {
     Sums<kRows> of_group;
 #pragma GCC unroll 8
     for (auto& row : of_group.row) row[0] = row[1] = _mm512_setzero_ps();
-    const std::int64_t left = p.steps - group * group_steps;
-    const std::byte* const end =
-        square + (left < group_steps ? left : group_steps) * Levels::kBytes;
-    for (; square < end; square += Levels::kBytes, x += 2 * kColumns) {
+    const std::int64_t steps = left < group_steps ? left : group_steps;
+    for (const std::byte* const end = square + steps * Levels::kBytes; square < end;
+         square += Levels::kBytes, x += 2 * kColumns) {
       add_square(Levels(), p, square, x, of_group);
     }
-    if (scaled) {
-      const __m512 first = load_scales(p, group, 0);
-      const __m512 second = load_scales(p, group, kLanes);
-#pragma GCC unroll 8
-      for (int row = 0; row < kRows; ++row) {
-        float* const to = sums + row * kColumns;
-        const __m512 before = group == 0 ? _mm512_setzero_ps() : _mm512_load_ps(to);
-        const __m512 behind = group == 0 ? _mm512_setzero_ps() : _mm512_load_ps(to + kLanes);
-        _mm512_store_ps(to, _mm512_fmadd_ps(of_group.row[row][0], first, before));
-        _mm512_store_ps(to + kLanes, _mm512_fmadd_ps(of_group.row[row][1], second, behind));
-      }
-    } else {
-#pragma GCC unroll 8
-      for (int row = 0; row < kRows; ++row) {
-        _mm512_store_ps(sums + row * kColumns, of_group.row[row][0]);
-        _mm512_store_ps(sums + row * kColumns + kLanes, of_group.row[row][1]);
-      }
-    }
-    // Sums of groups stay in memory: there are no registers left for them.
-    __asm__ volatile("" ::: "memory");
+    add_group(p, group, of_group, sums);
   }
 }
 

@@ -33,7 +33,7 @@ struct PairRows {
   Scales scale = Scales::none;
   const void* scales = nullptr;   ///< for each group 32
   const float* ranges = nullptr;  ///< of codes: for each 8 groups the least scale and a step
-  std::int64_t group_steps = 0;   ///< squares of a group; the last may have fewer
+  std::int64_t group_steps = 0;   ///< squares of a group; the last may have fewer. 0: one group
   float* sums = nullptr;          ///< (rows, 32), aligned to 64 bytes
 };
 

@@ -26,12 +26,14 @@ constexpr std::int64_t kWidest = 4 * kStrip;
 constexpr std::int64_t kWidenedBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kManyRows = 64;
 constexpr std::int64_t kStripsPerThread = 2;  // at least, to balance a delayed thread
-// Columns of squares that a thread takes at a time, fewer of a small matrix, so that no thread
-// waits long for the last one.
-constexpr std::int64_t kColumnsAtATime = 4;
-constexpr std::int64_t kPartsPerThread = 8;
+// Columns of squares that a thread takes at a time: runs of memory for the fewest rows, which wait
+// for it; else few, so that no thread waits long for the last one.
+constexpr std::int64_t kMostColumns = 16;
+constexpr std::int64_t kFewestRows = 4;
 constexpr std::int64_t kLevelBytes = std::int64_t{256} << 10;  // of looked-up columns, likewise
-constexpr std::int64_t kSumBytes = kSquareCount * 4;
+// Of a thread: the sums of as many columns as it takes, or of 32 rows of one.
+constexpr std::int64_t kSumBytes = kMostColumns * kFewestRows * kSquare * 4;
+static_assert(kSumBytes >= kSquareCount * 4);
 
 bool by_floats(const WeightShape& shape) { return product_dtype(shape) == DType::fp32; }
 bool coded(const WeightShape& shape) { return shape.format != WeightFormat::plain; }
@@ -54,8 +56,10 @@ void share(int threads, std::int64_t count, std::int64_t part, const Work& work)
     }
   });
 }
-std::int64_t columns_at_a_time(const WeightShape& shape, std::int64_t most, int threads) {
-  return std::clamp<std::int64_t>(squares(shape.out) / (kPartsPerThread * threads), 1, most);
+std::int64_t columns_at_a_time(const WeightShape& shape, std::int64_t rows, int threads) {
+  const std::int64_t parts = rows <= kFewestRows ? 4 : 16;  // of a thread
+  return std::clamp<std::int64_t>(squares(shape.out) / (parts * threads), 1,
+                                  kMostColumns * 4 / parts);
 }
 
 /// Rows of x in the dtype of products, padded to whole squares: in place or copied to scratch.
@@ -124,9 +128,8 @@ PairRows pair_rows(const StoredSquares& stored, std::int64_t column) {
 std::int64_t level_bytes(const WeightShape& shape) { return squares(shape.in) * kSquareCount * 2; }
 std::int64_t looked_up_columns(const WeightShape& shape, std::int64_t rows, int threads) {
   if (!coded(shape) || rows <= FewRows::kMost) return 0;
-  const std::int64_t most =
-      std::clamp<std::int64_t>(kLevelBytes / level_bytes(shape), 1, kColumnsAtATime);
-  return columns_at_a_time(shape, most, threads);
+  const std::int64_t cached = std::max<std::int64_t>(kLevelBytes / level_bytes(shape), 1);
+  return std::min(cached, columns_at_a_time(shape, rows, threads));
 }
 
 // Whether stored squares are other than those that products of many rows read.
@@ -149,8 +152,7 @@ WeightProducts::WeightProducts(int threads) : threads_(threads) {
 
 std::int64_t WeightProducts::few_bytes(const WeightShape& shape, std::int64_t rows) const {
   const StoredSquares stored{nullptr, shape.format, shape.dtype, shape.in};
-  const std::int64_t sums = kColumnsAtATime * rows * kSquare * 4;
-  return copied_bytes(shape, rows) + threads_ * (sums + FewRows::scratch_bytes(stored, rows));
+  return copied_bytes(shape, rows) + threads_ * (kSumBytes + FewRows::scratch_bytes(stored, rows));
 }
 std::int64_t WeightProducts::pair_bytes(const WeightShape& shape, std::int64_t rows) const {
   const std::int64_t columns = looked_up_columns(shape, rows, threads_);
@@ -211,13 +213,12 @@ void WeightProducts::multiply_few(const WeightShape& shape, std::int64_t rows,
       .x = reinterpret_cast<const float*>(whole_rows(shape, rows, o.x, o.scratch)),
       .rows = rows,
       .weight = stored_squares(shape, o.weight)};
-  const std::int64_t sum_bytes = kColumnsAtATime * rows * kSquare * 4;
-  const std::int64_t each = sum_bytes + FewRows::scratch_bytes(product.weight, rows);
+  const std::int64_t each = kSumBytes + FewRows::scratch_bytes(product.weight, rows);
   std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
-  share(threads_, squares(shape.out), columns_at_a_time(shape, kColumnsAtATime, threads_),
+  share(threads_, squares(shape.out), columns_at_a_time(shape, rows, threads_),
         [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
           auto* sums = reinterpret_cast<float*>(scratch + thread * each);
-          multiply_few_rows(product, begin, end, sums, scratch + thread * each + sum_bytes);
+          multiply_few_rows(product, begin, end, sums, scratch + thread * each + kSumBytes);
           for (std::int64_t column = begin; column < end; ++column, sums += rows * kSquare) {
             store_sums(packed::float_kernels(), shape, o, column, 0, rows, sums);
           }
@@ -230,13 +231,12 @@ void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
   const std::byte* const x = whole_rows(shape, rows, o.x, o.scratch);
   const std::int64_t looked_up = looked_up_columns(shape, rows, threads_);
   const std::int64_t each = kSumBytes + looked_up * level_bytes(shape);
-  const std::int64_t part =
-      looked_up > 0 ? looked_up : columns_at_a_time(shape, kColumnsAtATime, threads_);
+  const std::int64_t part = looked_up > 0 ? looked_up : columns_at_a_time(shape, rows, threads_);
   std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
   share(threads_, squares(shape.out), part,
         [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
           auto* const sums = reinterpret_cast<float*>(scratch + thread * each);
-          std::array<PairRows, kColumnsAtATime> columns;
+          std::array<PairRows, kMostColumns> columns;
           for (std::int64_t i = 0; i < end - begin; ++i) {
             PairRows& column = columns.at(static_cast<std::size_t>(i));
             column = pair_rows(stored, begin + i);
