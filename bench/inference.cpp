@@ -16,6 +16,7 @@
 #include "bench/timing.h"
 #include "inference/inference_model.h"
 #include "launch/telemetry/machine_limits.h"
+#include "model/model_config.h"
 
 namespace zero::bench {
 namespace {
