@@ -28,6 +28,11 @@ InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder
              "inference: block_tokens is {}, expected a multiple of {}", options.block_tokens,
              kCacheGroup);
   check("cache_tokens", options.cache_tokens, std::int64_t{1} << 40, 0);
+  check("host_tokens", options.host_tokens, InferenceOptions::kMostHostTokens, 0);
+  ZERO_CHECK(options.host_tokens == 0 || options.block_tokens > 0,
+             "inference: host_tokens is {} and block_tokens 0, a block a sequence; expected 0 "
+             "host_tokens: only blocks full of tokens move to the host, and such a block never is",
+             options.host_tokens);
   check("rows", options.rows, InferenceOptions::kMostRows);
   check("logit_rows", options.logit_rows, kMostRequests);
   check("windows", options.windows, kMostWindows);
@@ -44,6 +49,7 @@ KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderSha
           .slots = options.requests,
           .tokens = options.request_tokens,
           .blocks = div_ceil(options.cache_tokens, block),
+          .host_blocks = div_ceil(options.host_tokens, block),
           .shape = {.kv_heads = decoder.kv_heads,
                     .head_width = decoder.head_width,
                     .block_tokens = block,
@@ -57,10 +63,11 @@ std::string agreement_lines(const InferenceOptions& options, const DecoderShape&
   return fmt::format(
       "layers: {}\nwidth: {}\nheads: {}\nkey/value heads: {}\nhead width: {}\nintermediate: {}\n"
       "vocabulary: {}\ndtype: {}\nweights: {}\ncache: {}\nrequests: {}\nrequest_tokens: {}\n"
-      "block_tokens: {}\ncache_tokens: {}\nrows: {}\nlogit_rows: {}\nwindows: {}\n",
+      "block_tokens: {}\ncache_tokens: {}\nhost_tokens: {}\nrows: {}\nlogit_rows: {}\n"
+      "windows: {}\n",
       d.layers, d.width, d.heads, d.kv_heads, d.head_width, d.intermediate, d.vocabulary,
       name_of(o.dtype), name_of(o.weights), name_of(o.cache), o.requests, o.request_tokens,
-      o.block_tokens, o.cache_tokens, o.rows, o.logit_rows, o.windows);
+      o.block_tokens, o.cache_tokens, o.host_tokens, o.rows, o.logit_rows, o.windows);
 }
 
 }  // namespace zero

@@ -19,10 +19,12 @@ struct InferenceOptions {
   std::int64_t request_tokens = 0;             ///< of the longest sequence; 0: the model's context
   std::int64_t block_tokens = kCacheGroup;     ///< of a block of the cache; 0: of a whole sequence
   std::int64_t cache_tokens = 0;               ///< of all blocks; 0: all requests at their longest
-  std::int64_t rows = 256;                     ///< tokens of one pass, at most; 1 to kMostRows
-  std::int64_t logit_rows = 0;  ///< tokens of one pass with logits, at most; 0: requests
-  std::int64_t windows = 2;     ///< blocks whose weights are whole at a time, if ranks share them
+  std::int64_t host_tokens = 0;  ///< of blocks in host memory, for what those cannot keep; 0: none
+  std::int64_t rows = 256;       ///< tokens of one pass, at most; 1 to kMostRows
+  std::int64_t logit_rows = 0;   ///< tokens of one pass with logits, at most; 0: requests
+  std::int64_t windows = 2;      ///< blocks whose weights are whole at a time, if ranks share them
   static constexpr std::int64_t kMostRows = 512;
+  static constexpr std::int64_t kMostHostTokens = std::int64_t{1} << 28;
 };
 
 /// The options with their defaults for this decoder. Throws zero::Error naming the option that is

@@ -3,6 +3,7 @@
 #include "inference/key_value_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "base/error.h"
@@ -35,9 +36,13 @@ KeyValueCache::KeyValueCache(Device& device, const Size& size)
       memory_(device.allocate(
           checked_mul(checked_mul(size_.layers, size_.blocks), size_.shape.block_bytes()),
           DType::u8, MemoryClass::activations, "key_value_cache")),
+      host_memory_(device.allocate_host(
+          checked_mul(checked_mul(size_.layers, size_.host_blocks), size_.shape.block_bytes()),
+          DType::u8, MemoryClass::activations, "host_key_value_cache")),
       sequences_(static_cast<std::size_t>(size_.slots)),
-      blocks_(static_cast<std::size_t>(size_.blocks)) {
-  for (std::int64_t i = size_.blocks; i > 0; --i) free_.push_back(static_cast<std::int32_t>(i - 1));
+      blocks_(static_cast<std::size_t>(size_.blocks + size_.host_blocks)) {
+  for (auto i = static_cast<std::int32_t>(blocks_.size()); i-- > 0;) pool_of(i).free.push_back(i);
+  index_.reserve(blocks_.size());  // each entry has a block: its iterators stay valid
 }
 
 View KeyValueCache::layer(std::int64_t i) const {
@@ -67,15 +72,18 @@ std::span<const std::int32_t> KeyValueCache::blocks(std::int64_t slot) const {
   return sequence(slot).table;
 }
 
-// The known blocks of the longest beginning that leaves the last token out.
+// The known blocks of the longest beginning that leaves the last token out, as far as there are
+// blocks for those on the host. Blocks in use come first: their sequences use what is before them.
 std::vector<std::int32_t> KeyValueCache::find(std::span<const std::uint32_t> tokens) const {
   const auto size = static_cast<std::size_t>(size_.shape.block_tokens);
   std::vector<std::int32_t> found;
+  std::int64_t left = available_blocks();
   Beginning beginning;
   for (; tokens.size() > size; tokens = tokens.subspan(size)) {
     beginning.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(size));
     const auto entry = index_.find(beginning);
     if (entry == index_.end()) break;
+    if (block(entry->second).users == 0 && left-- == 0) break;
     found.push_back(entry->second);
     beginning.before = block(entry->second).content;
   }
@@ -84,9 +92,12 @@ std::vector<std::int32_t> KeyValueCache::find(std::span<const std::uint32_t> tok
 
 KeyValueCache::Known KeyValueCache::known(std::span<const std::uint32_t> tokens) const {
   const std::vector<std::int32_t> found = find(tokens);
+  const std::int64_t host = std::ranges::count_if(found, [&](auto i) { return on_host(i); });
+  const std::int64_t unused =
+      std::ranges::count_if(found, [&](auto i) { return block(i).users == 0; });
   return {.tokens = std::ssize(found) * size_.shape.block_tokens,
-          .unused_blocks =
-              std::ranges::count_if(found, [&](std::int32_t i) { return block(i).users == 0; })};
+          .unused_blocks = unused - host,
+          .host_blocks = host};
 }
 
 std::int64_t KeyValueCache::open(std::span<const std::uint32_t> tokens) {
@@ -95,10 +106,13 @@ std::int64_t KeyValueCache::open(std::span<const std::uint32_t> tokens) {
              size_.slots);
   free->open = true;
   free->table = find(tokens);
-  for (const std::int32_t i : free->table) use(i);
+  for (const std::int32_t i : free->table) use(i);  // all, before one makes way for another
+  for (std::int32_t& i : free->table) {
+    if (on_host(i)) i = move_back(i);
+  }
   const std::int64_t length = std::ssize(free->table) * size_.shape.block_tokens;
   free->tokens.assign(tokens.begin(), tokens.begin() + length);
-  reused_ += length;
+  counts_.reused += length;
   return free - sequences_.begin();
 }
 
@@ -117,9 +131,7 @@ std::int64_t KeyValueCache::blocks_needed(std::int64_t slot, std::int64_t tokens
   return more + (copies ? 1 : 0);
 }
 
-std::int64_t KeyValueCache::available_blocks() const {
-  return std::ssize(free_) + std::ssize(unused_);
-}
+std::int64_t KeyValueCache::available_blocks() const { return device_pool_.available(); }
 
 void KeyValueCache::append(std::int64_t slot, std::span<const std::uint32_t> tokens) {
   const std::int64_t length = this->length(slot);
@@ -135,10 +147,11 @@ void KeyValueCache::append(std::int64_t slot, std::span<const std::uint32_t> tok
   if (!tokens.empty()) make_writable(of);
   const auto size = static_cast<std::size_t>(size_.shape.block_tokens);
   for (const std::uint32_t token : tokens) {
-    if (of.tokens.size() == of.table.size() * size) of.table.push_back(take());
+    if (of.tokens.size() == of.table.size() * size) of.table.push_back(take(device_pool_));
     of.tokens.push_back(token);
     if (of.tokens.size() == of.table.size() * size) learn(of);
   }
+  counts_.appended += std::ssize(tokens);
 }
 
 void KeyValueCache::trim(std::int64_t slot, std::int64_t length) {
@@ -154,15 +167,16 @@ void KeyValueCache::trim(std::int64_t slot, std::int64_t length) {
 }
 
 void KeyValueCache::forget() {
-  for (std::int32_t i = 0; i < static_cast<std::int32_t>(size_.blocks); ++i) unlearn(i);
+  for (std::int32_t i = 0; i < std::ssize(blocks_); ++i) unlearn(i);
 }
 
 KeyValueCache::Usage KeyValueCache::usage() const {
-  Usage usage{.total = size_.blocks,
-              .used = size_.blocks - available_blocks(),
-              .known = std::ssize(unused_),
-              .reused = reused_,
-              .evictions = evictions_};
+  Usage usage = counts_;
+  usage.total = size_.blocks;
+  usage.used = size_.blocks - available_blocks();
+  usage.known = std::ssize(device_pool_.unused);
+  usage.host_total = size_.host_blocks;
+  usage.host_used = std::ssize(host_pool_.unused);
   for (const Sequence& each : sequences_) usage.tokens += std::ssize(each.tokens);
   return usage;
 }
@@ -172,29 +186,71 @@ KeyValueCache::Content KeyValueCache::content_before(const Sequence& sequence,
   return block == 0 ? kEmpty : this->block(sequence.table[block - 1]).content;
 }
 
-// A block with one user whose content is unknown. There must be one available.
-std::int32_t KeyValueCache::take() {
-  if (free_.empty()) {
-    unlearn(unused_.front());
-    ++evictions_;
+View KeyValueCache::part(std::int32_t i, std::int64_t layer) const {
+  const std::int64_t bytes = size_.shape.block_bytes();
+  if (!on_host(i)) return this->layer(layer).slice(i * bytes, bytes);
+  return host_memory_.slice(((i - size_.blocks) * size_.layers + layer) * bytes, bytes);
+}
+
+void KeyValueCache::copy(std::int32_t from, std::int32_t to) {
+  for (std::int64_t layer = 0; layer < size_.layers; ++layer) {
+    device_.kernels().convert(device_.compute(), part(from, layer), part(to, layer));
   }
-  const std::int32_t i = free_.back();
-  free_.pop_back();
+}
+
+// What `from` was known for, `to` is, whose content was unknown.
+void KeyValueCache::rename(std::int32_t from, std::int32_t to) {
+  block(to).content = std::exchange(block(from).content, kUnknown);
+  block(to).entry = block(from).entry;
+  block(to).entry->second = to;
+}
+
+// A block with one user whose content is unknown. There must be one available.
+std::int32_t KeyValueCache::take(Pool& pool) {
+  if (pool.free.empty()) vacate(pool.unused.front());
+  const std::int32_t i = pool.free.back();
+  pool.free.pop_back();
   block(i).users = 1;
   return i;
 }
 
+// An unused block becomes free: its content moves to the host, or is forgotten.
+void KeyValueCache::vacate(std::int32_t i) {
+  if (on_host(i) || host_pool_.available() == 0) {
+    ++counts_.forgotten;
+    return unlearn(i);
+  }
+  use(i);
+  const std::int32_t to = take(host_pool_);
+  copy(i, to);
+  rename(i, to);
+  leave(to);
+  leave(i);
+  ++counts_.moved_out;
+}
+
+// The block of the device to which the content of a host block has moved, with its user.
+std::int32_t KeyValueCache::move_back(std::int32_t i) {
+  const std::int32_t to = take(device_pool_);
+  copy(i, to);
+  rename(i, to);
+  leave(i);
+  ++counts_.moved_back;
+  return to;
+}
+
 void KeyValueCache::use(std::int32_t i) {
-  if (block(i).users++ == 0) unused_.erase(block(i).unused);
+  if (block(i).users++ == 0) pool_of(i).unused.erase(block(i).unused);
 }
 
 void KeyValueCache::leave(std::int32_t i) {
   Block& of = block(i);
   if (--of.users > 0) return;
+  Pool& pool = pool_of(i);
   if (of.content == kUnknown) {
-    free_.push_back(i);
+    pool.free.push_back(i);
   } else {
-    of.unused = unused_.insert(unused_.end(), i);
+    of.unused = pool.unused.insert(pool.unused.end(), i);
   }
 }
 
@@ -204,8 +260,8 @@ void KeyValueCache::unlearn(std::int32_t i) {
   index_.erase(of.entry);
   of.content = kUnknown;
   if (of.users == 0) {
-    unused_.erase(of.unused);
-    free_.push_back(i);
+    pool_of(i).unused.erase(of.unused);
+    pool_of(i).free.push_back(i);
   }
 }
 
@@ -214,18 +270,14 @@ void KeyValueCache::make_writable(Sequence& sequence) {
   if (std::ssize(sequence.tokens) % size_.shape.block_tokens == 0) return;
   std::int32_t& last = sequence.table.back();
   if (block(last).users == 1) return unlearn(last);
-  const std::int32_t copy = take();
-  const std::int64_t bytes = size_.shape.block_bytes();
-  for (std::int64_t i = 0; i < size_.layers; ++i) {
-    device_.kernels().convert(device_.compute(), layer(i).slice(last * bytes, bytes),
-                              layer(i).slice(copy * bytes, bytes));
-  }
+  const std::int32_t own = take(device_pool_);
+  copy(last, own);
   leave(last);
-  last = copy;
+  last = own;
 }
 
 // The last block has become whole. If a block of this content is known, the sequence writes its own
-// values there, which have the same bits, and shares it.
+// values there, which have the same bits, and shares it; one on the host is needed no more.
 void KeyValueCache::learn(Sequence& sequence) {
   const Content before = content_before(sequence, sequence.table.size() - 1);
   if (before == kUnknown) return;
@@ -236,10 +288,14 @@ void KeyValueCache::learn(Sequence& sequence) {
   if (is_new) {
     block(last).content = next_content_++;
     block(last).entry = entry;
+  } else if (const std::int32_t known = entry->second; on_host(known)) {
+    use(known);
+    rename(known, last);
+    leave(known);
   } else {
-    use(entry->second);
+    use(known);
     leave(last);
-    last = entry->second;
+    last = known;
   }
 }
 

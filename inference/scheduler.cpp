@@ -99,7 +99,8 @@ std::int64_t Scheduler::growing() const {
 std::int64_t Scheduler::joining_blocks(const Request& request) const {
   const KeyValueCache::Known known = cache_.known(request.tokens);
   const std::int64_t size = cache_.shape().block_tokens;
-  return div_ceil(std::ssize(request.tokens), size) - known.tokens / size + known.unused_blocks;
+  return div_ceil(std::ssize(request.tokens), size) - known.tokens / size + known.unused_blocks +
+         known.host_blocks;
 }
 
 // Whether there are blocks for all of the request's tokens beside those that the running ones

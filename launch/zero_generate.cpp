@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "base/printable.h"
+#include "inference/inference_options.h"
 #include "launch/generate/generate_program.h"
 #include "launch/process.h"
 #include "launch/rendezvous/start.h"
@@ -97,6 +98,12 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
                  "tokens that the cache holds of all requests; where they need more, the last are "
                  "preempted and read again later. By default as many as all can need")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  app.add_option("--host-cache-tokens", flags.host_cache_tokens,
+                 "tokens for which each rank has blocks in host memory beside a paged cache: what "
+                 "that cannot keep, of preempted prompts and of beginnings that may come again, is "
+                 "copied there and back instead of being read again; 0: none")
+      ->check(CLI::Range(std::int64_t{0}, zero::InferenceOptions::kMostHostTokens))
+      ->capture_default_str();
   app.add_option("--batching", flags.batching,
                  "continuous: a prompt is begun as soon as another has been answered; fixed: "
                  "together with others, once all before are answered")

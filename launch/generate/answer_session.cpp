@@ -80,7 +80,12 @@ InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t requ
                            .cache = cache_format_from_name(flags_.cache_dtype),
                            .requests = requests,
                            .request_tokens = request_tokens,
-                           .block_tokens = flags_.cache == "paged" ? kCacheGroup : 0};
+                           .block_tokens = flags_.cache == "paged" ? kCacheGroup : 0,
+                           .host_tokens = flags_.host_cache_tokens};
+  ZERO_CHECK(options.host_tokens == 0 || options.block_tokens > 0,
+             "--host-cache-tokens is {} with --cache contiguous; expected --cache paged: only "
+             "blocks full of tokens move to host memory",
+             options.host_tokens);
   options.logit_rows = std::min(requests * (1 + guessed), InferenceOptions::kMostRows);
   options.rows = std::max(options.rows, options.logit_rows);
   if (flags_.cache_tokens > 0) {
@@ -103,6 +108,7 @@ InferenceOptions AnswerSession::draft_options(const InferenceOptions& options,
   InferenceOptions draft = options;
   draft.logit_rows = options.requests;
   draft.request_tokens = std::min(draft.request_tokens, guessing.context);
+  draft.host_tokens = 0;  // it reads again at little cost
   draft.cache_tokens = std::min(draft.cache_tokens, draft.requests * draft.request_tokens);
   return draft;
 }
@@ -240,16 +246,18 @@ void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
 void AnswerSession::print_totals() {
   if (model_ == nullptr) return;
   const Generator::Guesses guesses = generator_->guesses();
-  nlohmann::json mine =
-      nlohmann::json::array({guesses.read, guesses.kept, model_->cache().usage().reused,
-                             generator_->scheduler().preemptions()});
-  if (!ranks_.speaks()) mine = {0, 0, 0, 0};
-  std::array<std::int64_t, 4> sums{};
+  const KeyValueCache::Usage usage = model_->cache().usage();
+  std::array<std::int64_t, 6> sums{};
+  nlohmann::json mine = sums;
+  if (ranks_.speaks()) {
+    mine = {guesses.read,    guesses.kept,    usage.reused, generator_->scheduler().preemptions(),
+            usage.moved_out, usage.moved_back};
+  }
   for (const std::string& of_rank : ranks_.gather(mine.dump())) {
-    const auto numbers = nlohmann::json::parse(of_rank).get<std::array<std::int64_t, 4>>();
+    const auto numbers = nlohmann::json::parse(of_rank).get<decltype(sums)>();
     std::ranges::transform(sums, numbers, sums.begin(), std::plus());
   }
-  const auto [read, kept, reused, preemptions] = sums;
+  const auto [read, kept, reused, preemptions, moved_out, moved_back] = sums;
   if (printer_.totals().tokens == 0) return;
   if (read > 0) {
     say("{} of {} guessed tokens were right ({:.0f} %)\n", kept, read,
@@ -258,6 +266,9 @@ void AnswerSession::print_totals() {
   if (!guesses.error.empty()) say("guessing ended: {}\n", guesses.error);
   if (reused > 0 || preemptions > 0) {
     say("{} tokens were found in the cache, {} requests were preempted\n", reused, preemptions);
+  }
+  if (moved_out > 0) {
+    say("{} cache blocks moved to host memory, {} moved back\n", moved_out, moved_back);
   }
   if (ranks_.count() > 1) {
     const double exposed = model_->exposed_seconds().total;
@@ -293,6 +304,9 @@ void AnswerSession::report_cache() const {
       "again; {} preemptions\n",
       scheduler.running(), scheduler.waiting(), usage.used, usage.total, usage.tokens, usage.known,
       scheduler.preemptions());
+  if (usage.host_total == 0) return;
+  say("{} of {} host blocks are used; {} moved there, {} moved back\n", usage.host_used,
+      usage.host_total, usage.moved_out, usage.moved_back);
 }
 
 }  // namespace zero

@@ -93,6 +93,7 @@ void check_compare(const GenerateFlags& flags) {
   };
   refuse(flags.weights != "dtype", "--weights");
   refuse(flags.cache_dtype != "dtype", "--cache-dtype");
+  refuse(flags.host_cache_tokens != 0, "--host-cache-tokens");
   refuse(flags.json, "--json");
   refuse(flags.chat, "--chat");
   refuse(!flags.draft.empty(), "--draft");

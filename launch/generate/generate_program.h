@@ -33,6 +33,7 @@ struct GenerateFlags {
   std::int64_t requests = 8;            ///< at once
   std::string cache = "paged";          ///< or "contiguous"
   std::int64_t cache_tokens = 0;        ///< of all requests; 0: as many as they can need
+  std::int64_t host_cache_tokens = 0;   ///< of blocks in host memory
   std::string batching = "continuous";  ///< or "fixed"
   std::string draft{};                  ///< empty, "prompt", or the folder of a model
   std::int64_t draft_tokens = 4;        ///< guessed in a step, at most

@@ -43,6 +43,9 @@ PlannedModel plan_model(const std::string& folder, const InferenceOptions& optio
   const KeyValueCache& cache = model.cache();
   const MemorySnapshot memory = device->ledger().snapshot();
   const std::int64_t cache_bytes = memory.labels.at("activations/key_value_cache");
+  const std::int64_t host_blocks = cache.usage().host_total;
+  const std::int64_t host_bytes =
+      host_blocks == 0 ? 0 : memory.labels.at("activations/host_key_value_cache");
   const std::int64_t weights =
       memory.current_of(MemoryClass::parameters) + memory.current_of(MemoryClass::gathered);
   const std::int64_t activations = memory.current_of(MemoryClass::activations);
@@ -54,11 +57,15 @@ PlannedModel plan_model(const std::string& folder, const InferenceOptions& optio
   return {
       bytes, device->device_bytes().arenas,
       fmt::format("model of {} parameters{}: weights {}, cache {} ({} blocks of {} tokens: {} "
-                  "requests of {} tokens at once), activations {}\n",
+                  "requests of {} tokens at once){}, activations {}\n",
                   count_text(parameters), count > 1 ? ", each rank" : "", size_text(weights),
                   size_text(cache_bytes), cache.total_blocks(), block,
                   std::min(cache.slots(), cache.total_blocks() / div_ceil(cache.tokens(), block)),
-                  cache.tokens(), size_text(activations - cache_bytes))};
+                  cache.tokens(),
+                  host_blocks == 0 ? std::string()
+                                   : fmt::format(", {} in host memory ({} blocks)",
+                                                 size_text(host_bytes), host_blocks),
+                  size_text(activations - cache_bytes - host_bytes))};
 }
 
 void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,
@@ -75,7 +82,7 @@ void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,
   }
   fail(
       "out of memory before the start: {} are needed, and {} are available; {}fewer --requests, "
-      "--cache-tokens or a smaller --context less for the cache",
+      "--cache-tokens, --host-cache-tokens or a smaller --context less for the cache",
       size_text(bytes), size_text(*available), help);
 }
 

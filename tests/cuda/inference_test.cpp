@@ -177,12 +177,33 @@ TEST_P(GpuInference, ATrimmedSequenceGoesOnAsIfTheRestHadNeverBeen) {
   EXPECT_EQ(logits(*model, all.subspan(130), {10}, 10, 1), expected);
 }
 
+TEST_P(GpuInference, BlocksThatWereInHostMemoryHaveTheSameBits) {
+  const auto gpu = open_tested_device();
+  const auto model = open(
+      *gpu, kKinds[1],
+      {.request_tokens = 60, .cache_tokens = 64, .host_tokens = 64, .rows = 60, .logit_rows = 10});
+  KeyValueCache& cache = model->cache();
+  const Tokens tokens = tokens_of(60, vocabulary(), 9);
+  const auto all = std::span<const std::uint32_t>(tokens);
+  const std::vector<float> expected = logits(*model, all, {60});
+  for (std::uint32_t i = 1; i <= 3; ++i) {
+    cache.close(0);
+    logits(*model, tokens_of(60, vocabulary(), 9 + i), {17});  // takes all blocks
+    cache.close(0);
+    ASSERT_EQ(cache.open(all), 0);
+    EXPECT_EQ(cache.length(0), 48);
+    EXPECT_EQ(cache.usage().moved_back, 3 * i);
+    EXPECT_EQ(logits(*model, all.subspan(48), {12}), expected);
+  }
+}
+
 TEST_P(GpuInference, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
   for (const Kind& kind : kKinds) {
     const InferenceOptions options{.dtype = kind.dtype,
                                    .weights = kind.format,
                                    .requests = 4,
                                    .request_tokens = 140,
+                                   .host_tokens = 64,
                                    .rows = 70,
                                    .logit_rows = 10};
     const auto planning = planning::open(1, Memory::apart, "cuda");

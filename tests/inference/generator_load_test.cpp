@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <map>
+#include <limits>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -27,6 +27,8 @@ TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
   large_blocks.block_tokens = 48;
   InferenceOptions little_memory = all;  // an eighth of what all need
   little_memory.cache_tokens = 7 * kCacheGroup;
+  InferenceOptions host_memory = little_memory;
+  host_memory.host_tokens = 20 * kCacheGroup;
   struct Case {
     const char* name;
     InferenceOptions options;
@@ -35,7 +37,7 @@ TEST_F(Generators, AnswersDoNotDependOnTheRequestsBesideThem) {
   for (const Case& each :
        {Case{"few", few}, Case{"odd", odd}, Case{"all", all}, Case{"contiguous", contiguous},
         Case{"large blocks", large_blocks}, Case{"little memory", little_memory},
-        Case{"fixed batches", odd, Batching::fixed}}) {
+        Case{"host memory", host_memory}, Case{"fixed batches", odd, Batching::fixed}}) {
     answers_.clear();
     const auto model = open(each.options);
     Generator generator(*model, {.batching = each.batching, .batch_delay = 0});
@@ -83,8 +85,12 @@ TEST_F(Generators, NoAnswerDependsOnGuesses) {
   Gpt2Config other = small_gpt2();
   other.layers = 1;
   with_saved_model(other, scratch.path("other/"), 1);
-  const InferenceOptions options{
-      .requests = 5, .request_tokens = 100, .cache_tokens = 256, .rows = 40, .logit_rows = 17};
+  const InferenceOptions options{.requests = 5,
+                                 .request_tokens = 100,
+                                 .cache_tokens = 256,
+                                 .host_tokens = 256,
+                                 .rows = 40,
+                                 .logit_rows = 17};
   const auto same_model = open({.requests = 5, .request_tokens = 100, .rows = 7});
   const auto other_model = open_inference_model(*device_, scratch.path("other/"),
                                                 {.requests = 3, .request_tokens = 60, .rows = 50});
@@ -120,66 +126,96 @@ TEST_F(Generators, NoAnswerDependsOnGuesses) {
   EXPECT_TRUE(random.open.empty());
 }
 
-// 256 requests of 1 to 140 tokens arrive at random, memory holds an eighth of what could run at
-// once, a tenth is cancelled at some point: every answer is a beginning of that of its request
-// alone, and whole unless it was cancelled.
-TEST_F(Generators, UnderLoadEveryAnswerIsThatOfItsRequestAlone) {
-  constexpr int kRequests = 256;
-  std::mt19937 random(11);
-  const auto below = [&](unsigned most) { return static_cast<std::int64_t>(random() % most); };
-  const auto single = open({.request_tokens = 150, .rows = 150});
-  const auto model = open({.requests = 32,
-                           .request_tokens = 150,
-                           .cache_tokens = 4 * 150,
-                           .rows = 64,
-                           .logit_rows = 64});
-  std::vector<GenerationRequest> asked;
-  std::vector<std::int64_t> arrivals, cancels;  // steps; -1: not cancelled
-  std::int64_t arrival = 0;
-  for (int i = 0; i < kRequests; ++i) {
-    const std::int64_t all = 2 + below(139);
-    GenerationRequest made = request(i);
-    made.prompt = prompt_of(1 + below(static_cast<unsigned>(all - 1)), i % 50);  // some begin alike
-    made.max_tokens = all - std::ssize(made.prompt);
-    made.priority = below(3);
-    asked.push_back(made);
-    arrival += static_cast<std::int64_t>(std::exponential_distribution<double>(0.3)(random));
-    arrivals.push_back(arrival);
-    cancels.push_back(below(10) == 0 ? arrival + below(40) : -1);
-  }
-  NgramDrafter drafter;
-  Generator generator(*model, {.aging = 100, .drafter = &drafter});
-  std::vector<RequestId> ids;
-  for (std::int64_t step = 0; std::ssize(ids) < kRequests || !generator.idle(); ++step) {
-    ASSERT_LT(step, 20000);
-    while (std::ssize(ids) < kRequests && arrivals[ids.size()] <= step) {
-      const auto i = static_cast<int>(ids.size());
-      ids.push_back(generator.submit(asked[ids.size()], recording(i)));
-    }
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (cancels[i] == step) generator.cancel(ids[i]);
-    }
-    generator.step();
-  }
-  EXPECT_GT(generator.scheduler().preemptions(), 0);
-  EXPECT_EQ(model->cache().usage().used, 0);
-  const std::map<int, GeneratedAnswer> found = std::exchange(answers_, {});
-  int cancelled = 0;
-  for (int i = 0; i < kRequests; ++i) {
-    Generator one(*single);
-    one.submit(asked[static_cast<std::size_t>(i)], recording(i));
-    run(one);
-    const GeneratedAnswer& answer = found.at(i);
-    const GeneratedAnswer& expected = answers_[i];
-    if (answer.end.reason == FinishReason::cancelled) {
-      ++cancelled;
-      ASSERT_LE(answer.ids.size(), expected.ids.size());
-      EXPECT_TRUE(std::equal(answer.ids.begin(), answer.ids.end(), expected.ids.begin())) << i;
-    } else {
-      EXPECT_TRUE(answer.same_tokens(expected)) << i;
+/// 256 requests of 1 to 140 tokens that arrive at random, of which a tenth is cancelled at some
+/// point, where memory holds an eighth of what could run at once.
+class Load : public Generators {
+ protected:
+  static constexpr int kRequests = 256;
+
+  Load() {
+    std::int64_t arrival = 0;
+    for (int i = 0; i < kRequests; ++i) {
+      const std::int64_t all = 2 + below(139);
+      GenerationRequest made = request(i);
+      made.prompt =
+          prompt_of(1 + below(static_cast<unsigned>(all - 1)), i % 50);  // as others begin
+      made.max_tokens = all - std::ssize(made.prompt);
+      made.priority = below(3);
+      asked_.push_back(made);
+      arrival += static_cast<std::int64_t>(std::exponential_distribution<double>(0.3)(random_));
+      arrivals_.push_back(arrival);
+      cancels_.push_back(below(10) == 0 ? arrival + below(40) : -1);
     }
   }
-  EXPECT_GT(cancelled, 5);
+  /// All answers into answers_.
+  KeyValueCache::Usage answer(std::int64_t host_tokens) {
+    const auto model = open({.requests = 32,
+                             .request_tokens = 150,
+                             .cache_tokens = 4 * 150,
+                             .host_tokens = host_tokens,
+                             .rows = 64,
+                             .logit_rows = 64});
+    NgramDrafter drafter;
+    Generator generator(*model, {.aging = 100, .drafter = &drafter});
+    std::vector<RequestId> ids;
+    for (std::int64_t step = 0; std::ssize(ids) < kRequests || !generator.idle(); ++step) {
+      while (std::ssize(ids) < kRequests && arrivals_[ids.size()] <= step) {
+        const auto i = static_cast<int>(ids.size());
+        ids.push_back(generator.submit(asked_[ids.size()], recording(i)));
+      }
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (cancels_[i] == step) generator.cancel(ids[i]);
+      }
+      generator.step();
+    }
+    EXPECT_GT(generator.scheduler().preemptions(), 0);
+    EXPECT_EQ(model->cache().usage().used, 0);
+    return model->cache().usage();
+  }
+  std::vector<GeneratedAnswer> each_alone() {
+    const auto single = open({.request_tokens = 150, .rows = 150});
+    std::vector<GeneratedAnswer> all;
+    for (const GenerationRequest& each : asked_) {
+      Generator one(*single);
+      one.submit(each, recording(-1));
+      run(one);
+      all.push_back(std::exchange(answers_[-1], {}));
+    }
+    return all;
+  }
+
+  std::mt19937 random_{11};
+  std::vector<GenerationRequest> asked_;
+  std::vector<std::int64_t> arrivals_, cancels_;  // steps; -1: not cancelled
+
+ private:
+  std::int64_t below(unsigned most) { return static_cast<std::int64_t>(random_() % most); }
+};
+
+// A beginning of it, if it was cancelled. With host memory, less of it is read again.
+TEST_F(Load, EveryAnswerIsThatOfItsRequestAlone) {
+  const std::vector<GeneratedAnswer> expected = each_alone();
+  std::int64_t read = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t host_tokens : {0, 320, 3200}) {
+    answers_.clear();
+    const KeyValueCache::Usage usage = answer(host_tokens);
+    EXPECT_LT(usage.appended, read) << host_tokens;
+    read = usage.appended;
+    EXPECT_EQ(usage.moved_back > 0, host_tokens > 0);
+    int cancelled = 0;
+    for (int i = 0; i < kRequests; ++i) {
+      const GeneratedAnswer& found = answers_.at(i);
+      const GeneratedAnswer& alone = expected[static_cast<std::size_t>(i)];
+      if (found.end.reason == FinishReason::cancelled) {
+        ++cancelled;
+        ASSERT_LE(found.ids.size(), alone.ids.size());
+        EXPECT_TRUE(std::equal(found.ids.begin(), found.ids.end(), alone.ids.begin())) << i;
+      } else {
+        EXPECT_TRUE(found.same_tokens(alone)) << i;
+      }
+    }
+    EXPECT_GT(cancelled, 5);
+  }
 }
 
 /// A drafter that fails after some steps.

@@ -323,6 +323,10 @@ TEST_F(RefusingModel, NamesOptionsFoundAndExpected) {
   EXPECT_THAT(refusal({.cache_tokens = 144}),
               HasSubstr("the cache has 9 blocks of 16 tokens; expected at least 10"));
   EXPECT_THAT(refusal({.cache_tokens = -1}), HasSubstr("cache_tokens is -1"));
+  EXPECT_THAT(refusal({.host_tokens = -1}),
+              HasSubstr("host_tokens is -1, expected 0 to 268435456"));
+  EXPECT_THAT(refusal({.block_tokens = 0, .host_tokens = 64}),
+              HasSubstr("host_tokens is 64 and block_tokens 0, a block a sequence; expected 0"));
   EXPECT_THAT(refusal({.dtype = DType::u8}),
               HasSubstr("inference: dtype is u8, expected fp32, bf16 or fp16"));
 }

@@ -48,6 +48,7 @@ inline InferenceOptions rank_options(DType dtype = DType::fp32,
           .weights = format,
           .requests = 2,
           .request_tokens = 60,
+          .host_tokens = 48,
           .rows = 48,
           .logit_rows = 24};
 }

@@ -25,12 +25,14 @@ using Tokens = std::vector<std::uint32_t>;
 /// token 7.
 class Schedulers : public ::testing::Test {
  protected:
-  void open(std::int64_t slots, std::int64_t blocks, const Scheduler::Options& options) {
+  void open(std::int64_t slots, std::int64_t blocks, const Scheduler::Options& options,
+            std::int64_t host_blocks = 0) {
     scheduler_.reset();
     cache_.emplace(*device_, KeyValueCache::Size{.layers = 1,
                                                  .slots = slots,
                                                  .tokens = 96,
                                                  .blocks = blocks,
+                                                 .host_blocks = host_blocks,
                                                  .shape = {.kv_heads = 1, .head_width = 1}});
     scheduler_.emplace(*cache_, options);
   }
@@ -171,6 +173,27 @@ TEST_F(Schedulers, NobodyIsPreemptedInVain) {
   EXPECT_EQ(scheduler_->running(), 2);
 }
 
+// What comes back from the host takes blocks as what is read does.
+TEST_F(Schedulers, APromptKnownOnTheHostWaitsForBlocksToo) {
+  open(2, 6, {.rows = 200}, 12);
+  rows_ = 200;
+  for (const auto& [id, count] : {std::pair(1U, 81), std::pair(2U, 60)}) {
+    add(id, static_cast<std::size_t>(count));
+    step();
+    scheduler_->remove(id);
+  }
+  add(3, 20);
+  step();
+  EXPECT_EQ(cache_->available_blocks(), 4);
+  EXPECT_EQ(cache_->known(prompt(1, 81)).host_blocks, 3);
+  scheduler_->add(4, prompt(1, 81));
+  EXPECT_THAT(step(), ElementsAre("3:1!"));
+  EXPECT_EQ(scheduler_->preemptions(), 0);
+  scheduler_->remove(3);
+  EXPECT_THAT(step(), ElementsAre("4:1!"));
+  EXPECT_EQ(cache_->usage().reused, 80);
+}
+
 // A stream of requests of high priority, more than there are slots for.
 TEST_F(Schedulers, NothingStarves) {
   open(2, 12, {.rows = kRows, .aging = 50});
@@ -214,25 +237,38 @@ TEST_F(Schedulers, AFixedBatchStartsFullOrWhenToldAndEndsTogether) {
   EXPECT_THAT(step(), IsEmpty());  // start_batch() was for one batch
 }
 
-// 24 requests, of which an eighth fits at a time: all end, whatever is preempted.
+// 24 requests, of which an eighth fits at a time: all end, whatever is preempted. Of what moves to
+// the host, nothing is read again, and nothing is decided by chance.
 TEST_F(Schedulers, AllEndWithLittleMemory) {
-  open(24, 9, {.rows = 24});
-  rows_ = 24;
-  for (std::uint32_t id = 1; id <= 24; ++id) add(id, 10 + 3 * id % 50);
-  std::map<RequestId, int> generated;
-  int steps = 0;
-  for (; !scheduler_->empty() && steps < 4000; ++steps) {
-    for (const auto& [id, part] : scheduler_->plan()) {
-      cache_->append(part.slot, part.tokens);
-      if (part.logits == 0) continue;
-      scheduler_->push(id, 7);
-      if (++generated[id] == static_cast<int>(5 + id)) scheduler_->remove(id);
+  const auto decisions = [&](std::int64_t host_blocks) {
+    open(24, 9, {.rows = 24}, host_blocks);
+    for (std::uint32_t id = 1; id <= 24; ++id) add(id, 10 + 3 * id % 50);
+    std::map<RequestId, int> generated;
+    std::vector<std::string> all;
+    while (!scheduler_->empty() && all.size() < 4000) {
+      std::string& read = all.emplace_back();
+      for (const auto& [id, part] : scheduler_->plan()) {
+        read += fmt::format("{}:{} ", id, part.tokens.size());
+        cache_->append(part.slot, part.tokens);
+        if (part.logits == 0) continue;
+        scheduler_->push(id, 7);
+        if (++generated[id] == static_cast<int>(5 + id)) scheduler_->remove(id);
+      }
     }
-  }
-  EXPECT_TRUE(scheduler_->empty()) << steps;
-  EXPECT_GT(scheduler_->preemptions(), 0);
-  EXPECT_LT(scheduler_->preemptions(), 100);
-  EXPECT_EQ(cache_->usage().used, 0);
+    EXPECT_TRUE(scheduler_->empty()) << all.size();
+    EXPECT_GT(scheduler_->preemptions(), 0);
+    EXPECT_LT(scheduler_->preemptions(), 100);
+    EXPECT_EQ(cache_->usage().used, 0);
+    return all;
+  };
+  const std::size_t without = decisions(0).size();
+  const std::int64_t read = cache_->usage().appended;
+  const std::vector<std::string> with = decisions(24 * 6);
+  EXPECT_LT(cache_->usage().appended, read);
+  EXPECT_GT(cache_->usage().moved_back, 0);
+  EXPECT_EQ(cache_->usage().forgotten, 0);
+  EXPECT_LE(with.size(), without);
+  EXPECT_EQ(decisions(24 * 6), with);
 }
 
 TEST_F(Schedulers, RefusalsNameFoundAndExpected) {

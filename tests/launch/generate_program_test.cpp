@@ -267,13 +267,17 @@ TEST_F(Generate, CtrlCEndsWithWhatIsThere) {
 // SIGUSR1 asks for a line about the cache, and SIGTERM ends as Ctrl-C does.
 TEST_F(Generate, TellsOfItsCacheAndEndsBySIGTERM) {
   const Outcome outcome =
-      shell(folder_, "bash -c '" + command() + "--device cpu --threads 1 --file " + long_file() +
+      shell(folder_, "bash -c '" + command() +
+                         "--device cpu --threads 1 --host-cache-tokens 150 --file " + long_file() +
                          " & while [ ! -s " + folder_.file("stdout.txt") +
                          " ] && kill -0 $!; do sleep 0.05; done; kill -USR1 $!; sleep 0.2; kill "
                          "-TERM $!; wait $!; exit $?'");
   EXPECT_EQ(outcome.status, 143) << outcome.errors;
   EXPECT_THAT(outcome.errors, ContainsRegex("[0-9]+ requests run, [0-9]+ wait; [0-9]+ of [0-9]+ "
                                             "cache blocks hold their [0-9]+ tokens"));
+  EXPECT_THAT(outcome.errors,
+              ContainsRegex("[0-9]+ of 10 host blocks are used; [0-9]+ moved there, "
+                            "[0-9]+ moved back\n"));
 }
 
 TEST_F(Generate, RefusesWhatItCannotDo) {
@@ -290,10 +294,18 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   EXPECT_THAT(refusal(prompt + "--temprature 1", model), HasSubstr("see zero_generate --help"));
   EXPECT_THAT(refusal(prompt + "--max-tokens 0", model), HasSubstr("--max-tokens"));
   EXPECT_THAT(refusal(prompt + "--cache huge", model), HasSubstr("--cache"));
+  EXPECT_THAT(refusal(prompt + "--host-cache-tokens -1", model), HasSubstr("--host-cache-tokens"));
+  EXPECT_THAT(refusal(prompt + "--host-cache-tokens 268435457", model),
+              HasSubstr("--host-cache-tokens"));
+  EXPECT_THAT(
+      refusal(prompt + "--host-cache-tokens 64 --cache contiguous", model),
+      HasSubstr("--host-cache-tokens is 64 with --cache contiguous; expected --cache paged"));
   EXPECT_THAT(refusal(prompt + "--batching none", model), HasSubstr("--batching"));
   EXPECT_THAT(refusal(prompt + "--draft-tokens 65", model), HasSubstr("--draft-tokens"));
   EXPECT_THAT(refusal(prompt + "--draft-tokens 5", model), HasSubstr("--draft"));
   EXPECT_THAT(refusal("--compare t.txt --weights nf4", model), HasSubstr("found --weights too"));
+  EXPECT_THAT(refusal("--compare t.txt --host-cache-tokens 64", model),
+              HasSubstr("found --host-cache-tokens too"));
   EXPECT_THAT(refusal("--compare t.txt --file f.jsonl", model), HasSubstr("--file"));
   EXPECT_THAT(refusal("--tokenizer bytes " + prompt + "--draft " + kLlama, model),
               HasSubstr("expected the model's 256"));

@@ -37,6 +37,11 @@ TEST_F(Generate, AnAnswerDoesNotDependOnHowItIsComputed) {
               ContainsRegex("cache 56.00 KiB .7 blocks of 16 tokens: 1 requests of 89 tokens"));
   EXPECT_THAT(errors_of("--cache-tokens 160 --requests 12"),
               ContainsRegex("cache, [1-9][0-9]* requests were preempted"));
+  EXPECT_THAT(
+      errors_of("--cache-tokens 160 --requests 12 --host-cache-tokens 640"),
+      ContainsRegex("at once., 320.00 KiB in host memory .40 blocks., activations(.|\n)*requests "
+                    "were preempted\n[1-9][0-9]* cache blocks moved to host memory, [1-9][0-9]* "
+                    "moved back\n"));
   EXPECT_THAT(errors_of("--draft prompt --draft-tokens 6"),
               ContainsRegex("[1-9][0-9]* of [0-9]+ guessed tokens were right \\([0-9]+ %\\)"));
   EXPECT_THAT(
@@ -61,10 +66,12 @@ TEST_F(Generate, SeveralRanksAnswerAsOneDoes) {
   const std::string file = "--file " + folder_.write("p.jsonl", prompts) + " ";
   const Outcome one = generate(file);
   EXPECT_EQ(one.status, 1);
-  for (const char* const ranks : {"--local-ranks 2", "--local-ranks 4 --weights dtype --requests 1",
-                                  "--local-ranks 9 --draft prompt", "--local-ranks 4 --replicate 2",
-                                  "--local-ranks 2 --tensor 2",
-                                  "--local-ranks 4 --tensor 2 --draft-tokens 2 --draft prompt"}) {
+  for (const char* const ranks :
+       {"--local-ranks 2", "--local-ranks 4 --weights dtype --requests 1",
+        "--local-ranks 9 --draft prompt", "--local-ranks 4 --replicate 2",
+        "--local-ranks 2 --tensor 2", "--local-ranks 4 --tensor 2 --draft-tokens 2 --draft prompt",
+        "--local-ranks 2 --tensor 2 --cache-tokens 96 "
+        "--host-cache-tokens 99"}) {
     const Outcome several = generate(file + ranks);
     EXPECT_EQ(several.status, 1) << ranks << several.errors;
     EXPECT_EQ(several.out, one.out) << ranks;

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/hf/config.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
+#include "model/decoder_shape.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -179,6 +181,28 @@ TEST(ModelMemory, IsComparedWithWhatIsAvailable) {
                            "out of memory before the start: [0-9.]+ .iB are needed, and [0-9.]+ "
                            ".iB are available; --weights int8 takes [0-9.]+ .iB for the model, "
                            "--weights nf4 takes [0-9.]+ .iB for the model, fewer --requests.*"));
+}
+
+TEST(ModelMemory, CountsTheHostBlocksOfTheCache) {
+  const std::string folder = ZERO_RECORDED_FILES "/llama_tiny";
+  InferenceOptions options{.requests = 4, .cache_tokens = 100};
+  const PlannedModel without = plan_model(folder, options, {});
+  options.host_tokens = 50;
+  const KeyValueCache::Size size = cache_size(options, decoder_shape(read_hf_config(folder)));
+  EXPECT_EQ(size.host_blocks, 4);
+  const PlannedModel with = plan_model(folder, options, {});
+  EXPECT_EQ(with.bytes - without.bytes, size.layers * 4 * size.shape.block_bytes());
+  EXPECT_THAT(with.line, HasSubstr(" in host memory (4 blocks), activations"));
+  const auto activations = [](const PlannedModel& planned) {
+    return planned.line.substr(planned.line.rfind(", activations"));
+  };
+  EXPECT_EQ(activations(with), activations(without));
+  // Of a GPU it takes nothing.
+  const auto reserve = [&](std::int64_t host_tokens) {
+    options.host_tokens = host_tokens;
+    return plan_model(folder, options, {.device = DeviceKind::cuda}).reserve;
+  };
+  EXPECT_EQ(reserve(50), reserve(0));
 }
 
 TEST_F(Encoder, MakesRequestsThatFitTheContext) {
