@@ -86,26 +86,17 @@ template <int kRows>
 [[gnu::always_inline]] inline void add_square(Bf16 /*levels*/, const PairRows& p,
                                               const std::byte* square, const std::byte* x,
                                               Sums<kRows>& sums) {
-  // A few rows wait for memory, which is read fastest in its order; more wait for products.
-  if constexpr (kRows <= 2) {
+  // In the order of memory, which is read fastest so.
 #pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
-        _mm_prefetch(square + kAhead, _MM_HINT_T0);
-        const __m512bh levels = pairs(_mm512_loadu_si512(square));
-#pragma GCC unroll 8
-        for (int row = 0; row < kRows; ++row) {
-          sums.row[row][half] = _mm512_dpbf16_ps(
-              sums.row[row][half], broadcast_pair(x + row * p.row_bytes + pair * 4), levels);
-        }
-      }
-    }
-  } else {
+  for (int half = 0; half < 2; ++half) {
     for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
-      _mm_prefetch(square + kAhead + pair * kLine, _MM_HINT_T0);
-      _mm_prefetch(square + kAhead + pair * kLine + kLine, _MM_HINT_T0);
-      add_pair(sums, x + pair * 4, p.row_bytes, pairs(_mm512_loadu_si512(square)),
-               pairs(_mm512_loadu_si512(square + kHalfBytes)));
+      _mm_prefetch(square + kAhead, _MM_HINT_T0);
+      const __m512bh levels = pairs(_mm512_loadu_si512(square));
+#pragma GCC unroll 8
+      for (int row = 0; row < kRows; ++row) {
+        sums.row[row][half] = _mm512_dpbf16_ps(
+            sums.row[row][half], broadcast_pair(x + row * p.row_bytes + pair * 4), levels);
+      }
     }
   }
 }
