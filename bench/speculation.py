@@ -7,7 +7,7 @@ usage: bench/speculation.py [--data data/tokens] [--work data/speculation] [--pr
 
 Needs the text that launch/quickstart.sh leaves in data/tokens, and Python alone. Unless they are
 there, two models of bytes are trained first and stay in --work: a target of 10 layers x 384 and a
-draft of 4 x 256, a sixth of its size (some 15 minutes on two cores). Prompts come from the part of
+draft of 4 x 256, a sixth of its size (some 8 minutes on two cores). Prompts come from the part of
 the text that is kept for validation; they are answered greedily, one at a time, in turns with each
 way to guess. Loading is not counted. An answer that guesses change ends the script with status 1.
 """

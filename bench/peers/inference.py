@@ -13,7 +13,8 @@ compiled there, for this very processor (its binary packages stop at AVX2), in 5
 
 Each turn is a process that loads the weights, runs each workload of inference_common.py once
 briefly and then once by the clock. Loading is not counted; prompts are. All generate greedily, from
-the same weights; the table's last line tells how far their answers in fp32 agree.
+the same weights; the line below the table tells how far their answers in fp32 agree. transformers
+has fp32 and bf16 only: on CPUs it quantizes by other packages.
 """
 
 import argparse

@@ -79,7 +79,7 @@ def main():
     llama.llama_backend_init()
     context = Context(path, int(threads))
     inference_common.report(
-        "llama.cpp", f"of llama-cpp-python {__version__} ({instructions()})", context.answer)
+        "llama.cpp", f"(llama-cpp-python {__version__}, {instructions()})", context.answer)
 
 
 if __name__ == "__main__":
