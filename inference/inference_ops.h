@@ -115,14 +115,8 @@ class InferenceOps {
   /// Bytes of a stored weight.
   virtual std::int64_t weight_bytes(const WeightShape& shape) const = 0;
   virtual WeightCut weight_cut(const WeightShape& shape) const = 0;
-  /// One call of pack() takes a multiple of this many rows of a tensor of files, beginning at a
-  /// multiple; the last call may take fewer.
-  static std::int64_t pack_rows(const WeightShape& shape) {
-    if (shape.layout == WeightLayout::out_in || shape.format == WeightFormat::plain) return 32;
-    return shape.format == WeightFormat::int8 ? shape.in : 8 * scale_group(shape.format);
-  }
-  /// Stores rows [first, first + count) of the tensor, fp32 on the host, rounded to the weight's
-  /// format. Returns when they are stored. Throws zero::Error as quantize() does.
+  /// Stores rows [first, first + count) of the tensor (pack_rows), fp32 on the host, rounded to the
+  /// weight's format. Returns when they are stored. Throws zero::Error as quantize() does.
   virtual void pack(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
                     View weight) = 0;
   /// Stores rows that are codes already.

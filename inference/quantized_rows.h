@@ -36,7 +36,7 @@ constexpr std::uint8_t zero_code(WeightFormat format) {
 /// Rows [first, first + count) of a tensor of files in a format of codes, the same on every device.
 /// Scales and ranges have the tensor's order of dimensions.
 struct QuantizedRows {
-  /// Allocates. Rows [begin, begin + rows) are as InferenceOps::pack takes them.
+  /// Allocates. Rows [begin, begin + rows) are whole groups (pack_rows).
   QuantizedRows(const WeightShape& of, std::int64_t begin, std::int64_t rows);
 
   WeightShape shape;

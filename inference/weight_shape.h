@@ -41,4 +41,11 @@ struct WeightShape {
   std::int64_t file_columns() const { return layout == WeightLayout::in_out ? out : in; }
 };
 
+/// Rows of a tensor of files are packed, and made codes of, a multiple of this many at a time,
+/// beginning at a multiple; the last may be fewer. So they hold whole groups, and ranges of nf4.
+constexpr std::int64_t pack_rows(const WeightShape& shape) {
+  if (shape.layout == WeightLayout::out_in || shape.format == WeightFormat::plain) return 32;
+  return shape.format == WeightFormat::int8 ? shape.in : 8 * scale_group(shape.format);
+}
+
 }  // namespace zero
