@@ -111,41 +111,54 @@ std::string text_of(const ScaleRange& range) {
   return fmt::format("{} and {}", range.least, range.step);
 }
 
-/// What a value of files must be.
-template <typename T>
-struct Rule {
-  std::string_view expected;
-  bool (*holds)(T value);
+// What values of files must be.
+struct Code8 {
+  using Value = std::int8_t;
+  static constexpr std::string_view kExpected = "-127 to 127";
+  static bool holds(Value code) { return code != -128; }
 };
-constexpr Rule<std::int8_t> kCode8{"-127 to 127", [](std::int8_t code) { return code != -128; }};
-constexpr Rule<std::uint8_t> kAny8{"any", [](std::uint8_t) { return true; }};
-constexpr Rule<float> kScale{
-    "0 to 2.679e36, so that codes stand for numbers",
-    [](float scale) { return scale >= 0 && scale <= std::numeric_limits<float>::max() / 127; }};
-constexpr Rule<float16> kScale16{"a finite number",
-                                 [](float16 scale) { return std::isfinite(to_float(scale)); }};
-constexpr Rule<ScaleRange> kRange{
-    "the least scale and a step, numbers of at least 0", [](ScaleRange range) {
-      return range.least >= 0 && range.step >= 0 && std::isfinite(range.step * 255 + range.least);
-    }};
+struct AnyCode {
+  using Value = std::uint8_t;
+  static constexpr std::string_view kExpected = "any";
+  static bool holds(Value /*code*/) { return true; }
+};
+struct Scale {
+  using Value = float;
+  static constexpr std::string_view kExpected = "0 to 2.679e36, so that codes stand for numbers";
+  static bool holds(Value scale) {
+    return scale >= 0 && scale <= std::numeric_limits<float>::max() / 127;
+  }
+};
+struct Scale16 {
+  using Value = float16;
+  static constexpr std::string_view kExpected = "a finite number";
+  static bool holds(Value scale) { return std::isfinite(to_float(scale)); }
+};
+struct Range {
+  using Value = ScaleRange;
+  static constexpr std::string_view kExpected = "the least scale and a step, numbers of at least 0";
+  static bool holds(const Value& range) {
+    return range.least >= 0 && range.step >= 0 && std::isfinite(range.step * 255 + range.least);
+  }
+};
 
 /// Copies elements of some rows and columns of a tensor.
-template <typename T>
-void read_part(const FileSource& from, const TensorPart& part, const Rule<T>& rule, T* to) {
-  const auto bytes = part.all_columns * static_cast<std::int64_t>(sizeof(T));
+template <typename Rule>
+void read_part(const FileSource& from, const TensorPart& part, void* to) {
+  using Value = typename Rule::Value;
+  auto* next = static_cast<Value*>(to);
+  const auto bytes = part.all_columns * static_cast<std::int64_t>(sizeof(Value));
   for_each_row(from, bytes, part.rows, [&](std::int64_t row, const std::byte* held) {
-    const T* const values = reinterpret_cast<const T*>(held);
+    const auto* const values = reinterpret_cast<const Value*>(held);
     for (const TensorSlice::Range& range : part.columns) {
-      bool good = true;
-      for (std::int64_t i = range.begin; i < range.begin + range.count; ++i) {
-        good = good & rule.holds(values[i]);
-        *to++ = values[i];
-      }
-      if (good) continue;
-      std::int64_t bad = range.begin;
-      while (rule.holds(values[bad])) ++bad;
-      fail("{}: found {} at [{}, {}], expected {}", name_of(from), text_of(values[bad]), row, bad,
-           rule.expected);
+      const Value* const first = values + range.begin;
+      int bad = 0;
+      for (std::int64_t i = 0; i < range.count; ++i) bad |= Rule::holds(first[i]) ? 0 : 1;
+      next = std::copy_n(first, range.count, next);
+      if (bad == 0) continue;
+      const Value* const found = std::find_if_not(first, first + range.count, Rule::holds);
+      fail("{}: found {} at [{}, {}], expected {}", name_of(from), text_of(*found), row,
+           found - values, Rule::kExpected);
     }
   });
 }
@@ -229,16 +242,16 @@ std::optional<QuantizedRows> QuantizedFiles::read_codes(std::size_t tensor, cons
       by_groups({group + rows.group_begin(), rows.group_end() - rows.group_begin()}, groups,
                 outputs, held.parameter.out);
   if (format_ == WeightFormat::int8) {
-    read_part(held.elements, codes, kCode8, reinterpret_cast<std::int8_t*>(rows.codes.data()));
-    read_part(held.scales, scales, kScale, reinterpret_cast<float*>(rows.scales.data()));
+    read_part<Code8>(held.elements, codes, rows.codes.data());
+    read_part<Scale>(held.scales, scales, rows.scales.data());
     return rows;
   }
   read_halves(held.elements, codes, rows.codes.data());
   if (format_ == WeightFormat::q4) {
-    read_part(held.scales, scales, kScale16, reinterpret_cast<float16*>(rows.scales.data()));
+    read_part<Scale16>(held.scales, scales, rows.scales.data());
     return rows;
   }
-  read_part(held.scales, scales, kAny8, reinterpret_cast<std::uint8_t*>(rows.scales.data()));
+  read_part<AnyCode>(held.scales, scales, rows.scales.data());
   IndexRanges blocks;
   for (const TensorSlice::Range& range : outputs) {
     blocks.push_back({range.begin / kColumnsOfRange, div_ceil(range.count, kColumnsOfRange)});
@@ -246,7 +259,7 @@ std::optional<QuantizedRows> QuantizedFiles::read_codes(std::size_t tensor, cons
   const TensorPart ranges = by_groups(
       {group / kGroupsOfRange + rows.panel_begin(), rows.panel_end() - rows.panel_begin()},
       div_ceil(groups, kGroupsOfRange), blocks, div_ceil(held.parameter.out, kColumnsOfRange));
-  read_part(held.ranges, ranges, kRange, rows.ranges.data());
+  read_part<Range>(held.ranges, ranges, rows.ranges.data());
   return rows;
 }
 
