@@ -8,9 +8,8 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "checkpoint/hf/config.h"
 #include "collectives/agreement.h"
-#include "inference/weight_files.h"
+#include "inference/model_folder.h"
 
 namespace zero {
 
@@ -345,12 +344,10 @@ void InferenceModel::forward_head() {
 
 std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,
                                                      const InferenceOptions& options, Mesh* mesh) {
-  const ModelConfig config = read_hf_config(folder);
-  const WeightFiles files(folder, config);
-  auto model = std::make_unique<InferenceModel>(device, config, options, mesh);
-  model->load([&](std::size_t tensor, std::int64_t begin, std::span<float> values) {
-    files.read(tensor, begin, values);
-  });
+  const ModelFolder files(folder);
+  files.check_format(options.weights);
+  auto model = std::make_unique<InferenceModel>(device, files.config(), options, mesh);
+  model->load(files.source());
   return model;
 }
 

@@ -44,7 +44,8 @@ class InferenceModel {
   /// Waits for the ranks' exchanges under way.
   ~InferenceModel();
   /// Fills the weights, whose tensors are those of ModelWeights::tensors().
-  void load(const ModelWeights::Read& read) { weights_.load(read); }
+  void load(const ModelWeights::Source& source) { weights_.load(source); }
+  void load(const ModelWeights::Read& read) { weights_.load({read}); }
 
   /// Consecutive tokens of a sequence, behind those that its slot of the cache holds.
   struct Part {
@@ -124,7 +125,8 @@ class InferenceModel {
 };
 
 /// The model in a Hugging Face folder, with its weights, of which each rank of `mesh` reads its
-/// own. `device` and `mesh` must outlive it. Throws zero::Error naming file, field or tensor.
+/// own. `device` and `mesh` must outlive it. Throws zero::Error naming file, field or tensor, or if
+/// the folder holds codes of another format than options.weights.
 std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::string& folder,
                                                      const InferenceOptions& options,
                                                      Mesh* mesh = nullptr);

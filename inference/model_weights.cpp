@@ -91,32 +91,32 @@ std::vector<LogicalTensor> ModelWeights::tensors(const DecoderShape& decoder) {
   return all;
 }
 
-void ModelWeights::load(const Read& read) {
+void ModelWeights::load(const Source& source) {
   for (const Table& each : tables_) {
-    load_matrix(read, each.parameter, tokens_[static_cast<std::size_t>(ranks_.all.rank)].begin,
+    load_matrix(source, each.parameter, tokens_[static_cast<std::size_t>(ranks_.all.rank)].begin,
                 {each.shape, each.buffer.view()});
   }
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     for (std::size_t m = 0; m < BlockLayout::kMatrices.size(); ++m) {
       const BlockLayout::Matrix& of = layout_.matrices()[m];
-      load_matrix(read,
+      load_matrix(source,
                   parameters_.in_block(static_cast<std::int64_t>(i), BlockLayout::kMatrices[m]),
                   of.first, {of.kept, shards_[i].slice(of.kept_at, of.kept_bytes)});
     }
   }
   for (std::size_t i = 0; i < vectors_.size(); ++i) {
-    if (!vectors_[i].empty()) load_vector(read, i);
+    if (!vectors_[i].empty()) load_vector(source, i);
   }
 }
 
 // Rounded on the host: a GPU's copies from there change no type.
-void ModelWeights::load_vector(const Read& read, std::size_t parameter) {
+void ModelWeights::load_vector(const Source& source, std::size_t parameter) {
   const View& to = vectors_[parameter].view();
   std::vector<float> values(static_cast<std::size_t>(to.count()));
   const DecoderParameter& of = parameters_.all[parameter];
   of.part(0, of.held_out())
-      .read([&](std::int64_t begin, std::span<float> part) { read(parameter, begin, part); }, 0,
-            values);
+      .read([&](std::int64_t begin, std::span<float> part) { source.read(parameter, begin, part); },
+            0, values);
   std::vector<std::byte> bytes(static_cast<std::size_t>(to.bytes()));
   const View rounded(bytes.data(), to.count(), to.dtype(), nullptr);
   cpu::convert(View::of(std::span(values)), rounded);
@@ -125,9 +125,9 @@ void ModelWeights::load_vector(const Read& read, std::size_t parameter) {
 }
 
 // Columns of the parameter from held column `first` on.
-void ModelWeights::load_matrix(const Read& read, std::size_t parameter, std::int64_t first,
+void ModelWeights::load_matrix(const Source& source, std::size_t parameter, std::int64_t first,
                                const Matrix& matrix) {
-  constexpr std::int64_t kBytes = std::int64_t{16} << 20;  // of a piece, about
+  constexpr std::int64_t kBytes = std::int64_t{16} << 20;  // of a piece's elements, about
   const WeightShape& shape = matrix.shape;
   if (shape.out == 0) return;
   const DecoderParameter& of = parameters_.all[parameter];
@@ -135,15 +135,21 @@ void ModelWeights::load_matrix(const Read& read, std::size_t parameter, std::int
   const std::int64_t rows = shape.file_rows();
   const std::int64_t columns = shape.file_columns();
   const std::int64_t step =
-      round_up(std::max<std::int64_t>(1, kBytes / 4 / columns), InferenceOps::pack_rows(shape));
-  std::vector<float> values(static_cast<std::size_t>(std::min(step, rows) * columns));
+      round_up(std::max<std::int64_t>(1, kBytes / 4 / columns), pack_rows(shape));
+  std::vector<float> values;
   for (std::int64_t row = 0; row < rows; row += step) {
     const std::int64_t count = std::min(step, rows - row);
-    const auto piece = std::span(values).first(static_cast<std::size_t>(count * columns));
-    part.read([&](std::int64_t begin, std::span<float> to) { read(parameter, begin, to); }, row,
-              piece);
+    if (source.read_codes) {
+      if (const auto codes = source.read_codes(parameter, part, shape, row, count)) {
+        ops_.pack(*codes, matrix.values);
+        continue;
+      }
+    }
+    values.resize(static_cast<std::size_t>(count * columns));
+    part.read([&](std::int64_t begin, std::span<float> to) { source.read(parameter, begin, to); },
+              row, values);
     try {
-      ops_.pack(shape, row, piece, matrix.values);
+      ops_.pack(shape, row, values, matrix.values);
     } catch (const Error& error) {
       fail("tensor \"{}\": {}", of.name, error.what());
     }

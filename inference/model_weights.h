@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,10 +43,19 @@ class ModelWeights {
   static std::vector<LogicalTensor> tensors(const DecoderShape& decoder);
   /// Fills `values`, fp32, with elements of tensors()[tensor] from `begin` on.
   using Read = std::function<void(std::size_t tensor, std::int64_t begin, std::span<float> values)>;
+  /// Rows [first, first + count) of a weight that holds `part` of a matrix, where files have them
+  /// in codes; nothing where codes must be made of elements.
+  using ReadCodes = std::function<std::optional<QuantizedRows>(
+      std::size_t tensor, const TensorPart& part, const WeightShape& shape, std::int64_t first,
+      std::int64_t count)>;
+  struct Source {
+    Read read;
+    ReadCodes read_codes{};  ///< empty: of no matrix
+  };
   /// Fills all weights, and reads little more than this rank keeps: whole rows of tensors of which
   /// it keeps some columns. Throws zero::Error naming the tensor if its format cannot hold an
   /// element.
-  void load(const Read& read);
+  void load(const Source& source);
 
   struct Matrix {
     WeightShape shape;
@@ -100,8 +110,8 @@ class ModelWeights {
   void add_table(std::size_t parameter);
   Matrix table(std::size_t parameter) const;
   View vector(std::size_t parameter) const;
-  void load_vector(const Read& read, std::size_t parameter);
-  void load_matrix(const Read& read, std::size_t parameter, std::int64_t first,
+  void load_vector(const Source& source, std::size_t parameter);
+  void load_matrix(const Source& source, std::size_t parameter, std::int64_t first,
                    const Matrix& matrix);
 
   Device& device_;

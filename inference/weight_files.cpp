@@ -4,31 +4,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
-#include "base/error.h"
-#include "checkpoint/weight_source.h"
 #include "inference/model_weights.h"
 
 namespace zero {
 
-namespace {
-
-/// A file must not have the program list millions of layers that it does not hold.
-void check_layers(std::span<const SafetensorsReader> files, const std::string& folder,
-                  const ModelConfig& config) {
-  std::size_t tensors = 0;
-  for (const SafetensorsReader& file : files) tensors += file.header().tensors.size();
-  ZERO_CHECK(layers_of(config) <= static_cast<std::int64_t>(tensors),
-             "{}: config.json has {} layers, and the files of weights {} tensors; expected several "
-             "for each layer",
-             folder, layers_of(config), tensors);
-}
-
-}  // namespace
-
-WeightFiles::WeightFiles(const std::string& folder, const ModelConfig& config)
-    : names_(names::of(config)), files_(open_weights(folder)) {
-  check_layers(files_, folder, config);
+WeightFiles::WeightFiles(std::vector<SafetensorsReader> files, const ModelConfig& config)
+    : names_(names::of(config)), files_(std::move(files)) {
   layout_ = lay_out_checkpoint(ModelWeights::tensors(decoder_shape(config)), names_,
                                {.file_bytes = std::numeric_limits<std::int64_t>::max()})
                 .tensors();

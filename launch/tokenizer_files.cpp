@@ -17,19 +17,23 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The files of transformers' tokenizers, and its defaults for generating text.
-constexpr std::array kPassedOn{"tokenizer.json",    "tokenizer_config.json",
-                               "tokenizer.model",   "special_tokens_map.json",
-                               "added_tokens.json", "vocab.json",
-                               "merges.txt",        "generation_config.json"};
+constexpr std::array kPassedOn{"tokenizer.json",
+                               "tokenizer_config.json",
+                               "tokenizer.model",
+                               "special_tokens_map.json",
+                               "added_tokens.json",
+                               "vocab.json",
+                               "merges.txt",
+                               "chat_template.jinja",
+                               "generation_config.json"};
 constexpr std::uintmax_t kLargest = std::uintmax_t{64} << 20;
 
-std::string content_of(const fs::path& path, const char* key) {
+std::string content_of(const fs::path& path, const std::string& key) {
   std::error_code error;
   const std::uintmax_t bytes = fs::file_size(path, error);
   ZERO_CHECK(!error && bytes <= kLargest,
-             "{}: {} goes into every checkpoint, and {}; expected a file of at most {} MiB", key,
-             path.string(), error ? error.message() : fmt::format("has {} bytes", bytes),
-             kLargest >> 20U);
+             "{}: {} is copied, and {}; expected a file of at most {} MiB", key, path.string(),
+             error ? error.message() : fmt::format("has {} bytes", bytes), kLargest >> 20U);
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   ZERO_CHECK(text.size() == bytes, "{}: cannot read {}", key, path.string());
@@ -37,13 +41,6 @@ std::string content_of(const fs::path& path, const char* key) {
 }
 
 using Files = std::map<std::string, std::string>;
-
-void pass_on(const fs::path& folder, const char* key, Files& files) {
-  for (const char* name : kPassedOn) {
-    const fs::path path = folder / name;
-    if (fs::is_regular_file(path)) files.try_emplace(name, content_of(path, key));
-  }
-}
 
 /// The files of a tokenizer as zero_prepare takes it, which puts no <s> before a text.
 void add_tokenizer(const std::string& tokenizer, Files& files) {
@@ -55,7 +52,7 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
     files.try_emplace("tokenizer_config.json",
                       "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
   } else if (fs::is_directory(path)) {
-    pass_on(path, kKey, files);
+    files.merge(tokenizer_files(tokenizer, kKey));
   } else {
     const bool json = path.extension() == ".json";
     files.try_emplace(json ? "tokenizer.json" : "tokenizer.model", content_of(path, kKey));
@@ -74,9 +71,19 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config) {
   Files files{{"config.json", hf_config_text(config.model)}};
   if (const std::string folder = config.values.text("model.hf"); !folder.empty()) {
-    pass_on(folder, "model.hf", files);
+    files.merge(tokenizer_files(folder, "model.hf"));
   }
   if (!config.data.tokenizer.empty()) add_tokenizer(config.data.tokenizer, files);
+  return files;
+}
+
+std::map<std::string, std::string> tokenizer_files(const std::string& folder,
+                                                   const std::string& key) {
+  Files files;
+  for (const char* name : kPassedOn) {
+    const fs::path path = fs::path(folder) / name;
+    if (fs::is_regular_file(path)) files.emplace(name, content_of(path, key));
+  }
   return files;
 }
 

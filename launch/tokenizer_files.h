@@ -14,4 +14,10 @@ namespace zero {
 /// folder model.hf, or else of data.tokenizer. Throws zero::Error naming key and file.
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config);
 
+/// The files of transformers' tokenizers in a model's folder, and its defaults for generating text,
+/// by name and with their content. Throws zero::Error naming `key`, for which they are copied, and
+/// the file.
+std::map<std::string, std::string> tokenizer_files(const std::string& folder,
+                                                   const std::string& key);
+
 }  // namespace zero

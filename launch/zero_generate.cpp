@@ -5,7 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 
+#include "base/error.h"
 #include "base/printable.h"
+#include "checkpoint/hf/config.h"
 #include "inference/inference_options.h"
 #include "launch/generate/generate_program.h"
 #include "launch/process.h"
@@ -75,11 +77,27 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--dtype", flags.dtype, "of activations, cache and weights")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
-  app.add_option("--weights", flags.weights,
-                 "of matrices: as --dtype says; int8: codes of 8 bits; nf4: 16 levels of a normal "
-                 "distribution, a scale for 64 elements; q4: 16 equal steps, a scale for 128")
-      ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}))
-      ->capture_default_str();
+  CLI::Option* const weights =
+      app.add_option(
+             "--weights", flags.weights,
+             "of matrices: as --dtype says; int8: codes of 8 bits; nf4: 16 levels of a normal "
+             "distribution, a scale for 64 elements; q4: 16 equal steps, a scale for 128. By "
+             "default dtype, or what --save-quantized wrote")
+          ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4"}));
+  app.add_option("--save-quantized", flags.save_quantized,
+                 "instead of answering: write a folder, a new name, that has the matrices in the "
+                 "codes of --weights and answers as they do; takes --dtype and --threads too")
+      ->needs(weights)
+      ->check([](const std::string& name) {
+        return std::string(name.empty() ? "expected the name of a new folder" : "");
+      });
+  app.add_option_function<std::string>(
+         "--llm-int8-threshold",
+         [](const std::string&) {
+           throw CLI::ValidationError("--llm-int8-threshold", std::string(zero::kNoThreshold));
+         },
+         "refused: " + std::string(zero::kNoThreshold))
+      ->group("");
   app.add_option("--cache-dtype", flags.cache_dtype,
                  "of cached keys and values: as --dtype says; int8: codes of 8 bits, a scale for a "
                  "token's key or value of one head")
@@ -146,6 +164,18 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
              zero::kCpuLimitHelp + "\n");
 }
 
+/// Refuses options that --save-quantized would ignore.
+void check_save(const CLI::App& app) {
+  for (const CLI::Option* const option : app.get_options()) {
+    const std::string name = option->get_name();
+    const bool used = name == "--model" || name == "--weights" || name == "--save-quantized" ||
+                      name == "--dtype" || name == "--threads";
+    if (option->count() == 0 || used) continue;
+    zero::fail("--save-quantized writes a folder and answers nothing; found {} too: leave it out",
+               name);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -173,6 +203,7 @@ int main(int argc, char** argv) {
     add_run(app, flags);
     zero::limit_cpu(zero::process_environment());
     app.parse(argc, argv);
+    if (!flags.save_quantized.empty()) check_save(app);
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);
     return zero::generate(flags, &argc, &argv);
   } catch (const CLI::Success& success) {

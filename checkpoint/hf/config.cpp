@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "checkpoint/hf/fields.h"
+#include "checkpoint/json_tree.h"
 
 namespace zero {
 namespace {
@@ -160,6 +161,41 @@ LlamaConfig llama_from(HfFields& fields, Architecture architecture) {
   return config;
 }
 
+constexpr const char* kQuantization = "quantization_config";
+constexpr const char* kOurMethod = "zero";
+constexpr const char* kThreshold = "llm_int8_threshold";
+
+[[noreturn]] void refuse_method(HfFields& fields, HfFields& section) {
+  const bool bits8 = section.flag("load_in_8bit", false);
+  const bool bits4 = section.flag("load_in_4bit", false);
+  const std::string method =
+      section.text("quant_method", bits8 || bits4 ? "bitsandbytes" : "no quant_method");
+  fail(
+      "{}: found {}{}, expected codes that zero_generate --save-quantized wrote (quant_method "
+      "\"{}\"): take the folder from which these were made, and --weights int8, nf4 or q4{}{}",
+      fields.place(kQuantization), method,
+      bits8   ? " in 8 bits"
+      : bits4 ? " in 4 bits"
+              : "",
+      kOurMethod, section.has(kThreshold) && !bits4 ? "; " : "",
+      section.has(kThreshold) && !bits4 ? kNoThreshold : "");
+}
+
+/// The format of codes; empty if there are none.
+std::string codes_from(HfFields& fields) {
+  if (!fields.has(kQuantization)) return "";
+  HfFields section = fields.object(kQuantization);
+  if (section.raw("quant_method") != kOurMethod) refuse_method(fields, section);
+  ZERO_CHECK(!section.has(kThreshold), "{}: found {}, expected none: {}", section.place(kThreshold),
+             section.raw(kThreshold).dump(), kNoThreshold);
+  const std::int64_t version = section.integer("version");
+  ZERO_CHECK(version == 1, "{}: found {}, expected 1: take a later zero_generate",
+             section.place("version"), version);
+  std::string codes = section.text("format");
+  section.finish({});
+  return codes;
+}
+
 json to_json(const Gpt2Config& config) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
@@ -214,15 +250,15 @@ json to_json(const LlamaConfig& config) {
 
 }  // namespace
 
-ModelConfig read_hf_config(const std::string& folder) {
+HfModel read_hf_model(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
   std::ifstream stream(path, std::ios::binary);
   ZERO_CHECK(stream.good(), "{}: cannot be read; expected the config.json of a Hugging Face model",
              path);
-  return parse_hf_config(path, std::string{std::istreambuf_iterator<char>(stream), {}});
+  return parse_hf_model(path, std::string{std::istreambuf_iterator<char>(stream), {}});
 }
 
-ModelConfig parse_hf_config(const std::string& path, std::string_view text) {
+HfModel parse_hf_model(const std::string& path, std::string_view text) {
   HfFields fields = HfFields::parse(path, text);
   const Architecture architecture = architecture_of(fields);
   ModelConfig config;
@@ -239,12 +275,45 @@ ModelConfig parse_hf_config(const std::string& path, std::string_view text) {
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&config)) {
     fields.only("n_inner", 4 * gpt2->width, "the MLP is four times as wide");
   }
+  std::string codes = codes_from(fields);
   fields.finish(kPassedOver);
-  return config;
+  return {config, std::move(codes)};
+}
+
+namespace {
+
+ModelConfig plain_config(const HfModel& model, const std::string& path) {
+  ZERO_CHECK(model.codes.empty(),
+             "{}: {}: found codes of {}, expected plain weights: only zero_generate reads codes; "
+             "take the folder from which these were made",
+             path, kQuantization, model.codes);
+  return model.config;
+}
+
+}  // namespace
+
+ModelConfig read_hf_config(const std::string& folder) {
+  return plain_config(read_hf_model(folder),
+                      (std::filesystem::path(folder) / "config.json").string());
+}
+
+ModelConfig parse_hf_config(const std::string& path, std::string_view text) {
+  return plain_config(parse_hf_model(path, text), path);
 }
 
 std::string hf_config_text(const ModelConfig& config) {
   return std::visit([](const auto& family) { return to_json(family); }, config).dump(2) + "\n";
+}
+
+std::string quantized_config_text(const std::string& path, std::string_view text,
+                                  std::string_view codes, std::string_view dtype) {
+  parse_hf_config(path, text);
+  nlohmann::ordered_json tree = *parse_ordered_tree(text);
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (tree.contains(key)) tree[key] = dtype;
+  }
+  tree[kQuantization] = {{"quant_method", kOurMethod}, {"format", codes}, {"version", 1}};
+  return tree.dump(2) + "\n";
 }
 
 }  // namespace zero

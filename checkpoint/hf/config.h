@@ -18,7 +18,27 @@ ModelConfig read_hf_config(const std::string& folder);
 /// Parses the text of such a file; `path` names the file in messages.
 ModelConfig parse_hf_config(const std::string& path, std::string_view text);
 
+/// A model whose matrices may be codes.
+struct HfModel {
+  ModelConfig config;
+  std::string codes{};  ///< the format that quantization_config names; empty: plain elements
+};
+/// Likewise, for readers of codes: read_hf_config refuses a quantization_config, these only one of
+/// another program.
+HfModel read_hf_model(const std::string& folder);
+HfModel parse_hf_model(const std::string& path, std::string_view text);
+
 /// The text of a config.json from which transformers 4 and 5, and read_hf_config, build the model.
 std::string hf_config_text(const ModelConfig& config);
+
+/// Why int8 has no llm_int8_threshold (Dettmers et al. 2022), for messages.
+inline constexpr std::string_view kNoThreshold =
+    "int8 has no threshold, because activations are not rounded to 8 bits: outliers make none of "
+    "them coarser";
+
+/// The text of a config.json, for weights beside it in codes and vectors in `dtype`, a name of
+/// torch's. Throws zero::Error if parse_hf_config refuses `text`.
+std::string quantized_config_text(const std::string& path, std::string_view text,
+                                  std::string_view codes, std::string_view dtype);
 
 }  // namespace zero

@@ -32,7 +32,14 @@ std::vector<AttentionRows> pieces_of(const PassRows& pass, std::int64_t kv_heads
 
 void CpuInferenceOps::pack(const WeightShape& shape, std::int64_t first,
                            std::span<const float> rows, View weight) {
+  if (shape.format != WeightFormat::plain) {
+    return pack(quantize(shape, first, rows, device_.threads()), weight);
+  }
   pack_weight(shape, first, rows, weight, device_.threads());
+}
+
+void CpuInferenceOps::pack(const QuantizedRows& rows, View weight) {
+  pack_weight(rows, weight, device_.threads());
 }
 
 void CpuInferenceOps::prepare(const PassLimits& limits) {

@@ -17,6 +17,7 @@ class CpuInferenceOps final : public InferenceOps {
   WeightCut weight_cut(const WeightShape& shape) const override { return packed_cut(shape); }
   void pack(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
             View weight) override;
+  void pack(const QuantizedRows& rows, View weight) override;
   void prepare(const WeightShape& shape, std::int64_t rows) override {
     products_.prepare(shape, rows);
   }

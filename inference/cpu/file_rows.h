@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "inference/inference_ops.h"
 
@@ -30,9 +29,6 @@ struct FileRows {
         by_depth() ? (depth - first) * shape.out + column : (column - first) * shape.in + depth;
     return values[static_cast<std::size_t>(place)];
   }
-  /// The elements of the 32 columns from `column` on, (depths, 32); 0 behind the last column.
-  /// Throws zero::Error, naming the element, if one is infinite or NaN.
-  std::vector<float> columns(std::int64_t column) const;
 };
 
 }  // namespace zero::cpu

@@ -118,20 +118,34 @@ class CodePlaces {
   bool pairs_;
 };
 
-/// Stores the codes of a square of (depth, column), the first of them at `depth`.
-void store_codes(const StoredSquares& stored, const Square& square, const ColumnScales& scales,
-                 std::int64_t depth, std::byte* to) {
-  const CodePlaces places(stored);
+using SquareCodes = std::array<std::uint8_t, kSquareCount>;
+
+/// The codes of the square at (depth, column) that lie in these rows, others of 0.
+SquareCodes square_of(const QuantizedRows& rows, std::int64_t depth, std::int64_t column) {
+  SquareCodes square{};
+  square.fill(zero_code(rows.shape.format));
+  const std::int64_t depths = std::min(kSquare, rows.depth_end() - depth);
+  const std::int64_t columns = std::min(kSquare, rows.column_end() - column);
+  for (std::int64_t i = 0; i < depths; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      square[static_cast<std::size_t>(i * kSquare + j)] =
+          rows.codes[rows.code_at(depth + i, column + j)];
+    }
+  }
+  return square;
+}
+
+/// Stores a square of codes (depth, column).
+void store_codes(const CodePlaces& places, WeightFormat format, const SquareCodes& square,
+                 std::byte* to) {
   for (std::int64_t i = 0; i < kSquareCount; ++i) {
-    const std::int64_t column = i % kSquare;
-    const int code = code_of(stored.format, square[static_cast<std::size_t>(i)],
-                             scales.scale(scales.group_of(depth), column));
-    const auto [at, high] = places.at(i / kSquare, column);
-    if (stored.format == WeightFormat::int8) {
-      to[at] = static_cast<std::byte>(code);
+    const auto [at, high] = places.at(i / kSquare, i % kSquare);
+    const auto code = static_cast<std::byte>(square[static_cast<std::size_t>(i)]);
+    if (format == WeightFormat::int8) {
+      to[at] = code;
     } else {
-      const std::byte kept = to[at] & (high ? std::byte{15} : std::byte{0xf0});
-      to[at] = kept | static_cast<std::byte>(high ? code << 4 : code);
+      const std::byte kept = to[at] & (high ? std::byte{0x0f} : std::byte{0xf0});
+      to[at] = kept | (high ? code << 4 : code);
     }
   }
 }
@@ -187,25 +201,31 @@ void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const f
   const StoredSquares stored = stored_squares(shape, weight);
   const std::int64_t begin = rows.column_begin() / kSquare;
   const std::int64_t count = squares(rows.column_end()) - begin;
-  const std::int64_t each = stored.square_bytes();
   parallel_for(threads, count, 1, [&](std::int64_t from, std::int64_t end) {
     for (std::int64_t column = begin + from; column < begin + end; ++column) {
-      const ColumnScales scales = stored.scales_of(column);
-      if (!plain(shape)) {
-        set_scales(shape.format, shape.in, rows.depth_begin(), rows.columns(column * kSquare),
-                   const_cast<std::byte*>(stored.scales) +
-                       column * ColumnScales::bytes(shape.format, shape.in));
-      }
       for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kSquare) {
         Square square = square_of(rows, depth, column * kSquare);
-        std::byte* const place =
-            const_cast<std::byte*>(stored.column(column)) + depth / kSquare * each;
-        if (plain(shape)) {
-          pack_square(kernel, square);
-          convert(floats(square.data(), kSquareCount), elements(place, kSquareCount, shape.dtype));
-        } else {
-          store_codes(stored, square, scales, depth, place);
-        }
+        pack_square(kernel, square);
+        convert(floats(square.data(), kSquareCount),
+                elements(stored.square(column, depth / kSquare), kSquareCount, shape.dtype));
+      }
+    }
+  });
+}
+
+void pack_weight(const QuantizedRows& rows, View weight, int threads) {
+  const StoredSquares stored = stored_squares(rows.shape, weight);
+  const CodePlaces places(stored);
+  const std::int64_t begin = rows.column_begin() / kSquare;
+  const std::int64_t count = squares(rows.column_end()) - begin;
+  parallel_for(threads, count, 1, [&](std::int64_t from, std::int64_t end) {
+    for (std::int64_t column = begin + from; column < begin + end; ++column) {
+      store_scales(rows, column * kSquare,
+                   const_cast<std::byte*>(stored.scales) +
+                       column * ColumnScales::bytes(rows.shape.format, rows.shape.in));
+      for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kSquare) {
+        store_codes(places, rows.shape.format, square_of(rows, depth, column * kSquare),
+                    const_cast<std::byte*>(stored.square(column, depth / kSquare)));
       }
     }
   });

@@ -30,6 +30,9 @@ struct StoredSquares {
   const std::byte* column(std::int64_t column) const {
     return data + column * steps() * square_bytes();
   }
+  const std::byte* square(std::int64_t column, std::int64_t step) const {
+    return this->column(column) + step * square_bytes();
+  }
   const std::byte* scales = nullptr;
   ColumnScales scales_of(std::int64_t column) const {
     return {format, in, scales + column * ColumnScales::bytes(format, in)};
@@ -43,9 +46,11 @@ DType product_dtype(const WeightShape& shape);
 std::int64_t packed_bytes(const WeightShape& shape);
 /// A group is a column of squares; the parts are the squares and, if there are codes, the scales.
 WeightCut packed_cut(const WeightShape& shape);
-/// InferenceOps::pack.
+/// InferenceOps::pack of a plain weight.
 void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
                  View weight, int threads);
+/// InferenceOps::pack of codes.
+void pack_weight(const QuantizedRows& rows, View weight, int threads);
 /// Columns of squares [first, first + count) as products read them, to memory aligned to 64 bytes.
 void widen_columns(const WeightShape& shape, const View& weight, std::int64_t first,
                    std::int64_t count, std::byte* to);

@@ -3,42 +3,15 @@
 #include "inference/cpu/weight_codes.h"
 
 #include <algorithm>
-#include <cmath>
-#include <vector>
-
-#include "base/error.h"
 
 namespace zero::cpu {
 namespace {
-
-constexpr float kMostInt8 = 127;
-constexpr float kMostScaleCode = 255;
 
 // QLoRA (Dettmers et al. 2023), appendix E: quantiles of a normal distribution, with a zero.
 constexpr std::array<float, 16> kNormalFloat{-1.0F,        -0.69619280F, -0.52507305F, -0.39491749F,
                                              -0.28444138F, -0.18477343F, -0.09105004F, 0.0F,
                                              0.07958030F,  0.16093020F,  0.24611230F,  0.33791524F,
                                              0.44070983F,  0.56261700F,  0.72295684F,  1.0F};
-
-/// The element of the largest magnitude in rows [begin, end) of a column, with its sign.
-float largest(std::span<const float> values, std::int64_t begin, std::int64_t end,
-              std::int64_t column) {
-  float found = 0;
-  for (std::int64_t i = begin; i < end; ++i) {
-    const float value = values[static_cast<std::size_t>(i * kSquare + column)];
-    if (std::abs(value) > std::abs(found)) found = value;
-  }
-  return found;
-}
-
-void set_nf4_range(std::span<const float> largest, std::uint8_t* codes, ScaleRange& range) {
-  const auto [least, most] = std::minmax_element(largest.begin(), largest.end());
-  range = {*least, (*most - *least) / kMostScaleCode};
-  for (std::size_t i = 0; i < largest.size(); ++i) {
-    const float code = range.step > 0 ? (largest[i] - range.least) / range.step : 0;
-    codes[i] = static_cast<std::uint8_t>(std::clamp(std::nearbyint(code), 0.0F, kMostScaleCode));
-  }
-}
 
 }  // namespace
 
@@ -76,58 +49,23 @@ float ColumnScales::scale(std::int64_t group, std::int64_t column) const {
   return static_cast<float>(of_nf4(group)[column]) * range(group).step + range(group).least;
 }
 
-void set_scales(WeightFormat format, std::int64_t in, std::int64_t first,
-                std::span<const float> values, std::byte* to) {
-  const std::int64_t depth = std::ssize(values) / kSquare;
-  const std::int64_t length = scale_group(format) == 0 ? depth : scale_group(format);
-  const std::int64_t groups = ColumnScales::count_groups(format, in);
-  std::vector<float> of_range;
-  for (std::int64_t begin = 0; begin < depth; begin += length) {
-    const std::int64_t end = std::min(depth, begin + length);
-    const std::int64_t group = (first + begin) / length;
-    for (std::int64_t column = 0; column < kSquare; ++column) {
-      const float most = largest(values, begin, end, column);
-      const std::int64_t at = group * kSquare + column;
-      if (format == WeightFormat::int8) {
-        reinterpret_cast<float*>(to)[column] = std::abs(most) / kMostInt8;
-      } else if (format == WeightFormat::q4) {
-        const float16 scale = to_float16(most / -8);
-        ZERO_CHECK(std::isfinite(to_float(scale)),
-                   "an element is {}; expected at most 524032, 8 times what fp16 holds, for q4",
-                   most);
-        reinterpret_cast<float16*>(to)[at] = scale;
-      } else {
-        of_range.push_back(std::abs(most));
-      }
-    }
-    const std::int64_t next = group + 1;
-    if (!of_range.empty() && (next % kGroupsOfRange == 0 || next == groups)) {
-      const std::int64_t range = group / kGroupsOfRange;
-      auto* const ranges = reinterpret_cast<ScaleRange*>(to + groups * kSquare);
-      set_nf4_range(of_range,
-                    reinterpret_cast<std::uint8_t*>(to) + range * kGroupsOfRange * kSquare,
-                    ranges[range]);
-      of_range.clear();
+void store_scales(const QuantizedRows& rows, std::int64_t column, std::byte* to) {
+  const WeightFormat format = rows.shape.format;
+  const std::int64_t bytes = scale_bytes(format);
+  const std::int64_t count = std::min(kSquare, rows.column_end() - column);
+  for (std::int64_t group = rows.group_begin(); group < rows.group_end(); ++group) {
+    std::byte* const scales = to + group * kSquare * bytes;
+    std::fill_n(scales, kSquare * bytes, std::byte{0});
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::copy_n(rows.scales.data() + rows.scale_at(group, column + i), bytes, scales + i * bytes);
     }
   }
-}
-
-int code_of(WeightFormat format, float value, float scale) {
-  if (format == WeightFormat::nf4) {
-    const auto& levels = code_levels(format);
-    int best = 7;  // zero
-    for (int i = 0; i < 16; ++i) {
-      const auto distance = [&](int code) {
-        return std::abs(value - to_float(levels[static_cast<std::size_t>(code)]) * scale);
-      };
-      if (distance(i) < distance(best)) best = i;
-    }
-    return best;
+  if (format != WeightFormat::nf4) return;
+  auto* const ranges =
+      reinterpret_cast<ScaleRange*>(to + count_groups(format, rows.shape.in) * kSquare);
+  for (std::int64_t panel = rows.panel_begin(); panel < rows.panel_end(); ++panel) {
+    ranges[panel] = rows.ranges[rows.range_at(panel, column)];
   }
-  const float code = scale != 0 ? std::nearbyint(value / scale) : 0;
-  if (format == WeightFormat::int8)
-    return static_cast<int>(std::clamp(code, -kMostInt8, kMostInt8));
-  return static_cast<int>(std::clamp(code, -8.0F, 7.0F)) + 8;
 }
 
 }  // namespace zero::cpu

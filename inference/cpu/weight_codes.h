@@ -6,10 +6,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "base/half.h"
-#include "inference/inference_ops.h"
+#include "inference/quantized_rows.h"
 
 namespace zero::cpu {
 
@@ -24,14 +23,6 @@ constexpr std::int64_t squares(std::int64_t count) { return div_ceil(count, kSqu
 /// The levels of 4-bit codes, which bf16 holds: those of nf4 are rounded to it.
 const std::array<bfloat16, 16>& code_levels(WeightFormat format);
 
-/// nf4's scales are codes too, of 8 bits: `step` times the code plus `least`, for all scales of 32
-/// columns over 8 groups.
-struct ScaleRange {
-  float least = 0;
-  float step = 0;
-};
-inline constexpr std::int64_t kGroupsOfRange = 8;
-
 /// The scales of 32 columns, as they are stored: int8: 32 fp32; q4: for each group 32 fp16; nf4:
 /// for each group 32 codes, then the ranges.
 class ColumnScales {
@@ -41,10 +32,6 @@ class ColumnScales {
       : format_(format), groups_(count_groups(format, in)), data_(data) {}
 
   static std::int64_t bytes(WeightFormat format, std::int64_t in);
-  /// Groups of elements of a column that share a scale.
-  static std::int64_t count_groups(WeightFormat format, std::int64_t in) {
-    return scale_group(format) == 0 ? 1 : div_ceil(in, scale_group(format));
-  }
 
   /// The group of an element at that depth; padding belongs to the last group.
   std::int64_t group_of(std::int64_t depth) const {
@@ -69,12 +56,7 @@ class ColumnScales {
   const std::byte* data_ = nullptr;
 };
 
-/// Sets the scales of 32 columns for depths [first, first + depth) from `values` (depth, 32); first
-/// is a multiple of what InferenceOps::pack_rows demands.
-void set_scales(WeightFormat format, std::int64_t in, std::int64_t first,
-                std::span<const float> values, std::byte* to);
-
-/// The code of a value: of int8 -127 to 127, of 4 bits 0 to 15.
-int code_of(WeightFormat format, float value, float scale);
+/// Stores the scales of 32 columns from `column` on; 0 behind the last.
+void store_scales(const QuantizedRows& rows, std::int64_t column, std::byte* to);
 
 }  // namespace zero::cpu

@@ -59,7 +59,7 @@ __device__ __forceinline__ float scale(const unsigned char* weight, const CodePl
     if constexpr (format == WeightFormat::q4) {
       return as_float(*reinterpret_cast<const float16*>(at));
     } else {
-      const auto& range = *reinterpret_cast<const cpu::ScaleRange*>(
+      const auto& range = *reinterpret_cast<const ScaleRange*>(
           weight + places.range(column, depth / (kGroup * kPanelGroups)));
       return static_cast<float>(*at) * range.step + range.least;
     }

@@ -63,14 +63,16 @@ void CudaInferenceOps::pack(const WeightShape& shape, std::int64_t first,
       cpu::convert(from.slice(begin, values.count()), values);
     });
   }
-  pack_codes(shape, first, rows, host_threads(),
-             [&](std::int64_t begin, std::span<const std::byte> bytes) {
-               const View to = weight.slice(begin, std::ssize(bytes));
-               host_access_.write(to, [&](std::int64_t at, const View& values) {
-                 std::copy_n(bytes.begin() + at, values.count(),
-                             static_cast<std::byte*>(values.data()));
-               });
-             });
+  pack(quantize(shape, first, rows, host_threads()), weight);
+}
+
+void CudaInferenceOps::pack(const QuantizedRows& rows, View weight) {
+  pack_codes(rows, host_threads(), [&](std::int64_t begin, std::span<const std::byte> bytes) {
+    const View to = weight.slice(begin, std::ssize(bytes));
+    host_access_.write(to, [&](std::int64_t at, const View& values) {
+      std::copy_n(bytes.begin() + at, values.count(), static_cast<std::byte*>(values.data()));
+    });
+  });
 }
 
 void CudaInferenceOps::prepare(const WeightShape& shape, std::int64_t /*rows*/) {

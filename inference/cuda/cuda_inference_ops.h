@@ -29,6 +29,7 @@ class CudaInferenceOps final : public InferenceOps {
   }
   void pack(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
             View weight) override;
+  void pack(const QuantizedRows& rows, View weight) override;
   void prepare(const WeightShape& shape, std::int64_t rows) override;
   void prepare(const PassLimits& limits) override;
   void allocate_scratch() override;

@@ -7,14 +7,13 @@
 #include <functional>
 #include <span>
 
-#include "inference/inference_ops.h"
+#include "inference/quantized_rows.h"
 
 namespace zero::cuda {
 
 /// InferenceOps::pack of codes: calls store(begin, bytes) with all ranges of bytes of the stored
 /// weight that these rows make (CodePlaces). On `threads` host threads.
 using StoreBytes = std::function<void(std::int64_t begin, std::span<const std::byte> bytes)>;
-void pack_codes(const WeightShape& shape, std::int64_t first, std::span<const float> rows,
-                int threads, const StoreBytes& store);
+void pack_codes(const QuantizedRows& rows, int threads, const StoreBytes& store);
 
 }  // namespace zero::cuda

@@ -76,7 +76,7 @@ void AnswerSession::refuse(std::int64_t number, const std::string& message) {
 InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t request_tokens) const {
   const std::int64_t guessed = flags_.draft.empty() ? 0 : flags_.draft_tokens;
   InferenceOptions options{.dtype = dtype_from_name(flags_.dtype),
-                           .weights = weight_format_from_name(flags_.weights),
+                           .weights = weight_format(flags_, folder_),
                            .cache = cache_format_from_name(flags_.cache_dtype),
                            .requests = requests,
                            .request_tokens = request_tokens,
@@ -100,12 +100,13 @@ InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t requ
 // Of a model that guesses.
 InferenceOptions AnswerSession::draft_options(const InferenceOptions& options,
                                               const std::string& folder) const {
-  const DecoderShape guessing = decoder_shape(read_hf_config(folder));
-  const std::int64_t vocabulary = vocabulary_of(read_hf_config(folder_));
+  const DecoderShape guessing = decoder_shape(read_hf_model(folder).config);
+  const std::int64_t vocabulary = vocabulary_of(read_hf_model(folder_).config);
   ZERO_CHECK(guessing.vocabulary == vocabulary,
              "--draft {}: has a vocabulary of {} tokens; expected the model's {}", flags_.draft,
              guessing.vocabulary, vocabulary);
   InferenceOptions draft = options;
+  draft.weights = weight_format(flags_, folder);
   draft.logit_rows = options.requests;
   draft.request_tokens = std::min(draft.request_tokens, guessing.context);
   draft.host_tokens = 0;  // it reads again at little cost

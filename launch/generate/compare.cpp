@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
+#include "inference/model_folder.h"
 #include "inference/perplexity.h"
 #include "launch/generate/generate_device.h"
 #include "launch/generate/model_memory.h"
@@ -29,9 +30,17 @@ constexpr std::int64_t kLogitRows = 64;  // their logits are the largest memory 
 
 /// Names as --weights and --cache-dtype take them.
 struct Formats {
-  const char* weights;
-  const char* cache;
+  std::string_view weights;
+  std::string_view cache;
 };
+/// Those that a folder's weights can be had in.
+std::vector<Formats> formats_of(const std::string& folder) {
+  const std::string_view stored = name_of(stored_format(folder));
+  std::vector<Formats> all{{stored, "dtype"}, {stored, "int8"}};
+  if (stored != "dtype") return all;
+  for (const std::string_view codes : {"int8", "nf4", "q4"}) all.push_back({codes, "dtype"});
+  return all;
+}
 
 /// Tokens/s of a greedy answer behind the start of the text, after the first token.
 double speed(InferenceModel& model, std::span<const std::uint32_t> text) {
@@ -62,9 +71,7 @@ int compare_weights(const GenerateFlags& flags) {
   fmt::print("{} tokens of {}\n{:<8} {:<6} {:>12} {:>11} {:>10} {:>12}\n", text.size(),
              flags.compare, "weights", "cache", "bytes", "bytes/token", "tokens/s", "perplexity");
   double first = 0;
-  for (const auto& [weights, cache] :
-       {Formats{"dtype", "dtype"}, Formats{"dtype", "int8"}, Formats{"int8", "dtype"},
-        Formats{"nf4", "dtype"}, Formats{"q4", "dtype"}}) {
+  for (const auto& [weights, cache] : formats_of(folder)) {
     const PlannedRanks one{.threads = threads_of(flags), .device = device_kind(flags)};
     const InferenceOptions options{.dtype = dtype_from_name(flags.dtype),
                                    .weights = weight_format_from_name(weights),

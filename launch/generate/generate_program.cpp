@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/compare.h"
+#include "launch/generate/save_quantized.h"
 #include "launch/process.h"
 
 namespace zero {
@@ -91,7 +92,7 @@ void check_compare(const GenerateFlags& flags) {
     ZERO_CHECK(!given, "--compare measures formats one after another; found {} too: leave it out",
                flag);
   };
-  refuse(flags.weights != "dtype", "--weights");
+  refuse(!flags.weights.empty(), "--weights");
   refuse(flags.cache_dtype != "dtype", "--cache-dtype");
   refuse(flags.host_cache_tokens != 0, "--host-cache-tokens");
   refuse(flags.json, "--json");
@@ -138,6 +139,11 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
     ZERO_CHECK(flags.start.world == 1, "--compare is measured by one rank; found {}",
                flags.start.world);
     return compare_weights(flags);
+  }
+  if (!flags.save_quantized.empty()) {
+    ZERO_CHECK(flags.start.world == 1, "--save-quantized: one process writes; found {} ranks",
+               flags.start.world);
+    return save_quantized(flags);
   }
   Interrupts interrupts;
   return run_ranks(flags.start, argc, argv, [&](Communicator& world) {

@@ -22,13 +22,14 @@ struct GenerateFlags {
   std::vector<std::string> prompts{};
   std::vector<std::string> prompt_ids{};
   std::string file{};
-  std::string compare{};  ///< a text by which formats are compared, instead of prompts
-  bool chat = false;      ///< texts are a user's messages
+  std::string compare{};         ///< a text by which formats are compared, instead of prompts
+  std::string save_quantized{};  ///< a folder that is written, instead of answers
+  bool chat = false;             ///< texts are a user's messages
   std::string tokenizer{};
   PromptSettings settings{};
   std::string device = "auto";  ///< "cpu", "cuda" or "auto"
   std::string dtype = "fp32";
-  std::string weights = "dtype";
+  std::string weights{};  ///< empty: as the folder has them
   std::string cache_dtype = "dtype";
   std::int64_t requests = 8;            ///< at once
   std::string cache = "paged";          ///< or "contiguous"

@@ -12,9 +12,8 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "checkpoint/hf/config.h"
 #include "collectives/backends.h"
-#include "inference/weight_files.h"
+#include "inference/model_folder.h"
 #include "launch/generate/generate_device.h"
 #include "launch/telemetry/console.h"
 
@@ -25,11 +24,16 @@ std::string size_text(std::int64_t bytes) { return bytes_text(static_cast<double
 
 }  // namespace
 
+WeightFormat weight_format(const GenerateFlags& flags, const std::string& folder) {
+  return flags.weights.empty() ? stored_format(folder) : weight_format_from_name(flags.weights);
+}
+
 PlannedModel plan_model(const std::string& folder, const InferenceOptions& options,
                         const PlannedRanks& ranks) {
-  const ModelConfig config = read_hf_config(folder);
   // A configuration that its files do not fit is refused before anything is as large as it says.
-  const WeightFiles fitting(folder, config);
+  const ModelFolder files(folder);
+  files.check_format(options.weights);
+  const ModelConfig& config = files.config();
   const auto device = plan_device(ranks.device, ranks.threads);
   const MeshShape& shape = ranks.shape;
   const int count = shape.shard * shape.tensor;
@@ -72,9 +76,11 @@ void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,
                   const std::string& folder, const InferenceOptions& options,
                   const PlannedRanks& ranks) {
   if (!available || bytes <= *available) return;
+  const WeightFormat stored = stored_format(folder);
   std::string help;
   for (const auto& [name, format] :
        {std::pair("int8", WeightFormat::int8), std::pair("nf4", WeightFormat::nf4)}) {
+    if (stored != WeightFormat::plain) break;
     InferenceOptions smaller = options;
     smaller.weights = format;
     help += fmt::format("--weights {} takes {} for the model, ", name,

@@ -8,6 +8,7 @@
 
 #include "collectives/mesh.h"
 #include "inference/inference_model.h"
+#include "launch/generate/generate_program.h"
 #include "launch/run_device.h"
 
 namespace zero {
@@ -18,6 +19,9 @@ struct PlannedRanks {
   int threads = 1;  ///< of each
   DeviceKind device = DeviceKind::cpu;
 };
+
+/// The format that flags.weights asks for of a folder's matrices: by default that which it has.
+WeightFormat weight_format(const GenerateFlags& flags, const std::string& folder);
 
 /// Memory of a rank of a model in a Hugging Face folder, from a plan that takes none.
 struct PlannedModel {

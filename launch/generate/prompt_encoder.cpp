@@ -62,7 +62,7 @@ std::string find_model_folder(files::FileSystem& files, const std::string& path)
 
 PromptEncoder::PromptEncoder(const std::string& folder, const std::string& tokenizer)
     : folder_(folder), date_(today()) {
-  const ModelConfig config = read_hf_config(folder);
+  const ModelConfig config = read_hf_model(folder).config;
   vocabulary_ = vocabulary_of(config);
   context_ = context_of(config);
   const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name); };

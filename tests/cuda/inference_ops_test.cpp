@@ -28,7 +28,7 @@ class Inferring : public Harness {
   /// A weight packed from a tensor of files.
   View packed(const WeightShape& shape, const std::vector<float>& tensor) {
     const View weight = empty(inference->weight_bytes(shape), DType::u8);
-    const std::int64_t step = 2 * InferenceOps::pack_rows(shape);
+    const std::int64_t step = 2 * pack_rows(shape);
     for (std::int64_t first = 0; first < shape.file_rows(); first += step) {
       const std::int64_t count = std::min(step, shape.file_rows() - first);
       inference->pack(

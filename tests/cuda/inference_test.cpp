@@ -9,6 +9,7 @@
 
 #include "inference/generator.h"
 #include "inference/inference_model.h"
+#include "tests/inference/quantized_model.h"
 #include "tests/inference/tiny_models.h"
 #include "tests/model/ops_harness.h"
 
@@ -115,6 +116,19 @@ TEST_P(GpuInference, GivesTheCpusLogits) {
     for (std::size_t i = 0; kind.dtype == DType::fp32 && i < found.size(); ++i) {
       ASSERT_NEAR(found[i], expected[i], 5e-5) << i;
     }
+  }
+}
+
+TEST_P(GpuInference, GivesOfAFolderOfCodesTheBitsOfQuantizingAtLoad) {
+  const Tokens tokens = tokens_of(20, vocabulary(), 3);
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4}) {
+    const std::string codes = scratch_.path(std::string(name_of(format)) + "/");
+    save_codes(folder_, codes, {format, DType::fp32});
+    const auto gpu = open_tested_device();
+    const InferenceOptions options{.weights = format, .rows = 20, .logit_rows = 20};
+    EXPECT_EQ(logits(*open_inference_model(*gpu, codes, options), tokens, {20}, 20),
+              logits(*open_inference_model(*gpu, folder_, options), tokens, {20}, 20))
+        << name_of(format);
   }
 }
 

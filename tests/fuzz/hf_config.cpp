@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace zero;
   return fuzz::may_refuse([&] {
-    const ModelConfig config = parse_hf_config("config.json", fuzz::text_of(data, size));
+    const ModelConfig config = parse_hf_model("config.json", fuzz::text_of(data, size)).config;
     const std::string written = hf_config_text(config);
     std::string again;
     try {

@@ -112,7 +112,7 @@ class InferenceRanks : public ::testing::Test {
   }
 
   Scratch scratch_;
-  const std::string folder_ = scratch_.path("model/");
+  std::string folder_ = scratch_.path("model/");  // that models are read from
 };
 
 using Kind = std::pair<DType, WeightFormat>;

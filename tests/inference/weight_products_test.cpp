@@ -44,7 +44,7 @@ class WeightProducts : public ::testing::TestWithParam<Shape> {
     const auto ops = make_inference_ops(*device_);
     const Buffer weight =
         device_->allocate(ops->weight_bytes(shape), DType::u8, MemoryClass::parameters, "weight");
-    const std::int64_t step = InferenceOps::pack_rows(shape);
+    const std::int64_t step = pack_rows(shape);
     for (std::int64_t first = 0; first < shape.file_rows(); first += step) {
       const std::int64_t count = std::min(step, shape.file_rows() - first);
       ops->pack(shape, first,

@@ -94,8 +94,7 @@ TEST(WeightFolderFiles, NameTheOneThatCannotBePassedOn) {
   EXPECT_THAT(error_of([&] {
                 weight_folder_files(make(kSmall, {"data.tokenizer=" + folder.file("none")}));
               }),
-              AllOf(HasSubstr("data.tokenizer: "),
-                    HasSubstr("none goes into every checkpoint, and No such file")));
+              AllOf(HasSubstr("data.tokenizer: "), HasSubstr("none is copied, and No such file")));
   const std::string large = folder.write("large", "");
   std::filesystem::resize_file(large, (64 << 20) + 1);
   EXPECT_THAT(error_of([&] { weight_folder_files(make(kSmall, {"data.tokenizer=" + large})); }),

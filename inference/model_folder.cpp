@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "inference/model_folder.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "checkpoint/hf/config.h"
+#include "checkpoint/weight_source.h"
+
+namespace zero {
+namespace {
+
+WeightFormat format_of(const HfModel& model, const std::string& folder) {
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4}) {
+    if (model.codes == name_of(format)) return format;
+  }
+  ZERO_CHECK(model.codes.empty(),
+             "{}/config.json: quantization_config.format: found \"{}\", expected int8, nf4 or q4",
+             folder, printable_line(model.codes));
+  return WeightFormat::plain;
+}
+
+/// A file must not have the program list millions of layers that it does not hold.
+void check_layers(std::span<const SafetensorsReader> files, const std::string& folder,
+                  const ModelConfig& config) {
+  std::size_t tensors = 0;
+  for (const SafetensorsReader& file : files) tensors += file.header().tensors.size();
+  ZERO_CHECK(layers_of(config) <= static_cast<std::int64_t>(tensors),
+             "{}: config.json has {} layers, and the files of weights {} tensors; expected several "
+             "for each layer",
+             folder, layers_of(config), tensors);
+}
+
+}  // namespace
+
+WeightFormat stored_format(const std::string& folder) {
+  return format_of(read_hf_model(folder), folder);
+}
+
+ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
+  const HfModel model = read_hf_model(folder);
+  config_ = model.config;
+  format_ = format_of(model, folder);
+  std::vector<SafetensorsReader> files = open_weights(folder);
+  check_layers(files, folder, config_);
+  if (format_ == WeightFormat::plain) {
+    files_.emplace<WeightFiles>(std::move(files), config_);
+  } else {
+    files_.emplace<QuantizedFiles>(std::move(files), config_, format_);
+  }
+}
+
+void ModelFolder::check_format(WeightFormat wanted) const {
+  if (format_ == WeightFormat::plain || format_ == wanted) return;
+  fail(
+      "{}: its matrices are codes of {}, of which no weights of {} can be made; expected --weights "
+      "{}, or none, or the folder from which the codes were made",
+      folder_, name_of(format_), name_of(wanted), name_of(format_));
+}
+
+ModelWeights::Source ModelFolder::source() const {
+  if (const auto* plain = std::get_if<WeightFiles>(&files_)) {
+    return {[plain](std::size_t tensor, std::int64_t begin, std::span<float> values) {
+      plain->read(tensor, begin, values);
+    }};
+  }
+  const auto& codes = std::get<QuantizedFiles>(files_);
+  return {[&codes](std::size_t tensor, std::int64_t begin, std::span<float> values) {
+            codes.read(tensor, begin, values);
+          },
+          [&codes](std::size_t tensor, const TensorPart& part, const WeightShape& shape,
+                   std::int64_t first, std::int64_t count) {
+            return codes.read_codes(tensor, part, shape, first, count);
+          }};
+}
+
+}  // namespace zero

@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "inference/model_weights.h"
+#include "inference/quantized_files.h"
+#include "inference/weight_files.h"
+
+namespace zero {
+
+/// The format of the matrices in a Hugging Face folder, as its config.json has it; plain: elements,
+/// of which any format can be made. Throws zero::Error naming file, field, found and expected.
+WeightFormat stored_format(const std::string& folder);
+
+/// A Hugging Face folder, whose files are open and fit its config.json.
+class ModelFolder {
+ public:
+  /// Throws zero::Error naming file, field or tensor, and if the files cannot hold as many layers
+  /// as config.json has.
+  explicit ModelFolder(const std::string& folder);
+
+  const ModelConfig& config() const { return config_; }
+  /// As stored_format().
+  WeightFormat format() const { return format_; }
+  /// Throws zero::Error, with what would work, if weights of that format cannot be had.
+  void check_format(WeightFormat wanted) const;
+  /// Of weights in a format that can be had; the folder must outlive it.
+  ModelWeights::Source source() const;
+
+ private:
+  std::string folder_;
+  ModelConfig config_;
+  WeightFormat format_ = WeightFormat::plain;
+  std::variant<std::monostate, WeightFiles, QuantizedFiles> files_;
+};
+
+}  // namespace zero

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/generate/save_quantized.h"
+
+#include <filesystem>
+#include <map>
+#include <variant>
+
+#include "base/error.h"
+#include "checkpoint/hf/config.h"
+#include "checkpoint/text_file.h"
+#include "device/files/replace_file.h"
+#include "inference/quantized_writer.h"
+#include "launch/generate/generate_device.h"
+#include "launch/generate/prompt_encoder.h"
+#include "launch/tokenizer_files.h"
+
+namespace zero {
+namespace {
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kWeights = "model.safetensors";
+
+/// A folder that has its name once it is whole; before that, it ends with ".partial".
+class NewFolder {
+ public:
+  NewFolder(files::FileSystem& disk, const std::string& path)
+      : disk_(disk),
+        path_(std::filesystem::path(path + "/").lexically_normal().parent_path().string()),
+        partial_(path_ + ".partial") {
+    ZERO_CHECK(!is_there(path_), "--save-quantized {}: is there already; give a new name", path_);
+    ZERO_CHECK(!is_there(partial_),
+               "--save-quantized {}: {} is there, of a save under way or one that did not end; "
+               "remove it if none is under way",
+               path_, partial_);
+    files::check_target(disk, partial_);
+    disk.make_folder(partial_);
+  }
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+  ~NewFolder() {
+    if (partial_.empty()) return;
+    try {
+      for (const std::string& name : disk_.list(partial_)) disk_.remove_file(file(name));
+      disk_.remove_folder(partial_);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the save throws why it failed
+    }
+  }
+
+  std::string file(const std::string& name) const { return partial_ + "/" + name; }
+  const std::string& path() const { return path_; }
+  void finish() {
+    disk_.sync_folder(partial_);
+    disk_.rename(partial_, path_);
+    partial_.clear();
+    disk_.sync_folder(files::folder_of(path_));
+  }
+
+ private:
+  bool is_there(const std::string& path) const {
+    return disk_.is_link(path) || disk_.kind_of(path) != files::PathKind::missing;
+  }
+
+  files::FileSystem& disk_;
+  std::string path_;
+  std::string partial_;
+};
+
+const char* torch_name(DType dtype) {
+  return dtype == DType::fp32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
+}
+
+}  // namespace
+
+int save_quantized(const GenerateFlags& flags) {
+  files::FileSystem& disk = files::disk();
+  const std::string folder = find_model_folder(disk, flags.model);
+  const QuantizedFormats formats{weight_format_from_name(flags.weights),
+                                 dtype_from_name(flags.dtype)};
+  ZERO_CHECK(formats.codes != WeightFormat::plain,
+             "--save-quantized: --weights is dtype; expected int8, nf4 or q4");
+  const ModelFolder model(folder);
+  ZERO_CHECK(model.format() == WeightFormat::plain,
+             "--save-quantized: {} has codes of {} already; take the folder from which they were "
+             "made",
+             folder, name_of(model.format()));
+  std::map<std::string, std::string> small = tokenizer_files(folder, "--save-quantized");
+  const std::string config = folder + "/" + kConfig;
+  constexpr std::int64_t kLargest = std::int64_t{64} << 20U;
+  small[kConfig] = quantized_config_text(config, read_text(disk, config, kLargest),
+                                         name_of(formats.codes), torch_name(formats.vectors));
+  NewFolder out(disk, flags.save_quantized);
+  const std::int64_t bytes =
+      write_quantized(model, formats, threads_of(flags), disk, out.file(kWeights));
+  for (const auto& [name, text] : small) write_text(disk, out.file(name), text);
+  out.finish();
+  const auto parameters = static_cast<double>(
+      std::visit([](const auto& family) { return family.parameter_count(); }, model.config()));
+  fmt::print("{}: weights of {} bytes, {:.4f} a parameter\n", out.path(), bytes,
+             static_cast<double>(bytes) / parameters);
+  return 0;
+}
+
+}  // namespace zero

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "launch/generate/generate_program.h"
+
+namespace zero {
+
+/// Writes the model's folder once more as flags.save_quantized, with its matrices in codes of
+/// flags.weights: config.json, tokenizer and weights. The folder has its name once it is whole.
+/// Prints its size; returns the exit status. Throws zero::Error; nothing is then left.
+int save_quantized(const GenerateFlags& flags);
+
+}  // namespace zero

@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Folders of codes answer as the folders from which they were made.
+#include <cmath>
+
+#include "tests/errors.h"
+#include "tests/inference/quantized_model.h"
+#include "tests/inference/rank_runs.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::array kCodes{WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4};
+
+/// The largest difference.
+float distance(const Logits& found, const Logits& expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  float most = 0;
+  for (std::size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
+    most = std::max(most, std::abs(found[i] - expected[i]));
+  }
+  return most;
+}
+
+class QuantizedFolder : public InferenceRanks {
+ protected:
+  /// Models are read from the codes from here on.
+  void go_on_with_codes(WeightFormat format, DType vectors = DType::fp32) {
+    const std::string codes = scratch_.path(std::string(name_of(format)) + "/");
+    if (!std::filesystem::exists(codes)) save_codes(plain_, codes, {format, vectors});
+    folder_ = codes;
+  }
+  void save(const ModelConfig& config) {
+    for (const WeightFormat format : kCodes) {
+      std::filesystem::remove_all(scratch_.path(name_of(format)));
+    }
+    with_saved_model(config, plain_, 1);
+    folder_ = plain_;
+  }
+  const std::string plain_ = folder_;
+};
+
+TEST_F(QuantizedFolder, GivesTheBitsOfQuantizingAtLoadInEveryLayoutAndDtype) {
+  for (const ModelConfig& config : {ModelConfig(small_gpt2()), ModelConfig(odd_gpt2()),
+                                    ModelConfig(small_llama()), ModelConfig(small_qwen2())}) {
+    save(config);
+    for (const WeightFormat format : kCodes) {
+      for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+        const InferenceOptions with = rank_options(dtype, format);
+        folder_ = plain_;
+        const Logits expected = alone(0, with);
+        go_on_with_codes(format);
+        ASSERT_EQ(alone(0, with), expected) << name_of(format) << " in " << name_of(dtype);
+      }
+    }
+  }
+}
+
+TEST_F(QuantizedFolder, HasVectorsInTheDtypeThatIsAskedFor) {
+  save(small_llama());
+  const InferenceOptions with = rank_options(DType::bf16, WeightFormat::nf4);
+  const Logits expected = alone(0, with);
+  go_on_with_codes(WeightFormat::nf4, DType::bf16);
+  EXPECT_EQ(alone(0, with), expected);
+  const ModelFolder folder(folder_);
+  EXPECT_EQ(
+      std::filesystem::file_size(folder_ + "model.safetensors"),
+      quantized_header(folder.config(), {WeightFormat::nf4, DType::bf16}).data_begin +
+          quantized_header(folder.config(), {WeightFormat::nf4, DType::bf16}).tensors.back().end);
+}
+
+TEST_F(QuantizedFolder, GivesRanksThatShareWeightsTheBitsOfOneProcess) {
+  for (const ModelConfig& config :
+       {ModelConfig(three_blocks_of_gpt2()), ModelConfig(three_blocks_of_llama())}) {
+    save(config);
+    for (const WeightFormat format : kCodes) {
+      const InferenceOptions with = rank_options(DType::fp32, format);
+      go_on_with_codes(format);
+      std::vector<Logits> expected;
+      for (int shard = 0; shard < 3; ++shard) expected.push_back(alone(shard, with));
+      EXPECT_EQ(on_mesh({.shard = 3}, with), expected) << name_of(format);
+    }
+  }
+}
+
+// Heads and columns of a rank begin where groups and ranges do: codes and scales are the whole's.
+TEST_F(QuantizedFolder, IsCutForTensorRanksWithoutQuantizingAgain) {
+  LlamaConfig llama = small_llama();
+  llama.layers = 1;
+  llama.heads = llama.kv_heads = 16;
+  llama.head_width = 64;
+  llama.intermediate = 1024;
+  Gpt2Config gpt2{.layers = 1, .width = 1024, .heads = 8, .context = 150, .vocabulary = 100};
+  for (const ModelConfig& config : {ModelConfig(llama), ModelConfig(gpt2)}) {
+    save(config);
+    for (const WeightFormat format : kCodes) {
+      const InferenceOptions with = rank_options(DType::fp32, format);
+      go_on_with_codes(format);
+      const Logits expected = alone(0, with);
+      float largest = 0;
+      for (const float logit : expected) largest = std::max(largest, std::abs(logit));
+      for (const Logits& found : on_mesh({.shard = 1, .tensor = 2}, with)) {
+        EXPECT_LT(distance(found, expected), 1e-5F * largest) << name_of(format);
+      }
+    }
+  }
+}
+
+// A rank's inputs begin inside a group: its codes are made again of what the whole's stand for.
+TEST_F(QuantizedFolder, IsQuantizedAgainForTensorRanksWithOtherGroups) {
+  for (const ModelConfig& config :
+       {ModelConfig(three_blocks_of_gpt2()), ModelConfig(three_blocks_of_llama())}) {
+    save(config);
+    const Logits plain = alone(0, rank_options());
+    for (const WeightFormat format : kCodes) {
+      const InferenceOptions with = rank_options(DType::fp32, format);
+      go_on_with_codes(format);
+      const Logits expected = alone(0, with);
+      const float rounding = distance(expected, plain);
+      const std::vector<Logits> found = on_mesh({.shard = 1, .tensor = 3}, with);
+      EXPECT_EQ(found[0], found[2]);
+      EXPECT_LT(distance(found[0], expected),
+                format == WeightFormat::int8 ? 1e-4F : 1.2F * rounding)
+          << name_of(format);
+    }
+  }
+}
+
+TEST_F(QuantizedFolder, IsRefusedInAnotherFormat) {
+  save(small_llama());
+  go_on_with_codes(WeightFormat::nf4);
+  EXPECT_EQ(stored_format(folder_), WeightFormat::nf4);
+  EXPECT_EQ(stored_format(plain_), WeightFormat::plain);
+  for (const WeightFormat wanted : {WeightFormat::plain, WeightFormat::int8, WeightFormat::q4}) {
+    EXPECT_THAT(
+        message_of([&] { alone(0, rank_options(DType::fp32, wanted)); }),
+        HasSubstr(fmt::format("its matrices are codes of nf4, of which no weights of {} can be "
+                              "made; expected --weights nf4, or none, or the folder from which",
+                              name_of(wanted))));
+  }
+  EXPECT_THAT(message_of([&] { save_codes(folder_, scratch_.path("again/"), {}); }),
+              HasSubstr("weights are codes of nf4; expected elements"));
+  write_bytes(folder_ + "config.json",
+              quantized_config_text("config.json", file_bytes(plain_ + "config.json"), "int3", ""));
+  EXPECT_THAT(message_of([&] { stored_format(folder_); }),
+              HasSubstr("quantization_config.format: found \"int3\", expected int8, nf4 or q4"));
+}
+
+TEST(QuantizedHeader, TakesAsManyBytesAsTheFormatSays) {
+  const auto bytes_a_parameter = [](const ModelConfig& config, const QuantizedFormats& formats) {
+    const FileHeader header = quantized_header(config, formats);
+    const auto parameters = static_cast<double>(
+        std::visit([](const auto& family) { return family.parameter_count(); }, config));
+    return static_cast<double>(header.data_begin + header.tensors.back().end) / parameters;
+  };
+  const ModelConfig gpt2 = *Gpt2Config::by_name("gpt2-124m");
+  LlamaConfig llama = small_llama();
+  llama.layers = 16;
+  llama.width = 2048;
+  llama.heads = 32;
+  llama.kv_heads = 8;
+  llama.head_width = 64;
+  llama.intermediate = 8192;
+  llama.vocabulary = 128256;
+  for (const ModelConfig& config : {gpt2, ModelConfig(llama)}) {
+    EXPECT_LT(bytes_a_parameter(config, {WeightFormat::int8, DType::bf16}), 1.02);
+    EXPECT_LT(bytes_a_parameter(config, {WeightFormat::nf4, DType::fp32}), 0.56);
+    EXPECT_LT(bytes_a_parameter(config, {WeightFormat::q4, DType::fp32}), 0.56);
+  }
+  EXPECT_LT(bytes_a_parameter(gpt2, {WeightFormat::int8, DType::fp32}), 1.03);
+}
+
+}  // namespace
+}  // namespace zero::testing
