@@ -30,10 +30,12 @@ double seconds_since(Clock::time_point begin) {
 /// Random numbers of a seed, in [0, 1).
 class Random {
  public:
-  double next() { return static_cast<double>(split_mix(7, counter_++) >> 11) * 0x1p-53; }
+  explicit Random(std::uint64_t seed) : seed_(seed) {}
+  double next() { return static_cast<double>(split_mix(seed_, counter_++) >> 11) * 0x1p-53; }
   double exponential(double mean) { return -mean * std::log1p(-next()); }
 
  private:
+  std::uint64_t seed_;
   std::uint64_t counter_ = 0;
 };
 
@@ -46,7 +48,7 @@ struct Mix {
   std::int64_t longest = 512;  // of a prompt with its answer
 
   std::vector<GenerationRequest> made(std::int64_t vocabulary) const {
-    Random random;
+    Random random(7);
     std::vector<GenerationRequest> all;
     for (std::int64_t i = 0; i < requests; ++i) {
       const auto length = [&](double mean) {
@@ -64,6 +66,13 @@ struct Mix {
     return all;
   }
 };
+
+/// To be generated.
+double tokens_of(const std::vector<GenerationRequest>& requests) {
+  double tokens = 0;
+  for (const GenerationRequest& each : requests) tokens += static_cast<double>(each.max_tokens);
+  return tokens;
+}
 
 /// When the tokens of requests came, in seconds.
 struct Times {
@@ -160,8 +169,7 @@ class Serving final : public Section {
     const std::vector<GenerationRequest> requests =
         Mix{.requests = kRequests}.made(model.vocabulary());
     const std::vector<double> at_once(requests.size(), 0);
-    double tokens = 0;
-    for (const GenerationRequest& each : requests) tokens += static_cast<double>(each.max_tokens);
+    const double tokens = tokens_of(requests);
     std::vector<double> continuous, fixed, padded;
     for (int round = 0; round < rounds_; ++round) {
       const auto rate = [&](Batching batching, const std::vector<GenerationRequest>& of) {
@@ -206,10 +214,9 @@ class Serving final : public Section {
     fill_with_random_weights(model);
     const std::vector<GenerationRequest> requests =
         Mix{.requests = kLoadRequests}.made(model.vocabulary());
-    double tokens = 0;
-    for (const GenerationRequest& each : requests) tokens += static_cast<double>(each.max_tokens);
+    const double tokens = tokens_of(requests);
     const double mean_gap = tokens / static_cast<double>(requests.size()) / (load_ * rate);
-    Random random;
+    Random random(8);
     std::vector<double> arrivals{0};
     while (arrivals.size() < requests.size()) {
       arrivals.push_back(arrivals.back() + random.exponential(mean_gap));

@@ -7,7 +7,7 @@ usage: bench/speculation.py [--data data/tokens] [--work data/speculation] [--pr
 
 Needs the text that launch/quickstart.sh leaves in data/tokens, and Python alone. Unless they are
 there, two models of bytes are trained first and stay in --work: a target of 10 layers x 384 and a
-draft of 4 x 256, a sixth of its size (some 8 minutes on two cores). Prompts come from the part of
+draft of 4 x 256, 5.5 times smaller (some 8 minutes on two cores). Prompts come from the part of
 the text that is kept for validation; they are answered greedily, one at a time, in turns with each
 way to guess. Loading is not counted. An answer that guesses change ends the script with status 1.
 """
@@ -72,8 +72,11 @@ def configuration(arguments, name):
 
 def train_missing(arguments):
     for name in SHAPES:
-        if os.path.isdir(os.path.join(arguments.work, name)):
+        folder = os.path.join(arguments.work, name)
+        if os.path.isdir(os.path.join(folder, f"step_{arguments.steps:08d}")):
             continue
+        if os.path.isdir(folder):
+            fail(f"{folder} has no checkpoint of step {arguments.steps}; remove it, or name --steps")
         if not glob.glob(os.path.join(arguments.data, "train_*.bin")):
             fail(f"{arguments.data} has no train_*.bin; run launch/quickstart.sh, or name --data")
         os.makedirs(arguments.work, exist_ok=True)

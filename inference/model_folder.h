@@ -27,7 +27,7 @@ class ModelFolder {
   WeightFormat format() const { return format_; }
   /// Throws zero::Error, with what would work, if weights of that format cannot be had.
   void check_format(WeightFormat wanted) const;
-  /// Of weights in a format that can be had; the folder must outlive it.
+  /// Of weights in a format that can be had; the folder must outlive it, unmoved.
   ModelWeights::Source source() const;
 
  private:

@@ -27,7 +27,9 @@ class QuantizedFiles {
                  WeightFormat format);
 
   /// Fills `values` from element `begin` of tensor `tensor` of the list on, as fp32; of a matrix
-  /// whole rows. Throws zero::Error naming file, tensor and element if a code or scale is none.
+  /// best whole rows: pack_rows() of them are decoded at least. Throws zero::Error naming file,
+  /// tensor and element if a code or scale is not one that the format allows
+  /// (docs/quantized_weights.md).
   void read(std::size_t tensor, std::int64_t begin, std::span<float> values) const;
 
   /// ModelWeights::ReadCodes: nothing if the groups and ranges of `shape` are not those of the

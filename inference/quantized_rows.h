@@ -44,7 +44,7 @@ struct QuantizedRows {
   std::int64_t count;
   std::vector<std::uint8_t> codes{};  ///< (rows, columns of the tensor)
   std::vector<std::byte> scales{};    ///< with groups where the tensor has inputs
-  std::vector<ScaleRange> ranges{};   ///< nf4: with eights of groups and 32s of outputs
+  std::vector<ScaleRange> ranges{};   ///< nf4: with panels of 8 groups and 32s of outputs
 
   // What the rows hold of the weight: inputs (depths) and outputs (columns), with the groups and
   // ranges that lie there.
@@ -64,7 +64,7 @@ struct QuantizedRows {
     return scale_group(shape.format) == 0 ? 0 : depth / scale_group(shape.format);
   }
 
-  // Places of what belongs to a depth, group or panel (an eight of groups) and a column.
+  // Places of what belongs to a depth, group or panel (8 groups) and a column.
   std::size_t code_at(std::int64_t depth, std::int64_t column) const {
     return at(depth - depth_begin(), depth_end() - depth_begin(), column - column_begin(),
               columns());

@@ -17,7 +17,7 @@ enum class WeightFormat : std::uint8_t {
   int8,   ///< codes of -127 to 127 times a scale a column: the largest magnitude / 127
   nf4,    ///< 4 bits: the 16 levels of NormalFloat times a scale for 64 elements of a column, which
           ///< has 8 bits itself (double quantization): QLoRA, Dettmers et al. 2023
-  q4,     ///< 4 bits: codes of -8 to 7 times an fp16 scale for 128 elements of a column
+  q4,     ///< 4 bits: codes of -8 to 7 times a signed fp16 scale for 128 elements of a column
 };
 /// Elements of a column that share a scale; 0: all of them, or none has one.
 constexpr std::int64_t scale_group(WeightFormat format) {
@@ -41,8 +41,8 @@ struct WeightShape {
   std::int64_t file_columns() const { return layout == WeightLayout::in_out ? out : in; }
 };
 
-/// Rows of a tensor of files are packed, and made codes of, a multiple of this many at a time,
-/// beginning at a multiple; the last may be fewer. So they hold whole groups, and ranges of nf4.
+/// Callers of pack() and quantize() hand over rows in multiples of this many, from a multiple on
+/// (the last call may have fewer), so that a call has whole groups and, of nf4, whole ranges.
 constexpr std::int64_t pack_rows(const WeightShape& shape) {
   if (shape.layout == WeightLayout::out_in || shape.format == WeightFormat::plain) return 32;
   return shape.format == WeightFormat::int8 ? shape.in : 8 * scale_group(shape.format);

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
+#include <initializer_list>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -14,6 +18,8 @@
 #include "launch/rendezvous/start.h"
 
 namespace {
+
+std::string has_name(const std::string& value) { return value.empty() ? "expected a name" : ""; }
 
 void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--model", flags.model,
@@ -32,14 +38,16 @@ void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
              "a file of prompts, one JSON object a line: \"prompt\", \"ids\" or \"messages\", "
              "and settings under the names of the flags, with _ for -, before the flags'")
           ->excludes(prompt)
-          ->excludes(ids);
+          ->excludes(ids)
+          ->check(has_name);
   app.add_option(
          "--compare", flags.compare,
          "instead of answering: compare all formats of weights and cache by their bytes, speed "
          "and perplexity of this text")
       ->excludes(prompt)
       ->excludes(ids)
-      ->excludes(file);
+      ->excludes(file)
+      ->check(has_name);
   app.add_flag("--chat", flags.chat, "a text is a user's message, written as the model's chat is");
   app.add_option("--tokenizer", flags.tokenizer,
                  "\"bytes\", a tokenizer.json, a SentencePiece model, or a folder of one; by "
@@ -70,7 +78,7 @@ void add_settings(CLI::App& app, zero::PromptSettings& settings) {
       ->allow_extra_args(false);
 }
 
-void add_run(CLI::App& app, zero::GenerateFlags& flags) {
+void add_weights(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--device", flags.device, "auto: the first GPU that can be used, else the CPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
@@ -88,9 +96,7 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
                  "instead of answering: write a folder, a new name, that has the matrices in the "
                  "codes of --weights and answers as they do; takes --dtype and --threads too")
       ->needs(weights)
-      ->check([](const std::string& name) {
-        return std::string(name.empty() ? "expected the name of a new folder" : "");
-      });
+      ->check(has_name);
   app.add_option_function<std::string>(
          "--llm-int8-threshold",
          [](const std::string&) {
@@ -98,6 +104,9 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
          },
          "refused: " + std::string(zero::kNoThreshold))
       ->group("");
+}
+
+void add_cache(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--cache-dtype", flags.cache_dtype,
                  "of cached keys and values: as --dtype says; int8: codes of 8 bits, a scale for a "
                  "token's key or value of one head")
@@ -127,22 +136,29 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
                  "together with others, once all before are answered")
       ->check(CLI::IsMember({"continuous", "fixed"}))
       ->capture_default_str();
-  CLI::Option* const draft = app.add_option(
-      "--draft", flags.draft,
-      "guess the next tokens, so that a pass reads several: a smaller model's folder, or "
-      "\"prompt\", for answers that repeat their prompts; changes no answer");
-  app.add_option("--draft-tokens", flags.draft_tokens, "to guess in a step, at most")
-      ->needs(draft)
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
   app.add_option("--context", flags.context,
                  "tokens of a prompt typed at a terminal, with its answer, at most (or the model's "
                  "context, if that is less): the cache is that large")
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40))
       ->capture_default_str();
+}
+
+void add_draft(CLI::App& app, zero::GenerateFlags& flags) {
+  CLI::Option* const draft = app.add_option(
+      "--draft", flags.draft,
+      "speculative decoding: guess the next tokens, so that a pass reads several: a smaller "
+      "model's folder, or \"prompt\", for answers that repeat their prompts; changes no answer");
+  draft->check(has_name);
+  app.add_option("--draft-tokens", flags.draft_tokens, "to guess in a step, at most")
+      ->needs(draft)
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+}
+
+void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--tensor", flags.tensor,
                  "of several ranks, so many compute each layer together; the ranks beside them "
-                 "each keep a part of the weights and answer other prompts")
+                 "each keep a part of the weights and answer different prompts")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--replicate", flags.replicate, "copies of the model that the ranks hold")
@@ -151,6 +167,9 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--local-ranks", flags.local_ranks,
                  "ranks as threads of this one process, without a launcher")
       ->check(CLI::Range(1, 1024));
+}
+
+void add_run(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--threads", flags.threads, "of a rank; changes no answer")->capture_default_str();
   CLI::Option* const json =
       app.add_flag("--json", flags.json, "print a JSON object a line for each answer, at its end");
@@ -164,15 +183,26 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
              zero::kCpuLimitHelp + "\n");
 }
 
-/// Refuses options that --save-quantized would ignore.
-void check_save(const CLI::App& app) {
+/// Refuses options that a mode would ignore.
+void check_used(const CLI::App& app, std::string_view mode, std::string_view does,
+                std::initializer_list<std::string_view> used) {
   for (const CLI::Option* const option : app.get_options()) {
     const std::string name = option->get_name();
-    const bool used = name == "--model" || name == "--weights" || name == "--save-quantized" ||
-                      name == "--dtype" || name == "--threads";
-    if (option->count() == 0 || used) continue;
-    zero::fail("--save-quantized writes a folder and answers nothing; found {} too: leave it out",
-               name);
+    const bool takes = name == mode || std::ranges::find(used, name) != used.end();
+    if (option->count() > 0 && !takes) {
+      zero::fail("{} {}; found {} too: leave it out", mode, does, name);
+    }
+  }
+}
+
+void check_mode(const CLI::App& app, const zero::GenerateFlags& flags) {
+  if (!flags.save_quantized.empty()) {
+    check_used(app, "--save-quantized", "writes a folder and answers nothing",
+               {"--model", "--weights", "--dtype", "--threads"});
+  }
+  if (!flags.compare.empty()) {
+    check_used(app, "--compare", "measures formats one after another",
+               {"--model", "--tokenizer", "--device", "--dtype", "--threads", "--local-ranks"});
   }
 }
 
@@ -184,11 +214,10 @@ int main(int argc, char** argv) {
       "Continues texts, or answers messages, by a model that zero_train trained or a Hugging "
       "Face folder holds. A prompt's answer depends on the prompt, its settings and the model "
       "(and on the date, where a chat template asks for it); --tensor and the kind of processor "
-      "may "
-      "change its last bits.\n"
+      "may change its last bits.\n"
       "Several ranks: mpirun -np N zero_generate ...; torchrun --no-python, or anything that sets "
       "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun; or threads of one process: "
-      "--local-ranks N. Each keeps a part of the weights and answers other prompts (--tensor, "
+      "--local-ranks N. Each keeps a part of the weights and answers different prompts (--tensor, "
       "--replicate).\n"
       "Status: 0; 1 if a prompt was refused, an answer failed or nothing could be "
       "answered; 130 or 143 if SIGINT (Ctrl-C) or SIGTERM ended it.",
@@ -200,10 +229,14 @@ int main(int argc, char** argv) {
     speaks = flags.start.rank == 0;
     add_prompts(app, flags);
     add_settings(app, flags.settings);
+    add_weights(app, flags);
+    add_cache(app, flags);
+    add_draft(app, flags);
+    add_ranks(app, flags);
     add_run(app, flags);
     zero::limit_cpu(zero::process_environment());
     app.parse(argc, argv);
-    if (!flags.save_quantized.empty()) check_save(app);
+    check_mode(app, flags);
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);
     return zero::generate(flags, &argc, &argv);
   } catch (const CLI::Success& success) {

@@ -11,8 +11,8 @@ compiled there, for this very processor (its binary packages stop at AVX2), in 5
     peers/bin/pip install torch transformers numpy gguf llama-cpp-python
     peers/bin/python bench/peers/inference.py
 
-Each turn is a process that loads the weights, runs each workload of inference_common.py once
-briefly and then once by the clock. Loading is not counted; prompts are. All generate greedily, from
+Each turn loads the weights (zero_generate: once for each workload), runs each workload of
+inference_common.py once briefly and then once by the clock. Loading is not counted; prompts are. All generate greedily, from
 the same weights; the line below the table tells how far their answers in fp32 agree. transformers
 has fp32 and bf16 only: on CPUs it quantizes by other packages.
 """
@@ -136,8 +136,8 @@ def rate(turns, key):
 def print_table(arguments, turns):
     names = ["zero_generate"]
     for peer in PEERS:
-        one = next(all[0] for (name, _), all in turns.items() if name == peer)
-        names.append(f"{one['name']} {one['version']}".strip())
+        one = next((all[0] for (name, _), all in turns.items() if name == peer), None)
+        names.append(f"{one['name']} {one['version']}".strip() if one else peer)
     print(f"| weights | tokens/s of | {' | '.join(names)} | zero_generate over the better |")
     print("|---|---|" + "---:|" * (len(names) + 1))
     for form in arguments.formats:
@@ -160,8 +160,8 @@ def main():
     arguments = options()
     check(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, os.path.join(SCRIPTS, "inference_model.py"), folder],
-                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        output_of(arguments,
+                  [sys.executable, os.path.join(SCRIPTS, "inference_model.py"), folder])
         turns = measure(arguments, folder)
     print_table(arguments, turns)
     if "fp32" in arguments.formats:

@@ -102,7 +102,7 @@ class CodePlaces {
   explicit CodePlaces(const StoredSquares& stored)
       : map_(SquareMap::of(product_dtype({.dtype = stored.dtype}))),
         bytes_(stored.format == WeightFormat::int8),
-        pairs_(name_of_kernels(stored.dtype) == "pairs") {}
+        pairs_(kernels_of(stored.dtype) == KernelKind::pairs) {}
 
   PairPlace at(std::int64_t depth, std::int64_t column) const {
     if (pairs_) {
@@ -178,7 +178,7 @@ StoredSquares stored_squares(const WeightShape& shape, const View& weight) {
 }
 
 DType product_dtype(const WeightShape& shape) {
-  return name_of_kernels(shape.dtype) == "floats" ? DType::fp32 : shape.dtype;
+  return kernels_of(shape.dtype) == KernelKind::floats ? DType::fp32 : shape.dtype;
 }
 
 std::int64_t packed_bytes(const WeightShape& shape) {

@@ -18,7 +18,6 @@ constexpr int kLanes = 16;
 constexpr std::int64_t kLine = 64;         // bytes
 constexpr std::int64_t kHalfBytes = 1024;  // of a square of bf16
 constexpr int kMostRows = 8;               // whose sums fit the registers
-constexpr std::int64_t kGroupsOfRange = 8;
 // Bytes from what is read to what is fetched meanwhile.
 constexpr std::int64_t kAhead = 2048;
 
@@ -135,7 +134,7 @@ __m512 load_scales(const PairRows& p, std::int64_t group, int column) {
   }
   const __m128i codes = _mm_loadu_si128(
       reinterpret_cast<const __m128i*>(static_cast<const std::uint8_t*>(p.scales) + at));
-  const float* const range = p.ranges + group / kGroupsOfRange * 2;
+  const float* const range = p.ranges + group / PairRows::kGroupsOfRange * 2;
   const __m512 steps =
       _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes)), _mm512_set1_ps(range[1]));
   return _mm512_add_ps(steps, _mm512_set1_ps(range[0]));

@@ -17,11 +17,13 @@ struct PairRows {
   enum class Levels : std::uint8_t {
     bf16,   ///< as pair_kernels() read them: 16 columns at all depths, then 16 more
     int8,   ///< for each pair of depths, 32 columns of pairs
-    bits4,  ///< for each two pairs of depths, 32 lanes of 16 bits: a lane's four codes are of the
-            ///< first pair at one of 16 columns and at the one 16 behind it, then of the second
-            ///< pair
+    bits4,  ///< for each 4 depths, 32 lanes of 16 bits: lane 2 * (column % 16) + depth % 2 holds,
+            ///< from the low half byte up, the first pair of depths at the column and at the column
+            ///< + 16, then the second pair likewise
   };
   enum class Scales : std::uint8_t { none, fp32, fp16, codes };
+
+  static constexpr std::int64_t kGroupsOfRange = 8;
 
   const std::byte* x = nullptr;  ///< rows of `steps` * 32 bf16
   std::int64_t row_bytes = 0;    ///< between rows
@@ -37,7 +39,7 @@ struct PairRows {
   float* sums = nullptr;          ///< (rows, 32), aligned to 64 bytes
 };
 
-/// Where the code of an element lies in a square, for any processor.
+/// Where the code of an element lies in a square of int8 or bits4, for any processor.
 struct PairPlace {
   std::int64_t byte = 0;
   bool high = false;  ///< of 4 bits: in the byte's high half
@@ -50,7 +52,8 @@ constexpr PairPlace pair_place(PairRows::Levels levels, std::int64_t depth, std:
 
 /// Only if pair_kernels() are in this build and for this processor.
 void multiply_pair_rows(const PairRows& product);
-/// The levels of all squares of codes as Levels::bf16, to memory aligned to 64 bytes.
+/// The levels of all squares of int8 or bits4 as Levels::bf16: steps * 2048 bytes, aligned to 64.
+/// Reads squares, levels, steps and level_of_code alone.
 void look_up_pairs(const PairRows& product, std::byte* to);
 
 }  // namespace zero::cpu

@@ -34,6 +34,8 @@ constexpr std::int64_t kLevelBytes = std::int64_t{256} << 10;  // of looked-up c
 // Of a thread: the sums of as many columns as it takes, or of 32 rows of one.
 constexpr std::int64_t kSumBytes = kMostColumns * kFewestRows * kSquare * 4;
 static_assert(kSumBytes >= kSquareCount * 4);
+static_assert(kSquare == packed::kBlock && kSquare == kColumnsOfRange &&
+              kGroupsOfRange == PairRows::kGroupsOfRange);
 
 bool by_floats(const WeightShape& shape) { return product_dtype(shape) == DType::fp32; }
 bool coded(const WeightShape& shape) { return shape.format != WeightFormat::plain; }
@@ -42,7 +44,7 @@ bool coded(const WeightShape& shape) { return shape.format != WeightFormat::plai
 enum class Way : std::uint8_t { few, pairs, strips };
 Way way_of(const WeightShape& shape, std::int64_t rows) {
   const bool few = rows <= FewRows::kMost;
-  if (name_of_kernels(shape.dtype) == "pairs") return Way::pairs;
+  if (kernels_of(shape.dtype) == KernelKind::pairs) return Way::pairs;
   return few && by_floats(shape) && has_few_rows() ? Way::few : Way::strips;
 }
 

@@ -23,14 +23,19 @@ class WeightProducts {
  public:
   explicit WeightProducts(int threads);
 
-  /// For up to `rows` rows.
+  /// Notes the scratch of multiply() of this shape with up to `rows` rows.
   void prepare(const WeightShape& shape, std::int64_t rows);
+  /// Of one product, all threads together.
   std::int64_t scratch_bytes() const;
 
   struct Operands {
-    View x, weight, bias, y;
-    std::byte* scratch = nullptr;
+    View x;                        ///< (padded_rows(rows), in), in the shape's dtype
+    View weight;                   ///< as pack_weight() stores it
+    View bias;                     ///< (out), in the shape's dtype, or empty
+    View y;                        ///< (padded_rows(rows), out), in the shape's dtype or fp32
+    std::byte* scratch = nullptr;  ///< scratch_bytes(), aligned to 64 bytes
   };
+  /// y = x W + bias on this and other threads; returns when y is written. One call at a time.
   void multiply(const WeightShape& shape, std::int64_t rows, const Operands& operands);
 
  private:

@@ -20,6 +20,11 @@ View view_of(std::string& text) {
 
 AnswerRanks::AnswerRanks(Communicator& world, Device* device, int replicate, int tensor)
     : world_(world), device_(device) {
+  const std::int64_t together = std::int64_t{replicate} * tensor;
+  ZERO_CHECK(world.size() % together == 0,
+             "--replicate {} and --tensor {} need a multiple of {} ranks, found {}: mpirun -np {}, "
+             "or --local-ranks {}",
+             replicate, tensor, together, world.size(), together, together);
   shape_ = MeshShape{.replicate = replicate, .tensor = tensor}.resolved(world.size());
   if (world.size() > 1) mesh_.emplace(world, shape_);
 }

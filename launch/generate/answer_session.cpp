@@ -118,7 +118,7 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
   const PlannedRanks planned_ranks{ranks_.shape(), threads_, device_kind_};
   const InferenceOptions options = this->options(requests, request_tokens);
   const PlannedModel model = plan_model(folder_, options, planned_ranks);
-  std::int64_t bytes = model.bytes;
+  std::int64_t host_bytes = model.host_bytes;
   BytesByClass reserve = model.reserve;
   say("{}", model.line);
   const bool guesses = !flags_.draft.empty() && flags_.draft != "prompt";
@@ -129,16 +129,14 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
     draft = draft_options(options, draft_folder);
     const PlannedModel guessing =
         plan_model(draft_folder, draft, {.threads = threads_, .device = device_kind_});
-    bytes += guessing.bytes;
+    host_bytes += guessing.host_bytes;
     for (std::size_t i = 0; i < reserve.size(); ++i) reserve[i] += guessing.reserve[i];
     say("draft: {}", guessing.line);
   }
-  if (device_kind_ == DeviceKind::cpu) {
-    std::optional<std::int64_t> available = available_memory();
-    if (available) *available /= ranks_.on_this_host();
-    check_memory(bytes, available, folder_, options, planned_ranks);
-    ranks_.any(false);  // all have looked before one takes memory
-  }
+  std::optional<std::int64_t> available = available_memory();
+  if (available) *available /= ranks_.on_this_host();
+  check_memory(host_bytes, available, folder_, options, planned_ranks);
+  ranks_.any(false);  // all have looked before one takes memory
   if (device_ == nullptr) device_ = open_device(device_kind_, threads_, reserve);
   model_ = open_inference_model(*device_, folder_, options, ranks_.mesh());
   if (guesses) {

@@ -86,22 +86,6 @@ void answer_people(const GenerateFlags& flags, AnswerSession& session,
   }
 }
 
-/// Refuses flags that --compare would ignore.
-void check_compare(const GenerateFlags& flags) {
-  const auto refuse = [](bool given, std::string_view flag) {
-    ZERO_CHECK(!given, "--compare measures formats one after another; found {} too: leave it out",
-               flag);
-  };
-  refuse(!flags.weights.empty(), "--weights");
-  refuse(flags.cache_dtype != "dtype", "--cache-dtype");
-  refuse(flags.host_cache_tokens != 0, "--host-cache-tokens");
-  refuse(flags.json, "--json");
-  refuse(flags.chat, "--chat");
-  refuse(!flags.draft.empty(), "--draft");
-  refuse(flags.tensor != 1, "--tensor");
-  refuse(flags.replicate != 1, "--replicate");
-}
-
 /// The first rank's prompts, answered by all.
 int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& interrupts) {
   AnswerSession session(flags, interrupts, world);
@@ -135,7 +119,6 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   ::signal(SIGPIPE, SIG_DFL);  // as cat: who reads the answers has seen enough
   validate(flags.settings, "command line");
   if (!flags.compare.empty()) {
-    check_compare(flags);
     ZERO_CHECK(flags.start.world == 1, "--compare is measured by one rank; found {}",
                flags.start.world);
     return compare_weights(flags);

@@ -59,7 +59,7 @@ PlannedModel plan_model(const std::string& folder, const InferenceOptions& optio
   std::int64_t bytes = 0;
   for (const auto& [label, of_label] : memory.labels) bytes += of_label;
   return {
-      bytes, device->device_bytes().arenas,
+      bytes, ranks.device == DeviceKind::cpu ? bytes : host_bytes, device->device_bytes().arenas,
       fmt::format("model of {} parameters{}: weights {}, cache {} ({} blocks of {} tokens: {} "
                   "requests of {} tokens at once){}, activations {}\n",
                   count_text(parameters), count > 1 ? ", each rank" : "", size_text(weights),
@@ -80,11 +80,11 @@ void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,
   std::string help;
   for (const auto& [name, format] :
        {std::pair("int8", WeightFormat::int8), std::pair("nf4", WeightFormat::nf4)}) {
-    if (stored != WeightFormat::plain) break;
+    if (stored != WeightFormat::plain || ranks.device != DeviceKind::cpu) break;
     InferenceOptions smaller = options;
     smaller.weights = format;
-    help += fmt::format("--weights {} takes {} for the model, ", name,
-                        size_text(plan_model(folder, smaller, ranks).bytes));
+    const std::int64_t needed = plan_model(folder, smaller, ranks).bytes;
+    if (needed < bytes) help += fmt::format("{} with --weights {}, ", size_text(needed), name);
   }
   fail(
       "out of memory before the start: {} are needed, and {} are available; {}fewer --requests, "

@@ -26,7 +26,8 @@ WeightFormat weight_format(const GenerateFlags& flags, const std::string& folder
 /// Memory of a rank of a model in a Hugging Face folder, from a plan that takes none.
 struct PlannedModel {
   std::int64_t bytes = 0;
-  BytesByClass reserve{};  ///< of a GPU
+  std::int64_t host_bytes = 0;  ///< of these, in host memory; all, on a CPU
+  BytesByClass reserve{};       ///< of a GPU
   std::string line{};  ///< for people, with the requests that fit: how many of the longest at once
 };
 /// Throws zero::Error naming file, field or option.

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <map>
+#include <string>
+#include <system_error>
 #include <variant>
 
 #include "base/error.h"
@@ -21,20 +23,30 @@ namespace {
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
 
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
 /// A folder that has its name once it is whole; before that, it ends with ".partial".
 class NewFolder {
  public:
   NewFolder(files::FileSystem& disk, const std::string& path)
-      : disk_(disk),
-        path_(std::filesystem::path(path + "/").lexically_normal().parent_path().string()),
-        partial_(path_ + ".partial") {
+      : disk_(disk), path_(without_slash(path)), partial_(path_ + ".partial") {
+    const std::string name = std::filesystem::path(path_).filename().string();
+    ZERO_CHECK(!name.empty() && name != "." && name != "..",
+               "--save-quantized {}: expected a path that ends with the name of a new folder",
+               path);
     ZERO_CHECK(!is_there(path_), "--save-quantized {}: is there already; give a new name", path_);
-    ZERO_CHECK(!is_there(partial_),
+    files::check_target(disk, path_);
+    std::error_code error;
+    // One of two saves makes it.
+    const bool made = std::filesystem::create_directory(partial_, error);
+    ZERO_CHECK(!error, "{}: cannot make the folder: {}", partial_, error.message());
+    ZERO_CHECK(made,
                "--save-quantized {}: {} is there, of a save under way or one that did not end; "
                "remove it if none is under way",
                path_, partial_);
-    files::check_target(disk, partial_);
-    disk.make_folder(partial_);
   }
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;

@@ -53,7 +53,7 @@ struct MachineLimits {
 };
 /// Peak FLOP/s, over a few milliseconds on `threads` threads, of the instructions that products of
 /// `dtype` use here, with operands that stay in registers: no such product is faster. For bf16,
-/// tiles or pairs if products use them (cpu::name_of_kernels); otherwise fused multiply-adds in
+/// tiles or pairs if products use them (cpu::kernels_of); otherwise fused multiply-adds in
 /// fp32 with the vector instructions of the kernels (cpu::simd_target).
 double multiply_add_rate(DType dtype, int threads);
 /// Limits of this machine's cores: products in registers (multiply_add_rate) and the best of

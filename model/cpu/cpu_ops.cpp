@@ -31,7 +31,7 @@ void CpuOps::prepare(const MatrixShape& shape) {
 }
 
 std::string CpuOps::bits(DType dtype) const {
-  return fmt::format("{} products by {}", name_of(dtype), name_of_kernels(dtype));
+  return fmt::format("{} products by {}", name_of(dtype), name_of(kernels_of(dtype)));
 }
 
 std::int64_t CpuOps::scratch_bytes() const {

@@ -29,10 +29,22 @@ const packed::Kernels& kernels_for(DType dtype) {
 
 }  // namespace
 
-std::string_view name_of_kernels(DType dtype) {
+KernelKind kernels_of(DType dtype) {
   const packed::Kernels* const kernels = &kernels_for(dtype);
-  if (kernels == packed::tile_kernels()) return "tiles";
-  return kernels == packed::pair_kernels() ? "pairs" : "floats";
+  if (kernels == packed::tile_kernels()) return KernelKind::tiles;
+  return kernels == packed::pair_kernels() ? KernelKind::pairs : KernelKind::floats;
+}
+
+std::string_view name_of(KernelKind kernels) {
+  switch (kernels) {
+    case KernelKind::tiles:
+      return "tiles";
+    case KernelKind::pairs:
+      return "pairs";
+    case KernelKind::floats:
+      return "floats";
+  }
+  return "";
 }
 
 double flop_in_registers(DType dtype, std::int64_t turns) {

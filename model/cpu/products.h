@@ -48,8 +48,11 @@ PackedRight pack_right(const ProductShape& shape, const void* b, void* to);
 /// shape; such a product is by the kernels of fp32, whatever the dtype of its left operand.
 enum class Right : std::uint8_t { in_memory, packed, packed_fp32 };
 
-/// The kernels of this processor's products of `dtype`: "tiles", "pairs", "floats".
-std::string_view name_of_kernels(DType dtype);
+/// The kernels of this processor's products of a dtype (packed_kernels.h).
+enum class KernelKind : std::uint8_t { floats, pairs, tiles };
+KernelKind kernels_of(DType dtype);
+/// "tiles", "pairs", "floats".
+std::string_view name_of(KernelKind kernels);
 
 /// Runs `turns` rounds of the processor's instructions for products of `dtype` on operands in
 /// registers, on this thread, and returns their FLOP: an upper bound for the rate of products.

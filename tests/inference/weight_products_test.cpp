@@ -220,7 +220,7 @@ TEST_P(WeightProducts, OfCodesBesideBf16AreCloseToSumsInFp64) {
   const std::vector<float> bias = random(out);
   const Quantized quantized(tensor, in, out);
   // Kernels that multiply whole values round them to bf16.
-  const double bound = cpu::name_of_kernels(DType::bf16) == "tiles" ? 1.0 / 256 : 1e-5;
+  const double bound = cpu::kernels_of(DType::bf16) == cpu::KernelKind::tiles ? 1.0 / 256 : 1e-5;
   const auto expect_close = [&](WeightFormat format, const std::vector<float>& values) {
     const std::vector<float> y =
         product({in, out, WeightLayout::out_in, DType::bf16, format}, tensor, x, bias);
@@ -268,7 +268,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, WeightProducts,
                          ::testing::Values(Shape{1, 1, 1}, Shape{31, 33, 3}, Shape{64, 400, 16},
                                            Shape{100, 193, 17}, Shape{210, 70, 40},
                                            Shape{33, 1000, 2}, Shape{257, 65, 5},
-                                           Shape{1100, 40, 2}, Shape{1100, 40, 20}),
+                                           Shape{1100, 40, 2}, Shape{1100, 40, 20},
+                                           Shape{64, 3300, 40}),
                          ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -307,6 +307,12 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   EXPECT_THAT(refusal("--compare t.txt --host-cache-tokens 64", model),
               HasSubstr("found --host-cache-tokens too"));
   EXPECT_THAT(refusal("--compare t.txt --file f.jsonl", model), HasSubstr("--file"));
+  EXPECT_THAT(refusal("--compare t.txt --requests 3", model), HasSubstr("found --requests too"));
+  EXPECT_THAT(refusal("--compare ''", model), HasSubstr("--compare: expected a name"));
+  EXPECT_THAT(refusal("--file ''", model), HasSubstr("--file: expected a name"));
+  EXPECT_THAT(refusal(prompt + "--draft ''", model), HasSubstr("--draft: expected a name"));
+  EXPECT_THAT(refusal(prompt + "--tensor 2", model),
+              HasSubstr("need a multiple of 2 ranks, found 1"));
   EXPECT_THAT(refusal("--tokenizer bytes " + prompt + "--draft " + kLlama, model),
               HasSubstr("expected the model's 256"));
   EXPECT_THAT(refusal(prompt + "--temperature -1", model),

@@ -87,7 +87,7 @@ TEST_F(GenerateQuantized, RefusesWhatCannotBeWrittenAndLeavesNothing) {
                     command() + "--weights int8 --save-quantized " + out),
           "one process writes; found 2 ranks");
   refused(save(folder_.file("none/out"), "--weights int8"), "No such file");
-  refused(save("''", "--weights int8"), "--save-quantized: expected the name of a new folder");
+  refused(save("''", "--weights int8"), "--save-quantized: expected a name");
   EXPECT_EQ(std::filesystem::exists(out + ".partial"), false);
 
   folder_.write("taken", "text");

@@ -179,8 +179,8 @@ TEST(ModelMemory, IsComparedWithWhatIsAvailable) {
       error_of([&] { check_memory(planned.bytes, planned.bytes - 1, folder, options, {}); });
   EXPECT_THAT(refusal, ::testing::MatchesRegex(
                            "out of memory before the start: [0-9.]+ .iB are needed, and [0-9.]+ "
-                           ".iB are available; --weights int8 takes [0-9.]+ .iB for the model, "
-                           "--weights nf4 takes [0-9.]+ .iB for the model, fewer --requests.*"));
+                           ".iB are available; [0-9.]+ .iB with --weights int8, "
+                           "[0-9.]+ .iB with --weights nf4, fewer --requests.*"));
 }
 
 TEST(ModelMemory, CountsTheHostBlocksOfTheCache) {

@@ -36,7 +36,7 @@ class OldProcessor : public ::testing::TestWithParam<WeightLayout> {
 
 TEST_P(OldProcessor, MultipliesBf16WithoutInstructionsForIt) {
   EXPECT_EQ(cpu::bf16_instructions(), cpu::Bf16Instructions::none);
-  EXPECT_EQ(cpu::name_of_kernels(DType::bf16), "floats");
+  EXPECT_EQ(cpu::kernels_of(DType::bf16), cpu::KernelKind::floats);
   EXPECT_EQ(cpu::flop_in_registers(DType::bf16, 1), 0);
   constexpr DType t = DType::bf16;
   Harness h;
