@@ -66,7 +66,7 @@ struct GeneratorOptions {
   double batch_delay = 0.01;
   std::int64_t aging = 1024;      ///< steps that one level of priority is worth
   Drafter* drafter = nullptr;     ///< must outlive the generator; null: no guesses
-  std::int64_t draft_tokens = 4;  ///< to guess for a request in a step, at most
+  std::int64_t draft_tokens = 3;  ///< to guess for a request in a step, at most
 };
 
 /// Continues prompts. Requests wait, join the running ones between two steps, may be preempted and

@@ -37,7 +37,7 @@ struct GenerateFlags {
   std::int64_t host_cache_tokens = 0;   ///< of blocks in host memory
   std::string batching = "continuous";  ///< or "fixed"
   std::string draft{};                  ///< empty, "prompt", or the folder of a model
-  std::int64_t draft_tokens = 4;        ///< guessed in a step, at most
+  std::int64_t draft_tokens = 3;        ///< guessed in a step, at most
   std::int64_t context = 8192;  ///< of a prompt typed at a terminal, with its answer, at most
   std::string threads = "auto";
   int replicate = 1;  ///< copies of the model, of several ranks
