@@ -96,15 +96,19 @@ TEST(InferenceRanksRefusals, NameSizesAndOptions) {
   const auto device = planning::open();
   EXPECT_THAT(message_of([&] { InferenceModel(*device, three_blocks_of_gpt2(), {.windows = 0}); }),
               HasSubstr("inference: windows is 0, expected 1 to 64"));
-  EXPECT_THAT(message_of([&] {
-                local::run(2, [](Communicator& world) {
-                  Mesh mesh(world, {.shard = 2});
-                  const auto device = cpu::open();
-                  InferenceModel(*device, three_blocks_of_gpt2(), {.rows = 64 + world.rank()},
-                                 &mesh);
-                });
-              }),
+  const auto with_options = [](auto options_of) {
+    return message_of([&] {
+      local::run(2, [&](Communicator& world) {
+        Mesh mesh(world, {.shard = 2});
+        const auto device = cpu::open();
+        InferenceModel(*device, three_blocks_of_gpt2(), options_of(world.rank()), &mesh);
+      });
+    });
+  };
+  EXPECT_THAT(with_options([](int rank) { return InferenceOptions{.rows = 64 + rank}; }),
               HasSubstr("rows"));
+  EXPECT_THAT(with_options([](int rank) { return InferenceOptions{.host_tokens = 64 * rank}; }),
+              HasSubstr("host"));
 }
 
 }  // namespace

@@ -110,8 +110,11 @@ TEST_F(QuantizedFolder, IsCutForTensorRanksWithoutQuantizingAgain) {
 
 // A rank's inputs begin inside a group: its codes are made again of what the whole's stand for.
 TEST_F(QuantizedFolder, IsQuantizedAgainForTensorRanksWithOtherGroups) {
+  LlamaConfig inside_a_range = three_blocks_of_llama();
+  inside_a_range.intermediate = 3 * 384;  // whole groups of nf4
   for (const ModelConfig& config :
-       {ModelConfig(three_blocks_of_gpt2()), ModelConfig(three_blocks_of_llama())}) {
+       {ModelConfig(three_blocks_of_gpt2()), ModelConfig(three_blocks_of_llama()),
+        ModelConfig(inside_a_range)}) {
     save(config);
     const Logits plain = alone(0, rank_options());
     for (const WeightFormat format : kCodes) {
