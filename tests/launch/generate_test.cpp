@@ -197,13 +197,20 @@ TEST(ModelMemory, CountsTheHostBlocksOfTheCache) {
     return planned.line.substr(planned.line.rfind(", activations"));
   };
   EXPECT_EQ(activations(with), activations(without));
-  // Of a GPU it takes nothing.
-  const auto reserve = [&](std::int64_t host_tokens) {
-    options.host_tokens = host_tokens;
-    return plan_model(folder, options, {.device = DeviceKind::cuda}).reserve;
-  };
-  EXPECT_EQ(reserve(50), reserve(0));
 }
+
+#if ZERO_BUILT_WITH_CUDA
+TEST(ModelMemory, OfAGpuIsNotTakenByHostBlocks) {
+  const auto planned = [](std::int64_t host_tokens) {
+    return plan_model(ZERO_RECORDED_FILES "/llama_tiny",
+                      {.requests = 4, .cache_tokens = 100, .host_tokens = host_tokens},
+                      {.device = DeviceKind::cuda});
+  };
+  EXPECT_EQ(planned(50).reserve, planned(0).reserve);
+  EXPECT_EQ(planned(0).host_bytes, 0);
+  EXPECT_GT(planned(50).host_bytes, 0);
+}
+#endif
 
 TEST_F(Encoder, MakesRequestsThatFitTheContext) {
   const PromptEncoder encoder(folder_.path(), "");
