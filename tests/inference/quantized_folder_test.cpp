@@ -131,6 +131,29 @@ TEST_F(QuantizedFolder, IsQuantizedAgainForTensorRanksWithOtherGroups) {
   }
 }
 
+// A range of nf4 has 8 groups of 64 inputs.
+TEST_F(QuantizedFolder, HasNoCodesOfAPartThatBeginsInsideARange) {
+  LlamaConfig llama = small_llama();
+  llama.intermediate = 1152;
+  save(llama);
+  go_on_with_codes(WeightFormat::nf4);
+  const ModelFolder folder(folder_);
+  const ModelWeights::Source source = folder.source();
+  const auto tensors = ModelWeights::tensors(decoder_shape(ModelConfig(llama)));
+  const auto down = std::ranges::find_if(tensors, [](const LogicalTensor& tensor) {
+    return tensor.name.find("down") != std::string::npos;
+  });
+  ASSERT_NE(down, tensors.end());
+  for (const std::int64_t begin : {0, 384, 512, 960, 1024}) {
+    const std::int64_t in = llama.intermediate - begin;
+    const TensorPart part{{{0, llama.width}}, {{begin, in}}, llama.intermediate};
+    const WeightShape shape{in, llama.width, WeightLayout::out_in, DType::fp32, WeightFormat::nf4};
+    const auto parameter = static_cast<std::size_t>(down - tensors.begin());
+    EXPECT_EQ(source.read_codes(parameter, part, shape, 0, 32).has_value(), begin % 512 == 0)
+        << begin;
+  }
+}
+
 TEST_F(QuantizedFolder, IsRefusedInAnotherFormat) {
   save(small_llama());
   go_on_with_codes(WeightFormat::nf4);
