@@ -171,17 +171,9 @@ TEST_P(InferenceFamilies, NarrowTypesAreCloseToFp32) {
     return logits_in_passes(*model, tokens, {60});
   };
   const std::vector<float> exact = logits(DType::fp32, WeightFormat::plain, CacheFormat::plain);
-  // The root of the mean square of differences, beside that of the logits.
   const auto distance = [&](DType dtype, WeightFormat format,
                             CacheFormat cache = CacheFormat::plain) {
-    const std::vector<float> found = logits(dtype, format, cache);
-    double squares = 0;
-    double all = 0;
-    for (std::size_t i = 0; i < exact.size(); ++i) {
-      squares += std::pow(static_cast<double>(found[i]) - exact[i], 2);
-      all += std::pow(static_cast<double>(exact[i]), 2);
-    }
-    return std::sqrt(squares / all);
+    return relative_distance(logits(dtype, format, cache), exact);
   };
   const double fp16 = distance(DType::fp16, WeightFormat::plain);
   const double bf16 = distance(DType::bf16, WeightFormat::plain);

@@ -15,17 +15,6 @@ namespace {
 
 constexpr std::int64_t kTokens = 60;
 
-/// The root of the mean square of differences, beside that of the values.
-double relative_distance(const std::vector<float>& found, const std::vector<float>& exact) {
-  double squares = 0;
-  double all = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    squares += std::pow(static_cast<double>(found[i]) - exact[i], 2);
-    all += std::pow(static_cast<double>(exact[i]), 2);
-  }
-  return std::sqrt(squares / all);
-}
-
 class Outliers : public ::testing::TestWithParam<bool> {
  protected:
   static ModelConfig config() {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -58,6 +59,17 @@ inline void with_saved_model(
     save_hf_folder(training.engine, folder, config);
     body(training);
   });
+}
+
+/// The root of the mean square of differences, beside that of the values.
+inline double relative_distance(const std::vector<float>& found, const std::vector<float>& exact) {
+  double squares = 0;
+  double all = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    squares += std::pow(static_cast<double>(found[i]) - exact[i], 2);
+    all += std::pow(static_cast<double>(exact[i]), 2);
+  }
+  return std::sqrt(squares / all);
 }
 
 }  // namespace zero::testing

@@ -66,6 +66,28 @@ class WeightProducts : public ::testing::TestWithParam<Shape> {
     return y;
   }
 
+  /// Each y of (rows, out) within `bound` times the sum of the magnitudes of its terms, plus one,
+  /// of x W + bias in fp64, W (out, in).
+  static void expect_close_to_sums(const std::vector<float>& y, const std::vector<float>& x,
+                                   const std::vector<float>& weight, const std::vector<float>& bias,
+                                   double bound) {
+    const std::size_t out = bias.size();
+    const std::size_t in = weight.size() / out;
+    for (std::size_t row = 0; row < x.size() / in; ++row) {
+      for (std::size_t column = 0; column < out; ++column) {
+        double sum = bias[column];
+        double size = 1;
+        for (std::size_t i = 0; i < in; ++i) {
+          const double term = static_cast<double>(x[row * in + i]) * weight[column * in + i];
+          sum += term;
+          size += std::abs(term);
+        }
+        ASSERT_NEAR(y[row * out + column], sum, bound * size)
+            << "row " << row << ", column " << column;
+      }
+    }
+  }
+
   std::mt19937 random_{3};
   std::normal_distribution<float> normal_{0, 1};
   std::unique_ptr<Device> device_ = cpu::open({.threads = 3});
@@ -78,19 +100,8 @@ TEST_P(WeightProducts, AreCloseToSumsInFp64) {
   const std::vector<float> x = random(rows * in);
   const std::vector<float> bias = random(out);
   const std::vector<float> y = product({in, out, WeightLayout::out_in}, tensor, x, bias);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t column = 0; column < out; ++column) {
-      double sum = bias[static_cast<std::size_t>(column)];
-      double size = 1;
-      for (std::int64_t i = 0; i < in; ++i) {
-        const double term = static_cast<double>(x[static_cast<std::size_t>(row * in + i)]) *
-                            tensor[static_cast<std::size_t>(column * in + i)];
-        sum += term;
-        size += std::abs(term);
-      }
-      ASSERT_NEAR(y[static_cast<std::size_t>(row * out + column)], sum, 1e-5 * size);
-    }
-  }
+  ASSERT_EQ(y.size(), static_cast<std::size_t>(rows * out));
+  expect_close_to_sums(y, x, tensor, bias, 1e-5);
 }
 
 TEST_P(WeightProducts, DoNotDependOnTheLayoutOfFiles) {
@@ -222,22 +233,11 @@ TEST_P(WeightProducts, OfCodesBesideBf16AreCloseToSumsInFp64) {
   // Kernels that multiply whole values round them to bf16.
   const double bound = cpu::kernels_of(DType::bf16) == cpu::KernelKind::tiles ? 1.0 / 256 : 1e-5;
   const auto expect_close = [&](WeightFormat format, const std::vector<float>& values) {
+    SCOPED_TRACE(name_of(format));
     const std::vector<float> y =
         product({in, out, WeightLayout::out_in, DType::bf16, format}, tensor, x, bias);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      for (std::int64_t column = 0; column < out; ++column) {
-        double sum = bias[static_cast<std::size_t>(column)];
-        double size = 1;
-        for (std::int64_t i = 0; i < in; ++i) {
-          const double term = static_cast<double>(x[static_cast<std::size_t>(row * in + i)]) *
-                              values[static_cast<std::size_t>(column * in + i)];
-          sum += term;
-          size += std::abs(term);
-        }
-        ASSERT_NEAR(y[static_cast<std::size_t>(row * out + column)], sum, bound * size)
-            << name_of(format) << ", row " << row << ", column " << column;
-      }
-    }
+    ASSERT_EQ(y.size(), static_cast<std::size_t>(rows * out));
+    expect_close_to_sums(y, x, values, bias, bound);
   };
   expect_close(WeightFormat::int8, quantized.int8());
   expect_close(WeightFormat::q4, quantized.q4());
