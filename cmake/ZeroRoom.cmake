@@ -36,7 +36,7 @@ endfunction()
 function(zero_bf16_sources)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
-      "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-mamx-tile;-mamx-bf16;$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>;$<$<CXX_COMPILER_ID:Clang>:-mllvm;-disable-vector-combine>")
+      "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vbmi;-mavx512bf16;-mamx-tile;-mamx-bf16;$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>;$<$<CXX_COMPILER_ID:Clang>:-mllvm;-disable-vector-combine>")
   endif()
 endfunction()
 

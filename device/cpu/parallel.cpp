@@ -5,9 +5,12 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <mutex>
+#include <vector>
 
 #include "base/checked_math.h"
 
@@ -67,6 +70,59 @@ __attribute__((no_sanitize("thread"))) void run_on(int threads, Team& team) {
   team.run(omp_get_thread_num(), omp_get_num_threads());  // a nested region may get fewer
 }
 
+/// What a thread has still to do, which others may take from the back: begin and end in one word.
+class alignas(64) Share {
+ public:
+  struct Range {
+    std::uint32_t begin = 0;
+    std::uint32_t end = 0;
+    std::uint32_t size() const { return end - begin; }
+  };
+
+  void put(Range range) { range_.store(range); }
+  /// Empty at the end.
+  Range take_front(std::uint32_t part) {
+    return take([part](Range left) { return std::min(part, left.size()); },
+                [](Range& left, std::uint32_t size) {
+                  left.begin += size;
+                  return Range{left.begin - size, left.begin};
+                });
+  }
+  Range take_half() {
+    return take([](Range left) { return left.size() - left.size() / 2; },
+                [](Range& left, std::uint32_t size) {
+                  left.end -= size;
+                  return Range{left.end, left.end + size};
+                });
+  }
+
+ private:
+  template <class Size, class Cut>
+  Range take(const Size& size_of, const Cut& cut) {
+    Range before = range_.load();
+    for (;;) {
+      Range left = before;
+      const Range taken = cut(left, size_of(before));
+      if (taken.size() == 0 || range_.compare_exchange_weak(before, left)) return taken;
+    }
+  }
+
+  std::atomic<Range> range_;
+};
+
+/// The next part of a thread: of its own share or, if that is done, of half of another's.
+Share::Range next_part(std::vector<Share>& shares, std::size_t thread, std::uint32_t part) {
+  Share::Range range = shares[thread].take_front(part);
+  for (std::size_t i = 1; i < shares.size() && range.size() == 0; ++i) {
+    const Share::Range half = shares[(thread + i) % shares.size()].take_half();
+    if (half.size() == 0) continue;
+    shares[thread].put(half);
+    range = shares[thread].take_front(part);
+    i = 0;  // if others took all of it again
+  }
+  return range;
+}
+
 }  // namespace
 
 void parallel_for(int threads, std::int64_t count, std::int64_t grain, const Body& body) {
@@ -82,6 +138,32 @@ void parallel_for(int threads, std::int64_t count, std::int64_t grain, const Bod
   team.begin();
   run_on(wanted, team);
   team.end();
+}
+
+void parallel_shares(int threads, std::int64_t count, std::int64_t part,
+                     const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& body) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  ZERO_CHECK(threads > 0 && part > 0 && part <= kMost && count <= kMost,
+             "parallel_shares needs threads and parts above 0 and at most {}, got {} threads and "
+             "{} in parts of {}",
+             kMost, threads, count, part);
+  if (count <= 0) return;
+  const std::int64_t wanted = std::min<std::int64_t>(threads, div_ceil(count, part));
+  std::vector<Share> shares(static_cast<std::size_t>(wanted));
+  for (std::int64_t i = 0; i < wanted; ++i) {
+    shares[static_cast<std::size_t>(i)].put({static_cast<std::uint32_t>(count * i / wanted),
+                                             static_cast<std::uint32_t>(count * (i + 1) / wanted)});
+  }
+  // A thread that comes late, or not at all, finds its share done.
+  parallel_for(static_cast<int>(wanted), wanted, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t thread = first; thread < last; ++thread) {
+      const auto at = static_cast<std::size_t>(thread);
+      for (auto range = next_part(shares, at, static_cast<std::uint32_t>(part)); range.size() > 0;
+           range = next_part(shares, at, static_cast<std::uint32_t>(part))) {
+        body(thread, range.begin, range.end);
+      }
+    }
+  });
 }
 
 }  // namespace zero::cpu

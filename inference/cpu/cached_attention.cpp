@@ -77,43 +77,54 @@ HWY_INLINE void scale_group(const float* scales, std::int64_t rows, float* figur
 
 #if HWY_HAVE_SCALABLE
 
-template <typename S>
-void score_group(const S* keys, std::int64_t head_width, std::int64_t rows,
-                 const TileScratch& scratch, std::int64_t at) {
+constexpr std::int64_t kMostRows = 4;
+
+template <typename S, std::int64_t rows>
+void score_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                   std::int64_t count, const TileScratch& scratch) {
   const hn::CappedTag<float, 1> d;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    float* const to = scratch.powers + row * kStretch + at;
-    std::fill(to, to + kCacheGroup, 0.0F);
-    for (std::int64_t i = 0; i < head_width; ++i) {
-      for (std::int64_t j = 0; j < kCacheGroup; ++j) {
-        const float key = hn::GetLane(load_stored(d, keys + i * kCacheGroup + j, AllLanes{}));
-        to[j] += scratch.queries[row * head_width + i] * key;
+  for (std::int64_t at = 0; at < count; ++at) {
+    const S* const keys = head.keys(first + at) + at % kCacheGroup;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      float sum = 0;
+      for (std::int64_t i = 0; i < head_width; ++i) {
+        const float key = hn::GetLane(load_stored(d, keys + i * kCacheGroup, AllLanes{}));
+        sum += scratch.queries[row * head_width + i] * key;
       }
+      scratch.powers[row * kStretch + at] = sum;
     }
   }
 }
 
 #else
 
-template <typename S, std::int64_t rows>
-void score_rows(const S* keys, std::int64_t head_width, const TileScratch& scratch,
-                std::int64_t at) {
+// Sums that are added to side by side: enough that none waits for the one before it, and as many as
+// there are registers for.
+constexpr std::int64_t kSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;
+constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
+constexpr std::int64_t kMostRows = kLanes < kCacheGroup ? 4 : kTileRows;
+
+template <typename S, std::int64_t rows, std::int64_t groups>
+void score_groups(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                  std::int64_t at, const TileScratch& scratch) {
   constexpr FloatTag d;
-  constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
-  constexpr std::int64_t vectors = kCacheGroup / lanes;
+  constexpr std::int64_t vectors = groups * kCacheGroup / kLanes;
+  const S* keys[vectors];
   hn::Vec<FloatTag> sums[rows][vectors];
-#pragma GCC unroll 4
-  for (std::int64_t row = 0; row < rows; ++row) {
 #pragma GCC unroll 16
-    for (std::int64_t j = 0; j < vectors; ++j) sums[row][j] = hn::Zero(d);
+  for (std::int64_t j = 0; j < vectors; ++j) {
+    const std::int64_t position = j * kLanes;
+    keys[j] = head.keys(first + at + position) + position % kCacheGroup;
+#pragma GCC unroll 8
+    for (std::int64_t row = 0; row < rows; ++row) sums[row][j] = hn::Zero(d);
   }
-  for (std::int64_t i = 0; i < head_width; ++i, keys += kCacheGroup) {
+  for (std::int64_t i = 0; i < head_width; ++i) {
     hn::Vec<FloatTag> key[vectors];
 #pragma GCC unroll 16
     for (std::int64_t j = 0; j < vectors; ++j) {
-      key[j] = load_stored(d, keys + j * lanes, AllLanes{});
+      key[j] = load_stored(d, keys[j] + i * kCacheGroup, AllLanes{});
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (std::int64_t row = 0; row < rows; ++row) {
       const auto query = hn::Set(d, scratch.queries[row * head_width + i]);
 #pragma GCC unroll 16
@@ -122,22 +133,27 @@ void score_rows(const S* keys, std::int64_t head_width, const TileScratch& scrat
       }
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (std::int64_t row = 0; row < rows; ++row) {
 #pragma GCC unroll 16
     for (std::int64_t j = 0; j < vectors; ++j) {
-      hn::StoreU(sums[row][j], d, scratch.powers + row * kStretch + at + j * lanes);
+      hn::StoreU(sums[row][j], d, scratch.powers + row * kStretch + at + j * kLanes);
     }
   }
 }
 
-template <typename S>
-void score_group(const S* keys, std::int64_t head_width, std::int64_t rows,
-                 const TileScratch& scratch, std::int64_t at) {
-  if (rows == 1) return score_rows<S, 1>(keys, head_width, scratch, at);
-  if (rows == 2) return score_rows<S, 2>(keys, head_width, scratch, at);
-  if (rows == 3) return score_rows<S, 3>(keys, head_width, scratch, at);
-  score_rows<S, 4>(keys, head_width, scratch, at);
+template <typename S, std::int64_t rows>
+void score_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                   std::int64_t count, const TileScratch& scratch) {
+  constexpr std::int64_t groups =
+      std::clamp<std::int64_t>(kSums * kLanes / (rows * kCacheGroup), 1, kStretch / kCacheGroup);
+  std::int64_t at = 0;
+  for (; at + groups * kCacheGroup <= count; at += groups * kCacheGroup) {
+    score_groups<S, rows, groups>(head, head_width, first, at, scratch);
+  }
+  for (; at < count; at += kCacheGroup) {
+    score_groups<S, rows, 1>(head, head_width, first, at, scratch);
+  }
 }
 
 #endif
@@ -167,52 +183,96 @@ void fold_row(Tile<T>& tile, std::int64_t row, float* powers, std::int64_t first
   tile.sums[at] = tile.sums[at] * tile.factors[at] + sum_lanes(d, sum);
 }
 
-// out = out * factor + powers x values of one vector of a head's elements, for all rows of a tile.
-// A row reads no value behind its own position: one that is no number stays with later rows.
-template <typename T, typename S, std::int64_t rows, class Lanes>
-void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
-                const Tile<T>& tile, const TileScratch& scratch, std::size_t i, Lanes lanes) {
-  constexpr FloatTag d;
-  const auto [least, most] = std::minmax_element(tile.known.begin(), tile.known.begin() + rows);
-  const auto start = [&](std::int64_t row) HWY_ATTR {
-    if (row >= rows) return hn::Zero(d);
-    return hn::Mul(load(d, scratch.out + row * head_width + i, lanes),
-                   hn::Set(d, tile.factors[static_cast<std::size_t>(row)]));
-  };
-  auto s0 = start(0), s1 = start(1), s2 = start(2), s3 = start(3);
-  const auto add = [&](std::int64_t row, std::int64_t j, hn::Vec<FloatTag> value,
-                       hn::Vec<FloatTag>& sum) HWY_ATTR {
-    sum = hn::MulAdd(hn::Set(d, scratch.powers[row * kStretch + j]), value, sum);
-  };
-  const auto value_at = [&](std::int64_t j) HWY_ATTR {
-    const S* const values = head.values(first + j / kCacheGroup * kCacheGroup);
-    return load_stored(d, values + j % kCacheGroup * head_width + i, lanes);
-  };
-  for (std::int64_t group = 0; group < *least; group += kCacheGroup) {
-    const S* value = head.values(first + group) + i;
-    const std::int64_t end = std::min(group + kCacheGroup, *least);
-    for (std::int64_t j = group; j < end; ++j, value += head_width) {
-      const auto v = load_stored(d, value, lanes);
-      add(0, j, v, s0);
-      if constexpr (rows > 1) add(1, j, v, s1);
-      if constexpr (rows > 2) add(2, j, v, s2);
-      if constexpr (rows > 3) add(3, j, v, s3);
+#if HWY_HAVE_SCALABLE
+
+template <typename T, typename S, std::int64_t rows>
+void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                 const Tile<T>& tile, const TileScratch& scratch) {
+  const hn::CappedTag<float, 1> d;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* const out = scratch.out + row * head_width;
+    for (std::int64_t i = 0; i < head_width; ++i) {
+      out[i] *= tile.factors[static_cast<std::size_t>(row)];
+      for (std::int64_t j = 0; j < tile.known[static_cast<std::size_t>(row)]; ++j) {
+        const S* const values = head.values(first + j) + j % kCacheGroup * head_width;
+        const float value = hn::GetLane(load_stored(d, values + i, AllLanes{}));
+        out[i] += scratch.powers[row * kStretch + j] * value;
+      }
     }
   }
-  for (std::int64_t j = *least; j < *most; ++j) {
-    const auto v = value_at(j);
-    if (j < tile.known[0]) add(0, j, v, s0);
-    if (rows > 1 && j < tile.known[1]) add(1, j, v, s1);
-    if (rows > 2 && j < tile.known[2]) add(2, j, v, s2);
-    if (rows > 3 && j < tile.known[3]) add(3, j, v, s3);
-  }
-  const auto keep = [&](std::int64_t row, hn::Vec<FloatTag> sum)
-                        HWY_ATTR { store(d, sum, scratch.out + row * head_width + i, lanes); };
-  keep(0, s0);
-  if constexpr (rows > 1) keep(1, s1);
-  if constexpr (rows > 2) keep(2, s2);
-  if constexpr (rows > 3) keep(3, s3);
 }
+
+#else
+
+// out = out * factor + powers x values of some vectors of a head's elements, for all rows of a
+// tile. A row reads no value behind its own position: one that is no number stays with later rows.
+template <typename T, typename S, std::int64_t rows, std::int64_t vectors, class Lanes>
+void add_values(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                const Tile<T>& tile, const TileScratch& scratch, std::int64_t i, Lanes lanes) {
+  constexpr FloatTag d;
+  const auto [least, most] = std::minmax_element(tile.known.begin(), tile.known.begin() + rows);
+  hn::Vec<FloatTag> sums[rows][vectors];
+#pragma GCC unroll 8
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto factor = hn::Set(d, tile.factors[static_cast<std::size_t>(row)]);
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < vectors; ++v) {
+      sums[row][v] =
+          hn::Mul(load(d, scratch.out + row * head_width + i + v * kLanes, lanes), factor);
+    }
+  }
+  // Adds the values of positions [begin, end), for the rows that know them.
+  const auto add = [&](std::int64_t begin, std::int64_t end, auto knows) HWY_ATTR {
+    for (std::int64_t j = begin; j < end;) {
+      const S* from = head.values(first + j) + j % kCacheGroup * head_width + i;
+      const std::int64_t stop = std::min(j / kCacheGroup * kCacheGroup + kCacheGroup, end);
+      for (; j < stop; ++j, from += head_width) {
+        hn::Vec<FloatTag> value[vectors];
+#pragma GCC unroll 4
+        for (std::int64_t v = 0; v < vectors; ++v) {
+          value[v] = load_stored(d, from + v * kLanes, lanes);
+        }
+#pragma GCC unroll 8
+        for (std::int64_t row = 0; row < rows; ++row) {
+          if (!knows(row, j)) continue;
+          const auto power = hn::Set(d, scratch.powers[row * kStretch + j]);
+#pragma GCC unroll 4
+          for (std::int64_t v = 0; v < vectors; ++v) {
+            sums[row][v] = hn::MulAdd(power, value[v], sums[row][v]);
+          }
+        }
+      }
+    }
+  };
+  add(0, *least, [](std::int64_t, std::int64_t) { return true; });
+  add(*least, *most, [&](std::int64_t row, std::int64_t j) {
+    return j < tile.known[static_cast<std::size_t>(row)];
+  });
+#pragma GCC unroll 8
+  for (std::int64_t row = 0; row < rows; ++row) {
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < vectors; ++v) {
+      store(d, sums[row][v], scratch.out + row * head_width + i + v * kLanes, lanes);
+    }
+  }
+}
+
+template <typename T, typename S, std::int64_t rows>
+void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64_t first,
+                 const Tile<T>& tile, const TileScratch& scratch) {
+  constexpr std::int64_t vectors = std::clamp<std::int64_t>(kSums / rows, 1, 4);
+  std::int64_t i = 0;
+  for (; i + vectors * kLanes <= head_width; i += vectors * kLanes) {
+    add_values<T, S, rows, vectors>(head, head_width, first, tile, scratch, i, AllLanes{});
+  }
+  for_lanes(FloatTag(), static_cast<std::size_t>(head_width - i),
+            [&](std::size_t at, auto lanes) HWY_ATTR {
+              add_values<T, S, rows, 1>(head, head_width, first, tile, scratch,
+                                        i + static_cast<std::int64_t>(at), lanes);
+            });
+}
+
+#endif
 
 template <typename T, typename S, std::int64_t rows>
 void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& tile,
@@ -224,9 +284,9 @@ void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& t
       1 + *std::max_element(tile.positions.begin(), tile.positions.begin() + tile.rows);
   for (std::int64_t first = 0; first < keys; first += kStretch) {
     const std::int64_t count = std::min(kStretch, keys - first);
-    for (std::int64_t at = 0; at < count; at += kCacheGroup) {
-      score_group(head.keys(first + at), width, rows, scratch, at);
-      if constexpr (HeadOfCache<S>::kHasScales) {
+    score_stretch<S, rows>(head, width, first, count, scratch);
+    if constexpr (HeadOfCache<S>::kHasScales) {
+      for (std::int64_t at = 0; at < count; at += kCacheGroup) {
         scale_group(head.key_scales(first + at), rows, scratch.powers + at);
       }
     }
@@ -238,9 +298,7 @@ void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& t
         scale_group(head.value_scales(first + at), rows, scratch.powers + at);
       }
     }
-    for_lanes(d, elements, [&](std::size_t i, auto lanes) HWY_ATTR {
-      add_values<T, S, rows>(head, width, first, tile, scratch, i, lanes);
-    });
+    add_stretch<T, S, rows>(head, width, first, tile, scratch);
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto inverse = hn::Set(d, 1.0F / tile.sums[static_cast<std::size_t>(row)]);
@@ -280,9 +338,10 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
   const std::int64_t group = o.heads / cache.kv_heads;
   const std::int64_t qkv_width = (o.heads + 2 * cache.kv_heads) * width;
   const std::int64_t all = (rows.end - rows.begin) * group;
-  for (std::int64_t first = 0; first < all; first += kTileRows) {
+  for (std::int64_t first = 0; first < all;) {
     Tile<T> tile;
-    tile.rows = std::min(kTileRows, all - first);
+    tile.rows = std::min(kMostRows, all - first);
+    while ((tile.rows & (tile.rows - 1)) != 0) tile.rows &= tile.rows - 1;  // the power of 2 below
     for (std::int64_t i = 0; i < tile.rows; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const std::int64_t row = rows.begin + (first + i) / group;
@@ -292,15 +351,20 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
       tile.out[at] = row_of<T>(o.out, rows.sequence->first + row, o.heads * width) + query * width;
     }
     start_tile(cache, tile, scratch);
-    if (tile.rows == 1) {
-      attend_tile<T, S, 1>(cache, head, tile, scratch);
-    } else if (tile.rows == 2) {
-      attend_tile<T, S, 2>(cache, head, tile, scratch);
-    } else if (tile.rows == 3) {
-      attend_tile<T, S, 3>(cache, head, tile, scratch);
-    } else {
-      attend_tile<T, S, 4>(cache, head, tile, scratch);
+    switch (tile.rows) {
+      case 1:
+        attend_tile<T, S, 1>(cache, head, tile, scratch);
+        break;
+      case 2:
+        attend_tile<T, S, 2>(cache, head, tile, scratch);
+        break;
+      case 4:
+        attend_tile<T, S, 4>(cache, head, tile, scratch);
+        break;
+      default:
+        attend_tile<T, S, kMostRows>(cache, head, tile, scratch);
     }
+    first += tile.rows;
   }
 }
 

@@ -15,8 +15,8 @@ struct AttentionRows {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
-/// Query rows that share loads of keys and values.
-inline constexpr std::int64_t kTileRows = 4;
+/// Query rows that share loads of keys and values, at most.
+inline constexpr std::int64_t kTileRows = 8;
 /// Bytes of scratch of one thread.
 std::int64_t attention_scratch_bytes(const CacheShape& shape);
 /// Softmax over stretches of kStretch positions, at multiples of it, each folded into running

@@ -3,7 +3,7 @@
 #include "inference/cpu/cpu_inference_ops.h"
 
 #include <algorithm>
-#include <atomic>
+#include <iterator>
 #include <vector>
 
 #include "device/cpu/parallel.h"
@@ -13,15 +13,17 @@
 namespace zero::cpu {
 namespace {
 
-constexpr std::int64_t kRowsOfPiece = 32;  // that one thread attends at a time
+constexpr std::int64_t kAttendedRows = 32;  // by one thread at a time, of one head
+constexpr std::int64_t kAppendedRows = 4;
 
-/// All rows of all sequences, cut so that threads can share them.
-std::vector<AttentionRows> pieces_of(const PassRows& pass, std::int64_t kv_heads) {
+/// All rows of all sequences, for each of some heads, cut so that threads can share them.
+std::vector<AttentionRows> pieces_of(const PassRows& pass, std::int64_t kv_heads,
+                                     std::int64_t rows) {
   std::vector<AttentionRows> pieces;
   for (const SequenceRows& sequence : pass.sequences) {
     for (std::int64_t head = 0; head < kv_heads; ++head) {
-      for (std::int64_t row = 0; row < sequence.count; row += kRowsOfPiece) {
-        pieces.push_back({&sequence, head, row, std::min(sequence.count, row + kRowsOfPiece)});
+      for (std::int64_t row = 0; row < sequence.count; row += rows) {
+        pieces.push_back({&sequence, head, row, std::min(sequence.count, row + rows)});
       }
     }
   }
@@ -79,22 +81,29 @@ void CpuInferenceOps::gather(RowList list, View from, std::int64_t width, View t
 }
 
 void CpuInferenceOps::append(const CachedAttention& operands) {
-  device_.compute().submit("append", [operands, pass = pass_] {
-    for (const SequenceRows& sequence : pass->sequences) {
-      append_rows(operands, sequence, 0, sequence.count);
-    }
+  device_.compute().submit("append", [this, operands, pass = pass_] {
+    const std::vector<AttentionRows> pieces = pieces_of(*pass, 1, kAppendedRows);
+    const auto append = [&](std::int64_t /*thread*/, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const AttentionRows& piece = pieces[static_cast<std::size_t>(i)];
+        append_rows(operands, *piece.sequence, piece.begin, piece.end);
+      }
+    };
+    parallel_shares(device_.threads(), std::ssize(pieces), kAppendedRows, append);
   });
 }
 
 void CpuInferenceOps::attend(const CachedAttention& operands) {
   device_.compute().submit("attend", [this, operands, pass = pass_] {
-    const std::vector<AttentionRows> pieces = pieces_of(*pass, operands.cache.kv_heads);
-    std::atomic<std::size_t> next = 0;
-    parallel_for(device_.threads(), device_.threads(), 1, [&](std::int64_t thread, std::int64_t) {
-      for (std::size_t i = next.fetch_add(1); i < pieces.size(); i = next.fetch_add(1)) {
-        attend_rows(operands, pieces[i], scratch() + thread * attention_bytes_);
+    const std::vector<AttentionRows> pieces =
+        pieces_of(*pass, operands.cache.kv_heads, kAttendedRows);
+    const auto attend = [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        attend_rows(operands, pieces[static_cast<std::size_t>(i)],
+                    scratch() + thread * attention_bytes_);
       }
-    });
+    };
+    parallel_shares(device_.threads(), std::ssize(pieces), 1, attend);
   });
 }
 

@@ -37,6 +37,8 @@ struct PairRows {
   const float* ranges = nullptr;  ///< of codes: for each 8 groups the least scale and a step
   std::int64_t group_steps = 0;   ///< squares of a group; the last may have fewer. 0: one group
   float* sums = nullptr;          ///< (rows, 32), aligned to 64 bytes
+  /// Squares that are multiplied next, as many; their memory is fetched meanwhile. May be null.
+  const std::byte* next = nullptr;
 };
 
 /// Where the code of an element lies in a square of int8 or bits4, for any processor.

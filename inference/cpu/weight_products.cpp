@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 
 #include "base/checked_math.h"
 #include "base/error.h"
@@ -26,13 +25,11 @@ constexpr std::int64_t kWidest = 4 * kStrip;
 constexpr std::int64_t kWidenedBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kManyRows = 64;
 constexpr std::int64_t kStripsPerThread = 2;  // at least, to balance a delayed thread
-// Columns of squares that a thread takes at a time: runs of memory for the fewest rows, which wait
-// for it; else few, so that no thread waits long for the last one.
-constexpr std::int64_t kMostColumns = 16;
-constexpr std::int64_t kFewestRows = 4;
-constexpr std::int64_t kLevelBytes = std::int64_t{256} << 10;  // of looked-up columns, likewise
-// Of a thread: the sums of as many columns as it takes, or of 32 rows of one.
-constexpr std::int64_t kSumBytes = kMostColumns * kFewestRows * kSquare * 4;
+constexpr std::int64_t kColumns = 4;          // of squares, that a thread takes at a time, at most
+constexpr std::int64_t kPartsPerThread = 16;  // of looked-up columns, at least
+constexpr std::int64_t kLevelBytes = std::int64_t{256} << 10;  // which the cache holds
+// Of a thread: the sums of few rows of as many columns as it takes, or of 32 rows of one.
+constexpr std::int64_t kSumBytes = kColumns * FewRows::kMost * kSquare * 4;
 static_assert(kSumBytes >= kSquareCount * 4);
 static_assert(kSquare == packed::kBlock && kSquare == kColumnsOfRange &&
               kGroupsOfRange == PairRows::kGroupsOfRange);
@@ -46,22 +43,6 @@ Way way_of(const WeightShape& shape, std::int64_t rows) {
   const bool few = rows <= FewRows::kMost;
   if (kernels_of(shape.dtype) == KernelKind::pairs) return Way::pairs;
   return few && by_floats(shape) && has_few_rows() ? Way::few : Way::strips;
-}
-
-/// Has threads take `part` of `count` at a time: work(thread, begin, end).
-template <class Work>
-void share(int threads, std::int64_t count, std::int64_t part, const Work& work) {
-  std::atomic<std::int64_t> next = 0;
-  parallel_for(threads, threads, 1, [&](std::int64_t thread, std::int64_t) {
-    for (std::int64_t i = next.fetch_add(part); i < count; i = next.fetch_add(part)) {
-      work(thread, i, std::min(count, i + part));
-    }
-  });
-}
-std::int64_t columns_at_a_time(const WeightShape& shape, std::int64_t rows, int threads) {
-  const std::int64_t parts = rows <= kFewestRows ? 4 : 16;  // of a thread
-  return std::clamp<std::int64_t>(squares(shape.out) / (parts * threads), 1,
-                                  kMostColumns * 4 / parts);
 }
 
 /// Rows of x in the dtype of products, padded to whole squares: in place or copied to scratch.
@@ -131,7 +112,8 @@ std::int64_t level_bytes(const WeightShape& shape) { return squares(shape.in) * 
 std::int64_t looked_up_columns(const WeightShape& shape, std::int64_t rows, int threads) {
   if (!coded(shape) || rows <= FewRows::kMost) return 0;
   const std::int64_t cached = std::max<std::int64_t>(kLevelBytes / level_bytes(shape), 1);
-  return std::min(cached, columns_at_a_time(shape, rows, threads));
+  const std::int64_t fair = squares(shape.out) / (kPartsPerThread * threads);
+  return std::min(cached, std::clamp<std::int64_t>(fair, 1, kColumns));
 }
 
 // Whether stored squares are other than those that products of many rows read.
@@ -217,14 +199,16 @@ void WeightProducts::multiply_few(const WeightShape& shape, std::int64_t rows,
       .weight = stored_squares(shape, o.weight)};
   const std::int64_t each = kSumBytes + FewRows::scratch_bytes(product.weight, rows);
   std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
-  share(threads_, squares(shape.out), columns_at_a_time(shape, rows, threads_),
-        [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
-          auto* sums = reinterpret_cast<float*>(scratch + thread * each);
-          multiply_few_rows(product, begin, end, sums, scratch + thread * each + kSumBytes);
-          for (std::int64_t column = begin; column < end; ++column, sums += rows * kSquare) {
-            store_sums(packed::float_kernels(), shape, o, column, 0, rows, sums);
-          }
-        });
+  parallel_shares(threads_, squares(shape.out), kColumns,
+                  [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
+                    std::byte* const own = scratch + thread * each;
+                    auto* sums = reinterpret_cast<float*>(own);
+                    multiply_few_rows(product, begin, end, sums, own + kSumBytes);
+                    for (std::int64_t column = begin; column < end;
+                         ++column, sums += rows * kSquare) {
+                      store_sums(packed::float_kernels(), shape, o, column, 0, rows, sums);
+                    }
+                  });
 }
 
 void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
@@ -233,33 +217,38 @@ void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
   const std::byte* const x = whole_rows(shape, rows, o.x, o.scratch);
   const std::int64_t looked_up = looked_up_columns(shape, rows, threads_);
   const std::int64_t each = kSumBytes + looked_up * level_bytes(shape);
-  const std::int64_t part = looked_up > 0 ? looked_up : columns_at_a_time(shape, rows, threads_);
   std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
-  share(threads_, squares(shape.out), part,
-        [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
-          auto* const sums = reinterpret_cast<float*>(scratch + thread * each);
-          std::array<PairRows, kMostColumns> columns;
-          for (std::int64_t i = 0; i < end - begin; ++i) {
-            PairRows& column = columns.at(static_cast<std::size_t>(i));
-            column = pair_rows(stored, begin + i);
-            column.row_bytes = row_bytes(shape);
-            column.sums = sums;
-            if (looked_up == 0) continue;
-            std::byte* const levels = scratch + thread * each + kSumBytes + i * level_bytes(shape);
-            look_up_pairs(column, levels);
-            column.squares = levels;
-            column.levels = PairRows::Levels::bf16;
-          }
-          for (std::int64_t row = 0; row < rows; row += kSquare) {
-            for (std::int64_t i = 0; i < end - begin; ++i) {
-              PairRows& column = columns.at(static_cast<std::size_t>(i));
-              column.x = x + row * row_bytes(shape);
-              column.rows = std::min(kSquare, rows - row);
-              multiply_pair_rows(column);
-              store_sums(*packed::pair_kernels(), shape, o, begin + i, row, column.rows, sums);
-            }
-          }
-        });
+  const std::int64_t count = squares(shape.out);
+  parallel_shares(threads_, count, looked_up > 0 ? looked_up : kColumns,
+                  [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
+                    std::byte* const own = scratch + thread * each;
+                    auto* const sums = reinterpret_cast<float*>(own);
+                    std::array<PairRows, kColumns> columns;
+                    for (std::int64_t i = 0; i < end - begin; ++i) {
+                      PairRows& column = columns.at(static_cast<std::size_t>(i));
+                      column = pair_rows(stored, begin + i);
+                      column.row_bytes = row_bytes(shape);
+                      column.sums = sums;
+                      if (looked_up == 0) {
+                        if (begin + i + 1 < count) column.next = stored.column(begin + i + 1);
+                        continue;
+                      }
+                      std::byte* const levels = own + kSumBytes + i * level_bytes(shape);
+                      look_up_pairs(column, levels);
+                      column.squares = levels;
+                      column.levels = PairRows::Levels::bf16;
+                    }
+                    for (std::int64_t row = 0; row < rows; row += kSquare) {
+                      for (std::int64_t i = 0; i < end - begin; ++i) {
+                        PairRows& column = columns.at(static_cast<std::size_t>(i));
+                        column.x = x + row * row_bytes(shape);
+                        column.rows = std::min(kSquare, rows - row);
+                        multiply_pair_rows(column);
+                        store_sums(*packed::pair_kernels(), shape, o, begin + i, row, column.rows,
+                                   sums);
+                      }
+                    }
+                  });
 }
 
 Product& WeightProducts::strip_product(const WeightShape& shape, std::int64_t rows,
@@ -284,7 +273,9 @@ void WeightProducts::multiply_strips(const WeightShape& shape, std::int64_t rows
   const std::int64_t strip = strip_columns(shape, rows, threads_);
   const std::int64_t widening = round_up(widened_bytes_, kAlignment);
   const std::int64_t each = widening + round_up(strip_bytes_, kAlignment);
-  share(threads_, shape.out, strip, [&](std::int64_t thread, std::int64_t first, std::int64_t end) {
+  const auto strips = [&](std::int64_t thread, std::int64_t begin, std::int64_t last) {
+    const std::int64_t first = begin * strip;
+    const std::int64_t end = std::min(last * strip, shape.out);
     std::byte* const scratch = o.scratch + thread * each;
     const std::byte* right = stored_squares(shape, o.weight).column(first / kSquare);
     if (widened(shape)) {
@@ -300,7 +291,8 @@ void WeightProducts::multiply_strips(const WeightShape& shape, std::int64_t rows
                  .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
                  .c = static_cast<std::byte*>(o.y.data()) + first * size_of(o.y.dtype()),
                  .scratch = scratch + widening});
-  });
+  };
+  parallel_shares(threads_, div_ceil(shape.out, strip), 1, strips);
 }
 
 }  // namespace zero::cpu

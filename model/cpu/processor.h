@@ -9,7 +9,7 @@ namespace zero::cpu {
 /// A processor's instructions for products of bf16; each level includes those before it.
 enum class Bf16Instructions : std::uint8_t {
   none,
-  pairs,  ///< AVX512_BF16: vectors of pairs
+  pairs,  ///< AVX512_BF16: vectors of pairs; with AVX512_VBMI, which only Cooper Lake lacks
   tiles,  ///< AMX, which the system must permit
 };
 

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/parallel.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -62,6 +65,73 @@ TEST(ParallelFor, RefusesNoThreadsAndNoGrain) {
             message_of([&] { cpu::parallel_for(0, 1, 1, body); }));
   EXPECT_EQ("parallel_for needs threads and grain above 0, got 1 and 0",
             message_of([&] { cpu::parallel_for(1, 1, 0, body); }));
+}
+
+TEST(ParallelShares, CoverEveryElementOnce) {
+  for (const int threads : {1, 2, 3, 8}) {
+    for (const std::int64_t count : {1, 5, 64, 1000}) {
+      for (const std::int64_t part : {1, 3, 2000}) {
+        std::vector<std::atomic<int>> seen(static_cast<std::size_t>(count));
+        std::vector<std::atomic<int>> inside(static_cast<std::size_t>(threads));
+        cpu::parallel_shares(threads, count, part,
+                             [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
+                               auto& own = inside.at(static_cast<std::size_t>(thread));
+                               EXPECT_EQ(0, own++) << "two at a time with one number";
+                               EXPECT_LE(end - begin, part);
+                               for (std::int64_t i = begin; i < end; ++i) {
+                                 ++seen[static_cast<std::size_t>(i)];
+                               }
+                               --own;
+                             });
+        for (const auto& times : seen)
+          EXPECT_EQ(1, times) << threads << " " << count << " " << part;
+      }
+    }
+  }
+}
+
+TEST(ParallelShares, AreTakenFromFrontToBack) {
+  std::vector<Range> ranges;
+  cpu::parallel_shares(1, 10, 4, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+    ranges.emplace_back(begin, end);
+  });
+  EXPECT_EQ((std::vector<Range>{{0, 4}, {4, 8}, {8, 10}}), ranges);
+}
+
+// The thread that has the first element waits until all others are done: by another thread.
+TEST(ParallelShares, OfAThreadThatIsDelayedAreDoneByOthers) {
+  constexpr std::int64_t kCount = 1000;
+  std::atomic<std::int64_t> done = 0;
+  std::atomic<bool> waited = false;
+  cpu::parallel_shares(2, kCount, 1, [&](std::int64_t, std::int64_t begin, std::int64_t) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (begin == 0 && done < kCount - 1 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+    if (begin == 0) waited = done == kCount - 1;
+    ++done;
+  });
+  EXPECT_EQ(kCount, done);
+  EXPECT_TRUE(waited);
+}
+
+TEST(ParallelShares, EndWithTheErrorOfTheirBody) {
+  const auto body = [](std::int64_t, std::int64_t begin, std::int64_t) {
+    if (begin == 77) fail("element {}", 77);
+  };
+  EXPECT_EQ("element 77", message_of([&] { cpu::parallel_shares(4, 100, 1, body); }));
+}
+
+TEST(ParallelShares, RefuseNoThreadsNoPartsAndMoreThanTheyCount) {
+  const auto body = [](std::int64_t, std::int64_t, std::int64_t) { FAIL() << "called"; };
+  const auto refused = [&](int threads, std::int64_t count, std::int64_t part) {
+    return message_of([&] { cpu::parallel_shares(threads, count, part, body); });
+  };
+  EXPECT_THAT(refused(0, 1, 1), ::testing::HasSubstr("got 0 threads"));
+  EXPECT_THAT(refused(1, 1, 0), ::testing::HasSubstr("in parts of 0"));
+  EXPECT_THAT(refused(1, std::int64_t{1} << 32, 1),
+              ::testing::HasSubstr("got 1 threads and 4294967296"));
+  cpu::parallel_shares(4, 0, 1, body);
 }
 
 }  // namespace
