@@ -102,7 +102,7 @@ class CodePlaces {
   explicit CodePlaces(const StoredSquares& stored)
       : map_(SquareMap::of(product_dtype({.dtype = stored.dtype}))),
         bytes_(stored.format == WeightFormat::int8),
-        pairs_(kernels_of(stored.dtype) == KernelKind::pairs) {}
+        pairs_(kernels_of(stored.dtype) != KernelKind::floats) {}
 
   PairPlace at(std::int64_t depth, std::int64_t column) const {
     if (pairs_) {
@@ -177,6 +177,32 @@ StoredSquares stored_squares(const WeightShape& shape, const View& weight) {
   return stored;
 }
 
+PairRows pair_rows(const StoredSquares& stored, std::int64_t column) {
+  using Levels = PairRows::Levels;
+  using Scales = PairRows::Scales;
+  PairRows p{.squares = stored.column(column), .steps = stored.steps()};
+  if (stored.format == WeightFormat::plain) return p;
+  const ColumnScales scales = stored.scales_of(column);
+  p.group_steps = scale_group(stored.format) / kSquare;
+  if (stored.format == WeightFormat::int8) {
+    p.levels = Levels::int8;
+    p.scale = Scales::fp32;
+    p.scales = scales.of_int8();
+    return p;
+  }
+  p.levels = Levels::bits4;
+  p.level_of_code = code_levels(stored.format).data();
+  if (stored.format == WeightFormat::q4) {
+    p.scale = Scales::fp16;
+    p.scales = scales.of_q4(0);
+  } else {
+    p.scale = Scales::codes;
+    p.scales = scales.of_nf4(0);
+    p.ranges = &scales.range(0).least;
+  }
+  return p;
+}
+
 DType product_dtype(const WeightShape& shape) {
   return kernels_of(shape.dtype) == KernelKind::floats ? DType::fp32 : shape.dtype;
 }
@@ -243,31 +269,30 @@ void widen_columns(const WeightShape& shape, const View& weight, std::int64_t fi
   if (kernel == DType::fp32 && has_few_rows()) {
     return widen_codes(stored, first, first + count, reinterpret_cast<float*>(to));
   }
+  if (kernel == DType::bf16) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      widen_pairs(pair_rows(stored, first + i), to + i * stored.steps() * kSquareCount * 2);
+    }
+    return;
+  }
   const SquareMap& map = SquareMap::of(kernel);
   const CodePlaces places(stored);
-  with_type(kernel, [&](auto type) {
-    using T = typename decltype(type)::type;
-    T* value = reinterpret_cast<T*>(to);
-    for (std::int64_t column = first; column < first + count; ++column) {
-      const ColumnScales scales = stored.scales_of(column);
-      const std::byte* square = stored.column(column);
-      std::array<float, kSquare> of_group{};
-      for (std::int64_t step = 0; step < stored.steps();
-           ++step, square += stored.square_bytes(), value += kSquareCount) {
-        const std::int64_t group = scales.group_of(step * kSquare);
-        for (std::size_t i = 0; i < kSquare; ++i) {
-          of_group[i] = scales.scale(group, static_cast<std::int64_t>(i));
-        }
-        for (std::int64_t i = 0; i < kSquareCount; ++i) {
-          const std::int64_t depth = i / kSquare;
-          const std::int64_t j = i % kSquare;
+  auto* value = reinterpret_cast<float*>(to);
+  for (std::int64_t column = first; column < first + count; ++column) {
+    const ColumnScales scales = stored.scales_of(column);
+    const std::byte* square = stored.column(column);
+    for (std::int64_t step = 0; step < stored.steps();
+         ++step, square += stored.square_bytes(), value += kSquareCount) {
+      const std::int64_t group = scales.group_of(step * kSquare);
+      for (std::int64_t j = 0; j < kSquare; ++j) {
+        const float scale = scales.scale(group, j);
+        for (std::int64_t depth = 0; depth < kSquare; ++depth) {
           value[map.place(depth, j)] =
-              rounded<T>(code_level(shape.format, square, places.at(depth, j)) *
-                         of_group[static_cast<std::size_t>(j)]);
+              code_level(shape.format, square, places.at(depth, j)) * scale;
         }
       }
     }
-  });
+  }
 }
 
 void gather_columns(const WeightShape& shape, const View& weight,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "inference/cpu/pair_rows.h"
 #include "inference/cpu/weight_codes.h"
 #include "inference/inference_ops.h"
 
@@ -14,7 +15,7 @@ namespace zero::cpu {
 // A weight as squares of 32 x 32 elements (model/cpu/packed_kernels.h), one column of squares after
 // another, then the scales (weight_codes.h). Plain elements and 8-bit codes lie where the kernels
 // of the compute dtype keep them in a square of their own; 4-bit codes by rows of depth, column i
-// in the low half of byte i, column 16 + i in its high half; codes for pairs of bf16 as
+// in the low half of byte i, column 16 + i in its high half; codes for bf16 instructions as
 // pair_rows.h has it. An element's value is its level times its scale: rounded to fp32, or to bf16
 // if tiles read it; pairs multiply levels and scale the sums of groups.
 
@@ -39,6 +40,8 @@ struct StoredSquares {
   }
 };
 StoredSquares stored_squares(const WeightShape& shape, const View& weight);
+/// A column of squares that kernels of bf16 instructions multiply.
+PairRows pair_rows(const StoredSquares& stored, std::int64_t column);
 
 /// The dtype of the squares that products of a weight read: fp32, unless kernels of bf16
 /// instructions read bf16.

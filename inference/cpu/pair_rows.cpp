@@ -296,6 +296,43 @@ void multiply_all(const PairRows& p) {
   }
 }
 
+// Calls put(levels of 16 columns, of 16 more, group, where the first lie as Levels::bf16) for each
+// pair of depths.
+template <class Put>
+[[gnu::always_inline]] inline void for_each_pair(const PairRows& p, std::byte* to, const Put& put) {
+  const std::byte* from = p.squares;
+  for (std::int64_t step = 0; step < p.steps; ++step, to += Bf16::kBytes) {
+    const std::int64_t group = p.group_steps > 0 ? step / p.group_steps : 0;
+    if (p.levels == PairRows::Levels::int8) {
+      for (std::int64_t at = 0; at < kHalfBytes; at += kLine, from += kLine) {
+        put(widen(from), widen(from + kLine / 2), group, to + at);
+      }
+    } else {
+      for (std::int64_t at = 0; at < kHalfBytes; at += 2 * kLine, from += kLine) {
+        const Looked four(p, from);
+        put(four.level[0], four.level[1], group, to + at);
+        put(four.level[2], four.level[3], group, to + at + kLine);
+      }
+    }
+  }
+}
+
+// Pairs of levels times the scales of their columns.
+__m512i scaled(__m512bh levels, __m512 scales) {
+  const auto bits = reinterpret_cast<__m512i>(levels);
+  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
+  const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+  const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(bits, high));
+  const __m512bh apart =
+      _mm512_cvtne2ps_pbh(_mm512_mul_ps(odd, scales), _mm512_mul_ps(even, scales));
+  // Lane 2 * i from i, the lane behind it from 16 + i.
+  const __m512i low_lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i high_lanes =
+      _mm512_slli_epi32(_mm512_add_epi32(low_lanes, _mm512_set1_epi32(16)), 16);
+  return _mm512_permutexvar_epi16(_mm512_or_si512(low_lanes, high_lanes),
+                                  reinterpret_cast<__m512i>(apart));
+}
+
 }  // namespace
 
 void multiply_pair_rows(const PairRows& p) {
@@ -310,24 +347,17 @@ void multiply_pair_rows(const PairRows& p) {
 }
 
 void look_up_pairs(const PairRows& p, std::byte* to) {
-  const auto put = [](std::byte* at, __m512bh first, __m512bh second) {
+  for_each_pair(p, to, [](__m512bh first, __m512bh second, std::int64_t /*group*/, std::byte* at) {
     _mm512_store_si512(at, reinterpret_cast<__m512i>(first));
     _mm512_store_si512(at + kHalfBytes, reinterpret_cast<__m512i>(second));
-  };
-  const std::byte* from = p.squares;
-  for (std::int64_t step = 0; step < p.steps; ++step, to += Bf16::kBytes) {
-    if (p.levels == PairRows::Levels::int8) {
-      for (std::int64_t at = 0; at < kHalfBytes; at += kLine, from += kLine) {
-        put(to + at, widen(from), widen(from + kLine / 2));
-      }
-    } else {
-      for (std::int64_t at = 0; at < kHalfBytes; at += 2 * kLine, from += kLine) {
-        const Looked four(p, from);
-        put(to + at, four.level[0], four.level[1]);
-        put(to + at + kLine, four.level[2], four.level[3]);
-      }
-    }
-  }
+  });
+}
+
+void widen_pairs(const PairRows& p, std::byte* to) {
+  for_each_pair(p, to, [&](__m512bh first, __m512bh second, std::int64_t group, std::byte* at) {
+    _mm512_store_si512(at, scaled(first, load_scales(p, group, 0)));
+    _mm512_store_si512(at + kHalfBytes, scaled(second, load_scales(p, group, kLanes)));
+  });
 }
 
 }  // namespace zero::cpu
@@ -337,7 +367,8 @@ void look_up_pairs(const PairRows& p, std::byte* to) {
 namespace zero::cpu {
 
 void multiply_pair_rows(const PairRows& /*product*/) {}
-void look_up_pairs(const PairRows& /*product*/, std::byte* /*to*/) {}
+void look_up_pairs(const PairRows& /*codes*/, std::byte* /*to*/) {}
+void widen_pairs(const PairRows& /*codes*/, std::byte* /*to*/) {}
 
 }  // namespace zero::cpu
 

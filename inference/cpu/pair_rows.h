@@ -52,10 +52,13 @@ constexpr PairPlace pair_place(PairRows::Levels levels, std::int64_t depth, std:
   return {depth / 4 * 64 + lane * 2 + depth / 2 % 2, column >= 16};
 }
 
-/// Only if pair_kernels() are in this build and for this processor.
+/// These only for processors with Bf16Instructions::pairs (model/cpu/processor.h), in a build for
+/// them.
 void multiply_pair_rows(const PairRows& product);
 /// The levels of all squares of int8 or bits4 as Levels::bf16: steps * 2048 bytes, aligned to 64.
-/// Reads squares, levels, steps and level_of_code alone.
-void look_up_pairs(const PairRows& product, std::byte* to);
+/// Reads nothing of rows and sums.
+void look_up_pairs(const PairRows& codes, std::byte* to);
+/// Likewise, times their scales and rounded to bf16: what other kernels multiply.
+void widen_pairs(const PairRows& codes, std::byte* to);
 
 }  // namespace zero::cpu

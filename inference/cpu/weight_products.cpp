@@ -82,35 +82,9 @@ void store_sums(const packed::Kernels& kernels, const WeightShape& shape,
                        .bias_dtype = o.bias.dtype()});
 }
 
-/// A column of squares that pairs of bf16 multiply.
-PairRows pair_rows(const StoredSquares& stored, std::int64_t column) {
-  using Levels = PairRows::Levels;
-  using Scales = PairRows::Scales;
-  PairRows p{.squares = stored.column(column), .steps = stored.steps()};
-  if (stored.format == WeightFormat::plain) return p;
-  const ColumnScales scales = stored.scales_of(column);
-  p.group_steps = scale_group(stored.format) / kSquare;
-  if (stored.format == WeightFormat::int8) {
-    p.levels = Levels::int8;
-    p.scale = Scales::fp32;
-    p.scales = scales.of_int8();
-    return p;
-  }
-  p.levels = Levels::bits4;
-  p.level_of_code = code_levels(stored.format).data();
-  if (stored.format == WeightFormat::q4) {
-    p.scale = Scales::fp16;
-    p.scales = scales.of_q4(0);
-  } else {
-    p.scale = Scales::codes;
-    p.scales = scales.of_nf4(0);
-    p.ranges = &scales.range(0).least;
-  }
-  return p;
-}
 std::int64_t level_bytes(const WeightShape& shape) { return squares(shape.in) * kSquareCount * 2; }
 std::int64_t looked_up_columns(const WeightShape& shape, std::int64_t rows, int threads) {
-  if (!coded(shape) || rows <= FewRows::kMost) return 0;
+  if (shape.format != WeightFormat::int8 || rows <= FewRows::kMost) return 0;
   const std::int64_t cached = std::max<std::int64_t>(kLevelBytes / level_bytes(shape), 1);
   const std::int64_t fair = squares(shape.out) / (kPartsPerThread * threads);
   return std::min(cached, std::clamp<std::int64_t>(fair, 1, kColumns));

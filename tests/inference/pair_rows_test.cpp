@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// What bf16 instructions read of stored codes, element for element.
+#include "inference/cpu/pair_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "inference/cpu/packed_weight.h"
+#include "inference/quantized_rows.h"
+#include "model/cpu/processor.h"
+#include "model/cpu/products.h"
+
+namespace zero::testing {
+namespace {
+
+class PairRows : public ::testing::TestWithParam<WeightFormat> {};
+
+// Codes times scales, rounded, in squares: those that looking up columns of a table gives.
+TEST_P(PairRows, AreWidenedToTheValuesOfTheirCodes) {
+  if (cpu::bf16_instructions() == cpu::Bf16Instructions::none ||
+      cpu::kernels_of(DType::bf16) == cpu::KernelKind::floats) {
+    GTEST_SKIP() << "codes lie otherwise on this processor";
+  }
+  constexpr std::int64_t kIn = 200;
+  constexpr std::int64_t kOut = 70;
+  const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::bf16, GetParam()};
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kIn * kOut);
+  for (float& value : values) value = normal(random);
+  std::vector<std::byte> memory(static_cast<std::size_t>(cpu::packed_bytes(shape)));
+  const View weight(memory.data(), std::ssize(memory), DType::u8, nullptr);
+  cpu::pack_weight(quantize(shape, 0, values, 1), weight, 1);
+
+  std::vector<std::int32_t> columns(kOut);
+  for (std::int32_t i = 0; i < kOut; ++i) columns[static_cast<std::size_t>(i)] = i;
+  std::vector<bfloat16> expected(kIn * kOut);
+  cpu::gather_columns(shape, weight, columns,
+                      View(expected.data(), kIn * kOut, DType::bf16, nullptr));
+
+  constexpr std::int64_t kSquares = 7;  // of 32 in depth
+  struct alignas(64) Line {
+    std::array<std::byte, 64> bytes;
+  };
+  std::vector<Line> lines(3 * kSquares * 32);
+  cpu::widen_columns(shape, weight, 0, 3, lines.data()->bytes.data());
+  const auto* const squares = reinterpret_cast<const bfloat16*>(lines.data());
+  for (std::int64_t column = 0; column < 96; ++column) {
+    for (std::int64_t depth = 0; depth < 32 * kSquares; ++depth) {
+      const std::int64_t square = column / 32 * kSquares + depth / 32;
+      const std::int64_t half = column % 32 / 16;
+      const std::int64_t at = square * 1024 + half * 512 + depth % 32 / 2 * 32 + column % 16 * 2;
+      const float value = to_float(squares[at + depth % 2]);
+      const bool inside = column < kOut && depth < kIn;
+      const float wanted =
+          inside ? to_float(expected[static_cast<std::size_t>(column * kIn + depth)]) : 0;
+      ASSERT_EQ(wanted, value) << "depth " << depth << ", column " << column;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, PairRows,
+                         ::testing::Values(WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4),
+                         [](const auto& format) { return std::string(name_of(format.param)); });
+
+}  // namespace
+}  // namespace zero::testing
