@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Only intrinsics, as pair_rows.cpp.
+#include "inference/cpu/pair_attention.h"
+
+#ifdef __AVX512BF16__
+
+#include <immintrin.h>
+
+namespace zero::cpu {
+
+namespace {
+
+constexpr std::int64_t kLine = 64;  // bytes: 32 bf16
+constexpr int kLanes = 16;
+
+// A pair of bf16, of any alignment.
+using Unaligned [[gnu::may_alias, gnu::aligned(2)]] = std::int32_t;
+
+__m512bh pairs(__m512i bits) { return reinterpret_cast<__m512bh>(bits); }
+__m512bh broadcast_pair(const void* from) {
+  return pairs(_mm512_set1_epi32(*static_cast<const Unaligned*>(from)));
+}
+
+// For lanes of 16 bits: 2 * i from i and 2 * i + 1 from `second` + i, `first` on.
+__m512i turns(int first, int second) {
+  const __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  return _mm512_or_si512(_mm512_add_epi32(i, _mm512_set1_epi32(first)),
+                         _mm512_slli_epi32(_mm512_add_epi32(i, _mm512_set1_epi32(second)), 16));
+}
+
+// Scores of some groups from `group` on.
+template <int kRows, int kGroups>
+void score(const PairAttention& a, std::int64_t group) {
+  __m512 sums[kRows][kGroups];
+#pragma GCC unroll 8
+  for (auto& row : sums) {
+#pragma GCC unroll 4
+    for (auto& sum : row) sum = _mm512_setzero_ps();
+  }
+  const __m512i turn = turns(0, kLanes);
+  for (std::int64_t i = 0; i < a.head_width; i += 2) {
+    __m512bh keys[kGroups];
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      const __m512i two = _mm512_loadu_si512(a.keys[group + g] + i * (kLine / 2));
+      keys[g] = pairs(_mm512_permutexvar_epi16(turn, two));
+    }
+#pragma GCC unroll 8
+    for (int row = 0; row < kRows; ++row) {
+      const __m512bh query = broadcast_pair(a.queries[row] + i * 2);
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) {
+        sums[row][g] = _mm512_dpbf16_ps(sums[row][g], query, keys[g]);
+      }
+    }
+  }
+  const __m512 scale = _mm512_set1_ps(a.scale);
+#pragma GCC unroll 8
+  for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      _mm512_store_ps(a.powers + row * PairAttention::kPositions + (group + g) * kLanes,
+                      _mm512_mul_ps(sums[row][g], scale));
+    }
+  }
+}
+
+template <int kRows>
+void score_all(const PairAttention& a) {
+  constexpr int kGroups = kRows > 4 ? 2 : 4;  // as many sums as there are registers for
+  std::int64_t group = 0;
+  for (; group + kGroups <= a.groups; group += kGroups) score<kRows, kGroups>(a, group);
+  for (; group < a.groups; ++group) score<kRows, 1>(a, group);
+}
+
+// Powers of a stretch, rounded: pairs of positions.
+struct Powers {
+  alignas(kLine) std::int32_t pair[PairAttention::kRows][PairAttention::kPositions / 2];
+
+  explicit Powers(const PairAttention& a) {
+    for (std::int64_t row = 0; row < a.rows; ++row) {
+      const float* const from = a.powers + row * PairAttention::kPositions;
+      for (std::int64_t at = 0; at < PairAttention::kPositions; at += 2 * kLanes) {
+        const __m512bh rounded =
+            _mm512_cvtne2ps_pbh(_mm512_load_ps(from + at + kLanes), _mm512_load_ps(from + at));
+        _mm512_store_si512(pair[row] + at / 2, reinterpret_cast<__m512i>(rounded));
+      }
+    }
+  }
+};
+
+// Adds kLines * 32 elements of values, from byte `at` of a position on.
+template <int kRows, int kLines>
+void add(const PairAttention& a, const Powers& powers, std::int64_t least, std::int64_t most,
+         std::int64_t at) {
+  __m512 sums[kRows][2 * kLines];
+#pragma GCC unroll 8
+  for (int row = 0; row < kRows; ++row) {
+    const float* const from = a.out + row * a.head_width + at / 2;
+#pragma GCC unroll 4
+    for (int v = 0; v < 2 * kLines; ++v) {
+      sums[row][v] =
+          _mm512_mul_ps(_mm512_load_ps(from + v * kLanes), _mm512_set1_ps(a.factors[row]));
+    }
+  }
+  const __m512i low = turns(0, 2 * kLanes);
+  const __m512i high = turns(kLanes, 3 * kLanes);
+  const std::int64_t stride = a.head_width * 2;
+  for (std::int64_t j = 0; j < most; j += 2) {
+    const std::byte* const from =
+        a.values[j / PairAttention::kGroup] + j % PairAttention::kGroup * stride + at;
+    __m512bh both[2 * kLines];
+    const auto load = [&](bool second) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+      for (int line = 0; line < kLines; ++line) {
+        const __m512i one = _mm512_loadu_si512(from + line * kLine);
+        const __m512i two =
+            second ? _mm512_loadu_si512(from + stride + line * kLine) : _mm512_setzero_si512();
+        both[2 * line] = pairs(_mm512_permutex2var_epi16(one, low, two));
+        both[2 * line + 1] = pairs(_mm512_permutex2var_epi16(one, high, two));
+      }
+    };
+    const auto add_row = [&](int row) __attribute__((always_inline)) {
+      const __m512bh power = broadcast_pair(powers.pair[row] + j / 2);
+#pragma GCC unroll 4
+      for (int v = 0; v < 2 * kLines; ++v) {
+        sums[row][v] = _mm512_dpbf16_ps(sums[row][v], power, both[v]);
+      }
+    };
+    if (j + 1 < least) {
+      load(true);
+#pragma GCC unroll 8
+      for (int row = 0; row < kRows; ++row) add_row(row);
+      continue;
+    }
+    // Rows that know both positions, then those that know the first alone.
+    if (j + 1 < most) {
+      load(true);
+#pragma GCC unroll 8
+      for (int row = 0; row < kRows; ++row) {
+        if (j + 1 < a.known[row]) add_row(row);
+      }
+    }
+    load(false);
+#pragma GCC unroll 8
+    for (int row = 0; row < kRows; ++row) {
+      if (j + 1 == a.known[row]) add_row(row);
+    }
+  }
+#pragma GCC unroll 8
+  for (int row = 0; row < kRows; ++row) {
+    float* const to = a.out + row * a.head_width + at / 2;
+#pragma GCC unroll 4
+    for (int v = 0; v < 2 * kLines; ++v) _mm512_store_ps(to + v * kLanes, sums[row][v]);
+  }
+}
+
+template <int kRows>
+void add_all(const PairAttention& a) {
+  const Powers powers(a);
+  std::int64_t least = a.known[0];
+  std::int64_t most = a.known[0];
+  for (int row = 1; row < kRows; ++row) {
+    least = a.known[row] < least ? a.known[row] : least;
+    most = a.known[row] > most ? a.known[row] : most;
+  }
+  constexpr int kLines = kRows > 4 ? 1 : 2;
+  const std::int64_t bytes = a.head_width * 2;
+  std::int64_t at = 0;
+  for (; at + kLines * kLine <= bytes; at += kLines * kLine) {
+    add<kRows, kLines>(a, powers, least, most, at);
+  }
+  for (; at < bytes; at += kLine) add<kRows, 1>(a, powers, least, most, at);
+}
+
+}  // namespace
+
+void score_pairs(const PairAttention& a) {
+  switch (a.rows) {
+    case 1:
+      return score_all<1>(a);
+    case 2:
+      return score_all<2>(a);
+    case 4:
+      return score_all<4>(a);
+    default:
+      return score_all<8>(a);
+  }
+}
+
+void add_pairs(const PairAttention& a) {
+  switch (a.rows) {
+    case 1:
+      return add_all<1>(a);
+    case 2:
+      return add_all<2>(a);
+    case 4:
+      return add_all<4>(a);
+    default:
+      return add_all<8>(a);
+  }
+}
+
+}  // namespace zero::cpu
+
+#else
+
+namespace zero::cpu {
+
+void score_pairs(const PairAttention& /*attention*/) {}
+void add_pairs(const PairAttention& /*attention*/) {}
+
+}  // namespace zero::cpu
+
+#endif
