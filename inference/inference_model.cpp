@@ -30,7 +30,8 @@ InferenceModel::InferenceModel(Device& device, const ModelConfig& config,
                device.name(), ranks_.all.size);
     if (device.has_memory()) {
       require_agreement(*ranks_.all.communicator, device, "inference",
-                        agreement_lines(options_, split_.whole) + "bits: " + device.bits() + "\n");
+                        agreement_lines(options_, split_.whole) + "bits: " + device.bits() + ", " +
+                            row_ops_->bits(options_.dtype) + "\n");
     }
     meeting_.emplace(device, ranks_, options_.rows);
     vocabulary_.emplace(device, *ops_, ranks_, weights_.tokens(),

@@ -7,11 +7,11 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <numbers>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/mixed_bits.h"
+#include "inference/exponentials.h"
 
 namespace zero {
 namespace {
@@ -19,52 +19,11 @@ namespace {
 /// Logits that fit the cache beside their exponentials.
 constexpr std::size_t kBlock = 512;
 
-constexpr auto kTaylor = [] {
-  std::array<double, 14> one_over_factorial{1};
-  double factorial = 1;
-  for (std::size_t n = 1; n < one_over_factorial.size(); ++n) {
-    factorial *= static_cast<double>(n);
-    one_over_factorial[n] = 1 / factorial;
-  }
-  return one_over_factorial;
-}();
-
-/// e^x for x <= 0, within 2 units in the last place; 0 below -700. x = k ln 2 + r, |r| <= ln 2 / 2:
-/// e^r by its series, 2^k by the bits of the exponent. Loops over it vectorise, and the bits depend
-/// on no mathematics library.
-inline double exp_of(double x) {
-  constexpr double kRound = 0x1.8p52;        // added, leaves the nearest integer in the low bits
-  constexpr double kHigh = 0x1.62e42feep-1;  // ln 2 in two parts; k * kHigh is exact
-  constexpr double kLow = 0x1.a39ef35793c76p-33;
-  const double bounded = x > -700 ? x : -700;
-  const double rounded = bounded * std::numbers::log2e + kRound;
-  const double k = rounded - kRound;
-  const double r = (bounded - k * kHigh) - k * kLow;
-  double series = kTaylor.back();
-  for (std::size_t n = kTaylor.size() - 1; n-- > 0;) series = series * r + kTaylor[n];
-  const std::uint64_t power = std::bit_cast<std::uint64_t>(rounded) << 52;
-  const double not_zero = x > -700 ? 1 : 0;  // as a factor: a branch would keep loops scalar
-  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(series) + power) * not_zero;
-}
-
-/// out[i] = e^((values[i] - largest) / temperature)
-void exponentials(std::span<const float> values, double largest, double temperature,
-                  std::span<double> out) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    out[i] = exp_of((values[i] - largest) / temperature);
-  }
-}
-
 double sum_of(std::span<const double> weights) {
   return std::accumulate(weights.begin(), weights.end(), 0.0);
 }
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-/// Orders integers as the floats of these bits, NaNs at both ends; its own inverse. Loops over
-/// integers find a largest value several at a time.
-constexpr std::int32_t ordered(std::int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
-constexpr std::int32_t key_of(float value) { return ordered(std::bit_cast<std::int32_t>(value)); }
 
 /// Buckets of weights from 1 down to 2^-64, sixteen to an octave; the last one takes the rest.
 constexpr std::size_t kBuckets = 1024;
@@ -82,26 +41,19 @@ struct Largest {
 /// `largest`, or the first of larger values: those of ids from `first_id`. Throws zero::Error if
 /// one is NaN or infinite.
 Largest largest_of(std::span<const float> values, Largest largest, std::size_t first_id) {
-  std::int32_t low = std::numeric_limits<std::int32_t>::max();
-  std::int32_t high = std::numeric_limits<std::int32_t>::min();
-  for (const float value : values) {
-    const std::int32_t key = key_of(value);
-    low = key < low ? key : low;
-    high = key > high ? key : high;
-  }
+  const auto [least, most] = extremes_of(values);
   const auto find = [&](auto is_it) {
     const auto at = std::ranges::find_if(values, is_it);
     return Largest{*at, first_id + static_cast<std::size_t>(at - values.begin())};
   };
-  if (low < key_of(-kInfinity) || high >= key_of(kInfinity)) {
+  if (!(least >= -kInfinity && most < kInfinity)) {
     const auto [value, id] = find([](float logit) { return !(logit < kInfinity); });
     fail(
         "sampler: the logit of token {} is {}; expected a finite number or -inf: the weights are "
         "damaged, or the data type is too narrow for this model",
         id, value);
   }
-  const float most = std::bit_cast<float>(ordered(high));
-  return most > largest.value ? find([most](float logit) { return logit == most; }) : largest;
+  return most > largest.value ? find([&](float logit) { return logit == most; }) : largest;
 }
 
 /// What one pass over the model's logits tells.
@@ -120,9 +72,14 @@ Summary summarise(std::span<const float> logits) {
     largest = largest_of(block, largest, begin);
     if (largest.value == -kInfinity) continue;
     const double most = largest.value;
-    sum *= exp_of(before.value - most);
-    exponentials(block, most, 1, weights);
-    sum += sum_of(std::span(weights).first(block.size()));
+    if (before.value < largest.value) {
+      double factor = 0;
+      exponentials(std::span(&before.value, 1), most, 1, std::span(&factor, 1));
+      sum *= factor;
+    }
+    const auto of_block = std::span(weights).first(block.size());
+    exponentials(block, most, 1, of_block);
+    sum += sum_by_lanes(of_block);
   }
   ZERO_CHECK(largest.value > -kInfinity,
              "sampler: all {} logits are -inf; expected one finite logit at least", logits.size());

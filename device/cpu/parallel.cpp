@@ -37,10 +37,12 @@ class Team {
       : count_(count), grain_(grain), body_(body) {}
 
   void begin() { order_before(this); }
-  /// The share of member `member` of `members`.
-  void run(std::int64_t member, std::int64_t members) {
+  /// The share of member `member` of `present`, of whom no more take part than there are grains.
+  void run(std::int64_t member, std::int64_t present) {
     order_after(this);
     const std::int64_t grains = div_ceil(count_, grain_);
+    const std::int64_t members = std::min(present, grains);
+    if (member >= members) return order_before(this);
     const std::int64_t begin = grains * member / members * grain_;
     const std::int64_t end = std::min(count_, grains * (member + 1) / members * grain_);
     try {
@@ -114,11 +116,11 @@ class alignas(64) Share {
 Share::Range next_part(std::vector<Share>& shares, std::size_t thread, std::uint32_t part) {
   Share::Range range = shares[thread].take_front(part);
   for (std::size_t i = 1; i < shares.size() && range.size() == 0; ++i) {
-    const Share::Range half = shares[(thread + i) % shares.size()].take_half();
-    if (half.size() == 0) continue;
-    shares[thread].put(half);
-    range = shares[thread].take_front(part);
-    i = 0;  // if others took all of it again
+    range = shares[(thread + i) % shares.size()].take_half();
+    if (range.size() <= part) continue;
+    // What is published may be taken again, what is done next may not.
+    shares[thread].put({range.begin + part, range.end});
+    range.end = range.begin + part;
   }
   return range;
 }
@@ -129,14 +131,15 @@ void parallel_for(int threads, std::int64_t count, std::int64_t grain, const Bod
   ZERO_CHECK(threads > 0 && grain > 0,
              "parallel_for needs threads and grain above 0, got {} and {}", threads, grain);
   if (count <= 0) return;
-  const auto wanted = static_cast<int>(std::min<std::int64_t>(threads, div_ceil(count, grain)));
-  if (wanted == 1) {
+  if (threads == 1 || count <= grain) {
     body(0, count);
     return;
   }
   Team team(count, grain, body);
   team.begin();
-  run_on(wanted, team);
+  // All of them, though there may be fewer grains: a team of another size would end the threads
+  // that it has no place for, and the next one create them anew.
+  run_on(threads, team);
   team.end();
 }
 
@@ -148,18 +151,20 @@ void parallel_shares(int threads, std::int64_t count, std::int64_t part,
              "{} in parts of {}",
              kMost, threads, count, part);
   if (count <= 0) return;
-  const std::int64_t wanted = std::min<std::int64_t>(threads, div_ceil(count, part));
-  std::vector<Share> shares(static_cast<std::size_t>(wanted));
-  for (std::int64_t i = 0; i < wanted; ++i) {
-    shares[static_cast<std::size_t>(i)].put({static_cast<std::uint32_t>(count * i / wanted),
-                                             static_cast<std::uint32_t>(count * (i + 1) / wanted)});
+  const std::int64_t sharing = std::min<std::int64_t>(threads, count);
+  const auto most = static_cast<std::uint32_t>(std::min(part, div_ceil(count, sharing)));
+  std::vector<Share> shares(static_cast<std::size_t>(sharing));
+  for (std::int64_t i = 0; i < sharing; ++i) {
+    shares[static_cast<std::size_t>(i)].put(
+        {static_cast<std::uint32_t>(count * i / sharing),
+         static_cast<std::uint32_t>(count * (i + 1) / sharing)});
   }
   // A thread that comes late, or not at all, finds its share done.
-  parallel_for(static_cast<int>(wanted), wanted, 1, [&](std::int64_t first, std::int64_t last) {
+  parallel_for(threads, sharing, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t thread = first; thread < last; ++thread) {
       const auto at = static_cast<std::size_t>(thread);
-      for (auto range = next_part(shares, at, static_cast<std::uint32_t>(part)); range.size() > 0;
-           range = next_part(shares, at, static_cast<std::uint32_t>(part))) {
+      for (auto range = next_part(shares, at, most); range.size() > 0;
+           range = next_part(shares, at, most)) {
         body(thread, range.begin, range.end);
       }
     }

@@ -13,7 +13,9 @@
 namespace zero::cpu {
 namespace {
 
-constexpr std::int64_t kAttendedRows = 32;  // by one thread at a time, of one head
+// By one thread at a time, of one head: fewer where threads would have nothing to do.
+constexpr std::int64_t kAttendedRows = 32;
+constexpr std::int64_t kFewAttendedRows = 8;
 constexpr std::int64_t kAppendedRows = 4;
 
 /// All rows of all sequences, for each of some heads, cut so that threads can share them.
@@ -95,8 +97,10 @@ void CpuInferenceOps::append(const CachedAttention& operands) {
 
 void CpuInferenceOps::attend(const CachedAttention& operands) {
   device_.compute().submit("attend", [this, operands, pass = pass_] {
-    const std::vector<AttentionRows> pieces =
-        pieces_of(*pass, operands.cache.kv_heads, kAttendedRows);
+    std::vector<AttentionRows> pieces = pieces_of(*pass, operands.cache.kv_heads, kAttendedRows);
+    if (std::ssize(pieces) < 2 * device_.threads()) {
+      pieces = pieces_of(*pass, operands.cache.kv_heads, kFewAttendedRows);
+    }
     const auto attend = [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         attend_rows(operands, pieces[static_cast<std::size_t>(i)],

@@ -18,9 +18,11 @@ namespace zero::cpu {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;  // bytes
-// A strip of columns, which one thread multiplies at a time: whole groups of three squares. Wider
-// strips pack x less often; a strip's widened copy stays in the cache.
-constexpr std::int64_t kStrip = 192;
+// A strip of columns, which one thread multiplies at a time: whole groups of three squares, which
+// floats are multiplied by. Wider strips pack x less often; a strip's widened copy stays in the
+// cache.
+constexpr std::int64_t kUnit = 3 * kSquare;
+constexpr std::int64_t kStrip = 2 * kUnit;
 constexpr std::int64_t kWidest = 4 * kStrip;
 constexpr std::int64_t kWidenedBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kManyRows = 64;
@@ -95,11 +97,18 @@ bool widened(const WeightShape& shape) {
   return coded(shape) || shape.dtype != product_dtype(shape);
 }
 
+// The narrowest strips: fewer columns where threads or the cache would have too little.
+std::int64_t least_columns(const WeightShape& shape, int threads) {
+  const std::int64_t unit = by_floats(shape) ? kUnit : kSquare;
+  const std::int64_t cached = widened(shape) ? kWidenedBytes / 2 / row_bytes(shape) : kStrip;
+  return std::clamp(std::min(cached, shape.out / threads) / unit * unit, unit, kStrip);
+}
 std::int64_t strip_columns(const WeightShape& shape, std::int64_t rows, int threads) {
-  if (rows < kManyRows) return kStrip;
+  const std::int64_t least = least_columns(shape, threads);
+  if (rows < kManyRows) return least;
   const std::int64_t fair = shape.out / (kStripsPerThread * threads);
   const std::int64_t cached = widened(shape) ? kWidenedBytes / (4 * shape.in) : kWidest;
-  return std::max(kStrip, std::min({fair, cached, kWidest}) / kStrip * kStrip);
+  return std::max(least, std::min({fair, cached, kWidest}) / kStrip * kStrip);
 }
 
 }  // namespace

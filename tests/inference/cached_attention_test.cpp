@@ -14,7 +14,7 @@
 #include "base/half.h"
 #include "inference/inference_ops.h"
 #include "model/cpu/products.h"
-#include "tests/errors.h"
+#include "tests/inference/cached_layer.h"
 #include "tests/only_target.h"
 
 namespace zero::testing {
@@ -27,95 +27,6 @@ float rounded(DType dtype, float value) {
   if (dtype == DType::bf16) return to_float(to_bfloat16(value));
   return dtype == DType::fp16 ? to_float(to_float16(value)) : value;
 }
-
-struct Heads {
-  std::int64_t heads, kv_heads, width;
-  DType dtype = DType::fp32;
-
-  std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * width; }
-  std::int64_t out_width() const { return heads * width; }
-};
-void PrintTo(const Heads& heads, std::ostream* out) {
-  *out << heads.heads << "_by_" << heads.kv_heads << "_of_" << heads.width << "_"
-       << name_of(heads.dtype);
-}
-
-/// A layer's cache of one sequence, whose blocks lie in no order.
-class Layer {
- public:
-  Layer(const Heads& heads, CacheFormat format, std::int64_t tokens, std::int64_t block_tokens,
-        int threads = 2)
-      : heads_(heads),
-        shape_{heads.kv_heads, heads.width, block_tokens, heads.dtype, format},
-        device_(cpu::open({.threads = threads})),
-        ops_(make_inference_ops(*device_)),
-        table_(static_cast<std::size_t>(div_ceil(tokens, block_tokens))) {
-    std::iota(table_.begin(), table_.end(), 0);
-    std::shuffle(table_.begin(), table_.end(), std::mt19937(5));
-    const std::int64_t bytes = std::ssize(table_) * shape_.block_bytes();
-    cache_ = device_->allocate(bytes, DType::u8, MemoryClass::activations, "cache");
-    std::memset(cache_.view().data(), 0xff, static_cast<std::size_t>(bytes));  // NaN, if fp32
-    ops_->prepare(PassLimits{.cache = shape_});
-    ops_->allocate_scratch();
-  }
-
-  /// Attention of rows of q, k and v behind those that the layer holds, by passes of that length.
-  std::vector<float> attend(const std::vector<float>& qkv, std::int64_t length) {
-    const std::int64_t count = std::ssize(qkv) / heads_.qkv_width();
-    std::vector<float> out;
-    for (std::int64_t first = 0; first < count; first += length) {
-      const std::int64_t rows = std::min(length, count - first);
-      const auto begin = qkv.begin() + first * heads_.qkv_width();
-      const std::vector<float> part = attend({begin, begin + rows * heads_.qkv_width()});
-      out.insert(out.end(), part.begin(), part.end());
-    }
-    return out;
-  }
-
-  const std::byte* head(std::int64_t position, std::int64_t kv_head) const {
-    const std::int64_t block = table_[static_cast<std::size_t>(position / shape_.block_tokens)];
-    return static_cast<const std::byte*>(cache_.view().data()) + block * shape_.block_bytes() +
-           kv_head * shape_.head_bytes() +
-           position % shape_.block_tokens / kCacheGroup * shape_.group_bytes();
-  }
-
- private:
-  std::vector<float> attend(const std::vector<float>& qkv) {
-    const std::int64_t rows = std::ssize(qkv) / heads_.qkv_width();
-    PassRows pass;
-    pass.sequences.push_back({0, rows, length_, table_});
-    for (std::int64_t i = 0; i < rows; ++i) {
-      pass.tokens.push_back(0);
-      pass.positions.push_back(static_cast<std::int32_t>(length_ + i));
-    }
-    length_ += rows;
-    const auto take = [&](std::int64_t count) {
-      return device_->allocate(count, heads_.dtype, MemoryClass::activations, "operand");
-    };
-    const Buffer in = take(std::ssize(qkv));
-    const Buffer out = take(rows * heads_.out_width());
-    device_->kernels().convert(device_->compute(), fp32(qkv), in.view());
-    const CachedAttention operands{shape_, heads_.heads, cache_.view(), in.view(), out.view()};
-    ops_->begin(pass);
-    ops_->append(operands);
-    ops_->attend(operands);
-    std::vector<float> read(static_cast<std::size_t>(rows * heads_.out_width()));
-    device_->kernels().convert(device_->compute(), out.view(), fp32(read));
-    device_->compute().synchronize();
-    return read;
-  }
-  View fp32(const std::vector<float>& values) const {
-    return {const_cast<float*>(values.data()), std::ssize(values), DType::fp32, device_.get()};
-  }
-
-  Heads heads_;
-  CacheShape shape_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<InferenceOps> ops_;
-  std::vector<std::int32_t> table_;
-  Buffer cache_;
-  std::int64_t length_ = 0;
-};
 
 /// What CacheFormat::int8 makes of a key or value, written down once more and plainly.
 struct Quantized {
@@ -227,7 +138,7 @@ class CachedAttentions : public ::testing::TestWithParam<Heads> {
   }
   void expect_near(const std::vector<float>& rows, CacheFormat format, std::int64_t length) {
     const std::int64_t count = std::ssize(rows) / heads_.qkv_width();
-    Layer layer(heads_, format, count, kCacheGroup);
+    CachedLayer layer(heads_, format, count, kCacheGroup);
     const std::vector<float> found = layer.attend(rows, length);
     const Reference reference(heads_, rows, format);
     const double last_bit = heads_.dtype == DType::fp32   ? 0
@@ -290,10 +201,10 @@ TEST_P(CachedAttentions, TakesVectorsOfZerosAndOfHugeAndTinyNumbers) {
 TEST_P(CachedAttentions, HasTheSameBitsInAnyPassesAndBlocks) {
   const std::vector<float> rows = random_rows(150);
   for (const CacheFormat format : {CacheFormat::plain, CacheFormat::int8}) {
-    const std::vector<float> expected = Layer(heads_, format, 150, 16, 1).attend(rows, 150);
+    const std::vector<float> expected = CachedLayer(heads_, format, 150, 16, 1).attend(rows, 150);
     for (const std::int64_t block : {16, 32, 64, 160}) {
       for (const std::int64_t length : {1, 7, 33, 150}) {
-        ASSERT_EQ(Layer(heads_, format, 150, block).attend(rows, length), expected)
+        ASSERT_EQ(CachedLayer(heads_, format, 150, block).attend(rows, length), expected)
             << "blocks of " << block << ", passes of " << length;
       }
     }
@@ -306,13 +217,13 @@ TEST_P(CachedAttentions, WhatIsNoNumberReachesTheRowsAndHeadsThatReadItAlone) {
   const std::int64_t of_one = heads_.heads / heads_.kv_heads;
   for (const std::int64_t length : {1, 70}) {
     const std::vector<float> sound =
-        Layer(heads_, CacheFormat::int8, 70, kCacheGroup).attend(rows, length);
+        CachedLayer(heads_, CacheFormat::int8, 70, kCacheGroup).attend(rows, length);
     for (const std::int64_t head : {key(0), value(0)}) {
       for (const float broken : {kNaN, -kNaN, kInfinity, -kInfinity}) {
         std::vector<float> changed = rows;
         vector(changed, 18, head).back() = broken;
         const std::vector<float> found =
-            Layer(heads_, CacheFormat::int8, 70, kCacheGroup).attend(changed, length);
+            CachedLayer(heads_, CacheFormat::int8, 70, kCacheGroup).attend(changed, length);
         for (std::int64_t query = 0; query < heads_.heads; ++query) {
           const std::int64_t same = query < of_one ? 18 : 70;
           EXPECT_EQ(rows_of(found, query, 0, same), rows_of(sound, query, 0, same));
@@ -327,22 +238,22 @@ TEST_P(CachedAttentions, WhatIsNoNumberReachesTheRowsAndHeadsThatReadItAlone) {
 TEST_P(CachedAttentions, WhatIsNoNumberReachesNoEarlierRowAndNoOtherHead) {
   const std::vector<float> rows = random_rows(70);
   const std::int64_t of_one = heads_.heads / heads_.kv_heads;
-  const auto attend = [&](const std::vector<float>& from, std::int64_t length) {
-    return Layer(heads_, CacheFormat::plain, 70, kCacheGroup).attend(from, length);
-  };
   for (const std::int64_t length : {1, 70}) {
-    const std::vector<float> sound = attend(rows, length);
+    const auto attend = [&](const std::vector<float>& from) {
+      return CachedLayer(heads_, CacheFormat::plain, 70, kCacheGroup).attend(from, length);
+    };
+    const std::vector<float> sound = attend(rows);
     for (const std::int64_t row : {18, 31, 63, 64}) {
       for (const std::int64_t head : {key(0), value(0)}) {
         std::vector<float> changed = rows;
         vector(changed, row, head).back() = kNaN;
-        const std::vector<float> found = attend(changed, length);
+        const std::vector<float> found = attend(changed);
         for (std::int64_t query = 0; query < heads_.heads; ++query) {
           const std::int64_t same = query < of_one ? row : 70;
           EXPECT_EQ(rows_of(found, query, 0, same), rows_of(sound, query, 0, same));
-          const std::vector<float> reached = rows_of(found, query, same, 70 - same);
-          EXPECT_EQ(same < 70, std::ranges::any_of(
-                                   reached, [](float x) { return std::isnan(x); }));
+          const bool reached = std::ranges::any_of(rows_of(found, query, same, 70 - same),
+                                                   [](float x) { return std::isnan(x); });
+          EXPECT_EQ(reached, same < 70);
         }
       }
     }
@@ -366,7 +277,7 @@ TEST_P(CachedAttentions, CodesAndScalesAreTheSameOnAllInstructionSets) {
   }
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
     const OnlyTarget only(target);
-    Layer layer(heads_, CacheFormat::int8, 21, 32);
+    CachedLayer layer(heads_, CacheFormat::int8, 21, 32);
     layer.attend(rows, 5);
     for (std::int64_t position = 0; position < 21; ++position) {
       for (std::int64_t head = 0; head < heads_.kv_heads; ++head) {
@@ -400,19 +311,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CachedAttentions,
                                            Heads{4, 2, 64, DType::bf16},
                                            Heads{8, 1, 96, DType::bf16}),
                          ::testing::PrintToStringParamName());
-
-TEST(CacheFormats, HaveNames) {
-  EXPECT_EQ(cache_format_from_name("dtype"), CacheFormat::plain);
-  EXPECT_EQ(cache_format_from_name("int8"), CacheFormat::int8);
-  EXPECT_EQ(message_of([] { cache_format_from_name("q4"); }),
-            "the cache is \"q4\"; expected dtype or int8");
-}
-
-TEST(CacheShapes, TakeAByteAnElementAndAScaleATokenAndHead) {
-  const CacheShape shape{3, 64, 32, DType::fp32, CacheFormat::int8};
-  EXPECT_EQ(shape.block_bytes(), 3 * 32 * 2 * (64 + 4));
-  EXPECT_EQ(CacheShape({3, 64, 32, DType::bf16}).block_bytes(), 3 * 32 * 2 * 64 * 2);
-}
 
 }  // namespace
 }  // namespace zero::testing

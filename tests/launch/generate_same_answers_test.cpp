@@ -1,12 +1,16 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include "device/device.h"
+#include "model/ops.h"
 #include "tests/launch/generate_fixture.h"
 
 namespace zero {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using namespace testing;
@@ -95,6 +99,26 @@ TEST_F(Generate, CtrlCEndsAllRanks) {
                          " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
   EXPECT_EQ(outcome.status, 130) << outcome.errors;
   EXPECT_NE(outcome.out, "");
+}
+
+// Kernels of bf16 store weights in orders of their own, which ranks would gather as theirs.
+TEST_F(Generate, RanksWithOtherKernelsRefuseToAnswerTogether) {
+  const int port = 20000 + static_cast<int>(::getpid() % 9000);
+  const auto rank = [&](int number, const std::string& more) {
+    return "env RANK=" + std::to_string(number) + " LOCAL_RANK=" + std::to_string(number) +
+           " WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
+           std::to_string(port) + more + " " + command() + "--threads 1 --dtype bf16 --prompt The";
+  };
+  const auto kernels = make_ops(*cpu::open())->bits(DType::bf16);
+  folder_.write("job.sh", rank(1, " ZERO_MAX_CPU_ISA=AVX512") + " &\n" + rank(0, "") +
+                              "\nstatus=$?; wait; exit $status");
+  const Outcome outcome = shell(folder_, "bash " + folder_.file("job.sh"));
+  if (kernels.find("floats") != std::string::npos) {
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  } else {
+    EXPECT_EQ(outcome.status, 1) << outcome.errors;
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("bits: "), HasSubstr(kernels)));
+  }
 }
 
 }  // namespace
