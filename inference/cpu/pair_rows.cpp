@@ -21,11 +21,13 @@ constexpr std::int64_t kLine = 64;         // bytes
 constexpr std::int64_t kHalfBytes = 1024;  // of a square of bf16
 constexpr int kMostRows = 8;               // whose sums fit the registers
 constexpr int kUnrolled = 8;               // vectors of plain squares
+constexpr int kFewRows = 2;                // whose products wait for memory
 // Where what is fetched ahead is kept. The second cache waits for more lines of memory at a time.
-enum class Cache : std::uint8_t { first, second };
+enum class Cache : std::uint8_t { none, first, second };
 template <Cache kCache>
 [[gnu::always_inline]] inline void fetch(const std::byte* from) {
-  _mm_prefetch(from, kCache == Cache::first ? _MM_HINT_T0 : _MM_HINT_T1);
+  if constexpr (kCache == Cache::first) _mm_prefetch(from, _MM_HINT_T0);
+  if constexpr (kCache == Cache::second) _mm_prefetch(from, _MM_HINT_T1);
 }
 
 // A pair of bf16, of any alignment.
@@ -112,21 +114,19 @@ struct Looked {
 
 struct Bf16 {
   static constexpr std::int64_t kBytes = 2 * kHalfBytes;  // of a square
-  // Bytes from what is read to what is fetched meanwhile, and the rows that are multiplied so fast
-  // that only the second cache keeps up.
+  // Bytes from what is read to what is fetched meanwhile, and where to for few rows: measured.
   static constexpr std::int64_t kAhead = 2048;
-  static constexpr int kMostBySecond = 2;
+  static constexpr Cache kOfFewRows = Cache::second;
 };
 struct Int8 {
   static constexpr std::int64_t kBytes = 1024;
   static constexpr std::int64_t kAhead = 4096;
-  static constexpr int kMostBySecond = 0;
-  static constexpr int kMostByFours = 2;  // rows
+  static constexpr Cache kOfFewRows = Cache::none;
 };
 struct Bits4 {
   static constexpr std::int64_t kBytes = 512;
   static constexpr std::int64_t kAhead = 2048;
-  static constexpr int kMostBySecond = 0;
+  static constexpr Cache kOfFewRows = Cache::first;
 };
 
 template <int kRows>
@@ -173,7 +173,7 @@ template <int kRows, Cache kCache>
                                               const std::byte* x, Sums<kRows>& sums) {
   for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
     fetch<kCache>(square + ahead);
-    if constexpr (kRows <= Int8::kMostByFours) {
+    if constexpr (kRows <= kFewRows) {
       const Fours fours(square);
       add_pair(sums, x + pair * 4, p.row_bytes, fours.level[0], fours.level[1]);
     } else {
@@ -248,7 +248,7 @@ void multiply_rows(const PairRows& p, std::int64_t ahead, const std::byte* x, fl
          square += Levels::kBytes, x += 2 * kColumns) {
       add_square<kRows, kCache>(Levels(), p, square, ahead, x, of_group);
     }
-    if constexpr (std::is_same_v<Levels, Int8> && kRows <= Int8::kMostByFours) {
+    if constexpr (std::is_same_v<Levels, Int8> && kRows <= kFewRows) {
 #pragma GCC unroll 8
       for (auto& row : of_group.row) Fours::order(row);
     }
@@ -288,8 +288,8 @@ void multiply_all(const PairRows& p) {
     if (row > 0 && p.next != nullptr) {
       // These squares are in the cache, and memory has nothing else to do.
       multiply_some<Levels, Cache::second>(p, p.next - p.squares, rows, x, sums);
-    } else if (rows <= Levels::kMostBySecond) {
-      multiply_some<Levels, Cache::second>(p, Levels::kAhead, rows, x, sums);
+    } else if (rows <= kFewRows) {
+      multiply_some<Levels, Levels::kOfFewRows>(p, Levels::kAhead, rows, x, sums);
     } else {
       multiply_some<Levels, Cache::first>(p, Levels::kAhead, rows, x, sums);
     }
