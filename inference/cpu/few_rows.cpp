@@ -21,12 +21,26 @@ void widen_codes_any(const StoredSquares&, std::int64_t, std::int64_t, float*) {
 
 #else
 
-inline constexpr std::int64_t kLine = 64;  // bytes
+inline constexpr std::int64_t kLine = 64;                        // bytes
+inline constexpr std::int64_t kMostRows = kLanes == 16 ? 8 : 4;  // whose sums fit the registers
 
-// `count` rows and `vectors` vectors of columns, from `vector` on. The first part that reads a
-// square fetches one ahead: vectors of columns lie apart in a square, which hardware prefetchers
-// do not follow.
-template <class Stored, std::int64_t count, std::int64_t vectors, bool fetches>
+/// What is fetched while a square is multiplied.
+enum class Fetch : std::uint8_t {
+  nothing,
+  ahead,        ///< a square of this column: hardware prefetchers do not follow vectors of columns
+                ///< that lie apart
+  next_column,  ///< into the second cache: this column is there, and memory has nothing else to do
+};
+template <Fetch fetch>
+using Constant = std::integral_constant<Fetch, fetch>;
+template <Fetch fetch, std::int64_t ahead>
+HWY_INLINE void fetch_line(const std::byte* from, std::int64_t column_bytes) {
+  if constexpr (fetch == Fetch::ahead) __builtin_prefetch(from + ahead);
+  if constexpr (fetch == Fetch::next_column) __builtin_prefetch(from + column_bytes, 0, 2);
+}
+
+// `count` rows and `vectors` vectors of columns, from `vector` on.
+template <class Stored, std::int64_t count, std::int64_t vectors, Fetch fetch>
 HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::byte* square,
                               std::int64_t row, std::int64_t vector, float* sums) {
   const Floats d;
@@ -54,18 +68,17 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
       }
     }
     constexpr std::int64_t lines = Stored::kBytes / kLine;
-    if constexpr (fetches && lines < kBlock) {
+    if constexpr (lines < kBlock) {
       for (std::int64_t line = 0; line < lines; ++line) {
-        __builtin_prefetch(square + Stored::kAhead + line * kLine);
+        fetch_line<fetch, Stored::kAhead>(square + line * kLine, steps * Stored::kBytes);
       }
     }
     const auto* const from = stored.open(square);
 #pragma GCC unroll 4
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
-      if constexpr (fetches && lines >= kBlock) {
-        for (std::int64_t line = 0; line < lines / kBlock; ++line) {
-          __builtin_prefetch(square + Stored::kAhead + (depth * lines / kBlock + line) * kLine);
-        }
+      for (std::int64_t line = 0; line < lines / kBlock; ++line) {
+        fetch_line<fetch, Stored::kAhead>(square + (depth * lines / kBlock + line) * kLine,
+                                          steps * Stored::kBytes);
       }
       hn::Vec<Floats> right[vectors];
       stored.load(from, depth, vector, right);
@@ -96,24 +109,28 @@ template <class Stored, std::int64_t count>
 void multiply_rows(const FewRows& p, std::int64_t column, const std::byte* square, std::int64_t row,
                    float* sums) {
   constexpr std::int64_t vectors = kVectorsAcross % 4 == 0 && count <= 2 ? 4 : 2;
+  const auto multiply = [&](auto fetch, std::int64_t vector) HWY_ATTR {
+    multiply_part<Stored, count, vectors, fetch()>(p, column, square, row, vector, sums);
+  };
   if (row == 0) {
-    multiply_part<Stored, count, vectors, true>(p, column, square, row, 0, sums);
+    multiply(Constant<Fetch::ahead>(), 0);
+  } else if (Stored::kInMemory && row == kMostRows) {
+    multiply(Constant<Fetch::next_column>(), 0);
   } else {
-    multiply_part<Stored, count, vectors, false>(p, column, square, row, 0, sums);
+    multiply(Constant<Fetch::nothing>(), 0);
   }
   for (std::int64_t j = vectors; j < kVectorsAcross; j += vectors) {
-    multiply_part<Stored, count, vectors, false>(p, column, square, row, j, sums);
+    multiply(Constant<Fetch::nothing>(), j);
   }
 }
 
 template <class Stored>
 void multiply_column(const FewRows& p, std::int64_t column, const std::byte* square, float* sums) {
-  constexpr std::int64_t most = kLanes == 16 ? 8 : 4;
   std::int64_t row = 0;
-  for (; row + most <= p.rows; row += most) {
-    multiply_rows<Stored, most>(p, column, square, row, sums);
+  for (; row + kMostRows <= p.rows; row += kMostRows) {
+    multiply_rows<Stored, kMostRows>(p, column, square, row, sums);
   }
-  if constexpr (most > 4) {
+  if constexpr (kMostRows > 4) {
     for (; row + 4 <= p.rows; row += 4) multiply_rows<Stored, 4>(p, column, square, row, sums);
   }
   for (; row + 2 <= p.rows; row += 2) multiply_rows<Stored, 2>(p, column, square, row, sums);

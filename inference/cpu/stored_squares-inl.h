@@ -35,12 +35,13 @@ constexpr std::int64_t place(std::int64_t depth, std::int64_t vector) {
 
 // Forms of stored squares: load() gives vectors of columns, from `vector` on, at one depth of what
 // open() gave. kAhead: bytes from a square to what is fetched meanwhile: the next one, or the one
-// behind it if memory is the limit.
+// behind it if memory is the limit. kInMemory: columns lie one behind another in memory.
 
 /// Elements as they are stored: in the order of packed squares, fp32 or 16 bits.
 template <typename T>
 struct Plain {
   static constexpr bool kScaled = false;
+  static constexpr bool kInMemory = true;
   static constexpr std::int64_t kBytes = kSquareCount * sizeof(T);
   static constexpr std::int64_t kAhead = sizeof(T) == 4 ? 2 * kBytes : kBytes;
 
@@ -57,6 +58,7 @@ struct Plain {
 /// Codes of 8 bits in the same order.
 struct Int8 {
   static constexpr bool kScaled = true;
+  static constexpr bool kInMemory = true;
   static constexpr std::int64_t kBytes = kSquareCount;
   static constexpr std::int64_t kAhead = kBytes;
 
@@ -105,6 +107,7 @@ template <WeightFormat format>
 class FourBits {
  public:
   static constexpr bool kScaled = true;
+  static constexpr bool kInMemory = true;
   static constexpr bool kLooksUpSquares = false;
   static constexpr std::int64_t kBytes = kSquareCount / 2;
   static constexpr std::int64_t kAhead = kBytes;
@@ -142,6 +145,7 @@ template <WeightFormat format>
 class FourBits {
  public:
   static constexpr bool kScaled = true;
+  static constexpr bool kInMemory = true;
   static constexpr bool kLooksUpSquares = true;
   static constexpr std::int64_t kBytes = kSquareCount / 2;
   static constexpr std::int64_t kAhead = kBytes;
@@ -205,6 +209,7 @@ class FourBits {
 /// Levels that were looked up before.
 template <WeightFormat format>
 struct LookedUp : FourBits<format> {
+  static constexpr bool kInMemory = false;
   static constexpr std::int64_t kBytes = kSquareCount * 2;
   static constexpr std::int64_t kAhead = kBytes;
   const bfloat16* open(const std::byte* square) const {
