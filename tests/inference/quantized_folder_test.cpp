@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folders of codes answer as the folders from which they were made.
 #include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "tests/errors.h"
 #include "tests/inference/quantized_model.h"
@@ -172,6 +174,29 @@ TEST_F(QuantizedFolder, IsRefusedInAnotherFormat) {
               quantized_config_text("config.json", file_bytes(plain_ + "config.json"), "int3", ""));
   EXPECT_THAT(message_of([&] { stored_format(folder_); }),
               HasSubstr("quantization_config.format: found \"int3\", expected int8, nf4 or q4"));
+}
+
+TEST_F(QuantizedFolder, IsNotWrittenWithAVectorThatItsDtypeCannotHold) {
+  save(small_gpt2());
+  const std::string path = plain_ + "model.safetensors";
+  std::string bytes = file_bytes(path);
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const auto tensors = nlohmann::json::parse(bytes.substr(sizeof(header), header));
+  const auto norm = std::ranges::find_if(
+      tensors.items(), [](const auto& each) { return each.key().ends_with("ln_f.weight"); });
+  const std::string name = (*norm).key();
+  const std::size_t begin = (*norm).value()["data_offsets"][0];
+  const float large = 1e6F;
+  std::memcpy(bytes.data() + sizeof(header) + header + begin + 2 * sizeof(large), &large,
+              sizeof(large));
+  write_bytes(path, bytes);
+  EXPECT_EQ(
+      message_of([&] {
+        save_codes(plain_, scratch_.path("fp16/"), {WeightFormat::int8, DType::fp16});
+      }),
+      "tensor \"" + name + "\": element 2 is 1000000, too large for fp16; take another --dtype");
+  save_codes(plain_, scratch_.path("bf16/"), {WeightFormat::int8, DType::bf16});
 }
 
 TEST(QuantizedHeader, TakesAsManyBytesAsTheFormatSays) {
