@@ -46,8 +46,8 @@ elseif(ZERO_SANITIZE)
 endif()
 
 # Highway compiles each vector kernel once per instruction set and picks at run time. AVX2, AVX-512 and the portable
-# baseline are what CPUs that train are made of; the others only cost build time. Vectors without a fixed length would take
-# the place of NEON, which more kernels have a form for.
+# baseline are what CPUs that train are made of; the others only cost build time. SVE is off: Highway
+# would prefer it to NEON, for which more kernels are written.
 set(disabled "HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(disabled "HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128")

@@ -37,7 +37,7 @@ class Team {
       : count_(count), grain_(grain), body_(body) {}
 
   void begin() { order_before(this); }
-  /// The share of member `member` of `present`, of whom no more take part than there are grains.
+  /// The share of member `member` of `present`. Members beyond the number of grains do nothing.
   void run(std::int64_t member, std::int64_t present) {
     order_after(this);
     const std::int64_t grains = div_ceil(count_, grain_);
@@ -118,7 +118,7 @@ Share::Range next_part(std::vector<Share>& shares, std::size_t thread, std::uint
   for (std::size_t i = 1; i < shares.size() && range.size() == 0; ++i) {
     range = shares[(thread + i) % shares.size()].take_half();
     if (range.size() <= part) continue;
-    // What is published may be taken again, what is done next may not.
+    // Only the rest is published for others to take; this part is done next.
     shares[thread].put({range.begin + part, range.end});
     range.end = range.begin + part;
   }
@@ -159,7 +159,7 @@ void parallel_shares(int threads, std::int64_t count, std::int64_t part,
         {static_cast<std::uint32_t>(count * i / sharing),
          static_cast<std::uint32_t>(count * (i + 1) / sharing)});
   }
-  // A thread that comes late, or not at all, finds its share done.
+  // Others do the share of a thread that comes late or never.
   parallel_for(threads, sharing, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t thread = first; thread < last; ++thread) {
       const auto at = static_cast<std::size_t>(thread);

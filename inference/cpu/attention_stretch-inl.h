@@ -38,6 +38,7 @@ struct TileScratch {
 template <typename T>
 struct Tile {
   std::int64_t rows = 0;
+  bool by_pairs = false;  // by PairAttention
   std::array<std::int64_t, kTileRows> positions{};
   std::array<const T*, kTileRows> q{};
   std::array<T*, kTileRows> out{};

@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -30,6 +31,8 @@ inline float score_scale(const CacheShape& cache) {
 template <typename T, typename S>
 inline constexpr bool kMayBePairs =
     std::is_same_v<T, bfloat16>&& std::is_same_v<S, bfloat16>&& kMostRows == PairAttention::kRows;
+static_assert(PairAttention::kPositions == kStretch && PairAttention::kGroup == kCacheGroup &&
+              PairAttention::kRows == kTileRows);
 inline bool attends_by_pairs(const CacheShape& cache) {
   return kernels_of(DType::bf16) == KernelKind::pairs &&
          cache.head_width % PairAttention::kWidths == 0;
@@ -77,15 +80,14 @@ void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& t
   const auto elements = static_cast<std::size_t>(width);
   const std::int64_t keys =
       1 + *std::max_element(tile.positions.begin(), tile.positions.begin() + tile.rows);
-  const bool by_pairs = attends_by_pairs(cache);
   PairAttention pairs;
   if constexpr (kMayBePairs<T, S>) {
-    if (by_pairs) pairs = pair_attention<rows>(cache, tile, scratch);
+    if (tile.by_pairs) pairs = pair_attention<rows>(cache, tile, scratch);
   }
   for (std::int64_t first = 0; first < keys; first += kStretch) {
     const std::int64_t count = std::min(kStretch, keys - first);
     if constexpr (kMayBePairs<T, S>) {
-      if (by_pairs) {
+      if (tile.by_pairs) {
         attend_by_pairs<rows>(pairs, head, tile, first, count);
         continue;
       }
@@ -116,7 +118,7 @@ void attend_tile(const CacheShape& cache, const HeadOfCache<S>& head, Tile<T>& t
   }
 }
 
-// Scales queries so that powers of two replace exponentials.
+// Clears the sums; scales queries, unless pairs take them as they are.
 template <typename T>
 void start_tile(const CacheShape& cache, Tile<T>& tile, const TileScratch& scratch) {
   constexpr FloatTag d;
@@ -124,12 +126,13 @@ void start_tile(const CacheShape& cache, Tile<T>& tile, const TileScratch& scrat
   const auto scale = hn::Set(d, score_scale(cache));
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     const auto at = static_cast<std::size_t>(row);
+    tile.largest[at] = -std::numeric_limits<float>::infinity();
+    tile.sums[at] = 0;
+    if (tile.by_pairs) continue;
     for_lanes(d, static_cast<std::size_t>(width), [&](std::size_t i, auto lanes) HWY_ATTR {
       store(d, hn::Mul(load(d, tile.q[at] + i, lanes), scale), scratch.queries + row * width + i,
             lanes);
     });
-    tile.largest[at] = -std::numeric_limits<float>::infinity();
-    tile.sums[at] = 0;
   }
   std::fill(scratch.out, scratch.out + tile.rows * width, 0.0F);
 }
@@ -144,10 +147,12 @@ void attend_typed(const CachedAttention& o, const AttentionRows& rows, void* mem
   const std::int64_t group = o.heads / cache.kv_heads;
   const std::int64_t qkv_width = (o.heads + 2 * cache.kv_heads) * width;
   const std::int64_t all = (rows.end - rows.begin) * group;
+  const bool by_pairs = kMayBePairs<T, S> && attends_by_pairs(cache);
   for (std::int64_t first = 0; first < all;) {
     Tile<T> tile;
-    tile.rows = std::min(kMostRows, all - first);
-    while ((tile.rows & (tile.rows - 1)) != 0) tile.rows &= tile.rows - 1;  // the power of 2 below
+    tile.by_pairs = by_pairs;
+    const std::int64_t left = std::min(kMostRows, all - first);
+    tile.rows = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(left)));
     for (std::int64_t i = 0; i < tile.rows; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const std::int64_t row = rows.begin + (first + i) / group;

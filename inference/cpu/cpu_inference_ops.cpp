@@ -91,7 +91,7 @@ void CpuInferenceOps::append(const CachedAttention& operands) {
         append_rows(operands, *piece.sequence, piece.begin, piece.end);
       }
     };
-    parallel_shares(device_.threads(), std::ssize(pieces), kAppendedRows, append);
+    parallel_shares(device_.threads(), std::ssize(pieces), 1, append);
   });
 }
 

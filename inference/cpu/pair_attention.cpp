@@ -8,27 +8,14 @@
 
 #include <immintrin.h>
 
+#include "model/cpu/bf16_pairs.h"
+
 namespace zero::cpu {
 
 namespace {
 
 constexpr std::int64_t kLine = 64;  // bytes: 32 bf16
 constexpr int kLanes = 16;
-
-// A pair of bf16, of any alignment.
-using Unaligned [[gnu::may_alias, gnu::aligned(2)]] = std::int32_t;
-
-__m512bh pairs(__m512i bits) { return reinterpret_cast<__m512bh>(bits); }
-__m512bh broadcast_pair(const void* from) {
-  return pairs(_mm512_set1_epi32(*static_cast<const Unaligned*>(from)));
-}
-
-// For lanes of 16 bits: 2 * i from i and 2 * i + 1 from `second` + i, `first` on.
-__m512i turns(int first, int second) {
-  const __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  return _mm512_or_si512(_mm512_add_epi32(i, _mm512_set1_epi32(first)),
-                         _mm512_slli_epi32(_mm512_add_epi32(i, _mm512_set1_epi32(second)), 16));
-}
 
 // Scores of some groups from `group` on.
 template <int kRows, int kGroups>
@@ -39,7 +26,7 @@ void score(const PairAttention& a, std::int64_t group) {
 #pragma GCC unroll 4
     for (auto& sum : row) sum = _mm512_setzero_ps();
   }
-  const __m512i turn = turns(0, kLanes);
+  const __m512i turn = by_turns(0, kLanes);
   for (std::int64_t i = 0; i < a.head_width; i += 2) {
     __m512bh keys[kGroups];
 #pragma GCC unroll 4
@@ -105,8 +92,8 @@ void add(const PairAttention& a, const Powers& powers, std::int64_t least, std::
           _mm512_mul_ps(_mm512_load_ps(from + v * kLanes), _mm512_set1_ps(a.factors[row]));
     }
   }
-  const __m512i low = turns(0, 2 * kLanes);
-  const __m512i high = turns(kLanes, 3 * kLanes);
+  const __m512i low = by_turns(0, 2 * kLanes);
+  const __m512i high = by_turns(kLanes, 3 * kLanes);
   const std::int64_t stride = a.head_width * 2;
   for (std::int64_t j = 0; j < most; j += 2) {
     const std::byte* const from =

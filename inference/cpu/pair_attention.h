@@ -29,10 +29,12 @@ struct PairAttention {
   float* out = nullptr;                               ///< (rows, head_width), aligned to 64 bytes
 };
 
-/// powers = scale * queries keys, of the groups that there are.
+/// powers = scale * queries keys, of the groups that there are. The products before the scale must
+/// fit fp32.
 void score_pairs(const PairAttention& a);
 /// out = factors * out + powers values. Powers are rounded to bf16; those of positions that a row
-/// does not know are 0. No row reads a value that it does not know, which may be no number.
+/// does not know are 0, or anything if it knows none. No row reads a value that it does not know,
+/// which may be no number.
 void add_pairs(const PairAttention& a);
 
 }  // namespace zero::cpu

@@ -11,6 +11,8 @@
 
 #include <type_traits>
 
+#include "model/cpu/bf16_pairs.h"
+
 namespace zero::cpu {
 
 namespace {
@@ -28,14 +30,6 @@ template <Cache kCache>
 [[gnu::always_inline]] inline void fetch(const std::byte* from) {
   if constexpr (kCache == Cache::first) _mm_prefetch(from, _MM_HINT_T0);
   if constexpr (kCache == Cache::second) _mm_prefetch(from, _MM_HINT_T1);
-}
-
-// A pair of bf16, of any alignment.
-using Unaligned [[gnu::may_alias, gnu::aligned(2)]] = std::int32_t;
-
-__m512bh pairs(__m512i bits) { return reinterpret_cast<__m512bh>(bits); }
-__m512bh broadcast_pair(const std::byte* from) {
-  return pairs(_mm512_set1_epi32(*reinterpret_cast<const Unaligned*>(from)));
 }
 
 // The bytes of bf16 that hold 0 to 127, low ones first.
@@ -63,8 +57,8 @@ __m512bh widen(const std::byte* codes) {
   return _mm512_cvtne2ps_pbh(high, low);
 }
 
-// 64 of them by looking up bytes: half the instructions, but units that products need. Columns come
-// in fours: the first of each eight, then the others.
+// 64 of them by looking up bytes: half the instructions, but on the ports of products, so faster
+// for few rows alone. Columns come in fours: the first of each eight, then the others.
 struct Fours {
   __m512bh level[2];
 
@@ -318,19 +312,14 @@ template <class Put>
 }
 
 // Pairs of levels times the scales of their columns.
-__m512i scaled(__m512bh levels, __m512 scales) {
+__m512i times_scales(__m512bh levels, __m512 scales) {
   const auto bits = reinterpret_cast<__m512i>(levels);
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
   const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
   const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(bits, high));
   const __m512bh apart =
       _mm512_cvtne2ps_pbh(_mm512_mul_ps(odd, scales), _mm512_mul_ps(even, scales));
-  // Lane 2 * i from i, the lane behind it from 16 + i.
-  const __m512i low_lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  const __m512i high_lanes =
-      _mm512_slli_epi32(_mm512_add_epi32(low_lanes, _mm512_set1_epi32(16)), 16);
-  return _mm512_permutexvar_epi16(_mm512_or_si512(low_lanes, high_lanes),
-                                  reinterpret_cast<__m512i>(apart));
+  return _mm512_permutexvar_epi16(by_turns(0, kLanes), reinterpret_cast<__m512i>(apart));
 }
 
 }  // namespace
@@ -355,8 +344,8 @@ void look_up_pairs(const PairRows& p, std::byte* to) {
 
 void widen_pairs(const PairRows& p, std::byte* to) {
   for_each_pair(p, to, [&](__m512bh first, __m512bh second, std::int64_t group, std::byte* at) {
-    _mm512_store_si512(at, scaled(first, load_scales(p, group, 0)));
-    _mm512_store_si512(at + kHalfBytes, scaled(second, load_scales(p, group, kLanes)));
+    _mm512_store_si512(at, times_scales(first, load_scales(p, group, 0)));
+    _mm512_store_si512(at + kHalfBytes, times_scales(second, load_scales(p, group, kLanes)));
   });
 }
 

@@ -16,7 +16,7 @@ struct PairRows {
   /// Squares of 32 x 32 levels.
   enum class Levels : std::uint8_t {
     bf16,   ///< as pair_kernels() read them: 16 columns at all depths, then 16 more
-    int8,   ///< for each pair of depths, 32 columns of pairs
+    int8,   ///< codes of -127 to 127: for each pair of depths, 32 columns of pairs
     bits4,  ///< for each 4 depths, 32 lanes of 16 bits: lane 2 * (column % 16) + depth % 2 holds,
             ///< from the low half byte up, the first pair of depths at the column and at the column
             ///< + 16, then the second pair likewise
@@ -37,7 +37,7 @@ struct PairRows {
   const float* ranges = nullptr;  ///< of codes: for each 8 groups the least scale and a step
   std::int64_t group_steps = 0;   ///< squares of a group; the last may have fewer. 0: one group
   float* sums = nullptr;          ///< (rows, 32), aligned to 64 bytes
-  /// Squares that are multiplied next, as many; their memory is fetched meanwhile. May be null.
+  /// Squares that may be multiplied next, as many; fetched meanwhile. May be null.
   const std::byte* next = nullptr;
 };
 

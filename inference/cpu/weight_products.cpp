@@ -97,7 +97,8 @@ bool widened(const WeightShape& shape) {
   return coded(shape) || shape.dtype != product_dtype(shape);
 }
 
-// The narrowest strips: fewer columns where threads or the cache would have too little.
+// The narrowest strips: fewer columns if threads would get no strip, or a widened copy would not
+// fit the cache.
 std::int64_t least_columns(const WeightShape& shape, int threads) {
   const std::int64_t unit = by_floats(shape) ? kUnit : kSquare;
   const std::int64_t cached = widened(shape) ? kWidenedBytes / 2 / row_bytes(shape) : kStrip;

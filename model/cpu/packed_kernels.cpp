@@ -12,6 +12,7 @@
 #include <immintrin.h>
 
 #include "base/half.h"
+#include "model/cpu/bf16_pairs.h"
 
 namespace zero::cpu::packed {
 namespace {
@@ -32,9 +33,6 @@ struct alignas(64) TileConfiguration {
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 const TileConfiguration kConfiguration;
-
-// A pair of bf16, of any alignment.
-using Unaligned [[gnu::may_alias, gnu::aligned(2)]] = std::int32_t;
 
 __mmask32 first_columns(std::int64_t count) {
   return count >= kBlock ? 0xffffffffU : (__mmask32{1} << count) - 1U;
@@ -246,10 +244,6 @@ void multiply_tiles(const StripProduct& p) {
 }
 
 constexpr int kRegisterRows = 8;  // whose sums fit the registers
-
-__m512bh broadcast_pair(const std::byte* from) {
-  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(*reinterpret_cast<const Unaligned*>(from)));
-}
 
 // kRows rows from `left` on; `result` belongs to the first.
 template <int kRows>

@@ -4,10 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -43,6 +45,19 @@ TEST(ParallelFor, OnOneThreadIsOnePlainCall) {
   cpu::parallel_for(4, 10, 10,
                     [&](std::int64_t begin, std::int64_t end) { ranges.emplace_back(begin, end); });
   EXPECT_EQ((std::vector<Range>{{0, 1000}, {0, 10}}), ranges);
+}
+
+// OpenMP ends the threads that a smaller team has no place for.
+TEST(ParallelFor, KeepsItsThreadsWhateverTheCount) {
+  std::mutex mutex;
+  std::set<::pid_t> seen;
+  for (const std::int64_t count : {4, 2, 4, 2, 4}) {
+    cpu::parallel_for(4, count, 1, [&](std::int64_t, std::int64_t) {
+      const std::lock_guard lock(mutex);
+      seen.insert(::gettid());
+    });
+  }
+  EXPECT_EQ(seen.size(), 4U);
 }
 
 TEST(ParallelFor, OfNothingCallsNothing) {
@@ -113,6 +128,24 @@ TEST(ParallelShares, OfAThreadThatIsDelayedAreDoneByOthers) {
   });
   EXPECT_EQ(kCount, done);
   EXPECT_TRUE(waited);
+}
+
+// Two threads wait until the other two have done all the rest.
+TEST(ParallelShares, OfSeveralThreadsThatAreDelayedAreDoneByOthers) {
+  constexpr std::int64_t kCount = 400;
+  std::atomic<std::int64_t> done = 0;
+  std::atomic<int> waited = 0;
+  cpu::parallel_shares(4, kCount, 1, [&](std::int64_t, std::int64_t begin, std::int64_t) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const bool delayed = begin == 0 || begin == kCount / 4;
+    while (delayed && done < kCount - 2 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+    if (delayed && done >= kCount - 2) ++waited;
+    ++done;
+  });
+  EXPECT_EQ(kCount, done);
+  EXPECT_EQ(2, waited);
 }
 
 TEST(ParallelShares, EndWithTheErrorOfTheirBody) {

@@ -303,14 +303,13 @@ TEST_P(CachedAttentions, CodesAndScalesAreTheSameOnAllInstructionSets) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CachedAttentions,
-                         ::testing::Values(Heads{3, 3, 20}, Heads{6, 2, 14, DType::bf16},
-                                           Heads{2, 1, 64}, Heads{1, 1, 7}, Heads{4, 4, 33},
-                                           Heads{5, 1, 16, DType::fp16},
-                                           Heads{2, 2, 32, DType::bf16},
-                                           Heads{4, 2, 64, DType::bf16},
-                                           Heads{8, 1, 96, DType::bf16}),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CachedAttentions,
+    ::testing::Values(Heads{3, 3, 20}, Heads{6, 2, 14, DType::bf16}, Heads{2, 1, 64},
+                      Heads{1, 1, 7}, Heads{4, 4, 33}, Heads{5, 1, 16, DType::fp16},
+                      Heads{2, 2, 32, DType::bf16}, Heads{2, 1, 48, DType::bf16},
+                      Heads{4, 2, 64, DType::bf16}, Heads{8, 1, 96, DType::bf16}),
+    ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace zero::testing

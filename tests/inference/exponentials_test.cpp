@@ -41,7 +41,6 @@ TEST(Exponentials, AreThoseOfTheMathematicsLibraryOnAllInstructionSetsAlike) {
       }
       if (first.empty()) first = found;
       ASSERT_EQ(first, found) << hwy::TargetName(target);
-      EXPECT_EQ(sum_by_lanes(first), sum_by_lanes(found));
     }
   }
 }

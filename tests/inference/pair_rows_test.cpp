@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <array>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "inference/cpu/packed_weight.h"
 #include "inference/quantized_rows.h"

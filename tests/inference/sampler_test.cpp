@@ -266,6 +266,8 @@ TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
   logits[650] = std::nanf("");
   EXPECT_THAT(refusal(),
               HasSubstr("the logit of token 650 is nan; expected a finite number or -inf"));
+  logits[650] = -std::nanf("");
+  EXPECT_THAT(refusal(), HasSubstr("the logit of token 650 is -nan;"));
   logits[600] = kInfinity;
   EXPECT_THAT(refusal(), HasSubstr("the logit of token 600 is inf;"));
   logits.assign(700, -kInfinity);
