@@ -41,19 +41,20 @@ struct Largest {
 /// `largest`, or the first of larger values: those of ids from `first_id`. Throws zero::Error if
 /// one is NaN or infinite.
 Largest largest_of(std::span<const float> values, Largest largest, std::size_t first_id) {
-  const auto [least, most] = extremes_of(values);
+  const Extremes extremes = extremes_of(values);
   const auto find = [&](auto is_it) {
     const auto at = std::ranges::find_if(values, is_it);
     return Largest{*at, first_id + static_cast<std::size_t>(at - values.begin())};
   };
-  if (!(least >= -kInfinity && most < kInfinity)) {
+  if (!(extremes.least >= -kInfinity && extremes.largest < kInfinity)) {
     const auto [value, id] = find([](float logit) { return !(logit < kInfinity); });
     fail(
         "sampler: the logit of token {} is {}; expected a finite number or -inf: the weights are "
         "damaged, or the data type is too narrow for this model",
         id, value);
   }
-  return most > largest.value ? find([&](float logit) { return logit == most; }) : largest;
+  if (extremes.largest <= largest.value) return largest;
+  return find([&](float logit) { return logit == extremes.largest; });
 }
 
 /// What one pass over the model's logits tells.
