@@ -119,7 +119,7 @@ AdamConstants adam_constants(const OptimizerConfig& config, const UpdateArgument
           .beta2 = static_cast<float>(config.beta2),
           .one_minus_beta1 = static_cast<float>(1 - config.beta1),
           .one_minus_beta2 = static_cast<float>(1 - config.beta2),
-          .correction2 = static_cast<float>(std::sqrt(correction2)),
+          .correction2 = static_cast<float>(1 / std::sqrt(correction2)),
           .epsilon = static_cast<float>(config.epsilon),
           .step_size = static_cast<float>(arguments.learning_rate / correction1)};
 }

@@ -14,7 +14,7 @@ struct AdamConstants {
   float beta2 = 0;
   float one_minus_beta1 = 0;
   float one_minus_beta2 = 0;
-  float correction2 = 1;  ///< sqrt(1 - beta2^step)
+  float correction2 = 1;  ///< 1 / sqrt(1 - beta2^step)
   float epsilon = 0;
   float step_size = 0;  ///< learning_rate / (1 - beta1^step)
 };

@@ -43,7 +43,6 @@ struct Two {
   friend HWY_INLINE Two operator+(Two x, V y) { return {x.a + y, x.b + y}; }
   friend HWY_INLINE Two operator*(Two x, V y) { return {x.a * y, x.b * y}; }
   friend HWY_INLINE Two operator*(V x, Two y) { return {x * y.a, x * y.b}; }
-  friend HWY_INLINE Two operator/(Two x, V y) { return {x.a / y, x.b / y}; }
 };
 
 struct VectorOps {
@@ -154,6 +153,9 @@ HWY_INLINE void with_elements(const UpdateMemory& memory, const Body& body) {
 
 /// `Moments` loads moment kMoment of the elements from i on, and stores both of them; `Access` is
 /// Pair, All or First.
+///
+/// A parameter's step is a long chain (a root, a division), and a processor looks ahead over about
+/// two vectors: so the moments of the next pair move before a pair's step is taken.
 template <class Rule, class Memory, class Moments>
 struct Sweep {
   Rule rule;
@@ -163,23 +165,44 @@ struct Sweep {
   HWY_INLINE void run(std::int64_t begin, std::int64_t end) const {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(F()));
     std::int64_t i = begin;
-    for (; i + 2 * lanes <= end; i += 2 * lanes) update(i, Pair{});
-    for (; i + lanes <= end; i += lanes) update(i, All{});
-    if (i < end) update(i, First{static_cast<std::size_t>(end - i)});
+    if (i + 2 * lanes <= end) {
+      auto moved = move(i, Pair{});
+      for (i += 2 * lanes; i + 2 * lanes <= end; i += 2 * lanes) {
+        const auto next = move(i, Pair{});
+        step(i - 2 * lanes, Pair{}, moved);
+        moved = next;
+      }
+      step(i - 2 * lanes, Pair{}, moved);
+    }
+    for (; i + lanes <= end; i += lanes) step(i, All{}, move(i, All{}));
+    const First rest{static_cast<std::size_t>(end - i)};
+    if (i < end) step(i, rest, move(i, rest));
   }
 
  private:
+  /// What a step needs beside the parameter: the gradient if the rule has no moments.
+  template <class V>
+  struct Moved {
+    V first;
+    V second;
+  };
+
   template <class Access>
-  HWY_INLINE void update(std::int64_t i, Access access) const {
-    auto parameter = access.load(memory.master + i);
+  HWY_INLINE auto move(std::int64_t i, Access access) const {
     const auto gradient = access.load(memory.gradient + i);
-    auto first = access.of_each([](std::int64_t) HWY_ATTR { return hn::Zero(F()); });
-    auto second = first;
-    if constexpr (Rule::kMoments > 0) first = moments.template load<0>(access, i);
-    if constexpr (Rule::kMoments > 1) second = moments.template load<1>(access, i);
-    rule(parameter, gradient, first, second);
-    memory.store(access, parameter, i);
-    moments.template store<Rule::kMoments>(access, first, second, i);
+    Moved<std::decay_t<decltype(gradient)>> moved{gradient, gradient};
+    if constexpr (Rule::kMoments > 0) {
+      moved.first = moments.template load<0>(access, i);
+      if constexpr (Rule::kMoments > 1) moved.second = moments.template load<1>(access, i);
+      rule.move(access.load(memory.master + i), gradient, moved.first, moved.second);
+      moments.template store<Rule::kMoments>(access, moved.first, moved.second, i);
+    }
+    return moved;
+  }
+  template <class Access, class V>
+  HWY_INLINE void step(std::int64_t i, Access access, const Moved<V>& moved) const {
+    const auto parameter = access.load(memory.master + i);
+    memory.store(access, rule.stepped(parameter, moved.first, moved.second), i);
   }
 };
 

@@ -230,7 +230,7 @@ __device__ __forceinline__ void update_tile(const Rule& rule, const UpdateMemory
     moments[moment] = values_of<Ops, kCoded>(stored[moment], moment);
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
-    rule(master.at[i], gradient.at[i], moments[0].at[i], moments[1].at[i]);
+    apply(rule, master.at[i], gradient.at[i], moments[0].at[i], moments[1].at[i]);
   write_master<kWide>(master, memory, place);
   if constexpr (!kCoded) round_moments<Ops, kMoments>(small, known, place.at, moments);
   __syncwarp();  // every lane has read the block's scales

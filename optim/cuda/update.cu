@@ -63,7 +63,8 @@ __device__ __forceinline__ void update_tile(const Rule& rule, const UpdateMemory
   for (Access& access : accesses) {
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
-      rule(access.master.at[i], access.gradient.at[i], access.moment0.at[i], access.moment1.at[i]);
+      apply(rule, access.master.at[i], access.gradient.at[i], access.moment0.at[i],
+            access.moment1.at[i]);
     }
     write_access<kWide, kMoments>(memory, access);
   }

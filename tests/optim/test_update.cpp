@@ -40,7 +40,7 @@ Scalar<Real> update_element(const OptimizerConfig& config, const UpdateArguments
   const double corrected2 = 1.0 - std::pow(config.beta2, static_cast<double>(a.step));
   x.m = x.m + static_cast<Real>(1.0 - config.beta1) * (g - x.m);
   x.v = x.v * static_cast<Real>(config.beta2) + static_cast<Real>(1.0 - config.beta2) * g * g;
-  const Real root = std::sqrt(x.v) / static_cast<Real>(std::sqrt(corrected2));
+  const Real root = std::sqrt(x.v) * static_cast<Real>(1.0 / std::sqrt(corrected2));
   const Real denominator = root + static_cast<Real>(config.epsilon);
   x.p = x.p - static_cast<Real>(a.learning_rate / corrected1) * x.m / denominator;
   return x;
