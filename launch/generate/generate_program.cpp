@@ -126,7 +126,7 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   if (!flags.save_quantized.empty()) {
     ZERO_CHECK(flags.start.world == 1, "--save-quantized: one process writes; found {} ranks",
                flags.start.world);
-    return save_quantized(flags);
+    return save_quantized(flags, files::disk());
   }
   Interrupts interrupts;
   return run_ranks(flags.start, argc, argv, [&](Communicator& world) {

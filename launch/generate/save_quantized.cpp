@@ -84,8 +84,7 @@ const char* torch_name(DType dtype) {
 
 }  // namespace
 
-int save_quantized(const GenerateFlags& flags) {
-  files::FileSystem& disk = files::disk();
+int save_quantized(const GenerateFlags& flags, files::FileSystem& disk) {
   const std::string folder = find_model_folder(disk, flags.model);
   const QuantizedFormats formats{weight_format_from_name(flags.weights),
                                  dtype_from_name(flags.dtype)};

@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "device/files/file_system.h"
 #include "launch/generate/generate_program.h"
 
 namespace zero {
 
 /// Writes the model's folder once more as flags.save_quantized, with its matrices in codes of
-/// flags.weights: config.json, tokenizer and weights. The folder has its name once it is whole.
-/// Prints its size; returns the exit status. Throws zero::Error; nothing is then left.
-int save_quantized(const GenerateFlags& flags);
+/// flags.weights: config.json, tokenizer and weights. The folder has its name once it is whole and
+/// on the disk. Prints its size; returns the exit status. Throws zero::Error; nothing is then left,
+/// unless the last step failed, which syncs the name of the whole folder.
+int save_quantized(const GenerateFlags& flags, files::FileSystem& disk);
 
 }  // namespace zero
