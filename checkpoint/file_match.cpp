@@ -95,10 +95,11 @@ class Matcher {
     const std::string_view bare = names_.bare(found.name);
     if (const auto at = wanted_.find(bare); at != wanted_.end()) {
       FileSource& source = match_.sources[at->second];
-      ZERO_CHECK(source.tensor == nullptr,
-                 "{}: tensors \"{}\" and \"{}\" are both \"{}\" of the model", file.path(),
-                 printable_line(source.tensor->name), printable_line(found.name),
-                 tensors_[at->second].name);
+      ZERO_CHECK(
+          source.tensor == nullptr,
+          "{}: tensor \"{}\" and {}: tensor \"{}\" are both \"{}\" of the model; expected one",
+          source.file->path(), printable_line(source.tensor->name), file.path(),
+          printable_line(found.name), tensors_[at->second].name);
       check_source(file, found, tensors_[at->second]);
       source = {&file, &found};
       return;

@@ -192,9 +192,9 @@ QuantizedFiles::QuantizedFiles(std::vector<SafetensorsReader> files, const Model
   Sources found;
   for (const SafetensorsReader& file : files_) {
     for (const FileTensor& tensor : file.header().tensors) {
-      ZERO_CHECK(found.emplace(tensor.name, FileSource{&file, &tensor}).second,
-                 "{}: tensor \"{}\": is in another file too, expected one", file.path(),
-                 printable_line(tensor.name));
+      const auto [at, added] = found.emplace(tensor.name, FileSource{&file, &tensor});
+      ZERO_CHECK(added, "{}: found in {} too, expected in one file", name_of(at->second),
+                 file.path());
     }
   }
   const std::string file = files_.empty() ? "" : files_[0].path();

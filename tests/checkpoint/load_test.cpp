@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "checkpoint/file_match.h"
+#include "checkpoint/weight_source.h"
 #include "checkpoint/weights.h"
 #include "engine_of.h"
 #include "scratch.h"
@@ -129,9 +130,34 @@ TEST(LoadTensors, NamesMayHaveThePrefixOrNot) {
   EXPECT_EQ(error_of_loading({{"transformer.h.0.w", FileType::f16, {2}}, kWte}, names::gpt2()), "");
   EXPECT_THAT(
       error_of_loading({{"transformer.h.0.w", FileType::f32, {2}}, kW, kWte}, names::gpt2()),
-      HasSubstr("tensors \"h.0.w\" and \"transformer.h.0.w\" are both \"h.0.w\""));
+      AllOf(
+          HasSubstr("tensor \"h.0.w\" and "),
+          HasSubstr("tensor \"transformer.h.0.w\" are both \"h.0.w\" of the model; expected one")));
   EXPECT_THAT(error_of_loading({{"transformer.h.0.w", FileType::f32, {2}}, kWte}, names::plain()),
               HasSubstr("tensor \"transformer.h.0.w\": found F32 [2], expected no tensor"));
+}
+
+TEST(LoadTensors, ATensorInTwoFilesIsNamedWithBoth) {
+  Scratch scratch;
+  const std::string first = scratch.path("model-1.safetensors");
+  const std::string second = scratch.path("model-2.safetensors");
+  testing::write_tensors(first,
+                         lay_out({{"a", FileType::f32, {2}}, {"b", FileType::f32, {2}}}, {}));
+  testing::write_tensors(second,
+                         lay_out({{"b", FileType::f32, {2}}, {"c", FileType::f32, {2}}}, {}));
+  // The index lists one file for it; both hold it.
+  testing::write_bytes(scratch.path("model.safetensors.index.json"),
+                       R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors",
+                  "c": "model-2.safetensors"}})");
+  const std::vector<SafetensorsReader> files = open_weights(scratch.directory());
+  std::vector<LayoutTensor> tensors(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    tensors[i].name = "abc"[i];
+    tensors[i].shape = {2};
+  }
+  EXPECT_EQ(error_of([&] { match_files(files, tensors, names::plain()); }),
+            first + ": tensor \"b\" and " + second +
+                ": tensor \"b\" are both \"b\" of the model; expected one");
 }
 
 TEST(LoadTensors, AMissingTensorIsNamed) {

@@ -155,6 +155,36 @@ TEST_F(HostileCodes, NeedCodesOfTheFormat) {
                 "0: a row has 63"));
 }
 
+TEST_F(HostileCodes, HaveEachTensorInOneFile) {
+  const std::string folder = scratch_.path("q4/");
+  save_codes(plain_, folder, {WeightFormat::q4, DType::fp32});
+  const std::string whole = folder + "model.safetensors";
+  const Tensors all(whole);
+  const std::string first = folder + "model-1.safetensors";
+  const std::string second = folder + "model-2.safetensors";
+  const auto split = [&](const std::string& in_both) {
+    Tensors one = all;
+    Tensors two = all;
+    std::erase_if(one.all, [](const auto& each) { return each.first.name.starts_with("h.1."); });
+    std::erase_if(two.all, [&](const auto& each) {
+      return !each.first.name.starts_with("h.1.") && each.first.name != in_both;
+    });
+    one.write(first);
+    two.write(second);
+  };
+  std::filesystem::remove(whole);
+  write_bytes(whole + ".index.json",
+              R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})");
+  split("none");
+  EXPECT_EQ(message_of([&] { ModelFolder{folder}; }), "no error");
+  for (const std::string name : {"wte.weight", "wte.weight_scale", "ln_f.bias"}) {
+    split(name);
+    EXPECT_EQ(
+        message_of([&] { ModelFolder{folder}; }),
+        first + ": tensor \"" + name + "\": found in " + second + " too, expected in one file");
+  }
+}
+
 TEST_F(HostileCodes, HaveAsManyLayersAsTheFiles) {
   const std::string folder = scratch_.path("int8/");
   save_codes(plain_, folder, {});
