@@ -15,7 +15,6 @@
 #include "base/printable.h"
 #include "base/shape_text.h"
 #include "checkpoint/hf/convert.h"
-#include "inference/cpu/weight_codes.h"
 #include "inference/quantized_layout.h"
 
 namespace zero {
@@ -181,7 +180,7 @@ void read_halves(const FileSource& from, const TensorPart& part, std::uint8_t* t
 
 float level_of(WeightFormat format, std::uint8_t code) {
   if (format == WeightFormat::int8) return static_cast<std::int8_t>(code);
-  return to_float(cpu::code_levels(format)[code]);
+  return to_float(code_levels(format)[code]);
 }
 
 }  // namespace

@@ -9,12 +9,16 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/half.h"
 #include "device/cpu/parallel.h"
-#include "inference/cpu/weight_codes.h"
 
 namespace zero {
 namespace {
+
+// QLoRA (Dettmers et al. 2023), appendix E: quantiles of a normal distribution, with a zero.
+constexpr std::array<float, 16> kNormalFloat{-1.0F,        -0.69619280F, -0.52507305F, -0.39491749F,
+                                             -0.28444138F, -0.18477343F, -0.09105004F, 0.0F,
+                                             0.07958030F,  0.16093020F,  0.24611230F,  0.33791524F,
+                                             0.44070983F,  0.56261700F,  0.72295684F,  1.0F};
 
 constexpr float kMostInt8 = 127;
 constexpr float kMostScaleCode = 255;
@@ -59,7 +63,7 @@ void with_rounding(WeightFormat format, const Body& body) {
   if (format == WeightFormat::int8) return body(Steps{-kMostInt8, kMostInt8, 0});
   if (format == WeightFormat::q4) return body(Steps{-8, 7, -8});
   NormalFloat nearest_level;
-  std::ranges::transform(cpu::code_levels(format), nearest_level.levels.begin(),
+  std::ranges::transform(code_levels(format), nearest_level.levels.begin(),
                          [](bfloat16 level) { return to_float(level); });
   body(nearest_level);
 }
@@ -200,6 +204,18 @@ class Columns {
 };
 
 }  // namespace
+
+const std::array<bfloat16, 16>& code_levels(WeightFormat format) {
+  static const std::array<std::array<bfloat16, 16>, 2> levels = [] {
+    std::array<std::array<bfloat16, 16>, 2> made{};
+    for (std::size_t i = 0; i < 16; ++i) {
+      made[0][i] = to_bfloat16(kNormalFloat[i]);
+      made[1][i] = to_bfloat16(static_cast<float>(i) - 8);
+    }
+    return made;
+  }();
+  return levels[format == WeightFormat::nf4 ? 0 : 1];
+}
 
 QuantizedRows::QuantizedRows(const WeightShape& of, std::int64_t begin, std::int64_t rows)
     : shape(of), first(begin), count(rows) {

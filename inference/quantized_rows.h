@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/half.h"
 #include "inference/weight_shape.h"
 
 namespace zero {
@@ -32,6 +34,9 @@ constexpr std::int64_t scale_bytes(WeightFormat format) {
 constexpr std::uint8_t zero_code(WeightFormat format) {
   return format == WeightFormat::int8 ? 0 : format == WeightFormat::nf4 ? 7 : 8;
 }
+
+/// The levels of 4-bit codes, which bf16 holds: those of nf4 are rounded to it.
+const std::array<bfloat16, 16>& code_levels(WeightFormat format);
 
 /// Rows [first, first + count) of a tensor of files in a format of codes, the same on every device.
 /// Scales and ranges have the tensor's order of dimensions.

@@ -5,27 +5,6 @@
 #include <algorithm>
 
 namespace zero::cpu {
-namespace {
-
-// QLoRA (Dettmers et al. 2023), appendix E: quantiles of a normal distribution, with a zero.
-constexpr std::array<float, 16> kNormalFloat{-1.0F,        -0.69619280F, -0.52507305F, -0.39491749F,
-                                             -0.28444138F, -0.18477343F, -0.09105004F, 0.0F,
-                                             0.07958030F,  0.16093020F,  0.24611230F,  0.33791524F,
-                                             0.44070983F,  0.56261700F,  0.72295684F,  1.0F};
-
-}  // namespace
-
-const std::array<bfloat16, 16>& code_levels(WeightFormat format) {
-  static const std::array<std::array<bfloat16, 16>, 2> levels = [] {
-    std::array<std::array<bfloat16, 16>, 2> made{};
-    for (std::size_t i = 0; i < 16; ++i) {
-      made[0][i] = to_bfloat16(kNormalFloat[i]);
-      made[1][i] = to_bfloat16(static_cast<float>(i) - 8);
-    }
-    return made;
-  }();
-  return levels[format == WeightFormat::nf4 ? 0 : 1];
-}
 
 std::int64_t ColumnScales::bytes(WeightFormat format, std::int64_t in) {
   const std::int64_t groups = count_groups(format, in);

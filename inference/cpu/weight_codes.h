@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,9 +18,6 @@ inline constexpr std::int64_t kSquareCount = kSquare * kSquare;
 
 /// The squares that cover `count` rows or columns.
 constexpr std::int64_t squares(std::int64_t count) { return div_ceil(count, kSquare); }
-
-/// The levels of 4-bit codes, which bf16 holds: those of nf4 are rounded to it.
-const std::array<bfloat16, 16>& code_levels(WeightFormat format);
 
 /// The scales of 32 columns, as they are stored: int8: 32 fp32; q4: for each group 32 fp16; nf4:
 /// for each group 32 codes, then the ranges.

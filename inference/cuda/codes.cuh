@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "inference/cpu/weight_codes.h"
 #include "inference/cuda/code_places.h"
 #include "model/cuda/lanes.cuh"
 
@@ -19,7 +18,7 @@ struct Levels {
 
 inline Levels levels_of(WeightFormat format) {
   Levels levels{};
-  for (std::size_t i = 0; i < 16; ++i) levels.at[i] = to_float(cpu::code_levels(format)[i]);
+  for (std::size_t i = 0; i < 16; ++i) levels.at[i] = to_float(code_levels(format)[i]);
   return levels;
 }
 

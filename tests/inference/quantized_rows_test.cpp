@@ -4,13 +4,13 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <random>
 
 #include "base/half.h"
-#include "inference/cpu/weight_codes.h"
 #include "inference/inference_ops.h"
 #include "tests/errors.h"
 
@@ -25,7 +25,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// The definition, one element at a time.
 int code_of(WeightFormat format, float value, float scale) {
   if (format == WeightFormat::nf4) {
-    const auto& levels = cpu::code_levels(format);
+    const auto& levels = code_levels(format);
     int best = 7;  // zero
     for (int i = 0; i < 16; ++i) {
       const auto distance = [&](int code) {
@@ -46,7 +46,7 @@ std::vector<float> levels_of(WeightFormat format) {
   if (format == WeightFormat::int8) {
     for (int i = -127; i <= 127; ++i) levels.push_back(static_cast<float>(i));
   } else {
-    for (const bfloat16 level : cpu::code_levels(format)) levels.push_back(to_float(level));
+    for (const bfloat16 level : code_levels(format)) levels.push_back(to_float(level));
   }
   return levels;
 }
