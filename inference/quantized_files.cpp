@@ -286,7 +286,7 @@ void QuantizedFiles::read(std::size_t tensor, std::int64_t begin, std::span<floa
     std::int64_t depth = element / columns;
     std::int64_t column = element % columns;
     if (!rows.by_depth()) std::swap(depth, column);
-    values[i] = level_of(format_, rows.codes[rows.code_at(depth, column)]) *
+    values[i] = level_of(format_, rows.codes[rows.element_at(depth, column)]) *
                 rows.scale(rows.group_of(depth), column);
   }
 }

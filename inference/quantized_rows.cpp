@@ -103,7 +103,7 @@ class Columns {
     return length == 0 ? to_.depth_end() : std::min(to_.depth_end(), (group + 1) * length);
   }
   const float* at(std::int64_t depth, std::int64_t i) const {
-    return values_ + to_.code_at(depth, column_ + i);
+    return values_ + to_.element_at(depth, column_ + i);
   }
   /// Of a group of the panel under way: the elements of the largest magnitude, with their signs.
   float* most(std::int64_t group) {
@@ -180,7 +180,7 @@ class Columns {
       if (to_.by_depth()) {
         for (std::int64_t depth = begin; depth < end; ++depth) {
           const float* const row = at(depth, 0);
-          std::uint8_t* const codes = to_.codes.data() + to_.code_at(depth, column_);
+          std::uint8_t* const codes = to_.codes.data() + to_.element_at(depth, column_);
           for (std::int64_t i = 0; i < count_; ++i) {
             codes[i] = code(row[i], scales[static_cast<std::size_t>(i)]);
           }
@@ -189,7 +189,7 @@ class Columns {
       }
       for (std::int64_t i = 0; i < count_; ++i) {
         const float* const row = at(begin, i);
-        std::uint8_t* const codes = to_.codes.data() + to_.code_at(begin, column_ + i);
+        std::uint8_t* const codes = to_.codes.data() + to_.element_at(begin, column_ + i);
         const float scale = scales[static_cast<std::size_t>(i)];
         for (std::int64_t j = 0; j < end - begin; ++j) codes[j] = code(row[j], scale);
       }
@@ -218,7 +218,7 @@ const std::array<bfloat16, 16>& code_levels(WeightFormat format) {
 }
 
 QuantizedRows::QuantizedRows(const WeightShape& of, std::int64_t begin, std::int64_t rows)
-    : shape(of), first(begin), count(rows) {
+    : WeightRows{of, begin, rows} {
   const std::int64_t groups = group_end() - group_begin();
   codes.resize(static_cast<std::size_t>(count * shape.file_columns()));
   scales.resize(static_cast<std::size_t>(groups * columns() * scale_bytes(shape.format)));

@@ -38,27 +38,42 @@ constexpr std::uint8_t zero_code(WeightFormat format) {
 /// The levels of 4-bit codes, which bf16 holds: those of nf4 are rounded to it.
 const std::array<bfloat16, 16>& code_levels(WeightFormat format);
 
-/// Rows [first, first + count) of a tensor of files in a format of codes, the same on every device.
-/// Scales and ranges have the tensor's order of dimensions.
-struct QuantizedRows {
-  /// Allocates. Rows [begin, begin + rows) are whole groups (pack_rows).
-  QuantizedRows(const WeightShape& of, std::int64_t begin, std::int64_t rows);
-
+/// Rows [first, first + count) of a tensor of files, as what they hold of its weight: inputs
+/// (depths) and outputs (columns).
+struct WeightRows {
   WeightShape shape;
-  std::int64_t first;
-  std::int64_t count;
-  std::vector<std::uint8_t> codes{};  ///< (rows, columns of the tensor)
-  std::vector<std::byte> scales{};    ///< with groups where the tensor has inputs
-  std::vector<ScaleRange> ranges{};   ///< nf4: with panels of 8 groups and 32s of outputs
+  std::int64_t first = 0;
+  std::int64_t count = 0;
 
-  // What the rows hold of the weight: inputs (depths) and outputs (columns), with the groups and
-  // ranges that lie there.
   bool by_depth() const { return shape.layout == WeightLayout::in_out; }
   std::int64_t depth_begin() const { return by_depth() ? first : 0; }
   std::int64_t depth_end() const { return by_depth() ? first + count : shape.in; }
   std::int64_t column_begin() const { return by_depth() ? 0 : first; }
   std::int64_t column_end() const { return by_depth() ? shape.out : first + count; }
   std::int64_t columns() const { return column_end() - column_begin(); }
+  /// Where an element, or its code, lies among those of the rows.
+  std::size_t element_at(std::int64_t depth, std::int64_t column) const {
+    return at(depth - depth_begin(), depth_end() - depth_begin(), column - column_begin(),
+              columns());
+  }
+
+ protected:
+  std::size_t at(std::int64_t i, std::int64_t of_i, std::int64_t j, std::int64_t of_j) const {
+    return static_cast<std::size_t>(by_depth() ? i * of_j + j : j * of_i + i);
+  }
+};
+
+/// Rows in a format of codes, the same on every device. Scales and ranges have the tensor's order
+/// of dimensions.
+struct QuantizedRows : WeightRows {
+  /// Allocates. Rows [begin, begin + rows) are whole groups (pack_rows).
+  QuantizedRows(const WeightShape& of, std::int64_t begin, std::int64_t rows);
+
+  std::vector<std::uint8_t> codes{};  ///< (rows, columns of the tensor)
+  std::vector<std::byte> scales{};    ///< with groups where the tensor has inputs
+  std::vector<ScaleRange> ranges{};   ///< nf4: with panels of 8 groups and 32s of outputs
+
+  // The groups and ranges that lie in the rows.
   std::int64_t group_begin() const { return group_of(depth_begin()); }
   std::int64_t group_end() const {
     return group_begin() + count_groups(shape.format, depth_end() - depth_begin());
@@ -69,11 +84,7 @@ struct QuantizedRows {
     return scale_group(shape.format) == 0 ? 0 : depth / scale_group(shape.format);
   }
 
-  // Places of what belongs to a depth, group or panel (8 groups) and a column.
-  std::size_t code_at(std::int64_t depth, std::int64_t column) const {
-    return at(depth - depth_begin(), depth_end() - depth_begin(), column - column_begin(),
-              columns());
-  }
+  // Places of what belongs to a group or panel (8 groups) and a column.
   /// In bytes.
   std::size_t scale_at(std::int64_t group, std::int64_t column) const {
     return at(group - group_begin(), group_end() - group_begin(), column - column_begin(),
@@ -86,11 +97,6 @@ struct QuantizedRows {
   }
   /// The scale of a column in a group.
   float scale(std::int64_t group, std::int64_t column) const;
-
- private:
-  std::size_t at(std::int64_t i, std::int64_t of_i, std::int64_t j, std::int64_t of_j) const {
-    return static_cast<std::size_t>(by_depth() ? i * of_j + j : j * of_i + i);
-  }
 };
 
 /// Codes and scales of rows of a tensor, fp32, on `threads` threads. Throws zero::Error, naming the

@@ -13,7 +13,6 @@
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
 #include "inference/cpu/few_rows.h"
-#include "inference/cpu/file_rows.h"
 #include "inference/cpu/pair_rows.h"
 #include "model/cpu/products.h"
 #include "model/cpu/typed.h"
@@ -83,14 +82,19 @@ class SquareMap {
   std::array<std::int64_t, kSquareCount> places_{};
 };
 
-/// The elements of the square at (depth, column) that lie in these rows, others 0.
-Square square_of(const FileRows& rows, std::int64_t depth, std::int64_t column) {
-  Square square{};
+/// What `values`, one for each element of the rows, has of the square at (depth, column); `outside`
+/// where the rows do not reach.
+template <typename T>
+std::array<T, kSquareCount> square_of(const WeightRows& rows, std::span<const T> values, T outside,
+                                      std::int64_t depth, std::int64_t column) {
+  std::array<T, kSquareCount> square{};
+  square.fill(outside);
   const std::int64_t depths = std::min(kSquare, rows.depth_end() - depth);
   const std::int64_t columns = std::min(kSquare, rows.column_end() - column);
   for (std::int64_t i = 0; i < depths; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
-      square[static_cast<std::size_t>(i * kSquare + j)] = rows.at(depth + i, column + j);
+      square[static_cast<std::size_t>(i * kSquare + j)] =
+          values[rows.element_at(depth + i, column + j)];
     }
   }
   return square;
@@ -118,26 +122,9 @@ class CodePlaces {
   bool pairs_;
 };
 
-using SquareCodes = std::array<std::uint8_t, kSquareCount>;
-
-/// The codes of the square at (depth, column) that lie in these rows, others of 0.
-SquareCodes square_of(const QuantizedRows& rows, std::int64_t depth, std::int64_t column) {
-  SquareCodes square{};
-  square.fill(zero_code(rows.shape.format));
-  const std::int64_t depths = std::min(kSquare, rows.depth_end() - depth);
-  const std::int64_t columns = std::min(kSquare, rows.column_end() - column);
-  for (std::int64_t i = 0; i < depths; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) {
-      square[static_cast<std::size_t>(i * kSquare + j)] =
-          rows.codes[rows.code_at(depth + i, column + j)];
-    }
-  }
-  return square;
-}
-
 /// Stores a square of codes (depth, column).
-void store_codes(const CodePlaces& places, WeightFormat format, const SquareCodes& square,
-                 std::byte* to) {
+void store_codes(const CodePlaces& places, WeightFormat format,
+                 const std::array<std::uint8_t, kSquareCount>& square, std::byte* to) {
   for (std::int64_t i = 0; i < kSquareCount; ++i) {
     const auto [at, high] = places.at(i / kSquare, i % kSquare);
     const auto code = static_cast<std::byte>(square[static_cast<std::size_t>(i)]);
@@ -222,7 +209,7 @@ WeightCut packed_cut(const WeightShape& shape) {
 
 void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const float> values,
                  View weight, int threads) {
-  const FileRows rows{shape, values, first};
+  const WeightRows rows{shape, first, std::ssize(values) / shape.file_columns()};
   const DType kernel = product_dtype(shape);
   const StoredSquares stored = stored_squares(shape, weight);
   const std::int64_t begin = rows.column_begin() / kSquare;
@@ -230,7 +217,7 @@ void pack_weight(const WeightShape& shape, std::int64_t first, std::span<const f
   parallel_for(threads, count, 1, [&](std::int64_t from, std::int64_t end) {
     for (std::int64_t column = begin + from; column < begin + end; ++column) {
       for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kSquare) {
-        Square square = square_of(rows, depth, column * kSquare);
+        Square square = square_of(rows, values, 0.0F, depth, column * kSquare);
         pack_square(kernel, square);
         convert(floats(square.data(), kSquareCount),
                 elements(stored.square(column, depth / kSquare), kSquareCount, shape.dtype));
@@ -250,7 +237,9 @@ void pack_weight(const QuantizedRows& rows, View weight, int threads) {
                    const_cast<std::byte*>(stored.scales) +
                        column * ColumnScales::bytes(rows.shape.format, rows.shape.in));
       for (std::int64_t depth = rows.depth_begin(); depth < rows.depth_end(); depth += kSquare) {
-        store_codes(places, rows.shape.format, square_of(rows, depth, column * kSquare),
+        store_codes(places, rows.shape.format,
+                    square_of(rows, std::span(rows.codes), zero_code(rows.shape.format), depth,
+                              column * kSquare),
                     const_cast<std::byte*>(stored.square(column, depth / kSquare)));
       }
     }

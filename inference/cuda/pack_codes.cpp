@@ -66,7 +66,7 @@ class Packing {
     std::byte* const to =
         panel.codes.data() + (column - rows_.column_begin()) * places_.column_bytes(panel.index);
     for (std::int64_t depth = begin; depth < end; ++depth) {
-      const auto code = static_cast<std::byte>(rows_.codes[rows_.code_at(depth, column)]);
+      const auto code = static_cast<std::byte>(rows_.codes[rows_.element_at(depth, column)]);
       if (rows_.shape.format == WeightFormat::int8) {
         to[depth - begin] = code;
       } else {

@@ -55,7 +55,7 @@ void expect_codes_of_definition(const QuantizedRows& rows, const std::vector<flo
   const WeightShape& shape = rows.shape;
   for (std::int64_t column = 0; column < shape.out; ++column) {
     for (std::int64_t depth = 0; depth < shape.in; ++depth) {
-      const std::size_t at = rows.code_at(depth, column);
+      const std::size_t at = rows.element_at(depth, column);
       const float scale = rows.scale(rows.group_of(depth), column);
       ASSERT_EQ(rows.codes[at], static_cast<std::uint8_t>(code_of(shape.format, values[at], scale)))
           << name_of(shape.format) << ": " << values[at] << " by " << scale;
@@ -89,7 +89,7 @@ TEST(QuantizedRows, RoundAsTheDefinitionAtEveryBoundary) {
         std::size_t next = 0;
         for (std::int64_t column = 0; column < out; ++column) {
           for (std::int64_t depth = 0; depth < in; ++depth) {
-            tensor[places.code_at(depth, column)] =
+            tensor[places.element_at(depth, column)] =
                 depth == 0 ? largest : values[next++ % values.size()];
           }
         }
@@ -127,7 +127,7 @@ TEST(QuantizedRows, RefuseAnElementWithoutACode) {
       const WeightShape shape{100, 40, layout, DType::fp32, format};
       for (const float bad : {kInfinity, -kInfinity, std::nanf("")}) {
         std::vector<float> tensor(4000, 1.0F);
-        tensor[QuantizedRows(shape, 0, shape.file_rows()).code_at(99, 33)] = bad;
+        tensor[QuantizedRows(shape, 0, shape.file_rows()).element_at(99, 33)] = bad;
         EXPECT_THAT(message_of([&] { quantize(shape, 0, tensor, 1); }),
                     HasSubstr("input 99 of output 33 has weight"));
       }
