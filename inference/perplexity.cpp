@@ -6,16 +6,14 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "inference/sampler.h"
 
 namespace zero {
 namespace {
 
 /// -log(softmax(logits)[target]), in fp64.
 double cross_entropy(std::span<const float> logits, std::uint32_t target) {
-  const double largest = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
-  const double nats = largest + std::log(sum) - static_cast<double>(logits[target]);
+  const double nats = log_sum(logits) - static_cast<double>(logits[target]);
   ZERO_CHECK(std::isfinite(nats), "score: the logits of a token give a loss of {}", nats);
   return nats;
 }

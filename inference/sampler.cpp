@@ -99,6 +99,8 @@ std::size_t place_of(std::span<const double> weights, double part) {
 
 }  // namespace
 
+double log_sum(std::span<const float> logits) { return summarise(logits).log_sum; }
+
 void validate(const Sampling& sampling, std::string_view request) {
   const auto check = [&](bool good, std::string_view setting, auto found,
                          std::string_view expected) {

@@ -283,6 +283,23 @@ TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
             "sampler: the vocabulary has 0 tokens; expected one at least");
 }
 
+TEST(LogSum, IsThatOfTheDefinition) {
+  for (const std::size_t vocabulary : {1U, 511U, 513U, 5000U}) {
+    for (const float spread : {0.0F, 1.0F, 300.0F}) {
+      std::vector<float> logits = random_logits(vocabulary, vocabulary, spread);
+      if (vocabulary > 1) logits[0] = -kInfinity;
+      const double expected = log_sum_exp({logits.begin(), logits.end()});
+      EXPECT_NEAR(log_sum(logits), expected, 1e-12 * std::max(1.0, std::abs(expected)));
+    }
+  }
+  for (const float bad : {std::nanf(""), -std::nanf(""), kInfinity}) {
+    EXPECT_THAT(message_of([&] {
+                  log_sum(std::vector{1.0F, bad});
+                }),
+                HasSubstr("the logit of token 1 is "));
+  }
+}
+
 TEST(Sampling, RefusesSettingsThatMeanNothing) {
   const auto refusal = [](const Sampling& sampling) {
     return message_of([&] { validate(sampling, "f.jsonl:3"); });
