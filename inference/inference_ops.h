@@ -35,12 +35,13 @@ struct PassRows {
   std::vector<std::int32_t> tokens;      ///< of each row
   std::vector<std::int32_t> positions;   ///< of each row, in its sequence
   std::vector<std::int32_t> logit_rows;  ///< rows whose logits are computed
+  std::vector<std::int32_t> arrivals;    ///< of each row, among the embeddings that ranks exchange
   std::vector<SequenceRows> sequences;   ///< all rows, in order
 
   std::int64_t count() const { return static_cast<std::int64_t>(tokens.size()); }
 };
 /// A list of row numbers of a pass.
-enum class RowList : std::uint8_t { positions, logit_rows };
+enum class RowList : std::uint8_t { positions, logit_rows, arrivals };
 
 /// The largest pass of a model.
 struct PassLimits {
@@ -102,7 +103,8 @@ class InferenceOps {
   virtual void begin(const PassRows& pass) = 0;
   /// x (rows, in) = each row's token's column of the weight of a head or embedding.
   virtual void embed(const WeightShape& shape, View weight, View x) = 0;
-  /// Row i of `to`, (entries of the list, width) = row list[i] of `from`; of one dtype.
+  /// Row i of `to`, (entries of the list, width) = row list[i] of `from`; of one dtype. Throws
+  /// zero::Error if the device computes for one rank alone, which has no arrivals.
   virtual void gather(RowList list, View from, std::int64_t width, View to) = 0;
   /// Writes the k and v of all rows to the cache.
   virtual void append(const CachedAttention& operands) = 0;

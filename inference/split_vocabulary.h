@@ -66,8 +66,8 @@ class SplitVocabulary {
   Buffer logits_sent_, logits_received_;  // fp32
   View head_x_;                           // rows with logits of all shards
   Event rows_gathered_;
-  // Of the embedding. tokens: those that this rank looks up, for all ranks, counted from its first;
-  // positions: where the rows of its own pass arrive.
+  // Of the embedding: the tokens that this rank looks up, for all ranks, counted from its first;
+  // and the arrivals of its own pass.
   PassRows routed_;
   Ranges routed_to_;    // of routed_.tokens, for each shard rank
   Ranges routed_from_;  // rows that arrive, by rank

@@ -32,6 +32,17 @@ std::vector<AttentionRows> pieces_of(const PassRows& pass, std::int64_t kv_heads
   return pieces;
 }
 
+const std::vector<std::int32_t>& list_of(const PassRows& pass, RowList list) {
+  switch (list) {
+    case RowList::positions:
+      return pass.positions;
+    case RowList::logit_rows:
+      return pass.logit_rows;
+    default:
+      return pass.arrivals;
+  }
+}
+
 }  // namespace
 
 void CpuInferenceOps::pack(const WeightShape& shape, std::int64_t first,
@@ -70,10 +81,9 @@ void CpuInferenceOps::embed(const WeightShape& shape, View weight, View x) {
 
 void CpuInferenceOps::gather(RowList list, View from, std::int64_t width, View to) {
   device_.compute().submit("gather", [=, pass = pass_] {
-    const auto& rows = list == RowList::positions ? pass->positions : pass->logit_rows;
     const auto bytes = static_cast<std::size_t>(width * size_of(from.dtype()));
     auto* target = static_cast<std::byte*>(to.data());
-    for (const std::int32_t row : rows) {
+    for (const std::int32_t row : list_of(*pass, list)) {
       const auto* source =
           static_cast<const std::byte*>(from.data()) + static_cast<std::size_t>(row) * bytes;
       std::copy(source, source + bytes, target);

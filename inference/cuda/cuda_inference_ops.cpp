@@ -141,6 +141,11 @@ void CudaInferenceOps::embed(const WeightShape& shape, View weight, View x) {
 }
 
 void CudaInferenceOps::gather(RowList list, View from, std::int64_t width, View to) {
+  ZERO_CHECK(
+      list != RowList::arrivals,
+      "gather on {}: rows that other ranks send; expected one rank: several share a model on "
+      "CPUs",
+      device_.name());
   const DevicePass& pass = tables_.pass();
   const bool positions = list == RowList::positions;
   const RowGather gather{.list = positions ? pass.positions : pass.logit_rows,

@@ -3,15 +3,19 @@
 // Operations of inference on a GPU, emulated or not, beside the CPU's.
 #include "inference/inference_ops.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
+#include "tests/errors.h"
 #include "tests/model/ops_harness.h"
 
 namespace zero::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr WeightFormat kFormats[] = {WeightFormat::plain, WeightFormat::int8, WeightFormat::nf4,
                                      WeightFormat::q4};
@@ -177,6 +181,13 @@ TEST(GpuInferenceOps, EmbeddingsAreTheCpusBitForBit) {
 }
 
 // The host may be some passes ahead of the device.
+TEST(GpuInferenceOps, RowsThatOtherRanksSendAreRefused) {
+  Inferring gpu;
+  const View row = gpu.empty(6, DType::fp32);
+  EXPECT_THAT(message_of([&] { gpu.inference->gather(RowList::arrivals, row, 6, row); }),
+              HasSubstr("rows that other ranks send; expected one rank"));
+}
+
 TEST(GpuInferenceOps, PassesKeepTheirRowsUntilTheDeviceHasReadThem) {
   constexpr std::int64_t kWidth = 6;
   Inferring gpu;
