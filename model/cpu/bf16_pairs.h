@@ -22,6 +22,11 @@ using UnalignedPair [[gnu::may_alias, gnu::aligned(2)]] = std::int32_t;
   return pairs(_mm512_set1_epi32(*static_cast<const UnalignedPair*>(from)));
 }
 
+// The first `count` lanes of 16 bits.
+[[gnu::always_inline]] static inline __mmask32 first_lanes(std::int64_t count) {
+  return count >= 32 ? 0xffffffffU : (__mmask32{1} << count) - 1U;
+}
+
 // For lanes of 16 bits: the even ones from `even` on, the odd ones from `odd` on.
 [[gnu::always_inline]] static inline __m512i by_turns(int even, int odd) {
   const __m512i i = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
