@@ -3,6 +3,7 @@
 
 # Finds CUDA, and of what goes with it NCCL and cuDNN; launch/install_cuda.sh brings them where they are missing. Sets
 #   ZERO_HAVE_CUDA   nvcc, the runtime and cuBLASLt: targets CUDA::cudart_static, CUDA::cublasLt, language CUDA
+#   ZERO_CUDA_CODE   the architectures that ZERO_CUDA_ARCHITECTURES stands for, which may be "native"
 #   ZERO_HAVE_NCCL   target zero_nccl
 #   ZERO_HAVE_CUDNN  target zero_cudnn: the library and the frontend's headers
 #   ZERO_CUDA_HEADERS  the folder of cuda_runtime_api.h, also where nvcc is switched off (the emulator's tests use it), or empty
@@ -53,6 +54,10 @@ if(ZERO_NVCC AND NOT ZERO_CUDA STREQUAL "OFF")
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${ZERO_CCACHE})
   endif()
   enable_language(CUDA)
+  set(ZERO_CUDA_CODE ${ZERO_CUDA_ARCHITECTURES})
+  if(ZERO_CUDA_CODE STREQUAL "native" AND CMAKE_CUDA_ARCHITECTURES_NATIVE MATCHES "^[0-9]")
+    set(ZERO_CUDA_CODE ${CMAKE_CUDA_ARCHITECTURES_NATIVE})
+  endif()
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know nvcc's
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)

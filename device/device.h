@@ -147,10 +147,11 @@ struct Options {
 /// A GPU, by CUDA, named "cuda:0": all streams are CUDA streams, communication with the highest
 /// priority, transfers with the lowest; host code cannot access its memory. Makes the GPU current
 /// on the calling thread. Throws zero::Error, with the remedy, if the build, the driver or the
-/// machine has no GPU, or too little memory to reserve.
+/// machine has no GPU, if the build has no code for it, or if it has too little memory to reserve.
 std::unique_ptr<Device> open(const Options& options = {});
 
-/// The number of GPUs that open() can use; 0 if the build, the driver or the machine has none.
+/// The number of GPUs that the driver shows; 0 if the build, the driver or the machine has none.
+/// The build may lack code for some (cuda::missing_code()).
 int visible_devices();
 
 }  // namespace cuda

@@ -12,7 +12,6 @@
 #include "collectives/backends.h"
 #include "collectives/nccl/options.h"
 #include "collectives/store.h"
-#include "device/cuda/gpus.h"
 #include "launch/process.h"
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/run_report.h"
@@ -78,11 +77,30 @@ std::string gpu_of_auto(const Communicator& host, const Configuration& values) {
   }
 }
 
+/// Why this build cannot compute on the GPU that "auto" looked at for this rank, a line, and the
+/// remedy, another; empty if it can, or if the user chose the device.
+std::string missing_code_of_auto(const Communicator& host, const Configuration& values) {
+  if (!chosen_by_auto(values)) return "";
+  try {
+    const auto missing = cuda::missing_code(cuda::index_of_rank(host.local_rank()));
+    return missing ? missing->why + '\n' + missing->remedy : "";
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 /// The reason why the ranks cannot compute on the GPUs that "auto" found, and the remedy.
 struct Obstacle {
   std::string why;
   std::string remedy;
 };
+
+std::optional<Obstacle> missing_code(const std::vector<std::string>& texts) {
+  const auto found = std::ranges::find_if(texts, [](const auto& text) { return !text.empty(); });
+  if (found == texts.end()) return std::nullopt;
+  const std::size_t end = found->find('\n');
+  return Obstacle{found->substr(0, end), found->substr(end + 1)};
+}
 
 std::optional<Obstacle> obstacle(const Communicator& host, const std::vector<std::string>& gpus,
                                  NcclSupport nccl) {
@@ -113,11 +131,16 @@ DeviceFacts device_facts(int ranks, RanksAre are) {
   const auto given = process_environment()("CUDA_VISIBLE_DEVICES");
   const bool given_one =
       are == RanksAre::processes && gpus == 1 && given && given->find(',') == std::string::npos;
-  return {.ranks = ranks, .gpus = gpus, .given_one = given_one};
+  DeviceFacts facts{.ranks = ranks, .gpus = gpus, .given_one = given_one};
+  for (int index = 0; index < std::min(ranks, gpus) && !facts.missing; ++index) {
+    facts.missing = cuda::missing_code(index);
+  }
+  return facts;
 }
 
 DeviceChoice choose_device(const DeviceFacts& facts) {
   if (facts.gpus == 0) return {DeviceKind::cpu, "auto: no GPU that this build can use"};
+  if (facts.missing) return {DeviceKind::cpu, "auto: " + facts.missing->why};
   if (facts.gpus >= facts.ranks) {
     return {DeviceKind::cuda, fmt::format("auto: {} GPU(s)", facts.gpus)};
   }
@@ -132,8 +155,11 @@ NcclSupport nccl_support() {
 
 std::optional<std::string> agree_on_device(Communicator& host, Configuration& values,
                                            NcclSupport nccl) {
-  const auto found = obstacle(
-      host, all_gather_texts(host, *cpu::open(), gpu_of_auto(host, values), "run.device"), nccl);
+  const auto gather = [&](const std::string& text) {
+    return all_gather_texts(host, *cpu::open(), text, "run.device");
+  };
+  auto found = missing_code(gather(missing_code_of_auto(host, values)));
+  if (!found) found = obstacle(host, gather(gpu_of_auto(host, values)), nccl);
   if (!found) return std::nullopt;
   if (chosen_by_auto(values) && values.text("run.device") == "cuda") {
     values.resolve("run.device", "cpu", "auto: " + found->why);

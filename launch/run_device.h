@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
+#include "device/cuda/gpus.h"
 #include "launch/config/train_config.h"
 #include "launch/telemetry/instruments.h"
 
@@ -17,15 +18,17 @@ namespace zero {
 /// The facts that decide run.device "auto".
 struct DeviceFacts {
   int ranks = 1;           ///< on this host
-  int gpus = 0;            ///< usable by this build and visible to this process
+  int gpus = 0;            ///< visible to this process
   bool given_one = false;  ///< the launcher gave this process (one of the ranks) exactly one GPU
+  /// Why this build cannot compute on the GPUs that the ranks would take; empty if it can.
+  std::optional<cuda::MissingCode> missing{};
 };
 enum class RanksAre : std::uint8_t { threads, processes };
 /// The facts for `ranks` ranks of this host. CUDA_VISIBLE_DEVICES tells if a process has one GPU.
 DeviceFacts device_facts(int ranks, RanksAre are);
 
 /// The device that run.device "auto" selects, and the reason: a GPU if each rank of the host has
-/// one, or if this process was given one.
+/// one, or if this process was given one, and the build has code for them.
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;
   std::string why;
@@ -39,7 +42,8 @@ NcclSupport nccl_support();
 /// Resolves run.device "auto", for which each rank has put its own choice into `values`. If the
 /// ranks cannot all compute on GPUs, all use the CPU: if two ranks would share a GPU (a launcher,
 /// or a shell's start-up file, may give all processes the same one), a rank has none, or the build
-/// has no NCCL. Every rank then gets a line for people; nothing otherwise. Collective.
+/// has no NCCL or no code for a rank's GPU. Every rank then gets a line for people; nothing
+/// otherwise. Collective.
 std::optional<std::string> agree_on_device(Communicator& host, Configuration& values,
                                            NcclSupport nccl = nccl_support());
 

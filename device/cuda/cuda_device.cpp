@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "device/cuda/architectures.h"
 #include "device/cuda/arena.h"
 #include "device/cuda/check.h"
 #include "device/cuda/gpus.h"
@@ -202,8 +203,27 @@ std::string uuid_of(int index) {
   return uuid_text(properties_of(find_device({.index = index})).uuid);
 }
 
+std::optional<MissingCode> missing_code(int index) {
+  if (index >= visible_devices()) return std::nullopt;
+  Capability gpu;
+  const auto read = [&](int& value, cudaDeviceAttr attribute) {
+    check(cudaDeviceGetAttribute(&value, attribute, index), "read a device's compute capability");
+  };
+  read(gpu.major, cudaDevAttrComputeCapabilityMajor);
+  read(gpu.minor, cudaDevAttrComputeCapabilityMinor);
+  if (has_code_for(ZERO_CUDA_CODE, gpu)) return std::nullopt;
+  return MissingCode{
+      .why = fmt::format("this build has code for {} and none for GPU {}, {} of compute "
+                         "capability {}.{}",
+                         ZERO_CUDA_CODE, index, properties_of(index).name, gpu.major, gpu.minor),
+      .remedy = fmt::format("configure with -DZERO_CUDA_ARCHITECTURES={}", architecture_of(gpu))};
+}
+
 std::unique_ptr<Device> open(const Options& options) {
   const int index = find_device(options);
+  if (const auto missing = missing_code(index)) {
+    fail("cuda: {}; {}, or use a CPU device", missing->why, missing->remedy);
+  }
   check(cudaSetDevice(index), "choose the device");
   return std::make_unique<CudaDevice>(index, properties_of(index), options.reserve);
 }

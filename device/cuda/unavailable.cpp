@@ -21,6 +21,8 @@ int index_of_rank(int local_rank) { return local_rank; }
 
 std::string uuid_of(int /*index*/) { fail("{}", kNone); }
 
+std::optional<MissingCode> missing_code(int /*index*/) { return std::nullopt; }
+
 std::string runtime_version() {
   return "not in this build; configure with -DZERO_CUDA=ON (launch/install_cuda.sh brings CUDA)";
 }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/generate/generate_device.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 
 #include "base/error.h"
@@ -27,6 +29,16 @@ DeviceKind device_kind(const GenerateFlags& flags, int ranks) {
   if (flags.device != "auto") return flags.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   if (ranks > 1) return DeviceKind::cpu;
   return choose_device(device_facts(1, RanksAre::processes)).kind;
+}
+
+std::string device_note(const GenerateFlags& flags, int ranks) {
+  if (flags.device != "auto" || ranks > 1) return "";
+  const auto missing = device_facts(1, RanksAre::processes).missing;
+  if (!missing) return "";
+  return fmt::format(
+      "--device auto: {}: it computes on the CPU; for the GPU {}; --device cpu leaves this line "
+      "out",
+      missing->why, missing->remedy);
 }
 
 std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByClass& reserve) {

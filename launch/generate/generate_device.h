@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "device/device.h"
 #include "launch/config/train_config.h"
@@ -14,9 +15,12 @@ namespace zero {
 int threads_of(const GenerateFlags& flags, int local_ranks = 1);
 
 /// The kind of device that flags.device asks for, for a job of so many ranks: "auto" means the
-/// first GPU that this build can use, or the CPU, and with several ranks the CPU. Throws
-/// zero::Error if several ranks are to use GPUs.
+/// first GPU, or the CPU if there is none or this build has no code for it, and with several ranks
+/// the CPU. Throws zero::Error if several ranks are to use GPUs.
 DeviceKind device_kind(const GenerateFlags& flags, int ranks = 1);
+/// A line for people if "auto" leaves a GPU alone for which this build has no code; empty
+/// otherwise.
+std::string device_note(const GenerateFlags& flags, int ranks = 1);
 
 /// A device of a kind. `threads`: of a CPU; `reserve`: planned bytes of a GPU's buffers.
 std::unique_ptr<Device> open_device(DeviceKind kind, int threads, const BytesByClass& reserve = {});

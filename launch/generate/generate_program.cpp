@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/compare.h"
+#include "launch/generate/generate_device.h"
 #include "launch/generate/save_quantized.h"
 #include "launch/process.h"
 
@@ -118,6 +119,10 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
 int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   ::signal(SIGPIPE, SIG_DFL);  // as cat: who reads the answers has seen enough
   validate(flags.settings, "command line");
+  if (flags.save_quantized.empty()) {
+    const std::string note = device_note(flags, flags.start.world);
+    if (!note.empty()) print_error("warning: {}\n", note);
+  }
   if (!flags.compare.empty()) {
     ZERO_CHECK(flags.start.world == 1, "--compare is measured by one rank; found {}",
                flags.start.world);

@@ -94,6 +94,21 @@ TEST_F(CudaDevice, SaysWhatTheMachineLacks) {
       message_of([] { open(); }));
 }
 
+TEST_F(CudaDevice, IsRefusedIfTheBuildHasNoCodeForIt) {
+  close();
+  emulated::reset({.capability = 80});
+  EXPECT_EQ(
+      "cuda: this build has code for 90a-real and none for GPU 0, Emulated GPU of compute "
+      "capability 8.0; configure with -DZERO_CUDA_ARCHITECTURES=80-real, or use a CPU device",
+      message_of([] { open(); }));
+  EXPECT_TRUE(missing_code(0).has_value());
+  EXPECT_FALSE(missing_code(1).has_value()) << "there is no such GPU";
+  emulated::reset({.capability = 100});
+  EXPECT_THAT(message_of([] { open(); }), HasSubstr("-DZERO_CUDA_ARCHITECTURES=100-real"));
+  emulated::reset();
+  EXPECT_FALSE(missing_code(0).has_value());
+}
+
 TEST_F(CudaDevice, NamesTheOptionIfTheBuildHasNoCodeForAGpu) {
   EXPECT_THAT(message_of([] { check(cudaErrorNoKernelImageForDevice, "fill"); }),
               AllOf(StartsWith("cuda: fill: "), HasSubstr("this build has no code for this GPU"),

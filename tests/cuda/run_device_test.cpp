@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/run_device.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,9 +36,10 @@ class AsProcess final : public ForwardingBackend {
   int local_rank() const override { return rank(); }
 };
 
-/// What each of `ranks` processes says that all see the same `gpus`.
-std::vector<std::string> refusals(const TinyRun& run, int ranks, int gpus) {
-  cuda::emulated::reset({.devices = gpus});
+/// What each of `ranks` processes says that all see the GPUs of the same `machine`.
+std::vector<std::string> refusals(const TinyRun& run, int ranks,
+                                  const cuda::emulated::Settings& machine) {
+  cuda::emulated::reset(machine);
   std::vector<std::string> messages(static_cast<std::size_t>(ranks));
   const TrainConfig config =
       make_train_config(Configuration::read(run.config(), {"run.device=cuda"}), ranks);
@@ -89,7 +91,7 @@ std::vector<Agreed> agreed_devices(const TinyRun& run, int ranks,
 
 TEST(EmulatedRunDevice, TwoProcessesOnOneGpuAreNamedBeforeTheyTakeMemory) {
   const TinyRun run;
-  const std::vector<std::string> messages = refusals(run, 2, 1);
+  const std::vector<std::string> messages = refusals(run, 2, {});
   EXPECT_THAT(
       messages[0],
       AllOf(HasSubstr("ranks 0 and 1 are both on GPU-"), HasSubstr(" of " + host_name()),
@@ -100,7 +102,7 @@ TEST(EmulatedRunDevice, TwoProcessesOnOneGpuAreNamedBeforeTheyTakeMemory) {
 
 TEST(EmulatedRunDevice, AProcessThatSeesTooFewGpusSaysHowMany) {
   const TinyRun run;
-  const std::vector<std::string> messages = refusals(run, 3, 2);
+  const std::vector<std::string> messages = refusals(run, 3, {.devices = 2});
   EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 2"), HasSubstr("is rank 2 of its host, from 0"),
                                  HasSubstr("its process sees 2 GPUs"),
                                  HasSubstr("srun --gpus-per-node=N --gpu-bind=none")));
@@ -214,6 +216,61 @@ TEST(EmulatedRunDevice, AutoIsTheCpuWhereTheBuildHasNoNccl) {
   EXPECT_THAT(agreed("auto", NcclSupport::missing),
               HasSubstr("this build has no NCCL, through which 2 GPUs talk: all ranks compute on "
                         "the CPU; for GPUs launch/install_cuda.sh brings NCCL"));
+  cuda::emulated::reset();
+}
+
+// As an A100 with a build for H100.
+TEST(EmulatedRunDevice, AutoIsTheCpuWhereTheBuildHasNoCodeForTheGpu) {
+  const TinyRun run;
+  constexpr const char* kWhy =
+      "this build has code for 90a-real and none for GPU 0, Emulated GPU of compute capability 8.0";
+  cuda::emulated::reset({.devices = 2, .capability = 80});
+  for (const RanksAre are : {RanksAre::threads, RanksAre::processes}) {
+    const DeviceChoice choice = choose_device(device_facts(2, are));
+    EXPECT_EQ(choice.kind, DeviceKind::cpu);
+    EXPECT_EQ(choice.why, std::string("auto: ") + kWhy);
+  }
+  const auto agreed = [&](const std::string& device, const std::string& source) {
+    std::string line;
+    local::run(2, [&](Communicator& rank) {
+      Communicator process(std::make_shared<AsProcess>(rank));
+      Configuration values = Configuration::read(run.config(), {});
+      values.resolve("run.device", device, source);
+      line = agree_on_device(process, values, NcclSupport::built_in).value_or("");
+      EXPECT_EQ(values.text("run.device"), source == "--set" ? device : "cpu");
+    });
+    return line;
+  };
+  const std::string line = fmt::format(
+      "run.device is \"auto\", and {}: all ranks compute on the CPU; for GPUs configure "
+      "with -DZERO_CUDA_ARCHITECTURES=80-real; run.device=cpu leaves this line out",
+      kWhy);
+  EXPECT_EQ(agreed("cpu", std::string("auto: ") + kWhy), line);
+  EXPECT_EQ(agreed("cuda", "auto: 2 GPU(s)"), line) << "a rank on another host has the right GPU";
+  EXPECT_EQ(agreed("cpu", "--set"), "");
+  EXPECT_EQ(agreed("cuda", "--set"), "");
+  for (const std::string& refusal : refusals(run, 2, {.devices = 2, .capability = 80})) {
+    EXPECT_THAT(refusal, AllOf(HasSubstr(kWhy), HasSubstr("-DZERO_CUDA_ARCHITECTURES=80-real")));
+  }
+}
+
+TEST(GenerateDevice, IsTheCpuWithALineIfTheBuildHasNoCodeForTheGpu) {
+  GenerateFlags flags;
+  cuda::emulated::reset();
+  EXPECT_EQ(device_note(flags), "");
+  cuda::emulated::reset({.capability = 80});
+  EXPECT_EQ(device_kind(flags), DeviceKind::cpu);
+  EXPECT_EQ(device_note(flags),
+            "--device auto: this build has code for 90a-real and none for GPU 0, Emulated GPU of "
+            "compute capability 8.0: it computes on the CPU; for the GPU configure with "
+            "-DZERO_CUDA_ARCHITECTURES=80-real; --device cpu leaves this line out");
+  EXPECT_EQ(device_note(flags, 2), "") << "several ranks answer on CPUs";
+  flags.device = "cpu";
+  EXPECT_EQ(device_note(flags), "");
+  flags.device = "cuda";
+  EXPECT_EQ(device_note(flags), "");
+  EXPECT_THAT(message_of([&] { open_device(device_kind(flags), 1); }),
+              HasSubstr("configure with -DZERO_CUDA_ARCHITECTURES=80-real"));
   cuda::emulated::reset();
 }
 

@@ -153,8 +153,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     std::strcpy(properties->name, "Emulated GPU");
     std::memset(properties->uuid.bytes, device + 1, sizeof properties->uuid.bytes);
     properties->totalGlobalMem = machine().settings().memory;
-    properties->major = 9;
-    properties->minor = 0;
+    properties->major = machine().settings().capability / 10;
+    properties->minor = machine().settings().capability % 10;
     properties->multiProcessorCount = 4;
     properties->pciBusID = device + 1;
     properties->maxThreadsPerMultiProcessor = 2048;
