@@ -76,14 +76,19 @@ __device__ __forceinline__ void store_sums(const Operands<T>& o, const Corner& c
 template <int rows>
 constexpr int kBlocks = rows == 1 ? 8 : 1;
 
-/// blockIdx.x is the tile of rows: blocks that run at the same time read the same weights.
+/// Blocks that a grid has at most in its second and third dimension.
+constexpr std::int64_t kMostBlocks = 65'535;
+
+/// blockIdx.x is the tile of rows: blocks that run at the same time read the same weights. The
+/// other two dimensions are the tile of columns.
 template <WeightFormat format, int rows, int columns, Access access, class T>
 __global__ void __launch_bounds__(kWarps * 32, kBlocks<rows>) multiply(Operands<T> o) {
   ZERO_SHARED float levels[16];
   load_levels<format>(o.levels, levels);
   constexpr int kCodes = codes_at_once(format);
   const CodePlaces places(format, o.in, o.out);
-  const Corner corner{(std::int64_t{blockIdx.y} * kWarps + threadIdx.x / 32) * columns,
+  const std::int64_t tile = std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y;
+  const Corner corner{(tile * kWarps + threadIdx.x / 32) * columns,
                       std::int64_t{blockIdx.x} * rows};
   if (corner.column >= o.out) return;
   float sums[columns * rows] = {};
@@ -130,9 +135,11 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocks<rows>) multiply(Operands<
 
 template <WeightFormat format, int rows, int columns, Access access, class T>
 void launch_tiles(cudaStream_t stream, const Operands<T>& o) {
+  const std::int64_t tiles = div_ceil(o.out, kWarps * columns);
+  const std::int64_t layers = div_ceil(tiles, kMostBlocks);
   launch("linear: codes", multiply<format, rows, columns, access, T>,
          {.blocks = dim3(narrow<unsigned>(div_ceil(o.rows, rows)),
-                         narrow<unsigned>(div_ceil(o.out, kWarps * columns))),
+                         narrow<unsigned>(div_ceil(tiles, layers)), narrow<unsigned>(layers)),
           .threads = kWarps * 32},
          stream, o);
 }

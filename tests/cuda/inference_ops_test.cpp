@@ -118,6 +118,20 @@ TEST(GpuInferenceOps, ProductsAreCloseToTheCpus) {
   }
 }
 
+// A grid has at most 65,535 blocks in its second dimension, each of eight columns.
+TEST(GpuInferenceOps, ProductsOverCodesHaveAnyNumberOfColumns) {
+  constexpr std::int64_t kIn = 8;
+  constexpr std::int64_t kOut = 65'535 * 8 + 3;
+  const std::vector<float> tensor = random_floats(kIn * kOut, 5);
+  const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::fp32, WeightFormat::int8};
+  Inferring gpu;
+  Inferring cpu(cpu::open());
+  const std::vector<float> found = product(gpu, shape, tensor, 1);
+  const std::vector<float> expected = product(cpu, shape, tensor, 1);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-5) << i;
+}
+
 TEST(GpuInferenceOps, ProductsDependNeitherOnTheLayoutOfFilesNorOnTheNumberOfRows) {
   for (const auto& [in, out, rows] : {Size{30, 33, 9}, Size{1160, 37, 70}}) {
     const std::vector<float> tensor = random_floats(in * out, 4);
