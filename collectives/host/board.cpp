@@ -13,6 +13,7 @@
 #include <ctime>
 
 #include "base/checked_math.h"
+#include "base/page.h"
 
 namespace zero::host {
 namespace {
@@ -30,7 +31,7 @@ std::int64_t Board::notice_bytes_for(int ranks) {
 
 std::int64_t Board::bytes_for(int ranks) {
   const std::int64_t place = kLine + 2 * notice_bytes_for(ranks);
-  return round_up(static_cast<std::int64_t>(sizeof(Head)) + ranks * place, kPage);
+  return round_up(static_cast<std::int64_t>(sizeof(Head)) + ranks * place, page_bytes());
 }
 
 Board::Board(int descriptor, int rank, int ranks)

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/checked_math.h"
+#include "base/page.h"
 
 namespace zero::host {
 namespace {
@@ -30,7 +31,8 @@ std::uint64_t mixed(std::uint64_t hash, std::string_view text) {
 
 // Half a megabyte, or a vector of the largest elements for each rank.
 std::int64_t half_for(int ranks) {
-  return round_up(std::max<std::int64_t>(512 << 10, std::int64_t{ranks} * kNormBlock * 8), kPage);
+  return round_up(std::max<std::int64_t>(512 << 10, std::int64_t{ranks} * kNormBlock * 8),
+                  page_bytes());
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/page.h"
 
 namespace zero::host {
 namespace {
@@ -74,7 +75,7 @@ void* Region::allocate(std::int64_t bytes) {
   if (bytes > capacity()) return nullptr;
   const bool large = bytes >= kHugePage;
   const std::scoped_lock lock(mutex_);
-  const std::int64_t begin = take(round_up(bytes, kPage), large ? kHugePage : kPage);
+  const std::int64_t begin = take(round_up(bytes, page_bytes()), large ? kHugePage : page_bytes());
   if (begin < 0) return nullptr;
   std::byte* const data = span_.data() + begin;
   if (large) make_huge(data, bytes / kHugePage * kHugePage);
@@ -83,7 +84,7 @@ void* Region::allocate(std::int64_t bytes) {
 
 void Region::free(void* data, std::int64_t bytes) noexcept {
   const std::int64_t begin = static_cast<std::byte*>(data) - span_.data();
-  const std::int64_t length = round_up(bytes, kPage);
+  const std::int64_t length = round_up(bytes, page_bytes());
   const std::scoped_lock lock(mutex_);
   fallocate(file_.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, length);
   madvise(data, size(length), MADV_NOHUGEPAGE);
@@ -104,12 +105,12 @@ std::int64_t Region::take(std::int64_t bytes, std::int64_t alignment) {
   const auto start_in = [&](const std::pair<const std::int64_t, std::int64_t>& range) {
     const auto [begin, length] = range;
     const std::int64_t last = begin + length - bytes;
-    const std::int64_t start = alignment == kPage ? last : round_up(begin, alignment);
+    const std::int64_t start = alignment == page_bytes() ? last : round_up(begin, alignment);
     return start >= begin && start <= last ? start : -1;
   };
   const auto fits = [&](const auto& range) { return start_in(range) >= 0; };
   auto range = free_.end();
-  if (alignment == kPage) {
+  if (alignment == page_bytes()) {
     const auto found = std::find_if(free_.rbegin(), free_.rend(), fits);
     if (found != free_.rend()) range = std::prev(found.base());
   } else {

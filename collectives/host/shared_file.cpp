@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/page.h"
 #include "base/printable.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -122,8 +123,8 @@ void check_contents(const Descriptor& file, const std::string& path, const Invit
              std::max(seals, 0), kSeals);
   struct stat status {};
   ZERO_CHECK(fstat(file.get(), &status) == 0, "{}: {}", path, std::strerror(errno));
-  ZERO_CHECK(status.st_size == to.bytes + kPage, "{} has {} bytes, expected {}", path,
-             status.st_size, to.bytes + kPage);
+  ZERO_CHECK(status.st_size == to.bytes + page_bytes(), "{} has {} bytes, expected {}", path,
+             status.st_size, to.bytes + page_bytes());
   Token token{};
   const ssize_t length = pread(file.get(), token.data(), sizeof token, to.bytes);
   ZERO_CHECK(length == sizeof token && token == to.token,
@@ -153,7 +154,8 @@ Invitation Invitation::parse(std::string_view text) {
   check(is_namespace(words[2], "pid:["), "PID_NAMESPACE");
   check(is_namespace(words[3], "user:["), "USER_NAMESPACE");
   check(read_number(words[4], INT32_MAX, descriptor), "DESCRIPTOR");
-  check(read_number(words[5], kMostBytes, bytes) && bytes > 0 && bytes % kPage == 0, "BYTES");
+  check(read_number(words[5], kMostBytes, bytes) && bytes > 0 && bytes % page_bytes() == 0,
+        "BYTES");
   check(read_token(words[6], to.token), "TOKEN");
   to.process.id = static_cast<int>(id);
   to.space = words[2];
@@ -166,7 +168,7 @@ Invitation Invitation::parse(std::string_view text) {
 SharedFile::SharedFile(const char* name, std::int64_t bytes)
     : bytes_(bytes), token_(random_token()), file_(create(name)) {
   ZERO_CHECK(file_.get() >= 0, "memfd_create: {}", std::strerror(errno));
-  const std::int64_t whole = bytes + kPage;
+  const std::int64_t whole = bytes + page_bytes();
   rlimit largest{};
   getrlimit(RLIMIT_FSIZE, &largest);  // beyond it a signal would end the process
   ZERO_CHECK(

@@ -12,8 +12,6 @@
 
 namespace zero::host {
 
-inline constexpr std::int64_t kPage = 4096;
-
 /// The data by which another process of the host finds and verifies a SharedFile, sent as one line
 /// of text. It holds no path: the opening process builds the path, so a forged line can only name
 /// files that a process has open.

@@ -8,17 +8,17 @@
 #include <limits>
 
 #include "base/checked_math.h"
+#include "base/page.h"
 
 namespace zero::cpu {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kHugePage = 2 << 20;
 
 void* map_pages(std::int64_t bytes) {
   if (bytes > std::numeric_limits<std::int64_t>::max() - 2 * kHugePage) return nullptr;
-  const std::int64_t length = round_up(bytes, kPage);
+  const std::int64_t length = round_up(bytes, page_bytes());
   const std::int64_t reserved = length + kHugePage;
   void* mapped = mmap(nullptr, static_cast<std::size_t>(reserved), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -43,7 +43,7 @@ void* allocate_memory(std::int64_t bytes) {
 
 void free_memory(void* data, std::int64_t bytes) noexcept {
   if (bytes >= kHugePage) {
-    munmap(data, static_cast<std::size_t>((bytes + kPage - 1) / kPage * kPage));
+    munmap(data, static_cast<std::size_t>(round_up(bytes, page_bytes())));
   } else {
     std::free(data);
   }

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "base/page.h"
 #include "collectives/backends.h"
 #include "collectives/host/region.h"
 #include "collectives/host/shared_file.h"
@@ -30,7 +31,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr std::int64_t kBytes = 4 * host::kPage;
+const std::int64_t kBytes = 4 * page_bytes();
 constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr uid_t kNobody = 65534;
 
@@ -138,8 +139,9 @@ TEST(HostInvitation, IsReadAsItWasWrittenAndOnlySo) {
 TEST(HostInvitation, NamesTheWordThatIsWrong) {
   const std::string token(32, 'f');
   const auto parse = [&](std::size_t word, const std::string& instead) {
-    std::vector<std::string> words{"12",   "345", "pid:[4026531836]", "user:[4026531837]", "3",
-                                   "8192", token};
+    std::vector<std::string> words{
+        "12", "345", "pid:[4026531836]", "user:[4026531837]", "3", std::to_string(2 * page_bytes()),
+        token};
     words[word] = instead;
     return message_of([&] { host::Invitation::parse(fmt::format("{}", fmt::join(words, " "))); });
   };
@@ -205,14 +207,14 @@ TEST(HostInvitation, ToAFileThatIsNotSharedMemoryIsRefused) {
   const Descriptor on_disk(open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
   EXPECT_THAT(error_with(to, on_disk.get()),
               HasSubstr("is on a file system of type 0x9fa0, expected one in memory (tmpfs, "));
-  const Descriptor open_ended = memory_file(kBytes + host::kPage, 0);
+  const Descriptor open_ended = memory_file(kBytes + page_bytes(), 0);
   EXPECT_THAT(error_with(to, open_ended.get()),
               HasSubstr("has the seals 0x0, expected 0x7: it is not memory that a rank shares"));
-  const Descriptor growing = memory_file(kBytes + host::kPage, F_SEAL_SHRINK | F_SEAL_SEAL);
+  const Descriptor growing = memory_file(kBytes + page_bytes(), F_SEAL_SHRINK | F_SEAL_SEAL);
   EXPECT_THAT(error_with(to, growing.get()), HasSubstr("has the seals 0x3, expected 0x7"));
   const Descriptor small = memory_file(kBytes, kAllSeals);
   EXPECT_THAT(error_with(to, small.get()), HasSubstr("has 16384 bytes, expected 20480"));
-  const Descriptor large = memory_file(kBytes + 2 * host::kPage, kAllSeals);
+  const Descriptor large = memory_file(kBytes + 2 * page_bytes(), kAllSeals);
   EXPECT_THAT(error_with(to, large.get()), HasSubstr("has 24576 bytes, expected 20480"));
   const host::SharedFile other("test", kBytes);
   EXPECT_THAT(error_with(to, other.descriptor()),
@@ -222,7 +224,7 @@ TEST(HostInvitation, ToAFileThatIsNotSharedMemoryIsRefused) {
 TEST(HostInvitation, OfAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can make files and processes of other users";
   const host::SharedFile file("test", kBytes);
-  const Descriptor theirs = memory_file(kBytes + host::kPage, 0);
+  const Descriptor theirs = memory_file(kBytes + page_bytes(), 0);
   ASSERT_EQ(fchown(theirs.get(), kNobody, kNobody), 0);
   EXPECT_THAT(error_with(file.invitation(), theirs.get()),
               HasSubstr("is a file of user 65534, expected one of user 0"));
