@@ -96,6 +96,9 @@ std::vector<SafetensorsReader> open_weights(const std::string& path) {
   std::vector<SafetensorsReader> readers;
   std::map<std::string, std::shared_ptr<Source>> sources;  // by folder
   for (const std::string& file : weight_files(path)) {
+    const files::PathKind kind = files::disk().kind_of(file);
+    ZERO_CHECK(kind == files::PathKind::file || kind == files::PathKind::missing,
+               "{}: is not a regular file; expected a file of weights", file);
     const std::optional<fs::path> in_checkpoint = name_in_checkpoint(file);
     if (!in_checkpoint) {
       readers.emplace_back(file);

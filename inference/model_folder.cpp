@@ -34,6 +34,20 @@ void check_layers(std::span<const SafetensorsReader> files, const std::string& f
              folder, layers_of(config), tensors);
 }
 
+/// A folder of codes whose config.json says nothing of them.
+void check_no_codes(std::span<const SafetensorsReader> files, const std::string& folder) {
+  for (const SafetensorsReader& file : files) {
+    for (const FileTensor& tensor : file.header().tensors) {
+      ZERO_CHECK(
+          !tensor.name.ends_with("_scale"),
+          "{}/config.json: has no quantization_config, and tensor {} of the files of weights "
+          "holds scales of codes; expected the config.json that zero_generate "
+          "--save-quantized wrote beside them",
+          folder, printable_line(tensor.name));
+    }
+  }
+}
+
 }  // namespace
 
 WeightFormat stored_format(const std::string& folder) {
@@ -47,6 +61,7 @@ ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
   std::vector<SafetensorsReader> files = open_weights(folder);
   check_layers(files, folder, config_);
   if (format_ == WeightFormat::plain) {
+    check_no_codes(files, folder);
     files_.emplace<WeightFiles>(std::move(files), config_);
   } else {
     files_.emplace<QuantizedFiles>(std::move(files), config_, format_);

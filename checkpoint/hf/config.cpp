@@ -4,8 +4,6 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -14,6 +12,7 @@
 #include "base/error.h"
 #include "checkpoint/hf/fields.h"
 #include "checkpoint/json_tree.h"
+#include "checkpoint/text_file.h"
 
 namespace zero {
 namespace {
@@ -252,10 +251,15 @@ json to_json(const LlamaConfig& config) {
 
 HfModel read_hf_model(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
-  std::ifstream stream(path, std::ios::binary);
-  ZERO_CHECK(stream.good(), "{}: cannot be read; expected the config.json of a Hugging Face model",
-             path);
-  return parse_hf_model(path, std::string{std::istreambuf_iterator<char>(stream), {}});
+  constexpr std::int64_t kLargest = std::int64_t{64} << 20U;
+  std::string text;
+  try {
+    text = read_text(files::disk(), path, kLargest);
+  } catch (const Error& error) {
+    fail("{}: cannot be read; expected the config.json of a Hugging Face model ({})", path,
+         error.what());
+  }
+  return parse_hf_model(path, text);
 }
 
 HfModel parse_hf_model(const std::string& path, std::string_view text) {

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
@@ -25,8 +23,8 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
 
 std::vector<std::string> listed_files(const fs::path& index) {
-  std::ifstream stream(index, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  constexpr std::int64_t kLargest = std::int64_t{64} << 20U;
+  const std::string text = read_text(files::disk(), index.string(), kLargest);
   std::vector<std::string> paths;
   for (const std::string& name : files_of_index(index.string(), text))
     paths.push_back((index.parent_path() / name).string());

@@ -176,6 +176,17 @@ TEST_F(QuantizedFolder, IsRefusedInAnotherFormat) {
               HasSubstr("quantization_config.format: found \"int3\", expected int8, nf4 or q4"));
 }
 
+TEST_F(QuantizedFolder, WithoutQuantizationConfigSaysWhatIsMissing) {
+  save(small_llama());
+  for (const WeightFormat format : kCodes) {
+    go_on_with_codes(format);
+    write_bytes(folder_ + "config.json", file_bytes(plain_ + "config.json"));
+    EXPECT_THAT(message_of([&] { ModelFolder folder(folder_); }),
+                HasSubstr("/config.json: has no quantization_config, and tensor "))
+        << name_of(format);
+  }
+}
+
 TEST_F(QuantizedFolder, IsNotWrittenWithAVectorThatItsDtypeCannotHold) {
   save(small_gpt2());
   const std::string path = plain_ + "model.safetensors";
