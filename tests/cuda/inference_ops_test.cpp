@@ -194,7 +194,6 @@ TEST(GpuInferenceOps, EmbeddingsAreTheCpusBitForBit) {
   }
 }
 
-// The host may be some passes ahead of the device.
 TEST(GpuInferenceOps, RowsThatOtherRanksSendAreRefused) {
   Inferring gpu;
   const View row = gpu.empty(6, DType::fp32);
@@ -202,6 +201,7 @@ TEST(GpuInferenceOps, RowsThatOtherRanksSendAreRefused) {
               HasSubstr("rows that other ranks send; expected one rank"));
 }
 
+// The host may be some passes ahead of the device.
 TEST(GpuInferenceOps, PassesKeepTheirRowsUntilTheDeviceHasReadThem) {
   constexpr std::int64_t kWidth = 6;
   Inferring gpu;
