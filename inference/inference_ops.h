@@ -35,7 +35,7 @@ struct PassRows {
   std::vector<std::int32_t> tokens;      ///< of each row
   std::vector<std::int32_t> positions;   ///< of each row, in its sequence
   std::vector<std::int32_t> logit_rows;  ///< rows whose logits are computed
-  std::vector<std::int32_t> arrivals;    ///< of each row, among the embeddings that ranks exchange
+  std::vector<std::int32_t> arrivals;    ///< where a rank's own rows are among those it receives
   std::vector<SequenceRows> sequences;   ///< all rows, in order
 
   std::int64_t count() const { return static_cast<std::int64_t>(tokens.size()); }

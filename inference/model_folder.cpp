@@ -41,8 +41,8 @@ void check_no_codes(std::span<const SafetensorsReader> files, const std::string&
       ZERO_CHECK(
           !tensor.name.ends_with("_scale"),
           "{}/config.json: has no quantization_config, and tensor {} of the files of weights "
-          "holds scales of codes; expected the config.json that zero_generate "
-          "--save-quantized wrote beside them",
+          "holds scales of codes; expected the config.json that was written beside them (as by "
+          "zero_generate --save-quantized)",
           folder, printable_line(tensor.name));
     }
   }

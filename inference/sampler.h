@@ -28,8 +28,8 @@ struct SampledToken {
   float log_probability = 0;  ///< of the logits as the model gave them, before any setting
 };
 
-/// The logarithm of the sum of e^logit. Throws zero::Error if a logit is NaN or infinite, or none
-/// is finite; -inf is a token without a part in it.
+/// The logarithm of the sum of e^logit. Throws zero::Error if a logit is NaN or +inf, or all are
+/// -inf; -inf alone is a token without a part in it.
 double log_sum(std::span<const float> logits);
 
 /// Chooses tokens. One request's choice depends on its logits, context, settings and `position`

@@ -6,12 +6,12 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/page.h"
 
 namespace zero::testing {
 namespace {
 
 constexpr std::int64_t kRange = std::int64_t{1} << 34;  // bytes of address space
-constexpr std::int64_t kPage = 4096;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ ClosedMemory::ClosedMemory() {
 ClosedMemory::~ClosedMemory() { ::munmap(begin_, static_cast<std::size_t>(kRange)); }
 
 void* ClosedMemory::take(std::int64_t bytes) {
-  const std::int64_t length = round_up(bytes, kPage);
+  const std::int64_t length = round_up(bytes, page_bytes());
   if (length > kRange - used_) return nullptr;
   std::byte* const data = begin_ + used_;
   used_ += length;
@@ -34,7 +34,7 @@ void* ClosedMemory::take(std::int64_t bytes) {
 }
 
 void ClosedMemory::give_back(void* data, std::int64_t bytes) noexcept {
-  ::madvise(data, static_cast<std::size_t>(round_up(bytes, kPage)), MADV_DONTNEED);
+  ::madvise(data, static_cast<std::size_t>(round_up(bytes, page_bytes())), MADV_DONTNEED);
 }
 
 bool ClosedMemory::protect(int protection) const noexcept {

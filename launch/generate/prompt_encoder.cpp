@@ -44,7 +44,7 @@ std::string find_model_folder(files::FileSystem& files, const std::string& path)
              "folder of checkpoints: models are not downloaded",
              path);
   const auto has_config = [&](const std::string& folder) {
-    return files.kind_of(folder + "/config.json") == PathKind::file;
+    return files.kind_of(folder + "/config.json") != PathKind::missing;
   };
   if (has_config(path)) return path;
   std::string checkpoint;

@@ -25,7 +25,7 @@ struct PlainMoments {
   }
   template <int kMoments, class Access, class V>
   HWY_INLINE void store(Access access, V first, V second, std::int64_t i) const {
-    if constexpr (kMoments > 0) access.store(first, values[0] + i);
+    access.store(first, values[0] + i);
     if constexpr (kMoments > 1) access.store(second, values[1] + i);
   }
 };

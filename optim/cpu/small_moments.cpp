@@ -97,7 +97,7 @@ struct WaitingBlock {
 };
 
 /// Updates a whole block and encodes the one before. A vector takes some 60 vector operations,
-/// among them a long chain with a root and two divisions, and a processor looks ahead over about
+/// among them a long chain with a root and a division, and a processor looks ahead over about
 /// two vectors: so the chain is cut in two, and other work stands between.
 template <class Rule, class Memory>
 struct BlockUpdate {

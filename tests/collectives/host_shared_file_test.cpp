@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -213,9 +214,12 @@ TEST(HostInvitation, ToAFileThatIsNotSharedMemoryIsRefused) {
   const Descriptor growing = memory_file(kBytes + page_bytes(), F_SEAL_SHRINK | F_SEAL_SEAL);
   EXPECT_THAT(error_with(to, growing.get()), HasSubstr("has the seals 0x3, expected 0x7"));
   const Descriptor small = memory_file(kBytes, kAllSeals);
-  EXPECT_THAT(error_with(to, small.get()), HasSubstr("has 16384 bytes, expected 20480"));
+  EXPECT_THAT(error_with(to, small.get()),
+              HasSubstr(fmt::format("has {} bytes, expected {}", kBytes, kBytes + page_bytes())));
   const Descriptor large = memory_file(kBytes + 2 * page_bytes(), kAllSeals);
-  EXPECT_THAT(error_with(to, large.get()), HasSubstr("has 24576 bytes, expected 20480"));
+  EXPECT_THAT(error_with(to, large.get()),
+              HasSubstr(fmt::format("has {} bytes, expected {}", kBytes + 2 * page_bytes(),
+                                    kBytes + page_bytes())));
   const host::SharedFile other("test", kBytes);
   EXPECT_THAT(error_with(to, other.descriptor()),
               HasSubstr("holds another token than the invitation: it is another job's file"));

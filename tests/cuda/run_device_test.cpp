@@ -230,6 +230,10 @@ TEST(EmulatedRunDevice, AutoIsTheCpuWhereTheBuildHasNoCodeForTheGpu) {
     EXPECT_EQ(choice.kind, DeviceKind::cpu);
     EXPECT_EQ(choice.why, std::string("auto: ") + kWhy);
   }
+  cuda::emulated::reset({.devices = 2, .last_capability = 80});
+  EXPECT_EQ(choose_device(device_facts(1, RanksAre::threads)).kind, DeviceKind::cuda);
+  EXPECT_THAT(choose_device(device_facts(2, RanksAre::threads)).why, HasSubstr("none for GPU 1"));
+  cuda::emulated::reset({.devices = 2, .capability = 80});
   const auto agreed = [&](const std::string& device, const std::string& source) {
     std::string line;
     local::run(2, [&](Communicator& rank) {

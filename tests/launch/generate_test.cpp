@@ -264,6 +264,14 @@ TEST_F(Encoder, FindsTheFolderOfAModel) {
                                HasSubstr("checkpoint")));
 }
 
+TEST_F(Encoder, RefusesAConfigThatIsNoFileByItsName) {
+  const std::string odd = folder_.file("odd");
+  std::filesystem::create_directories(odd + "/config.json");
+  EXPECT_EQ(find_model_folder(files::disk(), odd), odd);
+  EXPECT_THAT(error_of([&] { PromptEncoder(odd, "bytes"); }),
+              ::testing::AllOf(HasSubstr("odd/config.json"), HasSubstr("is not a regular file")));
+}
+
 GeneratedToken token(char c) { return {.id = static_cast<std::uint32_t>(c)}; }
 
 TEST(Answer, ShowsTextUpToAStopString) {

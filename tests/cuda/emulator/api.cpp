@@ -153,8 +153,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     std::strcpy(properties->name, "Emulated GPU");
     std::memset(properties->uuid.bytes, device + 1, sizeof properties->uuid.bytes);
     properties->totalGlobalMem = machine().settings().memory;
-    properties->major = machine().settings().capability / 10;
-    properties->minor = machine().settings().capability % 10;
+    const Settings& settings = machine().settings();
+    const bool other = device + 1 == settings.devices && settings.last_capability != 0;
+    const int capability = other ? settings.last_capability : settings.capability;
+    properties->major = capability / 10;
+    properties->minor = capability % 10;
     properties->multiProcessorCount = 4;
     properties->pciBusID = device + 1;
     properties->maxThreadsPerMultiProcessor = 2048;

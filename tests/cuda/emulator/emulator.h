@@ -33,7 +33,8 @@ struct Settings {
   int devices = 1;
   std::size_t memory = std::size_t{1} << 32;  ///< bytes of each device
   int driver_version = 13000;                 ///< 1000 * major + 10 * minor
-  int capability = 90;  ///< 10 * major + minor; the build has code for 90a-real
+  int capability = 90;      ///< 10 * major + minor; the build has code for 90a-real
+  int last_capability = 0;  ///< of the last device, unless 0
 };
 
 /// Begins anew: settings, log, errors, counters. No stream, event or device memory may be left over
