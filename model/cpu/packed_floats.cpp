@@ -20,13 +20,14 @@ namespace zero::cpu::packed::HWY_NAMESPACE {
 inline constexpr std::int64_t kVectors = 3;
 
 // Strips of the left operand multiplied by the same columns before the next columns are fetched:
-// together they must fit the L2 cache, which is small on processors with short vectors. With wide
-// vectors the columns themselves stay in the L2 cache.
-inline constexpr std::int64_t kStrips = kLanes == 16 ? 1 : 6;
+// together they stay in the L2 cache, also if they are read in place, and a group of columns in the
+// L1 cache, or, with wide vectors, close to it.
+inline constexpr std::int64_t kStrips = HWY_HAVE_SCALABLE ? 1 : 6;
+inline constexpr std::int64_t kDepth = kLanes == 16 ? 384 : 192;
 std::int64_t strips_any() { return kStrips; }
+std::int64_t depth_any() { return kDepth; }
 // Whether finished sums go from registers to their place in memory, without a second pass.
-inline constexpr bool kFinishes = kStrips > 1 && !HWY_HAVE_SCALABLE;
-bool finishes_any() { return kFinishes; }
+bool finishes_any() { return !HWY_HAVE_SCALABLE; }
 
 void pack_any(Form form, const Patch& patch, std::byte* to, std::int64_t step) {
   with_type(patch.dtype, [&](auto type) {
@@ -152,17 +153,15 @@ HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns
       sums[i][j] = zero ? hn::Zero(d) : hn::LoadU(d, from);
     }
   }
-  if constexpr (kStrips > 1) {  // prefetches the next rows' sums during these multiplications
 #pragma GCC unroll 8
-    for (std::int64_t i = 0; i < kRows; ++i) {
-      const std::int64_t below = first + (kRows + i) * p.result_stride;
-      __builtin_prefetch(columns.result[0] + below);
-      __builtin_prefetch(columns.result[count - 1] + below);
-    }
+  for (std::int64_t i = 0; i < kRows; ++i) {  // the next rows' sums, during these multiplications
+    const std::int64_t below = first + (kRows + i) * p.result_stride;
+    __builtin_prefetch(columns.result[0] + below);
+    __builtin_prefetch(columns.result[count - 1] + below);
   }
   float* const finished =
       p.finish.data == nullptr ? nullptr : p.finish.data + row * p.finish.stride + columns.first;
-  if (kFinishes && finished != nullptr) {
+  if (finished != nullptr) {
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < kRows; ++i) {
       __builtin_prefetch(finished + i * p.finish.stride);
@@ -170,19 +169,22 @@ HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns
     }
   }
   for (std::int64_t step = 0; step < p.steps; ++step) {
+    // By fours: the compiler does not unroll a loop around unrolled ones by itself.
+    for (std::int64_t four = 0; four < kBlock; four += 4) {
 #pragma GCC unroll 4
-    for (std::int64_t depth = 0; depth < kBlock; ++depth) {
-      hn::Vec<Floats> right[count];
-#pragma GCC unroll 3
-      for (std::int64_t j = 0; j < count; ++j) {
-        right[j] = hn::Load(d, columns.right[j] + depth * kRightDown);
-      }
-#pragma GCC unroll 8
-      for (std::int64_t i = 0; i < kRows; ++i) {
-        const auto value = hn::Set(d, left.value(i, depth));
+      for (std::int64_t depth = four; depth < four + 4; ++depth) {
+        hn::Vec<Floats> right[count];
 #pragma GCC unroll 3
         for (std::int64_t j = 0; j < count; ++j) {
-          sums[i][j] = hn::MulAdd(value, right[j], sums[i][j]);
+          right[j] = hn::Load(d, columns.right[j] + depth * kRightDown);
+        }
+#pragma GCC unroll 8
+        for (std::int64_t i = 0; i < kRows; ++i) {
+          const auto value = hn::Set(d, left.value(i, depth));
+#pragma GCC unroll 3
+          for (std::int64_t j = 0; j < count; ++j) {
+            sums[i][j] = hn::MulAdd(value, right[j], sums[i][j]);
+          }
         }
       }
     }
@@ -190,7 +192,7 @@ HWY_INLINE void multiply_registers(const StripProduct& p, Columns<count> columns
 #pragma GCC unroll 3
     for (std::int64_t j = 0; j < count; ++j) columns.right[j] += kResultFloats;
   }
-  if (kFinishes && finished != nullptr) {
+  if (finished != nullptr) {
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < kRows; ++i) {
       finish_row<count>(p.finish, sums[i], finished + i * p.finish.stride, columns.first);
@@ -281,6 +283,7 @@ HWY_EXPORT(pack_any);
 HWY_EXPORT(multiply_any);
 HWY_EXPORT(store_any);
 HWY_EXPORT(strips_any);
+HWY_EXPORT(depth_any);
 HWY_EXPORT(finishes_any);
 
 void nothing() {}
@@ -300,7 +303,8 @@ const Kernels& float_kernels() {
                                .squares = 3,  // whole groups of three vectors of any length
                                .strips = HWY_DYNAMIC_DISPATCH(strips_any)(),
                                .finishes = HWY_DYNAMIC_DISPATCH(finishes_any)(),
-                               .left_in_place = Kernels::InPlace::narrow,
+                               .in_place = DType::fp32,
+                               .depth = HWY_DYNAMIC_DISPATCH(depth_any)(),
                                .begin = nothing,
                                .end = nothing,
                                .pack = pack,

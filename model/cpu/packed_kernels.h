@@ -86,11 +86,9 @@ struct Kernels {
   std::int64_t squares;       ///< the most per multiply(), side by side
   std::int64_t strips;        ///< the most per multiply(), one below another
   bool finishes = false;      ///< multiply() heeds StripProduct::finish
-  enum class InPlace : std::uint8_t {
-    whole_lines,    ///< if rows are whole and aligned to 64 bytes
-    narrow,         ///< likewise, if the result also has too few columns to repay packing
-  } left_in_place;  ///< which Form::left strips are read unpacked
-  void (*begin)();  ///< begin() and end() enclose a thread's multiply() calls
+  DType in_place;             ///< of left strips that may be read unpacked: whole lines of 64 bytes
+  std::int64_t depth;         ///< the most at a time, if strips share columns
+  void (*begin)();            ///< begin() and end() enclose a thread's multiply() calls
   void (*end)();
   /// Packs squares, aligned to 64 bytes, the second `step` bytes after the first.
   void (*pack)(Form form, const Patch& patch, std::byte* to, std::int64_t step);

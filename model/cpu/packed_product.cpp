@@ -30,14 +30,17 @@ using packed::Squares;
 constexpr std::int64_t kMaxRows = 512;
 constexpr std::int64_t kMaxColumns = 512;
 constexpr std::int64_t kMaxDepth = 768;
-constexpr std::int64_t kMaxPackedColumns = 768;  // if the left operand is packed for each piece
-constexpr std::int64_t kMaxPackedDepth = 192;    // if the left operand is packed
-// If strips share columns, the piece stays in the L3 cache: a larger one needs less packing.
-constexpr std::int64_t kMaxSharedRows = 1024;
+constexpr std::int64_t kMaxPackedDepth = 192;  // if the left operand is packed
+// If strips share columns, the piece stays in the L3 cache: a larger one needs less packing, and
+// one with more rows packs less of the right operand, where the left one need not be packed.
+constexpr std::int64_t kMaxSharedRows = 2048;
 constexpr std::int64_t kMaxSharedColumns = 1536;
+constexpr std::int64_t kMaxPiece = 1024 * 1536;  // elements
+constexpr std::int64_t kFewColumns = 384;
 constexpr std::int64_t kMaxHeld = 4 << 20;    // bytes of a right operand that pieces share
 constexpr std::int64_t kNarrow = 128;         // too few columns to repay packing
 constexpr std::int64_t kPiecesPerThread = 2;  // at least, to balance a delayed thread
+constexpr std::int64_t kCrowded = 8192;       // bytes from row to row
 constexpr std::int64_t kAlignment = 64;       // bytes
 
 class PackedProduct final : public Product {
@@ -50,15 +53,17 @@ class PackedProduct final : public Product {
         left_(packed::left_source(shape)),
         right_(packed::right_source(shape)),
         rows_(Cut::even(shape.m, shares_columns() ? kMaxSharedRows : kMaxRows)),
-        columns_(Cut::even(shape.n, max_columns())),
-        depth_(Cut::even(shape.k, may_be_in_place() ? kMaxDepth : kMaxPackedDepth)) {
+        columns_(Cut::even(shape.n, shares_columns() ? kMaxSharedColumns : kMaxColumns)),
+        depth_(Cut::even(shape.k, max_depth())) {
     // A single thread takes the largest pieces that fit the caches: every cut packs an operand
     // again.
     const std::int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
-    while (rows_.parts() * columns_.parts() < wanted) {
-      Cut& longer = rows_.part >= columns_.part ? rows_ : columns_;
-      if (longer.part <= kBlock) break;
-      longer = Cut::even(longer.count, longer.part / 2);
+    const std::int64_t few = shares_columns() && may_be_in_place() ? kFewColumns : kMaxPiece;
+    while (rows_.parts() * columns_.parts() < wanted || rows_.part * columns_.part > kMaxPiece) {
+      const bool columns = columns_.part > std::min(rows_.part, few);
+      Cut& cut = columns ? columns_ : rows_;
+      if (cut.part <= kBlock) break;
+      cut = Cut::even(cut.count, cut.part / 2);
     }
     const std::int64_t steps = blocks(depth_.part);
     part_bytes_ = blocks(columns_.part) * steps * kernels_.square_bytes;
@@ -115,19 +120,15 @@ class PackedProduct final : public Product {
   /// The squares that matter depend on the rows.
   bool cut_out() const { return shape_.triangle != ProductShape::Triangle::none; }
   bool has_panel() const { return left_.along == Source::Along::lanes; }
-  bool narrow_in_place() const {
-    return kernels_.left_in_place == Kernels::InPlace::narrow && shape_.in == DType::fp32 &&
-           shape_.n <= kNarrow;
+  bool may_be_in_place() const { return !has_panel() && shape_.in == kernels_.in_place; }
+  bool shares_columns() const {
+    const bool narrow = may_be_in_place() && shape_.n <= kNarrow;
+    return kernels_.strips > 1 && !narrow && !cut_out();
   }
-  bool packs_left() const {
-    return kernels_.left_in_place == Kernels::InPlace::narrow && !narrow_in_place();
+  std::int64_t max_depth() const {
+    if (shares_columns()) return kernels_.depth;
+    return may_be_in_place() ? kMaxDepth : kMaxPackedDepth;
   }
-  bool shares_columns() const { return packs_left() && kernels_.strips > 1 && !cut_out(); }
-  std::int64_t max_columns() const {
-    if (shares_columns()) return kMaxSharedColumns;
-    return packs_left() ? kMaxPackedColumns : kMaxColumns;
-  }
-  bool may_be_in_place() const { return !has_panel() && !packs_left(); }
   std::int64_t thread_bytes() const { return slab_bytes_ + panel_bytes_ + result_bytes_; }
 
   Workplace workplace(void* scratch, std::int64_t thread) const {
@@ -239,14 +240,16 @@ class PackedProduct final : public Product {
     return {packed, packed + kBlock / 2 * row_bytes, row_bytes, kernels_.square_bytes, strip_bytes};
   }
 
-  // Rows along the depth: read in place if whole squares consist of whole cache lines.
+  // Rows along the depth: read in place if whole squares consist of whole cache lines, and the rows
+  // of strips that share columns are not so far apart that they fall on few sets of the L2 cache.
   packed::LeftStrip strips(const Operands& o, const Workplace& place, Range rows,
                            Range depth) const {
     const std::int64_t element = size_of(shape_.in);
     const std::int64_t row_bytes = left_.stride * element;
+    const bool crowded = shares_columns() && row_bytes % kCrowded == 0;
     const auto* first =
         static_cast<const std::byte*>(o.a) + rows.begin * row_bytes + depth.begin * element;
-    if (may_be_in_place() && rows.count % kBlock == 0 && depth.count % kBlock == 0 &&
+    if (may_be_in_place() && !crowded && rows.count % kBlock == 0 && depth.count % kBlock == 0 &&
         row_bytes % kAlignment == 0 && reinterpret_cast<std::uintptr_t>(first) % kAlignment == 0) {
       return {first, first + kBlock / 2 * row_bytes, row_bytes, kBlock * element,
               kBlock * row_bytes};

@@ -124,6 +124,46 @@ TEST_P(PackedProduct, RowsHaveTheSameBitsTogetherAndAlone) {
   EXPECT_EQ(rows(0, m, 2), apart);
 }
 
+// Rows that are whole lines may be read where they lie, unless they lie on few sets of a cache (of
+// 2048 numbers); rows of one number more never.
+TEST_P(PackedProduct, LeftOperandsInPlaceAndPackedGiveTheSameBits) {
+  const KernelCase& tested = GetParam();
+  if (!on_this_processor(tested)) GTEST_SKIP() << "not on this processor";
+  constexpr std::int64_t n = 160;
+  struct Left {
+    std::int64_t m, k;
+  };
+  // The last strips lack rows; more rows than a piece has; crowded rows; more than one stretch of
+  // depth in each.
+  for (const Left left : {Left{200, 800}, Left{2080, 416}, Left{96, 2048}}) {
+    const std::int64_t m = left.m;
+    const std::int64_t k = left.k;
+    Harness h;
+    const Values a = random_values(m * k, 7, tested.in);
+    const View b = h.tensor(random_values(k * n, 8, tested.in), tested.in);
+    const auto run = [&](std::int64_t stride, int threads) {
+      Values apart(static_cast<std::size_t>(m * stride));
+      for (std::int64_t i = 0; i < m * k; ++i) {
+        apart[static_cast<std::size_t>(i / k * stride + i % k)] = a[static_cast<std::size_t>(i)];
+      }
+      const auto product = cpu::make_packed_product(
+          {.m = m, .n = n, .k = k, .in = tested.in, .out = DType::fp32, .lda = stride}, threads,
+          *tested.kernels);
+      const View c = h.empty(m * n, DType::fp32);
+      product->run({.a = h.tensor(apart, tested.in).data(),
+                    .b = b.data(),
+                    .bias = nullptr,
+                    .c = c.data(),
+                    .scratch = h.empty(product->scratch_bytes(), DType::u8).data()});
+      return h.read(c);
+    };
+    const Values packed = run(k + 1, 1);
+    for (const int threads : {1, 2, 3}) {
+      EXPECT_EQ(run(k, threads), packed) << m << " x " << k << ", " << threads << " threads";
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, PackedProduct,
                          ::testing::Values(KernelCase{"Pairs", cpu::packed::pair_kernels(),
                                                       cpu::Bf16Instructions::pairs, DType::bf16},
