@@ -38,10 +38,12 @@ struct DeviceBytes {
 struct PieceSizes {
   std::int64_t logit_rows = 512;                        ///< rows of logits in memory at a time
   std::int64_t received_bytes = std::int64_t{8} << 20;  ///< receive slices of one reduce-scatter
-  std::int64_t logit_columns = 1;  ///< a row of logits is padded to a multiple of this
+  /// A row of logits is padded to a multiple of this: products read whole cache lines, and a GPU's
+  /// 16-byte and TMA loads need aligned rows.
+  std::int64_t logit_columns = 64;
 };
-/// For GPUs: 16-byte and TMA loads of their matrix products need aligned rows of logits.
-inline constexpr PieceSizes kGpuPieces{4096, std::int64_t{64} << 20, 64};
+/// For GPUs.
+inline constexpr PieceSizes kGpuPieces{4096, std::int64_t{64} << 20};
 
 /// A CPU or GPU: memory with its ledger, a stream each for compute, communication and transfers,
 /// vector kernels. Host code never accesses memory of allocate() directly, even on a CPU: it copies
