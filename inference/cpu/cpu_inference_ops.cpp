@@ -17,6 +17,7 @@ namespace {
 constexpr std::int64_t kAttendedRows = 32;
 constexpr std::int64_t kFewAttendedRows = 8;
 constexpr std::int64_t kAppendedRows = 4;
+constexpr std::int64_t kEmbeddedRows = 16;
 
 /// All rows of all sequences, for each of some heads, cut so that threads can share them.
 std::vector<AttentionRows> pieces_of(const PassRows& pass, std::int64_t kv_heads,
@@ -75,8 +76,15 @@ void CpuInferenceOps::linear(const WeightShape& shape, std::int64_t rows, View x
 }
 
 void CpuInferenceOps::embed(const WeightShape& shape, View weight, View x) {
-  device_.compute().submit("embed",
-                           [=, pass = pass_] { gather_columns(shape, weight, pass->tokens, x); });
+  device_.compute().submit("embed", [=, this, pass = pass_] {
+    const std::span<const std::int32_t> tokens(pass->tokens);
+    const auto embed = [&](std::int64_t begin, std::int64_t end) {
+      const auto count = static_cast<std::size_t>(end - begin);
+      gather_columns(shape, weight, tokens.subspan(static_cast<std::size_t>(begin), count),
+                     x.slice(begin * shape.in, (end - begin) * shape.in));
+    };
+    parallel_for(device_.threads(), std::ssize(tokens), kEmbeddedRows, embed);
+  });
 }
 
 void CpuInferenceOps::gather(RowList list, View from, std::int64_t width, View to) {

@@ -112,6 +112,8 @@ struct Bf16 {
   static constexpr std::int64_t kAhead = 2048;
   static constexpr Cache kOfFewRows = Cache::second;
 };
+// Squares of Bf16 in the first caches: a row's value serves two vectors.
+struct Cached : Bf16 {};
 struct Int8 {
   static constexpr std::int64_t kBytes = 1024;
   static constexpr std::int64_t kAhead = 4096;
@@ -158,6 +160,19 @@ template <int kRows, Cache kCache>
             sums.row[row][half], broadcast_pair(x + row * p.row_bytes + pair * 4), levels);
       }
     }
+  }
+}
+
+template <int kRows, Cache kCache>
+[[gnu::always_inline]] inline void add_square(Cached /*levels*/, const PairRows& p,
+                                              const std::byte* square, std::int64_t ahead,
+                                              const std::byte* x, Sums<kRows>& sums) {
+#pragma GCC unroll 4
+  for (int pair = 0; pair < kLanes; ++pair, square += kLine, x += 4, ahead += kLine) {
+    fetch<kCache>(square + ahead);  // in the order of memory
+    fetch<kCache>(square + ahead + kLine);
+    add_pair(sums, x, p.row_bytes, pairs(_mm512_loadu_si512(square)),
+             pairs(_mm512_loadu_si512(square + kHalfBytes)));
   }
 }
 
@@ -275,13 +290,18 @@ void multiply_some(const PairRows& p, std::int64_t ahead, std::int64_t rows, con
 
 template <class Levels>
 void multiply_all(const PairRows& p) {
+  using Again = std::conditional_t<std::is_same_v<Levels, Bf16>, Cached, Levels>;
   for (std::int64_t row = 0; row < p.rows; row += kMostRows) {
     const std::int64_t rows = p.rows - row < kMostRows ? p.rows - row : kMostRows;
     const std::byte* const x = p.x + row * p.row_bytes;
     float* const sums = p.sums + row * kColumns;
     if (row > 0 && p.next != nullptr) {
       // These squares are in the cache, and memory has nothing else to do.
-      multiply_some<Levels, Cache::second>(p, p.next - p.squares, rows, x, sums);
+      multiply_some<Again, Cache::second>(p, p.next - p.squares, rows, x, sums);
+    } else if (row > 0) {
+      multiply_some<Again, Cache::none>(p, 0, rows, x, sums);
+    } else if (p.rows > kMostRows) {
+      multiply_some<Again, Cache::first>(p, Levels::kAhead, rows, x, sums);
     } else if (rows <= kFewRows) {
       multiply_some<Levels, Levels::kOfFewRows>(p, Levels::kAhead, rows, x, sums);
     } else {

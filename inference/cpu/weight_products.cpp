@@ -86,7 +86,7 @@ void store_sums(const packed::Kernels& kernels, const WeightShape& shape,
 
 std::int64_t level_bytes(const WeightShape& shape) { return squares(shape.in) * kSquareCount * 2; }
 std::int64_t looked_up_columns(const WeightShape& shape, std::int64_t rows, int threads) {
-  if (shape.format != WeightFormat::int8 || rows <= FewRows::kMost) return 0;
+  if (!coded(shape) || rows <= FewRows::kMost) return 0;
   const std::int64_t cached = std::max<std::int64_t>(kLevelBytes / level_bytes(shape), 1);
   const std::int64_t fair = squares(shape.out) / (kPartsPerThread * threads);
   return std::min(cached, std::clamp<std::int64_t>(fair, 1, kColumns));
@@ -203,7 +203,8 @@ void WeightProducts::multiply_pairs(const WeightShape& shape, std::int64_t rows,
   const std::int64_t each = kSumBytes + looked_up * level_bytes(shape);
   std::byte* const scratch = o.scratch + copied_bytes(shape, rows);
   const std::int64_t count = squares(shape.out);
-  parallel_shares(threads_, count, looked_up > 0 ? looked_up : kColumns,
+  const std::int64_t together = rows < kManyRows ? kColumns : 1;
+  parallel_shares(threads_, count, looked_up > 0 ? looked_up : together,
                   [&](std::int64_t thread, std::int64_t begin, std::int64_t end) {
                     std::byte* const own = scratch + thread * each;
                     auto* const sums = reinterpret_cast<float*>(own);

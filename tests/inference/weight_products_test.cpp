@@ -247,7 +247,7 @@ TEST_P(WeightProducts, OfCodesBesideBf16AreCloseToSumsInFp64) {
 TEST_P(WeightProducts, OfFirstRowsHaveTheSameBits) {
   const auto [in, out, rows] = GetParam();
   const std::vector<float> tensor = random(in * out);
-  const std::vector<float> x = random(50 * in);
+  const std::vector<float> x = random(70 * in);
   const std::vector<float> bias = random(out);
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     for (const WeightFormat format :
