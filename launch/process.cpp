@@ -53,7 +53,7 @@ void restart_with(const char* variable, const char* value, char** argv) {
 
 void make_waiting_threads_sleep(char** argv) { restart_with("OMP_WAIT_POLICY", "passive", argv); }
 
-void make_waiting_threads_sleep_soon(char** argv) { restart_with("GOMP_SPINCOUNT", "1000", argv); }
+void make_waiting_threads_sleep_soon(char** argv) { restart_with("GOMP_SPINCOUNT", "4000", argv); }
 
 void limit_cpu(const Environment& environment) {
   const auto wanted = environment(kVariable);
