@@ -10,9 +10,13 @@
 
 namespace zero {
 
+/// Bytes of a small file, at most: a config.json, an index, a tokenizer.
+inline constexpr std::int64_t kLargestText = std::int64_t{64} << 20;
+
 /// The content of a small file. Throws zero::Error naming the file if it cannot be read, and
 /// DamagedCheckpoint if it is no file or has more than `largest` bytes.
-std::string read_text(files::FileSystem& files, const std::string& path, std::int64_t largest);
+std::string read_text(files::FileSystem& files, const std::string& path,
+                      std::int64_t largest = kLargestText);
 
 /// Makes a file of this content, replacing one that is there, and blocks until the content is on
 /// the disk; its name is after a sync of the folder.

@@ -251,10 +251,9 @@ json to_json(const LlamaConfig& config) {
 
 HfModel read_hf_model(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
-  constexpr std::int64_t kLargest = std::int64_t{64} << 20U;
   std::string text;
   try {
-    text = read_text(files::disk(), path, kLargest);
+    text = read_text(files::disk(), path);
   } catch (const Error& error) {
     fail("{}: cannot be read; expected the config.json of a Hugging Face model ({})", path,
          error.what());

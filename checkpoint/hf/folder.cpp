@@ -23,8 +23,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
 
 std::vector<std::string> listed_files(const fs::path& index) {
-  constexpr std::int64_t kLargest = std::int64_t{64} << 20U;
-  const std::string text = read_text(files::disk(), index.string(), kLargest);
+  const std::string text = read_text(files::disk(), index.string());
   std::vector<std::string> paths;
   for (const std::string& name : files_of_index(index.string(), text))
     paths.push_back((index.parent_path() / name).string());

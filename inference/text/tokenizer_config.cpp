@@ -72,9 +72,7 @@ std::uint32_t id_of(const std::string& token, const TokenTable& table, const cha
 
 }  // namespace
 
-std::string read_tokenizer_text(const std::string& path) {
-  return read_text(files::disk(), path, std::int64_t{64} << 20U);
-}
+std::string read_tokenizer_text(const std::string& path) { return read_text(files::disk(), path); }
 
 TokenizerConfig read_tokenizer_config(const std::string& folder) {
   const fs::path path = folder;

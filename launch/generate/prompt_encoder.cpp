@@ -114,8 +114,7 @@ Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
 
 std::vector<std::uint32_t> PromptEncoder::encode_file(const std::string& path) const {
   const Tokenizer& tokenizer = needed_tokenizer(path);
-  constexpr std::int64_t kLargest = std::int64_t{64} << 20U;
-  const std::string text = read_text(files::disk(), path, kLargest);
+  const std::string text = read_text(files::disk(), path);
   if (const auto offset = first_invalid_utf8(text)) {
     fail("{}: byte {} is not UTF-8; expected a text in UTF-8", path, *offset);
   }

@@ -97,9 +97,8 @@ int save_quantized(const GenerateFlags& flags, files::FileSystem& disk) {
              folder, name_of(model.format()));
   std::map<std::string, std::string> small = tokenizer_files(folder, "--save-quantized");
   const std::string config = folder + "/" + kConfig;
-  constexpr std::int64_t kLargest = std::int64_t{64} << 20U;
-  small[kConfig] = quantized_config_text(config, read_text(disk, config, kLargest),
-                                         name_of(formats.codes), torch_name(formats.vectors));
+  small[kConfig] = quantized_config_text(config, read_text(disk, config), name_of(formats.codes),
+                                         torch_name(formats.vectors));
   NewFolder out(disk, flags.save_quantized);
   const std::int64_t bytes =
       write_quantized(model, formats, threads_of(flags), disk, out.file(kWeights));
