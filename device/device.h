@@ -36,13 +36,13 @@ struct DeviceBytes {
 /// to its memory. Ranks compare them, because sums over chunks of rows may depend on the chunk
 /// length.
 struct PieceSizes {
-  std::int64_t logit_rows = 512;                        ///< rows of logits in memory at a time
+  std::int64_t logit_rows = 1024;                       ///< rows of logits in memory at a time
   std::int64_t received_bytes = std::int64_t{8} << 20;  ///< receive slices of one reduce-scatter
   /// A row of logits is padded to a multiple of this: products read whole cache lines, and a GPU's
   /// 16-byte and TMA loads need aligned rows.
   std::int64_t logit_columns = 64;
 };
-/// For GPUs.
+/// Longer pieces, which keep a GPU busy.
 inline constexpr PieceSizes kGpuPieces{4096, std::int64_t{64} << 20};
 
 /// A CPU or GPU: memory with its ledger, a stream each for compute, communication and transfers,
@@ -183,7 +183,7 @@ struct StreamOrder {
   /// Apart: memory of allocate() is open only while submitted work runs on one of the device's
   /// streams; any other access, also by work of submit_host(), faults.
   Memory memory = Memory::of_host;
-  PieceSizes pieces{};  ///< of the device: a GPU's show a stride of logits that is wrong
+  PieceSizes pieces{};  ///< of the device: others than its own show a stride that is wrong
 };
 
 /// A CPU device whose three streams queue their work and run it on the calling thread in the given
