@@ -124,8 +124,8 @@ TEST_P(PackedProduct, RowsHaveTheSameBitsTogetherAndAlone) {
   EXPECT_EQ(rows(0, m, 2), apart);
 }
 
-// Rows that are whole lines may be read where they lie, unless they lie on few sets of a cache (of
-// 2048 numbers); rows of one number more never.
+// Rows of whole cache lines may be read in place, except crowded ones, of 2048 fp32 numbers; rows
+// of one number more are packed.
 TEST_P(PackedProduct, LeftOperandsInPlaceAndPackedGiveTheSameBits) {
   const KernelCase& tested = GetParam();
   if (!on_this_processor(tested)) GTEST_SKIP() << "not on this processor";
