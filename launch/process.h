@@ -15,8 +15,8 @@ namespace zero {
 /// before main starts, so the function sets the variable and restarts the program, unless the user
 /// has chosen a policy. Returns if there is nothing to do.
 void make_waiting_threads_sleep(char** argv);
-/// The same after some microseconds of spinning, for programs with many short parallel loops that
-/// may share the machine.
+/// Makes them spin first, longer than from one product of a layer to the next, and then sleep: for
+/// programs with many short parallel loops. Longer spins would cost other programs their cores.
 void make_waiting_threads_sleep_soon(char** argv);
 
 /// Reports an error that perhaps only this rank knows of, as `program`, and ends all ranks. A rank

@@ -112,8 +112,9 @@ struct Bf16 {
   static constexpr std::int64_t kAhead = 2048;
   static constexpr Cache kOfFewRows = Cache::second;
 };
-// Squares of Bf16 in the first caches: a row's value serves two vectors.
-struct Cached : Bf16 {};
+// Both halves of a square side by side: a row's value serves two vectors, which pays for more rows
+// than are multiplied at a time.
+struct SideBySide : Bf16 {};
 struct Int8 {
   static constexpr std::int64_t kBytes = 1024;
   static constexpr std::int64_t kAhead = 4096;
@@ -164,7 +165,7 @@ template <int kRows, Cache kCache>
 }
 
 template <int kRows, Cache kCache>
-[[gnu::always_inline]] inline void add_square(Cached /*levels*/, const PairRows& p,
+[[gnu::always_inline]] inline void add_square(SideBySide /*levels*/, const PairRows& p,
                                               const std::byte* square, std::int64_t ahead,
                                               const std::byte* x, Sums<kRows>& sums) {
 #pragma GCC unroll 4
@@ -290,18 +291,19 @@ void multiply_some(const PairRows& p, std::int64_t ahead, std::int64_t rows, con
 
 template <class Levels>
 void multiply_all(const PairRows& p) {
-  using Again = std::conditional_t<std::is_same_v<Levels, Bf16>, Cached, Levels>;
+  using ForMany = std::conditional_t<std::is_same_v<Levels, Bf16>, SideBySide, Levels>;
   for (std::int64_t row = 0; row < p.rows; row += kMostRows) {
     const std::int64_t rows = p.rows - row < kMostRows ? p.rows - row : kMostRows;
     const std::byte* const x = p.x + row * p.row_bytes;
     float* const sums = p.sums + row * kColumns;
     if (row > 0 && p.next != nullptr) {
       // These squares are in the cache, and memory has nothing else to do.
-      multiply_some<Again, Cache::second>(p, p.next - p.squares, rows, x, sums);
+      multiply_some<ForMany, Cache::second>(p, p.next - p.squares, rows, x, sums);
     } else if (row > 0) {
-      multiply_some<Again, Cache::none>(p, 0, rows, x, sums);
+      multiply_some<ForMany, Cache::none>(p, 0, rows, x, sums);
     } else if (p.rows > kMostRows) {
-      multiply_some<Again, Cache::first>(p, Levels::kAhead, rows, x, sums);
+      // The first rows bring the squares into the cache for the others.
+      multiply_some<ForMany, Cache::first>(p, Levels::kAhead, rows, x, sums);
     } else if (rows <= kFewRows) {
       multiply_some<Levels, Levels::kOfFewRows>(p, Levels::kAhead, rows, x, sums);
     } else {

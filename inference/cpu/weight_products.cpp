@@ -19,13 +19,14 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;  // bytes
 // A strip of columns, which one thread multiplies at a time: whole groups of three squares, which
-// floats are multiplied by. Wider strips pack x less often; a strip's widened copy stays in the
-// cache.
+// floats are multiplied by. Wider strips read, or pack, x less often; a strip's widened copy stays
+// in the cache.
 constexpr std::int64_t kUnit = 3 * kSquare;
 constexpr std::int64_t kStrip = 2 * kUnit;
 constexpr std::int64_t kWidest = 4 * kStrip;
 constexpr std::int64_t kWidenedBytes = std::int64_t{2} << 20;
-constexpr std::int64_t kManyRows = 64;
+constexpr std::int64_t kManyRows =
+    64;  // from here on: wider strips, one column of squares at a time
 constexpr std::int64_t kStripsPerThread = 2;  // at least, to balance a delayed thread
 constexpr std::int64_t kColumns = 4;          // of squares, that a thread takes at a time, at most
 constexpr std::int64_t kPartsPerThread = 16;  // of looked-up columns, at least

@@ -43,7 +43,7 @@ struct LeftStrip {
 
 struct StripProduct {
   enum class Start : std::uint8_t { zero, result };
-  /// The place of finished sums in a dense fp32 matrix; kernels that finish results only.
+  /// The place of finished sums in a dense fp32 matrix, for kernels with `finishes` alone.
   struct Finish {
     float* data = nullptr;        ///< of the first square; null: sums are written to `result`
     std::int64_t stride = 0;      ///< elements between rows
@@ -86,9 +86,9 @@ struct Kernels {
   std::int64_t squares;       ///< the most per multiply(), side by side
   std::int64_t strips;        ///< the most per multiply(), one below another
   bool finishes = false;      ///< multiply() heeds StripProduct::finish
-  DType in_place;             ///< of left strips that may be read unpacked: whole lines of 64 bytes
-  std::int64_t depth;         ///< the most at a time, if strips share columns
-  void (*begin)();            ///< begin() and end() enclose a thread's multiply() calls
+  DType in_place;          ///< left strips of this type are read unpacked if rows are whole lines
+  std::int64_t depth = 0;  ///< elements at a time, at most, if strips share columns
+  void (*begin)();         ///< begin() and end() enclose a thread's multiply() calls
   void (*end)();
   /// Packs squares, aligned to 64 bytes, the second `step` bytes after the first.
   void (*pack)(Form form, const Patch& patch, std::byte* to, std::int64_t step);
@@ -102,8 +102,8 @@ struct Kernels {
 /// instructions; null if not in this build.
 const Kernels* pair_kernels();
 const Kernels* tile_kernels();
-/// Whether pair_kernels() are faster. A processor with AMX takes two cycles for a vector of pairs,
-/// and half as long for the same number of fp32 multiplications.
+/// Whether pair_kernels() are faster than float_kernels(). A processor with AMX takes two cycles
+/// for a vector of pairs, and half as long for the same number of fp32 multiplications.
 bool pairs_are_fast();
 /// fp32 by the vectors of any processor, one multiplication and addition at a time; bf16 and fp16
 /// operands are widened as they are packed.

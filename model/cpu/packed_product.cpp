@@ -25,23 +25,25 @@ using packed::Range;
 using packed::Source;
 using packed::Squares;
 
-// One thread computes a whole piece of the result from its L2 cache, which holds the piece in fp32,
-// and, for a part of the depth, the right operand's slab and the left operand's panel.
+// One thread computes a whole piece of the result. If strips do not share columns, its L2 cache
+// holds the piece in fp32 and, for a part of the depth, the right operand's slab and the left
+// operand's panel.
 constexpr std::int64_t kMaxRows = 512;
 constexpr std::int64_t kMaxColumns = 512;
 constexpr std::int64_t kMaxDepth = 768;
-constexpr std::int64_t kMaxPackedDepth = 192;  // if the left operand is packed
-// If strips share columns, the piece stays in the L3 cache: a larger one needs less packing, and
-// one with more rows packs less of the right operand, where the left one need not be packed.
+constexpr std::int64_t kMaxPackedDepth = 192;  // if the left operand is always packed
+// If strips share columns, the piece stays in the L3 cache. One with more columns packs less of the
+// left operand, one with more rows less of the right one. A piece whose left operand may be in
+// place is cut to few columns first, then into rows.
 constexpr std::int64_t kMaxSharedRows = 2048;
 constexpr std::int64_t kMaxSharedColumns = 1536;
 constexpr std::int64_t kMaxPiece = 1024 * 1536;  // elements
 constexpr std::int64_t kFewColumns = 384;
 constexpr std::int64_t kMaxHeld = 4 << 20;    // bytes of a right operand that pieces share
-constexpr std::int64_t kNarrow = 128;         // too few columns to repay packing
+constexpr std::int64_t kNarrow = 128;         // columns, at most, that strips do not share
 constexpr std::int64_t kPiecesPerThread = 2;  // at least, to balance a delayed thread
-constexpr std::int64_t kCrowded = 8192;       // bytes from row to row
-constexpr std::int64_t kAlignment = 64;       // bytes
+constexpr std::int64_t kCrowded = 8192;  // rows at multiples of these bytes fall on few sets of L2
+constexpr std::int64_t kAlignment = 64;  // bytes
 
 class PackedProduct final : public Product {
  public:
@@ -55,13 +57,13 @@ class PackedProduct final : public Product {
         rows_(Cut::even(shape.m, shares_columns() ? kMaxSharedRows : kMaxRows)),
         columns_(Cut::even(shape.n, shares_columns() ? kMaxSharedColumns : kMaxColumns)),
         depth_(Cut::even(shape.k, max_depth())) {
-    // A single thread takes the largest pieces that fit the caches: every cut packs an operand
-    // again.
+    // A single thread takes the largest pieces that fit the caches, because every cut packs an
+    // operand again.
     const std::int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
-    const std::int64_t few = shares_columns() && may_be_in_place() ? kFewColumns : kMaxPiece;
+    const bool rows_first = shares_columns() && may_be_in_place();
     while (rows_.parts() * columns_.parts() < wanted || rows_.part * columns_.part > kMaxPiece) {
-      const bool columns = columns_.part > std::min(rows_.part, few);
-      Cut& cut = columns ? columns_ : rows_;
+      const std::int64_t most = rows_first ? std::min(rows_.part, kFewColumns) : rows_.part;
+      Cut& cut = columns_.part > most ? columns_ : rows_;
       if (cut.part <= kBlock) break;
       cut = Cut::even(cut.count, cut.part / 2);
     }
