@@ -27,6 +27,7 @@ constexpr std::int64_t kWidest = 4 * kStrip;
 constexpr std::int64_t kWidenedBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kManyRows =
     64;  // from here on: wider strips, one column of squares at a time
+constexpr std::int64_t kTogether = 512;  // rows of a product, at most: fewer take no more scratch
 constexpr std::int64_t kStripsPerThread = 2;  // at least, to balance a delayed thread
 constexpr std::int64_t kColumns = 4;          // of squares, that a thread takes at a time, at most
 constexpr std::int64_t kPartsPerThread = 16;  // of looked-up columns, at least
@@ -139,7 +140,7 @@ void WeightProducts::prepare(const WeightShape& shape, std::int64_t rows) {
   if (way_of(shape, rows) != Way::strips) return;
   const View bias(nullptr, shape.out, shape.dtype, nullptr);
   // Fewer rows take no more scratch, in strips of the same width.
-  for (const std::int64_t most : {std::min(rows, kManyRows - 1), rows}) {
+  for (const std::int64_t most : {std::min(rows, kManyRows - 1), std::min(rows, kTogether)}) {
     const std::int64_t strip = strip_columns(shape, most, threads_);
     if (widened(shape)) {
       widened_bytes_ = std::max(widened_bytes_, squares(strip) * squares(shape.in) * kSquareCount *
@@ -268,15 +269,18 @@ void WeightProducts::multiply_strips(const WeightShape& shape, std::int64_t rows
       widen_columns(shape, o.weight, first / kSquare, squares(end - first), scratch);
       right = scratch;
     }
-    Product& product = strip_product(shape, many, end - first, o, thread);
-    ZERO_CHECK(product.scratch_bytes() <= strip_bytes_,
-               "linear: {} rows need {} bytes of scratch, {} are prepared", rows,
-               product.scratch_bytes(), strip_bytes_);
-    product.run({.a = o.x.data(),
-                 .b = right,
-                 .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
-                 .c = static_cast<std::byte*>(o.y.data()) + first * size_of(o.y.dtype()),
-                 .scratch = scratch + widening});
+    for (std::int64_t row = 0; row < many; row += kTogether) {
+      const std::int64_t count = std::min(kTogether, many - row);
+      Product& product = strip_product(shape, count, end - first, o, thread);
+      ZERO_CHECK(product.scratch_bytes() <= strip_bytes_,
+                 "linear: {} rows need {} bytes of scratch, {} are prepared", count,
+                 product.scratch_bytes(), strip_bytes_);
+      product.run({.a = o.x.slice(row * shape.in, 1).data(),
+                   .b = right,
+                   .bias = o.bias.empty() ? nullptr : o.bias.slice(first, 1).data(),
+                   .c = o.y.slice(row * shape.out + first, 1).data(),
+                   .scratch = scratch + widening});
+    }
   };
   parallel_shares(threads_, div_ceil(shape.out, strip), 1, strips);
 }

@@ -38,9 +38,11 @@ class WeightProducts : public ::testing::TestWithParam<Shape> {
     cpu::convert(view(const_cast<std::vector<float>&>(values)), buffer.view());
     return buffer;
   }
-  /// y = x W + bias with W stored in a format, from a tensor of files in either layout.
+  /// y = x W + bias with W stored in a format, from a tensor of files in either layout; prepared
+  /// for `most` rows, or for those of x.
   std::vector<float> product(const WeightShape& shape, const std::vector<float>& tensor,
-                             std::vector<float> x, const std::vector<float>& bias) {
+                             std::vector<float> x, const std::vector<float>& bias,
+                             std::int64_t most = 0) {
     const auto ops = make_inference_ops(*device_);
     const Buffer weight =
         device_->allocate(ops->weight_bytes(shape), DType::u8, MemoryClass::parameters, "weight");
@@ -56,7 +58,7 @@ class WeightProducts : public ::testing::TestWithParam<Shape> {
     const std::int64_t padded = ops->padded_rows(rows);
     x.resize(static_cast<std::size_t>(padded * shape.in));
     std::vector<float> y(static_cast<std::size_t>(padded * shape.out));
-    ops->prepare(shape, rows);
+    ops->prepare(shape, std::max(most, rows));
     ops->allocate_scratch();
     const Buffer x_rounded = rounded(x, shape.dtype);
     const Buffer bias_rounded = rounded(bias, shape.dtype);
@@ -254,9 +256,29 @@ TEST_P(WeightProducts, OfFirstRowsHaveTheSameBits) {
          {WeightFormat::plain, WeightFormat::int8, WeightFormat::nf4, WeightFormat::q4}) {
       const WeightShape shape{in, out, WeightLayout::out_in, dtype, format};
       const std::vector<float> all = product(shape, tensor, x, bias);
-      for (const std::int64_t some : {rows, std::int64_t{1}, std::int64_t{7}, std::int64_t{12}}) {
+      for (const std::int64_t some : {rows, 1L, 7L, 10L, 11L, 12L, 13L, 14L, 15L}) {
         const std::vector<float> y =
             product(shape, tensor, {x.begin(), x.begin() + some * in}, bias);
+        EXPECT_TRUE(std::equal(y.begin(), y.end(), all.begin()))
+            << name_of(dtype) << ' ' << name_of(format) << ", " << some << " rows";
+      }
+    }
+  }
+}
+
+TEST_F(WeightProducts, OfFewerRowsThanPreparedFindTheirScratch) {
+  constexpr std::int64_t in = 856;
+  constexpr std::int64_t out = 286;
+  const std::vector<float> tensor = random(in * out);
+  const std::vector<float> x = random(640 * in);
+  const std::vector<float> bias = random(out);
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const WeightFormat format : {WeightFormat::plain, WeightFormat::nf4}) {
+      const WeightShape shape{in, out, WeightLayout::out_in, dtype, format};
+      const std::vector<float> all = product(shape, tensor, x, bias);
+      for (const std::int64_t some : {512, 369, 300, 64, 17}) {
+        const std::vector<float> y =
+            product(shape, tensor, {x.begin(), x.begin() + some * in}, bias, 640);
         EXPECT_TRUE(std::equal(y.begin(), y.end(), all.begin()))
             << name_of(dtype) << ' ' << name_of(format) << ", " << some << " rows";
       }
