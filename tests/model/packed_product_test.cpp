@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "model/cpu/processor.h"
 #include "tests/model/ops_harness.h"
 
@@ -124,8 +126,8 @@ TEST_P(PackedProduct, RowsHaveTheSameBitsTogetherAndAlone) {
   EXPECT_EQ(rows(0, m, 2), apart);
 }
 
-// Rows of whole cache lines may be read in place, except crowded ones, of 2048 fp32 numbers; rows
-// of one number more are packed.
+// Rows that lie whole cache lines apart may be read in place, except crowded ones, of 2048 fp32
+// numbers; rows of one number more are packed. Between rows are NaNs.
 TEST_P(PackedProduct, LeftOperandsInPlaceAndPackedGiveTheSameBits) {
   const KernelCase& tested = GetParam();
   if (!on_this_processor(tested)) GTEST_SKIP() << "not on this processor";
@@ -133,16 +135,16 @@ TEST_P(PackedProduct, LeftOperandsInPlaceAndPackedGiveTheSameBits) {
   struct Left {
     std::int64_t m, k;
   };
-  // The last strips lack rows; more rows than a piece has; crowded rows; more than one stretch of
-  // depth in each.
-  for (const Left left : {Left{200, 800}, Left{2080, 416}, Left{96, 2048}}) {
+  // The last strips lack rows; so does the last square of depth; more rows than a piece has;
+  // crowded rows; more than one stretch of depth in each.
+  for (const Left left : {Left{200, 800}, Left{70, 817}, Left{2080, 416}, Left{96, 2048}}) {
     const std::int64_t m = left.m;
     const std::int64_t k = left.k;
     Harness h;
     const Values a = random_values(m * k, 7, tested.in);
     const View b = h.tensor(random_values(k * n, 8, tested.in), tested.in);
     const auto run = [&](std::int64_t stride, int threads) {
-      Values apart(static_cast<std::size_t>(m * stride));
+      Values apart(static_cast<std::size_t>(m * stride), std::numeric_limits<float>::quiet_NaN());
       for (std::int64_t i = 0; i < m * k; ++i) {
         apart[static_cast<std::size_t>(i / k * stride + i % k)] = a[static_cast<std::size_t>(i)];
       }
@@ -159,7 +161,8 @@ TEST_P(PackedProduct, LeftOperandsInPlaceAndPackedGiveTheSameBits) {
     };
     const Values packed = run(k + 1, 1);
     for (const int threads : {1, 2, 3}) {
-      EXPECT_EQ(run(k, threads), packed) << m << " x " << k << ", " << threads << " threads";
+      EXPECT_EQ(run(round_up(k, 32), threads), packed)
+          << m << " x " << k << ", " << threads << " threads";
     }
   }
 }
