@@ -70,7 +70,7 @@ class PackedProduct final : public Product {
     const std::int64_t steps = blocks(depth_.part);
     part_bytes_ = blocks(columns_.part) * steps * kernels_.square_bytes;
     const std::int64_t whole = part_bytes_ * depth_.parts();
-    holds_ = !packed_ && may_be_in_place() && rows_.parts() > threads && whole <= kMaxHeld;
+    holds_ = !packed_ && !has_panel() && rows_.parts() > threads && whole <= kMaxHeld;
     slab_bytes_ = packed_ ? 0 : holds_ ? whole : part_bytes_;
     strips_ = std::min(cut_out() ? 1 : kernels_.strips, blocks(rows_.part));
     panel_bytes_ = (has_panel() ? blocks(rows_.part) : strips_) * steps * kernels_.square_bytes;
