@@ -315,11 +315,6 @@ TEST_P(TensorLayers, DoNotDependOnOverlapOrOnWhenStreamsRun) {
 INSTANTIATE_TEST_SUITE_P(Types, TensorLayers, ::testing::ValuesIn(kComputed),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
 
-TEST(VocabularyParallelHead, PadsRowsOfLogitsToWholeLines) {
-  EXPECT_EQ(VocabularyParallelHead::padded_columns(*cpu::open(), 50257), 50304);
-  EXPECT_EQ(VocabularyParallelHead::padded_columns(*planning::open(), 65), 128);
-}
-
 TEST(RowCut, GivesEveryRowOfEveryChunkToOneRank) {
   for (const std::int64_t rows : {1, 7, 64, 65}) {
     for (const int ranks : {1, 2, 3, 8}) {

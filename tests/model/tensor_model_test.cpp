@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "model/vocabulary_parallel_head.h"
 #include "tests/errors.h"
 #include "tests/model/outcome.h"
 #include "tests/model/uneven_llama.h"
@@ -234,6 +235,11 @@ TEST_P(TensorModels, TakeNoBitFromThePaddingOfLogits) {
     // The weight's gradient is summed in other parts.
     expect_parity(train_with(4, 64), expected, {}, run.label() + ", 4 rows at a time");
   }
+}
+
+TEST(VocabularyParallelHead, PadsRowsOfLogitsToWholeLines) {
+  EXPECT_EQ(VocabularyParallelHead::padded_columns(*cpu::open(), 50257), 50304);
+  EXPECT_EQ(VocabularyParallelHead::padded_columns(*planning::open(), 65), 128);
 }
 
 TEST_P(TensorModels, EvaluateAndGiveLogitsAsOneRankDoes) {
