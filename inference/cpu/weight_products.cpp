@@ -25,8 +25,8 @@ constexpr std::int64_t kUnit = 3 * kSquare;
 constexpr std::int64_t kStrip = 2 * kUnit;
 constexpr std::int64_t kWidest = 4 * kStrip;
 constexpr std::int64_t kWidenedBytes = std::int64_t{2} << 20;
-constexpr std::int64_t kManyRows =
-    64;  // from here on: wider strips, one column of squares at a time
+// From so many rows on, strips are wider and a thread takes one column of squares at a time.
+constexpr std::int64_t kManyRows = 64;
 constexpr std::int64_t kTogether = 512;  // rows of a product, at most: fewer take no more scratch
 constexpr std::int64_t kStripsPerThread = 2;  // at least, to balance a delayed thread
 constexpr std::int64_t kColumns = 4;          // of squares, that a thread takes at a time, at most

@@ -47,7 +47,7 @@ std::string read_template(HfFields& fields) {
 
 std::vector<std::uint32_t> end_tokens_in(const fs::path& file) {
   if (!fs::is_regular_file(file)) return {};
-  HfFields fields = HfFields::parse(file.string(), read_tokenizer_text(file.string()));
+  HfFields fields = HfFields::parse(file.string(), read_text(files::disk(), file.string()));
   json value = fields.raw("eos_token_id");
   if (value.is_null()) return {};
   if (!value.is_array()) value = json::array({value});
@@ -72,14 +72,12 @@ std::uint32_t id_of(const std::string& token, const TokenTable& table, const cha
 
 }  // namespace
 
-std::string read_tokenizer_text(const std::string& path) { return read_text(files::disk(), path); }
-
 TokenizerConfig read_tokenizer_config(const std::string& folder) {
   const fs::path path = folder;
   TokenizerConfig config{.file = (path / "tokenizer_config.json").string()};
   config.chat_template_file = config.file;
   if (fs::is_regular_file(config.file)) {
-    HfFields fields = HfFields::parse(config.file, read_tokenizer_text(config.file));
+    HfFields fields = HfFields::parse(config.file, read_text(files::disk(), config.file));
     config.bos_token = token_name(fields, "bos_token");
     config.eos_token = token_name(fields, "eos_token");
     if (fields.has("add_bos_token")) config.add_bos_token = fields.flag("add_bos_token");
@@ -90,7 +88,7 @@ TokenizerConfig read_tokenizer_config(const std::string& folder) {
   }
   if (const fs::path jinja = path / "chat_template.jinja"; fs::is_regular_file(jinja)) {
     config.chat_template_file = jinja.string();
-    config.chat_template = read_tokenizer_text(jinja.string());
+    config.chat_template = read_text(files::disk(), jinja.string());
   }
   return config;
 }

@@ -26,9 +26,6 @@ struct TokenizerConfig {
   std::string chat_template_file{};  ///< where it was found
 };
 
-/// The content of a file of a tokenizer, at most 64 MiB. Throws zero::Error naming the file.
-std::string read_tokenizer_text(const std::string& path);
-
 /// Throws zero::Error naming file, field, found and expected.
 TokenizerConfig read_tokenizer_config(const std::string& folder);
 
