@@ -70,8 +70,13 @@ class Answering {
     for (const Part& part : parts) model_.cache().close(part.slot);
     return seconds / passes;
   }
-  /// Bytes of the matrices: what a pass reads, but for norms, biases and positions, which are few.
-  /// GPT-2's head is its embedding.
+  /// Bytes of a layer's cache for one position of a sequence.
+  double cache_bytes() {
+    const CacheShape& shape = model_.cache().shape();
+    return static_cast<double>(shape.block_bytes()) / static_cast<double>(shape.block_tokens);
+  }
+  /// Bytes of the matrices: what a pass reads, but for the cache, and norms, biases and positions,
+  /// which are few. GPT-2's head is its embedding.
   double matrix_bytes() {
     return static_cast<double>(
         model_.device().ledger().snapshot().labels.at("parameters/matrices"));
@@ -82,8 +87,8 @@ class Answering {
 };
 
 /// Answers of one process: tokens of one and of many sequences against the memory's rate over the
-/// bytes of the weights as they are stored, prompts against the rate of products in the dtype of
-/// activations.
+/// bytes of the weights as they are stored and of the cache, prompts against the rate of products
+/// in the dtype of activations.
 class Inference final : public Section {
  public:
   std::string name() const override { return "inference"; }
@@ -164,6 +169,9 @@ class Inference final : public Section {
                          .request_tokens = kPrompt + 64,
                          .rows = InferenceOptions::kMostRows});
     const double bytes = answering.matrix_bytes();
+    // Of the positions before the middle pass, and its own.
+    const double cached = (kBefore + (kPasses + 1) / 2.0) * answering.cache_bytes() *
+                          static_cast<double>(config.layers);
     // Two operations a parameter of the blocks, and causal attention.
     const auto blocks = static_cast<double>(config.layers * 12 * config.width * config.width);
     const double flop =
@@ -172,10 +180,10 @@ class Inference final : public Section {
     Measured measured;
     for (int round = 0; round <= rounds_; ++round) {
       const MachineLimits limits = limits_now();
-      const double read = limits.memory / bytes;
-      measured.one.limits.push_back(read);
+      measured.one.limits.push_back(limits.memory / (bytes + cached));
       measured.many.limits.push_back(
-          std::min(kSequences * read, limits.products / (2 * blocks + head)));
+          std::min(kSequences * limits.memory / (bytes + kSequences * cached),
+                   limits.products / (2 * blocks + head)));
       measured.prompt.limits.push_back(limits.products / flop);
       if (round == rounds_) break;
       measured.one.values.push_back(1 / answering.decode(1, kBefore, kPasses));

@@ -16,8 +16,8 @@ namespace {
 // Rows of one head that a thread attends at a time; few where threads would have nothing to do.
 constexpr std::int64_t kAttendedRows = 32;
 constexpr std::int64_t kFewAttendedRows = 8;
-constexpr std::int64_t kAppendedRows = 4;   // of all heads
-constexpr std::int64_t kEmbeddedRows = 16;  // at least
+constexpr std::int64_t kAppendedRows = 4;  // of all heads
+constexpr std::int64_t kEmbeddedRows = 4;  // at least
 
 /// All rows of all sequences, for each of some heads, cut so that threads can share them.
 std::vector<AttentionRows> pieces_of(const PassRows& pass, std::int64_t kv_heads,

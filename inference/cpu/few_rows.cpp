@@ -24,19 +24,25 @@ void widen_codes_any(const StoredSquares&, std::int64_t, std::int64_t, float*) {
 inline constexpr std::int64_t kLine = 64;                        // bytes
 inline constexpr std::int64_t kMostRows = kLanes == 16 ? 8 : 4;  // whose sums fit the registers
 
+// Sweeps over a column that fetch a share each of the next column into the second cache, so that
+// memory is read while products are made.
+inline constexpr std::int64_t kSweeps = FewRows::kMost / kMostRows;
+
 /// What is fetched while a square is multiplied.
 enum class Fetch : std::uint8_t {
   nothing,
-  ahead,        ///< a square of this column: hardware prefetchers do not follow vectors of columns
-                ///< that lie apart
-  next_column,  ///< into the second cache: this column is there, and memory has nothing else to do
+  ahead,  ///< a square of this column: hardware prefetchers do not follow vectors of
+          ///< columns that lie apart
+  share,  ///< a share of the next column
+  ahead_and_share,
 };
 template <Fetch fetch>
 using Constant = std::integral_constant<Fetch, fetch>;
-template <Fetch fetch, std::int64_t ahead>
-HWY_INLINE void fetch_line(const std::byte* from, std::int64_t column_bytes) {
-  if constexpr (fetch == Fetch::ahead) __builtin_prefetch(from + ahead);
-  if constexpr (fetch == Fetch::next_column) __builtin_prefetch(from + column_bytes, 0, 2);
+constexpr bool fetches_ahead(Fetch fetch) {
+  return fetch == Fetch::ahead || fetch == Fetch::ahead_and_share;
+}
+constexpr bool fetches_share(Fetch fetch) {
+  return fetch == Fetch::share || fetch == Fetch::ahead_and_share;
 }
 
 // `count` rows and `vectors` vectors of columns, from `vector` on.
@@ -47,6 +53,7 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
   Stored stored;
   const ColumnScales scales = p.weight.scales_of(column);
   const std::int64_t steps = p.weight.steps();
+  const std::byte* const next = square + steps * Stored::kBytes;
   hn::Vec<Floats> sum[count][vectors];
   hn::Vec<Floats> scale[vectors];
 #pragma GCC unroll 8
@@ -68,17 +75,26 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
       }
     }
     constexpr std::int64_t lines = Stored::kBytes / kLine;
-    if constexpr (lines < kBlock) {
+    constexpr std::int64_t shared = lines / kSweeps;
+    if constexpr (fetches_ahead(fetch) && lines < kBlock) {
       for (std::int64_t line = 0; line < lines; ++line) {
-        fetch_line<fetch, Stored::kAhead>(square + line * kLine, steps * Stored::kBytes);
+        __builtin_prefetch(square + Stored::kAhead + line * kLine);
       }
     }
+    const std::byte* const meanwhile =
+        next + (row / kMostRows * steps + step) * (Stored::kBytes / kSweeps);
     const auto* const from = stored.open(square);
 #pragma GCC unroll 4
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
-      for (std::int64_t line = 0; line < lines / kBlock; ++line) {
-        fetch_line<fetch, Stored::kAhead>(square + (depth * lines / kBlock + line) * kLine,
-                                          steps * Stored::kBytes);
+      if constexpr (fetches_ahead(fetch)) {
+        for (std::int64_t line = 0; line < lines / kBlock; ++line) {
+          __builtin_prefetch(square + Stored::kAhead + (depth * lines / kBlock + line) * kLine);
+        }
+      }
+      if constexpr (fetches_share(fetch)) {
+        if (depth % (kBlock / shared) == 0) {
+          __builtin_prefetch(meanwhile + depth / (kBlock / shared) * kLine, 0, 2);
+        }
       }
       hn::Vec<Floats> right[vectors];
       stored.load(from, depth, vector, right);
@@ -112,10 +128,13 @@ void multiply_rows(const FewRows& p, std::int64_t column, const std::byte* squar
   const auto multiply = [&](auto fetch, std::int64_t vector) HWY_ATTR {
     multiply_part<Stored, count, vectors, fetch()>(p, column, square, row, vector, sums);
   };
-  if (row == 0) {
+  const bool shares = Stored::kInMemory && p.rows > kMostRows;
+  if (row == 0 && shares) {
+    multiply(Constant<Fetch::ahead_and_share>(), 0);
+  } else if (row == 0) {
     multiply(Constant<Fetch::ahead>(), 0);
-  } else if (Stored::kInMemory && row == kMostRows) {
-    multiply(Constant<Fetch::next_column>(), 0);
+  } else if (shares && row % kMostRows == 0) {
+    multiply(Constant<Fetch::share>(), 0);
   } else {
     multiply(Constant<Fetch::nothing>(), 0);
   }

@@ -24,12 +24,31 @@ constexpr std::int64_t kHalfBytes = 1024;  // of a square of bf16
 constexpr int kMostRows = 8;               // whose sums fit the registers
 constexpr int kUnrolled = 8;               // vectors of plain squares
 constexpr int kFewRows = 2;                // whose products wait for memory
-// Where what is fetched ahead is kept. The second cache waits for more lines of memory at a time.
-enum class Cache : std::uint8_t { none, first, second };
-template <Cache kCache>
-[[gnu::always_inline]] inline void fetch(const std::byte* from) {
-  if constexpr (kCache == Cache::first) _mm_prefetch(from, _MM_HINT_T0);
-  if constexpr (kCache == Cache::second) _mm_prefetch(from, _MM_HINT_T1);
+constexpr int kSharing = 2;                // sweeps that fetch a share each of the next squares
+// What is fetched during a sweep.
+enum class Fetch : std::uint8_t {
+  nothing,
+  first,   // what comes next in these squares, into the first cache
+  second,  // into the second one, which waits for more lines of memory at a time
+  share,   // of the next squares, into the second cache: memory is read while rows multiply
+};
+struct Fetched {
+  std::int64_t ahead = 0;            // bytes from what is read, of these squares
+  const std::byte* share = nullptr;  // this sweep's, of the next squares
+};
+template <Fetch kFetch>
+[[gnu::always_inline]] inline void fetch_ahead(const std::byte* from, const Fetched& fetched) {
+  if constexpr (kFetch == Fetch::first) _mm_prefetch(from + fetched.ahead, _MM_HINT_T0);
+  if constexpr (kFetch == Fetch::second) _mm_prefetch(from + fetched.ahead, _MM_HINT_T1);
+}
+template <class Levels, Fetch kFetch>
+[[gnu::always_inline]] inline void fetch_share(const Fetched& fetched, int pair) {
+  constexpr std::int64_t kPairBytes = Levels::kBytes / (kSharing * kLanes);
+  if constexpr (kFetch == Fetch::share) {
+    if (pair * kPairBytes % kLine == 0) {
+      _mm_prefetch(fetched.share + pair * kPairBytes, _MM_HINT_T1);
+    }
+  }
 }
 
 // The bytes of bf16 that hold 0 to 127, low ones first.
@@ -57,8 +76,8 @@ __m512bh widen(const std::byte* codes) {
   return _mm512_cvtne2ps_pbh(high, low);
 }
 
-// 64 of them by looking up bytes: half the instructions, but on the ports of products, so faster
-// for few rows alone. Columns come in fours: the first of each eight, then the others.
+// 64 of them by looking up bytes, in half the instructions. Columns come in fours: the first of
+// each eight, then the others.
 struct Fours {
   __m512bh level[2];
 
@@ -110,7 +129,7 @@ struct Bf16 {
   static constexpr std::int64_t kBytes = 2 * kHalfBytes;  // of a square
   // Bytes from what is read to what is fetched meanwhile, and where to for few rows: measured.
   static constexpr std::int64_t kAhead = 2048;
-  static constexpr Cache kOfFewRows = Cache::second;
+  static constexpr Fetch kOfFewRows = Fetch::second;
 };
 // Both halves of a square side by side: a row's value serves two vectors, which pays for more rows
 // than are multiplied at a time.
@@ -118,12 +137,12 @@ struct SideBySide : Bf16 {};
 struct Int8 {
   static constexpr std::int64_t kBytes = 1024;
   static constexpr std::int64_t kAhead = 4096;
-  static constexpr Cache kOfFewRows = Cache::none;
+  static constexpr Fetch kOfFewRows = Fetch::second;
 };
 struct Bits4 {
   static constexpr std::int64_t kBytes = 512;
   static constexpr std::int64_t kAhead = 2048;
-  static constexpr Cache kOfFewRows = Cache::first;
+  static constexpr Fetch kOfFewRows = Fetch::first;
 };
 
 template <int kRows>
@@ -144,16 +163,16 @@ template <int kRows>
 }
 
 // Adds the products of a square.
-template <int kRows, Cache kCache>
+template <int kRows, Fetch kFetch>
 [[gnu::always_inline]] inline void add_square(Bf16 /*levels*/, const PairRows& p,
-                                              const std::byte* square, std::int64_t ahead,
+                                              const std::byte* square, const Fetched& fetched,
                                               const std::byte* x, Sums<kRows>& sums) {
   // In the order of memory, which is read fastest so.
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll kUnrolled
     for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
-      fetch<kCache>(square + ahead);
+      fetch_ahead<kFetch>(square, fetched);
       const __m512bh levels = pairs(_mm512_loadu_si512(square));
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row) {
@@ -164,40 +183,39 @@ template <int kRows, Cache kCache>
   }
 }
 
-template <int kRows, Cache kCache>
+template <int kRows, Fetch kFetch>
 [[gnu::always_inline]] inline void add_square(SideBySide /*levels*/, const PairRows& p,
-                                              const std::byte* square, std::int64_t ahead,
+                                              const std::byte* square, const Fetched& fetched,
                                               const std::byte* x, Sums<kRows>& sums) {
 #pragma GCC unroll 4
-  for (int pair = 0; pair < kLanes; ++pair, square += kLine, x += 4, ahead += kLine) {
-    fetch<kCache>(square + ahead);  // in the order of memory
-    fetch<kCache>(square + ahead + kLine);
+  for (int pair = 0; pair < kLanes; ++pair, square += kLine, x += 4) {
+    fetch_share<SideBySide, kFetch>(fetched, pair);
+    fetch_ahead<kFetch>(square + pair * kLine, fetched);  // in the order of memory
+    fetch_ahead<kFetch>(square + (pair + 1) * kLine, fetched);
     add_pair(sums, x, p.row_bytes, pairs(_mm512_loadu_si512(square)),
              pairs(_mm512_loadu_si512(square + kHalfBytes)));
   }
 }
 
-template <int kRows, Cache kCache>
+template <int kRows, Fetch kFetch>
 [[gnu::always_inline]] inline void add_square(Int8 /*levels*/, const PairRows& p,
-                                              const std::byte* square, std::int64_t ahead,
+                                              const std::byte* square, const Fetched& fetched,
                                               const std::byte* x, Sums<kRows>& sums) {
   for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
-    fetch<kCache>(square + ahead);
-    if constexpr (kRows <= kFewRows) {
-      const Fours fours(square);
-      add_pair(sums, x + pair * 4, p.row_bytes, fours.level[0], fours.level[1]);
-    } else {
-      add_pair(sums, x + pair * 4, p.row_bytes, widen(square), widen(square + kLine / 2));
-    }
+    fetch_ahead<kFetch>(square, fetched);
+    fetch_share<Int8, kFetch>(fetched, pair);
+    const Fours fours(square);
+    add_pair(sums, x + pair * 4, p.row_bytes, fours.level[0], fours.level[1]);
   }
 }
 
-template <int kRows, Cache kCache>
+template <int kRows, Fetch kFetch>
 [[gnu::always_inline]] inline void add_square(Bits4 /*levels*/, const PairRows& p,
-                                              const std::byte* square, std::int64_t ahead,
+                                              const std::byte* square, const Fetched& fetched,
                                               const std::byte* x, Sums<kRows>& sums) {
-  for (const std::byte* const end = square + Bits4::kBytes; square < end; square += kLine, x += 8) {
-    fetch<kCache>(square + ahead);
+  for (int pair = 0; pair < kLanes; pair += 2, square += kLine, x += 8) {
+    fetch_ahead<kFetch>(square, fetched);
+    fetch_share<Bits4, kFetch>(fetched, pair);
     const Looked four(p, square);
     add_pair(sums, x, p.row_bytes, four.level[0], four.level[1]);
     add_pair(sums, x + 4, p.row_bytes, four.level[2], four.level[3]);
@@ -244,8 +262,8 @@ template <int kRows>
   __asm__ volatile("" ::: "memory");
 }
 
-template <class Levels, int kRows, Cache kCache>
-void multiply_rows(const PairRows& p, std::int64_t ahead, const std::byte* x, float* sums) {
+template <class Levels, int kRows, Fetch kFetch>
+void multiply_rows(const PairRows& p, Fetched fetched, const std::byte* x, float* sums) {
   const std::byte* square = p.squares;
   const std::int64_t group_steps = p.group_steps > 0 ? p.group_steps : p.steps;
   std::int64_t left = p.steps;
@@ -256,9 +274,10 @@ void multiply_rows(const PairRows& p, std::int64_t ahead, const std::byte* x, fl
     const std::int64_t steps = left < group_steps ? left : group_steps;
     for (const std::byte* const end = square + steps * Levels::kBytes; square < end;
          square += Levels::kBytes, x += 2 * kColumns) {
-      add_square<kRows, kCache>(Levels(), p, square, ahead, x, of_group);
+      add_square<kRows, kFetch>(Levels(), p, square, fetched, x, of_group);
+      if constexpr (kFetch == Fetch::share) fetched.share += Levels::kBytes / kSharing;
     }
-    if constexpr (std::is_same_v<Levels, Int8> && kRows <= kFewRows) {
+    if constexpr (std::is_same_v<Levels, Int8>) {
 #pragma GCC unroll 8
       for (auto& row : of_group.row) Fours::order(row);
     }
@@ -266,27 +285,15 @@ void multiply_rows(const PairRows& p, std::int64_t ahead, const std::byte* x, fl
   }
 }
 
-template <class Levels, Cache kCache>
-void multiply_some(const PairRows& p, std::int64_t ahead, std::int64_t rows, const std::byte* x,
+template <class Levels, Fetch kFetch, int kRows = kMostRows>
+void multiply_some(const PairRows& p, const Fetched& fetched, std::int64_t rows, const std::byte* x,
                    float* sums) {
-  switch (rows) {
-    case 1:
-      return multiply_rows<Levels, 1, kCache>(p, ahead, x, sums);
-    case 2:
-      return multiply_rows<Levels, 2, kCache>(p, ahead, x, sums);
-    case 3:
-      return multiply_rows<Levels, 3, kCache>(p, ahead, x, sums);
-    case 4:
-      return multiply_rows<Levels, 4, kCache>(p, ahead, x, sums);
-    case 5:
-      return multiply_rows<Levels, 5, kCache>(p, ahead, x, sums);
-    case 6:
-      return multiply_rows<Levels, 6, kCache>(p, ahead, x, sums);
-    case 7:
-      return multiply_rows<Levels, 7, kCache>(p, ahead, x, sums);
-    default:
-      return multiply_rows<Levels, kMostRows, kCache>(p, ahead, x, sums);
+  if constexpr (kRows > 1) {
+    if (rows < kRows) {
+      return multiply_some<Levels, kFetch, kRows - 1>(p, fetched, rows, x, sums);
+    }
   }
+  multiply_rows<Levels, kRows, kFetch>(p, fetched, x, sums);
 }
 
 template <class Levels>
@@ -296,18 +303,22 @@ void multiply_all(const PairRows& p) {
     const std::int64_t rows = p.rows - row < kMostRows ? p.rows - row : kMostRows;
     const std::byte* const x = p.x + row * p.row_bytes;
     float* const sums = p.sums + row * kColumns;
-    if (row > 0 && p.next != nullptr) {
-      // These squares are in the cache, and memory has nothing else to do.
-      multiply_some<ForMany, Cache::second>(p, p.next - p.squares, rows, x, sums);
+    const std::int64_t sweep = row / kMostRows;
+    const bool shares = p.next != nullptr && p.rows > kMostRows && sweep < kSharing;
+    const Fetched fetched{
+        .ahead = Levels::kAhead,
+        .share = shares ? p.next + sweep * p.steps * Levels::kBytes / kSharing : nullptr};
+    if (shares) {
+      multiply_some<ForMany, Fetch::share>(p, fetched, rows, x, sums);
     } else if (row > 0) {
-      multiply_some<ForMany, Cache::none>(p, 0, rows, x, sums);
+      multiply_some<ForMany, Fetch::nothing>(p, fetched, rows, x, sums);
     } else if (p.rows > kMostRows) {
       // The first rows bring the squares into the cache for the others.
-      multiply_some<ForMany, Cache::first>(p, Levels::kAhead, rows, x, sums);
+      multiply_some<ForMany, Fetch::first>(p, fetched, rows, x, sums);
     } else if (rows <= kFewRows) {
-      multiply_some<Levels, Levels::kOfFewRows>(p, Levels::kAhead, rows, x, sums);
+      multiply_some<Levels, Levels::kOfFewRows>(p, fetched, rows, x, sums);
     } else {
-      multiply_some<Levels, Cache::first>(p, Levels::kAhead, rows, x, sums);
+      multiply_some<Levels, Fetch::first>(p, fetched, rows, x, sums);
     }
   }
 }

@@ -37,7 +37,8 @@ struct PairRows {
   const float* ranges = nullptr;  ///< of codes: for each 8 groups the least scale and a step
   std::int64_t group_steps = 0;   ///< squares of a group; the last may have fewer. 0: one group
   float* sums = nullptr;          ///< (rows, 32), aligned to 64 bytes
-  /// Squares that may be multiplied next, as many; fetched meanwhile. May be null.
+  /// As many squares that may be multiplied next: more than 8 rows fetch them meanwhile. May be
+  /// null.
   const std::byte* next = nullptr;
 };
 
