@@ -23,30 +23,25 @@ constexpr std::int64_t kLine = 64;         // bytes
 constexpr std::int64_t kHalfBytes = 1024;  // of a square of bf16
 constexpr int kMostRows = 8;               // whose sums fit the registers
 constexpr int kUnrolled = 8;               // vectors of plain squares
-constexpr int kFewRows = 2;                // whose products wait for memory
+constexpr std::int64_t kAhead = 8192;      // bytes from what is read to what is fetched: measured
 constexpr int kSharing = 2;                // sweeps that fetch a share each of the next squares
-// What is fetched during a sweep.
+// What is fetched during a sweep, into the second cache, which waits for more lines of memory at a
+// time than the first.
 enum class Fetch : std::uint8_t {
   nothing,
-  first,   // what comes next in these squares, into the first cache
-  second,  // into the second one, which waits for more lines of memory at a time
-  share,   // of the next squares, into the second cache: memory is read while rows multiply
-};
-struct Fetched {
-  std::int64_t ahead = 0;            // bytes from what is read, of these squares
-  const std::byte* share = nullptr;  // this sweep's, of the next squares
+  ahead,  // what comes kAhead later in these squares and behind them
+  share,  // of the next squares: memory is read while rows multiply
 };
 template <Fetch kFetch>
-[[gnu::always_inline]] inline void fetch_ahead(const std::byte* from, const Fetched& fetched) {
-  if constexpr (kFetch == Fetch::first) _mm_prefetch(from + fetched.ahead, _MM_HINT_T0);
-  if constexpr (kFetch == Fetch::second) _mm_prefetch(from + fetched.ahead, _MM_HINT_T1);
+[[gnu::always_inline]] inline void fetch_ahead(const std::byte* from) {
+  if constexpr (kFetch == Fetch::ahead) _mm_prefetch(from + kAhead, _MM_HINT_T1);
 }
 template <class Levels, Fetch kFetch>
-[[gnu::always_inline]] inline void fetch_share(const Fetched& fetched, int pair) {
+[[gnu::always_inline]] inline void fetch_share(const std::byte* share, int pair) {
   constexpr std::int64_t kPairBytes = Levels::kBytes / (kSharing * kLanes);
   if constexpr (kFetch == Fetch::share) {
     if (pair * kPairBytes % kLine == 0) {
-      _mm_prefetch(fetched.share + pair * kPairBytes, _MM_HINT_T1);
+      _mm_prefetch(share + pair * kPairBytes, _MM_HINT_T1);
     }
   }
 }
@@ -127,22 +122,15 @@ struct Looked {
 
 struct Bf16 {
   static constexpr std::int64_t kBytes = 2 * kHalfBytes;  // of a square
-  // Bytes from what is read to what is fetched meanwhile, and where to for few rows: measured.
-  static constexpr std::int64_t kAhead = 2048;
-  static constexpr Fetch kOfFewRows = Fetch::second;
 };
 // Both halves of a square side by side: a row's value serves two vectors, which pays for more rows
 // than are multiplied at a time.
 struct SideBySide : Bf16 {};
 struct Int8 {
   static constexpr std::int64_t kBytes = 1024;
-  static constexpr std::int64_t kAhead = 4096;
-  static constexpr Fetch kOfFewRows = Fetch::second;
 };
 struct Bits4 {
   static constexpr std::int64_t kBytes = 512;
-  static constexpr std::int64_t kAhead = 2048;
-  static constexpr Fetch kOfFewRows = Fetch::first;
 };
 
 template <int kRows>
@@ -165,14 +153,14 @@ template <int kRows>
 // Adds the products of a square.
 template <int kRows, Fetch kFetch>
 [[gnu::always_inline]] inline void add_square(Bf16 /*levels*/, const PairRows& p,
-                                              const std::byte* square, const Fetched& fetched,
+                                              const std::byte* square, const std::byte* /*share*/,
                                               const std::byte* x, Sums<kRows>& sums) {
   // In the order of memory, which is read fastest so.
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll kUnrolled
     for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
-      fetch_ahead<kFetch>(square, fetched);
+      fetch_ahead<kFetch>(square);
       const __m512bh levels = pairs(_mm512_loadu_si512(square));
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row) {
@@ -185,13 +173,13 @@ template <int kRows, Fetch kFetch>
 
 template <int kRows, Fetch kFetch>
 [[gnu::always_inline]] inline void add_square(SideBySide /*levels*/, const PairRows& p,
-                                              const std::byte* square, const Fetched& fetched,
+                                              const std::byte* square, const std::byte* share,
                                               const std::byte* x, Sums<kRows>& sums) {
 #pragma GCC unroll 4
   for (int pair = 0; pair < kLanes; ++pair, square += kLine, x += 4) {
-    fetch_share<SideBySide, kFetch>(fetched, pair);
-    fetch_ahead<kFetch>(square + pair * kLine, fetched);  // in the order of memory
-    fetch_ahead<kFetch>(square + (pair + 1) * kLine, fetched);
+    fetch_share<SideBySide, kFetch>(share, pair);
+    fetch_ahead<kFetch>(square + pair * kLine);  // in the order of memory
+    fetch_ahead<kFetch>(square + (pair + 1) * kLine);
     add_pair(sums, x, p.row_bytes, pairs(_mm512_loadu_si512(square)),
              pairs(_mm512_loadu_si512(square + kHalfBytes)));
   }
@@ -199,11 +187,11 @@ template <int kRows, Fetch kFetch>
 
 template <int kRows, Fetch kFetch>
 [[gnu::always_inline]] inline void add_square(Int8 /*levels*/, const PairRows& p,
-                                              const std::byte* square, const Fetched& fetched,
+                                              const std::byte* square, const std::byte* share,
                                               const std::byte* x, Sums<kRows>& sums) {
   for (int pair = 0; pair < kLanes; ++pair, square += kLine) {
-    fetch_ahead<kFetch>(square, fetched);
-    fetch_share<Int8, kFetch>(fetched, pair);
+    fetch_ahead<kFetch>(square);
+    fetch_share<Int8, kFetch>(share, pair);
     const Fours fours(square);
     add_pair(sums, x + pair * 4, p.row_bytes, fours.level[0], fours.level[1]);
   }
@@ -211,11 +199,11 @@ template <int kRows, Fetch kFetch>
 
 template <int kRows, Fetch kFetch>
 [[gnu::always_inline]] inline void add_square(Bits4 /*levels*/, const PairRows& p,
-                                              const std::byte* square, const Fetched& fetched,
+                                              const std::byte* square, const std::byte* share,
                                               const std::byte* x, Sums<kRows>& sums) {
   for (int pair = 0; pair < kLanes; pair += 2, square += kLine, x += 8) {
-    fetch_ahead<kFetch>(square, fetched);
-    fetch_share<Bits4, kFetch>(fetched, pair);
+    fetch_ahead<kFetch>(square);
+    fetch_share<Bits4, kFetch>(share, pair);
     const Looked four(p, square);
     add_pair(sums, x, p.row_bytes, four.level[0], four.level[1]);
     add_pair(sums, x + 4, p.row_bytes, four.level[2], four.level[3]);
@@ -263,7 +251,7 @@ template <int kRows>
 }
 
 template <class Levels, int kRows, Fetch kFetch>
-void multiply_rows(const PairRows& p, Fetched fetched, const std::byte* x, float* sums) {
+void multiply_rows(const PairRows& p, const std::byte* share, const std::byte* x, float* sums) {
   const std::byte* square = p.squares;
   const std::int64_t group_steps = p.group_steps > 0 ? p.group_steps : p.steps;
   std::int64_t left = p.steps;
@@ -274,8 +262,8 @@ void multiply_rows(const PairRows& p, Fetched fetched, const std::byte* x, float
     const std::int64_t steps = left < group_steps ? left : group_steps;
     for (const std::byte* const end = square + steps * Levels::kBytes; square < end;
          square += Levels::kBytes, x += 2 * kColumns) {
-      add_square<kRows, kFetch>(Levels(), p, square, fetched, x, of_group);
-      if constexpr (kFetch == Fetch::share) fetched.share += Levels::kBytes / kSharing;
+      add_square<kRows, kFetch>(Levels(), p, square, share, x, of_group);
+      if constexpr (kFetch == Fetch::share) share += Levels::kBytes / kSharing;
     }
     if constexpr (std::is_same_v<Levels, Int8>) {
 #pragma GCC unroll 8
@@ -286,14 +274,14 @@ void multiply_rows(const PairRows& p, Fetched fetched, const std::byte* x, float
 }
 
 template <class Levels, Fetch kFetch, int kRows = kMostRows>
-void multiply_some(const PairRows& p, const Fetched& fetched, std::int64_t rows, const std::byte* x,
+void multiply_some(const PairRows& p, const std::byte* share, std::int64_t rows, const std::byte* x,
                    float* sums) {
   if constexpr (kRows > 1) {
     if (rows < kRows) {
-      return multiply_some<Levels, kFetch, kRows - 1>(p, fetched, rows, x, sums);
+      return multiply_some<Levels, kFetch, kRows - 1>(p, share, rows, x, sums);
     }
   }
-  multiply_rows<Levels, kRows, kFetch>(p, fetched, x, sums);
+  multiply_rows<Levels, kRows, kFetch>(p, share, x, sums);
 }
 
 template <class Levels>
@@ -305,20 +293,16 @@ void multiply_all(const PairRows& p) {
     float* const sums = p.sums + row * kColumns;
     const std::int64_t sweep = row / kMostRows;
     const bool shares = p.next != nullptr && p.rows > kMostRows && sweep < kSharing;
-    const Fetched fetched{
-        .ahead = Levels::kAhead,
-        .share = shares ? p.next + sweep * p.steps * Levels::kBytes / kSharing : nullptr};
+    const std::byte* const share =
+        shares ? p.next + sweep * p.steps * Levels::kBytes / kSharing : nullptr;
     if (shares) {
-      multiply_some<ForMany, Fetch::share>(p, fetched, rows, x, sums);
+      multiply_some<ForMany, Fetch::share>(p, share, rows, x, sums);
     } else if (row > 0) {
-      multiply_some<ForMany, Fetch::nothing>(p, fetched, rows, x, sums);
+      multiply_some<ForMany, Fetch::nothing>(p, share, rows, x, sums);
     } else if (p.rows > kMostRows) {
-      // The first rows bring the squares into the cache for the others.
-      multiply_some<ForMany, Fetch::first>(p, fetched, rows, x, sums);
-    } else if (rows <= kFewRows) {
-      multiply_some<Levels, Levels::kOfFewRows>(p, fetched, rows, x, sums);
+      multiply_some<ForMany, Fetch::ahead>(p, share, rows, x, sums);
     } else {
-      multiply_some<Levels, Fetch::first>(p, fetched, rows, x, sums);
+      multiply_some<Levels, Fetch::ahead>(p, share, rows, x, sums);
     }
   }
 }
