@@ -24,16 +24,15 @@ void widen_codes_any(const StoredSquares&, std::int64_t, std::int64_t, float*) {
 inline constexpr std::int64_t kLine = 64;                        // bytes
 inline constexpr std::int64_t kMostRows = kLanes == 16 ? 8 : 4;  // whose sums fit the registers
 
-// Sweeps over a column that fetch a share each of the next column into the second cache, so that
-// memory is read while products are made.
-inline constexpr std::int64_t kSweeps = FewRows::kMost / kMostRows;
+inline constexpr std::int64_t kSharing = 2;  // sweeps that fetch a share each of the next column
 
 /// What is fetched while a square is multiplied.
 enum class Fetch : std::uint8_t {
   nothing,
   ahead,  ///< a square of this column: hardware prefetchers do not follow vectors of
           ///< columns that lie apart
-  share,  ///< a share of the next column
+  share,  ///< a share of the next column, into the second cache: memory is read while rows
+          ///< multiply
   ahead_and_share,
 };
 template <Fetch fetch>
@@ -53,7 +52,8 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
   Stored stored;
   const ColumnScales scales = p.weight.scales_of(column);
   const std::int64_t steps = p.weight.steps();
-  const std::byte* const next = square + steps * Stored::kBytes;
+  [[maybe_unused]] const std::byte* const share =
+      square + steps * Stored::kBytes + row / kMostRows * steps * Stored::kBytes / kSharing;
   hn::Vec<Floats> sum[count][vectors];
   hn::Vec<Floats> scale[vectors];
 #pragma GCC unroll 8
@@ -75,14 +75,11 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
       }
     }
     constexpr std::int64_t lines = Stored::kBytes / kLine;
-    constexpr std::int64_t shared = lines / kSweeps;
     if constexpr (fetches_ahead(fetch) && lines < kBlock) {
       for (std::int64_t line = 0; line < lines; ++line) {
         __builtin_prefetch(square + Stored::kAhead + line * kLine);
       }
     }
-    const std::byte* const meanwhile =
-        next + (row / kMostRows * steps + step) * (Stored::kBytes / kSweeps);
     const auto* const from = stored.open(square);
 #pragma GCC unroll 4
     for (std::int64_t depth = 0; depth < kBlock; ++depth) {
@@ -92,8 +89,10 @@ HWY_INLINE void multiply_part(const FewRows& p, std::int64_t column, const std::
         }
       }
       if constexpr (fetches_share(fetch)) {
-        if (depth % (kBlock / shared) == 0) {
-          __builtin_prefetch(meanwhile + depth / (kBlock / shared) * kLine, 0, 2);
+        constexpr std::int64_t every = kBlock * kSharing / lines;
+        static_assert(every > 0);
+        if (depth % every == 0) {
+          __builtin_prefetch(share + (step * lines / kSharing + depth / every) * kLine, 0, 2);
         }
       }
       hn::Vec<Floats> right[vectors];
@@ -128,7 +127,7 @@ void multiply_rows(const FewRows& p, std::int64_t column, const std::byte* squar
   const auto multiply = [&](auto fetch, std::int64_t vector) HWY_ATTR {
     multiply_part<Stored, count, vectors, fetch()>(p, column, square, row, vector, sums);
   };
-  const bool shares = Stored::kInMemory && p.rows > kMostRows;
+  const bool shares = Stored::kInMemory && p.rows > kMostRows && row < kSharing * kMostRows;
   if (row == 0 && shares) {
     multiply(Constant<Fetch::ahead_and_share>(), 0);
   } else if (row == 0) {

@@ -260,6 +260,24 @@ TEST_P(CachedAttentions, WhatIsNoNumberReachesNoEarlierRowAndNoOtherHead) {
   }
 }
 
+TEST(LongSequence, IsReadFromItsFirstBlockToItsLast) {
+  const Heads heads{1, 1, 4};
+  constexpr std::int64_t kTokens = 4200;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> rows(static_cast<std::size_t>(kTokens * heads.qkv_width()));
+  for (float& value : rows) value = normal(random);
+  const Expected expected = Reference(heads, rows, CacheFormat::plain).attend(kTokens - 1, 0);
+  for (const std::int64_t block : {kCacheGroup, 48 * kCacheGroup, 263 * kCacheGroup}) {
+    const std::vector<float> found =
+        CachedLayer(heads, CacheFormat::plain, kTokens, block).attend(rows, 600);
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(found[found.size() - 4 + i], expected.out[i], 1e-5 * expected.size[i])
+          << "blocks of " << block << " tokens, element " << i;
+    }
+  }
+}
+
 // Ties, the ends of the range, and scales so subnormal that quotients exceed 127.
 TEST_P(CachedAttentions, CodesAndScalesAreTheSameOnAllInstructionSets) {
   std::vector<float> rows = random_rows(21);

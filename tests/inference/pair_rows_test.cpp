@@ -20,6 +20,60 @@ namespace {
 
 class PairRows : public ::testing::TestWithParam<WeightFormat> {};
 
+struct alignas(64) Sums {
+  std::array<float, 32> of_columns;
+};
+
+// x ends where its rows do, so that a sanitizer sees what is read behind them.
+TEST_P(PairRows, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
+  if (cpu::kernels_of(DType::bf16) != cpu::KernelKind::pairs) GTEST_SKIP() << "no pairs here";
+  constexpr std::int64_t kIn = 160;
+  constexpr std::int64_t kOut = 64;
+  constexpr std::size_t kMost = 32;
+  const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::bf16, GetParam()};
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kIn * kOut);
+  for (float& value : values) value = normal(random);
+  std::vector<std::byte> memory(static_cast<std::size_t>(cpu::packed_bytes(shape)) + 64);
+  auto* const aligned = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64);
+  const View weight(aligned, cpu::packed_bytes(shape), DType::u8, nullptr);
+  cpu::pack_weight(quantize(shape, 0, values, 1), weight, 1);
+  const cpu::StoredSquares stored = cpu::stored_squares(shape, weight);
+
+  const auto multiply = [&](const std::vector<bfloat16>& x, const std::byte* next) {
+    const std::size_t rows = x.size() / kIn;
+    std::vector<Sums> sums(rows + 2, Sums{});
+    cpu::PairRows product = cpu::pair_rows(stored, 0);
+    product.x = reinterpret_cast<const std::byte*>(x.data());
+    product.row_bytes = kIn * 2;
+    product.rows = static_cast<std::int64_t>(rows);
+    product.sums = sums[1].of_columns.data();
+    product.next = next;
+    cpu::multiply_pair_rows(product);
+    EXPECT_EQ(sums.front().of_columns, Sums{}.of_columns) << "before " << rows << " rows";
+    EXPECT_EQ(sums.back().of_columns, Sums{}.of_columns) << "behind " << rows << " rows";
+    return std::vector<Sums>(sums.begin() + 1, sums.end() - 1);
+  };
+  std::vector<bfloat16> all(kMost * kIn);
+  for (bfloat16& value : all) value = to_bfloat16(normal(random));
+  std::vector<Sums> alone;
+  for (std::size_t row = 0; row < kMost; ++row) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row * kIn);
+    alone.push_back(multiply({begin, begin + kIn}, nullptr).front());
+  }
+  for (std::size_t rows = 1; rows <= kMost; ++rows) {
+    const std::vector<bfloat16> x(all.begin(),
+                                  all.begin() + static_cast<std::ptrdiff_t>(rows * kIn));
+    for (const std::byte* next : {static_cast<const std::byte*>(nullptr), stored.column(1)}) {
+      const std::vector<Sums> found = multiply(x, next);
+      for (std::size_t row = 0; row < rows; ++row) {
+        ASSERT_EQ(found[row].of_columns, alone[row].of_columns) << row << " of " << rows << " rows";
+      }
+    }
+  }
+}
+
 // Codes times scales, rounded, in squares: those that looking up columns of a table gives.
 TEST_P(PairRows, AreWidenedToTheValuesOfTheirCodes) {
   if (cpu::bf16_instructions() == cpu::Bf16Instructions::none ||

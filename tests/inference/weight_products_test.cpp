@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of stored weights: in fp32 bit for bit those of the values that the formats stand for.
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <cmath>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "device/cpu/primitives.h"
 #include "inference/inference_ops.h"
 #include "model/cpu/products.h"
+#include "tests/only_target.h"
 
 namespace zero::testing {
 namespace {
@@ -101,9 +103,13 @@ TEST_P(WeightProducts, AreCloseToSumsInFp64) {
   const std::vector<float> tensor = random(in * out);
   const std::vector<float> x = random(rows * in);
   const std::vector<float> bias = random(out);
-  const std::vector<float> y = product({in, out, WeightLayout::out_in}, tensor, x, bias);
-  ASSERT_EQ(y.size(), static_cast<std::size_t>(rows * out));
-  expect_close_to_sums(y, x, tensor, bias, 1e-5);
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const OnlyTarget only(target);
+    const std::vector<float> y = product({in, out, WeightLayout::out_in}, tensor, x, bias);
+    ASSERT_EQ(y.size(), static_cast<std::size_t>(rows * out));
+    expect_close_to_sums(y, x, tensor, bias, 1e-5);
+  }
 }
 
 TEST_P(WeightProducts, DoNotDependOnTheLayoutOfFiles) {
