@@ -79,10 +79,10 @@ struct Prepared {
   std::string warning{};  ///< the same on all ranks; empty: none
 };
 
-/// The files that every rank reads to put them into checkpoints.
+/// The files that every rank reads to put them into checkpoints and the last folder of weights.
 std::map<std::string, std::string> weight_file_fingerprints(const TrainConfig& config) {
   std::map<std::string, std::string> fingerprints;
-  if (!config.checkpoints.used()) return fingerprints;
+  if (!config.checkpoints.used() && !names_folder(config.run.save_weights)) return fingerprints;
   for (const auto& [name, content] : weight_folder_files(config)) {
     fingerprints["weights/" + name] = fmt::format("{} bytes, fingerprint {:016x}", content.size(),
                                                   XXH3_64bits(content.data(), content.size()));

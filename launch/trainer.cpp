@@ -19,6 +19,7 @@
 #include "launch/run_device.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
+#include "launch/tokenizer_files.h"
 
 namespace zero {
 namespace {
@@ -154,6 +155,7 @@ void Trainer::save() {
   const std::string& path = config_.run.save_weights;
   if (names_folder(path)) {
     save_hf_folder(workbench_.engine(), path, config_.model);
+    if (communicator_.rank() == 0) write_small_files(path, weight_folder_files(config_));
   } else {
     save_weights(workbench_.engine(), path, names::of(config_.model));
   }

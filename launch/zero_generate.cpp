@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <exception>
 #include <initializer_list>
 #include <string>
@@ -19,6 +21,13 @@
 
 namespace {
 
+// CLI11 would take a minus sign, and wrap what is too large.
+std::string whole_number(const std::string& value) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const bool whole = error == std::errc() && end == value.data() + value.size();
+  return whole ? "" : "is " + value + "; expected a whole number from 0 to 18446744073709551615";
+}
 std::string has_name(const std::string& value) { return value.empty() ? "expected a name" : ""; }
 
 void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
@@ -59,7 +68,8 @@ void add_settings(CLI::App& app, zero::PromptSettings& settings) {
   app.add_option("--max-tokens", settings.max_tokens,
                  "to generate; by default 128, or what the model's context leaves")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  app.add_option("--temperature", sampling.temperature, "0: always the most likely token")
+  app.add_option("--temperature", sampling.temperature,
+                 "0: always the most likely token, whatever top-k, top-p and min-p are")
       ->capture_default_str();
   app.add_option("--top-k", sampling.top_k, "keep that many most likely tokens; 0: all")
       ->capture_default_str();
@@ -73,6 +83,7 @@ void add_settings(CLI::App& app, zero::PromptSettings& settings) {
                  "makes tokens of the prompt and the answer less likely; 1: not")
       ->capture_default_str();
   app.add_option("--seed", sampling.seed, "of the random numbers; the same seed, the same answer")
+      ->check(whole_number)
       ->capture_default_str();
   app.add_option("--stop", settings.stop, "end before this text; may be given again")
       ->allow_extra_args(false);

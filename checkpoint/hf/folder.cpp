@@ -81,4 +81,8 @@ void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig
   });
 }
 
+void write_small_files(const std::string& folder, const std::map<std::string, std::string>& files) {
+  for (const auto& [name, content] : files) write_whole(fs::path(folder) / name, content);
+}
+
 }  // namespace zero

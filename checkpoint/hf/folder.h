@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,5 +26,9 @@ void check_folder_target(const std::string& folder);
 /// into `folder`, creating the folder if needed. Each file replaces an older one only when whole.
 /// Throws the same zero::Error on all ranks. Collective; between optimizer steps.
 void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config);
+
+/// One rank's part: writes small files into `folder`, by name and content, as whole. Throws
+/// zero::Error.
+void write_small_files(const std::string& folder, const std::map<std::string, std::string>& files);
 
 }  // namespace zero

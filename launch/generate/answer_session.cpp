@@ -26,6 +26,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// 0, as many as all requests can need, if that is no more.
+std::int64_t useful_cache_tokens(std::int64_t tokens, const InferenceOptions& options) {
+  return tokens < options.requests * options.request_tokens ? tokens : 0;
+}
+
 }  // namespace
 
 SignalWatcher::AfterSignal Interrupts::arrived(int signal) {
@@ -89,10 +94,10 @@ InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t requ
   options.logit_rows = std::min(requests * (1 + guessed), InferenceOptions::kMostRows);
   options.rows = std::max(options.rows, options.logit_rows);
   if (flags_.cache_tokens > 0) {
-    options.cache_tokens = std::min(flags_.cache_tokens, requests * request_tokens);
-    ZERO_CHECK(options.cache_tokens >= request_tokens,
+    ZERO_CHECK(flags_.cache_tokens >= request_tokens,
                "--cache-tokens is {}; expected at least {}, for the longest prompt with its answer",
                flags_.cache_tokens, request_tokens);
+    options.cache_tokens = useful_cache_tokens(flags_.cache_tokens, options);
   }
   return options;
 }
@@ -110,7 +115,7 @@ InferenceOptions AnswerSession::draft_options(const InferenceOptions& options,
   draft.logit_rows = options.requests;
   draft.request_tokens = std::min(draft.request_tokens, guessing.context);
   draft.host_tokens = 0;  // it reads again at little cost
-  draft.cache_tokens = std::min(draft.cache_tokens, draft.requests * draft.request_tokens);
+  draft.cache_tokens = useful_cache_tokens(draft.cache_tokens, draft);
   return draft;
 }
 
@@ -125,7 +130,7 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
   std::string draft_folder;
   InferenceOptions draft;
   if (guesses) {
-    draft_folder = find_model_folder(files::disk(), flags_.draft);
+    draft_folder = find_model_folder(files::disk(), flags_.draft, "--draft");
     draft = draft_options(options, draft_folder);
     const PlannedModel guessing =
         plan_model(draft_folder, draft, {.threads = threads_, .device = device_kind_});
@@ -284,7 +289,8 @@ int AnswerSession::finish() {
         totals.answers == 1
             ? fmt::format(" ({} tokens of the prompt: {:.1f} tokens/s)", prompt_tokens_,
                           static_cast<double>(prompt_tokens_) / totals.first_token)
-            : fmt::format(" ({} prompts of {} tokens)", totals.answers, prompt_tokens_));
+            : fmt::format(" ({} prompts, {} tokens of them in all)", totals.answers,
+                          prompt_tokens_));
   }
   print_totals();
   const int signal = interrupts_.signal();

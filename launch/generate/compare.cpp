@@ -67,9 +67,11 @@ int compare_weights(const GenerateFlags& flags) {
   ZERO_CHECK(std::ssize(text) > kPrompt && stretch > kPrompt + 1,
              "--compare {}: has {} tokens, and the model's context {}; expected more than {}",
              flags.compare, text.size(), encoder.context(), kPrompt + 1);
-  text.resize(std::min(text.size(), static_cast<std::size_t>(kTokens)));
-  fmt::print("{} tokens of {}\n{:<8} {:<6} {:>12} {:>11} {:>10} {:>12}\n", text.size(),
-             flags.compare, "weights", "cache", "bytes", "bytes/token", "tokens/s", "perplexity");
+  const std::size_t all = text.size();
+  text.resize(std::min(all, static_cast<std::size_t>(kTokens)));
+  fmt::print("{} tokens of {}{}\n{:<8} {:<6} {:>12} {:>11} {:>10} {:>12}\n", text.size(),
+             flags.compare, text.size() < all ? fmt::format(", the first of its {}", all) : "",
+             "weights", "cache", "bytes", "bytes/token", "tokens/s", "perplexity");
   double first = 0;
   for (const auto& [weights, cache] : formats_of(folder)) {
     const PlannedRanks one{.threads = threads_of(flags), .device = device_kind(flags)};

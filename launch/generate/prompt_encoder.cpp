@@ -37,12 +37,18 @@ void check_utf8(std::string_view text, const std::string& where) {
 
 }  // namespace
 
-std::string find_model_folder(files::FileSystem& files, const std::string& path) {
+std::string find_model_folder(files::FileSystem& files, const std::string& path,
+                              std::string_view flag) {
   using files::PathKind;
-  ZERO_CHECK(files.kind_of(path) == PathKind::folder,
-             "--model {}: is not a folder; expected a Hugging Face folder, a checkpoint, or a "
-             "folder of checkpoints: models are not downloaded",
-             path);
+  const PathKind kind = files.kind_of(path);
+  ZERO_CHECK(kind != PathKind::file,
+             "{} {}: is a file; expected the folder of a model: weights in safetensors with "
+             "config.json beside them, as zero_train writes with \"save_weights\": \"OUT/\"",
+             flag, path);
+  ZERO_CHECK(kind == PathKind::folder,
+             "{} {}: is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
+             "checkpoints: models are not downloaded",
+             flag, path);
   const auto has_config = [&](const std::string& folder) {
     return files.kind_of(folder + "/config.json") != PathKind::missing;
   };
@@ -51,11 +57,11 @@ std::string find_model_folder(files::FileSystem& files, const std::string& path)
   try {
     checkpoint = checkpoint_tool::find_checkpoint(files, path);
   } catch (const Error& error) {
-    fail("--model {}: has no config.json, as a Hugging Face folder has; {}", path, error.what());
+    fail("{} {}: has no config.json, as a Hugging Face folder has; {}", flag, path, error.what());
   }
   const std::string weights = (fs::path(checkpoint) / "weights").string();
   ZERO_CHECK(has_config(weights),
-             "--model {}: {} has no config.json; expected a checkpoint of zero_train", path,
+             "{} {}: {} has no config.json; expected a checkpoint of zero_train", flag, path,
              weights);
   return weights;
 }
@@ -128,7 +134,10 @@ std::vector<std::uint32_t> PromptEncoder::encode_file(const std::string& path) c
 
 GenerationRequest PromptEncoder::request(const Prompt& prompt) const {
   validate(prompt.settings, prompt.where);
-  if (!prompt.settings.stop.empty()) needed_tokenizer(prompt.where);
+  ZERO_CHECK(prompt.settings.stop.empty() || tokenizer_ != nullptr,
+             "{}: has a stop string, which is text, and {} has no tokenizer.json and no "
+             "tokenizer.model; leave it out, or give --tokenizer",
+             prompt.where, folder_);
   GenerationRequest request{.prompt = encode(prompt),
                             .max_tokens = prompt.settings.max_tokens,
                             .sampling = prompt.settings.sampling,

@@ -16,8 +16,9 @@ namespace zero {
 
 /// The Hugging Face folder that `path` means: itself, if it has a config.json; the weights of a
 /// checkpoint; those of the newest complete one in a folder of checkpoints. Throws zero::Error
-/// naming the path if there is none.
-std::string find_model_folder(files::FileSystem& files, const std::string& path);
+/// naming the path, and the flag that gave it, if there is none.
+std::string find_model_folder(files::FileSystem& files, const std::string& path,
+                              std::string_view flag = "--model");
 
 /// Turns prompts into requests of a model, whose folder it reads; the weights are not needed.
 class PromptEncoder {

@@ -317,6 +317,11 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
               HasSubstr("expected the model's 256"));
   EXPECT_THAT(refusal(prompt + "--temperature -1", model),
               HasSubstr("command line: temperature is -1; expected a number from 0"));
+  for (const char* seed : {"-1", "18446744073709551616", "1.5"}) {
+    EXPECT_THAT(refusal(prompt + "--seed " + seed, model),
+                HasSubstr("--seed: is " + std::string(seed) + "; expected a whole number from 0"));
+  }
+  EXPECT_THAT(refusal(prompt + "--draft none", model), HasSubstr("--draft none: is not a folder"));
   EXPECT_THAT(refusal(prompt + "--top-p 0", model), HasSubstr("command line: top_p is 0"));
   EXPECT_THAT(refusal(prompt + "--stop ''", model), HasSubstr("stop is an empty text"));
   EXPECT_THAT(refusal(prompt + "--dtype int8", model), HasSubstr("--dtype"));

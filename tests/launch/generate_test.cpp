@@ -257,7 +257,10 @@ TEST_F(Encoder, FindsTheFolderOfAModel) {
             "--model " + folder_.file("none") +
                 ": is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
                 "checkpoints: models are not downloaded");
-  EXPECT_THAT(error_of([&] { found(folder_.file("config.json")); }), HasSubstr("is not a folder"));
+  EXPECT_THAT(error_of([&] { found(folder_.file("config.json")); }),
+              HasSubstr("is a file; expected the folder of a model"));
+  EXPECT_THAT(error_of([&] { find_model_folder(files::disk(), "none", "--draft"); }),
+              HasSubstr("--draft none: is not a folder"));
   std::filesystem::create_directory(folder_.file("empty"));
   EXPECT_THAT(error_of([&] { found(folder_.file("empty")); }),
               ::testing::AllOf(HasSubstr("has no config.json, as a Hugging Face folder has; "),

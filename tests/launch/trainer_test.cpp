@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <set>
 
@@ -102,6 +103,15 @@ TEST(Trainer, WeightsAreSavedBeforeTextIsSampled) {
               }),
               HasSubstr("none.model"));
   EXPECT_EQ(train(run, 1, {"run.init=" + weights, "run.steps=0"}).size(), 1U);
+}
+
+TEST(Trainer, AFolderOfWeightsHasTheTokenizerToo) {
+  const TinyRun run;
+  const std::string folder = run.folder().file("weights/");
+  train(run, 1, {"data.tokenizer=bytes", "run.save_weights=" + folder});
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    EXPECT_TRUE(std::filesystem::is_regular_file(folder + name)) << name;
+  }
 }
 
 TEST(ExposedUnits, NameThePlaceThatWaitsMost) {
