@@ -178,8 +178,6 @@ template <int kRows, Fetch kFetch>
 #pragma GCC unroll 4
   for (int pair = 0; pair < kLanes; ++pair, square += kLine, x += 4) {
     fetch_share<SideBySide, kFetch>(share, pair);
-    fetch_ahead<kFetch>(square + pair * kLine);  // in the order of memory
-    fetch_ahead<kFetch>(square + (pair + 1) * kLine);
     add_pair(sums, x, p.row_bytes, pairs(_mm512_loadu_si512(square)),
              pairs(_mm512_loadu_si512(square + kHalfBytes)));
   }

@@ -18,7 +18,24 @@
 namespace zero::testing {
 namespace {
 
-class PairRows : public ::testing::TestWithParam<WeightFormat> {};
+class PairRows : public ::testing::TestWithParam<WeightFormat> {
+ protected:
+  /// A weight of random values.
+  View packed(const WeightShape& shape) {
+    std::vector<float> values(static_cast<std::size_t>(shape.in * shape.out));
+    for (float& value : values) value = normal_(random_);
+    memory_.resize(static_cast<std::size_t>(cpu::packed_bytes(shape)));
+    const View weight(memory_.data(), std::ssize(memory_), DType::u8, nullptr);
+    cpu::pack_weight(quantize(shape, 0, values, 1), weight, 1);
+    return weight;
+  }
+
+  std::mt19937 random_{7};
+  std::normal_distribution<float> normal_;
+
+ private:
+  std::vector<std::byte> memory_;
+};
 
 struct alignas(64) Sums {
   std::array<float, 32> of_columns;
@@ -31,15 +48,7 @@ TEST_P(PairRows, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
   constexpr std::int64_t kOut = 64;
   constexpr std::size_t kMost = 32;
   const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::bf16, GetParam()};
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(kIn * kOut);
-  for (float& value : values) value = normal(random);
-  std::vector<std::byte> memory(static_cast<std::size_t>(cpu::packed_bytes(shape)) + 64);
-  auto* const aligned = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64);
-  const View weight(aligned, cpu::packed_bytes(shape), DType::u8, nullptr);
-  cpu::pack_weight(quantize(shape, 0, values, 1), weight, 1);
-  const cpu::StoredSquares stored = cpu::stored_squares(shape, weight);
+  const cpu::StoredSquares stored = cpu::stored_squares(shape, packed(shape));
 
   const auto multiply = [&](const std::vector<bfloat16>& x, const std::byte* next) {
     const std::size_t rows = x.size() / kIn;
@@ -56,7 +65,7 @@ TEST_P(PairRows, OfAnyCountHaveTheBitsOfOneAndTouchNoOther) {
     return std::vector<Sums>(sums.begin() + 1, sums.end() - 1);
   };
   std::vector<bfloat16> all(kMost * kIn);
-  for (bfloat16& value : all) value = to_bfloat16(normal(random));
+  for (bfloat16& value : all) value = to_bfloat16(normal_(random_));
   std::vector<Sums> alone;
   for (std::size_t row = 0; row < kMost; ++row) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row * kIn);
@@ -83,13 +92,7 @@ TEST_P(PairRows, AreWidenedToTheValuesOfTheirCodes) {
   constexpr std::int64_t kIn = 200;
   constexpr std::int64_t kOut = 70;
   const WeightShape shape{kIn, kOut, WeightLayout::out_in, DType::bf16, GetParam()};
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(kIn * kOut);
-  for (float& value : values) value = normal(random);
-  std::vector<std::byte> memory(static_cast<std::size_t>(cpu::packed_bytes(shape)));
-  const View weight(memory.data(), std::ssize(memory), DType::u8, nullptr);
-  cpu::pack_weight(quantize(shape, 0, values, 1), weight, 1);
+  const View weight = packed(shape);
 
   std::vector<std::int32_t> columns(kOut);
   for (std::int32_t i = 0; i < kOut; ++i) columns[static_cast<std::size_t>(i)] = i;
