@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <hwy/targets.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -38,22 +37,6 @@ constexpr std::array<Limit, 4> kLimits{{{"AVX2", cpu::Bf16Instructions::none, HW
                                         {"AMX", cpu::Bf16Instructions::tiles, 0}}};
 
 }  // namespace
-
-namespace {
-
-// OpenMP reads its variables before main().
-void restart_with(const char* variable, const char* value, char** argv) {
-  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
-  ::setenv(variable, value, 1);
-  ::execv("/proc/self/exe", argv);
-  // If the restart fails, the program goes on as it is, only slower.
-}
-
-}  // namespace
-
-void make_waiting_threads_sleep(char** argv) { restart_with("OMP_WAIT_POLICY", "passive", argv); }
-
-void make_waiting_threads_sleep_soon(char** argv) { restart_with("GOMP_SPINCOUNT", "4000", argv); }
 
 void limit_cpu(const Environment& environment) {
   const auto wanted = environment(kVariable);

@@ -10,15 +10,6 @@
 
 namespace zero {
 
-/// Makes waiting OpenMP threads sleep rather than spin, for programs whose ranks x threads exceed
-/// the cores: spinning threads take cores that other ranks need. OpenMP reads its wait policy
-/// before main starts, so the function sets the variable and restarts the program, unless the user
-/// has chosen a policy. Returns if there is nothing to do.
-void make_waiting_threads_sleep(char** argv);
-/// Makes them spin first, longer than from one product of a layer to the next, and then sleep: for
-/// programs with many short parallel loops. Longer spins would cost other programs their cores.
-void make_waiting_threads_sleep_soon(char** argv);
-
 /// Reports an error that perhaps only this rank knows of, as `program`, and ends all ranks. A rank
 /// first waits for the ranks below it: if several fail alike, only the lowest reports the error
 /// before the job ends.

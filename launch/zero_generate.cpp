@@ -220,7 +220,6 @@ void check_mode(const CLI::App& app, const zero::GenerateFlags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  zero::make_waiting_threads_sleep_soon(argv);
   CLI::App app{
       "Continues texts, or answers messages, by a model that zero_train trained or a Hugging "
       "Face folder holds. A prompt's answer depends on the prompt, its settings and the model "

@@ -10,25 +10,11 @@
 #include "launch/config/train_config.h"
 #include "launch/open_files.h"
 #include "launch/process.h"
-#include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/start.h"
 #include "launch/signals.h"
 #include "launch/train_program.h"
 
 namespace {
-
-void sleep_where_crowded(const zero::TrainFlags& flags, char** argv) {
-  const zero::CoreFacts facts = zero::core_facts(flags.start.local_world);
-  int threads = 1;
-  try {
-    const auto values = zero::Configuration::read(flags.config, flags.overrides);
-    threads = values.is_null("run.threads") ? zero::choose_threads(facts).threads
-                                            : static_cast<int>(values.integer("run.threads"));
-  } catch (const zero::Error&) {
-    return;  // training reads the file again, and reports the error
-  }
-  if (threads > 1 && !zero::fits(facts, threads)) zero::make_waiting_threads_sleep(argv);
-}
 
 int run(const zero::TrainFlags& flags, int argc, char** argv) {
   const int world = flags.world > 0 ? flags.world : flags.start.world;
@@ -41,7 +27,6 @@ int run(const zero::TrainFlags& flags, int argc, char** argv) {
     ZERO_CHECK(over_limit.empty(), "{}", over_limit);
     return 0;
   }
-  sleep_where_crowded(flags, argv);
   zero::raise_open_file_limit();
   return zero::train(flags, &argc, &argv);
 }

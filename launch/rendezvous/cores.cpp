@@ -115,11 +115,6 @@ ThreadChoice choose_threads(const CoreFacts& facts) {
   return choice;
 }
 
-bool fits(const CoreFacts& facts, int threads) {
-  const bool cores = threads * sharing(facts) <= facts.allowed;
-  return cores && (!facts.quota || threads * facts.local_ranks <= *facts.quota);
-}
-
 std::vector<RankPlacement> gather_placements(Communicator& communicator, Device& device,
                                              int threads) {
   const auto world = static_cast<std::size_t>(communicator.size());

@@ -34,8 +34,6 @@ struct ThreadChoice {
 /// cores that the job may use. A rank that the launcher has bound shares its cores with as many
 /// ranks as an even spread over the launcher's cores puts there.
 ThreadChoice choose_threads(const CoreFacts& facts);
-/// Whether every thread of this host's ranks has a core of its own.
-bool fits(const CoreFacts& facts, int threads);
 
 /// The host and cores of one rank.
 struct RankPlacement {

@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <mutex>
 #include <set>
@@ -14,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/device/restricted_thread.h"
 #include "tests/errors.h"
 
 namespace zero {
@@ -21,15 +24,28 @@ namespace {
 
 using Range = std::pair<std::int64_t, std::int64_t>;
 
-/// The threads that take turns of a team's calls: fewer where OpenMP is limited (OMP_THREAD_LIMIT).
+/// The threads of a team: each waits for the others, which a loop of a few shares does not.
 std::set<::pid_t> team_of(int threads) {
   std::mutex mutex;
   std::set<::pid_t> seen;
+  std::atomic<int> come = 0;
   cpu::parallel_for(threads, threads, 1, [&](std::int64_t, std::int64_t) {
-    const std::lock_guard lock(mutex);
-    seen.insert(::gettid());
+    {
+      const std::lock_guard lock(mutex);
+      seen.insert(::gettid());
+    }
+    ++come;
+    while (come < threads) std::this_thread::yield();
   });
   return seen;
+}
+
+std::int64_t sum_of_squares(int threads) {
+  std::atomic<std::int64_t> sum = 0;
+  cpu::parallel_for(threads, 100, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) sum += i * i;
+  });
+  return sum;
 }
 
 TEST(ParallelFor, CoversEveryElementOnceInRangesOfWholeGrains) {
@@ -58,13 +74,42 @@ TEST(ParallelFor, OnOneThreadIsOnePlainCall) {
   EXPECT_EQ((std::vector<Range>{{0, 1000}, {0, 10}}), ranges);
 }
 
-// OpenMP ends the threads that a smaller team has no place for.
 TEST(ParallelFor, KeepsItsThreadsWhateverTheCount) {
   const std::set<::pid_t> team = team_of(4);
   for (int i = 0; i < 3; ++i) {
     cpu::parallel_for(4, 2, 1, [](std::int64_t, std::int64_t) {});
     EXPECT_EQ(team_of(4), team);
   }
+}
+
+// A child of fork() has no thread but one: the helpers of its copy of the team never come.
+TEST(ParallelFor, NeverWaitsForThreadsThatDoNotCome) {
+  EXPECT_EQ(4U, team_of(4).size());
+  const ::pid_t child = ::fork();
+  if (child == 0) ::_exit(sum_of_squares(4) == 328'350 && sum_of_squares(8) == 328'350 ? 0 : 1);
+  int status = 0;
+  EXPECT_EQ(child, ::waitpid(child, &status, 0));
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST(ParallelFor, DoesWithoutThreadsThatTheSystemRefuses) {
+  EXPECT_EQ("no error", testing::on_own_thread([] {
+              ZERO_CHECK(testing::refuse({SYS_clone3, EAGAIN, 0, 0}) &&
+                             testing::refuse({SYS_clone, EAGAIN, 0, 0}),
+                         "the filter was refused");
+              ZERO_CHECK(sum_of_squares(4) == 328'350, "{}", sum_of_squares(4));
+            }));
+}
+
+TEST(ParallelFor, InsideOfAnotherIsTheCallersAlone) {
+  cpu::parallel_for(4, 4, 1, [&](std::int64_t, std::int64_t) {
+    const ::pid_t outer = ::gettid();
+    cpu::parallel_for(4, 8, 1, [&](std::int64_t, std::int64_t) { EXPECT_EQ(outer, ::gettid()); });
+  });
+}
+
+TEST(ParallelFor, EndsForEachOfManyLoopsInARow) {
+  for (int i = 0; i < 20'000; ++i) ASSERT_EQ(328'350, sum_of_squares(1 + i % 5));
 }
 
 TEST(ParallelFor, OfNothingCallsNothing) {
@@ -122,7 +167,6 @@ TEST(ParallelShares, AreTakenFromFrontToBack) {
 
 // The thread that has the first element waits until all others are done: by another thread.
 TEST(ParallelShares, OfAThreadThatIsDelayedAreDoneByOthers) {
-  if (team_of(2).size() < 2) GTEST_SKIP() << "one thread alone";
   constexpr std::int64_t kCount = 1000;
   std::atomic<std::int64_t> done = 0;
   std::atomic<bool> waited = false;
@@ -140,7 +184,6 @@ TEST(ParallelShares, OfAThreadThatIsDelayedAreDoneByOthers) {
 
 // Two threads wait until the other two have done all the rest.
 TEST(ParallelShares, OfSeveralThreadsThatAreDelayedAreDoneByOthers) {
-  if (team_of(4).size() < 4) GTEST_SKIP() << "too few threads";
   constexpr std::int64_t kCount = 400;
   std::atomic<std::int64_t> done = 0;
   std::atomic<int> waited = 0;

@@ -120,8 +120,6 @@ TEST(Threads, AQuotaLimitsAllRanksTogether) {
   facts.quota = 5.0;
   EXPECT_EQ(choose_threads(facts).threads, 2);
   EXPECT_EQ(choose_threads(facts).why, "5 cores by control group / 2 rank(s)");
-  EXPECT_TRUE(fits(facts, 2));
-  EXPECT_FALSE(fits(facts, 3));
   facts.quota = 0.5;
   EXPECT_EQ(choose_threads(facts).threads, 1);
   facts.quota = 100.0;
@@ -133,11 +131,9 @@ TEST(Threads, ABoundRankHasItsCoresToItselfOrSharesThemEvenly) {
   const CoreFacts own{.allowed = 4, .launcher = 8, .physical = 4, .local_ranks = 2};
   EXPECT_EQ(choose_threads(own).threads, 4);
   EXPECT_EQ(choose_threads(own).why, "4 cores / 1 rank(s) bound to them");
-  EXPECT_TRUE(fits(own, 4));
   // --bind-to socket, eight ranks on two sockets of four.
   const CoreFacts socket{.allowed = 4, .launcher = 8, .physical = 4, .local_ranks = 8};
   EXPECT_EQ(choose_threads(socket).threads, 1);
-  EXPECT_FALSE(fits(socket, 2));
   const CoreFacts core{.allowed = 1, .launcher = 8, .physical = 1, .local_ranks = 8};
   EXPECT_EQ(choose_threads(core).threads, 1);
 }
@@ -148,7 +144,6 @@ TEST(Threads, ThisMachineAnswers) {
   EXPECT_GE(facts.launcher, facts.allowed);
   EXPECT_GE(facts.physical, 1);
   EXPECT_LE(facts.physical, facts.allowed);
-  EXPECT_TRUE(fits(facts, 1) || facts.quota.value_or(1) < 1);
 }
 
 RankPlacement on(std::vector<int> cores, int threads, std::int64_t host = 0, double quota = 0) {

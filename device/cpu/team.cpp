@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/team.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
+namespace zero::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A sleep that ended sooner, waking included, should have been a look.
+constexpr std::chrono::microseconds kShortSleep{150};
+
+thread_local bool in_share = false;
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+}  // namespace
+
+template <class Come>
+void Patience::wait(const Come& come, std::atomic<int>& value, int seen) {
+  for (int i = 0; i < looks_; ++i) {
+    if (come()) return;
+    pause_core();
+  }
+  const auto begin = Clock::now();
+  for (; !come(); seen = value.load(std::memory_order_acquire)) {
+    value.wait(seen, std::memory_order_acquire);
+  }
+  const bool soon = Clock::now() - begin < kShortSleep;
+  looks_ = soon ? std::min(kMost, 2 * looks_) : std::max(kLeast, looks_ / 2);
+}
+
+Team& Team::of_this_thread() {
+  thread_local Team team;
+  return team;
+}
+
+Team::~Team() { end_helpers(); }
+
+void Team::end_helpers() {
+  ending_ = true;
+  bell_.fetch_add(1);
+  bell_.notify_all();
+  // A child of fork() has the handles alone.
+  for (std::thread& helper : helpers_) ::getpid() == process_ ? helper.join() : helper.detach();
+  helpers_.clear();
+  ending_ = false;
+}
+
+void Team::grow(std::int64_t shares) {
+  end_helpers();
+  process_ = ::getpid();
+  most_ = shares;
+  claims_ = std::make_unique<Claim[]>(static_cast<std::size_t>(shares));
+  const int heard = bell_;
+  try {
+    for (std::int64_t own = 1; own < shares; ++own) {
+      helpers_.emplace_back([this, own, heard] { help(own, heard); });
+    }
+  } catch (const std::system_error&) {
+    // The caller does what the missing ones would have done.
+  }
+}
+
+void Team::run(std::int64_t shares, const Work& work) {
+  if (in_share) {
+    for (std::int64_t share = 0; share < shares; ++share) work(share);
+    return;
+  }
+  if (shares > most_) grow(shares);
+  work_ = &work;
+  left_.store(static_cast<int>(shares), std::memory_order_relaxed);
+  const std::uint64_t loop = loop_.load(std::memory_order_relaxed) + 1;
+  for (std::int64_t share = 0; share < shares; ++share) {
+    claims_[static_cast<std::size_t>(share)].state.store(2 * loop, std::memory_order_release);
+  }
+  loop_.store(loop, std::memory_order_release);
+  bell_.fetch_add(1);
+  bell_.notify_all();
+  work_on(loop, 0);
+  patience_.wait([&] { return left_.load(std::memory_order_acquire) == 0; }, left_,
+                 left_.load(std::memory_order_acquire));
+}
+
+void Team::help(std::int64_t own, int heard) {
+  Patience patience;
+  for (;;) {
+    patience.wait([&] { return bell_.load(std::memory_order_acquire) != heard; }, bell_, heard);
+    heard = bell_.load(std::memory_order_acquire);
+    if (ending_) return;
+    work_on(loop_.load(std::memory_order_acquire), own);
+  }
+}
+
+void Team::work_on(std::uint64_t loop, std::int64_t own) {
+  in_share = true;
+  for (std::int64_t i = 0; i < most_; ++i) {
+    const std::int64_t share = (own + i) % most_;
+    auto& state = claims_[static_cast<std::size_t>(share)].state;
+    std::uint64_t open = 2 * loop;
+    if (state.load(std::memory_order_relaxed) != open) continue;
+    if (!state.compare_exchange_strong(open, open + 1, std::memory_order_acquire)) continue;
+    (*work_)(share);
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
+  }
+  in_share = false;
+}
+
+}  // namespace zero::cpu

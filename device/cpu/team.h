@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace zero::cpu {
+
+/// How long a thread looks at a value before it sleeps: longer if its sleeps were short, shorter if
+/// they were long, so that threads of a busy machine leave their cores to others.
+class Patience {
+ public:
+  /// Returns once `come()`, which follows from another value than `seen` of `value`.
+  template <class Come>
+  void wait(const Come& come, std::atomic<int>& value, int seen);
+
+ private:
+  static constexpr int kLeast = 32;
+  static constexpr int kMost = 4096;  // looks, of some 10 to 40 ns each
+  int looks_ = kMost;
+};
+
+/// The helpers of one host thread in its parallel loops. A loop consists of shares. Its caller does
+/// share 0, helper i share i, and each then does what nobody has begun: a loop waits for shares
+/// that were begun, and never for a helper that the system has not woken or that does not exist.
+/// Belongs to the thread that runs the loops; the helpers end with it.
+class Team {
+ public:
+  using Work = std::function<void(std::int64_t share)>;
+
+  /// The calling thread's own.
+  static Team& of_this_thread();
+
+  Team() = default;
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+  ~Team();
+
+  /// Runs work(0) to work(shares - 1), each once, on the caller and up to `shares - 1` helpers;
+  /// returns when all have run. `work` does not throw. Inside of a share, the caller runs all. A
+  /// helper that the system refuses to start is done without.
+  void run(std::int64_t shares, const Work& work);
+
+ private:
+  /// Twice a loop's number while nobody has begun the share in it, one more from then on.
+  struct alignas(64) Claim {
+    std::atomic<std::uint64_t> state{1};
+  };
+
+  void grow(std::int64_t shares);
+  void end_helpers();
+  void help(std::int64_t own, int heard);
+  /// Does the loop's shares that nobody has begun, `own` before the others.
+  void work_on(std::uint64_t loop, std::int64_t own);
+
+  std::vector<std::thread> helpers_;
+  std::unique_ptr<Claim[]> claims_;
+  std::int64_t most_ = 0;       // shares that claims_ has room for
+  pid_t process_ = 0;           // that has the helpers: a child of fork() does not
+  const Work* work_ = nullptr;  // read by those who have a claim of its loop
+  Patience patience_;
+  alignas(64) std::atomic<std::uint64_t> loop_{0};
+  std::atomic<int> bell_{0};  // rung for each loop
+  std::atomic<bool> ending_{false};
+  alignas(64) std::atomic<int> left_{0};  // shares of the loop that are not done
+};
+
+}  // namespace zero::cpu
