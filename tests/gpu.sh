@@ -3,55 +3,63 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The checks that need a GPU: prints what each says, whole, then a table, and ends with 1 where one of
-# them failed. One whose tool the host lacks (compute-sanitizer) is "not made" in the table, and counted
-# there. Under 9 minutes, no network. Each check has seconds of its own, so that one that hangs takes no
-# other's.
+# them failed. One whose tool the host lacks (compute-sanitizer, ncu) is "not made" in the table, and
+# counted there. No network. Each check has seconds of its own, so that one that hangs takes no other's.
 #
-#   tests/gpu.sh [BUILD]             checks what BUILD (default: build) holds, on this host
+#   tests/gpu.sh [--part N] [BUILD]  checks what BUILD (default: build) holds, on this host: the numbers
+#                                    (part 1, under 300 s), whole runs (2, under 400 s), sanitizers, answers
+#                                    and NCCL (3, under 400 s), or all three
 #   tests/gpu.sh --pack DIR [--arch ARCHITECTURES] [BUILD]
 #                                    puts programs, their libraries and the scripts into DIR, for a
 #                                    host that has nothing of ours (gpu_pack.sh)
-#   DIR/gpu.sh                       checks what was packed: takes a GPU, its driver, python3, and the
+#   DIR/gpu.sh [--part N]            checks what was packed: takes a GPU, its driver, python3, and the
 #                                    libraries of CUDA, which PyTorch's wheels bring too
 #   tests/gpu.sh --self-test         checks this script, without a GPU
 #   tests/gpu.sh --small PROGRAM     counts the tests of PROGRAM that compute-sanitizer runs
 #
 # ZERO_ON_GPU holds what makes zero_train compute on the GPU. Every check's output and run's log, and
-# the table, are kept in the folder ZERO_GPU_RESULTS (default: gpu_results), and in one archive beside
-# it.
+# the table, are kept in one archive, part_N.tar.gz in the folder ZERO_GPU_RESULTS (default: gpu_results),
+# which is renewed every 20 s.
 set -uo pipefail
-case ${1-} in -h | --help) sed -n '5,22s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1-} in -h | --help) sed -n '5,25s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
-readonly kSeconds=${ZERO_GPU_SECONDS:-540}  # for all checks together
+readonly kSeconds=(0 300 400 400)  # the most of a part
+renewed=20  # seconds between archives while a check runs
 read -ra kOnGpu <<<"${ZERO_ON_GPU:---set run.device=cuda}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=tests/gpu_host.sh
+source "$here/gpu_host.sh"
 # shellcheck source=tests/gpu_checks.sh
 source "$here/gpu_checks.sh"
 
-# Every check in the order in which they run: name, seconds, command. The seconds add up to less than
-# kSeconds. What says most comes first; NCCL, which may need the host's network, last.
+# Every check in the order in which they run: part, name, seconds, command. The seconds of a part add up to less than its
+# most. What says most comes first; NCCL, which may need the host's network, last.
 checks() {
   cat <<'CHECKS'
-host, versions, libraries          | 15 | versions_and_libraries
-gpu_tests                          | 70 | contract_tests "$bin/gpu_tests"
-rates beside their limits          | 60 | "$bin/zero_bench" gpu
-GPT-2 124M, 32 x 1024, graphs on   | 25 | whole_steps true
-GPT-2 124M, 32 x 1024, graphs off  | 25 | whole_steps false
-graphs change no bit               |  5 | graphs_change_no_bit
-recompute, that step               | 35 | recompute_changes_no_bit
-fp16 and small moments, that step  | 40 | formats_learn_alike
-profile of that step               | 20 | a_step_is_profiled
-stage 0, ranks as threads          | 12 | stage_gives_the_same_bits 0
-stage 1, ranks as threads          | 12 | stage_gives_the_same_bits 1
-stage 2, ranks as threads          | 12 | stage_gives_the_same_bits 2
-stage 3, ranks as threads          | 12 | stage_gives_the_same_bits 3
-memory as planned                  | 12 | memory_is_planned
-resumed from a checkpoint          | 15 | a_resumed_run_is_the_uncut_one
-10 steps of GPT-2: the CPU's losses| 45 | losses_are_the_cpus
-models answer, tokens/s            | 30 | models_answer
-memcheck of gpu_tests              | 40 | sanitize memcheck "$bin/gpu_tests"
-racecheck of gpu_tests             | 20 | sanitize racecheck "$bin/gpu_tests"
-NCCL, two ranks                    | 25 | "$bin/nccl_cuda_ranks" 2
+1 | host, versions, libraries          |  15 | versions_and_libraries
+1 | rates beside their limits          |  60 | "$bin/zero_bench" gpu
+1 | GPT-2 124M, 32 x 1024, 100 steps   |  35 | whole_steps whole hundred --set run.steps=100
+1 | profile of that step               |  20 | a_step_is_profiled
+1 | gpu_tests                          | 150 | contract_tests "$bin/gpu_tests"
+2 | kernels of a block, by ncu         |  60 | kernels_of_a_block
+2 | GPT-2 124M, 64 x 1024              |  25 | whole_steps wide wide
+2 | Llama of 1.5 B, 8 x 1024           |  50 | whole_steps llama llama
+2 | GPT-2 124M, 32 x 1024, graphs on   |  25 | whole_steps whole graphs_true --set run.graphs=true
+2 | GPT-2 124M, 32 x 1024, graphs off  |  25 | whole_steps whole graphs_false --set run.graphs=false
+2 | graphs change no bit               |   5 | graphs_change_no_bit
+2 | recompute, that step               |  35 | recompute_changes_no_bit
+2 | fp16 and small moments, that step  |  40 | formats_learn_alike
+2 | stage 0, ranks as threads          |  12 | stage_gives_the_same_bits 0
+2 | stage 1, ranks as threads          |  12 | stage_gives_the_same_bits 1
+2 | stage 2, ranks as threads          |  12 | stage_gives_the_same_bits 2
+2 | stage 3, ranks as threads          |  12 | stage_gives_the_same_bits 3
+2 | memory as planned                  |  12 | memory_is_planned
+2 | resumed from a checkpoint          |  15 | a_resumed_run_is_the_uncut_one
+2 | 10 steps of GPT-2: the CPU's losses|  45 | losses_are_the_cpus
+3 | models answer, tokens/s            |  45 | models_answer
+3 | memcheck of gpu_tests              | 160 | sanitize memcheck "$bin/gpu_tests" 150
+3 | racecheck of gpu_tests             | 140 | sanitize racecheck "$bin/gpu_tests" 130
+3 | NCCL, two ranks                    |  45 | "$bin/nccl_cuda_ranks" 2
 CHECKS
 }
 
@@ -75,13 +83,14 @@ row() {  # name; ok, FAILED or not made; seconds; what is to be said
 print_table() {
   printf '\n%-36s %-8s %7s  %s\n' check result time note
   printf '%s\n' "${rows[@]}"
-  echo "$((SECONDS - started)) s in all, $failures of ${#rows[@]} failed, $not_made not made; logs: $results"
+  echo "$((SECONDS - started)) s in all, $failures of ${#rows[@]} failed, $not_made not made; logs: $archive"
 }
 
-# Keeps the table so far and the archive: where a check ends this script or the host, they are there.
+# Keeps the table so far and all logs in one archive: where a check ends this script or the host, it is there.
 keep_results() {
   print_table >"$results/table.txt"
-  tar -C "$(dirname "$results")" -czf "$results.part" "$(basename "$results")" && mv "$results.part" "$results.tar.gz"
+  tar -C "$(dirname "$results")" -czf "$archive.part" "$(basename "$results")" 2>/dev/null  # of logs that grow, too
+  mv "$archive.part" "$archive"
 }
 
 # Runs a check and prints what it says, and its row; the last line is its note. A function runs in this shell's
@@ -109,33 +118,47 @@ check() {  # name, most seconds, command...
 }
 
 wait_for() {  # process group, seconds
-  local group=$1 end=$((SECONDS + $2))
+  local group=$1 end=$((SECONDS + $2)) kept=$SECONDS
   while kill -0 "$group" 2>/dev/null; do
     if ((SECONDS >= end)); then
       kill -KILL -- "-$group" 2>/dev/null
       wait "$group" 2>/dev/null
       return 124
     fi
+    if ((SECONDS >= kept + renewed)); then
+      keep_results
+      kept=$SECONDS
+    fi
     sleep 0.2
   done
   wait "$group"
 }
 
-# The seconds of all checks together, which must be less than kSeconds.
-planned_seconds() { checks | awk -F '|' '{sum += $2} END {print sum}'; }
+planned_seconds() { checks | awk -F '|' -v part="$1" '$1 == part {sum += $3} END {print sum + 0}'; }  # part
 
-check_all() {
-  local name seconds command
-  find_vendor_libraries
-  host_is_new_enough >"$work/host" || { echo "gpu.sh: $(tail -n 1 "$work/host")" >&2; exit 1; }
-  write_inputs || { echo "gpu.sh: the inputs of the runs cannot be written into $work" >&2; exit 1; }
-  while IFS='|' read -r -u 3 name seconds command; do
-    name=$(sed 's/ *$//' <<<"$name")
+check_part() {  # part
+  local part name seconds command
+  results=$work/part_$1
+  archive=$folder/part_$1.tar.gz
+  rows=() failures=0 not_made=0 started=$SECONDS
+  mkdir "$results" || return 1
+  while IFS='|' read -r -u 3 part name seconds command; do
+    ((part == $1)) || continue
+    name=$(sed 's/^ *//; s/ *$//' <<<"$name")
     eval "check \"\$name\" $((seconds)) $command"
     keep_results
   done 3< <(checks)
   cat "$results/table.txt"
   ((failures == 0))
+}
+
+check_all() {  # parts...
+  local part status=0
+  find_vendor_libraries
+  host_is_new_enough >"$work/host" || { echo "gpu.sh: $(tail -n 1 "$work/host")" >&2; exit 1; }
+  write_inputs || { echo "gpu.sh: the inputs of the runs cannot be written into $work" >&2; exit 1; }
+  for part in "$@"; do check_part "$part" || status=1; done
+  return $status
 }
 
 # ---- without a GPU ----
@@ -144,6 +167,10 @@ self_test() {
   check "passes" 5 echo fine
   check "fails" 5 false
   check "hangs" 1 bash -c 'sleep 31 | sleep 32'
+  renewed=0
+  # shellcheck disable=SC2016
+  check "renewed" 20 bash -c 'until tar -tzf "$0" 2>/dev/null | grep _renewed; do sleep 0.1; done' "$archive"
+  renewed=20
   printf '#!/bin/sh\necho "Rows."\n' >"$work/none"
   printf '#!/bin/sh\necho "Rows."\necho "  Add/bf16"\n' >"$work/one"
   chmod +x "$work/none" "$work/one"
@@ -157,13 +184,23 @@ self_test() {
   bin=$work
   check "own attention" 5 train_with_cudnn whole own.jsonl
   pretend_tools
+  pretend_answers
+  pretend_packs
   vendor_order
   pretend_host
   keep_results
   tee "$work/table" <"$results/table.txt"
-  tar -tzf "$results.tar.gz" | grep '01_passes' >/dev/null || return 1
+  tar -tzf "$archive" | grep '01_passes' >/dev/null || return 1
   grep -q '^passes .* ok .* fine' "$work/table" && grep -q '^fails .* FAILED' "$work/table" &&
     grep -q '^hangs .* FAILED .* ended after its 1 s' "$work/table" &&
+    grep -q '^renewed .* ok ' "$work/table" &&
+    grep -q '^answers of three formats .* ok .* bf16: 1502.10 of 12000.00 tokens/s; 9000.50 of 60000.00 tokens/s' "$work/table" &&
+    grep -q '^answers of one row .* FAILED' "$work/table" &&
+    grep -q '^pack of 64 MiB .* ok .* needs of the host' "$work/table" &&
+    grep -q '^pack that is too large .* FAILED .* travels.* 50 MiB, expected less than 48' "$work/table" &&
+    grep -q '^no ncu .* not made .* ncu is not on this host' "$work/table" &&
+    grep -q '^sanitizer is slow .* not made .* 1 tests passed, without a finding, before the 1 s' "$work/table" &&
+    grep -q '^sanitizer is slow, finds .* FAILED .* Invalid' "$work/table" &&
     grep -q '^no test .* FAILED .* no test of' "$work/table" &&
     grep -q '^one test .* ok .* 1 small tests' "$work/table" &&
     grep -q '^skips .* FAILED .* SKIPPED' "$work/table" &&
@@ -180,13 +217,14 @@ self_test() {
     grep -q '^sanitizer finds .* FAILED' "$work/table" &&
     grep -q '^ldconfig .* ok ' "$work/table" &&
     grep -q '^vendors in order .* ok ' "$work/table" &&
-    grep -q '12 of 19 failed, 2 not made' "$work/table" && grep -q fine "$results"/01_passes*.log || return 1
-  if (($(planned_seconds) >= kSeconds)); then
-    echo "gpu.sh: the checks' seconds are $(planned_seconds), expected less than $kSeconds"
+    grep -q '15 of 27 failed, 4 not made' "$work/table" && grep -q fine "$results"/01_passes*.log || return 1
+  local command part
+  for part in 1 2 3; do
+    (($(planned_seconds $part) < kSeconds[part])) && continue
+    echo "gpu.sh: the seconds of part $part are $(planned_seconds $part), expected less than ${kSeconds[part]}"
     return 1
-  fi
-  local command
-  for command in $(checks | awk -F '|' '{print $3}' | grep -oE '^ *[a-z_]+'); do
+  done
+  for command in $(checks | awk -F '|' '{print $4}' | grep -oE '^ *[a-z_]+'); do
     declare -F "$command" >/dev/null || { echo "gpu.sh: no check $command"; return 1; }
   done
 }
@@ -204,15 +242,48 @@ pretend_tools() {
   check "no inputs" 5 with_path "$work/no_room:$PATH" write_inputs
   check "nothing unpacks" 5 with_path "$work/empty" unpack "$work/archive.tar.xz" "$work"
   sanitizer() { return 1; }
-  check "no sanitizer" 5 sanitize memcheck "$work/one"
+  check "no sanitizer" 5 sanitize memcheck "$work/one" 4
   printf '#!/bin/sh\necho "========= Error: Device not supported." >&2\nexit 1\n' >"$work/refuses"
   printf '#!/bin/sh\nexit 9\n' >"$work/finds"
   chmod +x "$work/refuses" "$work/finds"
   sanitizer() { echo "$work/refuses"; }
-  check "sanitizer refuses" 5 sanitize memcheck "$work/one"
+  check "sanitizer refuses" 5 sanitize memcheck "$work/one" 4
   sanitizer() { echo "$work/finds"; }
-  check "sanitizer finds" 5 sanitize memcheck "$work/one"
+  check "sanitizer finds" 5 sanitize memcheck "$work/one" 4
+  check "no ncu" 5 with_path "$work/empty" kernels_of_a_block
+  printf '#!/bin/sh\necho "[       OK ] a"\nexec sleep 30\n' >"$work/slow"
+  printf '#!/bin/sh\necho "========= Invalid __global__ read"\nexec sleep 30\n' >"$work/slow_finds"
+  chmod +x "$work/slow" "$work/slow_finds"
+  sanitizer() { echo "$work/slow"; }
+  check "sanitizer is slow" 9 sanitize memcheck "$work/one" 1
+  sanitizer() { echo "$work/slow_finds"; }
+  check "sanitizer is slow, finds" 9 sanitize memcheck "$work/one" 1
   check "ldconfig" 5 with_path /usr/bin:/bin cached_libraries
+}
+
+# What zero_bench prints of three formats, and of too few rows.
+pretend_answers() {
+  local format
+  for format in bf16 int8 q4; do
+    echo "inference    gpt2-124m on a GPU, a token of 1 sequence   1   $format    1502.10    1510.00 tokens/s   12000.00   0.13"
+    echo "inference    gpt2-124m on a GPU, a token of each of 16   1   $format    9000.50    9100.00 tokens/s   60000.00   0.15"
+  done >"$work/answers"
+  head -n 1 "$work/answers" >"$work/answer"
+  check "answers of three formats" 5 answer_rates "$work/answers"
+  check "answers of one row" 5 answer_rates "$work/answer"
+}
+
+# Packs of 64 MiB, of which 15 and 50 travel.
+pretend_packs() {
+  mkdir -p "$work"/staging/{bin,lib,lib-gcc} "$work/small" "$work/large"
+  truncate -s 64M "$work/staging/bin/programs"
+  truncate -s 15M "$work/small/programs.tar.xz"
+  truncate -s 50M "$work/large/programs.tar.xz"
+  printf 'glibc 2.34\nlibstdc++ 3.4.30\n' | tee "$work/small/needs" >"$work/large/needs"
+  # shellcheck disable=SC2016
+  report_of() { bash -c 'source "$1" && staging=$2 && report "$3" 2>&1' bash "$here/gpu_pack.sh" "$work/staging" "$1"; }
+  check "pack of 64 MiB" 5 report_of "$work/small"
+  check "pack that is too large" 5 report_of "$work/large"
 }
 
 # Two folders with libraries of one vendor: Python's first is the first, whatever its hashes are.
@@ -254,14 +325,21 @@ trap 'rm -rf "$work"' EXIT
 trap '[ -z "$running" ] || kill -KILL -- "-$running"; exit 1' INT TERM
 if [ "${1:-}" = --self-test ]; then
   results=$work/results
+  archive=$work/results.tar.gz
   mkdir "$results"
   LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
   self_test
   exit
 fi
-results=${ZERO_GPU_RESULTS:-gpu_results}
-mkdir -p "$results" || exit 1
-results=$(cd "$results" && pwd)
+parts=(1 2 3)
+if [ "${1:-}" = --part ]; then
+  [[ ${2:-} =~ ^[123]$ ]] || { echo "gpu.sh: --part is '${2:-}'; expected 1, 2 or 3" >&2; exit 1; }
+  parts=("$2")
+  shift 2
+fi
+folder=${ZERO_GPU_RESULTS:-gpu_results}
+mkdir -p "$folder" || exit 1
+folder=$(cd "$folder" && pwd)
 bin=${1:-build}/bin
 packed=$here
 host_can_check >"$work/host" || { echo "gpu.sh: $(tail -n 1 "$work/host")" >&2; exit 1; }
@@ -271,4 +349,4 @@ if [ -f "$here/programs.tar.xz" ]; then
   bin=$work/bin
 fi
 [ -x "$bin/zero_train" ] || { echo "gpu.sh: no zero_train in $bin; build it, or give the build's folder" >&2; exit 1; }
-check_all
+check_all "${parts[@]}"

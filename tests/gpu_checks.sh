@@ -6,116 +6,11 @@
 # in the table. They find programs in $bin, packed libraries in $packed, write what they need into $work,
 # and what is to be kept into $results.
 
-# What compute-sanitizer runs, some ten times slower: all but long sequences.
-readonly kSmall='-*_t130_*:*_t150_*:*_t300_*:*_t800_*:*GpuInference.*:*InAnyPassesAndBlocks'
+# What compute-sanitizer runs, some ten times slower: the tests of our own kernels, which load none of the vendors'
+# libraries where that can be helped, but for those of long sequences and arrays.
+readonly kSmall='CudaKernels.*:*CudaOptimizer*:*SmallMoments*:*Rows*:RotaryAngles*:*CausalAttention*:GpuInferenceOps.*-*_t130_*:*_t150_*:*_t300_*:*_t800_*:*ConvertEvery*:*InAnyPassesAndBlocks:*AnyNumberOfColumns:*NumberOfRows'
 
 readonly kNotMade=77  # the status of a check whose tool the host lacks
-
-# ---- the host ----
-
-present() { command -v "$1" >/dev/null; }  # program
-
-# What the checks need of the host before anything else.
-host_can_check() {
-  if ! present python3; then
-    echo "python3 is not on this host; it writes the runs' inputs and reads their logs: install it"
-    return 1
-  fi
-  present nvidia-smi || { echo "nvidia-smi is not on this host; NVIDIA's driver brings it"; return 1; }
-  nvidia-smi -L >"$work/gpus" 2>&1 && return
-  echo "no GPU: $(head -n 1 "$work/gpus"); these checks need one"
-  return 1
-}
-
-unpack() {  # archive, folder: with Python where the host has no xz
-  if present xz && tar -C "$2" -xJf "$1"; then return 0; fi
-  if present python3 &&
-    python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$1" "$2"; then
-    return 0
-  fi
-  local reason="is it whole?"
-  if ! present xz && ! present python3; then reason="the host has neither xz nor python3: install one of them"
-  elif ! present xz; then reason="the host has no xz, and its python3 could not either: install xz"
-  elif ! present python3; then reason="tar could not with xz, and the host has no python3: install it, or is the archive whole?"
-  fi
-  echo "$1 cannot be unpacked: $reason"
-  return 1
-}
-
-host_glibc() { getconf GNU_LIBC_VERSION 2>/dev/null | awk '{print $2}'; }
-
-# Whether version $1 is at least $2.
-at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | tail -n 1)" = "$1" ]; }
-
-needed() { awk -v name="$1" '$1 == name {print $2}' "$here/needs"; }  # name in the pack's file
-
-# The newest version of a libstdc++: "3.4.30".
-version_of_libstdcxx() {  # file
-  grep -aoE 'GLIBCXX_3\.4\.[0-9]+' "$1" 2>/dev/null | sort -Vu | tail -n 1 | sed 's/.*_//'
-}
-
-# The libraries that the host's loader knows; not every user has the folder of ldconfig in PATH.
-cached_libraries() { PATH=$PATH:/sbin:/usr/sbin ldconfig -p; }
-
-# Whether the host runs what was packed; takes the packed libraries of GCC where its own are older.
-host_is_new_enough() {
-  [ -f "$here/needs" ] || { echo "not packed: built on this host"; return 0; }
-  local glibc own
-  glibc=$(host_glibc)
-  if ! at_least "${glibc:-0}" "$(needed glibc)"; then
-    echo "the programs need glibc $(needed glibc), this host has ${glibc:-none}; pack on an older system"
-    return 1
-  fi
-  own=$(version_of_libstdcxx "$(cached_libraries 2>/dev/null | awk '/libstdc\+\+\.so\.6 .*x86-64/ {print $NF; exit}')")
-  if at_least "${own:-0}" "$(needed libstdc++)"; then
-    echo "glibc $glibc, libstdc++ $own: the host's"
-    return 0
-  fi
-  if ! at_least "$glibc" "$(needed lib-gcc)"; then
-    echo "the programs need libstdc++ $(needed libstdc++), this host has ${own:-none}; the packed one needs" \
-      "glibc $(needed lib-gcc), this host has $glibc; install a newer libstdc++6, or pack on an older system"
-    return 1
-  fi
-  LD_LIBRARY_PATH=$packed/lib-gcc:$LD_LIBRARY_PATH
-  echo "glibc $glibc, libstdc++ of the pack: the host's is ${own:-none}"
-}
-
-# Puts what Python's packages bring before CUDA's own, in the order in which Python finds them: it is the
-# same in every run.
-find_vendor_libraries() {
-  local folder folders
-  folders=$(python3 - 2>/dev/null <<'PYTHON'
-import glob, site, sys, os
-for root in dict.fromkeys([*sys.path, *site.getsitepackages(), site.getusersitepackages()]):
-    for folder in sorted(glob.glob(os.path.join(root, "nvidia", "*", "lib"))) if root else []:
-        print(folder)
-PYTHON
-  )
-  for folder in $folders /usr/local/cuda/lib64; do
-    [ -d "$folder" ] && LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
-  done
-  if [ -d "$packed/lib" ]; then LD_LIBRARY_PATH=$packed/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
-  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
-}
-
-versions_and_libraries() {
-  local absent
-  host_is_new_enough || return 1
-  nvidia-smi -L
-  absent=$(ldd "$bin"/* 2>&1 | awk '/not found/ {print $1, $2, $3, $4}' | sort -u | tr '\n' ';')
-  if [ -n "$absent" ]; then
-    echo "not found: $absent"
-    return 1
-  fi
-  "$bin/zero_train" --version | tee "$work/version.out" || return 1
-  grep -qE '^cuBLASLt: [0-9]' "$work/version.out"  # loaded when it is needed: ldd does not know
-}
-
-# All tests of a program; one that is skipped says that the GPU cannot be used.
-contract_tests() {  # program, arguments...
-  "$@" --gtest_brief=1 | tee "$work/tests.out" || return 1
-  if grep -F '[  SKIPPED ]' "$work/tests.out"; then return 1; fi
-}
 
 # ---- training ----
 
@@ -143,6 +38,8 @@ write_inputs() {
   write_tokens "$work/tokens.bin" 600000 &&
   write_config gpt2 '"gpt2-124m"' 256 4 4 false &&
   write_config whole '"gpt2-124m"' 1024 32 32 true &&
+  write_config wide '"gpt2-124m"' 1024 64 64 true &&
+  write_config llama '{"family": "llama", "layers": 28, "width": 1536, "heads": 12, "kv_heads": 2, "intermediate": 8960, "context": 1024, "vocabulary": 151936, "head": "tied"}' 1024 8 8 true &&
   write_config small '{"family": "gpt2", "layers": 4, "width": 256, "heads": 4, "context": 128, "vocabulary": 50304}' 128 2 16 true
 }
 
@@ -161,25 +58,26 @@ train_with_cudnn() {  # as train
   fi
 }
 
-# Writes what is used of the GPU, in MiB, some times a second, for a minute at most.
+# Writes what is used of the GPU, in MiB, every second, for two minutes at most.
 watch_memory() {  # file
   local i
-  for ((i = 0; i < 300; ++i)); do
+  for ((i = 0; i < 120; ++i)); do
     nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | sort -n | tail -n 1
-    sleep 0.2
+    sleep 1
   done >"$1"
 }
 
-# Steps of GPT-2 124M, 32 sequences of 1024 in bf16, whose passes are launched as graphs or not.
-whole_steps() {  # true, false
-  local watcher status
-  watch_memory "$work/graphs_$1.mib" &
+# Steps of a model in bf16, in figures; attention must be cuDNN's.
+whole_steps() {  # config, log's name, arguments...
+  local config=$1 name=$2 watcher status
+  shift 2
+  watch_memory "$work/$name.mib" &
   watcher=$!
-  train_with_cudnn whole "graphs_$1.jsonl" "${kOnGpu[@]}" --set run.graphs="$1"
+  train_with_cudnn "$config" "$name.jsonl" "${kOnGpu[@]}" "$@"
   status=$?
   kill $watcher
   [ $status = 0 ] || return 1
-  python3 - "$results/graphs_$1.jsonl" "$work/graphs_$1.mib" <<'PYTHON'
+  python3 - "$results/$name.jsonl" "$work/$name.mib" <<'PYTHON'
 import json, statistics, sys
 *steps, last = [json.loads(line) for line in open(sys.argv[1])]
 most = max((int(line) for line in open(sys.argv[2]) if line.strip().isdigit()), default=0)
@@ -256,6 +154,20 @@ PYTHON
   ) "$results" "${formats[@]%% *}"
 }
 
+# The kernels of a step of GPT-2 124M, each by itself, as Nsight Compute times them: about a block's, forward and backward.
+kernels_of_a_block() {
+  local program
+  program=$(command -v ncu || ls /usr/local/cuda/bin/ncu 2>/dev/null) ||
+    { echo "ncu is not on this host; CUDA's toolkit brings it"; return "$kNotMade"; }
+  "$program" --clock-control none --section SpeedOfLight --launch-skip 900 --launch-count 60 --log-file "$results/kernels.txt" \
+    "$bin/zero_train" --config "$work/whole.json" --set run.log=null run.steps=4 run.graphs=false "${kOnGpu[@]}"
+  local status=$?
+  cat "$results/kernels.txt"
+  if grep -E 'ERR_NVGPUCTRPERM|not supported' "$results/kernels.txt"; then return "$kNotMade"; fi
+  echo "$(grep -c 'Section: GPU Speed Of Light' "$results/kernels.txt") kernels, in kernels.txt"
+  return $status
+}
+
 # The operations that take longest in a step of GPT-2 124M, 32 sequences of 1024 in bf16.
 a_step_is_profiled() {
   train whole profile.jsonl "${kOnGpu[@]}" --set run.steps=4 --profile || return 1
@@ -329,8 +241,13 @@ models_answer() {
   contract_tests "$bin/gpu_tests" --gtest_filter='*GpuInference*' || return 1
   "$bin/zero_bench" inference --inference-device cuda --inference-weights bf16 int8 q4 \
     --inference-rounds 3 | tee "$work/inference.out" || return 1
-  awk '/gpt2-124m on a GPU, a token of/ { figures = figures $(NF - 4) " of " $(NF - 1) " tokens/s; "; ++found }
-    END { print "1 and 16 sequences in bf16: " figures; exit found != 2 }' "$work/inference.out"
+  answer_rates "$work/inference.out"
+}
+
+# The figures of bf16 in what `zero_bench inference` prints, whatever formats stand beside.
+answer_rates() {  # file
+  awk '/gpt2-124m on a GPU, a token of/ && / bf16 / { figures = figures $(NF - 4) " of " $(NF - 1) " tokens/s; "; ++found }
+    END { print "1 and 16 sequences in bf16: " figures; exit found != 2 }' "$1"
 }
 
 # ---- compute-sanitizer ----
@@ -348,14 +265,21 @@ small_tests() {  # program
 
 sanitizer() { command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null; }
 
-sanitize() {  # tool, program
+# A check that its seconds do not suffice for is not made: what it saw until then was right.
+sanitize() {  # tool, program, seconds
   local program
   program=$(sanitizer) || { echo "compute-sanitizer is not on this host; CUDA's toolkit brings it"; return "$kNotMade"; }
   small_tests "$2" || return 1
-  "$program" --tool "$1" --error-exitcode 9 "$2" --gtest_brief=1 --gtest_filter="$kSmall" 2>&1 |
+  timeout -k 5 "$3" "$program" --tool "$1" --error-exitcode 9 "$2" --gtest_filter="$kSmall" 2>&1 |
     tee "$work/sanitizer.out"
-  local status=$?
+  local status=$? passed
   if grep -i 'device not supported' "$work/sanitizer.out"; then return "$kNotMade"; fi
+  passed=$(grep -c '^\[       OK \]' "$work/sanitizer.out")
+  if ((status == 124 || status == 137)); then
+    if grep -E '^========= (Invalid|Error|Race|Program hit)' "$work/sanitizer.out"; then return 1; fi
+    echo "$passed tests passed, without a finding, before the $3 s were over"
+    return "$kNotMade"
+  fi
   [ $status = 0 ] || return 1
-  small_tests "$2"
+  echo "$passed tests of our own kernels"
 }
