@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -50,35 +51,35 @@ std::set<std::string> listed_files(files::FileSystem& files, const std::string& 
   return names;
 }
 
-/// Removes the files of one checkpoint from its folder.
+/// Removes the files of one checkpoint from its folder. A link is removed, never followed.
 class Purge {
  public:
-  Purge(files::FileSystem& files, std::string folder, const std::set<std::string>& more)
-      : files_(files), folder_(std::move(folder)), ours_(listed_files(files, folder_)) {
+  Purge(files::FileSystem& files, std::string path, const std::set<std::string>& more)
+      : files_(files),
+        path_(std::move(path)),
+        folder_(files.open_folder(path_)),
+        ours_(listed_files(files, path_)) {
     ours_.insert(more.begin(), more.end());
   }
 
   /// COMMIT goes first, so that no moment leaves a folder that looks whole, and index.json, which
   /// names the others, when these are durably gone.
   void run() {
-    const std::vector<std::string> names = files_.list(folder_);
+    const std::vector<std::string> names = folder_->list();
     const auto has = [&](std::string_view name) {
       return std::find(names.begin(), names.end(), name) != names.end();
     };
-    if (has(kCommit)) remove(std::string(kCommit));
-    if (has(kOwner)) remove(std::string(kOwner));
+    if (has(kCommit)) remove(*folder_, std::string(kCommit));
+    if (has(kOwner)) remove(*folder_, std::string(kOwner));
     for (const std::string& name : names) {
-      // A link may lead to files of another's: those stay.
-      const bool folder =
-          files_.kind_of(path(name)) == files::PathKind::folder && !files_.is_link(path(name));
-      if (folder && (name == "weights" || name == "moments")) {
-        empty(name);
+      if (name == "weights" || name == "moments") {
+        remove_inner(name);
       } else if (name != kCommit && name != kIndex && name != kOwner) {
         kept_.push_back(name);
       }
     }
-    if (has(kIndex)) remove(std::string(kIndex));
-    if (kept_.empty()) remove_folder(folder_);
+    if (has(kIndex)) remove(*folder_, std::string(kIndex));
+    if (kept_.empty()) files_.remove_folder(path_);
   }
 
   /// Names of the files that are not ours; empty if none of ours was there either, as after an
@@ -86,41 +87,45 @@ class Purge {
   std::vector<std::string> kept() const { return removed_ ? kept_ : std::vector<std::string>{}; }
 
  private:
-  std::string path(const std::string& name) const { return fmt::format("{}/{}", folder_, name); }
-
-  void remove(const std::string& name) {
-    files_.remove_file(path(name));
+  void remove(files::OpenFolder& folder, const std::string& name) {
+    folder.remove_file(name);
     removed_ = true;
+  }
+
+  /// Of a checkpoint's own two folders, which may be links or files.
+  void remove_inner(const std::string& name) {
+    switch (folder_->kind_of(name)) {
+      case files::PathKind::folder:
+        return empty(name);
+      case files::PathKind::missing:
+        return;
+      case files::PathKind::file:
+        return kept_.push_back(name);
+      case files::PathKind::other:
+        return remove(*folder_, name);
+    }
   }
 
   /// Removes our files of a folder in the folder, and it if it is then empty.
   void empty(const std::string& name) {
+    const std::unique_ptr<files::OpenFolder> inner = folder_->open(name);
     const std::size_t kept_before = kept_.size();
-    for (const std::string& each : files_.list(path(name))) {
+    for (const std::string& each : inner->list()) {
       const std::string file = fmt::format("{}/{}", name, each);
       const bool ours = is_known(file) || ours_.contains(file);
-      if (ours && files_.kind_of(path(file)) != files::PathKind::folder) {
-        remove(file);
+      if (ours && inner->kind_of(each) != files::PathKind::folder) {
+        remove(*inner, each);
       } else {
         kept_.push_back(file);
       }
     }
-    files_.sync_folder(path(name));
-    if (kept_.size() == kept_before) remove_folder(path(name));
-  }
-
-  /// A symbolic link to a folder is removed as a file.
-  void remove_folder(const std::string& path) {
-    try {
-      files_.remove_folder(path);
-    } catch (const Error&) {
-      if (!files_.list(path).empty()) throw;
-      files_.remove_file(path);
-    }
+    inner->sync();
+    if (kept_.size() == kept_before) folder_->remove_folder(name);
   }
 
   files::FileSystem& files_;
-  std::string folder_;
+  std::string path_;
+  std::unique_ptr<files::OpenFolder> folder_;
   std::set<std::string> ours_;
   std::vector<std::string> kept_;
   bool removed_ = false;
@@ -138,8 +143,13 @@ std::string removed_path(files::FileSystem& files, const std::string& folder, st
 
 RemovalNotes purge_checkpoint(files::FileSystem& files, const std::string& path,
                               const std::set<std::string>& more) {
-  if (files.kind_of(path) != files::PathKind::folder) return {};
   try {
+    if (files.is_link(path)) {
+      files.remove_file(path);
+      return {fmt::format("{}: was a symbolic link: the link was removed, and nothing behind it",
+                          path)};
+    }
+    if (files.kind_of(path) != files::PathKind::folder) return {};
     Purge purge(files, path, more);
     purge.run();
     if (purge.kept().empty()) return {};
@@ -160,7 +170,7 @@ RemovalNotes remove_checkpoint(files::FileSystem& files, const std::string& path
   const std::string removed = removed_path(files, folder, name->step);
   files.rename(path, removed);
   files.sync_folder(folder);
-  if (files.kind_of(removed) != files::PathKind::folder) {
+  if (!files.is_link(removed) && files.kind_of(removed) != files::PathKind::folder) {
     return {fmt::format("{}: was renamed to {} and kept: it is no folder", path, removed)};
   }
   return purge_checkpoint(files, removed, more);

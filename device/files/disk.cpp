@@ -18,6 +18,7 @@
 #include "device/files/disk_queue.h"
 #include "device/files/file_system.h"
 #include "device/files/posix_file.h"
+#include "device/files/posix_folder.h"
 #include "device/files/pwrite_queue.h"
 #include "device/files/transfer_counts.h"
 #include "device/files/uring_queue.h"
@@ -34,13 +35,9 @@ std::optional<std::pair<dev_t, ino_t>> node_at(const std::string& path) {
 
 class Disk final : public FileSystem {
  public:
-  std::unique_ptr<OutputFile> create(const std::string& path, std::int64_t bytes) override {
-    auto file = std::make_unique<PosixOutput>(path, O_WRONLY | O_CREAT | O_TRUNC, counts_);
-    file->file().reserve(bytes);
-    return file;
-  }
+  std::unique_ptr<OutputFile> create(const std::string& path, std::int64_t bytes) override;
   std::unique_ptr<OutputFile> open_write(const std::string& path) override {
-    return std::make_unique<PosixOutput>(path, O_WRONLY, counts_);
+    return std::make_unique<PosixOutput>(path, O_WRONLY | O_NOFOLLOW, counts_);
   }
   std::unique_ptr<InputFile> open_read(const std::string& path) override {
     return std::make_unique<PosixInput>(path, counts_);
@@ -53,6 +50,9 @@ class Disk final : public FileSystem {
   void rename(const std::string& from, const std::string& to) override;
   void remove_file(const std::string& path) override;
   void remove_folder(const std::string& path) override;
+  std::unique_ptr<OpenFolder> open_folder(const std::string& path) override {
+    return std::make_unique<PosixFolder>(path);
+  }
   void sync_folder(const std::string& path) override;
   std::int64_t free_bytes(const std::string& folder) override;
 
@@ -62,6 +62,16 @@ class Disk final : public FileSystem {
  private:
   TransferCounts counts_;
 };
+
+// Never an existing file: a link that another user has put there would have its target cut, and so
+// would a second name of a file.
+std::unique_ptr<OutputFile> Disk::create(const std::string& path, std::int64_t bytes) {
+  if (is_link(path) || kind_of(path) == PathKind::file) remove_file(path);
+  auto file =
+      std::make_unique<PosixOutput>(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, counts_);
+  file->file().reserve(bytes);
+  return file;
+}
 
 PathKind Disk::kind_of(const std::string& path) {
   struct stat status {};
@@ -94,6 +104,8 @@ std::vector<std::string> Disk::list(const std::string& folder) {
 void Disk::make_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) == 0) return;
   const int error = errno;
+  ZERO_CHECK(error != EEXIST || !is_link(path),
+             "{}: cannot make the folder: a symbolic link has the name; remove the link", path);
   ZERO_CHECK(error == EEXIST && kind_of(path) == PathKind::folder, "{}: cannot make the folder: {}",
              path, reason_of(error));
 }
@@ -123,10 +135,7 @@ void Disk::sync_folder(const std::string& path) {
   const Descriptor descriptor(
       uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   ZERO_CHECK(descriptor.get() >= 0, "{}: cannot open the folder: {}", path, reason_of(errno));
-  // Some network file systems have no fsync for folders; their rename is durable by itself.
-  const int result = uninterrupted([&] { return ::fsync(descriptor.get()); });
-  ZERO_CHECK(result == 0 || errno == EINVAL, "{}: cannot flush the folder: {}", path,
-             reason_of(errno));
+  sync_entries(descriptor.get(), path);
 }
 
 std::int64_t Disk::free_bytes(const std::string& folder) {

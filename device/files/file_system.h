@@ -66,6 +66,28 @@ class TransferQueue {
 
 enum class PathKind : std::uint8_t { missing, file, folder, other };
 
+/// An open folder, which is no symbolic link. Names are looked up in it, whatever has come to stand
+/// at its path, and none is followed if it is a link: what removes files goes through here. Every
+/// function throws zero::Error naming the path and the system's reason.
+class OpenFolder {
+ public:
+  virtual ~OpenFolder() = default;
+  OpenFolder() = default;
+  OpenFolder(const OpenFolder&) = delete;
+  OpenFolder& operator=(const OpenFolder&) = delete;
+
+  /// Sorted, without "." and "..".
+  virtual std::vector<std::string> list() = 0;
+  /// Of a symbolic link, to whatever: other.
+  virtual PathKind kind_of(const std::string& name) = 0;
+  virtual std::unique_ptr<OpenFolder> open(const std::string& name) = 0;
+  /// Of a symbolic link, the link. No failure if the file is missing, as of FileSystem.
+  virtual void remove_file(const std::string& name) = 0;
+  virtual void remove_folder(const std::string& name) = 0;
+  /// Blocks until the entries are on the disk.
+  virtual void sync() = 0;
+};
+
 /// The way of checkpoints and weights to the disk, past which only small files of a model's folder
 /// are read. A seam: tests record the calls or make them fail. Every function throws zero::Error
 /// naming the path and the system's reason.
@@ -76,10 +98,10 @@ class FileSystem {
   FileSystem(const FileSystem&) = delete;
   FileSystem& operator=(const FileSystem&) = delete;
 
-  /// Makes an empty file of `bytes`, whose space is reserved if the file system can: a full disk
-  /// fails here. An existing file of that name loses its content.
+  /// Makes a new, empty file of `bytes`, whose space is reserved if the file system can: a full
+  /// disk fails here. A file or link that has the name loses it; what a link leads to stays.
   virtual std::unique_ptr<OutputFile> create(const std::string& path, std::int64_t bytes) = 0;
-  /// Opens an existing file to write parts of it.
+  /// Opens an existing file, which is no symbolic link, to write parts of it.
   virtual std::unique_ptr<OutputFile> open_write(const std::string& path) = 0;
   virtual std::unique_ptr<InputFile> open_read(const std::string& path) = 0;
 
@@ -89,7 +111,7 @@ class FileSystem {
   virtual bool is_link(const std::string& path) = 0;
   /// The names in a folder, sorted, without "." and "..".
   virtual std::vector<std::string> list(const std::string& folder) = 0;
-  /// No failure if the folder exists.
+  /// No failure if the folder exists; a symbolic link to one is a failure.
   virtual void make_folder(const std::string& path) = 0;
   /// Renames within one file system. A file replaces a file; a folder replaces nothing.
   virtual void rename(const std::string& from, const std::string& to) = 0;
@@ -97,6 +119,9 @@ class FileSystem {
   virtual void remove_file(const std::string& path) = 0;
   /// The folder must be empty. No failure if it is missing, likewise.
   virtual void remove_folder(const std::string& path) = 0;
+  /// Throws if the path is a symbolic link. As implemented here, names are looked up by the paths
+  /// of this FileSystem: for one without links.
+  virtual std::unique_ptr<OpenFolder> open_folder(const std::string& path);
   /// Blocks until the folder's entries (files made, renamed, removed in it) are on the disk.
   virtual void sync_folder(const std::string& path) = 0;
   /// Bytes that an unprivileged user may still write under `folder`; the largest number if the file

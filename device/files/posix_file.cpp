@@ -34,8 +34,11 @@ PosixFile::PosixFile(std::string path, int flags, TransferCounts& counts)
       access_(flags & O_ACCMODE),
       descriptor_(uninterrupted(
           [&] { return ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666); })) {
+  const int error = errno;
+  const bool link = error == ELOOP && (flags & O_NOFOLLOW) != 0;
   ZERO_CHECK(descriptor() >= 0, "{}: cannot open for {}: {}", path_,
-             access_ == O_RDONLY ? "reading" : "writing", reason_of(errno));
+             access_ == O_RDONLY ? "reading" : "writing",
+             link ? "is a symbolic link" : reason_of(error));
   struct stat status {};
   ZERO_CHECK(::fstat(descriptor(), &status) == 0 && S_ISREG(status.st_mode),
              "{}: is not a regular file", path_);

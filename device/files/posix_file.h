@@ -32,8 +32,9 @@ auto uninterrupted(const Call& call) {
 /// one for O_DIRECT, opened at its first use. Thread-safe.
 class PosixFile {
  public:
-  /// `flags` of open(2): an access mode, O_CREAT, O_TRUNC. Throws zero::Error naming the path and
-  /// the system's reason. `counts` hears of what queues write, and of a refusal of O_DIRECT.
+  /// `flags` of open(2): an access mode, O_CREAT, O_EXCL, O_NOFOLLOW. Throws zero::Error naming the
+  /// path and the system's reason. `counts` hears of what queues write, and of a refusal of
+  /// O_DIRECT.
   PosixFile(std::string path, int flags, TransferCounts& counts);
 
   const std::string& path() const { return path_; }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,18 @@ TEST_F(CheckpointDisk, ReplacesAndPrunes) {
   EXPECT_EQ(CheckpointReader(disk_, path(3)).index().extra["seed"], 2);
 }
 
-TEST_F(CheckpointDisk, FollowsSymbolicLinksAndRemovesThem) {
+/// What is in a folder and below, with the content of files.
+std::map<std::string, std::string> all_in(const std::string& folder) {
+  std::map<std::string, std::string> all;
+  for (const auto& each : fs::recursive_directory_iterator(folder)) {
+    const std::string name = fs::relative(each.path(), folder).string();
+    all[name] = each.is_regular_file() ? file_bytes(each.path().string()) : "";
+  }
+  return all;
+}
+
+// As a run's folder that holds a link to a checkpoint of another run, to begin there.
+TEST_F(CheckpointDisk, ReadsBehindSymbolicLinksAndRemovesThemAlone) {
   save(1);
   save(2);
   fs::rename(path(1), scratch_.path("elsewhere"));
@@ -80,12 +92,16 @@ TEST_F(CheckpointDisk, FollowsSymbolicLinksAndRemovesThem) {
   EXPECT_TRUE(found[1].complete());
   EXPECT_TRUE(found[2].complete());
   EXPECT_THAT(verify_checkpoint(disk_, path(1)), IsEmpty());
-  EXPECT_THAT(prune_checkpoints(disk_, runs_, {.last = 1}).notes, IsEmpty());
-  EXPECT_TRUE(fs::is_empty(scratch_.path("elsewhere")));
+  const auto before = all_in(scratch_.path("elsewhere"));
+  EXPECT_THAT(prune_checkpoints(disk_, runs_, {.last = 1}).notes,
+              ElementsAre(HasSubstr("step_00000001.removed: was a symbolic link: the link was "
+                                    "removed, and nothing behind it")));
+  EXPECT_EQ(all_in(scratch_.path("elsewhere")), before);
   EXPECT_THAT(names(), ElementsAre("step_00000002", "step_00000003"));
   EXPECT_THAT(save_checkpoint(disk_, runs_, 3, layout_, 1),
-              ElementsAre(HasSubstr("it is no folder")));
+              ElementsAre(HasSubstr("was a symbolic link")));
   EXPECT_TRUE(find_checkpoints(disk_, runs_)[0].complete());
+  EXPECT_FALSE(fs::exists(scratch_.path("nowhere")));
 }
 
 TEST_F(CheckpointDisk, RemovesNoFileBehindALinkInsideACheckpoint) {
@@ -94,10 +110,53 @@ TEST_F(CheckpointDisk, RemovesNoFileBehindALinkInsideACheckpoint) {
   const std::string victim = scratch_.path("victim");
   fs::rename(path(1) + "/weights", victim);
   fs::create_directory_symlink(victim, path(1) + "/weights");
-  EXPECT_THAT(prune_checkpoints(disk_, runs_, {.last = 1}).notes,
-              ElementsAre(HasSubstr("weights")));
-  EXPECT_TRUE(fs::exists(victim + "/config.json") || fs::exists(victim + "/model.safetensors") ||
-              !fs::is_empty(victim));
+  const auto before = all_in(victim);
+  EXPECT_THAT(prune_checkpoints(disk_, runs_, {.last = 1}).notes, IsEmpty());
+  EXPECT_FALSE(fs::exists(path(1)));
+  EXPECT_EQ(all_in(victim), before);
+}
+
+// A user who may write to the folder puts links where another user's run will write.
+TEST_F(CheckpointDisk, FollowsNoLinkThatWasPutWhereItWrites) {
+  save(1);
+  const std::string victim = scratch_.path("victim");
+  fs::copy(path(1), victim, fs::copy_options::recursive);
+  const auto before = all_in(victim);
+  for (const char* name : {"step_00000002.partial", "step_00009999.partial",
+                           "step_00009999.removed", "step_00000002.old"}) {
+    fs::create_directory_symlink(victim, runs_ + "/" + name);
+  }
+  save_checkpoint(disk_, runs_, 2, layout_, 1);
+  EXPECT_EQ(all_in(victim), before);
+  EXPECT_TRUE(find_checkpoints(disk_, runs_)[0].complete());
+  EXPECT_THAT(verify_checkpoint(disk_, path(2)), IsEmpty());
+  EXPECT_FALSE(fs::is_symlink(path(2)));
+  EXPECT_THAT(names(), ElementsAre("step_00000001", "step_00000002"));
+
+  begin_checkpoint(disk_, runs_, 3, layout_, kOwner);
+  fs::rename(partial_path(runs_, 3), scratch_.path("aside"));
+  fs::create_directory_symlink(victim, partial_path(runs_, 3));
+  EXPECT_THAT(message_of([&] { disk_.make_folder(partial_path(runs_, 3)); }),
+              HasSubstr("cannot make the folder: a symbolic link has the name; remove the link"));
+  abandon_checkpoint(disk_, runs_, 3, layout_, kOwner);
+  EXPECT_EQ(all_in(victim), before);
+}
+
+TEST_F(CheckpointDisk, WritesNoFileBehindALink) {
+  const std::string victim = scratch_.path("victim");
+  const std::string target = scratch_.path("weights.partial");
+  write_bytes(victim, "kept");
+  fs::create_symlink(victim, target);
+  EXPECT_THAT(message_of([&] { disk_.open_write(target); }),
+              HasSubstr("weights.partial: cannot open for writing: is a symbolic link"));
+  disk_.create(target, 3);
+  EXPECT_EQ(file_bytes(victim), "kept");
+  EXPECT_FALSE(fs::is_symlink(target));
+  EXPECT_EQ(fs::file_size(target), 3U);
+  fs::remove(target);
+  fs::create_hard_link(victim, target);
+  disk_.create(target, 0);
+  EXPECT_EQ(file_bytes(victim), "kept");
 }
 
 TEST_F(CheckpointDisk, NamesAFolderThatVanishes) {
