@@ -146,6 +146,22 @@ void check_room(FileSystem& files, const std::string& folder, std::int64_t step,
              step);
 }
 
+/// The bytes of the files in a folder and in those in it; links are not followed.
+std::int64_t bytes_below(FileSystem& files, const std::string& path) {
+  if (files.is_link(path)) return 0;
+  switch (files.kind_of(path)) {
+    case PathKind::file:
+      return files.open_read(path)->size();
+    case PathKind::folder:
+      break;
+    default:
+      return 0;
+  }
+  std::int64_t bytes = 0;
+  for (const std::string& name : files.list(path)) bytes += bytes_below(files, path + "/" + name);
+  return bytes;
+}
+
 /// Files that make room for a checkpoint that is about to be committed.
 struct Aside {
   RemovalNotes notes{};
@@ -231,6 +247,19 @@ std::vector<FoundCheckpoint> find_checkpoints(FileSystem& files, const std::stri
     return std::tie(b.name.step, a.name.state) < std::tie(a.name.step, b.name.state);
   });
   return steps;
+}
+
+std::int64_t leftover_bytes(FileSystem& files, const std::string& folder) {
+  std::int64_t bytes = 0;
+  try {
+    if (files.kind_of(folder) == PathKind::missing) return 0;
+    for (const CheckpointName& name : Entries(files, folder)) {
+      if (name.state != FolderState::partial && name.state != FolderState::removed) continue;
+      bytes += bytes_below(files, checkpoint_path(folder, name));
+    }
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the save tells
+  }
+  return bytes;
 }
 
 RemovalNotes begin_checkpoint(FileSystem& files, const std::string& folder, std::int64_t step,

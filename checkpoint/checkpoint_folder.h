@@ -19,8 +19,8 @@
 namespace zero {
 
 // The folder that holds the checkpoints of a run, under the names of checkpoint_name.h. A symbolic
-// link counts as the folder it leads to; its removal removes the files there and the link. All
-// functions are called by one process at a time.
+// link is read as the folder it leads to; its removal removes the link alone. All functions are
+// called by one process at a time.
 
 struct FoundCheckpoint {
   CheckpointName name;
@@ -40,6 +40,10 @@ struct FoundCheckpoint {
 /// is not read. A missing folder has none; a checkpoint that is damaged or cannot be read is never
 /// an error. Throws zero::Error if `folder` cannot be listed.
 std::vector<FoundCheckpoint> find_checkpoints(files::FileSystem& files, const std::string& folder);
+
+/// The bytes of files that cut saves and removals have left in `folder`, which the next
+/// begin_checkpoint removes. What cannot be read counts for nothing.
+std::int64_t leftover_bytes(files::FileSystem& files, const std::string& folder);
 
 /// FOLDER/step_00000500.partial, where the ranks write files between begin_checkpoint and
 /// commit_checkpoint.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <initializer_list>
 #include <numeric>
 #include <span>
 #include <system_error>
@@ -19,6 +20,7 @@
 #include "collectives/host_values.h"
 #include "launch/loss_scaling.h"
 #include "launch/process.h"
+#include "launch/room.h"
 
 namespace zero {
 namespace {
@@ -31,25 +33,19 @@ std::optional<double> finite(double loss) {
   return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
 }
 
-}  // namespace
-
-std::string room_warning(files::FileSystem& files, const std::string& folder, std::int64_t bytes) {
-  std::filesystem::path there = std::filesystem::absolute(folder);
-  std::int64_t free = 0;
-  try {
-    while (files.kind_of(there.string()) == files::PathKind::missing && there.has_relative_path()) {
-      there = there.parent_path();
+/// Of states of all ranks, in fp32, as files hold them.
+std::int64_t file_bytes(Engine& engine, std::initializer_list<StateKind> kinds) {
+  std::int64_t bytes = 0;
+  for (const StateKind kind : kinds) {
+    for (const LogicalTensor& tensor : engine.tensors(kind)) {
+      bytes += std::accumulate(tensor.shape.begin(), tensor.shape.end(),
+                               static_cast<std::int64_t>(sizeof(float)), std::multiplies<>());
     }
-    free = files.free_bytes(there.string());
-  } catch (const Error&) {
-    return "";  // the first save tells
   }
-  if (free >= bytes) return "";
-  return fmt::format(
-      "run.checkpoint.folder: {} has room for {}, and a checkpoint takes {}: free space there "
-      "before the first save",
-      folder, decimal_bytes(free), decimal_bytes(bytes));
+  return bytes;
 }
+
+}  // namespace
 
 void RunProgress::saved(std::int64_t step, const std::string& folder) {
   const std::scoped_lock lock(mutex_);
@@ -75,6 +71,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
       log_(parts.log),
       signals_(parts.signals),
       progress_(parts.progress),
+      disk_(parts.disk),
       identity_(identity_of(parts.config.values, parts.batches.train_fingerprints())),
       requests_({.signals = parts.signals,
                  .first_rank = parts.workbench.engine().communicator().rank() == 0,
@@ -96,7 +93,7 @@ std::int64_t RunCheckpoints::resume() {
              same_identity(*found, mine, lengths);
     });
   }
-  warn_of_room();
+  check_room();
   return resumed_ ? resumed_->step : 0;
 }
 
@@ -196,20 +193,43 @@ void RunCheckpoints::check_nothing_ahead(const std::optional<Resumed>& resumed) 
   });
 }
 
-/// The first save would fail, perhaps hours later. Each save asks again.
-void RunCheckpoints::warn_of_room() const {
+/// The first save would fail, perhaps hours later, and the last one after all steps. Each save asks
+/// again.
+void RunCheckpoints::check_room() const {
   Engine& engine = workbench_.engine();
+  std::vector<WantedRoom> wanted;
   const bool saves = !options_.folder.empty() && saved_step_ != config_.run.steps;
-  if (!saves || engine.communicator().rank() != 0) return;
-  std::int64_t bytes = 0;
-  for (const StateKind kind : {StateKind::parameter, StateKind::moment0, StateKind::moment1}) {
-    for (const LogicalTensor& tensor : engine.tensors(kind)) {
-      bytes += std::accumulate(tensor.shape.begin(), tensor.shape.end(),
-                               static_cast<std::int64_t>(sizeof(float)), std::multiplies<>());
-    }
+  if (saves) {
+    wanted.push_back(
+        {.key = "run.checkpoint.folder",
+         .folder = options_.folder,
+         .what = "the files of a checkpoint",
+         .bytes =
+             file_bytes(engine, {StateKind::parameter, StateKind::moment0, StateKind::moment1}),
+         .advice = ", give another folder, or set run.checkpoint.required to false to train on "
+                   "without",
+         .freed = leftover_bytes(disk_, options_.folder)});
   }
-  const std::string warning = room_warning(files::disk(), options_.folder, bytes);
-  if (!warning.empty()) console_.line("warning: " + warning);
+  const std::string& weights = config_.run.save_weights;
+  const bool last = saved_step_ != config_.run.steps && !weights.empty();
+  if (last) {
+    wanted.push_back({.key = "run.save_weights",
+                      .folder = std::filesystem::absolute(weights).parent_path().string(),
+                      .what = "the weights",
+                      .bytes = file_bytes(engine, {StateKind::parameter}),
+                      .advice = ", or give another path"});
+  }
+  agree(engine.communicator(), engine.device(), "room on the disk", [&] {
+    if (engine.communicator().rank() != 0) return;
+    std::span<const WantedRoom> needed = wanted;
+    if (saves && !options_.required) {
+      const std::string warning = missing_room(disk_, needed.first(1));
+      if (!warning.empty()) console_.line("warning: " + warning);
+      if (!warning.empty()) needed = needed.subspan(1);
+    }
+    const std::string missing = missing_room(disk_, needed);
+    ZERO_CHECK(missing.empty(), "{}", missing);
+  });
 }
 
 void RunCheckpoints::prepare_log() {

@@ -42,19 +42,17 @@ class RunProgress {
   std::string folder_;
 };
 
-/// A warning if the disk of `folder`, which need not exist, has no room for `bytes`; else empty.
-std::string room_warning(files::FileSystem& files, const std::string& folder, std::int64_t bytes);
-
 /// What a trainer needs to save and resume; all must outlive it.
 struct RunCheckpointParts {
   const TrainConfig& config;
   const Batches& batches;
   Workbench& workbench;
   Console& console;
-  RunLog* log = nullptr;            ///< the first rank's; null elsewhere
-  Signals* signals = nullptr;       ///< of this process; null: none arrive
-  Signals::Time started{};          ///< of the program
-  RunProgress* progress = nullptr;  ///< told of checkpoints; null: none
+  RunLog* log = nullptr;                    ///< the first rank's; null elsewhere
+  Signals* signals = nullptr;               ///< of this process; null: none arrive
+  Signals::Time started{};                  ///< of the program
+  RunProgress* progress = nullptr;          ///< told of checkpoints; null: none
+  files::FileSystem& disk = files::disk();  ///< asked for room
 };
 
 /// The checkpoints of a training run, as one rank sees them: where the run goes on, after which
@@ -66,7 +64,7 @@ class RunCheckpoints {
 
   /// Loads the states of the checkpoint that run.resume asks for, if there is one. Returns the
   /// steps done: 0 for a run that begins. Throws AgreedError, or zero::Error if only this rank
-  /// knows.
+  /// knows; also if a disk has no room for what the run will have to save.
   std::int64_t resume();
   /// Call after resume(), and once a run that begins has its weights: cuts the log of a run that
   /// goes on; if the run begins or is a fork, moves a log that is there away.
@@ -112,7 +110,7 @@ class RunCheckpoints {
   void save(const StepReport& report);
   void tell_reports();
   void tell(const SaveReport& report);
-  void warn_of_room() const;
+  void check_room() const;
   nlohmann::ordered_json extra(const StepReport& report);
 
   const TrainConfig& config_;
@@ -122,6 +120,7 @@ class RunCheckpoints {
   RunLog* log_;
   Signals* signals_;
   RunProgress* progress_;
+  files::FileSystem& disk_;
   nlohmann::ordered_json identity_;
   Requests requests_;
   bool due_ = false;        // a save is put off until a step's update was made

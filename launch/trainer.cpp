@@ -76,7 +76,8 @@ Trainer::Trainer(const TrainerParts& parts)
                     .log = log_,
                     .signals = parts.signals,
                     .started = parts.started,
-                    .progress = progress_}),
+                    .progress = progress_,
+                    .disk = parts.disk}),
       loss_scaling_(config_),
       exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
 
@@ -154,8 +155,7 @@ void Trainer::load() {
 void Trainer::save() {
   const std::string& path = config_.run.save_weights;
   if (names_folder(path)) {
-    save_hf_folder(workbench_.engine(), path, config_.model);
-    if (communicator_.rank() == 0) write_small_files(path, weight_folder_files(config_));
+    save_hf_folder(workbench_.engine(), path, config_.model, weight_folder_files(config_));
   } else {
     save_weights(workbench_.engine(), path, names::of(config_.model));
   }

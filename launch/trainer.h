@@ -36,6 +36,7 @@ struct TrainerParts {
   RunProgress* progress = nullptr;  ///< told of steps, weights and checkpoints; null: none
   Signals* signals = nullptr;       ///< of this process; null: none arrive
   Signals::Time started = std::chrono::steady_clock::now();  ///< of the program
+  files::FileSystem& disk = files::disk();                   ///< asked for room before step 1
 };
 
 /// One training run: plan, start or resumption, steps, validation, checkpoints, weights, sample,

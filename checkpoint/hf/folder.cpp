@@ -8,7 +8,9 @@
 
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
+#include "checkpoint/hf/hub.h"
 #include "checkpoint/hf/index.h"
+#include "checkpoint/model_files.h"
 #include "checkpoint/text_file.h"
 #include "checkpoint/weights.h"
 #include "device/files/replace_file.h"
@@ -23,7 +25,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
 
 std::vector<std::string> listed_files(const fs::path& index) {
-  const std::string text = read_text(files::disk(), index.string());
+  const std::string text = read_model_text(index.string());
   std::vector<std::string> paths;
   for (const std::string& name : files_of_index(index.string(), text))
     paths.push_back((index.parent_path() / name).string());
@@ -46,8 +48,8 @@ std::vector<std::string> weight_files(const std::string& path) {
   const fs::path folder(path);
   if (fs::exists(folder / kWeights)) return {(folder / kWeights).string()};
   ZERO_CHECK(fs::exists(folder / kIndex),
-             "{}: found neither {} nor {}; expected a folder of Hugging Face's with one of them",
-             path, kWeights, kIndex);
+             "{}: found neither {} nor {}; expected a folder of Hugging Face's with one of them{}",
+             path, kWeights, kIndex, folder_advice(path));
   return listed_files(folder / kIndex);
 }
 
@@ -70,19 +72,19 @@ void check_folder_target(const std::string& folder) {
              parent.string());
 }
 
-void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config) {
+void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config,
+                    const std::map<std::string, std::string>& beside) {
   const bool first = engine.communicator().rank() == 0;
   together(engine, "save_weights", [&] {
     if (first) fs::create_directory(fs::path(folder).parent_path());
   });
   save_weights(engine, (fs::path(folder) / kWeights).string(), names::of(config));
   together(engine, "save_weights", [&] {
-    if (first) write_whole(fs::path(folder) / kConfig, hf_config_text(config));
+    if (!first) return;
+    std::map<std::string, std::string> small = beside;
+    small.try_emplace(kConfig, hf_config_text(config));
+    for (const auto& [name, content] : small) write_whole(fs::path(folder) / name, content);
   });
-}
-
-void write_small_files(const std::string& folder, const std::map<std::string, std::string>& files) {
-  for (const auto& [name, content] : files) write_whole(fs::path(folder) / name, content);
 }
 
 }  // namespace zero

@@ -22,13 +22,12 @@ bool names_folder(const std::string& path);
 /// Throws zero::Error with the reason if save_hf_folder could not write `folder`.
 void check_folder_target(const std::string& folder);
 
-/// Writes config.json and model.safetensors (master values, as fp32, under Hugging Face's names)
-/// into `folder`, creating the folder if needed. Each file replaces an older one only when whole.
-/// Throws the same zero::Error on all ranks. Collective; between optimizer steps.
-void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config);
-
-/// One rank's part: writes small files into `folder`, by name and content, as whole. Throws
-/// zero::Error.
-void write_small_files(const std::string& folder, const std::map<std::string, std::string>& files);
+/// Writes model.safetensors (master values, as fp32, under Hugging Face's names), config.json and
+/// `beside`, small files by name and content, into `folder`, creating the folder if needed. A
+/// config.json of `beside`, which must be that of `config`, is written in place of one that has the
+/// fields of the model alone. Each file replaces an older one only when whole. Throws the same
+/// zero::Error on all ranks. Collective; between optimizer steps.
+void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config,
+                    const std::map<std::string, std::string>& beside = {});
 
 }  // namespace zero

@@ -32,7 +32,8 @@ struct Started {
   Overrides overrides{};
   Signals* signals = nullptr;
   Signals::Time started = std::chrono::steady_clock::now();
-  RunProgress* progress = nullptr;  // of the first rank
+  RunProgress* progress = nullptr;           // of the first rank
+  files::FileSystem* disk = &files::disk();  // asked for room
   std::function<std::shared_ptr<CollectiveBackend>(const Communicator&)> wrap =
       [](const Communicator& ranks) { return ranks.implementation(); };
 };
@@ -76,7 +77,8 @@ class CutRun {
                        .log = log.get(),
                        .progress = first ? start.progress : nullptr,
                        .signals = start.signals,
-                       .started = start.started});
+                       .started = start.started,
+                       .disk = *start.disk});
       const int status = trainer.run();
       if (first) ended.status = status;
     });
