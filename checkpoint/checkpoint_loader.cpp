@@ -156,7 +156,11 @@ CheckpointFailure CheckpointLoader::open(const std::string& path) {
 /// Throws the same error on all ranks unless the open checkpoint fits the engine and the trainer.
 void CheckpointLoader::check(const Checkpointer::Accept& accept) {
   agree(words_.world(), engine_.device(), kPurpose, [&] {
-    if (accept) accept(reader_->index().extra);
+    try {
+      if (accept) accept(reader_->index().extra);
+    } catch (const Error& error) {
+      fail("{}/index.json: {}", reader_->folder(), error.what());
+    }
     layout_.emplace(match_checkpoint(reader_->index(), reader_->folder(), tensors_.all(), names_));
   });
 }

@@ -2,119 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/weight_source.h"
 
-#include <algorithm>
-#include <filesystem>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <utility>
-
-#include "base/error.h"
-#include "checkpoint/checkpoint_name.h"
-#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/hf/folder.h"
+#include "checkpoint/model_files.h"
 
 namespace zero {
-namespace {
-
-namespace fs = std::filesystem;
-
-constexpr const char* kWeights = "weights/";
-
-/// A checkpoint whose weights are read; by one thread at a time.
-struct Source {
-  explicit Source(const std::string& folder) : checkpoint(files::disk(), folder, kWeights) {}
-
-  std::mutex mutex;
-  CheckpointReader checkpoint;
-};
-
-/// A file of a checkpoint, which gives out no byte of a block that is damaged.
-class VerifiedFile final : public files::InputFile {
- public:
-  VerifiedFile(std::shared_ptr<Source> source, std::size_t file)
-      : source_(std::move(source)),
-        file_(file),
-        path_(fmt::format("{}/{}", source_->checkpoint.folder(), listed().name)) {}
-
-  const std::string& path() const override { return path_; }
-  std::int64_t size() const override { return listed().bytes; }
-  void read(std::int64_t offset, std::span<std::byte> out) override {
-    const std::lock_guard lock(source_->mutex);
-    source_->checkpoint.read_bytes(file_, offset, out);
-  }
-
- private:
-  const CheckpointIndex::File& listed() const { return source_->checkpoint.index().files[file_]; }
-
-  std::shared_ptr<Source> source_;
-  std::size_t file_;
-  std::string path_;
-};
-
-/// Whether `folder` is a checkpoint, or is called like one and must be.
-bool is_checkpoint(const fs::path& folder) {
-  return parse_checkpoint_name(folder.filename().string()) ||
-         (fs::exists(folder / "COMMIT") && fs::exists(folder / "index.json"));
-}
-
-/// `path` with its first link replaced by where that leads to; nothing if no part is a link.
-std::optional<fs::path> follow_link(const fs::path& path) {
-  fs::path head;
-  for (auto part = path.begin(); part != path.end(); ++part) {
-    const fs::path there = head / *part;
-    if (!fs::is_symlink(there)) {
-      head = there;
-      continue;
-    }
-    fs::path target = head / fs::read_symlink(there);
-    while (++part != path.end()) target /= *part;
-    return target;
-  }
-  return std::nullopt;
-}
-
-/// The name of `file` in the folder `weights` of a checkpoint: as given, or as one of its links
-/// names it. Nothing if it is in none.
-std::optional<fs::path> name_in_checkpoint(const std::string& file) {
-  constexpr int kLinks = 40;  // of Linux, in one path
-  std::optional<fs::path> path = fs::absolute(file);
-  for (int links = 0; path && links <= kLinks; ++links, path = follow_link(*path)) {
-    const fs::path name = path->lexically_normal();
-    // Behind a link, ".." leads elsewhere.
-    if (fs::exists(file) && !(fs::exists(name) && fs::equivalent(name, file))) continue;
-    const fs::path folder = name.parent_path();
-    if (folder.filename() == "weights" && is_checkpoint(folder.parent_path())) return name;
-  }
-  return std::nullopt;
-}
-
-}  // namespace
 
 std::vector<SafetensorsReader> open_weights(const std::string& path) {
+  ModelFiles files;
   std::vector<SafetensorsReader> readers;
-  std::map<std::string, std::shared_ptr<Source>> sources;  // by folder
-  for (const std::string& file : weight_files(path)) {
-    const files::PathKind kind = files::disk().kind_of(file);
-    ZERO_CHECK(kind == files::PathKind::file || kind == files::PathKind::missing,
-               "{}: is not a regular file; expected a file of weights", file);
-    const std::optional<fs::path> in_checkpoint = name_in_checkpoint(file);
-    if (!in_checkpoint) {
-      readers.emplace_back(file);
-      continue;
-    }
-    const std::string folder = in_checkpoint->parent_path().parent_path().string();
-    std::shared_ptr<Source>& source = sources[folder];
-    if (!source) source = std::make_shared<Source>(folder);
-    const std::vector<CheckpointIndex::File>& listed = source->checkpoint.index().files;
-    const std::string name = kWeights + in_checkpoint->filename().string();
-    const auto found = std::ranges::find(listed, name, &CheckpointIndex::File::name);
-    ZERO_CHECK(found != listed.end(), "{}: is not of the checkpoint {}: its index.json lists none",
-               file, source->checkpoint.folder());
-    readers.emplace_back(
-        std::make_unique<VerifiedFile>(source, static_cast<std::size_t>(found - listed.begin())));
-  }
+  for (const std::string& file : weight_files(path)) readers.emplace_back(files.open(file));
   return readers;
 }
 

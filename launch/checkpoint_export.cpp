@@ -175,6 +175,7 @@ class Export {
 
 /// Makes the folder `path` and those above it that are missing.
 void make_folders(files::FileSystem& files, const std::string& path) {
+  if (files.kind_of(path) == files::PathKind::folder) return;
   const std::string parent = std::filesystem::path(path).parent_path().string();
   if (!parent.empty() && files.kind_of(parent) == files::PathKind::missing) {
     make_folders(files, parent);

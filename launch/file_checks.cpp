@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/hf/folder.h"
+#include "checkpoint/hf/hub.h"
 #include "collectives/agreement.h"
 #include "device/files/replace_file.h"
 #include "inference/text/tokenizer.h"
@@ -119,8 +120,9 @@ void check_files(const TrainConfig& config) {
   if (config.run.init.empty()) return;
   for (const std::string& path : initial_files(config.run.init)) {
     ZERO_CHECK(::access(path.c_str(), R_OK) == 0,
-               "run.init: cannot read {}; give an existing safetensors file or Hugging Face folder",
-               path);
+               "run.init: cannot read {}; give an existing safetensors file or Hugging Face "
+               "folder{}",
+               path, folder_advice(config.run.init));
   }
 }
 

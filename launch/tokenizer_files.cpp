@@ -4,11 +4,10 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
+#include "checkpoint/model_files.h"
 #include "inference/text/byte_level.h"
 
 namespace zero {
@@ -26,18 +25,13 @@ constexpr std::array kPassedOn{"tokenizer.json",
                                "merges.txt",
                                "chat_template.jinja",
                                "generation_config.json"};
-constexpr std::uintmax_t kLargest = std::uintmax_t{64} << 20;
 
 std::string content_of(const fs::path& path, const std::string& key) {
-  std::error_code error;
-  const std::uintmax_t bytes = fs::file_size(path, error);
-  ZERO_CHECK(!error && bytes <= kLargest,
-             "{}: {} is copied, and {}; expected a file of at most {} MiB", key, path.string(),
-             error ? error.message() : fmt::format("has {} bytes", bytes), kLargest >> 20U);
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  ZERO_CHECK(text.size() == bytes, "{}: cannot read {}", key, path.string());
-  return text;
+  try {
+    return read_model_text(path.string());
+  } catch (const Error& error) {
+    fail("{}: {} is copied, and cannot be read: {}", key, path.string(), error.what());
+  }
 }
 
 using Files = std::map<std::string, std::string>;
@@ -69,10 +63,10 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
 }  // namespace
 
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config) {
-  Files files{{"config.json", hf_config_text(config.model)}};
-  if (const std::string folder = config.values.text("model.hf"); !folder.empty()) {
-    files.merge(tokenizer_files(folder, "model.hf"));
-  }
+  const std::string folder = config.values.text("model.hf");
+  Files files{
+      {"config.json", folder.empty() ? hf_config_text(config.model) : carried_config(folder)}};
+  if (!folder.empty()) files.merge(tokenizer_files(folder, "model.hf"));
   if (!config.data.tokenizer.empty()) add_tokenizer(config.data.tokenizer, files);
   return files;
 }

@@ -10,10 +10,11 @@
 namespace zero {
 
 /// The architecture that FOLDER/config.json describes, as Hugging Face's transformers 4 and 5 write
-/// it: GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM (without a sliding window),
-/// Qwen2ForCausalLM. Dropout is not computed; fields about dropout and about generating text are
-/// ignored. Throws zero::Error naming file, field, found and expected if the file lacks a field,
-/// has a value that the engine does not compute, or has an unknown field.
+/// it: GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM. A sliding window
+/// bounds the context: within it, attention sees all earlier positions. Dropout is not computed;
+/// fields on which no pass depends are passed over. Throws zero::Error naming file, field, found
+/// and expected if the file lacks a field or has a value that the engine does not compute, and,
+/// with all of their names, if it has unknown fields.
 ModelConfig read_hf_config(const std::string& folder);
 /// Parses the text of such a file; `path` names the file in messages.
 ModelConfig parse_hf_config(const std::string& path, std::string_view text);
@@ -28,8 +29,22 @@ struct HfModel {
 HfModel read_hf_model(const std::string& folder);
 HfModel parse_hf_model(const std::string& path, std::string_view text);
 
+/// The text of FOLDER/config.json. Throws zero::Error if it cannot be read, with what to give
+/// instead where `folder` is a name or a cache of Hugging Face's hub.
+std::string hf_config_source(const std::string& folder);
+
 /// The text of a config.json from which transformers 4 and 5, and read_hf_config, build the model.
 std::string hf_config_text(const ModelConfig& config);
+
+/// The text of a source's config.json for weights beside it in fp32: every field as it is there,
+/// but that of the dtype. Throws zero::Error if parse_hf_config refuses `text`.
+std::string carried_config_text(const std::string& path, std::string_view text);
+/// Likewise, of FOLDER/config.json.
+std::string carried_config(const std::string& folder);
+
+/// The field that says that matrices are codes, and our name in it.
+inline constexpr const char* kHfQuantization = "quantization_config";
+inline constexpr const char* kHfOurMethod = "zero";
 
 /// Why int8 has no llm_int8_threshold (Dettmers et al. 2022), for messages.
 inline constexpr std::string_view kNoThreshold =

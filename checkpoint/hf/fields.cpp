@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "checkpoint/json_tree.h"
 
 namespace zero {
@@ -93,15 +94,28 @@ const json& HfFields::raw(std::string_view name) {
 }
 
 void HfFields::finish(std::span<const std::string_view> passed_over) const {
+  constexpr std::size_t kShown = 60;  // characters of a value
+  constexpr int kListed = 50;         // fields
+  std::string unknown;
+  int count = 0;
   for (const auto& [name, value] : object_->items()) {
     const bool known = taken_.contains(name) ||
                        std::find(passed_over.begin(), passed_over.end(), name) != passed_over.end();
-    if (known || value.is_null() || value == false) continue;
-    fail(
-        "{}: found {}, expected no field of that name: what it changes is not known here; take it "
-        "out if the model does not depend on it",
-        place(name), value.dump());
+    const bool empty = value.is_null() || value == false || value == "" ||
+                       (value.is_structured() && value.empty());
+    if (known || empty || ++count > kListed) continue;
+    const std::string text = value.dump();
+    unknown += fmt::format("{}{}{}: found {}", count == 1 ? "" : "; ", where_, printable_line(name),
+                           printable_line(text.size() <= kShown ? text : text.substr(0, kShown)));
+    if (text.size() > kShown) unknown += "...";
   }
+  if (count > kListed) unknown += fmt::format("; and {} others", count - kListed);
+  ZERO_CHECK(count == 0,
+             "{}: {}, expected no {}: what {} not known here; take out {} if the model does not "
+             "depend on {}",
+             file_, unknown, count == 1 ? "field of that name" : "fields of these names",
+             count == 1 ? "it changes is" : "they change is", count == 1 ? "it" : "those",
+             count == 1 ? "it" : "them");
 }
 
 }  // namespace zero

@@ -24,6 +24,8 @@ class HfFields {
   static HfFields parse(const std::string& file, std::string_view text);
 
   bool has(std::string_view name) const;
+  /// Whether the file names the field, as null too.
+  bool lists(std::string_view name) const { return object_->contains(name); }
   /// Without a `fallback` the field is required.
   std::int64_t integer(std::string_view name, std::optional<std::int64_t> fallback = {});
   double number(std::string_view name, std::optional<double> fallback = {});
@@ -36,7 +38,8 @@ class HfFields {
   /// The field's JSON value, which lives as long as fields of the file do; null if it is absent.
   const nlohmann::json& raw(std::string_view name);
 
-  /// Throws unless every field that is neither null nor false was taken or is in `passed_over`.
+  /// Throws, naming all others, unless every field that is neither null, false nor empty was taken
+  /// or is in `passed_over`.
   void finish(std::span<const std::string_view> passed_over) const;
   /// "FILE: field"
   std::string place(std::string_view name) const;

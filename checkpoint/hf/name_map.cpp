@@ -36,8 +36,13 @@ std::string_view NameMap::bare(std::string_view name) const {
 }
 
 bool NameMap::ignores(std::string_view bare_name) const {
+  const auto ends = [&](const std::string& end) {
+    if (!bare_name.ends_with(end)) return false;
+    return bare_name.size() == end.size() || bare_name[bare_name.size() - end.size() - 1] == '.';
+  };
   return std::any_of(ignored.begin(), ignored.end(),
-                     [&](const std::string& pattern) { return fits(pattern, bare_name); });
+                     [&](const std::string& pattern) { return fits(pattern, bare_name); }) ||
+         std::any_of(ignored_ends.begin(), ignored_ends.end(), ends);
 }
 
 const NameMap::Alias* NameMap::alias(std::string_view bare_name) const {
@@ -48,6 +53,7 @@ const NameMap::Alias* NameMap::alias(std::string_view bare_name) const {
 
 std::string NameMap::ignored_text() const {
   std::vector<std::string> all = ignored;
+  all.insert(all.end(), ignored_ends.begin(), ignored_ends.end());
   for (const Alias& entry : aliases) all.push_back(entry.name);
   return all.empty() ? "none" : fmt::format("{}", fmt::join(all, ", "));
 }
@@ -66,12 +72,14 @@ NameMap gpt2() {
 NameMap llama(const LlamaConfig& config) {
   const std::int64_t queries = config.heads * config.head_elements();
   const std::int64_t keys = config.kv_heads * config.head_elements();
-  NameMap map{.family = "llama",
-              .prefix = "model.",
-              .ignored = {"layers.*.self_attn.rotary_emb.inv_freq"},
-              .splits = {{"qkv_proj", {{"q_proj", queries}, {"k_proj", keys}, {"v_proj", keys}}},
-                         {"gate_up_proj",
-                          {{"gate_proj", config.intermediate}, {"up_proj", config.intermediate}}}}};
+  NameMap map{
+      .family = "llama",
+      .prefix = "model.",
+      // Tables of angles, which follow from config.json.
+      .ignored_ends = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"},
+      .splits = {{"qkv_proj", {{"q_proj", queries}, {"k_proj", keys}, {"v_proj", keys}}},
+                 {"gate_up_proj",
+                  {{"gate_proj", config.intermediate}, {"up_proj", config.intermediate}}}}};
   if (config.head == LlamaConfig::Head::tied) {
     map.aliases = {{"lm_head.weight", "embed_tokens.weight"}};
   }

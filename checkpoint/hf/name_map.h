@@ -33,6 +33,8 @@ struct NameMap {
   std::string prefix{};
   /// Tensors of files that the model does not use; `*` stands for digits.
   std::vector<std::string> ignored{};
+  /// Likewise, by the last components of their names.
+  std::vector<std::string> ignored_ends{};
   std::vector<Alias> aliases{};
   std::vector<Split> splits{};
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/utf8.h"
-#include "checkpoint/text_file.h"
+#include "checkpoint/model_files.h"
 #include "inference/text/tokenizer_json.h"
 #include "inference/text/unicode.h"
 
@@ -139,7 +139,7 @@ class BpeTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const std::string& path,
                                               const TokenizerConfig& config) {
-  return make_bpe_tokenizer(path, read_text(files::disk(), path), config);
+  return make_bpe_tokenizer(path, read_model_text(path), config);
 }
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const std::string& path, const std::string& text,

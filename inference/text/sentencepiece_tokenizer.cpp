@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "checkpoint/text_file.h"
+#include "checkpoint/model_files.h"
 #include "inference/text/unicode.h"
 
 namespace zero {
@@ -111,7 +111,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
                                                         const TokenizerConfig& config) {
-  const std::string model = read_text(files::disk(), path);
+  const std::string model = read_model_text(path);
   std::unique_ptr<SentencePieceProcessor> without_prefix;
   if (!config.legacy) without_prefix = load(path, model + std::string(kWithoutPrefix));
   return std::make_unique<SentencePieceTokenizer>(load(path, model), std::move(without_prefix),

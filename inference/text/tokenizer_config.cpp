@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "checkpoint/text_file.h"
+#include "checkpoint/model_files.h"
 
 namespace zero {
 namespace {
@@ -47,7 +47,7 @@ std::string read_template(HfFields& fields) {
 
 std::vector<std::uint32_t> end_tokens_in(const fs::path& file) {
   if (!fs::is_regular_file(file)) return {};
-  HfFields fields = HfFields::parse(file.string(), read_text(files::disk(), file.string()));
+  HfFields fields = HfFields::parse(file.string(), read_model_text(file.string()));
   json value = fields.raw("eos_token_id");
   if (value.is_null()) return {};
   if (!value.is_array()) value = json::array({value});
@@ -77,7 +77,7 @@ TokenizerConfig read_tokenizer_config(const std::string& folder) {
   TokenizerConfig config{.file = (path / "tokenizer_config.json").string()};
   config.chat_template_file = config.file;
   if (fs::is_regular_file(config.file)) {
-    HfFields fields = HfFields::parse(config.file, read_text(files::disk(), config.file));
+    HfFields fields = HfFields::parse(config.file, read_model_text(config.file));
     config.bos_token = token_name(fields, "bos_token");
     config.eos_token = token_name(fields, "eos_token");
     if (fields.has("add_bos_token")) config.add_bos_token = fields.flag("add_bos_token");
@@ -88,7 +88,7 @@ TokenizerConfig read_tokenizer_config(const std::string& folder) {
   }
   if (const fs::path jinja = path / "chat_template.jinja"; fs::is_regular_file(jinja)) {
     config.chat_template_file = jinja.string();
-    config.chat_template = read_text(files::disk(), jinja.string());
+    config.chat_template = read_model_text(jinja.string());
   }
   return config;
 }

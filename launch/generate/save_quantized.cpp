@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
+#include "checkpoint/model_files.h"
 #include "checkpoint/text_file.h"
 #include "device/files/replace_file.h"
 #include "inference/quantized_writer.h"
@@ -53,7 +54,8 @@ class NewFolder {
   ~NewFolder() {
     if (partial_.empty()) return;
     try {
-      for (const std::string& name : disk_.list(partial_)) disk_.remove_file(file(name));
+      const auto folder = disk_.open_folder(partial_);
+      for (const std::string& name : folder->list()) folder->remove_file(name);
       disk_.remove_folder(partial_);
     } catch (...) {  // NOLINT(bugprone-empty-catch): the save throws why it failed
     }
@@ -85,7 +87,7 @@ const char* torch_name(DType dtype) {
 }  // namespace
 
 int save_quantized(const GenerateFlags& flags, files::FileSystem& disk) {
-  const std::string folder = find_model_folder(disk, flags.model);
+  const std::string folder = find_model_folder(disk, flags.model, say_line);
   const QuantizedFormats formats{weight_format_from_name(flags.weights),
                                  dtype_from_name(flags.dtype)};
   ZERO_CHECK(formats.codes != WeightFormat::plain,
@@ -97,7 +99,7 @@ int save_quantized(const GenerateFlags& flags, files::FileSystem& disk) {
              folder, name_of(model.format()));
   std::map<std::string, std::string> small = tokenizer_files(folder, "--save-quantized");
   const std::string config = folder + "/" + kConfig;
-  small[kConfig] = quantized_config_text(config, read_text(disk, config), name_of(formats.codes),
+  small[kConfig] = quantized_config_text(config, read_model_text(config), name_of(formats.codes),
                                          torch_name(formats.vectors));
   NewFolder out(disk, flags.save_quantized);
   const std::int64_t bytes =

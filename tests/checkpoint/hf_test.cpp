@@ -217,14 +217,92 @@ TEST_F(HuggingFaceConfig, Transformers4And5SayTheSame) {
   EXPECT_EQ(first.head_elements(), 6);
 }
 
-TEST_F(HuggingFaceConfig, MistralWithoutAWindowIsLlama) {
+TEST_F(HuggingFaceConfig, MistralIsLlamaWithinItsWindow) {
   json mistral = llama_;
   mistral["architectures"] = {"MistralForCausalLM"};
   mistral["sliding_window"] = nullptr;
   EXPECT_EQ(hf_config_text(read(mistral)), hf_config_text(read(llama_)));
-  EXPECT_THAT(refusal(mistral, "sliding_window", 16),
-              HasSubstr("config.json: sliding_window: found 16, expected null or at least "
-                        "max_position_embeddings = 64"));
+  const auto context = [&](const json& window) {
+    mistral["sliding_window"] = window;
+    return context_of(read(mistral));
+  };
+  EXPECT_EQ(context(64), 64);
+  EXPECT_EQ(context(65), 64);
+  EXPECT_EQ(context(16), 16);
+  EXPECT_THAT(refusal(mistral, "sliding_window", 0),
+              HasSubstr("config.json: sliding_window: found 0, expected null or at least 1"));
+  mistral.erase("sliding_window");
+  mistral["max_position_embeddings"] = 8192;
+  EXPECT_EQ(context_of(read(mistral)), 4096) << "transformers' default";
+}
+
+TEST_F(HuggingFaceConfig, WindowsOfLayersThatSlideBoundTheContext) {
+  qwen2_["sliding_window"] = 16;
+  qwen2_.erase("layer_types");
+  const std::int64_t layers = qwen2_["num_hidden_layers"];
+  const std::int64_t positions = qwen2_["max_position_embeddings"];
+  const auto context = [&](bool used, std::int64_t full) {
+    qwen2_["use_sliding_window"] = used;
+    qwen2_["max_window_layers"] = full;
+    return context_of(read(qwen2_));
+  };
+  EXPECT_EQ(context(false, 0), positions);
+  EXPECT_EQ(context(true, layers), positions) << "all layers are full";
+  EXPECT_EQ(context(true, layers - 1), 16);
+  qwen2_["layer_types"] =
+      std::vector<std::string>(static_cast<std::size_t>(layers), "full_attention");
+  EXPECT_EQ(context(true, 0), positions);
+  qwen2_["layer_types"][0] = "sliding_attention";
+  EXPECT_EQ(context(true, layers), 16);
+}
+
+TEST_F(HuggingFaceConfig, TurnsThatChangeNoPositionAreTaken) {
+  llama_.erase("rope_parameters");
+  const std::string plain = hf_config_text(read(llama_));
+  for (const json& scaling :
+       {json{{"type", "linear"}, {"factor", 1.0}}, json{{"type", "dynamic"}, {"factor", 4.0}},
+        json{{"rope_type", "yarn"}, {"factor", 1}, {"beta_fast", 32}, {"beta_slow", 1}},
+        json{{"type", "dynamic"}, {"rope_type", "default"}}}) {
+    llama_["rope_scaling"] = scaling;
+    EXPECT_EQ(hf_config_text(read(llama_)), plain) << scaling;
+  }
+  EXPECT_THAT(refusal(llama_, "rope_scaling", {{"type", "linear"}, {"factor", 4.0}}),
+              HasSubstr("rope_scaling.factor: found 4 with rope_type \"linear\", expected 1"));
+  EXPECT_THAT(refusal(llama_, "rope_scaling",
+                      {{"type", "dynamic"}, {"original_max_position_embeddings", 7}}),
+              HasSubstr("rope_scaling.original_max_position_embeddings: found 7, expected 64"));
+}
+
+TEST_F(HuggingFaceConfig, AllUnknownFieldsAreNamedInOneMessage) {
+  llama_["logit_scale"] = 0.5;
+  llama_["soft\x1b[cap"] = 30;
+  llama_["experts"] = std::vector(100, 1);
+  llama_["nothing"] = nullptr;
+  llama_["off"] = false;
+  llama_["empty"] = json::object();
+  const std::string text = error_of([&] { read(llama_); });
+  EXPECT_THAT(text, HasSubstr("config.json: experts: found [1,1,1"));
+  EXPECT_THAT(text,
+              HasSubstr("...; logit_scale: found 0.5; soft?[cap: found 30, expected no fields "
+                        "of these names: what they change is not known here; take out those"));
+  for (int i = 0; i < 60; ++i) llama_["x" + std::to_string(i)] = 1;
+  EXPECT_THAT(error_of([&] { read(llama_); }), HasSubstr("; and 13 others, expected no fields"));
+}
+
+TEST_F(HuggingFaceConfig, ASavedOneHasEveryFieldOfItsSource) {
+  llama_["architectures"] = {"MistralForCausalLM"};
+  llama_["model_type"] = "mistral";
+  llama_["sliding_window"] = 16;
+  llama_["eos_token_id"] = {7, 9};
+  llama_["pad_token_id"] = 3;
+  llama_["unsloth_fixed"] = true;
+  llama_["torch_dtype"] = "bfloat16";
+  write_bytes(scratch_.path("config.json"), llama_.dump());
+  const std::string saved = carried_config(scratch_.directory());
+  llama_["torch_dtype"] = "float32";
+  if (llama_.contains("dtype")) llama_["dtype"] = "float32";
+  EXPECT_EQ(json::parse(saved), llama_);
+  EXPECT_EQ(hf_config_text(parse_hf_config("saved", saved)), hf_config_text(read(llama_)));
 }
 
 TEST_F(HuggingFaceConfig, WhatIsNotComputedIsNamed) {
@@ -235,9 +313,11 @@ TEST_F(HuggingFaceConfig, WhatIsNotComputedIsNamed) {
               HasSubstr("hidden_act: found \"gelu\", expected \"silu\""));
   EXPECT_THAT(refusal(llama_, "attention_bias", true),
               HasSubstr("attention_bias: found true, expected false"));
-  EXPECT_THAT(refusal(llama_, "rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}),
-              HasSubstr("rope_parameters.rope_type: found \"yarn\", expected \"default\" or "
+  EXPECT_THAT(refusal(llama_, "rope_parameters", {{"rope_type", "longrope"}, {"factor", 2.0}}),
+              HasSubstr("rope_parameters.rope_type: found \"longrope\", expected \"default\" or "
                         "\"llama3\""));
+  EXPECT_THAT(refusal(llama_, "pruned_heads", {{"0", {1}}}),
+              HasSubstr("pruned_heads: found {\"0\":[1]}, expected {}: every head is computed"));
   EXPECT_THAT(refusal(llama_, "rope_parameters", {{"rope_type", "llama3"}}),
               HasSubstr("rope_parameters.factor is missing; expected a number"));
   EXPECT_THAT(refusal(llama_, "logit_scale", 0.5),
@@ -254,10 +334,8 @@ TEST_F(HuggingFaceConfig, WhatIsNotComputedIsNamed) {
               HasSubstr("rope_parameters: found 1, expected an object"));
   EXPECT_THAT(refusal(llama_, "num_key_value_heads", 3),
               HasSubstr("config.json: model.heads is 4, expected a multiple of model.kv_heads"));
-  EXPECT_THAT(refusal(qwen2_, "use_sliding_window", true),
-              HasSubstr("use_sliding_window: found true, expected false"));
-  EXPECT_THAT(refusal(qwen2_, "layer_types", {"sliding_attention"}),
-              HasSubstr("layer_types: found \"sliding_attention\", expected \"full_attention\""));
+  EXPECT_THAT(refusal(qwen2_, "layer_types", {"chunked_attention"}),
+              HasSubstr("layer_types: found \"chunked_attention\", expected \"full_attention\""));
   EXPECT_THAT(refusal(qwen2_, "num_key_value_heads", nullptr),
               HasSubstr("num_key_value_heads is missing; expected a whole number"));
   json gpt2 = json::parse(hf_config_text(tiny_gpt2()));

@@ -178,6 +178,22 @@ TEST(LoadTensors, ADtypeThatIsNoWeightIsNamed) {
       "[rank 0] load_weights: : tensor \"h.0.w\": found dtype F64, expected F32, BF16 or F16");
 }
 
+// As transformers, vLLM and converters have written them, in any shape.
+TEST(LoadTensors, TablesOfAnglesAreLeftOutWhereverTheyAre) {
+  const auto names = names::llama({.heads = 1, .kv_heads = 1, .head_width = 2});
+  for (const char* before :
+       {"", "model.", "model.layers.3.self_attn.", "layers.0.attention.", "rope.inner."}) {
+    for (const char* table : {"inv_freq", "cos_cached", "sin_cached"}) {
+      const std::string name = fmt::format("{}rotary_emb.{}", before, table);
+      EXPECT_EQ(error_of_loading({kW, kWte, {name, FileType::f16, {1, 1, 4}}}, names), "") << name;
+    }
+  }
+  for (const char* name : {"my_rotary_emb.inv_freq", "rotary_emb.inv_freq.weight", "inv_freq"}) {
+    EXPECT_THAT(error_of_loading({kW, kWte, {name, FileType::f32, {2}}}, names),
+                HasSubstr("expected no tensor of that name"));
+  }
+}
+
 TEST(LoadTensors, AnUnexpectedTensorIsNamedAndTheKnownExtrasAreLeftOut) {
   EXPECT_EQ(error_of_loading({kW,
                               kWte,

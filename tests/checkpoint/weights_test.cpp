@@ -11,6 +11,8 @@
 #include <set>
 
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/hf/config.h"
+#include "checkpoint/model_files.h"
 #include "collectives/backends.h"
 #include "scratch.h"
 #include "sliced.h"
@@ -304,6 +306,29 @@ TEST_F(CheckpointWeights, AreCheckedBehindLinks) {
   expect(false);
 }
 
+// What is computed follows from config.json, and what is read from the tokenizer's files.
+TEST_F(CheckpointWeights, SmallFilesAreReadOnlyAsTheyWereSaved) {
+  const std::string path = at("weights/config.json");
+  fs::create_symlink(path, scratch_.path("config.json"));
+  EXPECT_EQ(read_model_text(path), "{}");
+  EXPECT_EQ(read_model_text(scratch_.path("config.json")), "{}");
+  testing::write_bytes(path, "[]");
+  for (const std::string& each : {path, scratch_.path("config.json")}) {
+    EXPECT_THAT(error_of([&] { read_model_text(each); }),
+                ContainsRegex("weights/config.json: offset 0: .*have the CRC32C"));
+  }
+  EXPECT_THAT(error_of([&] { read_hf_config(at("weights")); }), HasSubstr("have the CRC32C"));
+  testing::write_bytes(path, "{} ");
+  EXPECT_THAT(error_of([&] { read_model_text(path); }), HasSubstr("config.json: has 3 bytes"));
+  testing::write_bytes(path, "{}");
+  testing::write_bytes(at("weights/tokenizer.json"), "{}");
+  EXPECT_THAT(error_of([&] { read_model_text(at("weights/tokenizer.json")); }),
+              HasSubstr("weights/tokenizer.json: is not of the checkpoint " + step_ +
+                        ": its index.json lists none; remove the file, or put it into"));
+  fs::copy(at("weights"), scratch_.path("copy"));
+  EXPECT_EQ(read_model_text(scratch_.path("copy/tokenizer.json")), "{}");
+}
+
 TEST_F(CheckpointWeights, NeedNoMoments) {
   fs::remove_all(at("moments"));
   EXPECT_EQ(refusal(at("weights/")), "");
@@ -329,6 +354,22 @@ TEST_F(CheckpointWeights, AreRefusedIfTheCheckpointIsNotWhole) {
   fs::remove(step_ + ".partial/COMMIT");
   EXPECT_THAT(refusal(step_ + ".partial/weights"),
               HasSubstr(step_ + ".partial/COMMIT: is missing; expected it in a committed"));
+}
+
+TEST(Weights, ASaveWritesBehindNoLink) {
+  Scratch scratch;
+  for (const char* name : {"weights", "weights.partial"}) {
+    testing::write_bytes(scratch.path("victim"), "kept");
+    std::filesystem::create_symlink(scratch.path("victim"), scratch.path(name));
+    with_engines({.stage = 3, .world = 2}, "", [&](Engine& engine) {
+      EXPECT_EQ(error_of([&] { save_weights(engine, scratch.path("weights")); }), "");
+    });
+    EXPECT_EQ(file_bytes(scratch.path("victim")), "kept");
+    EXPECT_TRUE(
+        std::filesystem::is_regular_file(std::filesystem::symlink_status(scratch.path("weights"))));
+    EXPECT_EQ(scratch.names(), (std::vector<std::string>{"victim", "weights"}));
+    std::filesystem::remove(scratch.path("weights"));
+  }
 }
 
 TEST(Weights, ASaveThatIsRefusedLeavesTheEngineUsable) {

@@ -55,7 +55,10 @@ TEST(WeightFolderFiles, PassATokenizerOn) {
   EXPECT_EQ(files.at("tokenizer.model"), "SentencePiece");
   EXPECT_THAT(files.at("tokenizer_config.json"), HasSubstr("\"add_bos_token\": false"));
   std::filesystem::create_directory(folder.file("hf"));
-  folder.write("hf/config.json", hf_config_text(make(kSmall).model));
+  std::string source = hf_config_text(make(kSmall).model);
+  source.insert(1, "\n  \"eos_token_id\": 7,");
+  folder.write("hf/config.json", source);
+  folder.write("hf/generation_config.json", R"({"temperature": 0.6})");
   folder.write("hf/tokenizer.json", "{}");
   folder.write("hf/merges.txt", "a b");
   folder.write("hf/tokenizer.model", "its own");
@@ -63,11 +66,14 @@ TEST(WeightFolderFiles, PassATokenizerOn) {
   folder.write("hf/notes.txt", "are not passed on");
   const TrainConfig config =
       make(R"({"hf": ")" + folder.file("hf") + R"("})", {"data.tokenizer=" + model});
-  EXPECT_EQ(weight_folder_files(config), (Files{{"config.json", hf_config_text(config.model)},
-                                                {"merges.txt", "a b"},
-                                                {"tokenizer.json", "{}"},
-                                                {"tokenizer.model", "its own"},
-                                                {"tokenizer_config.json", "{}"}}));
+  EXPECT_THAT(source, HasSubstr("\"torch_dtype\": \"float32\""));
+  EXPECT_EQ(weight_folder_files(config),
+            (Files{{"config.json", source},
+                   {"generation_config.json", R"({"temperature": 0.6})"},
+                   {"merges.txt", "a b"},
+                   {"tokenizer.json", "{}"},
+                   {"tokenizer.model", "its own"},
+                   {"tokenizer_config.json", "{}"}}));
 }
 
 TEST(WeightFolderFiles, PassATokenizerJsonOn) {
@@ -94,11 +100,12 @@ TEST(WeightFolderFiles, NameTheOneThatCannotBePassedOn) {
   EXPECT_THAT(error_of([&] {
                 weight_folder_files(make(kSmall, {"data.tokenizer=" + folder.file("none")}));
               }),
-              AllOf(HasSubstr("data.tokenizer: "), HasSubstr("none is copied, and No such file")));
+              AllOf(HasSubstr("data.tokenizer: "),
+                    HasSubstr("none is copied, and cannot be read: "), HasSubstr("No such file")));
   const std::string large = folder.write("large", "");
   std::filesystem::resize_file(large, (64 << 20) + 1);
   EXPECT_THAT(error_of([&] { weight_folder_files(make(kSmall, {"data.tokenizer=" + large})); }),
-              HasSubstr("has 67108865 bytes; expected a file of at most 64 MiB"));
+              HasSubstr("has 67108865 bytes, expected at most 67108864"));
 }
 
 }  // namespace
