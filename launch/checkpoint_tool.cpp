@@ -151,16 +151,23 @@ void for_each_chunk(
   }
 }
 
-std::string find_checkpoint(files::FileSystem& files, const std::string& path) {
+Newest newest_checkpoint(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
-  if (is_checkpoint(files, path)) return path;
+  if (is_checkpoint(files, path)) return {path};
   std::string reasons;
+  Newest newest;
   for (const FoundCheckpoint& found : find_checkpoints(files, path)) {
-    if (found.complete()) return found.path;
+    newest.path = found.path;
+    if (found.complete()) return newest;
     reasons += fmt::format("; {}: {}", found.path, found.fault);
+    if (found.name.state != FolderState::partial) newest.passed_over.push_back(found.fault);
   }
   ZERO_CHECK(!reasons.empty(), "{}", no_checkpoint(files, path));
   fail("{} holds no complete checkpoint{}", path, reasons);
+}
+
+std::string find_checkpoint(files::FileSystem& files, const std::string& path) {
+  return newest_checkpoint(files, path).path;
 }
 
 Answer list(files::FileSystem& files, const std::string& folder, Form form) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -48,8 +49,14 @@ Answer prune(files::FileSystem& files, const std::string& folder, const KeepStep
 void for_each_chunk(
     CheckpointReader& reader, const CheckpointIndex::Tensor& tensor,
     const std::function<void(std::int64_t begin, std::span<const float> values)>& visit);
+struct Newest {
+  std::string path;
+  std::vector<std::string> passed_over{};  ///< why newer ones, which were committed, are not meant
+};
 /// The checkpoint at `path`, or the newest complete one in the folder `path`. Throws zero::Error if
 /// there is none.
+Newest newest_checkpoint(files::FileSystem& files, const std::string& path);
+/// Its path.
 std::string find_checkpoint(files::FileSystem& files, const std::string& path);
 
 }  // namespace zero::checkpoint_tool

@@ -43,11 +43,17 @@ std::optional<double> loss(const Json& object, const char* name) {
   return value.get<double>();
 }
 
+const Json& object(const Json& parent, const char* name) {
+  const Json& value = field(parent, name);
+  ZERO_CHECK(value.is_object(), "the checkpoint's value \"{}\" is {}, expected an object", name,
+             value.dump());
+  return value;
+}
+
 /// Of a checkpoint of an fp16 run.
 std::optional<LossScaler::State> loss_scaler_of(const Json& json) {
-  const Json& identity = field(json, "configuration");
-  if (!identity.is_object() || !identity.contains("fp16.enabled")) return std::nullopt;
-  const Json& state = field(json, "loss_scaler");
+  if (!object(json, "configuration").contains("fp16.enabled")) return std::nullopt;
+  const Json& state = object(json, "loss_scaler");
   const std::optional<double> scale = loss(state, "scale");
   ZERO_CHECK(scale.has_value(), "the checkpoint's value \"scale\" is null, expected a number");
   return LossScaler::State{.scale = *scale,
@@ -78,16 +84,16 @@ Json RunValues::json() const {
 }
 
 RunValues RunValues::read(const Json& json) {
-  const Json& log = field(json, "log");
+  const Json& log = object(json, "log");
   return {.log = {.run = text(log, "run"),
                   .step = count(json, "step"),
                   .first_loss = loss(log, "first_loss"),
                   .loss = loss(log, "loss")},
-          .identity = field(json, "configuration"),
+          .identity = object(json, "configuration"),
           .micro_batch = count(json, "micro_batch"),
           .skipped_in_row = count(json, "skipped_in_row"),
           .loss_scaler = loss_scaler_of(json),
-          .kernels = text(field(json, "versions"), "kernels")};
+          .kernels = text(object(json, "versions"), "kernels")};
 }
 
 }  // namespace zero

@@ -53,7 +53,7 @@ AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
       threads_(threads_of(flags, world.local_size())),
       device_(world.size() > 1 ? open_device(device_kind_, threads_) : nullptr),
       ranks_(world, device_.get(), flags.replicate, flags.tensor),
-      folder_(find_model_folder(files::disk(), flags.model)),
+      folder_(find_model_folder(files::disk(), flags.model, sayer())),
       encoder_(folder_, flags.tokenizer),
       printer_(flags.json ? AnswerPrinter::Form::json : AnswerPrinter::Form::text) {}
 
@@ -130,7 +130,7 @@ void AnswerSession::open(std::int64_t requests, std::int64_t request_tokens) {
   std::string draft_folder;
   InferenceOptions draft;
   if (guesses) {
-    draft_folder = find_model_folder(files::disk(), flags_.draft, "--draft");
+    draft_folder = find_model_folder(files::disk(), flags_.draft, sayer(), "--draft");
     draft = draft_options(options, draft_folder);
     const PlannedModel guessing =
         plan_model(draft_folder, draft, {.threads = threads_, .device = device_kind_});

@@ -89,6 +89,11 @@ class AnswerSession {
     if (ranks_.first()) print_error(format, std::forward<Arguments>(arguments)...);
   }
 
+  /// What says lines once a job.
+  std::function<void(const std::string& line)> sayer() const {
+    return [this](const std::string& line) { say("zero_generate: {}\n", line); };
+  }
+
   const GenerateFlags& flags_;
   Interrupts& interrupts_;
   const DeviceKind device_kind_;

@@ -60,7 +60,7 @@ double speed(InferenceModel& model, std::span<const std::uint32_t> text) {
 }  // namespace
 
 int compare_weights(const GenerateFlags& flags) {
-  const std::string folder = find_model_folder(files::disk(), flags.model);
+  const std::string folder = find_model_folder(files::disk(), flags.model, say_line);
   const PromptEncoder encoder(folder, flags.tokenizer);
   std::vector<std::uint32_t> text = encoder.encode_file(flags.compare);
   const std::int64_t stretch = std::min(kStretch, encoder.context());

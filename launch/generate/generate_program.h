@@ -54,6 +54,9 @@ void print_error(fmt::format_string<Arguments...> format, Arguments&&... argumen
   std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stderr);
 }
 
+/// A line about the program's work, for people.
+inline void say_line(const std::string& line) { print_error("zero_generate: {}\n", line); }
+
 /// Answers all prompts, or those of standard input if there is none, on standard output, as the
 /// rank or ranks of this process. Errors of single prompts and a line about the speed go to
 /// standard error. Returns the exit status: 0; 1 if a prompt was refused or an answer failed; 128 +

@@ -8,8 +8,10 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/utf8.h"
 #include "checkpoint/hf/config.h"
+#include "checkpoint/hf/hub.h"
 #include "checkpoint/text_file.h"
 #include "inference/text/chat_template.h"
 #include "launch/checkpoint_tool.h"
@@ -38,6 +40,7 @@ void check_utf8(std::string_view text, const std::string& where) {
 }  // namespace
 
 std::string find_model_folder(files::FileSystem& files, const std::string& path,
+                              const std::function<void(const std::string& line)>& say,
                               std::string_view flag) {
   using files::PathKind;
   const PathKind kind = files.kind_of(path);
@@ -47,19 +50,25 @@ std::string find_model_folder(files::FileSystem& files, const std::string& path,
              flag, path);
   ZERO_CHECK(kind == PathKind::folder,
              "{} {}: is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
-             "checkpoints: models are not downloaded",
-             flag, path);
+             "checkpoints{}",
+             flag, path, folder_advice(path));
   const auto has_config = [&](const std::string& folder) {
     return files.kind_of(folder + "/config.json") != PathKind::missing;
   };
   if (has_config(path)) return path;
-  std::string checkpoint;
+  checkpoint_tool::Newest newest;
   try {
-    checkpoint = checkpoint_tool::find_checkpoint(files, path);
+    newest = checkpoint_tool::newest_checkpoint(files, path);
   } catch (const Error& error) {
-    fail("{} {}: has no config.json, as a Hugging Face folder has; {}", flag, path, error.what());
+    const std::string advice = folder_advice(path);
+    fail("{} {}: has no config.json, as a Hugging Face folder has{}", flag, path,
+         advice.empty() ? fmt::format("; {}", error.what()) : advice);
   }
-  const std::string weights = (fs::path(checkpoint) / "weights").string();
+  for (const std::string& why : newest.passed_over) {
+    say("warning: passed over a checkpoint: " + printable_line(why));
+  }
+  if (newest.path != path) say(fmt::format("{} {}: the weights of {}", flag, path, newest.path));
+  const std::string weights = (fs::path(newest.path) / "weights").string();
   ZERO_CHECK(has_config(weights),
              "{} {}: {} has no config.json; expected a checkpoint of zero_train", flag, path,
              weights);

@@ -41,7 +41,12 @@ TEST_F(Generate, OpensCheckpointsToo) {
   const std::string expected = text(usual);
   for (const char* path : {"checkpoints", "checkpoints/step_00000400",
                            "checkpoints/step_00000400/weights", "checkpoints/"}) {
-    EXPECT_EQ(generate(usual, file(path)).out, expected) << path;
+    const Outcome outcome = generate(usual, file(path));
+    EXPECT_EQ(outcome.out, expected) << path;
+    if (std::string_view(path) == "checkpoints") {
+      EXPECT_THAT(outcome.errors, ContainsRegex("zero_generate: --model .*checkpoints: the weights "
+                                                "of .*/step_00000400\n"));
+    }
   }
 }
 

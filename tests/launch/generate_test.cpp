@@ -11,6 +11,7 @@
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
 #include "model/decoder_shape.h"
+#include "tests/launch/saved_checkpoints.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -251,26 +252,49 @@ TEST_F(Encoder, EncodesTextByTheTokenizer) {
 }
 
 TEST_F(Encoder, FindsTheFolderOfAModel) {
-  const auto found = [](const std::string& path) { return find_model_folder(files::disk(), path); };
+  const auto nothing = [](const std::string& line) { ADD_FAILURE() << line; };
+  const auto found = [&](const std::string& path) {
+    return find_model_folder(files::disk(), path, nothing);
+  };
   EXPECT_EQ(found(folder_.path()), folder_.path());
   EXPECT_EQ(error_of([&] { found(folder_.file("none")); }),
             "--model " + folder_.file("none") +
                 ": is not a folder; expected a Hugging Face folder, a checkpoint, or a folder of "
-                "checkpoints: models are not downloaded");
+                "checkpoints");
   EXPECT_THAT(error_of([&] { found(folder_.file("config.json")); }),
               HasSubstr("is a file; expected the folder of a model"));
-  EXPECT_THAT(error_of([&] { find_model_folder(files::disk(), "none", "--draft"); }),
-              HasSubstr("--draft none: is not a folder"));
+  EXPECT_THAT(error_of([&] { find_model_folder(files::disk(), "none", nothing, "--draft"); }),
+              ::testing::AllOf(HasSubstr("--draft none: is not a folder"),
+                               HasSubstr("run hf download none --local-dir FOLDER")));
   std::filesystem::create_directory(folder_.file("empty"));
   EXPECT_THAT(error_of([&] { found(folder_.file("empty")); }),
               ::testing::AllOf(HasSubstr("has no config.json, as a Hugging Face folder has; "),
                                HasSubstr("checkpoint")));
 }
 
+TEST(ModelFolderOfCheckpoints, IsThatOfTheNewestWholeOneWhichIsSaid) {
+  const testing::Saved saved(3);
+  std::vector<std::string> said;
+  const auto found = [&](const std::string& path) {
+    said.clear();
+    return find_model_folder(files::disk(), path,
+                             [&](const std::string& line) { said.push_back(line); });
+  };
+  const std::string of = "--model " + saved.folder() + ": the weights of ";
+  EXPECT_EQ(found(saved.folder()), saved.at(3) + "/weights");
+  EXPECT_THAT(said, ElementsAre(of + saved.at(3)));
+  saved.damage(3, "index.json");
+  EXPECT_EQ(found(saved.folder()), saved.at(2) + "/weights");
+  EXPECT_THAT(said, ElementsAre(HasSubstr("warning: passed over a checkpoint: " + saved.at(3)),
+                                of + saved.at(2)));
+  EXPECT_EQ(found(saved.at(1)), saved.at(1) + "/weights");
+  EXPECT_TRUE(said.empty());
+}
+
 TEST_F(Encoder, RefusesAConfigThatIsNoFileByItsName) {
   const std::string odd = folder_.file("odd");
   std::filesystem::create_directories(odd + "/config.json");
-  EXPECT_EQ(find_model_folder(files::disk(), odd), odd);
+  EXPECT_EQ(find_model_folder(files::disk(), odd, [](const std::string&) {}), odd);
   EXPECT_THAT(error_of([&] { PromptEncoder(odd, "bytes"); }),
               ::testing::AllOf(HasSubstr("odd/config.json"), HasSubstr("is not a regular file")));
 }
