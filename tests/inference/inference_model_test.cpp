@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/error.h"
 #include "checkpoint/hf/config.h"
 #include "inference/perplexity.h"
 #include "tests/errors.h"
@@ -341,6 +342,24 @@ TEST_F(RefusingModel, NamesWhatAPassCannotTakeAndChangesNothing) {
   EXPECT_THAT(message_of([&] { model_.forward(twice); }), HasSubstr("at most once"));
   EXPECT_THAT(message_of([&] { model_.cache().trim(0, 1); }),
               HasSubstr("slot 0 of the cache is trimmed to 1 tokens; expected 0 to 0"));
+}
+
+// Blocks whose keys and values were not written must not answer for their tokens.
+TEST_F(RefusingModel, KnowsNothingOfAPassThatFailed) {
+  InferenceModel model(*device_, small_gpt2(),
+                       {.requests = 2, .request_tokens = 64, .block_tokens = 16, .rows = 64});
+  const std::vector<std::uint32_t> tokens(40, 1);
+  const InferenceModel::Part part{model.cache().open(), tokens};
+  const auto pass = [&] { return message_of([&] { model.forward(std::span(&part, 1)); }); };
+  EXPECT_EQ(message_of([&] {
+              device_->compute().submit_host("a fault", [] { fail("the device is gone"); });
+            }),
+            "the device is gone");
+  EXPECT_EQ(pass(), "the device is gone");
+  EXPECT_EQ(model.cache().length(part.slot), 40);
+  EXPECT_EQ(model.cache().known(tokens).tokens, 0);
+  model.cache().close(part.slot);
+  EXPECT_EQ(model.cache().usage().known, 0);
 }
 
 // A stranger's config.json must not have the program take memory for layers that are not there.

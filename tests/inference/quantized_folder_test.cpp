@@ -156,6 +156,30 @@ TEST_F(QuantizedFolder, HasNoCodesOfAPartThatBeginsInsideARange) {
   }
 }
 
+// Nor inside the 32 outputs of one: the scales that follow would be another range's.
+TEST_F(QuantizedFolder, HasNoCodesOfAPartWhoseOutputsBeginInsideARange) {
+  const LlamaConfig llama = small_llama();
+  save(llama);
+  go_on_with_codes(WeightFormat::nf4);
+  const ModelFolder folder(folder_);
+  const ModelWeights::Source source = folder.source();
+  const auto tensors = ModelWeights::tensors(decoder_shape(ModelConfig(llama)));
+  const auto down = std::ranges::find_if(tensors, [](const LogicalTensor& tensor) {
+    return tensor.name.find("down") != std::string::npos;
+  });
+  ASSERT_NE(down, tensors.end());
+  const auto parameter = static_cast<std::size_t>(down - tensors.begin());
+  for (const std::int64_t begin : {0, 8, 16, 24, 32, 40, 48, 64}) {
+    const std::int64_t out = llama.width - begin;
+    const TensorPart part{{{begin, out}}, {{0, llama.intermediate}}, llama.intermediate};
+    const WeightShape shape{llama.intermediate, out, WeightLayout::out_in, DType::fp32,
+                            WeightFormat::nf4};
+    const std::int64_t rows = std::min<std::int64_t>(out, 32);
+    EXPECT_EQ(source.read_codes(parameter, part, shape, 0, rows).has_value(), begin % 32 == 0)
+        << begin;
+  }
+}
+
 TEST_F(QuantizedFolder, IsRefusedInAnotherFormat) {
   save(small_llama());
   go_on_with_codes(WeightFormat::nf4);
