@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// config.json: what is read of it, what is refused by name, and what is carried over.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/hf/config.h"
+#include "scratch.h"
+#include "tests/model/training_harness.h"
+
+namespace zero::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json recorded_config(const std::string& folder) {
+  return json::parse(file_bytes(recorded(folder) + "/config.json"));
+}
+
+class HuggingFaceConfig : public ::testing::Test {
+ protected:
+  ModelConfig read(const json& config) {
+    write_bytes(scratch_.path("config.json"), config.dump());
+    return read_hf_config(scratch_.directory());
+  }
+  // What is said about `config` with one field changed.
+  std::string refusal(json config, const char* field, const json& value) {
+    config[field] = value;
+    return error_of([&] { read(config); });
+  }
+  Scratch scratch_;
+  json llama_ = recorded_config("llama_tiny");
+  json qwen2_ = recorded_config("qwen2_tiny");
+};
+
+TEST_F(HuggingFaceConfig, Transformers4And5SayTheSame) {
+  json older = llama_;
+  json scaling = older["rope_parameters"];
+  older.erase("rope_parameters");
+  older["rope_theta"] = scaling["rope_theta"];
+  scaling.erase("rope_theta");
+  older["rope_scaling"] = scaling;
+  EXPECT_EQ(hf_config_text(read(older)), hf_config_text(read(llama_)));
+  const auto config = std::get<LlamaConfig>(read(older));
+  EXPECT_EQ(config.rotary.theta, 200);
+  EXPECT_EQ(config.rotary.scaling->factor, 4);
+  EXPECT_EQ(config.rotary.scaling->original_context, 32);
+  EXPECT_EQ(config.head_width, 8);
+  EXPECT_EQ(config.head, LlamaConfig::Head::separate);
+  older.erase("rope_scaling");
+  older.erase("head_dim");
+  older.erase("num_key_value_heads");
+  older["torch_dtype"] = "float16";
+  const auto first = std::get<LlamaConfig>(read(older));
+  EXPECT_FALSE(first.rotary.scaling.has_value());
+  EXPECT_EQ(first.kv_heads, 4);
+  EXPECT_EQ(first.head_elements(), 6);
+}
+
+TEST_F(HuggingFaceConfig, MistralIsLlamaWithinItsWindow) {
+  json mistral = llama_;
+  mistral["architectures"] = {"MistralForCausalLM"};
+  mistral["sliding_window"] = nullptr;
+  EXPECT_EQ(hf_config_text(read(mistral)), hf_config_text(read(llama_)));
+  const auto context = [&](const json& window) {
+    mistral["sliding_window"] = window;
+    return context_of(read(mistral));
+  };
+  EXPECT_EQ(context(64), 64);
+  EXPECT_EQ(context(65), 64);
+  EXPECT_EQ(context(16), 16);
+  EXPECT_THAT(refusal(mistral, "sliding_window", 0),
+              HasSubstr("config.json: sliding_window: found 0, expected null or at least 1"));
+  mistral.erase("sliding_window");
+  mistral["max_position_embeddings"] = 8192;
+  EXPECT_EQ(context_of(read(mistral)), 4096) << "transformers' default";
+}
+
+TEST_F(HuggingFaceConfig, WindowsOfLayersThatSlideBoundTheContext) {
+  qwen2_["sliding_window"] = 16;
+  qwen2_.erase("layer_types");
+  const std::int64_t layers = qwen2_["num_hidden_layers"];
+  const std::int64_t positions = qwen2_["max_position_embeddings"];
+  const auto context = [&](bool used, std::int64_t full) {
+    qwen2_["use_sliding_window"] = used;
+    qwen2_["max_window_layers"] = full;
+    return context_of(read(qwen2_));
+  };
+  EXPECT_EQ(context(false, 0), positions);
+  EXPECT_EQ(context(true, layers), positions) << "all layers are full";
+  EXPECT_EQ(context(true, layers - 1), 16);
+  qwen2_["layer_types"] =
+      std::vector<std::string>(static_cast<std::size_t>(layers), "full_attention");
+  EXPECT_EQ(context(true, 0), positions);
+  qwen2_["layer_types"][0] = "sliding_attention";
+  EXPECT_EQ(context(true, layers), 16);
+}
+
+TEST_F(HuggingFaceConfig, TurnsThatChangeNoPositionAreTaken) {
+  llama_.erase("rope_parameters");
+  const std::string plain = hf_config_text(read(llama_));
+  for (const json& scaling :
+       {json{{"type", "linear"}, {"factor", 1.0}}, json{{"type", "dynamic"}, {"factor", 4.0}},
+        json{{"rope_type", "yarn"}, {"factor", 1}, {"beta_fast", 32}, {"beta_slow", 1}},
+        json{{"type", "dynamic"}, {"rope_type", "default"}}}) {
+    llama_["rope_scaling"] = scaling;
+    EXPECT_EQ(hf_config_text(read(llama_)), plain) << scaling;
+  }
+  EXPECT_THAT(refusal(llama_, "rope_scaling", {{"type", "linear"}, {"factor", 4.0}}),
+              HasSubstr("rope_scaling.factor: found 4 with rope_type \"linear\", expected 1"));
+  EXPECT_THAT(refusal(llama_, "rope_scaling",
+                      {{"type", "dynamic"}, {"original_max_position_embeddings", 7}}),
+              HasSubstr("rope_scaling.original_max_position_embeddings: found 7, expected 64"));
+}
+
+TEST_F(HuggingFaceConfig, AllUnknownFieldsAreNamedInOneMessage) {
+  llama_["logit_scale"] = 0.5;
+  llama_["soft\x1b[cap"] = 30;
+  llama_["experts"] = std::vector(100, 1);
+  llama_["nothing"] = nullptr;
+  llama_["off"] = false;
+  llama_["empty"] = json::object();
+  const std::string text = error_of([&] { read(llama_); });
+  EXPECT_THAT(text, HasSubstr("config.json: experts: found [1,1,1"));
+  EXPECT_THAT(text,
+              HasSubstr("...; logit_scale: found 0.5; soft?[cap: found 30, expected no fields "
+                        "of these names: what they change is not known here; take out those"));
+  for (int i = 0; i < 60; ++i) llama_["x" + std::to_string(i)] = 1;
+  EXPECT_THAT(error_of([&] { read(llama_); }), HasSubstr("; and 13 others, expected no fields"));
+}
+
+TEST_F(HuggingFaceConfig, ASavedOneHasEveryFieldOfItsSource) {
+  llama_["architectures"] = {"MistralForCausalLM"};
+  llama_["model_type"] = "mistral";
+  llama_["sliding_window"] = 16;
+  llama_["eos_token_id"] = {7, 9};
+  llama_["pad_token_id"] = 3;
+  llama_["unsloth_fixed"] = true;
+  llama_["torch_dtype"] = "bfloat16";
+  write_bytes(scratch_.path("config.json"), llama_.dump());
+  const std::string saved = carried_config(scratch_.directory());
+  llama_["torch_dtype"] = "float32";
+  if (llama_.contains("dtype")) llama_["dtype"] = "float32";
+  EXPECT_EQ(json::parse(saved), llama_);
+  EXPECT_EQ(hf_config_text(parse_hf_config("saved", saved)), hf_config_text(read(llama_)));
+}
+
+TEST_F(HuggingFaceConfig, WhatIsNotComputedIsNamed) {
+  EXPECT_THAT(refusal(llama_, "architectures", {"GemmaForCausalLM"}),
+              HasSubstr("config.json: architectures: found [\"GemmaForCausalLM\"], expected one of "
+                        "\"GPT2LMHeadModel\", \"LlamaForCausalLM\""));
+  EXPECT_THAT(refusal(llama_, "hidden_act", "gelu"),
+              HasSubstr("hidden_act: found \"gelu\", expected \"silu\""));
+  EXPECT_THAT(refusal(llama_, "attention_bias", true),
+              HasSubstr("attention_bias: found true, expected false"));
+  EXPECT_THAT(refusal(llama_, "rope_parameters", {{"rope_type", "longrope"}, {"factor", 2.0}}),
+              HasSubstr("rope_parameters.rope_type: found \"longrope\", expected \"default\" or "
+                        "\"llama3\""));
+  EXPECT_THAT(refusal(llama_, "pruned_heads", {{"0", {1}}}),
+              HasSubstr("pruned_heads: found {\"0\":[1]}, expected {}: every head is computed"));
+  EXPECT_THAT(refusal(llama_, "rope_parameters", {{"rope_type", "llama3"}}),
+              HasSubstr("rope_parameters.factor is missing; expected a number"));
+  EXPECT_THAT(refusal(llama_, "logit_scale", 0.5),
+              HasSubstr("logit_scale: found 0.5, expected no field of that name"));
+  EXPECT_THAT(refusal(llama_, "hidden_size", "24"),
+              HasSubstr("hidden_size: found \"24\", expected a whole number"));
+  EXPECT_THAT(refusal(llama_, "hidden_size", std::uint64_t{1} << 63U),
+              HasSubstr("hidden_size: found 9223372036854775808, expected a whole number of at "
+                        "most 9223372036854775807"));
+  EXPECT_THAT(refusal(llama_, "rms_norm_eps", "1"), HasSubstr("rms_norm_eps: found \"1\""));
+  EXPECT_THAT(refusal(llama_, "tie_word_embeddings", 1),
+              HasSubstr("tie_word_embeddings: found 1, expected true or false"));
+  EXPECT_THAT(refusal(llama_, "rope_parameters", 1),
+              HasSubstr("rope_parameters: found 1, expected an object"));
+  EXPECT_THAT(refusal(llama_, "num_key_value_heads", 3),
+              HasSubstr("config.json: model.heads is 4, expected a multiple of model.kv_heads"));
+  EXPECT_THAT(refusal(qwen2_, "layer_types", {"chunked_attention"}),
+              HasSubstr("layer_types: found \"chunked_attention\", expected \"full_attention\""));
+  EXPECT_THAT(refusal(qwen2_, "num_key_value_heads", nullptr),
+              HasSubstr("num_key_value_heads is missing; expected a whole number"));
+  json gpt2 = json::parse(hf_config_text(tiny_gpt2()));
+  EXPECT_THAT(refusal(gpt2, "activation_function", "relu"),
+              HasSubstr("activation_function: found \"relu\", expected \"gelu_new\""));
+  EXPECT_THAT(refusal(gpt2, "activation_function", 1), HasSubstr("found 1, expected a text"));
+  EXPECT_THAT(refusal(gpt2, "n_inner", 50), HasSubstr("n_inner: found 50, expected 48"));
+  EXPECT_THAT(refusal(gpt2, "n_embd", std::int64_t{1} << 62), HasSubstr("model.width is "));
+  EXPECT_THAT(refusal(llama_, "head_dim", std::int64_t{1} << 62),
+              HasSubstr("model.head_width is 4611686018427387904, expected 1 to "));
+  EXPECT_THAT(error_of([&] { read(json::array()); }), HasSubstr("is not a JSON object"));
+  EXPECT_THAT(error_of([&] { read_hf_config(scratch_.path("nowhere")); }),
+              HasSubstr("nowhere/config.json: cannot be read"));
+}
+
+}  // namespace
+}  // namespace zero::testing
