@@ -58,7 +58,7 @@ TEST(MissingRoom, EndsEveryRankBeforeTheFirstStep) {
   MemoryFiles full;
   full.set_free_bytes(1000);
   const auto refusal = [&](const testing::Overrides& overrides) {
-    return run.refusal({.world = 3, .overrides = overrides, .disk = &full});
+    return run.refusal({.world = 4, .overrides = overrides, .disk = &full});
   };
   EXPECT_THAT(refusal({}), AllOf(HasSubstr("run.checkpoint.folder: " + run.folder() +
                                            " has room for 1.0 kB, and the files of a checkpoint "
