@@ -10,8 +10,19 @@ namespace {
 
 constexpr int kWindows = NCCL_VERSION(2, 27, 0);  // the first library with symmetric windows
 
+constexpr int kCopyEngines = NCCL_VERSION(2, 28, 0);  // the first that gathers without kernels
+constexpr int kNoKernels = 2;  // NCCL_CTA_POLICY_ZERO, which headers of 2.27 lack
+
+int version_of_library() {
+  int version = 0;
+  check(ncclGetVersion(&version), "NCCL's version");
+  return version;
+}
+
 ncclConfig_t config() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  // Copy engines gather where buffers lie in windows: multiprocessors are left to the step.
+  if (version_of_library() >= kCopyEngines) config.CTAPolicy = kNoKernels;
   config.blocking = 0;  // so that the watch can abort waiting calls
   config.splitShare = 1;
   return config;
@@ -69,9 +80,8 @@ std::shared_ptr<void> Comm::allocate_registered(const std::shared_ptr<Comm>& com
 
 std::shared_ptr<void> Comm::allocate_window(const std::shared_ptr<Comm>& comm, std::int64_t bytes) {
   auto memory = allocate(bytes);
-  int version = 0;
-  check(ncclGetVersion(&version), "NCCL's version");
-  if (!memory || version < kWindows) return memory ? registered(comm, memory, bytes) : nullptr;
+  if (!memory || version_of_library() < kWindows)
+    return memory ? registered(comm, memory, bytes) : nullptr;
   ncclWindow_t window = nullptr;
   const std::string who = "a window of NCCL's ranks";
   comm->session_->run_collective(who, comm->handle_, [&] {

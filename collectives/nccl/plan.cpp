@@ -74,7 +74,7 @@ Buffer take_scratch(Device& device, int size) {
 }
 
 bool gives_memory(int size, std::int64_t count, DType dtype) {
-  return size > 1 && count > 0 && checked_mul(count, size_of(dtype)) >= DeviceBytes::kPage;
+  return size > 1 && count > 0 && checked_mul(count, size_of(dtype)) >= kLeastWindow;
 }
 
 }  // namespace zero::nccl

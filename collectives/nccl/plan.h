@@ -56,7 +56,12 @@ inline constexpr std::int64_t kScratch = std::int64_t{8} << 20;
 /// Allocates the scratch memory of a group of `size` ranks; empty for one rank.
 Buffer take_scratch(Device& device, int size);
 
-/// Whether such a group takes a buffer from NCCL's allocator, which gives whole pages of 2 MiB.
+/// The least bytes of a buffer from NCCL's allocator, which gives whole pages of 2 MiB: the shard
+/// of a small block over many ranks is less than a page, and sent faster from a window all the
+/// same.
+inline constexpr std::int64_t kLeastWindow = DeviceBytes::kPage / 8;
+
+/// Whether such a group takes a buffer from NCCL's allocator.
 bool gives_memory(int size, std::int64_t count, DType dtype);
 
 }  // namespace zero::nccl

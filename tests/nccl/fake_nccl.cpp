@@ -295,6 +295,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (config->blocking != 0) return ncclInvalidArgument;
+  zero::test::fake_nccl::rank().cta_policy = config->CTAPolicy;
   const std::scoped_lock lock(state().mutex);
   auto& clique = state().cliques[id.internal];
   if (!clique) {

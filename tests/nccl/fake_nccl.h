@@ -18,6 +18,7 @@ struct Rank {
   std::string gpu = "Fake GPU";
   std::string gpu_id{};  ///< empty: one of its own
   bool has_windows = true;
+  int cta_policy = 0;  ///< that the rank's last communicator was started with
 };
 Rank& rank();
 

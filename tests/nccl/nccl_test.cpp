@@ -246,6 +246,34 @@ TEST(Nccl, SymmetricMemoryIsInAWindowOfAllRanks) {
   EXPECT_EQ(fake_nccl::alive(), 0);
 }
 
+// A block of GPT-2 124M over 8 ranks: less than a page.
+TEST(Nccl, SymmetricMemoryOfLessThanAPageIsInAWindowToo) {
+  EXPECT_THAT(nccl_ranks(2,
+                         [](Communicator& communicator, Device& device) {
+                           const Buffer shard = communicator.allocate_symmetric(
+                               device, 885'000, DType::bf16, MemoryClass::parameters, "h.0");
+                           EXPECT_TRUE(fake_nccl::allocated(shard.view().data()));
+                           EXPECT_EQ(device.device_bytes().adopted, std::int64_t{2} << 20);
+                         }),
+              Each("no error"));
+  EXPECT_THAT(fake_nccl::posted(1), ElementsAre(StartsWith("Window 1770000 "), "WindowDeregister"));
+}
+
+TEST(Nccl, CopyEnginesGatherWhereTheLibraryHasThem) {
+  constexpr int kPolicyZero = 2;  // NCCL_CTA_POLICY_ZERO, of 2.28
+  for (const int version : {22803, 22707}) {
+    EXPECT_THAT(store_ranks(2,
+                            [&](const StoreSeat& seat) {
+                              fake_nccl::rank() = {.version = version};
+                              const auto device = cpu::open();
+                              const auto communicator = nccl::world(seat, *device, {});
+                              EXPECT_EQ(fake_nccl::rank().cta_policy == kPolicyZero,
+                                        version >= 22800);
+                            }),
+                Each("no error"));
+  }
+}
+
 TEST(Nccl, WithoutWindowsSymmetricMemoryIsRegistered) {
   const auto registered = ElementsAre("Register 4194304", StartsWith("AllGather"), "Deregister");
   EXPECT_THAT(symmetric_memory({.version = 22605}), Each("no error"));
