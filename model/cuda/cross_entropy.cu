@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Cross-entropy: one block per row, one pass over the logits for their largest and the sum of their
-// exponentials, a second one for gradients. Rows without padding may be unaligned.
+// exponentials, a second one for gradients: over the copy that the first left in shared memory, if
+// the row is aligned and fits. Rows without padding may be unaligned.
 #include <limits>
 
 #include "model/cuda/formulas.cuh"
@@ -12,8 +13,9 @@
 namespace zero::cuda {
 namespace {
 
-constexpr int kMostThreads = 512;
-constexpr int kBatch = 4;  // packs that a thread reads before computing
+constexpr int kMostThreads = 1024;
+constexpr unsigned kPlaces = block_bytes(2);  // before the row's copy
+constexpr int kBatch = 2;                     // packs that a thread reads before computing
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 struct Softmax {
@@ -75,8 +77,9 @@ __device__ __forceinline__ float shift_of(float largest) {
   return largest == kLowest ? 0.0F : largest * kLog2E;
 }
 
+/// `copy`: receives the row, if it is not null; of an aligned row only.
 template <class T>
-__device__ __forceinline__ Softmax softmax_of(const Row<T>& row, float* place) {
+__device__ __forceinline__ Softmax softmax_of(const Row<T>& row, float* place, T* copy) {
   const bool aligned = is_wide<T, kLanes<T>>(row.logits);
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * kLanes<T>;
   Softmax own{kLowest, 0.0F};
@@ -84,7 +87,11 @@ __device__ __forceinline__ Softmax softmax_of(const Row<T>& row, float* place) {
        column < row.columns; column += kBatch * step) {
     Lanes<T> packs[kBatch];
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k) packs[k] = pack_at(row, column + k * step, aligned);
+    for (int k = 0; k < kBatch; ++k) {
+      const std::int64_t at = column + k * step;
+      packs[k] = pack_at(row, at, aligned);
+      if (copy != nullptr && at < row.columns) store<kLanes<T>>(packs[k], copy + at);
+    }
     float largest = own.largest;
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
@@ -105,10 +112,11 @@ __device__ __forceinline__ Softmax softmax_of(const Row<T>& row, float* place) {
 }
 
 /// Overwrites the row with factor * exp(logit - largest), minus `scale` at the target. Elementwise,
-/// so packs may start at 16-byte boundaries.
+/// so packs may start at 16-byte boundaries. `logits`: the row or its copy.
 template <class T>
-__device__ __forceinline__ void gradient_row(const Row<T>& row, std::int64_t target,
-                                             const Softmax& softmax, float scale) {
+__device__ __forceinline__ void gradient_row(const Row<T>& row, const T* logits,
+                                             std::int64_t target, const Softmax& softmax,
+                                             float scale) {
   const float shift = softmax.largest * kLog2E;
   const float factor = scale / softmax.sum;
   const auto gradient = [&](float logit, std::int64_t column) {
@@ -116,7 +124,7 @@ __device__ __forceinline__ void gradient_row(const Row<T>& row, std::int64_t tar
     return column == target ? value - scale : value;
   };
   const auto one = [&](std::int64_t column) {
-    row.logits[column] = rounded<T>(gradient(as_float(row.logits[column]), column));
+    row.logits[column] = rounded<T>(gradient(as_float(logits[column]), column));
   };
   const auto offset = static_cast<int>(reinterpret_cast<std::uintptr_t>(row.logits) % 16);
   const int unaligned = (16 - offset) % 16 / static_cast<int>(sizeof(T));
@@ -128,7 +136,7 @@ __device__ __forceinline__ void gradient_row(const Row<T>& row, std::int64_t tar
 #pragma unroll 2
   for (std::int64_t pack = threadIdx.x; pack < packs; pack += blockDim.x) {
     const std::int64_t column = head + pack * kLanes<T>;
-    Lanes<T> lanes = load<kLanes<T>>(row.logits + column);
+    Lanes<T> lanes = load<kLanes<T>>(logits + column);
 #pragma unroll
     for (int i = 0; i < kLanes<T>; ++i) lanes.at[i] = gradient(lanes.at[i], column + i);
     store<kLanes<T>>(lanes, row.logits + column);
@@ -147,6 +155,7 @@ struct Logits {
   float scale;
   double* losses;
   float* parts;  // kSoftmaxPart per row
+  int copies;    // whether shared memory has room for a row
 };
 
 template <Wanted wanted, class T>
@@ -156,12 +165,17 @@ __global__ void __launch_bounds__(kMostThreads) cross_entropy_rows(Logits<T> o) 
   const std::int64_t target = o.targets[at] - o.first;  // outside the columns: another rank's
   float* const part = o.parts + at * kSoftmaxPart;
   Softmax softmax{};
+  T* copy = nullptr;
+  if (wanted == Wanted::losses_and_gradients && o.copies != 0 &&
+      is_wide<T, kLanes<T>>(row.logits)) {
+    copy = reinterpret_cast<T*>(shared<unsigned char>() + kPlaces);
+  }
   if constexpr (wanted == Wanted::gradients) {
     softmax = {part[0], part[1]};
   } else {
     const bool here = target >= 0 && target < o.columns;
     const float of_target = here ? as_float(row.logits[target]) : 0.0F;  // read before overwritten
-    softmax = softmax_of(row, shared<float>());
+    softmax = softmax_of(row, shared<float>(), copy);
     if (threadIdx.x == 0 && wanted == Wanted::parts) {
       part[0] = softmax.largest;
       part[1] = softmax.sum;
@@ -172,7 +186,8 @@ __global__ void __launch_bounds__(kMostThreads) cross_entropy_rows(Logits<T> o) 
     }
   }
   if constexpr (wanted == Wanted::gradients || wanted == Wanted::losses_and_gradients) {
-    gradient_row(row, target, softmax, o.scale);
+    // The barriers of the sums lie between the copy's writes and its reads.
+    gradient_row(row, copy == nullptr ? row.logits : copy, target, softmax, o.scale);
   }
 }
 
@@ -182,16 +197,30 @@ struct Operands {
   float scale = 0;
 };
 
+/// Bytes of a row's copy in shared memory; 0 if no copy is wanted, or a block has no room for one.
+template <Wanted wanted, class T>
+unsigned copy_bytes(const LogitsShape& s) {
+  if (wanted != Wanted::losses_and_gradients || s.row_stride() % kLanes<T> != 0) return 0;
+  int device = 0;
+  int most = 0;
+  check(cudaGetDevice(&device), "ask for the current device");
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "ask for a block's shared memory");
+  const std::int64_t bytes = round_up(s.columns, kLanes<T>) * static_cast<std::int64_t>(sizeof(T));
+  return bytes + kPlaces <= most ? narrow<unsigned>(bytes) : 0;
+}
+
 template <Wanted wanted, class T>
 void launch_typed(const char* name, cudaStream_t stream, const LogitsShape& s, const Operands& o) {
+  const unsigned copy = copy_bytes<wanted, T>(s);
   launch(name, cross_entropy_rows<wanted, T>,
          {.blocks = dim3(narrow<unsigned>(s.rows)),
           .threads = threads_for(div_ceil(s.columns, kLanes<T>), kMostThreads),
-          .shared_bytes = block_bytes(2)},
+          .shared_bytes = kPlaces + copy},
          stream,
          Logits<T>{s.columns, s.row_stride(), s.first, pointer<T>(o.logits),
                    pointer<std::int32_t>(o.targets), o.scale, pointer<double>(o.losses),
-                   pointer<float>(o.parts)});
+                   pointer<float>(o.parts), copy > 0 ? 1 : 0});
 }
 
 template <Wanted wanted>

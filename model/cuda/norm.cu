@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Layer norm, and RMS norm as a layer norm without mean and bias: one block per row, with the row's
-// packs in registers if there are at most as many as threads.
+// packs in registers if there are at most as many as threads; backward then takes kRowChunk rows a
+// block, for the sums over them.
 #include "model/cuda/lanes.cuh"
 #include "model/cuda/row_kernels.h"
 
@@ -10,6 +11,7 @@ namespace zero::cuda {
 namespace {
 
 constexpr int kMostThreads = 1024;
+constexpr int kChunkThreads = 512;  // of backward's, whose threads hold more
 
 /// fp32 figures per row: mean (layer norm) and reciprocal deviation.
 template <NormKind kind>
@@ -144,7 +146,63 @@ struct Backward {
   float* partials;  // (chunks, columns of dweight, then of dbias)
 };
 
-/// Computes dx: one block per row.
+/// Computes dx and, in o.partials, dweight and dbias of kRowChunk rows, added in order: one block
+/// for each chunk of rows, of which a thread reads the same pack of each row. For rows of at most
+/// kChunkThreads packs.
+template <NormKind kind, Access access, class T>
+__global__ void __launch_bounds__(kChunkThreads) norm_backward_chunks(Backward<T> o) {
+  auto* const places = shared<float>();
+  const int column = static_cast<int>(threadIdx.x) * kLanes<T>;
+  const int left = o.columns - column;
+  const bool inside = left > 0;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * Ops::kRowChunk;
+  const std::int64_t end = begin + Ops::kRowChunk < o.rows ? begin + Ops::kRowChunk : o.rows;
+  const float inverse = 1.0F / static_cast<float>(o.columns);
+  Lanes<T> weight{};
+  if (inside) weight = read<access>(o.weight + column, left);
+  Lanes<T> dweight{};
+  Lanes<T> dbias{};
+  for (std::int64_t row = begin; row < end; ++row) {
+    const auto statistics = Statistics<kind>::of_row(o.statistics, row);
+    const std::int64_t at = row * o.columns + column;
+    Lanes<T> normed{};
+    Lanes<T> scaled{};
+    Lanes<T> dx{};
+    if (inside) {
+      normed = read<access>(o.x + at, left);
+      scaled = read<access>(o.dy + at, left);
+      dx = read<access>(o.dx + at, left);
+    }
+    float sum = 0;
+    float product = 0;
+#pragma unroll
+    for (int i = 0; i < kLanes<T>; ++i) {
+      normed.at[i] = statistics.normed(normed.at[i]);
+      dweight.at[i] = fmaf(scaled.at[i], normed.at[i], dweight.at[i]);
+      if constexpr (kind == NormKind::layer) dbias.at[i] += scaled.at[i];
+      scaled.at[i] *= weight.at[i];  // after the row's end: 0
+      sum += scaled.at[i];
+      product = fmaf(scaled.at[i], normed.at[i], product);
+    }
+    // Rows take turns at two places: no thread is two rows ahead of another.
+    float* const place = places + (row - begin) % 2 * 64;
+    const float mean_scaled = kind == NormKind::layer ? block_sum(sum, place) * inverse : 0.0F;
+    const float mean_product = block_sum(product, place + 32) * inverse;
+    if (!inside) continue;
+#pragma unroll
+    for (int i = 0; i < kLanes<T>; ++i) {
+      const float off = kind == NormKind::layer ? scaled.at[i] - mean_scaled : scaled.at[i];
+      dx.at[i] = fmaf(fmaf(-normed.at[i], mean_product, off), statistics.scale, dx.at[i]);
+    }
+    write<access>(dx, o.dx + at, left);
+  }
+  if (!inside) return;
+  float* const partials = o.partials + blockIdx.x * std::int64_t{kStatistics<kind>} * o.columns;
+  write<access>(dweight, partials + column, left);
+  if constexpr (kind == NormKind::layer) write<access>(dbias, partials + o.columns + column, left);
+}
+
+/// Computes dx of wider rows: one block per row.
 template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o) {
   auto* const place = shared<float>();
@@ -195,7 +253,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_backward_rows(Backward<T> o
   }
 }
 
-/// dweight and dbias of kRowChunk rows, added in order; on a row_grid of chunks.
+/// Their dweight and dbias, of kRowChunk rows; on a row_grid of chunks.
 template <NormKind kind, Access access, class T>
 __global__ void __launch_bounds__(128) norm_partials(Backward<T> o) {
   const std::int64_t column = pack_of_thread() * kLanes<T>;
@@ -266,6 +324,13 @@ void backward(cudaStream_t stream, const MatrixShape& s, const NormBackward& o, 
                                            pointer<T>(o.weight),   pointer<T>(o.dy),
                                            pointer<T>(o.dx),       partials};
                 const std::int64_t packs = div_ceil(s.columns, kLanes<T>);
+                if (packs <= kChunkThreads) {
+                  return launch("norm_backward", norm_backward_chunks<kind, A::value, T>,
+                                {.blocks = dim3(narrow<unsigned>(chunks)),
+                                 .threads = threads_for(packs, kChunkThreads),
+                                 .shared_bytes = block_bytes(4)},
+                                stream, operands);
+                }
                 launch("norm_partials", norm_partials<kind, A::value, T>,
                        row_grid(chunks, packs, 128), stream, operands);
                 launch("norm_backward", norm_backward_rows<kind, A::value, T>,
