@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/checked_math.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
@@ -49,6 +50,8 @@ class Cases {
     add_updates();
     for (const DType dtype : {DType::bf16, DType::fp16}) add_products(dtype);
     add_rows();
+    add_linear_backward();
+    add_head();
     ops_->allocate_scratch();
     compute().synchronize();
   }
@@ -69,6 +72,9 @@ class Cases {
     return seconds;
   }
   const std::vector<Case>& all() const { return cases_; }
+  /// How the operations differ from what was asked for, such as attention without cuDNN; may be
+  /// empty.
+  std::string note() const { return ops_->note(); }
 
  private:
   Stream& compute() { return device_.compute(); }
@@ -183,12 +189,98 @@ class Cases {
     const View gamma = random(kWidth, kBf16);
     const View beta = random(kWidth, kBf16);
     const View statistics = take(2 * kRows, DType::fp32);
+    const MatrixShape shape{kRows, kWidth, kBf16};
     cases_.push_back(
         {"layer norm", kBf16, 4.0 * static_cast<double>(kRows * kWidth), 0, [=, this] {
            ops_->norm_forward(
-               {kRows, kWidth, kBf16},
-               {.x = x, .weight = gamma, .bias = beta, .y = y, .statistics = statistics});
+               shape, {.x = x, .weight = gamma, .bias = beta, .y = y, .statistics = statistics});
          }});
+    ops_->prepare(shape);
+    const View dx = random(kRows * kWidth, kBf16);
+    const View dgamma = take(kWidth, kBf16);
+    const View dbeta = take(kWidth, kBf16);
+    // Reads x, dy and dx once, and writes dx.
+    cases_.push_back(
+        {"layer norm backward", kBf16, 8.0 * static_cast<double>(kRows * kWidth), 0, [=, this] {
+           ops_->norm_backward(shape, {x, statistics, gamma, y, dx, dgamma, dbeta});
+         }});
+  }
+
+  void add_multiplication(const std::string& name, const LinearShape& shape,
+                          std::function<void()> submit) {
+    const double flop = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.in) *
+                        static_cast<double>(shape.out);
+    cases_.push_back({name, shape.dtype, 0, flop, std::move(submit)});
+  }
+
+  /// What backward multiplies in the MLP of GPT-2, with and without what it takes on the way.
+  void add_linear_backward() {
+    constexpr auto kBf16 = DType::bf16;
+    const LinearShape up{32768, 768, 3072, WeightLayout::in_out, kBf16, kBf16};
+    const LinearShape down{32768, 3072, 768, WeightLayout::in_out, kBf16, kBf16};
+    for (const LinearShape& shape : {up, down}) ops_->prepare(shape, Ops::LinearUse::training);
+    ops_->prepare(MatrixShape{up.rows, up.out, kBf16});
+    const View narrow = random(up.rows * up.in, kBf16);
+    const View wide = random(up.rows * up.out, kBf16);
+    const View weight = random(up.in * up.out, kBf16);
+    const View dweight = take(up.in * up.out, kBf16);
+    const View dbias = take(up.out, kBf16);
+    const View dwide = take(up.rows * up.out, kBf16);
+    const View again = take(up.rows * up.out, kBf16);
+    const View dnarrow = take(up.rows * up.in, kBf16);
+    add_multiplication("MLP, dx", up,
+                       [=, this] { ops_->linear_backward_input(up, wide, weight, dnarrow); });
+    add_multiplication("MLP, dW", up, [=, this] {
+      ops_->linear_backward_weight(up, narrow, wide, dweight, Write::overwrite);
+    });
+    add_multiplication("MLP, dW and dbias", up, [=, this] {
+      ops_->linear_backward_parameters(up, narrow, wide, dweight, dbias);
+    });
+    add_multiplication("MLP, dx through GELU", down, [=, this] {
+      ops_->linear_gelu_backward(
+          down,
+          {.dy = narrow, .weight = weight, .z = wide, .dz = dwide, .y = again, .dbias = dbias});
+    });
+  }
+
+  /// The head of GPT-2 for the rows of logits that a device has at a time, with products of the
+  /// vocabulary's 50257 columns and of 50304.
+  void add_head() {
+    constexpr auto kBf16 = DType::bf16;
+    constexpr std::int64_t kVocabulary = 50257;
+    const std::int64_t rows = device_.piece_sizes().logit_rows;
+    const std::int64_t padded = round_up(kVocabulary, device_.piece_sizes().logit_columns);
+    constexpr std::int64_t kWidth = 768;
+    const View x = random(rows * kWidth, kBf16);
+    const View weight = random(padded * kWidth, kBf16);
+    const View logits = random(rows * padded, kBf16);
+    const View dx = take(rows * kWidth, kBf16);
+    const View dweight = take(padded * kWidth, DType::fp32);
+    for (const std::int64_t columns : {kVocabulary, padded}) {
+      LinearShape shape{rows, kWidth, columns, WeightLayout::out_in, kBf16, DType::fp32};
+      shape.out_stride = padded;
+      ops_->prepare(shape, Ops::LinearUse::training);
+      const View w = weight.slice(0, columns * kWidth);
+      const View dw = dweight.slice(0, columns * kWidth);
+      const auto name = [&](const char* what) {
+        return fmt::format("head of {}, {}", columns, what);
+      };
+      add_multiplication(name("logits"), shape,
+                         [=, this] { ops_->linear_forward(shape, x, w, View(), logits); });
+      add_multiplication(name("dx"), shape,
+                         [=, this] { ops_->linear_backward_input(shape, logits, w, dx); });
+      add_multiplication(name("dW"), shape, [=, this] {
+        ops_->linear_backward_weight(shape, x, logits, dw, Write::overwrite);
+      });
+    }
+    const View targets = take(rows, DType::i32);
+    device_.kernels().zero(compute(), targets);
+    const View losses = take(rows, DType::fp64);
+    cases_.push_back({"cross-entropy, backward", kBf16,
+                      4.0 * static_cast<double>(rows * kVocabulary), 0, [=, this] {
+                        ops_->cross_entropy_backward({rows, kVocabulary, kBf16, 0, padded}, logits,
+                                                     targets, 1, losses);
+                      }});
   }
 
   Device& device_;
@@ -206,6 +298,7 @@ double rate_of(const Case& each, double seconds) {
 /// the product in bf16.
 double measure_cases(Device& device, Report& report) {
   Cases cases(device);
+  if (!cases.note().empty()) report.note(cases.note());
   const std::vector<double> seconds = cases.measure();
   const auto rate_named = [&](const std::string& name, DType dtype) {
     for (std::size_t i = 0; i < seconds.size(); ++i) {
@@ -237,6 +330,7 @@ void measure_steps(Device& device, double product, Report& report) {
       make_config({.batch = 32, .sequence = 1024, .overrides = {"run.device=cuda"}});
   local::run(1, [&](Communicator& communicator) {
     Stepper stepper(config, communicator, device);
+    if (!stepper.note().empty()) report.note(stepper.note());
     stepper.seconds(2);
     std::vector<double> times;
     for (int round = 0; round < kRounds; ++round) times.push_back(stepper.seconds(kSteps) / kSteps);

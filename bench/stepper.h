@@ -46,6 +46,8 @@ class Stepper {
   /// Seconds of `count` steps, up to idle streams.
   double seconds(int count);
   Engine& engine() { return workbench_.engine(); }
+  /// How the device computes the model, where that is not what was asked for; may be empty.
+  std::string note() { return workbench_.model().note(); }
 
  private:
   void fill(View tokens);

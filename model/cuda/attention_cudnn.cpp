@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <source_location>
 #include <string_view>
 #include <tuple>
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "device/cuda/handles.h"
 #include "model/cuda/attention.h"
+#include "model/cuda/attention_slices.h"
 #include "model/cuda/make_ops.h"
 
 namespace zero::cuda {
@@ -60,9 +62,7 @@ std::int64_t score_bytes(const AttentionShape& s) {
 
 // Sequences per call of backward: the largest divisor of the batch that fits.
 std::int64_t slice_of(const AttentionShape& s) {
-  std::int64_t count = std::clamp<std::int64_t>(kSlice / score_bytes(s), 1, s.batch);
-  while (s.batch % count != 0) --count;
-  return count;
+  return divisor_up_to(s.batch, kSlice / score_bytes(s));
 }
 
 // Scores, the rows' dout . out, dq in fp32, dk and dv of every query head.
@@ -103,23 +103,40 @@ struct Graph {
     return {shape_.heads * shape_.sequence, shape_.sequence, 1, 1};
   }
 
-  void build(cudnnHandle_t handle, std::int64_t most) {
+  void build(cudnnHandle_t handle) {
     check(graph.build(handle, {fe::HeurMode_t::A}), shape_, "a plan");
-    std::int64_t bytes = 0;
-    check(graph.get_workspace_size(bytes), shape_, "the workspace");
-    ZERO_CHECK(
-        bytes <= most,
-        "cuda: cuDNN's plan for {} takes a workspace of {} bytes, {} are planned; use another "
-        "release of cuDNN, or build without",
-        text_of(shape_), bytes, most);
+    check(graph.get_workspace_size(workspace), shape_, "the workspace");
   }
+
+  std::int64_t workspace = 0;  // bytes, of a graph that was built
 
  private:
   AttentionShape shape_;
 };
 
-std::unique_ptr<Graph> forward_graph(const AttentionShape& s) {
-  auto made = std::make_unique<Graph>(s, s.batch);
+using GraphOf = std::unique_ptr<Graph> (*)(const AttentionShape&, std::int64_t sequences);
+
+/// A built graph of as many sequences at a time, `first` at most, as a workspace of `most` bytes
+/// allows.
+std::unique_ptr<Graph> graph_that_fits(cudnnHandle_t handle, const AttentionShape& s,
+                                       std::int64_t first, std::int64_t most, GraphOf graph_of) {
+  auto made = plan_that_fits(
+      s.batch, first, most,
+      [&](std::int64_t count) {
+        auto graph = graph_of(s, count);
+        graph->build(handle);
+        return graph;
+      },
+      [](const std::unique_ptr<Graph>& graph) { return graph->workspace; });
+  ZERO_CHECK(made->workspace <= most,
+             "cuda: cuDNN's plan for {} takes a workspace of {} bytes for one sequence, {} are "
+             "planned; use another release of cuDNN, or build without",
+             text_of(s), made->workspace, most);
+  return made;
+}
+
+std::unique_ptr<Graph> forward_graph(const AttentionShape& s, std::int64_t sequences) {
+  auto made = std::make_unique<Graph>(s, sequences);
   const Tensor q = made->input("q", kQ, s.heads, s.qkv_width());
   const Tensor k = made->input("k", kK, s.key_heads(), s.qkv_width());
   const Tensor v = made->input("v", kV, s.key_heads(), s.qkv_width());
@@ -139,8 +156,8 @@ std::unique_ptr<Graph> forward_graph(const AttentionShape& s) {
   return made;
 }
 
-std::unique_ptr<Graph> backward_graph(const AttentionShape& s) {
-  auto made = std::make_unique<Graph>(s, slice_of(s));
+std::unique_ptr<Graph> backward_graph(const AttentionShape& s, std::int64_t sequences) {
+  auto made = std::make_unique<Graph>(s, sequences);
   const std::int64_t width = s.heads * s.head_width;
   const Tensor q = made->input("q", kQ, s.heads, s.qkv_width());
   const Tensor k = made->input("k", kK, s.key_heads(), s.qkv_width());
@@ -187,20 +204,30 @@ class CudnnAttention final : public Attention {
   }
   void prepare(const AttentionShape& s) override {
     if (find(s) != nullptr) return;
-    Plan plan{s, forward_graph(s), backward_graph(s)};
-    plan.forward->build(handle_.get(), kForward);
-    plan.backward->build(handle_.get(), backward_bytes(s));
-    plans_.push_back(std::move(plan));
+    try {
+      const cudnnHandle_t handle = handle_.get();
+      plans_.push_back(
+          {s, graph_that_fits(handle, s, s.batch, kForward, forward_graph),
+           graph_that_fits(handle, s, slice_of(s), backward_bytes(s), backward_graph)});
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {  // the frontend's own
+      fail("cuda: cuDNN: a plan of {}: {}", text_of(s), error.what());
+    }
   }
   std::int64_t scratch_bytes(const AttentionShape& s) const override {
     return std::max(kForward, backward_bytes(s));
   }
 
   void forward(cudaStream_t stream, const AttentionShape& s, const AttentionOperands& o) override {
-    Operands operands = qkv_of(s, o.qkv, {kQ, kK, kV}, 0);
-    operands[kOut] = o.out.data();
-    operands[kLogSums] = o.log_sums.data();
-    execute(stream, s, plan_of(s).forward->graph, operands, o.scratch);
+    Graph& graph = *plan_of(s).forward;
+    for (std::int64_t first = 0; first < s.batch; first += graph.batch) {
+      Operands operands = qkv_of(s, o.qkv, {kQ, kK, kV}, first);
+      const std::int64_t row = first * s.sequence * s.heads;
+      operands[kOut] = address(o.out, row * s.head_width);
+      operands[kLogSums] = address(o.log_sums, row);
+      execute(stream, s, graph.graph, operands, o.scratch);
+    }
   }
   void backward(cudaStream_t stream, const AttentionShape& s, const AttentionOperands& o) override {
     Graph& graph = *plan_of(s).backward;

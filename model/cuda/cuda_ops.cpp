@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <utility>
 #include <vector>
 
 #include "device/cuda/stream.h"
 #include "model/cuda/make_ops.h"
+#include "model/cuda/product_parts.h"
 #include "model/cuda/row_kernels.h"
 
 namespace zero::cuda {
@@ -41,6 +43,17 @@ Products::Operands operands_of(const LinearShape& s, View x, View dy, View dweig
           .c = dweight.data()};
 }
 
+/// dx of a part is added to that of the parts before.
+ProductShape input_product(const LinearShape& s, Write write) {
+  ProductShape product = input_product(s);
+  product.write = write;
+  return product;
+}
+
+void* element(const View& view, std::int64_t at) {
+  return static_cast<std::byte*>(view.data()) + at * size_of(view.dtype());
+}
+
 }  // namespace
 
 std::unique_ptr<Ops> make_ops(Device& device) { return std::make_unique<CudaOps>(device); }
@@ -59,6 +72,13 @@ void CudaOps::prepare_product(const ProductShape& shape) {
 }
 
 void CudaOps::prepare(const LinearShape& shape, LinearUse use) {
+  if (has_parts(shape)) {
+    for (const LinearPart& part : parts_of(shape)) prepare(part.shape, use);
+    if (use == LinearUse::training) {
+      prepare_product(input_product(parts_of(shape)[0].shape, Write::add));
+    }
+    return;
+  }
   const DType out = use == LinearUse::forward_fp32 ? DType::fp32 : shape.dtype;
   prepare_product(forward_product(shape, out, Epilogue::none));
   if (out == shape.dtype) prepare_product(forward_product(shape, out, Epilogue::bias));
@@ -86,7 +106,7 @@ void CudaOps::prepare(const AttentionShape& shape) {
 void CudaOps::prepare_library(const AttentionShape& shape) {
   try {
     library_attention_->prepare(shape);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // a library's may be no Error
     if (!plain_attention_->refusal(shape).empty()) throw;
     note_ = fmt::format("attention on {} is computed by our own kernels, which are slower: {}",
                         device().name(), error.what());
@@ -126,6 +146,13 @@ void CudaOps::submit_product(std::string_view what, const ProductShape& shape,
 }
 
 void CudaOps::do_linear_forward(const LinearShape& s, View x, View weight, View bias, View y) {
+  if (has_parts(s)) {
+    for (const auto& [begin, part] : parts_of(s)) {
+      submit_product("linear_forward", forward_product(part, y.dtype(), Epilogue::none),
+                     {.a = x.data(), .b = element(weight, begin * s.in), .c = element(y, begin)});
+    }
+    return;
+  }
   // Libraries add a bias of the type of y only.
   const bool fused = !bias.empty() && y.dtype() == s.dtype;
   submit_product(
@@ -137,13 +164,31 @@ void CudaOps::do_linear_forward(const LinearShape& s, View x, View weight, View 
   });
 }
 
+// The few columns' part comes first: it is rounded before the other is added to it, in fp32.
 void CudaOps::do_linear_backward_input(const LinearShape& s, View dy, View weight, View dx) {
+  if (has_parts(s)) {
+    const auto [wide, rest] = parts_of(s);
+    for (const auto& [part, write] :
+         {std::pair{rest, Write::overwrite}, std::pair{wide, Write::add}}) {
+      submit_product(
+          "linear_backward_input", input_product(part.shape, write),
+          {.a = element(dy, part.begin), .b = element(weight, part.begin * s.in), .c = dx.data()});
+    }
+    return;
+  }
   submit_product("linear_backward_input", input_product(s),
                  {.a = dy.data(), .b = weight.data(), .c = dx.data()});
 }
 
 void CudaOps::do_linear_backward_weight(const LinearShape& s, View x, View dy, View dweight,
                                         Write write) {
+  if (has_parts(s)) {
+    for (const auto& [begin, part] : parts_of(s)) {
+      submit_product("linear_backward_weight", weight_product(part, write),
+                     {.a = element(dy, begin), .b = x.data(), .c = element(dweight, begin * s.in)});
+    }
+    return;
+  }
   submit_product("linear_backward_weight", weight_product(s, write),
                  operands_of(s, x, dy, dweight, View()));
 }

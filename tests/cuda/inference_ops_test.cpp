@@ -24,7 +24,7 @@ constexpr WeightFormat kCodes[] = {WeightFormat::int8, WeightFormat::nf4, Weight
 /// A device with InferenceOps.
 class Inferring : public Harness {
  public:
-  explicit Inferring(std::unique_ptr<Device> opened) : Harness(std::move(opened)) {}
+  explicit Inferring(std::shared_ptr<Device> opened) : Harness(std::move(opened)) {}
   Inferring() : Inferring(open_tested_device()) {}
 
   std::unique_ptr<InferenceOps> inference = make_inference_ops(*device);

@@ -222,7 +222,7 @@ TEST_P(GpuInference, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
                                    .logit_rows = 10};
     const auto planning = planning::open(1, Memory::apart, "cuda");
     const InferenceModel planned(*planning, config_, options);
-    const auto gpu = open_tested_device();
+    const auto gpu = cuda::open();  // whose ledger is empty
     const auto model = open_inference_model(*gpu, folder_, options);
     auto labels = gpu->ledger().snapshot().labels;
     auto expected = planning->ledger().snapshot().labels;

@@ -3,6 +3,7 @@
 #include "tests/cuda/library_attention.h"
 
 #include <atomic>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "model/cuda/attention.h"
@@ -17,6 +18,7 @@ class Refusing final : public Attention {
  public:
   std::string refusal(const AttentionShape& /*shape*/) const override { return {}; }
   void prepare(const AttentionShape& shape) override {
+    if (kind == library_attention::Kind::throws) throw std::runtime_error("no implementation");
     fail("cuda: cuDNN: a plan of attention of {} x {}: no engine", shape.batch, shape.sequence);
   }
   std::int64_t scratch_bytes(const AttentionShape& /*shape*/) const override { return 1 << 20; }

@@ -3,10 +3,10 @@
 #pragma once
 
 /// In place of cuDNN on the emulated GPU: there is none, unless a test asks for one that has no
-/// plan for any shape, and says so only when it is to prepare one.
+/// plan for any shape, and says so only when it is to prepare one, by an error of ours or another.
 namespace zero::cuda::library_attention {
 
-enum class Kind { none, refuses };
+enum class Kind { none, refuses, throws };
 
 /// From now on, for devices' operations that are made.
 void become(Kind kind);

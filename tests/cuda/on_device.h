@@ -31,7 +31,7 @@ struct HostValues {
 /// A CUDA device, emulated or real, and host values on their way there and back.
 class OnDevice : public ::testing::Test {
  protected:
-  explicit OnDevice(std::unique_ptr<Device> device = testing::open_tested_device())
+  explicit OnDevice(std::shared_ptr<Device> device = testing::open_tested_device())
       : device_(std::move(device)) {}
 
   /// Device memory with the values of `host`, `shift` elements behind an aligned address.
@@ -89,7 +89,7 @@ class OnDevice : public ::testing::Test {
 
   std::mt19937 random_{7};
   std::normal_distribution<float> normal_;
-  std::unique_ptr<Device> device_;
+  std::shared_ptr<Device> device_;
   std::vector<Buffer> buffers_;
 };
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "model/cuda/cuda_ops.h"
+#include "model/cuda/product_parts.h"
 #include "model/vocabulary_parallel_head.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/errors.h"
@@ -120,6 +121,79 @@ TEST_P(CudaOperations, GiveTheSameBitsWhereRowsOfLogitsArePadded) {
   Harness dense{GetParam().alignment};
   Harness padded{GetParam().alignment};
   EXPECT_EQ(head_with_rows_apart(padded, dtype_, 64), head_with_rows_apart(dense, dtype_, 45));
+}
+
+// 150 columns are two lines of 64, and 22 that are multiplied by themselves; a head of GPT-2 has
+// 785 lines, and 17.
+TEST_P(CudaOperations, MultiplyRowsOfLogitsInWholeLinesAndTheFewColumnsBehind) {
+  constexpr std::int64_t kRows = 9, kWidth = 24, kColumns = 150, kStride = 192;
+  const LinearShape s{kRows, kWidth, kColumns, WeightLayout::out_in, dtype_, DType::fp32, kStride};
+  ASSERT_TRUE(cuda::has_parts(s));
+  const auto [wide, rest] = cuda::parts_of(s);
+  EXPECT_EQ(wide.begin, 0);
+  EXPECT_EQ(wide.shape.out, 128);
+  EXPECT_EQ(rest.begin, 128);
+  EXPECT_EQ(rest.shape.out, 22);
+  const auto head = [&](Harness& h) {
+    h.ops->prepare(s, Ops::LinearUse::training);
+    h.ops->allocate_scratch();
+    const View x = h.tensor(random_values(kRows * kWidth, 1, dtype_), dtype_);
+    const View weight = h.tensor(random_values(kColumns * kWidth, 2, dtype_), dtype_);
+    const View dy = h.tensor(random_values(kRows * kStride, 3, dtype_), dtype_);
+    const View y = h.empty(kRows * kStride, dtype_);
+    const View dx = h.empty(kRows * kWidth, dtype_);
+    const View dweight = h.empty(kColumns * kWidth, DType::fp32);
+    h.ops->linear_forward(s, x, weight, View(), y);
+    h.ops->linear_backward_input(s, dy, weight, dx);
+    h.ops->linear_backward_weight(s, x, dy, dweight, Write::overwrite);
+    h.ops->linear_backward_weight(s, x, dy, dweight, Write::add);
+    std::vector<Values> all{h.read(dx), h.read(dweight)};
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      all.push_back(h.read(y.slice(row * kStride, kColumns)));
+      const auto gap = h.bytes(y.slice(row * kStride + kColumns, kStride - kColumns));
+      EXPECT_EQ(gap, std::vector<std::byte>(gap.size(), std::byte{0xff})) << "row " << row;
+    }
+    return all;
+  };
+  Harness gpu{GetParam().alignment};
+  Harness cpu(1);
+  const std::vector<Values> found = head(gpu);
+  const std::vector<Values> expected = head(cpu);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    expect_near(found[i], expected[i], rounding(dtype_), "result " + std::to_string(i));
+  }
+}
+
+TEST(CudaOps, CutOnlyLayersWhoseRowsArePadded) {
+  const auto cut = [](std::int64_t out, std::int64_t stride, WeightLayout layout) {
+    return cuda::has_parts({4, 8, out, layout, DType::bf16, DType::bf16, stride});
+  };
+  EXPECT_TRUE(cut(50257, 50304, WeightLayout::out_in));
+  EXPECT_FALSE(cut(50304, 0, WeightLayout::out_in)) << "whole lines";
+  EXPECT_FALSE(cut(50257, 0, WeightLayout::out_in)) << "rows without padding";
+  EXPECT_FALSE(cut(50257, 50304, WeightLayout::in_out)) << "a weight whose parts are no rows";
+  EXPECT_FALSE(cut(45, 64, WeightLayout::out_in)) << "less than a line";
+}
+
+// 120,000 columns: more than a block's shared memory, where shorter rows wait for their gradients.
+TEST_P(CudaOperations, TakeRowsOfLogitsOfAnyLength) {
+  constexpr std::int64_t kColumns = 120'000;
+  const LogitsShape s{2, kColumns, dtype_, 0, kColumns + 64};
+  const auto rows = [&](Harness& h) {
+    const View logits = h.tensor(random_values(2 * s.stride, 1, dtype_), dtype_);
+    const View losses = h.empty(2, DType::fp64);
+    h.ops->cross_entropy_backward(s, logits, h.tokens(random_tokens(2, kColumns, 2)), 1e4F, losses);
+    return std::vector<Values>{h.read(losses), h.read(logits.slice(0, kColumns)),
+                               h.read(logits.slice(s.stride, kColumns))};
+  };
+  Harness gpu{GetParam().alignment};
+  Harness cpu(1);
+  const std::vector<Values> found = rows(gpu);
+  const std::vector<Values> expected = rows(cpu);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    expect_near(found[i], expected[i], i == 0 ? 1e-6 : rounding(dtype_),
+                "result " + std::to_string(i));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaOperations, ::testing::ValuesIn(kTested),

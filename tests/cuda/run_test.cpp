@@ -344,14 +344,23 @@ TEST(EmulatedRun, AttentionThatTheLibraryRefusesIsOurOwnKernels) {
       EXPECT_EQ(note,
                 "attention on cuda:0 is computed by our own kernels, which are slower: cuda: "
                 "cuDNN: a plan of attention of 1 x 16: no engine");
+    }
+    if (kind == Kind::throws) {
+      EXPECT_EQ(note,
+                "attention on cuda:0 is computed by our own kernels, which are slower: no "
+                "implementation");
+    }
+    if (kind != Kind::none) {
       EXPECT_THAT(bits, HasSubstr("attention by our own kernels, not cuDNN"));
     }
     return run.log().back();
   };
   const Json own = last(Kind::none);
-  const Json refused = last(Kind::refuses);
-  EXPECT_EQ(refused["state_hash"], own["state_hash"]);
-  EXPECT_EQ(refused["plan_exact"], true) << refused["device"];
+  for (const Kind kind : {Kind::refuses, Kind::throws}) {
+    const Json refused = last(kind);
+    EXPECT_EQ(refused["state_hash"], own["state_hash"]);
+    EXPECT_EQ(refused["plan_exact"], true) << refused["device"];
+  }
   cuda::emulated::reset();
 }
 

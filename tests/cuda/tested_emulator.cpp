@@ -4,6 +4,6 @@
 
 namespace zero::testing {
 
-std::unique_ptr<Device> open_tested_device() { return cuda::open(); }
+std::shared_ptr<Device> open_tested_device() { return cuda::open(); }
 
 }  // namespace zero::testing

@@ -52,8 +52,8 @@ inline std::vector<std::int32_t> random_tokens(std::int64_t count, std::int32_t 
 }
 
 /// The device that a test program is about: model_ops_tests the CPU, emulated_ops_tests an emulated
-/// GPU, gpu_tests a real one.
-std::unique_ptr<Device> open_tested_device();
+/// GPU, gpu_tests a real one, which all tests share: to open it costs more than a test.
+std::shared_ptr<Device> open_tested_device();
 
 /// Where views begin: at the multiples of 64 bytes that devices give, or one element further.
 enum class Alignment : std::uint8_t { whole, element };
@@ -79,7 +79,7 @@ inline std::string label(const Tested& tested) {
 /// the compute stream makes.
 class Harness {
  public:
-  explicit Harness(std::unique_ptr<Device> opened, Alignment alignment = Alignment::whole)
+  explicit Harness(std::shared_ptr<Device> opened, Alignment alignment = Alignment::whole)
       : device(std::move(opened)), ops(make_ops(*device)), alignment_(alignment) {}
   explicit Harness(int threads) : Harness(cpu::open({.threads = threads})) {}
   Harness() : Harness(open_tested_device()) {}
@@ -131,7 +131,7 @@ class Harness {
     }
   }
 
-  std::unique_ptr<Device> device;
+  std::shared_ptr<Device> device;
   std::unique_ptr<Ops> ops;
 
  private:

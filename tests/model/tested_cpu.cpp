@@ -4,6 +4,6 @@
 
 namespace zero::testing {
 
-std::unique_ptr<Device> open_tested_device() { return cpu::open({.threads = 1}); }
+std::shared_ptr<Device> open_tested_device() { return cpu::open({.threads = 1}); }
 
 }  // namespace zero::testing
