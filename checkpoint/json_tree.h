@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace zero {
@@ -12,10 +15,23 @@ namespace zero {
 /// for each level, so a deeper tree could end the process.
 inline constexpr int kDeepestTree = 100;
 
+// The readers below take time in proportion to the text, whatever its shape. The library's own take
+// the square: for a list of objects with a callback, for an ordered object of many fields always.
+
 /// The value of a JSON text; nothing if the text is not JSON, has a number outside the range of a
 /// double, or is nested deeper than kDeepestTree.
 std::optional<nlohmann::json> parse_json_tree(std::string_view text);
 /// Likewise; objects keep the order of their fields.
 std::optional<nlohmann::ordered_json> parse_ordered_tree(std::string_view text);
+
+/// A JSON text, read for a message that says what is wrong with it.
+struct ReadJson {
+  enum class Outcome : std::uint8_t { good, not_json, bad_number, deep, key_twice };
+  Outcome outcome = Outcome::good;
+  nlohmann::json value{};
+  std::size_t byte = 0;  ///< not_json: where, from 1
+  std::string what{};    ///< not_json, bad_number: the library's message; key_twice: the key
+};
+ReadJson read_json(std::string_view text);
 
 }  // namespace zero

@@ -15,6 +15,7 @@
 #include "base/half.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/hf/file_header.h"
+#include "checkpoint/json_tree.h"
 #include "launch/checkpoint_tool.h"
 
 namespace zero::checkpoint_tool {
@@ -114,7 +115,7 @@ class Export {
   /// The small files tell the dtype or the bytes of the weights.
   static std::string text_as(DType dtype, const std::string& name, const std::string& text) {
     if (name != "config.json" && name != kIndex) return text;
-    auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+    nlohmann::ordered_json json = parse_ordered_tree(text).value_or(nullptr);
     if (!json.is_object()) return text;  // the trainer's choice
     for (const char* key : {"torch_dtype", "dtype"}) {
       if (name != kIndex && json.contains(key))

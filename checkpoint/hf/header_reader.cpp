@@ -15,6 +15,8 @@
 namespace zero {
 namespace {
 
+constexpr std::size_t kMostTensors = std::size_t{1} << 18;  // twice the largest models', all files
+
 std::string known_types() {
   std::vector<std::string_view> names;
   for (int i = 0; i < kFileTypes; ++i) names.push_back(name_of(static_cast<FileType>(i)));
@@ -153,6 +155,10 @@ bool HeaderReader::start_object(std::size_t) {
     where_ = Where::metadata;
   } else if (where_ == Where::top) {
     where_ = Where::entry;
+    if (header_.tensors.size() == kMostTensors) {
+      fail("{}: the header has more than {} tensors, which no model's file has", file_,
+           kMostTensors);
+    }
     header_.tensors.push_back({name_, FileType::f32, {}, 0, 0});
     fields_.clear();
     offsets_.clear();

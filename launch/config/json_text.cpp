@@ -4,9 +4,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <set>
 #include <sstream>
-#include <vector>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint/json_tree.h"
@@ -98,35 +97,23 @@ std::string reason(const std::string& what) {
 }  // namespace
 
 nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
-  using nlohmann::json;
+  using Outcome = ReadJson::Outcome;
   const std::string plain = Blanker(text).run();
-  std::vector<std::set<std::string>> keys;  // of the open objects
-  std::string duplicate;
-  bool deep = false;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    deep = deep || depth > kDeepestTree;
-    if (deep) return false;  // refused parts are dropped, so no deep tree is built
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key &&
-        !keys.back().insert(parsed.get<std::string>()).second && duplicate.empty()) {
-      duplicate = parsed.get<std::string>();
-    }
-    return true;
-  };
-  json value;
-  try {
-    value = json::parse(plain, watch);
-  } catch (const json::parse_error& error) {
-    fail("{}: {}: not JSON: {}", source, position(plain, error.byte), reason(error.what()));
-  } catch (const json::exception& error) {  // a number outside the range of a double
-    fail("{}: {}; correct the number", source, reason(error.what()));
+  ReadJson read = read_json(plain);
+  switch (read.outcome) {
+    case Outcome::not_json:
+      fail("{}: {}: not JSON: {}", source, position(plain, read.byte), reason(read.what));
+    case Outcome::bad_number:  // outside the range of a double
+      fail("{}: {}; correct the number", source, reason(read.what));
+    case Outcome::deep:
+      fail("{}: objects and lists are nested deeper than {} levels; take some out", source,
+           kDeepestTree);
+    case Outcome::key_twice:
+      fail("{}: key \"{}\" is given twice in one object; keep one of them", source, read.what);
+    case Outcome::good:
+      break;
   }
-  ZERO_CHECK(!deep, "{}: objects and lists are nested deeper than {} levels; take some out", source,
-             kDeepestTree);
-  ZERO_CHECK(duplicate.empty(), "{}: key \"{}\" is given twice in one object; keep one of them",
-             source, duplicate);
-  return value;
+  return std::move(read.value);
 }
 
 nlohmann::json read_json_file(const std::string& path) {

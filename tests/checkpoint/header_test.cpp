@@ -210,6 +210,16 @@ TEST(Header, TensorsMayBeListedInAnyOrderAndPaddedWithSpaces) {
   EXPECT_EQ(reader.find("c"), nullptr);
 }
 
+TEST(Header, OfMoreTensorsThanModelsHaveIsRefusedThere) {
+  std::string json = "{";
+  for (int i = 0; i <= 1 << 18; ++i) {
+    json += fmt::format(R"({}"{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                        i == 0 ? "" : ",", i);
+  }
+  EXPECT_EQ(error_of([&] { read_header_text("f.safetensors", json + ",no JSON"); }),
+            "f.safetensors: the header has more than 262144 tensors, which no model's file has");
+}
+
 TEST(Header, AFileWithoutTensorsIsFine) {
   Scratch scratch;
   const std::string path = scratch.path("none.safetensors");
