@@ -25,6 +25,9 @@ constexpr std::array kPassedOn{"tokenizer.json",
                                "merges.txt",
                                "chat_template.jinja",
                                "generation_config.json"};
+/// Those read beside a tokenizer's file that is given by its own name.
+constexpr std::array kBeside{"tokenizer_config.json", "special_tokens_map.json",
+                             "added_tokens.json"};
 
 std::string content_of(const fs::path& path, const std::string& key) {
   try {
@@ -40,8 +43,8 @@ using Files = std::map<std::string, std::string>;
 void add_tokenizer(const std::string& tokenizer, Files& files) {
   constexpr const char* kKey = "data.tokenizer";
   const fs::path path = tokenizer;
+  if (files.contains("tokenizer.json") || files.contains("tokenizer.model")) return;
   if (tokenizer == "bytes") {
-    if (files.contains("tokenizer.json") || files.contains("tokenizer.model")) return;
     files["tokenizer.json"] = byte_tokenizer_json();
     files.try_emplace("tokenizer_config.json",
                       "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
@@ -50,10 +53,11 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
   } else {
     const bool json = path.extension() == ".json";
     files.try_emplace(json ? "tokenizer.json" : "tokenizer.model", content_of(path, kKey));
-    const fs::path config = path.parent_path() / "tokenizer_config.json";
-    if (fs::is_regular_file(config)) {
-      files.try_emplace("tokenizer_config.json", content_of(config, kKey));
-    } else if (!json) {
+    for (const char* name : kBeside) {
+      const fs::path beside = path.parent_path() / name;
+      if (fs::is_regular_file(beside)) files.try_emplace(name, content_of(beside, kKey));
+    }
+    if (!json) {
       files.try_emplace("tokenizer_config.json",
                         "{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false}\n");
     }

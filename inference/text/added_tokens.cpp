@@ -3,24 +3,31 @@
 #include "inference/text/added_tokens.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <utility>
 
+#include "base/error.h"
 #include "inference/text/unicode.h"
 
 namespace zero {
 namespace {
 
+/// The first of `ranges` that ends behind `at`.
+std::span<const ByteRange>::iterator range_at(std::span<const ByteRange> ranges, std::size_t at) {
+  return std::ranges::partition_point(ranges,
+                                      [&](const ByteRange& range) { return range.end <= at; });
+}
+
 bool within(std::span<const ByteRange> ranges, std::size_t begin, std::size_t end) {
-  return std::ranges::any_of(
-      ranges, [&](const ByteRange& range) { return range.begin <= begin && end <= range.end; });
+  const auto range = range_at(ranges, begin);
+  return range != ranges.end() && range->begin <= begin && end <= range->end;
 }
 
 /// Where the next range behind `at` begins or ends.
 std::size_t next_border(std::span<const ByteRange> ranges, std::size_t at) {
-  for (const ByteRange& range : ranges) {
-    if (range.begin > at) return range.begin;
-    if (range.end > at) return range.end;
-  }
-  return std::string_view::npos;
+  const auto range = range_at(ranges, at);
+  if (range == ranges.end()) return std::string_view::npos;
+  return range->begin > at ? range->begin : range->end;
 }
 
 }  // namespace
@@ -36,46 +43,49 @@ AddedToken read_added_token(HfFields& fields, std::uint32_t id) {
   return token;
 }
 
-void AddedTokens::add(const AddedToken& token) {
-  if (token.content.empty()) return;
-  tokens_[token.content] = token;
-  lengths_[token.content[0]].insert(token.content.size());
-}
-
-const AddedToken* AddedTokens::match(std::string_view text) const {
-  const auto lengths = lengths_.find(text[0]);
-  if (lengths == lengths_.end()) return nullptr;
-  for (const std::size_t length : lengths->second) {
-    if (length > text.size()) continue;
-    const auto found = tokens_.find(std::string(text.substr(0, length)));
-    if (found != tokens_.end()) return &found->second;
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::string& place) {
+  constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+  std::size_t bytes = 0;
+  for (const AddedToken& token : tokens) bytes += token.content.size();
+  ZERO_CHECK(bytes <= kMostBytes, "{}: the tokens have {} bytes together, expected at most {}",
+             place, bytes, kMostBytes);
+  std::unordered_map<std::string, std::size_t> places;
+  for (AddedToken& token : tokens) {
+    if (token.content.empty()) continue;
+    const auto [known, is_new] = places.try_emplace(token.content, tokens_.size());
+    if (is_new) {
+      tokens_.push_back(std::move(token));
+    } else {
+      tokens_[known->second] = std::move(token);
+    }
   }
-  return nullptr;
+  std::vector<std::string_view> contents;
+  for (const AddedToken& token : tokens_) contents.emplace_back(token.content);
+  contents_ = LongestMatch(contents);
 }
 
 std::vector<TextPart> AddedTokens::split(std::string_view text,
                                          std::span<const ByteRange> special) const {
   std::vector<TextPart> parts;
   std::size_t done = 0;  // bytes of `text` in `parts`
-  for (std::size_t at = 0; !empty() && at < text.size();) {
-    const AddedToken* token = match(text.substr(at));
-    if (token == nullptr) {
-      ++at;
-      continue;
-    }
-    std::size_t begin = at;
-    std::size_t end = at += token->content.size();
-    if (token->special && !within(special, begin, end)) {
+  std::size_t at = 0;    // where the next token may begin
+  const std::vector<LongestMatch::Match> matches = contents_.find(text);
+  for (auto match = matches.rbegin(); match != matches.rend(); ++match) {
+    if (match->begin < at) continue;
+    const AddedToken& token = tokens_[match->pattern];
+    std::size_t begin = match->begin;
+    std::size_t end = at = begin + token.content.size();
+    if (token.special && !within(special, begin + token.prepended, end)) {
       at = std::min(end, next_border(special, begin));
       continue;
     }
     const bool in_word =
         ends_with_word(text.substr(0, begin)) || begins_with_word(text.substr(end));
-    if (token->single_word && in_word) continue;
-    if (token->left_space) begin -= trailing_space(text.substr(done, begin - done));
-    if (token->right_space) end += leading_space(text.substr(end));
+    if (token.single_word && in_word) continue;
+    if (token.left_space) begin -= trailing_space(text.substr(done, begin - done));
+    if (token.right_space) end += leading_space(text.substr(end));
     if (begin > done) parts.push_back({text.substr(done, begin - done)});
-    parts.push_back({text.substr(begin, end - begin), token->id});
+    parts.push_back({text.substr(begin, end - begin), token.id});
     done = at = std::max(at, end);
   }
   if (done < text.size()) parts.push_back({text.substr(done)});

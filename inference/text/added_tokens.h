@@ -3,17 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "checkpoint/hf/fields.h"
+#include "inference/text/longest_match.h"
 #include "inference/text/tokenizer.h"
 
 namespace zero {
@@ -26,10 +23,11 @@ struct AddedToken {
   std::string content;
   std::uint32_t id = 0;
   bool special = false;
-  bool normalized = false;   ///< found in the normalized text
-  bool left_space = false;   ///< takes white space before it along
-  bool right_space = false;  ///< takes white space behind it along
-  bool single_word = false;  ///< not within a word
+  bool normalized = false;    ///< found in the normalized text
+  bool left_space = false;    ///< takes white space before it along
+  bool right_space = false;   ///< takes white space behind it along
+  bool single_word = false;   ///< not within a word
+  std::size_t prepended = 0;  ///< bytes of the content that a normalizer put before it
 };
 
 /// Reads content, special, normalized, lstrip, rstrip and single_word.
@@ -44,18 +42,20 @@ struct TextPart {
 /// Finds the longest of some added tokens at each place, from left to right.
 class AddedTokens {
  public:
-  void add(const AddedToken& token);
+  AddedTokens() = default;
+  /// Of tokens with the same content, the last counts. Throws zero::Error beginning with `place`
+  /// if their contents are too long together.
+  AddedTokens(std::vector<AddedToken> tokens, const std::string& place);
+
   bool empty() const { return tokens_.empty(); }
 
   /// Cuts `text`, which is UTF-8. Special tokens that do not lie within one of the ranges `special`
-  /// stay text.
+  /// stay text; the ranges are in order and apart.
   std::vector<TextPart> split(std::string_view text, std::span<const ByteRange> special) const;
 
  private:
-  const AddedToken* match(std::string_view text) const;
-
-  std::unordered_map<std::string, AddedToken> tokens_;
-  std::map<char, std::set<std::size_t, std::greater<>>> lengths_;  ///< by first byte
+  std::vector<AddedToken> tokens_;
+  LongestMatch contents_;
 };
 
 }  // namespace zero

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/utf8.h"
@@ -52,14 +53,15 @@ class BpeTokenizer final : public Tokenizer {
   /// the text. No character is composed across the border of a range.
   std::string normalized(std::string_view text, ByteRange part, std::span<const ByteRange> special,
                          std::vector<ByteRange>& marks) const {
-    std::string out = json_.space == TokenizerJson::Space::prepended ? " " : "";
+    std::string out(json_.prepended());
     const auto append_to = [&](std::size_t end) {
-      const std::string_view next = text.substr(part.begin, end - part.begin);
-      out += json_.nfc ? composed(next) : next;
+      out += json_.normal(text.substr(part.begin, end - part.begin));
       part.begin = end;
     };
-    for (const ByteRange& range : special) {
-      if (range.end <= part.begin || range.begin >= part.end) continue;
+    auto next = std::ranges::partition_point(
+        special, [&](const ByteRange& range) { return range.end <= part.begin; });
+    for (; next != special.end() && next->begin < part.end; ++next) {
+      const ByteRange range = *next;
       append_to(std::max(range.begin, part.begin));
       const std::size_t begin = out.size();
       append_to(std::min(range.end, part.end));
@@ -144,7 +146,7 @@ std::unique_ptr<Tokenizer> make_bpe_tokenizer(const std::string& path,
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const std::string& path, const std::string& text,
                                               const TokenizerConfig& config) {
-  TokenizerJson json = parse_tokenizer_json(path, text);
+  TokenizerJson json = parse_tokenizer_json(path, text, config.added_tokens);
   apply_config(config, json.table);
   return std::make_unique<BpeTokenizer>(std::move(json));
 }

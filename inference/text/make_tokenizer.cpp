@@ -3,7 +3,10 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "checkpoint/model_files.h"
+#include "inference/text/added_token_files.h"
 #include "inference/text/bpe_tokenizer.h"
+#include "inference/text/sentencepiece_model.h"
 #include "inference/text/sentencepiece_tokenizer.h"
 #include "inference/text/tokenizer.h"
 #include "inference/text/tokenizer_config.h"
@@ -16,6 +19,7 @@ namespace fs = std::filesystem;
 TokenTable bytes() {
   TokenTable table;
   for (int byte = 0; byte < 256; ++byte) table.pieces.emplace_back(1, static_cast<char>(byte));
+  table.most_bytes_of_token = 1;
   return table;
 }
 
@@ -30,13 +34,35 @@ class ByteTokenizer final : public Tokenizer {
   }
 };
 
-/// The tokenizer's file in a folder.
-fs::path file_in(const fs::path& folder) {
-  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
-    if (fs::is_regular_file(folder / name)) return folder / name;
+bool is_json(const fs::path& path) { return path.extension() == ".json"; }
+
+std::unique_ptr<Tokenizer> of_file(const fs::path& path, TokenizerConfig config) {
+  if (is_json(path)) return make_bpe_tokenizer(path.string(), config);
+  if (config.added_tokens.empty()) {
+    config.added_tokens = read_added_tokens_of_json(path.parent_path() / "tokenizer.json");
   }
-  fail("{}: has neither tokenizer.model nor tokenizer.json; give a folder with one of them",
-       folder.string());
+  return make_sentencepiece_tokenizer(path.string(), config);
+}
+
+/// As transformers, which reads tokenizer.model only if there is no tokenizer.json; here also if
+/// that asks for something that is not computed.
+std::unique_ptr<Tokenizer> of_folder(const fs::path& folder, const TokenizerConfig& config) {
+  const fs::path json = folder / "tokenizer.json";
+  const fs::path model = folder / "tokenizer.model";
+  const bool has_model = fs::is_regular_file(model);
+  if (!fs::is_regular_file(json)) {
+    ZERO_CHECK(has_model,
+               "{}: has neither tokenizer.model nor tokenizer.json; give a folder with one of them",
+               folder.string());
+    return of_file(model, config);
+  }
+  const std::string text = read_model_text(json.string());  // damage is no reason to take the other
+  try {
+    return make_bpe_tokenizer(json.string(), text, config);
+  } catch (const Error&) {
+    if (!has_model || is_tiktoken(read_model_text(model.string()))) throw;
+    return of_file(model, config);
+  }
 }
 
 }  // namespace
@@ -52,9 +78,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, const TokenizerConfig& config) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
-  const fs::path path = fs::is_directory(name) ? file_in(name) : fs::path(name);
-  if (path.extension() == ".json") return make_bpe_tokenizer(path.string(), config);
-  return make_sentencepiece_tokenizer(path.string(), config);
+  return fs::is_directory(name) ? of_folder(name, config) : of_file(name, config);
 }
 
 }  // namespace zero

@@ -4,11 +4,15 @@
 
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/utf8.h"
 #include "checkpoint/model_files.h"
+#include "inference/text/sentencepiece_model.h"
 #include "inference/text/unicode.h"
 
 namespace zero {
@@ -22,12 +26,19 @@ constexpr std::string_view kWithoutPrefix("\x1a\x02\x18\x00", 4);
 
 std::unique_ptr<SentencePieceProcessor> load(const std::string& path, const std::string& model) {
   auto processor = std::make_unique<SentencePieceProcessor>();
-  const auto status = processor->LoadFromSerializedProto(model);
+  const std::string refusal = [&]() -> std::string {
+    try {
+      const auto status = processor->LoadFromSerializedProto(model);
+      return status.ok() ? "" : status.ToString();
+    } catch (const std::exception& error) {  // of the library's tries
+      return error.what();
+    }
+  }();
   ZERO_CHECK(
-      status.ok(),
+      refusal.empty(),
       "{}: is not a SentencePiece model: {}; give \"bytes\", a .model file, a tokenizer.json or "
       "a folder with one of them",
-      path, status.ToString());
+      path, printable_line(refusal));
   return processor;
 }
 
@@ -47,7 +58,36 @@ bool has_prefix(const SentencePieceProcessor& processor) {
   return status.ok() && !pieces.empty() && pieces[0].starts_with(kSpaceSymbol);
 }
 
-TokenTable table_of(const SentencePieceProcessor& processor, const TokenizerConfig& config) {
+/// The tokens that `config` adds; those that control the model are special, also if the file does
+/// not say so.
+std::vector<AddedToken> added_tokens_of(const SentencePieceProcessor& processor,
+                                        const TokenizerConfig& config) {
+  std::vector<AddedToken> tokens = config.added_tokens;
+  for (AddedToken& token : tokens) {
+    const auto id = static_cast<int>(token.id);
+    const bool known = id < processor.GetPieceSize();
+    token.special |= known && (processor.IsControl(id) || processor.IsUnknown(id));
+  }
+  return tokens;
+}
+
+/// Bytes of a text that become one token, at most. Characters that are no piece become one
+/// together, but with byte_fallback.
+std::size_t most_bytes_of_token(const SentencePieceProcessor& processor,
+                                const SentencePieceModel& model,
+                                const std::vector<AddedToken>& added) {
+  bool falls_back = false;
+  for (int id = 0; id < processor.GetPieceSize() && !falls_back; ++id) {
+    falls_back = processor.IsByte(id);
+  }
+  if (!falls_back || model.maps_characters) return 0;
+  std::size_t most = model.longest_piece;
+  for (const AddedToken& token : added) most = std::max(most, token.content.size());
+  return most;
+}
+
+TokenTable table_of(const SentencePieceProcessor& processor, const SentencePieceModel& model,
+                    const std::vector<AddedToken>& added, const TokenizerConfig& config) {
   TokenTable table;
   for (int id = 0; id < processor.GetPieceSize(); ++id) {
     table.pieces.push_back(piece_text(processor, id));
@@ -55,32 +95,31 @@ TokenTable table_of(const SentencePieceProcessor& processor, const TokenizerConf
       table.special.emplace(processor.IdToPiece(id), static_cast<std::uint32_t>(id));
     }
   }
-  for (const AddedToken& token : config.added_tokens) {
+  table.drops_spaces = model.drops_spaces;
+  for (const AddedToken& token : added) {
     if (token.id >= table.pieces.size()) table.pieces.resize(token.id + 1);
     if (token.special) table.special.emplace(token.content, token.id);
     table.pieces[token.id] = token.special ? "" : token.content;
+    table.drops_spaces |= token.left_space || token.right_space;
   }
   if (processor.bos_id() >= 0)
     table.begin_of_text = {static_cast<std::uint32_t>(processor.bos_id())};
   table.end_of_document = processor.eos_id();
   table.drops_first_space = has_prefix(processor);
+  table.most_bytes_of_token = most_bytes_of_token(processor, model, added);
   apply_config(config, table);
   return table;
 }
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(std::unique_ptr<SentencePieceProcessor> processor,
-                         std::unique_ptr<SentencePieceProcessor> without_prefix,
-                         const TokenizerConfig& config)
-      : Tokenizer(table_of(*processor, config)),
+  /// `without_prefix` encodes what follows an added token; null: as the text's beginning.
+  SentencePieceTokenizer(TokenTable table, std::unique_ptr<SentencePieceProcessor> processor,
+                         std::unique_ptr<SentencePieceProcessor> without_prefix, AddedTokens added)
+      : Tokenizer(std::move(table)),
         processor_(std::move(processor)),
-        without_prefix_(std::move(without_prefix)) {
-    for (const auto& [name, id] : table().special) {
-      added_.add({.content = name, .id = id, .special = true});
-    }
-    for (const AddedToken& token : config.added_tokens) added_.add(token);
-  }
+        without_prefix_(std::move(without_prefix)),
+        added_(std::move(added)) {}
 
  private:
   void do_encode(std::string_view raw, std::span<const ByteRange> special,
@@ -97,7 +136,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       std::vector<int> tokens;
       const auto status = processor.Encode(part.text, &tokens);
       ZERO_CHECK(status.ok(), "SentencePiece cannot encode {} bytes: {}", part.text.size(),
-                 status.ToString());
+                 printable_line(status.ToString()));
       ids.insert(ids.end(), tokens.begin(), tokens.end());
     }
   }
@@ -111,11 +150,26 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
                                                         const TokenizerConfig& config) {
-  const std::string model = read_model_text(path);
+  return make_sentencepiece_tokenizer(path, read_model_text(path), config);
+}
+
+std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
+                                                        const std::string& content,
+                                                        const TokenizerConfig& config) {
+  const SentencePieceModel model = check_sentencepiece_model(path, content);
+  auto processor = load(path, model.bytes);
   std::unique_ptr<SentencePieceProcessor> without_prefix;
-  if (!config.legacy) without_prefix = load(path, model + std::string(kWithoutPrefix));
-  return std::make_unique<SentencePieceTokenizer>(load(path, model), std::move(without_prefix),
-                                                  config);
+  if (!config.legacy) without_prefix = load(path, model.bytes + std::string(kWithoutPrefix));
+  const std::vector<AddedToken> added = added_tokens_of(*processor, config);
+  TokenTable table = table_of(*processor, model, added, config);
+  std::vector<AddedToken> found;
+  for (const auto& [name, id] : table.special) {
+    found.push_back({.content = name, .id = id, .special = true});
+  }
+  found.insert(found.end(), added.begin(), added.end());
+  return std::make_unique<SentencePieceTokenizer>(
+      std::move(table), std::move(processor), std::move(without_prefix),
+      AddedTokens(std::move(found), path + ": the tokens beside it"));
 }
 
 }  // namespace zero

@@ -15,5 +15,9 @@ namespace zero {
 /// zero::Error naming the file.
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
                                                         const TokenizerConfig& config);
+/// Likewise, for the content of the file named `path`.
+std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
+                                                        const std::string& content,
+                                                        const TokenizerConfig& config);
 
 }  // namespace zero

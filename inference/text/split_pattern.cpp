@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/utf8.h"
 
 namespace zero {
@@ -119,27 +120,85 @@ std::shared_ptr<const void> compile(const std::string& pattern, const std::strin
 }  // namespace
 
 SplitPattern::SplitPattern(const std::string& pattern, Keep keep, std::string place)
-    : code_(compile(pattern, place)), keep_(keep), place_(std::move(place)) {}
+    : code_(compile(pattern, place)), keep_(keep), pattern_(pattern), place_(std::move(place)) {}
+
+/// Finds matches in one text. What matches cost together is bounded by the text's length: a match
+/// is tried with few steps of backtracking, and with more only as long as the text has some left.
+class SplitPattern::Matcher {
+ public:
+  Matcher(const SplitPattern& pattern, std::string_view text)
+      : pattern_(pattern), text_(text), steps_(kStepsOfText + kStepsOfByte * text.size()) {
+    pcre2_set_heap_limit(context_.get(), 65536);  // KiB
+  }
+
+  /// The bytes of the first match at or behind `at`; null if there is none.
+  const PCRE2_SIZE* match(std::size_t at) {
+    int found = run(at, kStepsOfMatch, 0);
+    if (found == PCRE2_ERROR_MATCHLIMIT) found = search(at);
+    if (found == PCRE2_ERROR_NOMATCH) return nullptr;
+    ZERO_CHECK(found > 0,
+               "{}: the pattern {} goes back and forth too often in {} bytes of text: {}; give a "
+               "tokenizer whose pattern looks at a byte a few times",
+               pattern_.place_, printable_line(pattern_.pattern_), text_.size(), message_of(found));
+    return pcre2_get_ovector_pointer(data_.get());
+  }
+
+ private:
+  static constexpr std::uint32_t kStepsOfMatch = 256;  // that each place is allowed
+  static constexpr std::uint32_t kMostSteps = 1U << 29U;
+  static constexpr std::size_t kStepsOfText = 4096;
+  static constexpr std::size_t kStepsOfByte = 32;  // a run of white space takes three
+
+  const pcre2_code* code() const { return static_cast<const pcre2_code*>(pattern_.code_.get()); }
+
+  /// PCRE2's limit of steps is that of each place where a match may begin.
+  int run(std::size_t at, std::uint32_t steps, std::uint32_t options) {
+    pcre2_set_match_limit(context_.get(), steps);
+    return pcre2_match(code(), reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), at,
+                       PCRE2_NO_UTF_CHECK | options, data_.get(), context_.get());
+  }
+
+  /// Tries one place after the other.
+  int search(std::size_t at) {
+    for (;;) {
+      const int found = try_at(at);
+      if (found != PCRE2_ERROR_NOMATCH || at == text_.size()) return found;
+      at += utf8_start(text_.substr(at)).bytes;
+    }
+  }
+
+  int try_at(std::size_t at) {
+    for (std::uint32_t steps = kStepsOfMatch;; steps *= 8) {
+      const int found = run(at, steps, PCRE2_ANCHORED);
+      const bool more = steps < kMostSteps && found == PCRE2_ERROR_MATCHLIMIT && spend(steps);
+      if (!more) return found;
+    }
+  }
+
+  bool spend(std::size_t steps) {
+    if (steps > steps_) return false;
+    steps_ -= steps;
+    return true;
+  }
+
+  const SplitPattern& pattern_;
+  std::string_view text_;
+  std::size_t steps_;  // that the text has left
+  std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data_{
+      pcre2_match_data_create_from_pattern(code(), nullptr), pcre2_match_data_free};
+  std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context_{
+      pcre2_match_context_create(nullptr), pcre2_match_context_free};
+};
 
 void SplitPattern::split(std::string_view text, std::vector<std::string_view>& words) const {
-  const auto* code = static_cast<const pcre2_code*>(code_.get());
-  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
-      pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
-  const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context(
-      pcre2_match_context_create(nullptr), pcre2_match_context_free);
-  pcre2_set_match_limit(context.get(), 100'000'000);
-  pcre2_set_heap_limit(context.get(), 65536);  // KiB
+  Matcher matcher(*this, text);
   const auto put = [&](std::size_t begin, std::size_t end, Keep part) {
     if (end > begin && keep_ != part) words.push_back(text.substr(begin, end - begin));
   };
   std::size_t done = 0;
   for (std::size_t at = 0; at <= text.size();) {
-    const int found = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                                  PCRE2_NO_UTF_CHECK, data.get(), context.get());
-    if (found == PCRE2_ERROR_NOMATCH) break;
-    ZERO_CHECK(found > 0, "{}: the pattern cannot split {} bytes of text: {}", place_, text.size(),
-               message_of(found));
-    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
+    const PCRE2_SIZE* bounds = matcher.match(at);
+    if (bounds == nullptr) break;
     put(done, bounds[0], Keep::matches);
     put(bounds[0], bounds[1], Keep::gaps);
     done = at = bounds[1];

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,13 +20,18 @@ class SplitPattern {
   /// `place` ("FILE: field") is for messages. Throws zero::Error if `pattern` is refused.
   SplitPattern(const std::string& pattern, Keep keep, std::string place);
 
+  Keep keep() const { return keep_; }
   /// Appends the matches in `text`, which is UTF-8, and the gaps between them to `words`, or what
-  /// is kept of both. Throws zero::Error if the match takes more steps or memory than PCRE2 allows.
+  /// is kept of both. Throws zero::Error, naming the pattern, if it takes more steps than a text of
+  /// that length is allowed, so that no pattern takes more than proportional time, or more memory.
   void split(std::string_view text, std::vector<std::string_view>& words) const;
 
  private:
+  class Matcher;
+
   std::shared_ptr<const void> code_;  // pcre2_code
   Keep keep_;
+  std::string pattern_;
   std::string place_;
 };
 

@@ -3,6 +3,7 @@
 #include "inference/text/tokenizer.h"
 
 #include "base/utf8.h"
+#include "inference/text/unicode.h"
 
 namespace zero {
 
@@ -30,6 +31,10 @@ std::vector<std::uint32_t> Tokenizer::encode_pieces(std::span<const PromptPiece>
   std::vector<std::uint32_t> ids;
   if (!text.empty()) do_encode(text, special, ids);
   return ids;
+}
+
+std::size_t Tokenizer::bytes_of_tokens(std::string_view text) const {
+  return table_.drops_spaces ? text.size() - bytes_of_space(text) : text.size();
 }
 
 std::string Tokenizer::decode(std::span<const std::uint32_t> tokens) const {

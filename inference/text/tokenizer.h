@@ -41,6 +41,9 @@ struct TokenTable {
   std::vector<std::uint32_t> begin_of_text{};
   std::int64_t end_of_document = -1;
   bool drops_first_space = false;
+  /// Bytes of a text that become one token, at most; 0: any number.
+  std::size_t most_bytes_of_token = 0;
+  bool drops_spaces = false;  ///< white space may become no token
 };
 
 /// Converts text to token ids and back. May be used by several threads.
@@ -64,6 +67,10 @@ class Tokenizer {
   std::string_view piece(std::uint32_t id) const;
   /// Whether a text begins without the space of its first piece, as SentencePiece's do.
   bool drops_first_space() const { return table_.drops_first_space; }
+  /// Bytes of a text that become one token, at most; 0: any number.
+  std::size_t most_bytes_of_token() const { return table_.most_bytes_of_token; }
+  /// Bytes of `text`, which is UTF-8, without those that may become no token.
+  std::size_t bytes_of_tokens(std::string_view text) const;
   /// The end-of-document id, or -1 if there is none.
   std::int64_t end_of_document() const { return table_.end_of_document; }
 
@@ -80,11 +87,12 @@ class Tokenizer {
   TokenTable table_;
 };
 
-/// "bytes": one token per byte, vocabulary 256. Any other name: a SentencePiece model (a file, or
-/// tokenizer.model in a folder) or a tokenizer.json (likewise; docs:
-/// inference/text/bpe_tokenizer.h). tokenizer_config.json beside the file says which tokens begin
-/// and end a text. Throws zero::Error naming the file if it cannot be read, or asks for what is not
-/// computed.
+/// "bytes": one token per byte, vocabulary 256. Any other name: a tokenizer.json (a file, or that
+/// in a folder; docs: inference/text/bpe_tokenizer.h) or a SentencePiece model (a file, or
+/// tokenizer.model in a folder whose tokenizer.json is missing or not computed).
+/// tokenizer_config.json beside the file says which tokens begin and end a text, and that or
+/// added_tokens.json which are added. Throws zero::Error naming the file if it cannot be read, or
+/// asks for what is not computed.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 
 }  // namespace zero

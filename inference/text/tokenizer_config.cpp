@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inference/text/tokenizer_config.h"
 
-#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
 #include "checkpoint/model_files.h"
+#include "inference/text/added_token_files.h"
 
 namespace zero {
 namespace {
@@ -18,19 +18,6 @@ using nlohmann::json;
 std::string token_name(HfFields& fields, std::string_view name) {
   if (fields.raw(name).is_object()) return fields.object(name).text("content");
   return fields.text(name, "");
-}
-
-void read_added_tokens(HfFields& fields, std::vector<AddedToken>& tokens) {
-  HfFields decoder = fields.object("added_tokens_decoder");
-  for (const auto& [key, value] : fields.raw("added_tokens_decoder").items()) {
-    std::uint32_t id = 0;
-    const char* end = key.data() + key.size();
-    const auto parsed = std::from_chars(key.data(), end, id);
-    ZERO_CHECK(parsed.ec == std::errc() && parsed.ptr == end && id < kMostTokens,
-               "{}: expected an id below {}", decoder.place(key), kMostTokens);
-    HfFields token = decoder.object(key);
-    tokens.push_back(read_added_token(token, id));
-  }
 }
 
 /// The text itself, or the one named "default" of a list of {"name": ..., "template": ...}.
@@ -83,8 +70,11 @@ TokenizerConfig read_tokenizer_config(const std::string& folder) {
     if (fields.has("add_bos_token")) config.add_bos_token = fields.flag("add_bos_token");
     fields.only("add_eos_token", false, "no token follows a prompt");
     config.legacy = fields.flag("legacy", true);
-    read_added_tokens(fields, config.added_tokens);
+    config.added_tokens = read_added_tokens(folder, fields);
     config.chat_template = read_template(fields);
+  } else {
+    HfFields none(json::object(), config.file, "");
+    config.added_tokens = read_added_tokens(folder, none);
   }
   if (const fs::path jinja = path / "chat_template.jinja"; fs::is_regular_file(jinja)) {
     config.chat_template_file = jinja.string();

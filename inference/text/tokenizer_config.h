@@ -13,15 +13,15 @@
 
 namespace zero {
 
-/// What tokenizer_config.json and chat_template.jinja in a tokenizer's folder say; each may be
-/// missing.
+/// What tokenizer_config.json, added_tokens.json and chat_template.jinja in a tokenizer's folder
+/// say; each may be missing.
 struct TokenizerConfig {
   std::string file;  ///< tokenizer_config.json's path, for messages
   std::string bos_token{};
   std::string eos_token{};
   std::optional<bool> add_bos_token{};
-  bool legacy = true;  ///< SentencePiece's space also after special tokens
-  std::vector<AddedToken> added_tokens{};
+  bool legacy = true;                      ///< SentencePiece's space also after special tokens
+  std::vector<AddedToken> added_tokens{};  ///< of added_tokens.json if the config has none
   std::string chat_template{};
   std::string chat_template_file{};  ///< where it was found
 };

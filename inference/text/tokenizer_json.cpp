@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -26,13 +27,14 @@ class Reader {
   Reader(std::string file, const std::string& text)
       : file_(std::move(file)), root_(HfFields::parse(file_, text)) {}
 
-  TokenizerJson run() {
+  TokenizerJson run(std::span<const AddedToken> more) {
     read_model();
     if (root_.has("normalizer")) read_normalizer(root_.object("normalizer"));
     if (root_.has("pre_tokenizer")) read_pre_tokenizer(root_.object("pre_tokenizer"));
     if (root_.has("decoder")) read_decoder(root_.object("decoder"));
     if (root_.has("post_processor")) read_post_processor(root_.object("post_processor"));
-    for (const json& token : root_.raw("added_tokens")) read_added_token_of_file(token);
+    read_added_tokens(more);
+    bound_tokens();
     finish(root_, {"version", "truncation", "padding"});
     check_family();
     return std::move(out_);
@@ -149,7 +151,7 @@ class Reader {
       } else if (type == "Replace" && !out_.byte_level) {
         fields.only("pattern", {{"String", " "}}, "other replacements are not known");
         fields.only("content", kSpaceSymbol, "other replacements are not known");
-        replaces_spaces_ = true;
+        out_.replaces_spaces = true;
       } else {
         refuse(fields, out_.byte_level ? "NFC" : "NFC, Prepend or Replace");
       }
@@ -210,7 +212,7 @@ class Reader {
 
   void read_metaspace(HfFields& fields) {
     using Space = TokenizerJson::Space;
-    ends_words_ = replaces_spaces_ = true;
+    ends_words_ = true;
     fields.only("replacement", kSpaceSymbol, "other symbols are not known");
     ZERO_CHECK(!fields.flag("split", true), "{}: found true, expected false",
                fields.place("split"));
@@ -266,14 +268,62 @@ class Reader {
     }
   }
 
-  void read_added_token_of_file(const json& value) {
-    HfFields fields = item(value, "added_tokens");
-    const AddedToken token =
-        read_added_token(fields, read_id(fields.raw("id"), fields.place("id")));
-    finish(fields, {});
-    (token.normalized ? out_.added_normalized : out_.added).add(token);
+  void read_added_tokens(std::span<const AddedToken> more) {
+    std::vector<AddedToken> tokens;
+    std::set<std::string> contents;
+    for (const json& value : root_.raw("added_tokens")) {
+      HfFields fields = item(value, "added_tokens");
+      tokens.push_back(read_added_token(fields, read_id(fields.raw("id"), fields.place("id"))));
+      finish(fields, {});
+      contents.insert(tokens.back().content);
+      name(tokens.back());
+    }
+    for (const AddedToken& token : more) {
+      if (contents.contains(token.content)) continue;
+      const std::string& known = piece(token.id);
+      if (!known.empty() && known != token.content) continue;
+      tokens.push_back(token);
+      name(token);
+    }
+    sort_added_tokens(std::move(tokens));
+  }
+
+  void name(const AddedToken& token) {
+    cover(token.content.size());
+    out_.table.drops_spaces |= token.left_space || token.right_space;
     piece(token.id) = token.special ? "" : token.content;
     if (token.special) out_.table.special.emplace(token.content, token.id);
+  }
+
+  /// Those to be found in the normalized text are normalized too.
+  void sort_added_tokens(std::vector<AddedToken> tokens) {
+    std::vector<AddedToken> plain;
+    std::vector<AddedToken> normalized;
+    for (AddedToken& token : tokens) {
+      if (token.normalized && !token.content.empty()) {
+        token.prepended = out_.prepended().size();
+        token.content = fmt::format("{}{}", out_.prepended(), out_.normal(token.content));
+      }
+      (token.normalized ? normalized : plain).push_back(std::move(token));
+    }
+    const std::string place = root_.place("added_tokens");
+    out_.added = AddedTokens(std::move(plain), place);
+    out_.added_normalized = AddedTokens(std::move(normalized), place);
+  }
+
+  void bound_tokens() {
+    constexpr std::size_t kMostComposed = 3;  // bytes that NFC makes one byte of: Hangul's, 9 to 3
+    for (const auto& [bytes, id] : out_.ids) cover(bytes.size());
+    const bool removes = std::ranges::any_of(out_.splits, [](const SplitPattern& pattern) {
+      return pattern.keep() != SplitPattern::Keep::all;
+    });
+    auto& most = out_.table.most_bytes_of_token;
+    most = removes ? 0 : most * (out_.nfc ? kMostComposed : 1);
+  }
+
+  /// A token has so many bytes.
+  void cover(std::size_t bytes) {
+    out_.table.most_bytes_of_token = std::max(out_.table.most_bytes_of_token, bytes);
   }
 
   void check_family() const {
@@ -281,7 +331,7 @@ class Reader {
                "{}: pre_tokenizer: found no ByteLevel, expected it: without byte_fallback only "
                "byte-level models are computed",
                file_);
-    ZERO_CHECK(replaces_spaces_ || out_.byte_level,
+    ZERO_CHECK(out_.replaces_spaces || ends_words_ || out_.byte_level,
                "{}: normalizer: found no replacement of spaces by U+2581, expected it: with "
                "byte_fallback only models like Llama 2's are computed",
                file_);
@@ -291,14 +341,23 @@ class Reader {
   HfFields root_;
   TokenizerJson out_;
   std::unordered_map<std::string, std::uint32_t> by_name_;
-  bool ends_words_ = false;       // ByteLevel or Metaspace was read
-  bool replaces_spaces_ = false;  // by U+2581
+  bool ends_words_ = false;  // ByteLevel or Metaspace was read
 };
 
 }  // namespace
 
-TokenizerJson parse_tokenizer_json(const std::string& file, const std::string& text) {
-  return Reader(file, text).run();
+std::string_view TokenizerJson::prepended() const {
+  return space == Space::prepended ? kSpaceSymbol : std::string_view();
+}
+
+std::string TokenizerJson::normal(std::string_view text) const {
+  const std::string plain = nfc ? composed(text) : std::string(text);
+  return replaces_spaces ? replaced(plain, " ", kSpaceSymbol) : plain;
+}
+
+TokenizerJson parse_tokenizer_json(const std::string& file, const std::string& text,
+                                   std::span<const AddedToken> more) {
+  return Reader(file, text).run(more);
 }
 
 }  // namespace zero

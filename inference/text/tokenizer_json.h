@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,17 +32,25 @@ struct TokenizerJson {
   Merges merges;
   std::array<std::uint32_t, 256> byte_ids{};
   bool byte_level = true;
-  bool nfc = false;
-  bool ignore_merges = false;  ///< a word that is a token is not split
-  bool prefix_space = false;   ///< byte-level: a space before each part that begins with none
+  bool nfc = false;              ///< the normalizer composes characters
+  bool replaces_spaces = false;  ///< the normalizer writes U+2581 for a space
+  bool ignore_merges = false;    ///< a word that is a token is not split
+  bool prefix_space = false;     ///< byte-level: a space before each part that begins with none
   Space space = Space::none;
   std::vector<SplitPattern> splits{};  ///< one after the other
   AddedTokens added;                   ///< found in the text
-  AddedTokens added_normalized;        ///< found in the normalized text
+  AddedTokens added_normalized;        ///< found in the normalized text, and normalized likewise
+
+  /// What the normalizer puts before each part of a text between added tokens.
+  std::string_view prepended() const;
+  /// What the normalizer makes of a text, without what it prepends.
+  std::string normal(std::string_view text) const;
 };
 
-/// Throws zero::Error naming file, field, found and expected for a file that is malformed or asks
-/// for something else.
-TokenizerJson parse_tokenizer_json(const std::string& file, const std::string& text);
+/// With the tokens `more` that files beside it add, if neither their contents nor their ids are
+/// others'. Throws zero::Error naming file, field, found and expected for a file that is malformed
+/// or asks for something else.
+TokenizerJson parse_tokenizer_json(const std::string& file, const std::string& text,
+                                   std::span<const AddedToken> more = {});
 
 }  // namespace zero

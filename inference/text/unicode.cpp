@@ -99,6 +99,16 @@ std::size_t trailing_space(std::string_view text) {
   return all - text.size();
 }
 
+std::size_t bytes_of_space(std::string_view text) {
+  std::size_t bytes = 0;
+  while (!text.empty()) {
+    const std::string_view character = first_character(text);
+    if (is_space(character)) bytes += character.size();
+    text.remove_prefix(character.size());
+  }
+  return bytes;
+}
+
 std::string_view trimmed(std::string_view text) {
   text.remove_prefix(leading_space(text));
   text.remove_suffix(trailing_space(text));

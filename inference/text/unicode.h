@@ -17,7 +17,9 @@ bool ends_with_word(std::string_view text);
 /// Bytes of white space at the beginning, or the end, of `text`.
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);
-/// `text` without both.
+/// Bytes of all white space in `text`.
+std::size_t bytes_of_space(std::string_view text);
+/// `text` without that at its ends.
 std::string_view trimmed(std::string_view text);
 
 /// `text` with `to` in place of each `from`, which is not empty.

@@ -113,7 +113,12 @@ Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
   }
   const Tokenizer& tokenizer = needed_tokenizer(prompt.where);
   if (const auto* messages = std::get_if<Prompt::Messages>(&prompt.content)) {
-    for (const ChatMessage& message : *messages) check_utf8(message.content, prompt.where);
+    std::vector<std::string_view> contents;
+    for (const ChatMessage& message : *messages) {
+      check_utf8(message.content, prompt.where);
+      contents.emplace_back(message.content);
+    }
+    check_size(contents, prompt.where);
     try {
       return tokenizer.encode_pieces(render_chat(config_, *messages, date_));
     } catch (const Error& error) {
@@ -124,7 +129,26 @@ Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
   ZERO_CHECK(!text.empty(), "{}: the prompt is empty; expected one character at least",
              prompt.where);
   check_utf8(text, prompt.where);
+  check_size(std::array{std::string_view(text)}, prompt.where);
   return tokenizer.encode(text, {.begin_of_text = true});
+}
+
+void PromptEncoder::check_size(std::span<const std::string_view> pieces,
+                               const std::string& where) const {
+  const std::size_t of_token = tokenizer_->most_bytes_of_token();
+  const auto most = of_token == 0 ? static_cast<std::size_t>(kLargestText)
+                                  : of_token * static_cast<std::size_t>(context_);
+  std::size_t bytes = 0;
+  for (const std::string_view piece : pieces) bytes += piece.size();
+  if (bytes <= most) return;
+  ZERO_CHECK(of_token != 0, "{}: the prompt has {} bytes, expected at most {}; give a shorter one",
+             where, bytes, most);
+  bytes = 0;
+  for (const std::string_view piece : pieces) bytes += tokenizer_->bytes_of_tokens(piece);
+  ZERO_CHECK(bytes <= most,
+             "{}: the prompt has {} bytes, of which a token covers {} at most, and so more than {} "
+             "tokens, {}; give a shorter prompt",
+             where, bytes, of_token, context_, context_name_);
 }
 
 std::vector<std::uint32_t> PromptEncoder::encode_file(const std::string& path) const {

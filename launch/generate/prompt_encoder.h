@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,8 @@ class PromptEncoder {
  private:
   const Tokenizer& needed_tokenizer(const std::string& where) const;
   Prompt::Ids encode(const Prompt& prompt) const;
+  /// Throws if texts, as `pieces`, have more tokens than the context, however they are encoded.
+  void check_size(std::span<const std::string_view> pieces, const std::string& where) const;
 
   std::string folder_;
   std::int64_t vocabulary_ = 0;

@@ -213,6 +213,52 @@ TEST(TokenizerJson, MetaspacePutsASpaceFirstOrEverywhere) {
               HasSubstr("normalizer: found no replacement of spaces by U+2581"));
 }
 
+json file_with_pattern(const std::string& pattern) {
+  json file = byte_file();
+  file["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  return file;
+}
+
+// Each word of 20 letters takes a million steps: few enough for a match, too many for a text.
+TEST(TokenizerJson, APatternMayTakeStepsInProportionToTheText) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "aaaaaaaaaaaaaaaaaaaac b";
+  const auto costly = tokenizer_of(file_with_pattern("(a+)+b"));
+  EXPECT_EQ(costly->encode("aaab aab").size(), 8U);
+  EXPECT_THAT(
+      message_of([&] { costly->encode(text); }),
+      HasSubstr("f/tokenizer.json: pre_tokenizer.pretokenizers.pattern.Regex: the pattern "
+                "(a+)+b goes back and forth too often in 46000 bytes of text: match limit"));
+  const char* const qwen2 =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+      R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const auto usual = tokenizer_of(file_with_pattern(qwen2));
+  for (const char* part : {" ", "a", " \n", "\n", "!", "7", " a", "\u3000", "  x"}) {
+    std::string long_text;
+    while (long_text.size() < 100'000) long_text += part;
+    EXPECT_EQ(usual->decode(usual->encode(long_text)), long_text) << part;
+  }
+}
+
+TEST(TokenizerJson, KnowsHowManyBytesATokenCovers) {
+  json file = byte_file();
+  EXPECT_EQ(tokenizer_of(file)->most_bytes_of_token(), 1U);
+  file["added_tokens"] = {{{"id", 300}, {"content", "<long>"}, {"special", true}}};
+  EXPECT_EQ(tokenizer_of(file)->most_bytes_of_token(), 6U);
+  EXPECT_EQ(tokenizer_of(file)->bytes_of_tokens(" a \u3000"), 6U);
+  file["added_tokens"][0]["lstrip"] = true;
+  EXPECT_EQ(tokenizer_of(file)->bytes_of_tokens(" a \u3000"), 1U);
+  file["normalizer"] = {{"type", "NFC"}};
+  EXPECT_EQ(tokenizer_of(file)->most_bytes_of_token(), 18U);
+  json removes = file_with_pattern("a");
+  removes["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed";
+  EXPECT_EQ(tokenizer_of(removes)->most_bytes_of_token(), 0U);
+}
+
 TEST(Merges, AreAppliedInOrderAndFromTheLeft) {
   std::mt19937 random(3);
   for (int round = 0; round < 500; ++round) {

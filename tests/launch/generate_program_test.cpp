@@ -154,8 +154,9 @@ TEST_F(Generate, AnswersGoodLinesOfAFileBesideBadOnes) {
   ASSERT_EQ(complaints.size(), 4U) << outcome.errors;
   EXPECT_THAT(complaints[0], HasSubstr("p.jsonl:2: unknown key \"max_token\""));
   EXPECT_THAT(complaints[1], HasSubstr("p.jsonl:4: byte 12 is not UTF-8"));
-  EXPECT_THAT(complaints[2], HasSubstr("p.jsonl:3: the prompt has 97 tokens, and 1 may follow; "
-                                       "expected at most 96 together"));
+  EXPECT_THAT(complaints[2],
+              HasSubstr("p.jsonl:3: the prompt has 97 bytes, of which a token covers 1 "
+                        "at most, and so more than 96 tokens"));
   EXPECT_THAT(complaints[3], HasSubstr("p.jsonl:5: the prompt has token 256; expected 0 to 255"));
 }
 

@@ -231,6 +231,20 @@ TEST_F(Encoder, MakesRequestsThatFitTheContext) {
             "here: the prompt has no token; expected one at least");
 }
 
+// A prompt of 200 MB would be encoded for half a minute before its tokens could be counted.
+TEST_F(Encoder, RefusesTextsThatAreTooLongBeforeTheyAreEncoded) {
+  const std::string expected =
+      "here: the prompt has 65 bytes, of which a token covers 1 at most, and so more than 64 "
+      "tokens, the model's context; give a shorter prompt";
+  EXPECT_EQ(refusal(text(std::string(65, 'a')), "bytes"), expected);
+  EXPECT_THAT(refusal(text(std::string(64, 'a')), "bytes"),
+              HasSubstr("the prompt has 64 tokens, and 1 may follow"));
+  const Prompt messages{
+      .where = "here",
+      .content = Prompt::Messages{{"user", std::string(30, 'a')}, {"user", std::string(35, 'a')}}};
+  EXPECT_EQ(refusal(messages, "bytes"), expected);
+}
+
 TEST_F(Encoder, EncodesTextByTheTokenizer) {
   const PromptEncoder bytes(folder_.path(), "bytes");
   EXPECT_THAT(bytes.request(text("\t\n")).prompt, ElementsAre(9, 10));
