@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "checkpoint/checkpoint_name.h"
 #include "checkpoint/checkpointer.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
