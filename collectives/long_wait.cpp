@@ -3,6 +3,7 @@
 #include "collectives/long_wait.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 
@@ -35,8 +36,30 @@ std::string line_of(const Waiting& waiting, milliseconds limit) {
 
 }  // namespace
 
+std::vector<int> ranks_to_blame(const std::vector<int>& absent,
+                                const std::map<int, std::vector<int>>& answers, int self) {
+  std::set<int> seen{self};
+  std::vector<int> blamed;
+  std::vector<int> open = absent;
+  while (!open.empty()) {
+    const int rank = open.back();
+    open.pop_back();
+    if (!seen.insert(rank).second) continue;
+    const auto waits = answers.find(rank);
+    if (waits == answers.end()) {
+      blamed.push_back(rank);
+    } else {
+      open.insert(open.end(), waits->second.begin(), waits->second.end());
+    }
+  }
+  std::ranges::sort(blamed);
+  return blamed;
+}
+
 LongWait::LongWait(const CallContext& context, int behind)
-    : limits_(context.limits()), timeout_(limits_->timeout + limits_->timeout * behind / 20) {}
+    : limits_(context.limits()), timeout_(limits_->timeout) {
+  if (timeout_.count() > 0) timeout_ += behind * std::max(limits_->timeout / 20, kBehind);
+}
 
 LongWait::Clock::duration LongWait::passed(Clock::time_point now) const {
   return counted_ + std::min<Clock::duration>(now - looked_, 2 * kBetweenLooks);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,12 @@ struct Waiting {
   std::vector<AbsentRank> absent{};
 };
 
+/// The ranks that hold up one that waits for `absent`: of those that answered, which wait
+/// themselves, the ranks that they wait for count instead, and so on. All are numbers of one group;
+/// `self` is never to blame. Empty if all wait for each other.
+std::vector<int> ranks_to_blame(const std::vector<int>& absent,
+                                const std::map<int, std::vector<int>>& answers, int self);
+
 /// One wait of a rank for others, measured against its limits. Reads the clock, so fast paths wait
 /// without one. Counts only the time in which this rank kept looking: if a whole job is stopped and
 /// goes on later (a suspended job or laptop, a frozen container), no rank is late.
@@ -34,8 +41,8 @@ class LongWait {
   enum class Due { nothing, warning, timeout };
 
   /// `behind`: the number of other waits of the same call that may have to end before this one.
-  /// Each delays the timeout by a twentieth, so that the first rank to time out is one that waits
-  /// for the absent rank directly.
+  /// Each delays the timeout, by a twentieth and kBehind at least, so that the first rank to time
+  /// out is one that waits for the absent rank directly.
   explicit LongWait(const CallContext& context, int behind = 0);
 
   /// The limit that has passed, if any; reports the warning once. Must be called at least every
@@ -55,6 +62,7 @@ class LongWait {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kBetweenLooks{1000};
+  static constexpr std::chrono::milliseconds kBehind{750};
 
   /// The time counted up to `now`.
   Clock::duration passed(Clock::time_point now) const;

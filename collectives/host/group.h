@@ -82,6 +82,9 @@ class Group final : public Transport {
     longest_nap_ = nap;
   }
 
+  /// The ranks, by their names, for which this one waits in a call. For `idle`.
+  std::vector<int> absent() const;
+
   /// Later calls wait within the limits of `context`.
   void set_context(std::shared_ptr<const CallContext> context) { context_ = std::move(context); }
   void set_step(std::int64_t step) override { step_ = step; }

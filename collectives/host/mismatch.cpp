@@ -31,6 +31,14 @@ Waiting Group::waiting(const Offer& offer) const {
   return found;
 }
 
+std::vector<int> Group::absent() const {
+  std::vector<int> names;
+  for (int rank = 0; rank < seat_.size; ++rank) {
+    if (rank != seat_.rank && !board_.came(rank)) names.push_back(seat_.name_of(rank));
+  }
+  return names;
+}
+
 Call Group::call_of(const Intent& intent) {
   Call call;
   call.name = call_name(intent.operation, intent.purpose);

@@ -55,11 +55,12 @@ host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std:
 
 // MPI makes progress only inside its calls: a rank that waits in shared memory may delay messages
 // that another rank waits for inside MPI. Between hosts these are many. The call that makes
-// progress also receives failures of ranks on other hosts.
+// progress also receives failures of ranks on other hosts, and answers their questions.
 void Connection::keep_messages_moving(host::Group& group) {
   constexpr std::chrono::milliseconds kOften{1};
-  const auto progress = [&failures = link_.failures(), &group] {
-    if (const auto& heard = failures.heard()) group.give_up(*heard);
+  const auto progress = [&link = link_, &group] {
+    if (const auto& heard = link.failures().heard()) group.give_up(*heard);
+    link.inquiries().attend([&group] { return group.absent(); });
   };
   group.set_context(context_);
   group.set_idle(progress, link_.between_hosts() ? kOften : host::Group::kLongestNap);

@@ -2,12 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/mpi/link.h"
 
+#include <chrono>
 #include <optional>
 #include <span>
 
 #include "collectives/copy.h"
 
 namespace zero::mpi {
+namespace {
+
+/// In which a rank that waits answers.
+constexpr std::chrono::milliseconds kAnswers{250};
+
+}  // namespace
 
 void Link::guarded(const Intent& intent, const Work& work) {
   operation_ = intent.operation;
@@ -45,17 +52,52 @@ void Link::wait(Transfers& transfers) const {
 }
 
 WhileWaiting Link::while_waiting() const {
+  using Clock = std::chrono::steady_clock;
   // A wait for messages may stand behind one wait between ranks of another host.
   static constexpr int kBehind = 1;
-  return [this, long_wait = std::optional<LongWait>()](const Absent& absent) mutable {
+  static constexpr int kRounds = 4;  // of waiting for answers
+  return [this, long_wait = std::optional<LongWait>(), round = 0,
+          answered = Clock::time_point()](const Absent& absent) mutable {
     if (const auto& heard = failures_.heard()) fail("{}: the group has failed: {}", who_, *heard);
+    inquiries_.attend(absent);
     if (!long_wait) long_wait.emplace(*context_, kBehind);
-    long_wait->look([&] {
-      Waiting waiting{.who = who_, .step = step_};
-      for (const int rank : absent()) waiting.absent.push_back(processes_.absent(rank));
-      return waiting;
-    });
+    const LongWait::Due due = long_wait->due();
+    if (due == LongWait::Due::nothing || (round > 0 && Clock::now() < answered)) return;
+    const std::vector<int> ranks = absent();
+    if (ranks.empty()) return;
+    if (due == LongWait::Due::warning) return long_wait->warn(waiting_for(ranks));
+    if (round == kRounds) blame_all(*long_wait, ranks);
+    if (round == 0) inquiries_.ask();
+    if (round++ > 0) blame(*long_wait, ranks);
+    answered = Clock::now() + kAnswers;
   };
+}
+
+Waiting Link::waiting_for(const std::vector<int>& ranks) const {
+  Waiting waiting{.who = who_, .step = step_};
+  for (const int rank : ranks) waiting.absent.push_back(processes_.absent(rank));
+  return waiting;
+}
+
+bool Link::hears_other_hosts() const {
+  const auto& answers = inquiries_.answers();
+  return std::ranges::any_of(
+      answers, [&](const auto& answer) { return !processes_.on_this_host(answer.first); });
+}
+
+void Link::blame(const LongWait& wait, const std::vector<int>& absent) const {
+  // Of three hosts or more, one that hears of no other is cut off itself.
+  if (processes_.hosts() > 2 && !hears_other_hosts()) return;
+  const std::vector<int> ranks = ranks_to_blame(absent, inquiries_.answers(), rank());
+  if (!ranks.empty()) throw Error(wait.overdue(waiting_for(ranks)));
+}
+
+void Link::blame_all(const LongWait& wait, const std::vector<int>& absent) const {
+  const bool cut_off = processes_.hosts() > 1 && !hears_other_hosts();
+  throw Error(wait.overdue(waiting_for(absent)) +
+              (cut_off ? "; no rank of another host answers this one: the link between them may be "
+                         "cut"
+                       : ""));
 }
 
 void Link::send_and_receive(const ViewOfRank& send, const ViewOfRank& receive) {

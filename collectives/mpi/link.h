@@ -10,8 +10,10 @@
 
 #include "collectives/communicator.h"
 #include "collectives/host/group.h"
+#include "collectives/long_wait.h"
 #include "collectives/mpi/call_comparison.h"
 #include "collectives/mpi/failures.h"
+#include "collectives/mpi/inquiries.h"
 #include "collectives/mpi/options.h"
 #include "collectives/mpi/rank_processes.h"
 #include "collectives/mpi/runtime.h"
@@ -40,13 +42,15 @@ class Link {
       : group_(std::move(group)),
         options_(options),
         context_(std::move(context)),
-        failures_(group_.get()) {}
+        failures_(group_.get()),
+        inquiries_(group_.get()) {}
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
   MPI_Comm handle() const { return group_.get(); }
   const Options& options() const { return options_; }
   Failures& failures() { return failures_; }
+  Inquiries& inquiries() { return inquiries_; }
   /// Cuts messages to at most `bytes`. Must be called alike on all ranks, between collectives.
   void cut_messages(std::int64_t bytes) {
     options_.largest_message = std::min(options_.largest_message, bytes);
@@ -85,12 +89,20 @@ class Link {
  private:
   /// Polls for failures and checks the wait limits while this rank waits for messages.
   WhileWaiting while_waiting() const;
+  Waiting waiting_for(const std::vector<int>& ranks) const;
+  /// Throws the error of a wait that has lasted too long, once the answers to inquiries_ tell which
+  /// rank is to blame. Returns if none is, or if ranks of other hosts, which can tell better, may
+  /// be about to.
+  void blame(const LongWait& wait, const std::vector<int>& absent) const;
+  [[noreturn]] void blame_all(const LongWait& wait, const std::vector<int>& absent) const;
+  bool hears_other_hosts() const;
   void compare_counts(const Slices& send, const Slices& receive);
 
   Comm group_;
   Options options_;
   std::shared_ptr<const CallContext> context_;
   mutable Failures failures_;
+  mutable Inquiries inquiries_;
   RankProcesses processes_;
   std::unique_ptr<CallComparison> comparison_;
   std::int64_t step_ = CallContext::kNoStep;

@@ -22,14 +22,20 @@ class RankProcesses {
 
   /// "process 4711 is stopped", "on host b: unknown"
   AbsentRank absent(int rank) const;
+  bool on_this_host(int rank) const;
+  /// The number of hosts.
+  int hosts() const { return hosts_; }
 
  private:
   struct Peer {
+    int on = 0;            // the number of its host
     bool visible = false;  // its process can be examined from here
     host::Process process{};
     std::string host;
   };
   std::vector<Peer> peers_;
+  int rank_ = 0;
+  int hosts_ = 0;
 };
 
 }  // namespace zero::mpi

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// Rank 1 does not come: mpi_waits CASE LAYOUT. CASE: stopped, loops, slow; LAYOUT: a letter for the
-// host of each rank, or "messages".
+// Rank 1 does not come: mpi_waits CASE LAYOUT. CASE: stopped, loops, slow, chain; LAYOUT: a letter
+// for the host of each rank, or "messages".
 #include <unistd.h>
 
 #include <algorithm>
@@ -144,6 +144,23 @@ void check_stuck(Communicator& world, Device& device, const mpi::Options& option
   fail("as it should be");
 }
 
+/// Rank 2, the first whose patience is over, waits for rank 0 of another host, which itself waits
+/// for rank 1: that one is named.
+void check_chain(Communicator& world, Device& device) {
+  constexpr int kFirst = 2;
+  world.set_wait_limits({.warning = 0ms, .timeout = world.rank() == kFirst ? 1s : 60s});
+  if (world.rank() == kStuck) return stop_coming("stopped");
+  const std::string message = message_of([&] { gather(world, device); });
+  expect(message.find("[rank 2] all_gather(h.3), step 12: waiting for 1 s for rank 1 (on host ") !=
+             std::string::npos,
+         message);
+  std::fprintf(stderr, "%s\n", message.c_str());
+  if (world.rank() != 0) {
+    for (;;) pause();  // the first rank ends the job
+  }
+  fail("as it should be");
+}
+
 void run(int* argc, char*** argv) {
   const std::string which = (*argv)[1];
   const mpi::Options options = options_of((*argv)[2]);
@@ -154,6 +171,7 @@ void run(int* argc, char*** argv) {
   world->barrier(device->communication(), {"together"});
   device->communication().synchronize();
   if (which == "slow") return check_slow(*world, *device, options);
+  if (which == "chain") return check_chain(*world, *device);
   check_stuck(*world, *device, options, which);
 }
 

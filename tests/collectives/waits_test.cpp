@@ -68,6 +68,14 @@ void barrier(Communicator& communicator, Device& device, const std::string& purp
   device.communication().synchronize();
 }
 
+TEST(RanksToBlame, AreThoseForWhichNobodyAnswersThatTheyWait) {
+  EXPECT_THAT(ranks_to_blame({0}, {}, 2), ElementsAre(0));
+  EXPECT_THAT(ranks_to_blame({0}, {{0, {1}}}, 2), ElementsAre(1)) << "rank 0 waits itself";
+  EXPECT_THAT(ranks_to_blame({0, 3}, {{0, {1, 3}}, {3, {1, 0, 2}}}, 2), ElementsAre(1));
+  EXPECT_THAT(ranks_to_blame({0, 1, 4}, {{0, {4}}}, 2), ElementsAre(1, 4));
+  EXPECT_THAT(ranks_to_blame({0}, {{0, {2}}}, 2), ::testing::IsEmpty()) << "for each other";
+}
+
 TEST(WaitLimits, AreCheckedWhereTheyAreSet) {
   CallContext context;
   EXPECT_EQ(message_of([&] { context.set_limits({.warning = 20ms, .timeout = 10ms}); }),
