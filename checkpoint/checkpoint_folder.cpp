@@ -174,9 +174,11 @@ void check_owner(FileSystem& files, const std::string& folder, std::int64_t step
                  const std::string& owner) {
   const std::optional<std::string> found = owner_of(files, folder, step);
   ZERO_CHECK(found == owner,
-             "{}: {}: another process saves this step in the same folder; end one of the two runs, "
-             "or give them different folders",
-             owner_path(folder, step), found ? "is another process's" : "is gone");
+             "{}: {} this step in the same folder; end one of the two runs, or give them different "
+             "folders",
+             owner_path(folder, step),
+             found ? "is another process's: another process saves"
+                   : "is gone: another process has removed the folder, or saves");
 }
 
 /// Makes room for the name of a checkpoint that is about to be committed. A complete one there, or
@@ -312,8 +314,10 @@ RemovalNotes abandon_checkpoint(FileSystem& files, const std::string& folder, st
   RemovalNotes notes;
   note(notes, [&]() -> RemovalNotes {
     if (!Entries(files, folder).contains({step, FolderState::partial})) return {};
-    // One without an owner was cut off before it had one, or at the end of a commit.
-    if (owner_of(files, folder, step)) check_owner(files, folder, step, owner);
+    // One without an owner was cut off before it had one, or at the end of a commit. Where the disk
+    // was full, the owner's name is cut off.
+    const std::optional<std::string> found = owner_of(files, folder, step);
+    if (found && !owner.starts_with(*found)) check_owner(files, folder, step, owner);
     return remove_checkpoint(files, partial_path(folder, step), names_of(layout.files()));
   });
   return notes;

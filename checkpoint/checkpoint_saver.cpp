@@ -121,7 +121,7 @@ std::string CheckpointSaver::begin() {
   const std::vector<RankWord> made = words_.all_gather(mine, kPurpose);
   if (std::string why = first_failure(made); !why.empty()) return why;
   owner_ = made[0].note;
-  std::string why = words_.failure(failure_of([&] { open_files(); }), kPurpose);
+  std::string why = open_what_is_seen();
   if (why.empty()) return why;
   writer_.cancel();
   words_.all_gather({}, kPurpose);  // behind this, no rank has a file open
@@ -136,7 +136,6 @@ void CheckpointSaver::make_files() {
 
 /// Opens the files that this rank writes.
 void CheckpointSaver::open_files() {
-  find_files();
   std::vector<std::unique_ptr<files::OutputFile>> files(writer_.layout().files().size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (writer_.writes(i)) files[i] = disk_.open_write(path_of(i));
@@ -144,28 +143,48 @@ void CheckpointSaver::open_files() {
   writer_.begin(std::move(files));
 }
 
-/// Waits until this rank sees the files that rank 0 has made: a file system of a network remembers
-/// for a while that a name was missing, or another file's.
-void CheckpointSaver::find_files() const {
+/// Opens the files on each rank as soon as it sees those that rank 0 has made: a file system of a
+/// network remembers for a while that a name was missing, or another file's. The ranks tell each
+/// other after each look, so that none waits for files that rank 0 itself has lost. Tells why not,
+/// the same on all ranks.
+std::string CheckpointSaver::open_what_is_seen() {
   constexpr std::chrono::milliseconds kBetween{200};
-  constexpr double kSilent = 5;  // seconds
   const auto begin = std::chrono::steady_clock::now();
-  bool warned = false;
-  for (std::string why = missing(); !why.empty(); why = missing()) {
-    const double waited = seconds_since(begin);
-    ZERO_CHECK(
-        waited < look_.count(),
-        "{}; every rank must see the folder of checkpoints: put it on a file system that all "
-        "hosts share",
-        why);
-    const auto limits = words_.world().wait_limits();
-    if (waited >= std::min(kSilent, look_.count() / 2) && limits->warn &&
-        !std::exchange(warned, true)) {
-      limits->warn(
-          fmt::format("[rank {}] {}; looks again for {:.0f} s", words_.rank(), why, look_.count()));
-    }
-    std::this_thread::sleep_for(kBetween);
+  bool opened = false;
+  for (bool warned = false;;) {
+    RankWord mine;
+    mine.failure = failure_of([&] {
+      if (!opened || first()) mine.note = missing();
+      if (mine.note.empty() && !opened) open_files();
+      opened = opened || mine.note.empty();
+    });
+    if (!mine.note.empty()) judge_missing(mine, seconds_since(begin), warned);
+    const std::vector<RankWord> all = words_.all_gather(mine, kPurpose);
+    if (std::string why = first_failure(all); !why.empty()) return why;
+    if (std::ranges::all_of(all, [](const RankWord& word) { return word.note.empty(); })) return "";
+    if (!mine.note.empty()) std::this_thread::sleep_for(kBetween);
   }
+}
+
+/// Decides what it means that this rank, after looking for `waited` seconds, misses a file.
+void CheckpointSaver::judge_missing(RankWord& mine, double waited, bool& warned) const {
+  constexpr double kSilent = 5;  // seconds
+  if (first()) {
+    mine.failure = mine.note +
+                   ", though this rank has just made it: another process removes files there; end "
+                   "that one, or give the run another folder";
+  } else if (waited >= look_.count()) {
+    mine.failure = mine.note +
+                   "; every rank must see the folder of checkpoints: put it on a file system that "
+                   "all hosts share";
+  }
+  const auto limits = words_.world().wait_limits();
+  if (!mine.failure.empty() || waited < std::min(kSilent, look_.count() / 2) || !limits->warn ||
+      std::exchange(warned, true)) {
+    return;
+  }
+  limits->warn(fmt::format("[rank {}] {}; looks again for {:.0f} s", words_.rank(), mine.note,
+                           look_.count()));
 }
 
 /// The first of the files that rank 0 has made which this rank does not see; empty: it sees all.

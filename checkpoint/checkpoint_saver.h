@@ -61,7 +61,8 @@ class CheckpointSaver final : public StateReader {
   std::string begin();
   void make_files();
   void open_files();
-  void find_files() const;
+  std::string open_what_is_seen();
+  void judge_missing(RankWord& mine, double waited, bool& warned) const;
   std::string missing() const;
   void begin_commit();
   void commit(std::span<const std::uint32_t> sums);

@@ -270,6 +270,27 @@ TEST(CheckpointFaults, ARankThatSeesTheFilesLateWaitsForThem) {
   }
 }
 
+// A folder that somebody removes is not one that hosts do not share: rank 0 misses its own files.
+TEST(CheckpointFaults, AFolderThatIsRemovedAtTheStartOfASaveIsSaidToBe) {
+  Scratch scratch;
+  std::atomic<int> looks{0};
+  HookedDisk late([&](const std::string& call, const std::string& path) {
+    if (call != "kind_of" || !path.ends_with("OWNER") || ++looks != 2) return;
+    std::filesystem::remove_all(scratch.path("run"));
+  });
+  late.move_folder(scratch.path("run"), scratch.path("other"));
+  SavedRun with = run_with(scratch.path("run"), late, 1);
+  with.checkpoints.look_seconds = 1000;
+  with.save_after = {1};
+  const RunResult result = run(with);
+  EXPECT_EQ(result.hash, hash_without_faults());
+  ASSERT_THAT(result.reports, SizeIs(1));
+  EXPECT_THAT(
+      result.reports[0].error,
+      AllOf(HasSubstr("[rank 0] "), HasSubstr("OWNER: No such file or directory, though this rank "
+                                              "has just made it: another process removes files")));
+}
+
 TEST(CheckpointFaults, FilesAreRemovedOnceAllRanksHaveClosedTheirs) {
   Scratch scratch;
   int open = -1;

@@ -322,6 +322,19 @@ TEST_F(CheckpointFolder, IsCommittedByItsOwnerAlone) {
   EXPECT_EQ(CheckpointReader(files_, "runs/step_00000007").index().extra["seed"], 2);
 }
 
+// As a full disk leaves it.
+TEST_F(CheckpointFolder, AnOwnerThatWasCutOffIsItsOwn) {
+  for (const std::string found : {"", "fe"}) {
+    begin_checkpoint(files_, "runs", 7, layout_, "fe12");
+    write_text(files_, owner_path("runs", 7), found);
+    EXPECT_THAT(abandon_checkpoint(files_, "runs", 7, layout_, "fe12"), IsEmpty()) << found;
+    EXPECT_THAT(names(), IsEmpty());
+  }
+  begin_checkpoint(files_, "runs", 7, layout_, "f");
+  EXPECT_THAT(abandon_checkpoint(files_, "runs", 7, layout_, "e"),
+              ElementsAre(HasSubstr("is another process's")));
+}
+
 TEST_F(CheckpointFolder, AFolderOfAnotherStepThatStaysIsANoteOfTheSave) {
   for (const char* name : {"runs/step_00000007.partial", "runs/step_00000007.old"}) {
     save(7);
