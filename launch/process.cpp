@@ -18,6 +18,7 @@
 #include "collectives/backends.h"
 #include "device/cpu/primitives.h"
 #include "device/cuda/gpus.h"
+#include "launch/telemetry/output.h"
 #include "model/cpu/processor.h"
 #include "model/cuda/make_ops.h"
 
@@ -85,8 +86,7 @@ void end_job(std::string_view program, const std::string& message, int rank, int
   std::this_thread::sleep_for(std::chrono::milliseconds(200 * std::min(rank, 8)));
   const std::string who =
       world == 1 || message.starts_with("[rank ") ? "" : fmt::format("[rank {}] ", rank);
-  fmt::print(stderr, "{}: {}{}\n", program, who, message);
-  std::fflush(stderr);
+  print_to_stderr(fmt::format("{}: {}{}\n", program, who, message));
   mpi::abort(1);
 }
 

@@ -55,7 +55,11 @@ void RunProgress::saved(std::int64_t step, const std::string& folder) {
 
 std::string RunProgress::kept() const {
   const std::scoped_lock lock(mutex_);
-  if (folder_.empty()) return saves ? "; nothing is kept: there is no checkpoint yet" : "";
+  if (folder_.empty() && !saves) return "";
+  if (folder_.empty()) {
+    return searched ? "; nothing is kept: there is no checkpoint yet"
+                    : "; the checkpoints of earlier starts, if any, are as they were";
+  }
   if (steps_logged <= saved_step_) {
     return fmt::format("; the newest checkpoint, {}, holds every step done", folder_);
   }
@@ -82,6 +86,7 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
 
 std::int64_t RunCheckpoints::resume() {
   resumed_ = load();
+  if (progress_ != nullptr) progress_->searched = true;
   if (!options_.folder.empty() && options_.resume != "auto") check_nothing_ahead(resumed_);
   if (workbench_.checkpointer() != nullptr) {
     // Of a checkpoint that is named, another run may be the owner.

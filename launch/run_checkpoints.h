@@ -27,7 +27,9 @@ namespace zero {
 class RunProgress {
  public:
   std::atomic<std::int64_t> steps_logged{0};
-  std::atomic<bool> saves{false};        ///< run.checkpoint.folder is given
+  std::atomic<bool> saves{false};  ///< run.checkpoint.folder is given
+  /// Whether run.checkpoint.folder was searched for a checkpoint to go on from.
+  std::atomic<bool> searched{false};
   std::atomic<bool> weights_due{false};  ///< run.save_weights is given and not yet written
 
   /// The checkpoint in `folder`, of `step`, is the newest one.

@@ -31,10 +31,13 @@
 #include "launch/plan.h"
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
+#include "launch/rendezvous/same_build.h"
 #include "launch/run_device.h"
+#include "launch/run_lock.h"
 #include "launch/signals.h"
 #include "launch/telemetry/console.h"
 #include "launch/telemetry/instruments.h"
+#include "launch/telemetry/output.h"
 #include "launch/tokenizer_files.h"
 #include "launch/trainer.h"
 
@@ -75,6 +78,8 @@ TrainConfig configured_alone(const TrainFlags& flags, int world) {
 struct Prepared {
   std::optional<TrainConfig> config{};
   std::optional<Batches> batches{};
+  std::unique_ptr<RunLock> folder_lock{};  ///< the first rank's
+  std::unique_ptr<RunLock> log_lock{};     ///< the first rank's
   std::unique_ptr<RunLog> log{};
   std::string warning{};  ///< the same on all ranks; empty: none
 };
@@ -104,8 +109,7 @@ void agree_on_threads(Communicator& communicator, Device& device, TrainConfig& c
 
 /// Prints a warning while the run goes on. Any rank may call it, on any thread.
 void say_warning(const std::string& line) {
-  fmt::print(stderr, "zero_train: warning: {}\n", line);
-  std::fflush(stderr);
+  print_to_stderr(fmt::format("zero_train: warning: {}\n", line));
 }
 
 WaitLimits wait_limits(const TrainConfig& config) {
@@ -118,12 +122,14 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   Prepared prepared;
   const auto device = cpu::open();
   communicator.set_wait_limits({.warn = say_warning});
+  require_same_build(communicator);
   std::optional<Configuration> values;
   agree(communicator, *device, "configuration", [&] {
     ZERO_CHECK(flags.error.empty(), "{}; see zero_train --help", flags.error);
     values.emplace(read_values(flags, communicator.size()));
   });
   prepared.warning = agree_on_device(communicator, *values).value_or("");
+  if (values->text("run.device") == "cpu") check_cpu_ranks_can_talk(communicator);
   agree(communicator, *device, "configuration", [&] {
     prepared.config.emplace(configured(flags, std::move(*values), communicator.size()));
   });
@@ -135,7 +141,9 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   std::replace(same["version"].begin(), same["version"].end(), '\n', ';');
   require_agreement(communicator, *device, same);
   agree(communicator, *device, "run.checkpoint.folder", [&] {
-    if (communicator.rank() == 0) make_checkpoint_folder(config.checkpoints);
+    if (communicator.rank() != 0) return;
+    make_checkpoint_folder(config.checkpoints);
+    prepared.folder_lock = lock_checkpoints(config.checkpoints);
   });
   std::map<std::string, std::string> files;
   agree(communicator, *device, "data", [&] {
@@ -146,7 +154,9 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   });
   require_agreement(communicator, *device, files);
   agree(communicator, *device, "run.log", [&] {
-    if (communicator.rank() == 0) prepared.log = std::make_unique<RunLog>(config.run.log);
+    if (communicator.rank() != 0) return;
+    prepared.log_lock = lock_log(config.run.log);
+    prepared.log = std::make_unique<RunLog>(config.run.log);
   });
   return prepared;
 }
@@ -185,6 +195,9 @@ class Run {
     state_.progress.weights_due = !config.run.save_weights.empty();
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     if (!prepared_.warning.empty()) console_.line("warning: " + prepared_.warning);
+    for (const auto* lock : {&prepared_.folder_lock, &prepared_.log_lock}) {
+      if (*lock && !(*lock)->warning().empty()) console_.line("warning: " + (*lock)->warning());
+    }
     instruments_ = make_instruments(config);
     device_ = std::make_unique<RunDevice>(config, communicator_, instruments_.get());
     device_->world().set_wait_limits(wait_limits(config));
@@ -234,10 +247,21 @@ class Run {
   std::unique_ptr<Trainer> trainer_;
 };
 
-/// Prints a line below the progress line.
-void say(const std::string& line) {
-  fmt::print("\n{}\n", line);
-  std::fflush(stdout);
+/// Prints a line below the progress line, on the thread that waits for signals.
+void say(const std::string& line) { print_without_waiting(fmt::format("\n{}\n", line)); }
+
+/// Standard output of a rank. A run whose output is full waits for its reader, but not with its
+/// end; one whose reader is gone trains on, since all figures are in its log.
+Console make_console(Console::Mode mode, const Signals& signals) {
+  return {stdout,
+          mode,
+          {.hurries = [&signals] { return signals.asked().ending != 0; },
+           .gone =
+               [] {
+                 say_warning(
+                     "nobody reads standard output any more; the run goes on, and its log too: "
+                     "Ctrl-C or SIGTERM ends it");
+               }}};
 }
 
 /// The last words of a process that `signal` ends.
@@ -256,20 +280,29 @@ std::string ended_by(int signal, Start::By start, const RunProgress& progress) {
 int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& state) {
   const bool first = communicator.rank() == 0;
   const Console::Mode mode = on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
-  Console console(stdout, first ? mode : Console::Mode::silent);
+  Console console = make_console(first ? mode : Console::Mode::silent, state.signals);
   Run run(communicator, console, state);
   try {
     return run(flags);
   } catch (const AgreedError& error) {
     state.reported = true;
     console.end_progress();
-    if (first) fmt::print(stderr, "zero_train: {}\n", error.what());
+    if (first) print_to_stderr(fmt::format("zero_train: {}\n", error.what()));
   } catch (const std::exception& error) {
     state.reported = true;
     console.end_progress();
     end_job("zero_train", error.what(), communicator.rank(), communicator.size());
   }
   return 1;
+}
+
+/// Whether this process computes on the CPU, as far as it can tell alone.
+bool is_of_cpu(const TrainFlags& flags) {
+  try {
+    return read_values(flags, flags.start.world).text("run.device") == "cpu";
+  } catch (const Error&) {
+    return false;  // reported once, when the ranks have met
+  }
 }
 
 }  // namespace
@@ -308,6 +341,7 @@ PrintedPlan printed_plan(const TrainFlags& flags, int world) {
 }
 
 int train(const TrainFlags& flags, int* argc, char*** argv) {
+  ::signal(SIGPIPE, SIG_IGN);  // Console tells of it, and the run goes on
   ProcessState state;
   const SignalWatcher watcher([&state, launched = flags.start.rank,
                                by = flags.start.by](int signal) {
@@ -321,7 +355,11 @@ int train(const TrainFlags& flags, int* argc, char*** argv) {
     if (launched == 0 && !state.reported) say(ended_by(signal, by, state.progress));
     return end;
   });
-  const auto report = [](const std::string& text) { fmt::print(stderr, "zero_train: {}\n", text); };
+  // Before the ranks are asked for what they need to meet.
+  if (is_of_cpu(flags)) check_cpu_ranks_can_talk(flags.start);
+  const auto report = [](const std::string& text) {
+    print_to_stderr(fmt::format("zero_train: {}\n", text));
+  };
   return run_ranks(
       flags.start, argc, argv,
       [&](Communicator& communicator) { return train_as(communicator, flags, state); }, report);

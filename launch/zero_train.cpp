@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 
 #include "base/error.h"
@@ -17,7 +18,8 @@
 namespace {
 
 int run(const zero::TrainFlags& flags, int argc, char** argv) {
-  const int world = flags.world > 0 ? flags.world : flags.start.world;
+  const int started = std::max(flags.start.world, flags.start.tasks_to_start);
+  const int world = flags.world > 0 ? flags.world : started;
   if (flags.error.empty() && (flags.print_config || flags.plan)) {
     const auto [text, over_limit] = flags.plan
                                         ? zero::printed_plan(flags, world)

@@ -214,15 +214,15 @@ std::vector<AnswerUpdate> AnswerSession::updates() {
   return all;
 }
 
-// Each step all ranks ask whether one has work left and whether the first has been told to end, so
-// that they take part in the same passes.
+// Each step all ranks ask whether one has work left and whether one has been told to end, so that
+// they take part in the same passes.
 void AnswerSession::answer(const std::vector<AcceptedPrompt>& prompts) {
   interrupts_.answering(true);
   const auto begin = Clock::now();
   submit(prompts);
   printer_.begin(prompts.size());
   for (bool cancelled = false; ranks_.any(!generator_->idle());) {
-    if (!cancelled && ranks_.any(ranks_.first() && interrupts_.signal() != 0)) {
+    if (!cancelled && ranks_.any(interrupts_.signal() != 0)) {
       cancelled = true;
       for (const Own& own : own_) generator_->cancel(own.id);
     }
@@ -293,7 +293,10 @@ int AnswerSession::finish() {
                           prompt_tokens_));
   }
   print_totals();
-  const int signal = interrupts_.signal();
+  int signal = 0;  // of any rank
+  for (const std::string& of_rank : ranks_.gather(std::to_string(interrupts_.signal()))) {
+    signal = std::max(signal, std::stoi(of_rank));
+  }
   return std::stoi(ranks_.share(std::to_string(signal != 0 ? 128 + signal : failed_ ? 1 : 0)));
 }
 

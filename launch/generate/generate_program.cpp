@@ -11,11 +11,14 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "collectives/agreement.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/compare.h"
 #include "launch/generate/generate_device.h"
 #include "launch/generate/save_quantized.h"
 #include "launch/process.h"
+#include "launch/rendezvous/same_build.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 namespace {
@@ -114,6 +117,25 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
   return session.finish();
 }
 
+/// Prints while ranks wait for each other, on any thread.
+void say_line(const std::string& line) { print_to_stderr("zero_generate: " + line + "\n"); }
+
+/// answer_as(), once the ranks have met. A failure that all ranks know is reported once.
+int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& interrupts) {
+  if (world.size() == 1) return answer_as(world, flags, interrupts);
+  try {
+    world.set_wait_limits({.warn = [](const std::string& line) { say_line("warning: " + line); }});
+    require_same_build(world);
+    check_cpu_ranks_can_talk(world);
+    return answer_as(world, flags, interrupts);
+  } catch (const AgreedError& error) {
+    if (world.rank() == 0) say_line(error.what());
+    return 1;
+  } catch (const std::exception& error) {
+    end_job("zero_generate", error.what(), world.rank(), world.size());
+  }
+}
+
 }  // namespace
 
 int generate(const GenerateFlags& flags, int* argc, char*** argv) {
@@ -134,14 +156,10 @@ int generate(const GenerateFlags& flags, int* argc, char*** argv) {
     return save_quantized(flags, files::disk());
   }
   Interrupts interrupts;
-  return run_ranks(flags.start, argc, argv, [&](Communicator& world) {
-    try {
-      return answer_as(world, flags, interrupts);
-    } catch (const std::exception& error) {
-      if (world.size() == 1) throw;
-      end_job("zero_generate", error.what(), world.rank(), world.size());
-    }
-  });
+  check_cpu_ranks_can_talk(flags.start);
+  return run_ranks(
+      flags.start, argc, argv,
+      [&](Communicator& world) { return answer_in(world, flags, interrupts); }, say_line);
 }
 
 }  // namespace zero

@@ -11,6 +11,7 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "base/host_name.h"
+#include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/local/backend.h"
 #include "launch/process.h"
@@ -132,7 +133,26 @@ std::optional<Start> of_variables(const Environment& environment) {
   return start;
 }
 
+/// Whether srun started this process. Batch scripts and salloc's shells have a task's variables
+/// too, but no step id, or one of the reserved largest ones.
+bool in_step_of_srun(const Environment& environment) {
+  constexpr std::int64_t kReserved = 0xFFFFFFF0;
+  const auto id = environment("SLURM_STEP_ID");
+  if (!id) return false;
+  return store_wire::whole_number(*id, 0, kReserved - 1).has_value();
+}
+
+/// The tasks for which a job of Slurm has resources.
+int tasks_of_slurm(const Environment& environment) {
+  if (const auto tasks = number(environment, "SLURM_NTASKS", 1, kAnyRanks)) return *tasks;
+  const auto per_host = number(environment, "SLURM_NTASKS_PER_NODE", 1, kAnyRanks);
+  return per_host.value_or(1) * number(environment, "SLURM_NNODES", 1, kAnyRanks).value_or(1);
+}
+
 std::optional<Start> of_slurm(const Environment& environment) {
+  if (environment("SLURM_JOB_ID") && !in_step_of_srun(environment)) {
+    return Start{.tasks_to_start = tasks_of_slurm(environment), .address = {}};
+  }
   const std::optional<int> rank = number(environment, "SLURM_PROCID", 0, kAnyRanks);
   if (!rank) return std::nullopt;
   const std::string reason = "SLURM_PROCID is";
@@ -168,7 +188,8 @@ std::optional<Start> of_slurm(const Environment& environment) {
 Start of_slurm_or_none(const Environment& environment, MpiSupport mpi) {
   const std::optional<Start> by_slurm = of_slurm(environment);
   const std::optional<int> rank = first_number(environment, {"PMIX_RANK", "PMI_RANK"}, 0);
-  if (!rank) return by_slurm.value_or(Start{});
+  const bool in_step = by_slurm && by_slurm->by == Start::By::slurm;
+  if (!rank || (by_slurm && !in_step)) return by_slurm.value_or(Start{});
   if (mpi == MpiSupport::built_in) {
     Start start = by_slurm.value_or(Start{.rank = *rank, .world_is_said = false, .address = {}});
     start.by = Start::By::mpirun;
@@ -199,8 +220,7 @@ Start of_threads(const Environment& environment, int local_ranks) {
   };
   refuse(of_mpirun(environment), "mpirun");
   refuse(of_variables(environment), "RANK and WORLD_SIZE say that a launcher");
-  // The script of a batch job has a task's variables too, but no step id.
-  if (environment("SLURM_STEP_ID")) refuse(of_slurm(environment), "srun");
+  refuse(of_slurm(environment), "srun");
   Start start{.by = Start::By::threads, .world = local_ranks, .address = {}};
   start.local_world = local_ranks;
   return start;
@@ -256,9 +276,37 @@ std::optional<JobSecret> read_job_secret(const Environment& environment) {
   return JobSecret(*secret, "the variable ZERO_JOB_SECRET");
 }
 
+void check_started(const Start& start) {
+  ZERO_CHECK(start.tasks_to_start == 1,
+             "Slurm has given this job {0} tasks, and this process, which srun did not start, is "
+             "alone: start the ranks with srun (srun -n {0} ...) or mpirun; for one rank here, or "
+             "several in this process, give --local-ranks",
+             start.tasks_to_start);
+}
+
+namespace {
+
+constexpr std::string_view kTalkThroughMpi =
+    "the ranks are on several hosts and compute on the CPU, and between hosts CPUs talk through "
+    "MPI alone: start them with mpirun, or with srun --mpi=pmix";
+
+}  // namespace
+
+void check_cpu_ranks_can_talk(const Start& start) {
+  const bool by_store = start.by == Start::By::variables || start.by == Start::By::slurm;
+  ZERO_CHECK(!by_store || start.world == 1 || start.spread != Spread::several_hosts,
+             "[rank {}] {}{}", start.rank, kTalkThroughMpi,
+             mpi::available() ? "" : ", and build with -DZERO_MPI=ON");
+}
+
+void check_cpu_ranks_can_talk(const Communicator& ranks) {
+  if (ranks.backend() == BackendKind::control) throw AgreedError(std::string(kTalkThroughMpi));
+}
+
 int run_ranks(const Start& start, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,
               const std::function<void(const std::string&)>& report) {
+  check_started(start);
   if (start.by == Start::By::mpirun) {
     const auto world = mpi::world(argc, argv);
     check_mpi_world(start, world->size());

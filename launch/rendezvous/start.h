@@ -29,6 +29,9 @@ struct Start {
   bool world_is_said = true;
   int local_rank = 0;
   int local_world = 1;  ///< ranks on this host; all if no variable tells
+  /// alone: the tasks for which Slurm has given resources, if more than one, in a process that srun
+  /// did not start (a batch script's, a shell's of salloc): nothing has started the others.
+  int tasks_to_start = 1;
   Spread spread = Spread::unsaid;
   std::string address;  ///< of rank 0: variables, slurm
   int port = 0;
@@ -62,6 +65,15 @@ void check_mpi_world(const Start& start, int size);
 /// ZERO_JOB_SECRET_FILE names; nothing if neither is set. Throws zero::Error if both are set, if
 /// the secret is too short, or if others may read its file.
 std::optional<JobSecret> read_job_secret(const Environment& environment);
+
+/// Throws zero::Error if other ranks should have been started, and nothing has started them.
+void check_started(const Start& start);
+
+/// Throws zero::Error if the ranks, on several hosts as their launcher says, have nothing through
+/// which those that compute on the CPU could talk. Needs no other rank.
+void check_cpu_ranks_can_talk(const Start& start);
+/// The same once the ranks have met; on all ranks.
+void check_cpu_ranks_can_talk(const Communicator& ranks);
 
 /// Runs body(communicator) as the rank or ranks of this process and returns its status; of several
 /// threads, the largest. Throws zero::Error if the ranks do not meet. `report` is that of

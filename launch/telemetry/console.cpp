@@ -13,11 +13,30 @@
 
 namespace zero {
 
+Console::Console(std::FILE* stream, Mode mode, Reader reader)
+    : stream_(stream), mode_(mode), reader_(std::move(reader)) {
+  std::fflush(stream);  // lines before the first one here
+  const int descriptor = ::fileno(stream);
+  if (descriptor >= 0) output_.emplace(descriptor);
+}
+
+void Console::write(const std::string& text) {
+  if (mode_ == Mode::silent) return;  // from a line before on
+  if (!output_) {
+    std::fwrite(text.data(), 1, text.size(), stream_);
+    std::fflush(stream_);
+    return;
+  }
+  const auto waits = [this] { return !reader_.hurries || !reader_.hurries(); };
+  if (output_->write(text, waits) != Output::Result::closed) return;
+  mode_ = Mode::silent;
+  if (reader_.gone) reader_.gone();
+}
+
 void Console::line(const std::string& text) {
   if (mode_ == Mode::silent) return;
   end_progress();
-  fmt::print(stream_, "{}\n", text);
-  std::fflush(stream_);
+  write(text + "\n");
 }
 
 void Console::refresh(const std::string& text) {
@@ -26,15 +45,13 @@ void Console::refresh(const std::string& text) {
   if (open_ && now - last_ < std::chrono::milliseconds(100)) return;
   last_ = now;
   open_ = true;
-  fmt::print(stream_, "\r{}\x1b[K", text);
-  std::fflush(stream_);
+  write(fmt::format("\r{}\x1b[K", text));
 }
 
 void Console::end_progress() {
   if (!open_) return;
   open_ = false;
-  fmt::print(stream_, "\n");
-  std::fflush(stream_);
+  write("\n");
 }
 
 bool on_terminal() {

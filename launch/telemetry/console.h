@@ -4,12 +4,17 @@
 
 #include <chrono>
 #include <cstdio>
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
+
+#include "launch/telemetry/output.h"
 
 namespace zero {
 
 /// A program's output for people: whole lines, and one progress line that is refreshed in place on
-/// a terminal. Does not own the stream.
+/// a terminal. Does not own the stream, and writes to its descriptor, if it has one.
 class Console {
  public:
   enum class Mode {
@@ -17,7 +22,15 @@ class Console {
     lines,     ///< progress is printed as whole lines
     silent,    ///< no output: ranks other than the first
   };
-  Console(std::FILE* stream, Mode mode) : stream_(stream), mode_(mode) {}
+  /// What becomes of lines that the stream's reader does not take.
+  struct Reader {
+    /// While the stream is full: whether to drop lines rather than wait for room. Null: wait.
+    std::function<bool()> hurries{};
+    /// Called once, if nobody reads the stream any more; nothing is printed from then on.
+    std::function<void()> gone{};
+  };
+  Console(std::FILE* stream, Mode mode) : Console(stream, mode, Reader()) {}
+  Console(std::FILE* stream, Mode mode, Reader reader);
 
   Mode mode() const { return mode_; }
   /// Prints a whole line; ends the progress line first.
@@ -29,8 +42,12 @@ class Console {
   void end_progress();
 
  private:
+  void write(const std::string& text);
+
   std::FILE* stream_;
   Mode mode_;
+  Reader reader_;
+  std::optional<Output> output_;  // nothing if the stream has no descriptor
   bool open_ = false;
   std::chrono::steady_clock::time_point last_{};
 };

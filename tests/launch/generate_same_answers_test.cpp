@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -101,6 +102,24 @@ TEST_F(Generate, CtrlCEndsAllRanks) {
                          " & while [ ! -s " + folder_.file("stdout.txt") +
                          " ] && kill -0 $!; do sleep 0.05; done; kill -INT $!; wait $!; exit $?'");
   EXPECT_EQ(outcome.status, 130) << outcome.errors;
+  EXPECT_NE(outcome.out, "");
+}
+
+// Of two processes the second alone is told to end.
+TEST_F(Generate, ASignalToAnyRankEndsAll) {
+  const int port = 29100 + static_cast<int>(::getpid() % 300);
+  const auto rank = [&](int number) {
+    return fmt::format(
+        "env RANK={0} LOCAL_RANK={0} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT={1} {2} --threads 1 --file {3} & r{0}=$!\n",
+        number, port, command(), long_file());
+  };
+  folder_.write("job.sh", rank(0) + rank(1) + "while [ ! -s " + folder_.file("stdout.txt") +
+                              " ] && kill -0 $r0; do sleep 0.05; done; kill -TERM $r1\n" +
+                              "wait $r1; second=$?; wait $r0; echo $? $second >" +
+                              folder_.file("status"));
+  const Outcome outcome = shell(folder_, "bash " + folder_.file("job.sh"));
+  EXPECT_EQ(folder_.read("status"), "143 143\n") << outcome.errors;
   EXPECT_NE(outcome.out, "");
 }
 

@@ -7,6 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <sstream>
+
+#include "checkpoint/checkpoint_folder.h"
 #include "tests/launch/program.h"
 
 namespace zero {
@@ -96,6 +100,71 @@ TEST(Program, AnInterruptEndsAllRanksAndLeavesAWholeLog) {
                 HasSubstr("ended by SIGTERM" + why + "; the log holds every step done\n"));
     EXPECT_EQ(run.log().front()["step"], 1);  // every line is whole JSON
   }
+}
+
+/// Two starts with one log, or one folder of checkpoints: the second is refused by name of the
+/// first, which goes on.
+void second_start_is_refused(const std::string& arguments, const std::string& of_second,
+                             const std::string& key) {
+  const TinyRun run;
+  const std::string errors = run.folder().file("second.txt");
+  const std::string second = kTrain + " --config " + run.config() + " --local-ranks 2 " +
+                             arguments + " " + of_second + " >" + errors + " 2>&1";
+  const std::string facts = run.folder().file("facts.txt");
+  disturbed(run, kTrain, second + "; echo $? $job >" + facts + "; kill -TERM $job", arguments);
+  int status = 0;
+  std::string process;
+  std::istringstream(run.folder().read("facts.txt")) >> status >> process;
+  EXPECT_EQ(status, 1);
+  EXPECT_THAT(run.folder().read("second.txt"),
+              ContainsRegex("zero_train: .rank 0. " + key + ": [^ ]* is another run's: process " +
+                            process + " on host "));
+  EXPECT_EQ(run.log().front()["step"], 1) << "the log of the first is as it was";
+  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log.1")));
+}
+
+TEST(Program, ASecondStartWithTheSameLogIsRefused) { second_start_is_refused("", "", "run.log"); }
+
+TEST(Program, ASecondStartInTheSameFolderIsRefused) {
+  const testing::TemporaryFolder checkpoints;
+  second_start_is_refused("--set run.checkpoint.folder=" + checkpoints.file("ck"),
+                          "--set run.log=" + checkpoints.file("second.log"),
+                          "run.checkpoint.folder");
+  EXPECT_FALSE(std::filesystem::exists(checkpoints.file("second.log")));
+}
+
+// Nobody empties standard output, which soon is full. The run ends with a checkpoint all the same.
+TEST(Program, AFullPipeKeepsNoRunFromItsEnd) {
+  const TinyRun run;
+  const std::string folder = run.folder().file("ck");
+  run.folder().write(
+      "script.sh", "mkfifo " + run.folder().file("pipe") + "\nexec 3<>" +
+                       run.folder().file("pipe") + "\n" + kTrain + " --config " + run.config() +
+                       " --set run.steps=1000000 --set run.checkpoint.folder=" + folder +
+                       " >&3 & job=$!\n" +
+                       // It trains with an output that is full.
+                       "until [ -s " + run.folder().file("run.log") + " ]; do sleep 0.1; done\n" +
+                       "dd if=/dev/zero of=" + run.folder().file("pipe") +
+                       " bs=4096 count=1000 oflag=nonblock conv=notrunc status=none 2>/dev/null\n" +
+                       "kill -TERM $job; wait $job");
+  const Outcome outcome = shell(run, "bash " + run.folder().file("script.sh"));
+  EXPECT_EQ(outcome.status, 143) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("SIGTERM: saving a checkpoint after this step"));
+  const auto found = find_checkpoints(files::disk(), folder);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_TRUE(found[0].complete());
+  EXPECT_EQ(run.log().back().value("after_step", std::int64_t{0}), found[0].name.step);
+}
+
+TEST(Program, AReaderThatLeavesTakesNoStepWithIt) {
+  const TinyRun run;
+  const Outcome outcome = shell(run, "bash -o pipefail -c '" + kTrain + " --config " +
+                                         run.config() + " --set run.steps=50 | head -1'");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.complaints(), ::testing::ElementsAre(HasSubstr(
+                                        "nobody reads standard output any more; the run goes "
+                                        "on, and its log too")));
+  EXPECT_EQ(run.log().at(49)["step"], 50);
 }
 
 TEST(Program, AnInterruptNamesWhatIsLost) {

@@ -1,10 +1,14 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,6 +59,73 @@ TEST(Program, RanksNeedNoMpi) {
   const Outcome mesh = by_variables(run, 4, "--set train_batch_size=8 --set mesh.tensor=2");
   EXPECT_EQ(mesh.status, 0) << mesh.errors;
   EXPECT_THAT(mesh.out, HasSubstr("as planned, to the byte"));
+}
+
+/// Writes a copy of zero_train with another build id. False if it has none.
+bool write_other_build(const std::string& path) {
+  // A note of 20 bytes, of type 3, by "GNU".
+  constexpr std::string_view kNote("\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0", 16);
+  std::ostringstream content;
+  content << std::ifstream(kTrain, std::ios::binary).rdbuf();
+  std::string bytes = content.str();
+  const std::size_t at = bytes.find(kNote);
+  if (at == std::string::npos) return false;
+  bytes[at + kNote.size()] ^= 1;
+  std::ofstream(path, std::ios::binary) << bytes;
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return true;
+}
+
+TEST(Program, AnotherBuildOnARankIsNamedOnce) {
+  const TinyRun run;
+  const std::string other = run.folder().file("other");
+  if (!write_other_build(other)) GTEST_SKIP() << "the linker writes no build ids";
+  const auto rank = [&](int number, const std::string& program) {
+    return fmt::format(
+        "RANK={0} LOCAL_RANK={0} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT={1} {2} --config {3}",
+        number, 29500 + ::getpid() % 400, program, run.config());
+  };
+  run.folder().write("job.sh",
+                     rank(1, other) + " &\n" + rank(0, kTrain) + "\nstatus=$?; wait; exit $status");
+  const Outcome outcome = shell(run, "bash " + run.folder().file("job.sh"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.complaints(),
+              ::testing::ElementsAre(::testing::ContainsRegex(
+                  "zero_train: rank 1 on host [^ ]+ runs zero [^ ]+ .build [0-9a-f]+., rank 0 on "
+                  "host [^ ]+ runs zero .*: copy it to all hosts")));
+  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
+}
+
+// As torchrun and srun start the second of two hosts.
+TEST(Program, RanksOfCpusOnSeveralHostsAreToldThatTheyNeedMpi) {
+  const TinyRun run;
+  const std::string torchrun =
+      "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=192.0.2.1 MASTER_PORT=29400";
+  const std::string srun =
+      "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_NNODES=2 SLURM_NODELIST=n[1-2] "
+      "SLURM_JOB_ID=7 SLURM_STEP_ID=0";
+  for (const std::string& launcher : {torchrun, srun}) {
+    const Outcome outcome = shell(run, "env " + launcher + " " + kTrain + " --config " +
+                                           run.config() + " --set run.device=cpu");
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.complaints(),
+                ::testing::ElementsAre("zero_train: [rank 1] the ranks are on several hosts and "
+                                       "compute on the CPU, and between hosts CPUs talk through "
+                                       "MPI alone: start them with mpirun, or with srun "
+                                       "--mpi=pmix"));
+  }
+}
+
+TEST(Program, AJobOfSlurmWithoutSrunIsToldSoAtOnceAndMayBePlanned) {
+  const TinyRun run;
+  const std::string script = "env SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=7 " +
+                             kTrain + " --config " + run.config() + " --set train_batch_size=8 ";
+  const Outcome outcome = shell(run, script);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.complaints(), ::testing::ElementsAre(HasSubstr("srun -n 4")));
+  EXPECT_THAT(shell(run, script + "--plan").out, HasSubstr("4 rank"));
+  EXPECT_EQ(shell(run, script + "--local-ranks 1").status, 0);
 }
 
 TEST(Program, FitsItsMemoryLimitOrEndsBeforeItStarts) {

@@ -13,6 +13,8 @@ TEST(RunProgress, TellsWhatIsKept) {
   RunProgress progress;
   EXPECT_EQ(progress.kept(), "");
   progress.saves = true;
+  EXPECT_EQ(progress.kept(), "; the checkpoints of earlier starts, if any, are as they were");
+  progress.searched = true;
   EXPECT_EQ(progress.kept(), "; nothing is kept: there is no checkpoint yet");
   progress.steps_logged = 5;
   progress.saved(5, "runs/a/step_00000005");

@@ -8,12 +8,15 @@
 #include <map>
 
 #include "collectives/backends.h"
+#include "launch/rendezvous/same_build.h"
 #include "tests/errors.h"
 
 namespace zero {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Variables = std::map<std::string, std::string>;
 
 Start started(const Variables& variables, int local_ranks = kNoLocalRanks,
@@ -30,7 +33,8 @@ const Variables kTorchrun{{"RANK", "5"},        {"WORLD_SIZE", "8"},
                           {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}};
 const Variables kSlurm{{"SLURM_PROCID", "5"},  {"SLURM_NTASKS", "8"},
                        {"SLURM_LOCALID", "1"}, {"SLURM_NODELIST", "gpu-[003-010,12],login"},
-                       {"SLURM_NNODES", "2"},  {"SLURM_JOB_ID", "4711"}};
+                       {"SLURM_NNODES", "2"},  {"SLURM_JOB_ID", "4711"},
+                       {"SLURM_STEP_ID", "0"}};
 
 Variables with(Variables variables, const Variables& more) {
   for (const auto& [name, value] : more) variables.insert_or_assign(name, value);
@@ -170,6 +174,62 @@ TEST(Start, SlurmsVariablesAreEnough) {
   EXPECT_EQ(told.port, 77);
 }
 
+TEST(Start, ProcessesOfASlurmJobThatSrunDidNotStartAreAlone) {
+  const Variables shell{{"SLURM_JOB_ID", "4711"}, {"SLURM_NTASKS", "4"}, {"SLURM_NNODES", "2"}};
+  const Variables script = with(shell, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
+  const Variables step = with(script, {{"SLURM_STEP_ID", "4294967290"}, {"PMIX_RANK", "0"}});
+  for (const Variables& variables : {shell, script, step}) {
+    const Start start = started(variables);
+    EXPECT_EQ(start.by, Start::By::alone);
+    EXPECT_EQ(start.world, 1);
+    EXPECT_EQ(start.tasks_to_start, 4);
+    EXPECT_THAT(message_of([&] { check_started(start); }),
+                HasSubstr("Slurm has given this job 4 tasks, and this process, which srun did not "
+                          "start, is alone: start the ranks with srun (srun -n 4 ...) or mpirun; "
+                          "for one rank here, or several in this process, give --local-ranks"));
+    EXPECT_THAT(message_of([&] { run_ranks(start, nullptr, nullptr, {}); }), HasSubstr("4 tasks"));
+    EXPECT_EQ(message_of([&] { check_started(started(variables, 1)); }), "no error");
+    EXPECT_EQ(started(with(variables, kTorchrun)).by, Start::By::variables);
+    EXPECT_EQ(started(with(variables, {{"OMPI_COMM_WORLD_SIZE", "4"}}), kNoLocalRanks,
+                      MpiSupport::built_in)
+                  .by,
+              Start::By::mpirun);
+  }
+  const Variables by_node = with(without(script, "SLURM_NTASKS"), {{"SLURM_NTASKS_PER_NODE", "3"}});
+  EXPECT_EQ(started(by_node).tasks_to_start, 6);
+  const Start one = started(without(without(script, "SLURM_NTASKS"), "SLURM_NNODES"));
+  EXPECT_EQ(one.tasks_to_start, 1);
+  EXPECT_EQ(message_of([&] { check_started(one); }), "no error");
+}
+
+TEST(Start, RanksOfCpusOnSeveralHostsAreToldThatTheyNeedMpi) {
+  const auto told = AllOf(HasSubstr("[rank 5] the ranks are on several hosts and compute on the "
+                                    "CPU, and between hosts CPUs talk through MPI alone: start "
+                                    "them with mpirun, or with srun --mpi=pmix"),
+                          Not(HasSubstr("SECRET")));
+  for (const Variables& variables : {kSlurm, kTorchrun}) {
+    const Start start = started(variables);
+    EXPECT_THAT(message_of([&] { check_cpu_ranks_can_talk(start); }), told);
+  }
+  const Variables pmix = with(kSlurm, {{"PMIX_RANK", "5"}});
+  for (const Start& start : {started(pmix, kNoLocalRanks, MpiSupport::built_in), started({}, 3),
+                             started({}), started(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}}))}) {
+    EXPECT_EQ(message_of([&] { check_cpu_ranks_can_talk(start); }), "no error");
+  }
+}
+
+TEST(SameBuild, AnotherProgramIsNamed) {
+  const std::vector<RankProgram> same(3, {.host = "a", .version = "1.2", .build = "5f"});
+  EXPECT_EQ(other_program(same), "");
+  std::vector<RankProgram> other = same;
+  other[2] = {.host = "b", .version = "1.2", .build = "60"};
+  EXPECT_EQ(other_program(other),
+            "rank 2 on host b runs zero 1.2 (build 60), rank 0 on host a runs zero 1.2 (build 5f); "
+            "all ranks must run one build of the program: copy it to all hosts");
+  EXPECT_GE(build_mark().size(), 16U);
+  EXPECT_EQ(build_mark().find_first_not_of('0') == std::string::npos, false);
+}
+
 TEST(Start, SlurmsListsOfHostsAreRead) {
   EXPECT_EQ(first_host("one"), "one");
   EXPECT_EQ(first_host("a1,b2"), "a1");
@@ -186,7 +246,7 @@ TEST(Start, ThreadsNeedNoLauncher) {
   EXPECT_EQ(start.world, 3);
   EXPECT_EQ(start.local_world, 3);
   EXPECT_EQ(planned_backend(start, 3), BackendKind::local);
-  EXPECT_EQ(started(kSlurm, 3).by, Start::By::threads) << "the script of a batch job";
+  EXPECT_EQ(started(without(kSlurm, "SLURM_STEP_ID"), 3).by, Start::By::threads) << "sbatch";
 }
 
 TEST(Start, TheLauncherNamesTheJob) {
@@ -196,7 +256,7 @@ TEST(Start, TheLauncherNamesTheJob) {
   EXPECT_EQ(started(kTorchrun).job, "") << "by hand";
   EXPECT_EQ(started(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).job, "none");
   EXPECT_EQ(started(with(step, {{"TORCHELASTIC_RUN_ID", "mine"}})).job, "mine");
-  EXPECT_EQ(started(kSlurm).job, "4711");
+  EXPECT_EQ(started(kSlurm).job, "4711.0");
   EXPECT_EQ(started(step).job, "4711.2");
   EXPECT_EQ(started(array).job, "4711.2");
   EXPECT_EQ(started(with(step, kTorchrun)).job, "4711.2") << "a script that srun started";
@@ -240,7 +300,7 @@ TEST(Start, ContradictionsAndHalvesAreNamed) {
        "--local-ranks 3 makes all ranks in one process, but mpirun started 2 of them",
        3},
       {kTorchrun, "but RANK and WORLD_SIZE say that a launcher started 8 of them", 3},
-      {with(kSlurm, {{"SLURM_STEP_ID", "0"}}), "but srun started 8 of them", 3},
+      {kSlurm, "but srun started 8 of them", 3},
   };
   for (const Mistake& mistake : mistakes) {
     EXPECT_THAT(message_of([&] { started(mistake.variables, mistake.local_ranks); }),

@@ -36,6 +36,18 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
+std::optional<std::string> why_unknown(const std::string& host) {
+  asio::io_context io;
+  boost::system::error_code error;
+  tcp::resolver(io).resolve(host, "", error);
+  if (!error) return std::nullopt;
+  return fmt::format(
+      "\"{}\", where rank 0 is said to be, has no address here ({}): correct MASTER_ADDR, or give "
+      "it an IP address of rank 0's host (under srun without MASTER_ADDR the first host of "
+      "SLURM_NODELIST counts)",
+      host, error.message());
+}
+
 std::optional<std::string> why_elsewhere(const std::string& host) {
   if (is_loopback(host) || host == host_name()) return std::nullopt;
   asio::io_context io;

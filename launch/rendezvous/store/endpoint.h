@@ -36,6 +36,10 @@ struct StoreOptions {
   std::chrono::milliseconds silence{10'000};
 };
 
+/// The reason why `host`, rank 0's, has no address here, for a message with what to do; nothing if
+/// it has one. Asks the name service.
+std::optional<std::string> why_unknown(const std::string& host);
+
 /// The reason why `host` is not this host, for a message; nothing if one of its addresses belongs
 /// to this host. Asks the name service.
 std::optional<std::string> why_elsewhere(const std::string& host);

@@ -75,6 +75,8 @@ struct TcpStore::State {
     // service.
     if (options.secret || options.spread == Spread::one_host) return;
     const auto why = why_elsewhere(options.host);
+    const auto unknown = why ? why_unknown(options.host) : std::nullopt;
+    ZERO_CHECK(!unknown, "[rank {}] {}", options.rank, *unknown);
     ZERO_CHECK(!why, "{}: {}, and this job has no secret; ranks on several hosts need one: {}",
                name(), *why, kMakeJobSecret);
   }
@@ -127,13 +129,19 @@ struct TcpStore::State {
   }
 
   std::string reason_for_silence() const {
+    const bool by_name = options.secret || options.spread != Spread::one_host;
+    if (const auto unknown = by_name ? why_unknown(options.host) : std::nullopt) {
+      return "; " + *unknown;
+    }
     if (options.secret) {
       return "; a rank 0 that was given no secret listens on its own host alone";
     }
     const auto why = why_elsewhere(options.host);
     if (!why) return "";
-    return fmt::format("; {}, though all ranks are said to be on one host: if they are not, {}",
-                       *why, kMakeJobSecret);
+    return fmt::format(
+        "; {}, though all ranks are said to be on one host: if they are not, correct "
+        "LOCAL_WORLD_SIZE or SLURM_NNODES",
+        *why);
   }
 
   std::unique_ptr<StoreConnection> take(const Message& request) {
@@ -209,7 +217,7 @@ struct TcpStore::State {
   std::string nobody_set(const Message& missing, milliseconds time) const {
     const std::string& absent = missing.at(1);
     const std::string hint =
-        absent.empty() || options.secret
+        absent.empty() || options.secret || options.spread == Spread::one_host
             ? ""
             : fmt::format("; this job has no secret, and ranks on several hosts need one: {}",
                           kMakeJobSecret);

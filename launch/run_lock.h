@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/descriptor.h"
+#include "launch/config/train_config.h"
+
+namespace zero {
+
+/// Keeps other processes, of this host and of hosts that share the file system, from writing what
+/// this run writes. The lock is the system's, on a file made for it: it ends with the process,
+/// however that ends. The file holds the name of the process for whom it refuses.
+class RunLock {
+ public:
+  struct Place {
+    std::string key;   ///< of the configuration, for messages: "run.log"
+    std::string path;  ///< that the run writes
+    std::string file;  ///< the lock's, in a folder that exists
+  };
+  /// For which a start waits for an earlier process that is ending.
+  static constexpr std::chrono::milliseconds kPatience{2000};
+
+  /// Throws zero::Error naming the other process and its host if it has the lock for longer than
+  /// `patience`. Where no lock can be had, warning() tells.
+  explicit RunLock(Place place, std::chrono::milliseconds patience = kPatience);
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+  /// Gives the lock up and removes its file.
+  ~RunLock();
+
+  /// Why there is no lock, a line for people; empty: there is one.
+  const std::string& warning() const { return warning_; }
+
+ private:
+  enum class Attempt { locked, taken, again, unavailable };
+  Attempt attempt();
+  bool is_file() const;
+
+  Place place_;
+  std::string warning_{};
+  std::string holder_{};  // of the last attempt that found the lock taken
+  Descriptor file_{-1};
+};
+
+/// The lock of a run on its folder of checkpoints; null if it saves none.
+std::unique_ptr<RunLock> lock_checkpoints(const TrainConfig::Checkpoints& checkpoints);
+/// The lock of a run on its log, beside the file. A link counts as the file to which it leads. Null
+/// if there is no log, or if it is no regular file.
+std::unique_ptr<RunLock> lock_log(const std::string& log);
+
+}  // namespace zero

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/telemetry/output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+namespace zero {
+namespace {
+
+/// An open file of its own: a flag of the descriptor's would be every process's that shares it.
+int open_twin(int descriptor) {
+  return ::open(fmt::format("/proc/self/fd/{}", descriptor).c_str(),
+                O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+/// Whether there is room within `milliseconds`, or an error to be met.
+bool has_room(int descriptor, int milliseconds) {
+  struct pollfd room {
+    .fd = descriptor, .events = POLLOUT, .revents = 0
+  };
+  return ::poll(&room, 1, milliseconds) > 0;
+}
+
+}  // namespace
+
+Output::Output(int descriptor) : descriptor_(descriptor), kind_(Kind::other), twin_(-1) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return;
+  if (S_ISREG(status.st_mode)) kind_ = Kind::file;
+  if (S_ISSOCK(status.st_mode)) kind_ = Kind::socket;
+  if (kind_ == Kind::other) twin_ = Descriptor(open_twin(descriptor));
+}
+
+/// As write(2): EAGAIN if there is no room.
+long Output::attempt(std::string_view text) const noexcept {
+  // A pipe that poll(2) calls writable takes so many bytes without a wait.
+  constexpr std::size_t kSafe = 512;
+  if (kind_ == Kind::file) return ::write(descriptor_, text.data(), text.size());
+  if (kind_ == Kind::socket)
+    return ::send(descriptor_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (twin_.get() >= 0) return ::write(twin_.get(), text.data(), text.size());
+  if (has_room(descriptor_, 0)) {
+    return ::write(descriptor_, text.data(), std::min(text.size(), kSafe));
+  }
+  errno = EAGAIN;
+  return -1;
+}
+
+Output::Result Output::write(std::string_view text,
+                             const std::function<bool()>& waits) const noexcept {
+  constexpr int kBetweenLooks = 100;  // ms
+  while (!text.empty()) {
+    const long done = attempt(text);
+    if (done >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(done));
+    } else if (errno == EAGAIN) {
+      if (!waits()) return Result::dropped;
+      static_cast<void>(has_room(descriptor_, kBetweenLooks));
+    } else if (errno == EPIPE) {
+      return Result::closed;
+    } else if (errno != EINTR) {
+      return Result::dropped;
+    }
+  }
+  return Result::written;
+}
+
+void print_without_waiting(std::string_view text) noexcept {
+  const auto never = [] { return false; };
+  if (Output(STDOUT_FILENO).write(text, never) == Output::Result::written) return;
+  Output(STDERR_FILENO).write(text, never);
+}
+
+void print_to_stderr(std::string_view text) noexcept {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  Output(STDERR_FILENO).write(text, [end] { return std::chrono::steady_clock::now() < end; });
+}
+
+}  // namespace zero

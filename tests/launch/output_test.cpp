@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/telemetry/output.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+#include "launch/telemetry/console.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using Result = Output::Result;
+
+/// Two ends of a pipe or a pair of sockets.
+class Ends {
+ public:
+  enum class Of { pipe, sockets };
+  explicit Ends(Of of) {
+    const int failed =
+        of == Of::pipe ? ::pipe(all_.data()) : ::socketpair(AF_UNIX, SOCK_STREAM, 0, all_.data());
+    EXPECT_EQ(failed, 0);
+  }
+  Ends(const Ends&) = delete;
+  Ends& operator=(const Ends&) = delete;
+  ~Ends() {
+    close_reader();
+    ::close(all_[1]);
+  }
+  int writer() const { return all_[1]; }
+  std::string read() const {
+    std::string text(1 << 20, '\0');
+    text.resize(static_cast<std::size_t>(::read(all_[0], text.data(), text.size())));
+    return text;
+  }
+  void close_reader() {
+    if (all_[0] >= 0) ::close(all_[0]);
+    all_[0] = -1;
+  }
+
+ private:
+  std::array<int, 2> all_{};
+};
+
+const std::string kMuch(1 << 20, 'x');  // more than a pipe holds
+bool never() { return false; }
+
+TEST(Output, DropsWhatAFullPipeDoesNotTake) {
+  for (const Ends::Of of : {Ends::Of::pipe, Ends::Of::sockets}) {
+    const Ends ends(of);
+    const int flags = ::fcntl(ends.writer(), F_GETFL);
+    const Output output(ends.writer());
+    EXPECT_EQ(output.write("a line\n", never), Result::written);
+    EXPECT_EQ(ends.read(), "a line\n");
+    EXPECT_EQ(output.write(kMuch, never), Result::dropped);
+    int asked = 0;
+    EXPECT_EQ(output.write("more\n", [&] { return ++asked < 3; }), Result::dropped);
+    EXPECT_EQ(asked, 3);
+    // The reader goes on: the next lines arrive.
+    EXPECT_EQ(output.write("more\n", [&] { return !ends.read().empty(); }), Result::written);
+    EXPECT_EQ(::fcntl(ends.writer(), F_GETFL), flags) << "other processes share them";
+  }
+}
+
+TEST(Output, TellsOfAReaderThatIsGone) {
+  ::signal(SIGPIPE, SIG_IGN);
+  for (const Ends::Of of : {Ends::Of::pipe, Ends::Of::sockets}) {
+    Ends ends(of);
+    const Output output(ends.writer());
+    ends.close_reader();
+    EXPECT_EQ(output.write("a line\n", never), Result::closed);
+  }
+}
+
+TEST(Output, OfAFileIsWhole) {
+  const testing::TemporaryFolder folder;
+  const int file = ::open(folder.file("out").c_str(), O_WRONLY | O_CREAT, 0600);
+  EXPECT_EQ(Output(file).write("one\n", never), Result::written);
+  EXPECT_EQ(Output(file).write("two\n", never), Result::written);
+  ::close(file);
+  EXPECT_EQ(folder.read("out"), "one\ntwo\n");
+}
+
+TEST(Console, TellsOnceThatNobodyReads) {
+  ::signal(SIGPIPE, SIG_IGN);
+  Ends ends(Ends::Of::pipe);
+  std::FILE* const stream = ::fdopen(::dup(ends.writer()), "w");
+  int gone = 0;
+  Console console(stream, Console::Mode::terminal, {.hurries = {}, .gone = [&] { ++gone; }});
+  console.line("read");
+  EXPECT_EQ(ends.read(), "read\n");
+  console.refresh("step 1");
+  ends.close_reader();
+  for (int i = 0; i < 3; ++i) console.line("unread");
+  EXPECT_EQ(gone, 1);
+  EXPECT_EQ(console.mode(), Console::Mode::silent);
+  std::fclose(stream);
+}
+
+TEST(Console, DropsLinesOfAFullPipeWhereItHurries) {
+  const Ends ends(Ends::Of::pipe);
+  std::FILE* const stream = ::fdopen(::dup(ends.writer()), "w");
+  Console console(stream, Console::Mode::lines, {.hurries = [] { return true; }});
+  for (int i = 0; i < 3; ++i) console.line(kMuch);
+  EXPECT_EQ(ends.read().front(), 'x');
+  std::fclose(stream);
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/run_lock.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <optional>
+
+#include "base/host_name.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+RunLock::Place place_in(const TemporaryFolder& folder) {
+  return {.key = "run.checkpoint.folder", .path = "runs/a", .file = folder.file("LOCK")};
+}
+
+std::string refusal(const RunLock::Place& place) {
+  return testing::error_of([&] { const RunLock lock(place, milliseconds(0)); });
+}
+
+/// A process that has a lock, until it is killed or told to end.
+class Holder {
+ public:
+  explicit Holder(const RunLock::Place& place) {
+    std::array<int, 2> ready{};
+    EXPECT_EQ(::pipe(ready.data()), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      const RunLock lock(place);
+      static_cast<void>(!::write(ready[1], "x", 1));
+      for (;;) ::pause();
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+  ~Holder() { kill(); }
+
+  pid_t process() const { return child_; }
+  void kill() {
+    if (child_ < 0) return;
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+    child_ = -1;
+  }
+
+ private:
+  pid_t child_ = -1;
+};
+
+TEST(RunLock, RefusesASecondProcessByNameOfTheFirst) {
+  const TemporaryFolder folder;
+  const RunLock::Place place = place_in(folder);
+  Holder holder(place);
+  EXPECT_THAT(refusal(place),
+              AllOf(HasSubstr(fmt::format("run.checkpoint.folder: runs/a is another run's: process "
+                                          "{} on host {}, since 2",
+                                          holder.process(), host_name())),
+                    HasSubstr("UTC, writes there; end that run or wait for its end, or give this "
+                              "one another run.checkpoint.folder (if its host is gone for good, "
+                              "remove " +
+                              place.file + ")")));
+  EXPECT_TRUE(std::filesystem::exists(place.file));
+}
+
+TEST(RunLock, EndsWithItsProcessHoweverThatEnds) {
+  const TemporaryFolder folder;
+  const RunLock::Place place = place_in(folder);
+  Holder holder(place);
+  holder.kill();
+  EXPECT_TRUE(std::filesystem::exists(place.file));
+  {
+    const RunLock next(place, milliseconds(0));
+    EXPECT_EQ(next.warning(), "");
+    EXPECT_THAT(folder.read("LOCK"), HasSubstr(fmt::format("process {} on", ::getpid())));
+    EXPECT_THAT(refusal(place), HasSubstr("is another run's")) << "two runs of one process";
+  }
+  EXPECT_FALSE(std::filesystem::exists(place.file));
+}
+
+TEST(RunLock, OfAFileThatWasRemovedLeavesTheNextOneAlone) {
+  const TemporaryFolder folder;
+  const RunLock::Place place = place_in(folder);
+  std::optional<RunLock> first(place);
+  std::filesystem::remove(place.file);
+  const RunLock second(place, milliseconds(0));
+  first.reset();
+  EXPECT_THAT(refusal(place), HasSubstr("is another run's"));
+}
+
+TEST(RunLock, ThatCannotBeHadIsAWarning) {
+  const TemporaryFolder folder;
+  const RunLock lock({.key = "run.log", .path = "a.log", .file = folder.file("none/LOCK")});
+  EXPECT_THAT(lock.warning(),
+              HasSubstr("none/LOCK cannot be locked: No such file or directory: a second run that "
+                        "writes to a.log is not noticed"));
+}
+
+TEST(RunLock, OfALogIsThatOfTheFileItLeadsTo) {
+  const TemporaryFolder folder;
+  folder.write("run.log", "");
+  std::filesystem::create_symlink("run.log", folder.file("link"));
+  const auto first = lock_log(folder.file("run.log"));
+  EXPECT_THAT(testing::error_of([&] { lock_log(folder.file("link")); }),
+              HasSubstr("run.log: " + folder.file("link") + " is another run's"));
+  EXPECT_EQ(lock_log("/dev/null"), nullptr);
+  EXPECT_EQ(lock_log(""), nullptr);
+  EXPECT_EQ(lock_checkpoints({}), nullptr);
+}
+
+}  // namespace
+}  // namespace zero
