@@ -62,7 +62,7 @@ class LongWait {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kBetweenLooks{1000};
-  static constexpr std::chrono::milliseconds kBehind{750};
+  static constexpr std::chrono::milliseconds kBehind{2500};
 
   /// The time counted up to `now`.
   Clock::duration passed(Clock::time_point now) const;

@@ -45,7 +45,7 @@ void Hosts::set_behind(int waits) {
 // compare() finds an absent rank of this host, messages one of another host; other waits on this
 // host are for ranks that themselves wait for an absent one.
 void Hosts::call(const Intent& intent, const Work& work) {
-  constexpr int kBehindMessages = 2;
+  constexpr int kBehindMessages = 1;
   link_.guarded(intent, [&] {
     try {
       set_behind(0);

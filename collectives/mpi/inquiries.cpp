@@ -34,8 +34,10 @@ void Inquiries::ask() {
 }
 
 void Inquiries::attend(const Absent& absent) {
-  constexpr int kBetween = 16;  // each look costs two probes of messages
-  if (++calls_ % kBetween != 0) return;
+  constexpr std::chrono::milliseconds kBetween{5};  // a look costs two probes of messages
+  const auto now = std::chrono::steady_clock::now();
+  if (now - looked_ < kBetween) return;
+  looked_ = now;
   while (const auto question = take_message(group_, MPI_ANY_SOURCE, kQuestion)) {
     int asker = 0;
     int number = 0;

@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -35,7 +36,7 @@ class Inquiries {
 
   MPI_Comm group_;
   int number_ = 0;  // of this rank's inquiry
-  int calls_ = 0;   // of attend()
+  std::chrono::steady_clock::time_point looked_{};
   std::map<int, std::vector<int>> answers_;
 };
 

@@ -11,8 +11,10 @@
 namespace zero::mpi {
 namespace {
 
-/// In which a rank that waits answers.
-constexpr std::chrono::milliseconds kAnswers{250};
+/// In which a rank that waits answers. All rounds of waiting for answers end before a wait that
+/// stands behind this one.
+constexpr std::chrono::milliseconds kAnswers{500};
+constexpr int kRounds = 4;
 
 }  // namespace
 
@@ -53,14 +55,11 @@ void Link::wait(Transfers& transfers) const {
 
 WhileWaiting Link::while_waiting() const {
   using Clock = std::chrono::steady_clock;
-  // A wait for messages may stand behind one wait between ranks of another host.
-  static constexpr int kBehind = 1;
-  static constexpr int kRounds = 4;  // of waiting for answers
   return [this, long_wait = std::optional<LongWait>(), round = 0,
           answered = Clock::time_point()](const Absent& absent) mutable {
     if (const auto& heard = failures_.heard()) fail("{}: the group has failed: {}", who_, *heard);
     inquiries_.attend(absent);
-    if (!long_wait) long_wait.emplace(*context_, kBehind);
+    if (!long_wait) long_wait.emplace(*context_);
     const LongWait::Due due = long_wait->due();
     if (due == LongWait::Due::nothing || (round > 0 && Clock::now() < answered)) return;
     const std::vector<int> ranks = absent();
@@ -86,8 +85,8 @@ bool Link::hears_other_hosts() const {
 }
 
 void Link::blame(const LongWait& wait, const std::vector<int>& absent) const {
-  // Of three hosts or more, one that hears of no other is cut off itself.
-  if (processes_.hosts() > 2 && !hears_other_hosts()) return;
+  // A host that hears of no other may be cut off itself, and lets others speak first.
+  if (processes_.hosts() > 1 && !hears_other_hosts()) return;
   const std::vector<int> ranks = ranks_to_blame(absent, inquiries_.answers(), rank());
   if (!ranks.empty()) throw Error(wait.overdue(waiting_for(ranks)));
 }
