@@ -200,16 +200,30 @@ void Group::pass(const Offer& offer) {
   constexpr std::chrono::milliseconds kBetweenChecks{1000};  // a failing rank can first report why
   std::chrono::milliseconds unchecked{0};
   LongWait wait(*context_, behind_);
+  std::optional<std::chrono::steady_clock::time_point> overdue;
   for (auto nap = kShortestNap; !came(); nap = std::min(2 * nap, longest_nap_)) {
     if (board_.failed()) throw_failure(offer);
     idle_();
     board_.sleep(wait.until_due(nap));
-    wait.look([&] { return waiting(offer); });
+    look(wait, offer, overdue);
     unchecked += nap;
     if (unchecked < kBetweenChecks) continue;
     check_peers(offer);
     unchecked = {};
   }
+}
+
+/// Checks the limits of a wait whose timeout came at `overdue`, if it has come.
+void Group::look(LongWait& wait, const Offer& offer,
+                 std::optional<std::chrono::steady_clock::time_point>& overdue) {
+  const LongWait::Due due = wait.due();
+  if (due == LongWait::Due::nothing) return;
+  const Waiting who = waiting(offer);
+  if (who.absent.empty()) return;
+  if (due == LongWait::Due::warning) return wait.warn(who);
+  const auto now = std::chrono::steady_clock::now();
+  if (!overdue) overdue = now;
+  if (!excuse_ || !excuse_(absent(), now - *overdue)) throw Error(wait.overdue(who));
 }
 
 std::string Group::staging_offset() const {

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -85,6 +87,13 @@ class Group final : public Transport {
   /// The ranks, by their names, for which this one waits in a call. For `idle`.
   std::vector<int> absent() const;
 
+  /// Asked at the timeout of a wait, and again and again from then on, with the time since: whether
+  /// the absent ranks, by their names, have an excuse, so that this rank waits on. They may wait
+  /// themselves, for ranks that this group does not know.
+  using Excuse = std::function<bool(const std::vector<int>& absent,
+                                    std::chrono::steady_clock::duration since)>;
+  void set_excuse(Excuse excuse) { excuse_ = std::move(excuse); }
+
   /// Later calls wait within the limits of `context`.
   void set_context(std::shared_ptr<const CallContext> context) { context_ = std::move(context); }
   void set_step(std::int64_t step) override { step_ = step; }
@@ -149,6 +158,8 @@ class Group final : public Transport {
   Awaited awaited_of(const Offer& offer, int rank) const;
   void read_destinations(const Offer& offer);
   void pass(const Offer& offer);
+  void look(LongWait& wait, const Offer& offer,
+            std::optional<std::chrono::steady_clock::time_point>& overdue);
   Waiting waiting(const Offer& offer) const;
   Reach post(const Offer& offer, Notice& notice);
   void stage(const Offer& offer, std::int64_t begin, std::int64_t count);
@@ -198,6 +209,7 @@ class Group final : public Transport {
   Seat seat_;
   SpinPolicy spin_policy_;
   std::function<void()> idle_ = [] {};
+  Excuse excuse_{};
   std::chrono::milliseconds longest_nap_ = kLongestNap;
   std::shared_ptr<const CallContext> context_ = std::make_shared<const CallContext>();
   std::int64_t step_ = CallContext::kNoStep;

@@ -63,6 +63,9 @@ void Connection::keep_messages_moving(host::Group& group) {
     link.inquiries().attend([&group] { return group.absent(); });
   };
   group.set_context(context_);
+  group.set_excuse([&link = link_](const std::vector<int>& absent, auto since) {
+    return link.excuses(absent, since);
+  });
   group.set_idle(progress, link_.between_hosts() ? kOften : host::Group::kLongestNap);
 }
 

@@ -99,6 +99,13 @@ void Link::blame_all(const LongWait& wait, const std::vector<int>& absent) const
                        : ""));
 }
 
+bool Link::excuses(const std::vector<int>& absent, std::chrono::steady_clock::duration since) {
+  if (since.count() == 0) inquiries_.ask();
+  if (since < kAnswers) return true;
+  const auto waits = [&](int rank) { return inquiries_.answers().contains(rank); };
+  return since < 2 * kRounds * kAnswers && std::ranges::all_of(absent, waits);
+}
+
 void Link::send_and_receive(const ViewOfRank& send, const ViewOfRank& receive) {
   const auto transfers = this->transfers();
   // Each rank begins with its neighbour, so that the ranks do not all send to one rank first.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -77,6 +78,10 @@ class Link {
   /// rank that makes another call never sends these values.
   std::unique_ptr<Transfers> transfers() const;
   void wait(Transfers& transfers) const;
+
+  /// host::Group::Excuse of ranks of this host: they wait for messages themselves, as their answers
+  /// tell, and are about to blame a rank.
+  bool excuses(const std::vector<int>& absent, std::chrono::steady_clock::duration since);
 
   // Only within compared().
   using ViewOfRank = std::function<View(int)>;
