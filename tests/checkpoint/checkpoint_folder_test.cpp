@@ -302,39 +302,6 @@ TEST_F(CheckpointFolder, KeepsTheOldOneIfItCannotBeRead) {
   EXPECT_THAT(names(), ElementsAre("step_00000007", "step_00000008"));
 }
 
-TEST_F(CheckpointFolder, IsCommittedByItsOwnerAlone) {
-  begin_checkpoint(files_, "runs", 7, layout_, "one");
-  EXPECT_EQ(owner_of(files_, "runs", 7), "one");
-  const CheckpointIndex first = write_checkpoint(files_, "runs", 7, layout_, 1);
-  begin_checkpoint(files_, "runs", 7, layout_, "two");
-  EXPECT_THAT(message_of([&] { commit_checkpoint(files_, "runs", first, "one"); }),
-              HasSubstr("runs/step_00000007.partial/OWNER: is another process's: another process "
-                        "saves this step in the same folder"));
-  EXPECT_THAT(abandon_checkpoint(files_, "runs", 7, layout_, "one"),
-              ElementsAre(HasSubstr("is another process's")));
-  const CheckpointIndex second = write_checkpoint(files_, "runs", 7, layout_, 2);
-  EXPECT_THAT(commit_checkpoint(files_, "runs", second, "two"), IsEmpty());
-  EXPECT_THAT(message_of([&] { commit_checkpoint(files_, "runs", first, "one"); }),
-              HasSubstr("OWNER: is gone: another process"));
-  EXPECT_EQ(owner_of(files_, "runs", 7), std::nullopt);
-  EXPECT_THAT(files_.list("runs/step_00000007"),
-              ElementsAre("COMMIT", "index.json", "moments", "weights"));
-  EXPECT_EQ(CheckpointReader(files_, "runs/step_00000007").index().extra["seed"], 2);
-}
-
-// As a full disk leaves it.
-TEST_F(CheckpointFolder, AnOwnerThatWasCutOffIsItsOwn) {
-  for (const std::string found : {"", "fe"}) {
-    begin_checkpoint(files_, "runs", 7, layout_, "fe12");
-    write_text(files_, owner_path("runs", 7), found);
-    EXPECT_THAT(abandon_checkpoint(files_, "runs", 7, layout_, "fe12"), IsEmpty()) << found;
-    EXPECT_THAT(names(), IsEmpty());
-  }
-  begin_checkpoint(files_, "runs", 7, layout_, "f");
-  EXPECT_THAT(abandon_checkpoint(files_, "runs", 7, layout_, "e"),
-              ElementsAre(HasSubstr("is another process's")));
-}
-
 TEST_F(CheckpointFolder, AFolderOfAnotherStepThatStaysIsANoteOfTheSave) {
   for (const char* name : {"runs/step_00000007.partial", "runs/step_00000007.old"}) {
     save(7);
