@@ -29,10 +29,13 @@ class Inferring : public Harness {
 
   std::unique_ptr<InferenceOps> inference = make_inference_ops(*device);
 
-  /// A weight packed from a tensor of files.
+  /// A weight packed from a tensor of files, in a few calls however long it is: each waits for the
+  /// device, which takes a turn of the scheduler where others are busy.
   View packed(const WeightShape& shape, const std::vector<float>& tensor) {
     const View weight = empty(inference->weight_bytes(shape), DType::u8);
-    const std::int64_t step = 2 * pack_rows(shape);
+    constexpr std::int64_t kMostCalls = 8;
+    const std::int64_t step = std::max(
+        2 * pack_rows(shape), round_up(div_ceil(shape.file_rows(), kMostCalls), pack_rows(shape)));
     for (std::int64_t first = 0; first < shape.file_rows(); first += step) {
       const std::int64_t count = std::min(step, shape.file_rows() - first);
       inference->pack(
