@@ -1,5 +1,6 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
+include(GNUInstallDirs)
 
 # zero_precompile(TARGET KIND [HEADER...]): the headers that nearly all sources include, and HEADER..., are compiled once a KIND, with its first
 # target, whose flags all targets of the kind have. Sources stand alone all the same, which builds with
@@ -48,7 +49,7 @@ function(zero_room name)
   add_library(zero::${name} ALIAS zero_${name})
   set_target_properties(zero_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(zero_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/zero>)
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(zero_${name} PUBLIC cxx_std_20)
   target_link_libraries(zero_${name} PUBLIC ${ROOM_LINK} PRIVATE $<BUILD_INTERFACE:zero_flags> ${ROOM_PRIVATE_LINK})
   set(kind room)

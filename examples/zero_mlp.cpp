@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "collectives/backends.h"
-#include "engine/engine.h"
+#include "zero/collectives/backends.h"
+#include "zero/engine/engine.h"
 
 constexpr int kLayers = 12, kRows = 32, kWidth = 1024, kElements = kRows * kWidth;
 
@@ -18,8 +18,7 @@ void add_scaled(float* to, float scale, const float* from) {
 }
 
 /// y (rows, out) = max(x, 0) (rows, in) weight (in, out) + bias (out).
-void forward(const zero::ParameterLease& layer, zero::View x, zero::View y) {
-  const zero::View weight = layer["weight"], bias = layer["bias"];
+void forward(zero::View weight, zero::View bias, zero::View x, zero::View y) {
   for (int r = 0; r < kRows; ++r) {
     std::copy_n(row(bias, 0), kWidth, row(y, r));
     for (int in = 0; in < kWidth; ++in)
@@ -28,9 +27,8 @@ void forward(const zero::ParameterLease& layer, zero::View x, zero::View y) {
 }
 
 /// The layer's gradients from dy (rows, out). The gradient of x takes the place of x.
-void backward(const zero::GradientLease& layer, zero::View dy, zero::View x) {
-  const zero::View weight = layer.parameter("weight");
-  const zero::View dweight = layer.gradient("weight"), dbias = layer.gradient("bias");
+void backward(zero::View weight, zero::View dweight, zero::View dbias, zero::View dy,
+              zero::View x) {
   std::fill_n(row(dbias, 0), kWidth, 0.0F);
   for (int r = 0; r < kRows; ++r) add_scaled(row(dbias, 0), 1.0F, row(dy, r));
   for (int in = 0; in < kWidth; ++in) {
@@ -41,6 +39,14 @@ void backward(const zero::GradientLease& layer, zero::View dy, zero::View x) {
       add_scaled(row(dweight, in), std::max(value, 0.0F), row(dy, r));
       row(x, r)[in] = value > 0.0F ? slope : 0.0F;
     }
+  }
+}
+
+/// The rank's batch, the same in every step.
+void fill(zero::View input, zero::View target, int rank) {
+  for (int i = 0; i < kElements; ++i) {
+    row(input, 0)[i] = std::abs(std::sin(0.1F * i + rank));
+    row(target, 0)[i] = std::sin(0.2F * i + rank);
   }
 }
 
@@ -69,16 +75,26 @@ void train(zero::Communicator& communicator, int stage, int steps) {
     x.push_back(device->allocate(kElements, zero::DType::fp32, activations, "stored"));
   }
   engine.seal();  // fixes shards, schedule and memory
+  // Memory of the device, leases' views too, is accessed by work of its streams alone.
+  zero::Stream& compute = device->compute();
   for (int step = 0; step < steps; ++step) {
-    for (int i = 0; i < kElements; ++i) {  // the rank's batch, the same in every step
-      row(x[0].view(), 0)[i] = std::abs(std::sin(0.1F * i + communicator.rank()));
-      row(target.view(), 0)[i] = std::sin(0.2F * i + communicator.rank());
-    }
-    for (int l = 0; l < kLayers; ++l)  // the lease gathers layer l; its end releases it
-      forward(engine.forward(layers[l]), x[l].view(), x[l + 1].view());
-    const double loss = error(x[kLayers].view(), target.view(), communicator.size());
-    for (int l = kLayers; l-- > 0;)  // the end of the lease starts the reduction
-      backward(engine.backward(layers[l]), x[l + 1].view(), x[l].view());
+    compute.submit("batch",
+                   [&, rank = communicator.rank()] { fill(x[0].view(), target.view(), rank); });
+    for (int l = 0; l < kLayers; ++l) {
+      const auto lease = engine.forward(layers[l]);  // gathers layer l
+      compute.submit("forward", [w = lease["weight"], b = lease["bias"], in = x[l].view(),
+                                 out = x[l + 1].view()] { forward(w, b, in, out); });
+    }  // releases it
+    double loss = 0;
+    compute.submit("error", [&, ranks = communicator.size()] {
+      loss = error(x[kLayers].view(), target.view(), ranks);
+    });
+    for (int l = kLayers; l-- > 0;) {
+      const auto lease = engine.backward(layers[l]);
+      compute.submit("backward", [w = lease.parameter("weight"), dw = lease.gradient("weight"),
+                                  db = lease.gradient("bias"), dy = x[l + 1].view(),
+                                  in = x[l].view()] { backward(w, dw, db, dy, in); });
+    }  // starts the reduction
     const auto report = engine.step({.learning_rate = 1e-4, .losses = {&loss, 1}});
     if (communicator.rank() == 0) fmt::print("step {:3}  loss {:.6f}\n", report.step, report.loss);
   }

@@ -9,18 +9,17 @@
 #include <cstdlib>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 
-#include "checkpoint/checkpointer.h"
-#include "collectives/backends.h"
-#include "engine/engine.h"
+#include "zero/checkpoint/checkpointer.h"
+#include "zero/collectives/backends.h"
+#include "zero/engine/engine.h"
 
 constexpr int kWidth = 256, kData = 8;  // each step takes all data, wherever they are computed
 
 /// Half the squared distance between each row of `target` and the weights, and its gradient.
-double error(const zero::GradientLease& lease, int first, int last) {
-  const auto weight = lease.parameter("weight").as<float>();
-  const auto gradient = lease.gradient("weight").as<float>();
+double error(std::span<const float> weight, std::span<float> gradient, int first, int last) {
   double sum = 0;
   for (int i = 0; i < kWidth; ++i) {
     gradient[i] = 0;
@@ -56,7 +55,11 @@ void train(zero::Communicator& communicator, const std::string& folder, int stag
     double loss = 0;
     {
       const zero::GradientLease lease = engine.backward(unit);
-      loss = error(lease, kData * rank / ranks, kData * (rank + 1) / ranks);
+      const auto work = [&, weight = lease.parameter("weight"), to = lease.gradient("weight")] {
+        loss = error(weight.as<const float>(), to.as<float>(), kData * rank / ranks,
+                     kData * (rank + 1) / ranks);
+      };
+      device->compute().submit("error", work);  // device memory is for work of a stream alone
     }
     const zero::StepReport report = engine.step({.learning_rate = 0.05, .losses = {&loss, 1}});
     extra["rows"] = kData * report.step;

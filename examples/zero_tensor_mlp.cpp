@@ -6,10 +6,10 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "collectives/backends.h"
-#include "engine/engine.h"
-#include "model/column_parallel_linear.h"
-#include "model/row_parallel_linear.h"
+#include "zero/collectives/backends.h"
+#include "zero/engine/engine.h"
+#include "zero/model/column_parallel_linear.h"
+#include "zero/model/row_parallel_linear.h"
 
 constexpr int kLayers = 6, kRows = 64, kWidth = 256, kHidden = 1024;
 constexpr zero::DType kType = zero::DType::fp32;
@@ -108,13 +108,20 @@ void train(zero::Communicator& world, int tensors, int stage, int steps) {
   const zero::Buffer target = take(kWidth, "target");
 
   const int data_rank = engine.mesh().data().rank(), data_ranks = engine.mesh().data().size();
-  for (int step = 0; step < steps; ++step) {
-    for (std::size_t i = 0; i < kRows * kWidth; ++i) {  // one batch per tensor group
-      at.x[0].view().as<float>()[i] = std::sin(0.1F * static_cast<float>(i) + data_rank);
-      target.view().as<float>()[i] = std::sin(0.2F * static_cast<float>(i) + data_rank);
+  zero::Stream& compute = device->compute();  // memory of the device is for its work alone
+  const auto fill = [data_rank, x = at.x[0].view(), y = target.view()] {
+    for (std::size_t i = 0; i < kRows * kWidth; ++i) {
+      x.as<float>()[i] = std::sin(0.1F * static_cast<float>(i) + data_rank);
+      y.as<float>()[i] = std::sin(0.2F * static_cast<float>(i) + data_rank);
     }
+  };
+  for (int step = 0; step < steps; ++step) {
+    compute.submit("batch", fill);  // one batch per tensor group
     for (std::size_t l = 0; l < kLayers; ++l) forward(*ops, mlp, engine.forward(layers[l]), at, l);
-    const double loss = error(at.x[kLayers].view(), target.view(), at.dx.view(), data_ranks);
+    double loss = 0;
+    compute.submit("error", [&] {
+      loss = error(at.x[kLayers].view(), target.view(), at.dx.view(), data_ranks);
+    });
     for (std::size_t l = kLayers; l-- > 0;) backward(*ops, mlp, engine.backward(layers[l]), at, l);
     const auto report = engine.step({.learning_rate = 1e-3, .losses = {&loss, 1}});
     if (world.rank() == 0)

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-# Installs BUILD into a prefix of its own, builds a copy of EXAMPLES, and the custom trainer that README shows, against
-# nothing but that prefix with the compiler CXX, runs them and reads zero_mlp's ledger. Everything happens under WORK.
+# Installs BUILD, which was configured in SOURCE, into a prefix of its own; builds a copy of the examples, and the custom trainer that
+# README shows, against nothing but that prefix with the compiler CXX, the trainer with clang too; runs them, reads zero_mlp's ledger, and
+# compiles headers alone. Everything happens under WORK.
 cmake_minimum_required(VERSION 3.25)
 
 function(run_step)
@@ -21,20 +22,25 @@ endfunction()
 
 # Sets `block` to README's first block of code in `language`.
 function(read_block language)
-  file(READ ${README} text)
+  file(READ ${SOURCE}/README.md text)
   string(REGEX MATCH "```${language}\n([^`]*)```" found "${text}")
   if(NOT found)
-    message(FATAL_ERROR "${README} has no block of ${language}")
+    message(FATAL_ERROR "${SOURCE}/README.md has no block of ${language}")
   endif()
   set(block "${CMAKE_MATCH_1}" PARENT_SCOPE)
 endfunction()
 
+# Builds the project in `folder` in `build` with `compiler`.
+function(build_outside folder build compiler)
+  run_step(${CMAKE_COMMAND} -S ${folder} -B ${build} -G Ninja -DCMAKE_BUILD_TYPE=Release
+    -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_PREFIX_PATH=${WORK}/prefix ${ARGN})
+  run_step(${CMAKE_COMMAND} --build ${build})
+endfunction()
+
 file(REMOVE_RECURSE ${WORK})
-file(COPY ${EXAMPLES} DESTINATION ${WORK})
+file(COPY ${SOURCE}/examples DESTINATION ${WORK})
 run_step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
-run_step(${CMAKE_COMMAND} -S ${WORK}/examples -B ${WORK}/build -G Ninja
-  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix)
-run_step(${CMAKE_COMMAND} --build ${WORK}/build)
+build_outside(${WORK}/examples ${WORK}/build ${CXX})
 
 run_step(${WORK}/build/zero_tensor_mlp 1 3 2)
 expect_line("step +2  loss [0-9]+\\.[0-9]+  gradient norm [0-9]+")
@@ -52,20 +58,120 @@ expect_line("activations +1\\.500 MiB")
 expect_line("staging/input +0\\.125 MiB")
 expect_line("staging/target +0\\.125 MiB")
 
-# What README leaves to the reader: its arithmetic, and here no batch.
-read_block(cmake)
-file(WRITE ${WORK}/readme/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)\n${block}")
-read_block(cpp)
-file(WRITE ${WORK}/readme/trainer.cpp "#include \"device/view.h\"
-#include <string>
+# Headers: what they include of ours is installed, by the name that outside projects use. A header that a source of its own does not
+# include first, which shows the same, is compiled alone. An outside project may have files of the same names.
+file(GLOB_RECURSE headers RELATIVE ${WORK}/prefix/include/zero ${WORK}/prefix/include/zero/*.h)
+set(sources)
+foreach(header IN LISTS headers)
+  file(STRINGS ${WORK}/prefix/include/zero/${header} includes REGEX "^#include \"")
+  foreach(line IN LISTS includes)
+    string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
+    if(NOT EXISTS ${WORK}/prefix/include/${included} OR NOT included MATCHES "^zero/")
+      message(FATAL_ERROR "the installed ${header} includes \"${included}\", expected an installed header of zero/")
+    endif()
+  endforeach()
+  file(WRITE ${WORK}/own/${header} "#error \"a header of the outside project\"\n")
+  string(REGEX REPLACE "h$" "cpp" own_source ${SOURCE}/${header})
+  set(first)
+  if(EXISTS ${own_source})
+    file(STRINGS ${own_source} first REGEX "^#include" LIMIT_COUNT 1)
+  endif()
+  if(NOT first STREQUAL "#include \"${header}\"")
+    string(MAKE_C_IDENTIFIER ${header} name)
+    file(WRITE ${WORK}/headers/${name}.cpp "#include \"zero/${header}\"\n")
+    string(APPEND sources " ${name}.cpp")
+  endif()
+endforeach()
+foreach(header engine/engine.h checkpoint/checkpointer.h model/decoder.h inference/generator.h)
+  if(NOT header IN_LIST headers)
+    message(FATAL_ERROR "${header} is not installed")
+  endif()
+endforeach()
+if(headers MATCHES "testing/|cuda/kernels|-inl")
+  message(FATAL_ERROR "headers of test support or of kernels are installed: ${headers}")
+endif()
+# The blocks of docs/trainers.md, each in a function that has what the page takes for granted.
+file(READ ${SOURCE}/docs/trainers.md page)
+string(REPLACE ";" "<semicolon>" page "${page}")
+string(REGEX MATCHALL "```cpp\n[^`]*```" blocks "${page}")
+list(LENGTH blocks count)
+if(count LESS 5)
+  message(FATAL_ERROR "docs/trainers.md has ${count} blocks of C++, expected at least 5")
+endif()
+set(text "#include <memory>
+#include <span>
+#include <stdexcept>
 #include <vector>
+#include \"zero/engine/engine.h\"
+#include \"zero/optim/learning_rate.h\"
+#include \"zero/optim/loss_scaler.h\"
+void my_kernel(std::span<const float>, std::span<const float>, std::span<float>);
+void evaluate(int batch);
+struct Page {
+  zero::Engine& engine;
+  std::unique_ptr<zero::Device> device;
+  zero::UnitId layer;
+  zero::GradientLease lease;
+  std::int64_t count;
+  zero::Buffer output;
+  std::vector<int> validation;
+  std::vector<double> losses;
+  double rate;
+  std::size_t i;
+  float sum;
+")
+set(number 0)
+foreach(block IN LISTS blocks)
+  string(REGEX REPLACE "^```cpp\n(.*)```$" "\\1" block "${block}")
+  string(APPEND text "  void block_${number}() {\n${block}\n}\n")
+  math(EXPR number "${number} + 1")
+endforeach()
+string(APPEND text "}<semicolon>\n")
+string(REPLACE "<semicolon>" ";" text "${text}")
+file(WRITE ${WORK}/headers/page.cpp "${text}")
+string(APPEND sources " page.cpp")
+set(own -DCMAKE_CXX_FLAGS=-I${WORK}/own)
+file(WRITE ${WORK}/headers/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)
+project(headers LANGUAGES C CXX)
+find_package(zero REQUIRED)
+add_library(headers OBJECT ${sources})
+target_link_libraries(headers PRIVATE zero::zero)
+target_compile_options(headers PRIVATE -fsyntax-only)
+")
+build_outside(${WORK}/headers ${WORK}/headers/build ${CXX} ${own} -DCMAKE_BUILD_TYPE=None)
+
+# What README leaves to the reader: its arithmetic, and here no batch.
+read_block(cpp)
+set(trainer "#include <string>
+#include <vector>
+#include \"zero/device/view.h\"
 struct Batch {};
 const std::vector<Batch> batches;
 void forward(zero::View, zero::View) {}
 double error(const Batch&) { return 0; }
 void backward(zero::View, zero::View, zero::View) {}
 ${block}")
-run_step(${CMAKE_COMMAND} -S ${WORK}/readme -B ${WORK}/readme/build -G Ninja
-  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix)
-run_step(${CMAKE_COMMAND} --build ${WORK}/readme/build)
+read_block(cmake)
+file(WRITE ${WORK}/readme/trainer.cpp "${trainer}")
+file(WRITE ${WORK}/readme/CMakeLists.txt "${block}")
+build_outside(${WORK}/readme ${WORK}/readme/build ${CXX} ${own})
 run_step(${WORK}/readme/build/trainer)
+
+# A project without cmake_minimum_required() has the policies of CMake 2.
+file(WRITE ${WORK}/old/trainer.cpp "${trainer}")
+string(REGEX REPLACE "cmake_minimum_required[^\n]*\n" "" without "${block}")
+if(without STREQUAL block)
+  message(FATAL_ERROR "README's CMake has no cmake_minimum_required()")
+endif()
+file(WRITE ${WORK}/old/CMakeLists.txt "${without}")
+set(compiler ${CXX})
+find_program(CLANG NAMES clang++-16 clang++)
+if(CLANG)
+  file(WRITE ${WORK}/empty.cpp "int main() {}\n")
+  execute_process(COMMAND ${CLANG} -fopenmp ${WORK}/empty.cpp -o ${WORK}/empty RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+  if(result EQUAL 0)
+    set(compiler ${CLANG})
+  endif()
+endif()
+build_outside(${WORK}/old ${WORK}/old/build ${compiler} ${own})
+run_step(${WORK}/old/build/trainer)
