@@ -18,6 +18,8 @@
 namespace zero {
 namespace {
 
+constexpr std::int64_t kPage = 4096;  // of memory that a disk reads by itself
+
 std::span<std::byte> bytes_of(const View& view) {
   return {static_cast<std::byte*>(view.data()), static_cast<std::size_t>(view.bytes())};
 }
@@ -35,6 +37,8 @@ BlockWriter::BlockWriter(const EngineAndDisk& of, StateTensors tensors, Checkpoi
       states_(states),
       writes_(layout_.files().size()),
       per_round_(std::min(kBlocksPerRound, layout_.blocks().count())),
+      block_bytes_(round_up(layout_.blocks().largest(), kPage)),
+      slots_(static_cast<std::size_t>(std::min(kSlots, layout_.blocks().count()))),
       reads_(engine_.unit_names().size()) {
   allocate();
   if (!device_.has_memory()) return;
@@ -43,7 +47,8 @@ BlockWriter::BlockWriter(const EngineAndDisk& of, StateTensors tensors, Checkpoi
                 SavePlan::Dealing{.replica = mesh.index(Axis::replicate),
                                   .replicas = mesh.size(Axis::replicate),
                                   .per_round = std::max<std::int64_t>(per_round_, 1),
-                                  .exchanged = kBlocksExchanged});
+                                  .exchanged = kBlocksExchanged,
+                                  .block_elements = block_elements()});
   for (std::int64_t block = mesh.index(Axis::replicate); block < layout_.blocks().count();
        block += mesh.size(Axis::replicate)) {
     if (plan_->writer(block) == replica_.rank()) ++writes_[layout_.blocks().at(block).file];
@@ -66,7 +71,7 @@ BlockWriter::~BlockWriter() {
 }
 
 void BlockWriter::allocate() {
-  const std::int64_t count = per_round_ * kBlockElements;
+  const std::int64_t count = per_round_ * block_elements();
   staging_ = device_.allocate_host(std::ssize(slots_) * count, DType::fp32, MemoryClass::staging,
                                    "blocks to write");
   for (std::size_t i = 0; i < slots_.size(); ++i)
@@ -74,7 +79,9 @@ void BlockWriter::allocate() {
   checksums_ = device_.allocate_host(layout_.blocks().count(), DType::i32, MemoryClass::staging,
                                      "checksums of blocks");
   if (replica_.size() == 1) return;
-  const std::int64_t exchanged = std::min(per_round_, kBlocksExchanged) * kBlockElements;
+  exchanges_.resize(static_cast<std::size_t>(std::min(kExchanges, layout_.blocks().count())));
+  in_flight_ = exchanges_.size();
+  const std::int64_t exchanged = std::min(per_round_, kBlocksExchanged) * block_elements();
   for (Exchange& each : exchanges_) {
     each.send = device_.allocate(exchanged, DType::fp32, MemoryClass::communication,
                                  "elements of other ranks' blocks");
@@ -221,8 +228,9 @@ void BlockWriter::write_blocks(Slot& slot, std::span<const std::int64_t> blocks)
   const std::span<std::int32_t> checksums = checksums_.view().as<std::int32_t>();
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const Block block = layout_.blocks().at(blocks[i]);
-    const std::span<std::byte> bytes =
-        bytes_of(slot.memory).subspan(i * kBlockBytes, static_cast<std::size_t>(block.bytes));
+    const std::span<std::byte> bytes = bytes_of(slot.memory)
+                                           .subspan(i * static_cast<std::size_t>(block_bytes_),
+                                                    static_cast<std::size_t>(block.bytes));
     const std::string_view head = layout_.head_of(block);
     std::memcpy(bytes.data(), head.data(), head.size());
     if (states_ == SaveStates::finite) check_finite(block, bytes);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -80,15 +80,15 @@ class BlockWriter {
   /// use their memory again.
   void skip(std::optional<WriteWait> wait) {
     skipped_ = wait;
-    in_flight_ = 2;
+    in_flight_ = std::min<std::size_t>(in_flight_, 2);
   }
 
  private:
   static constexpr std::int64_t kBlocksPerRound = 4;
   static constexpr std::int64_t kBlocksExchanged = 1;  // of a round
-  static constexpr std::size_t kSlots = 3;
+  static constexpr std::int64_t kSlots = 3;
   /// Many and small: the compute stream waits only in a rank that is this far ahead of the slowest.
-  static constexpr std::size_t kExchanges = 16;
+  static constexpr std::int64_t kExchanges = 16;
 
   /// Memory of one round in flight, of those whose elements are exchanged.
   struct Exchange {
@@ -109,6 +109,7 @@ class BlockWriter {
   };
 
   void allocate();
+  std::int64_t block_elements() const { return block_bytes_ / std::int64_t{sizeof(float)}; }
   Exchange& exchange_of(std::int64_t round) {
     return exchanges_[static_cast<std::size_t>(round) % in_flight_];
   }
@@ -132,11 +133,13 @@ class BlockWriter {
   std::optional<SavePlan> plan_;      // none on a planning device
   std::vector<std::int64_t> writes_;  // of each file, this rank's blocks
   std::int64_t per_round_ = 0;        // blocks
+  // Memory is for what the layout has: its blocks bound the rounds, its largest block all others.
+  std::int64_t block_bytes_ = 0;
   Buffer staging_;
   Buffer checksums_;  // i32, of all blocks
-  std::array<Slot, kSlots> slots_;
-  std::array<Exchange, kExchanges> exchanges_;
-  std::size_t in_flight_ = kExchanges;
+  std::vector<Slot> slots_;
+  std::vector<Exchange> exchanges_;
+  std::size_t in_flight_ = 0;
   std::vector<Event> reads_;  // per unit
   std::optional<WriteWait> skipped_;
 

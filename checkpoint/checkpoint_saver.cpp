@@ -16,6 +16,7 @@
 #include "checkpoint/no_timeout.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "engine/value_hash.h"
 
 namespace zero {
 namespace {
@@ -33,6 +34,11 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 std::string new_owner() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+/// 16 characters.
+std::string hash_of(const nlohmann::ordered_json& values) {
+  return fmt::format("{:016x}", hash_text(values.dump(), 0));
 }
 
 nlohmann::ordered_json checked(const nlohmann::ordered_json& extra) {
@@ -81,19 +87,36 @@ CheckpointSaver::CheckpointSaver(const EngineAndDisk& of, const CheckpointOption
 
 /// Where only this rank fails, the others will not come to wait with it.
 CheckpointSaver::~CheckpointSaver() {
+  if (engine_ended_) return;
   try {
     if (std::uncaught_exceptions() <= exceptions_) wait();
   } catch (...) {  // NOLINT(bugprone-empty-catch): a failure is lost, as documented
   }
   try {
-    engine_.attach(nullptr);
+    detach();
   } catch (...) {  // NOLINT(bugprone-empty-catch): a failed stream reads no more
   }
+}
+
+/// Another reader that is attached stays.
+void CheckpointSaver::detach() {
+  if (std::exchange(attached_, false)) engine_.attach(nullptr);
+}
+
+void CheckpointSaver::replaced() {
+  if (std::exchange(attached_, false)) wait();
+}
+
+void CheckpointSaver::check_engine() const {
+  ZERO_CHECK(!engine_ended_,
+             "{}: the engine of these checkpoints was destroyed; it must outlive its Checkpointer",
+             folder_);
 }
 
 void CheckpointSaver::save(const nlohmann::ordered_json& extra,
                            const std::function<void()>& before_commit) {
   wait();
+  check_engine();
   if (!engine_.device().has_memory()) return;  // a plan
   begun_ = std::chrono::steady_clock::now();
   exposed_ = 0;
@@ -106,8 +129,9 @@ void CheckpointSaver::save(const nlohmann::ordered_json& extra,
   extra_ = checked(extra);
   before_commit_ = before_commit;
   engine_.attach(this);  // throws before anything is made, unless between optimizer steps
+  attached_ = true;
   if (const std::string why = begin(); !why.empty()) {
-    engine_.attach(nullptr);
+    detach();
     return abandon(why);
   }
   phase_ = Phase::writing;
@@ -117,15 +141,32 @@ void CheckpointSaver::save(const nlohmann::ordered_json& extra,
 std::string CheckpointSaver::begin() {
   RankWord mine;
   owner_ = new_owner();
-  if (first()) mine = {failure_of([&] { make_files(); }), owner_};
+  if (first()) mine.failure = failure_of([&] { make_files(); });
+  mine.note = owner_ + hash_of(extra_);
   const std::vector<RankWord> made = words_.all_gather(mine, kPurpose);
   if (std::string why = first_failure(made); !why.empty()) return why;
-  owner_ = made[0].note;
+  if (std::string why = differing_extra(made); !why.empty()) return why;
+  owner_ = made[0].note.substr(0, owner_.size());
   std::string why = open_what_is_seen();
   if (why.empty()) return why;
   writer_.cancel();
   words_.all_gather({}, kPurpose);  // behind this, no rank has a file open
   return why;
+}
+
+/// Names the first of the trainer's own values that differs, if `words` say that any does.
+std::string CheckpointSaver::differing_extra(std::span<const RankWord> words) {
+  const std::size_t at = owner_.size();
+  const auto same = [&](const RankWord& word) {
+    return word.note.substr(at) == words[0].note.substr(at);
+  };
+  if (std::ranges::all_of(words, same)) return "";
+  std::string lines;
+  for (const auto& [key, value] : extra_.items())
+    lines += fmt::format("{}: {}\n", nlohmann::json(key).dump(), value.dump());
+  return failure_of([&] {
+    require_agreement(words_.world(), engine_.device(), "the extra values of a checkpoint", lines);
+  });
 }
 
 /// Rank 0's part.
@@ -297,6 +338,7 @@ void CheckpointSaver::note(const RemovalNotes& notes) {
 
 void CheckpointSaver::wait() {
   if (phase_ == Phase::idle) return;
+  check_engine();
   const Exposed exposed(*this);
   const NoTimeout patient(words_.world());
   engine_.finish_reads();

@@ -50,6 +50,9 @@ class CheckpointSaver final : public StateReader {
   Event read(int unit) override { return writer_.read(unit); }
   std::int64_t vote() override;
   void counted(std::int64_t sum) override;
+  /// Ends a save in flight, whose states another reader would keep from being read.
+  void replaced() override;
+  void engine_ends() noexcept override { engine_ended_ = true; }
 
  private:
   enum class Phase : std::uint8_t { idle, writing, committing };
@@ -58,7 +61,10 @@ class CheckpointSaver final : public StateReader {
 
   bool first() const { return words_.rank() == 0; }
   std::string path_of(std::size_t file) const;
+  void detach();
+  void check_engine() const;
   std::string begin();
+  std::string differing_extra(std::span<const RankWord> words);
   void make_files();
   void open_files();
   std::string open_what_is_seen();
@@ -81,6 +87,8 @@ class CheckpointSaver final : public StateReader {
   BlockWriter writer_;
 
   Phase phase_ = Phase::idle;
+  bool attached_ = false;      // to the engine
+  bool engine_ended_ = false;  // with this attached
   std::chrono::steady_clock::time_point begun_;
   nlohmann::ordered_json extra_;
   std::int64_t skipped_ = 0;  // Engine::steps_skipped() when the save began

@@ -28,10 +28,12 @@ CheckpointOptions checked(CheckpointOptions options) {
 class Checkpointer::Core {
  public:
   Core(Engine& engine, const CheckpointOptions& options)
-      : disk(disk_of(options)),
+      : engine(engine),
+        disk(disk_of(options)),
         saver({engine, disk}, options),
         loader({engine, disk}, options, saver.writer().layout().blocks().count()) {}
 
+  Engine& engine;
   files::FileSystem& disk;
   CheckpointSaver saver;
   CheckpointLoader loader;
@@ -57,6 +59,7 @@ std::optional<SaveReport> Checkpointer::report() { return core_->saver.report();
 
 std::optional<Resumed> Checkpointer::load(const std::string& which, const Accept& accept) {
   core_->saver.wait();
+  core_->engine.finish_reads();  // of another Checkpointer, which saves the states as they are
   return core_->loader.load(which, accept);
 }
 

@@ -67,7 +67,9 @@ struct Resumed {
 /// mesh: a run that is cut and resumed has the bits of one that never was. One folder a
 /// checkpoint, which exists under its name only when whole (docs/checkpoints.md). Used by the
 /// engine's host thread; collective, between optimizer steps. Allocates its staging memory at
-/// construction, on a planning device too. The engine must be sealed and outlive this object.
+/// construction, on a planning device too. The engine must be sealed and outlive this object. Of
+/// several on one engine, each waits for a save of another that is in flight before it begins its
+/// own.
 class Checkpointer {
  public:
   Checkpointer(Engine& engine, CheckpointOptions options);
@@ -78,9 +80,10 @@ class Checkpointer {
   Checkpointer& operator=(const Checkpointer&) = delete;
 
   /// Begins to save the states as they are, as step Engine::steps_done() + steps_skipped(), with
-  /// `extra`, the trainer's own values: a JSON object, equal on all ranks. The files are written
-  /// during the next optimizer step, and are whole some step later: report() tells. Waits first for
-  /// a save in flight. A failure to begin is a report too, and so are states that are not finite.
+  /// `extra`, the trainer's own values: a JSON object, equal on all ranks; if ranks differ nothing
+  /// is saved, and the report names the first that does. The files are written during the next
+  /// optimizer step, and are whole some step later: report() tells. Waits first for a save in
+  /// flight. A failure to begin is a report too, and so are states that are not finite.
   /// `before_commit` is run by the first rank before the checkpoint is committed, on a thread of
   /// its own; a failure of it is a note of the save.
   void save(const nlohmann::ordered_json& extra, const std::function<void()>& before_commit = {});

@@ -23,6 +23,10 @@ FileBlocks::FileBlocks(std::span<const std::int64_t> bytes)
   }
 }
 
+std::int64_t FileBlocks::largest() const {
+  return bytes_.empty() ? 0 : std::min(kBlockBytes, std::ranges::max(bytes_));
+}
+
 Block FileBlocks::at(std::int64_t number) const {
   ZERO_CHECK(number >= 0 && number < count(), "block {} was asked for, of {}", number, count());
   const auto next = std::upper_bound(first_.begin(), first_.end(), number);

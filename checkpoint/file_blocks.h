@@ -32,6 +32,8 @@ class FileBlocks {
   explicit FileBlocks(std::span<const std::int64_t> bytes);
 
   std::int64_t count() const { return first_.back(); }
+  /// Bytes of the largest block; 0 without any.
+  std::int64_t largest() const;
   /// The number of the first block of file `file`.
   std::int64_t first(std::size_t file) const { return first_.at(file); }
   /// The block of number `number`, below count().

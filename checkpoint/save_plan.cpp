@@ -22,7 +22,7 @@ class SavePlan::Dealer {
   Dealer(const SavePlan& plan, const Dealing& dealing)
       : plan_(plan),
         per_round_(dealing.per_round),
-        exchanged_(dealing.exchanged * kBlockElements),
+        exchanged_(dealing.exchanged * dealing.block_elements),
         waiting_(at(plan.owned_.ranks())),
         next_(at(plan.owned_.ranks())) {}
 
@@ -79,7 +79,10 @@ class SavePlan::Dealer {
 
 SavePlan::SavePlan(const CheckpointLayout& layout, std::vector<std::size_t> numbers,
                    OwnedRuns owned, const Dealing& dealing)
-    : layout_(layout), numbers_(std::move(numbers)), owned_(std::move(owned)) {
+    : layout_(layout),
+      numbers_(std::move(numbers)),
+      owned_(std::move(owned)),
+      block_elements_(dealing.block_elements) {
   ZERO_CHECK(dealing.per_round >= 1 && dealing.exchanged >= 1,
              "blocks of a round: {}, {} exchanged; expected 1 or more", dealing.per_round,
              dealing.exchanged);
@@ -160,7 +163,7 @@ SavePlan::Round SavePlan::of(std::int64_t round, int rank) const {
   std::vector<std::vector<Place>> from(at(owned_.ranks()));
   for (const std::int64_t block : blocks) {
     const int to = writer(block);
-    const std::int64_t base = std::ssize(result.blocks) * kBlockElements;
+    const std::int64_t base = std::ssize(result.blocks) * block_elements_;
     if (to == rank) result.blocks.push_back(block);
     Slices::Range& sent = result.send[at(to)];
     if (sent.count == 0) sent.begin = packed;

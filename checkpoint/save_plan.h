@@ -29,6 +29,8 @@ class SavePlan {
     int replicas = 1;
     std::int64_t per_round = 4;  ///< blocks
     std::int64_t exchanged = 4;  ///< blocks, at least 1
+    /// fp32 elements of memory for each block, at least those of the largest.
+    std::int64_t block_elements = kBlockElements;
   };
   /// `layout` must outlive the plan. numbers[i] is the tensor of `owned` that holds the elements of
   /// layout.tensors()[i]. Throws zero::Error naming file and offset of a block unless each of its
@@ -57,7 +59,7 @@ class SavePlan {
     std::int64_t at = 0;
   };
   /// One rank's part in a round: the i-th block that it writes starts at element
-  /// i * kBlockElements of its blocks.
+  /// i * Dealing::block_elements of its blocks.
   struct Round {
     std::vector<std::int64_t> blocks;  ///< that it writes
     std::vector<Part> own;             ///< into its blocks
@@ -84,6 +86,7 @@ class SavePlan {
   const CheckpointLayout& layout_;
   std::vector<std::size_t> numbers_;
   OwnedRuns owned_;
+  std::int64_t block_elements_;
   std::int64_t rounds_ = 0;
   std::vector<int> writers_;
   /// The blocks of this replica in the order of (round, writer, number); round r ends before

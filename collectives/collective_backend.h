@@ -72,6 +72,14 @@ class CollectiveBackend {
   virtual void broadcast(View values, int root, Stream& stream, const Tag& tag) = 0;
   virtual void barrier(Stream& stream, const Tag& tag) = 0;
 
+  /// The device whose streams run this backend's collectives, and the number of DeviceClaims for it
+  /// that live. The device is named only as long as one does.
+  struct Claims {
+    const Device* device = nullptr;
+    int count = 0;
+  };
+  Claims& claims() { return claims_; }
+
   /// Shared with the backend this one was split from.
   const std::shared_ptr<CallContext>& context() const { return context_; }
 
@@ -80,6 +88,7 @@ class CollectiveBackend {
 
  private:
   std::shared_ptr<CallContext> context_;
+  Claims claims_;
 };
 
 }  // namespace zero

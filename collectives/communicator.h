@@ -23,7 +23,7 @@ namespace zero {
 /// thread uses a communicator, and its collectives run on one stream at a time.
 ///
 /// Several communicators may share a backend, each with its own traffic counter: two engines on one
-/// world do not mix their traffic.
+/// world, which then share a device (DeviceClaim), do not mix their traffic.
 class Communicator final {
  public:
   explicit Communicator(std::shared_ptr<CollectiveBackend> backend)

@@ -96,7 +96,7 @@ std::vector<HeldTensor> Engine::state(StateKind kind) {
   return core_->finished_states("state").held_tensors(kind);
 }
 void Engine::read(std::string_view name, StateKind kind, View out) {
-  const ModelState& state = core_->finished_states("read");
+  const ModelState& state = core_->finished_values("read");
   const ModelState::Parameter parameter = state.find(name, kind, out);
   const StepCosts::OutsideStep guard(core_->costs_);
   state.read(*parameter.unit, parameter.index, kind, out);
@@ -113,7 +113,7 @@ std::int64_t Engine::steps_skipped() const {
   return core_->sealed("steps_skipped").progress.steps_skipped();
 }
 std::uint64_t Engine::state_hash() {
-  const ModelState& state = core_->finished_states("state_hash");
+  const ModelState& state = core_->finished_values("state_hash");
   const StepCosts::OutsideStep guard(core_->costs_);
   return zero::state_hash(state);
 }

@@ -56,6 +56,10 @@ struct SealOptions {
   int accumulation_steps = 1;
 };
 
+/// learning_rate and loss_scale must be equal on all ranks, as all that is given to
+/// Engine::write() and restore(): a hash of them rides in the all-reduce of the step, and where
+/// ranks differ step() throws the same error on all of them, before the update, naming the first
+/// value that differs. The engine cannot go on then.
 struct StepOptions {
   double learning_rate = 0;
   double loss_scale = 1;             ///< gradients are divided by it
@@ -102,8 +106,9 @@ struct StepReport {
 /// The ZeRO engine: owns the model states of registered units, sharded by stage; makes full
 /// parameters present around compute through leases; reduces gradients; updates. States: building
 /// (add_unit) -> sealed (leases, step). Used by one host thread. `communicator` and `device` must
-/// outlive the engine. Collective calls are marked; every rank makes the same ones in the same
-/// order.
+/// outlive the engine, and the engine its leases and readers. Engines that live at once on one
+/// communicator share a device, or the constructor throws. Collective calls are marked; every rank
+/// makes the same ones in the same order.
 class Engine {
  public:
   Engine(Communicator& communicator, Device& device, EngineOptions options);
@@ -135,7 +140,8 @@ class Engine {
   StepReport step(const StepOptions& options);
 
   /// Makes micro-batches until end_evaluation() forward only: the uses with Phase::forward or
-  /// Phase::both, all taken with forward(). Only between optimizer steps.
+  /// Phase::both, all taken with forward(). Only between optimizer steps. Collective: on some ranks
+  /// alone it is an error at every stage.
   void begin_evaluation();
   void end_evaluation();
 
@@ -197,7 +203,8 @@ class Engine {
   void initialise();
 
   /// Spreads the rounds of `reader` over the compute steps of the next optimizer step; null: none.
-  /// Replaces the reader before it, whose rounds that are not submitted yet are dropped. `reader`
+  /// Replaces the reader before it, which may first end its work (StateReader::replaced); its
+  /// rounds that are not submitted then are dropped. `reader`
   /// must stay valid until it is replaced. Only between optimizer steps, but null at any time; all
   /// ranks attach at the same point.
   void attach(StateReader* reader);
@@ -212,7 +219,8 @@ class Engine {
   /// The same tensors with views of this rank's shard. Waits for the compute and communication
   /// streams.
   std::vector<HeldTensor> state(StateKind kind);
-  /// Reads a full logical tensor into `out` (host, fp32, as many elements). Collective.
+  /// Reads a full logical tensor into `out` (host, fp32, as many elements). Collective. A planning
+  /// device has no values: an error.
   void read(std::string_view name, StateKind kind, View out);
   /// Replaces a full logical tensor from `values` (host, fp32; equal on all ranks), on every rank
   /// that holds any of it. A gradient: only between the last micro-batch's backward and step(),
@@ -231,7 +239,8 @@ class Engine {
   /// A hash over all logical parameters in name order, master values and both moments; independent
   /// of stage, mesh, layout. One rank hashes each element: copies on other ranks (replicas, at
   /// stage 0 every rank), compute copies and gradients are not hashed; check_replicas() compares
-  /// copies. Sliced tensors are assembled in staging memory, one at a time. Collective.
+  /// copies. Sliced tensors are assembled in staging memory, one at a time. Collective. A planning
+  /// device has no values: an error.
   std::uint64_t state_hash();
   /// Compares by hashes the values that several ranks hold and that must have the same bits: master
   /// values, moments and compute copies of replicas; parameters without a slice, and ranges that

@@ -24,10 +24,18 @@ EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, Engine
       reads_(device, waits_),
       costs_(*mesh_, device) {
   validate(options_);
+  for (Communicator* of : {&world_, &mesh_->axis(Axis::replicate), &mesh_->axis(Axis::shard),
+                           &mesh_->axis(Axis::tensor), &mesh_->data(), &mesh_->replica_group()})
+    claims_.emplace_back(*of, device_, "Engine");
 }
 
 /// Waits for work in flight, which uses the buffers. Errors of dropped work have no reader.
 EngineCore::~EngineCore() {
+  if (lease_ != nullptr) {
+    lease_->core_ = nullptr;
+    lease_->orphan_ = true;
+  }
+  reads_.end();
   try {
     reads_.drain();
     synchronize();
@@ -80,12 +88,17 @@ void EngineCore::seal(const SealOptions& options) {
   const std::vector<UnitUse> uses = declared_uses(options, units_);
   mark_summed_uses(uses, units_);
   Sealed& parts = sealed_.emplace(*this, uses, options.accumulation_steps);
-  for (Unit& unit : units_) unit.initialise(device_, options_.seed);
-  publish_all(Gathers::Kind::frozen);
-  costs_.begin(uses.size());  // traffic so far belongs to no step
-  world_.set_step(1);
-  publish_all(Gathers::Kind::trainable);
-  parts.gathers.begin_micro_batch();
+  try {
+    for (Unit& unit : units_) unit.initialise(device_, options_.seed);
+    publish_all(Gathers::Kind::frozen);
+    costs_.begin(uses.size());  // traffic so far belongs to no step
+    world_.set_step(1);
+    publish_all(Gathers::Kind::trainable);
+    parts.gathers.begin_micro_batch();
+  } catch (...) {
+    parts.progress.fail(std::current_exception());
+    throw;
+  }
 }
 
 /// The schedules, which all ranks have agreed on; allocates states and receive slices.

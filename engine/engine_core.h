@@ -2,15 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/device_claim.h"
 #include "device/host_access.h"
 #include "engine/coded_moments.h"
 #include "engine/engine.h"
 #include "engine/gathers.h"
+#include "engine/given_values.h"
 #include "engine/gradient_reducer.h"
 #include "engine/leased_gradients.h"
 #include "engine/model_state.h"
@@ -39,6 +42,8 @@ class EngineCore {
   GradientLease backward(UnitId unit) { return {*this, enter(unit, true)}; }
   void repeat(int compute_step, std::size_t nth, const Stream::Work& body);
   void end_lease(int compute_step, bool unwinding) noexcept;
+  /// The lease that lives, wherever it was moved; null: none.
+  void hold(Lease* lease) { lease_ = lease; }
   void discard_graphs();
   void set_evaluation(bool on);
 
@@ -57,6 +62,8 @@ class EngineCore {
   void finish_reads(std::string_view call);
   /// The model states behind all submitted work.
   const ModelState& finished_states(std::string_view call);
+  /// Likewise, for a call that gives values: throws on a device without memory.
+  const ModelState& finished_values(std::string_view call);
 
   /// The parts that seal() makes, each from those above it.
   struct Sealed {
@@ -90,17 +97,21 @@ class EngineCore {
                     Sharding& sharding, GradientReducer& reducer);
   int enter(UnitId unit, bool gradients);
   void synchronize();
+  void require_given(std::int64_t sum, std::int64_t step, const StepOptions& options);
   void begin_change(std::string_view call);
   void publish_all(Gathers::Kind kind);
 
   std::unique_ptr<CountedMesh> mesh_;
   Communicator& world_;  ///< all ranks
   Device& device_;
+  std::list<DeviceClaim> claims_;  ///< of all communicators
   EngineOptions options_;
   std::unique_ptr<Optimizer> optimizer_;
   Waits waits_;
   std::vector<Unit> units_;
   std::string same_;  ///< lines of require_same()
+  GivenValues given_;
+  Lease* lease_ = nullptr;
   GraphCapture graphs_;
   StateReads reads_;
   StepCosts costs_;

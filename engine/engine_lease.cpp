@@ -71,13 +71,15 @@ void EngineCore::synchronize() {
 }
 
 /// Windows of the two schedules share memory, so both streams finish before the other schedule
-/// takes over. Traffic of the evaluation, and of the gathers repeated because of it, belongs to no
-/// step.
+/// takes over. At some stages an evaluation has no collective of its own: in the barrier a rank
+/// that evaluates alone is found by name at every stage. Traffic of the evaluation, and of the
+/// gathers repeated because of it, belongs to no step.
 void EngineCore::set_evaluation(bool on) {
   Sealed& parts = usable(on ? "begin_evaluation" : "end_evaluation");
   parts.progress.check_evaluation(on);
-  synchronize();
   if (on) costs_.begin_evaluation();
+  if (on) world_.barrier(device_.communication(), {"begin_evaluation", {}});
+  synchronize();
   parts.gathers.set_evaluating(on);
   parts.gathers.begin_micro_batch();
   if (!on) costs_.end_evaluation();

@@ -21,8 +21,18 @@ const ModelState& EngineCore::finished_states(std::string_view call) {
   return parts.state;
 }
 
+const ModelState& EngineCore::finished_values(std::string_view call) {
+  const ModelState& states = finished_states(call);
+  ZERO_CHECK(device_.has_memory(),
+             "[rank {}] {}: the device \"{}\" has no memory, so there are no values; ask an engine "
+             "on the device of a run",
+             world_.rank(), call, device_.name());
+  return states;
+}
+
 void EngineCore::attach(StateReader* reader) {
   if (reader != nullptr) usable("attach").progress.check_between_steps("attach");
+  if (reads_.reader() != nullptr && reads_.reader() != reader) reads_.reader()->replaced();
   reads_.attach(reader, units_.size());
 }
 
@@ -67,6 +77,7 @@ void EngineCore::restore(std::int64_t steps_done, std::int64_t steps_skipped) {
              "[rank {}] restore: {} steps done and {} skipped, expected 0 or more", world_.rank(),
              steps_done, steps_skipped);
   begin_change("restore");
+  given_.add_restore(steps_done, steps_skipped);
   parts.coded.forget();
   parts.progress.restore(steps_done, steps_skipped);
   world_.set_step(parts.progress.steps() + 1);
@@ -98,6 +109,7 @@ void EngineCore::write(std::string_view name, StateKind kind, const View& values
   if (kind == StateKind::gradient)
     parts.progress.check_gradients_finished("write", kChangeOfGradients);
   begin_change("write");
+  if (device_.has_memory()) given_.add_write(name, kind, values);
   parts.state.set(*parameter.unit, parameter.index, kind, 0, values);
   if (kind == StateKind::parameter) publish_parameters();
   if (kind == StateKind::gradient) parts.progress.change_gradients();

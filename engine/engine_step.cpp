@@ -63,6 +63,18 @@ void check_options(const StepOptions& options, const EngineResources& resources,
 
 }  // namespace
 
+/// Ranks that go on with other values than their peers end here, all with the same error.
+void EngineCore::require_given(std::int64_t sum, std::int64_t step, const StepOptions& options) {
+  if (!device_.has_memory()) return;
+  try {
+    given_.require_equal(sum, step, options, world_, device_);
+  } catch (...) {
+    sealed_->progress.fail(std::current_exception());
+    throw;
+  }
+  given_.clear();
+}
+
 StepReport EngineCore::step(const StepOptions& options) {
   Sealed& parts = usable("step");
   StepProgress& progress = parts.progress;
@@ -73,7 +85,9 @@ StepReport EngineCore::step(const StepOptions& options) {
   parts.coded.forget();
   if (progress.gradients_changed()) parts.reducer.recount_norm(units_);
   const StepSums::Totals sums =
-      parts.sums.reduce({options.losses, parts.reducer.norm(), reads_.vote(), options.vote});
+      parts.sums.reduce({options.losses, parts.reducer.norm(), reads_.vote(), options.vote,
+                         given_.hash(report.step, options)});
+  require_given(sums.given, report.step, options);
   report.votes = sums.votes;
   report.loss = sums.loss.value();
   report.gradient_norm = std::sqrt(sums.squares.value()) / options.loss_scale;

@@ -13,35 +13,54 @@ Lease::Lease(EngineCore& core, int compute_step)
     : core_(&core),
       step_(&core.parts().gathers.schedule().step(compute_step)),
       compute_step_(compute_step),
-      unwinding_(std::uncaught_exceptions()) {}
+      unwinding_(std::uncaught_exceptions()) {
+  core.hold(this);
+}
 
 Lease::Lease(Lease&& other) noexcept
     : core_(std::exchange(other.core_, nullptr)),
       step_(other.step_),
+      orphan_(other.orphan_),
       compute_step_(other.compute_step_),
       unwinding_(other.unwinding_),
-      repeated_(other.repeated_) {}
+      repeated_(other.repeated_) {
+  if (core_ != nullptr) core_->hold(this);
+}
 
 Lease::~Lease() {
-  if (core_ != nullptr) core_->end_lease(compute_step_, std::uncaught_exceptions() > unwinding_);
+  if (core_ == nullptr) return;
+  core_->hold(nullptr);
+  core_->end_lease(compute_step_, std::uncaught_exceptions() > unwinding_);
 }
 
 void Lease::repeat(const std::function<void()>& body) {
-  core_->repeat(compute_step_, repeated_++, body);
+  core().repeat(compute_step_, repeated_++, body);
+}
+
+EngineCore& Lease::core() const {
+  ZERO_CHECK(core_ != nullptr, "a lease {}",
+             orphan_ ? "is used whose engine was destroyed; the engine must outlive its leases"
+                     : "is used that was moved from; use the one it was moved to");
+  return *core_;
+}
+
+const ScheduleStep& Lease::step() const {
+  static_cast<void>(core());
+  return *step_;
 }
 
 int Lease::find(std::string_view parameter) const {
-  return core_->unit_at(step_->use.unit).find(parameter);
+  return core().unit_at(step().use.unit).find(parameter);
 }
-View Lease::at(int index) const { return core_->parts().gathers.parameter(*step_, index); }
+View Lease::at(int index) const { return core().parts().gathers.parameter(step(), index); }
 
 View ParameterLease::operator[](std::string_view parameter) const { return at(find(parameter)); }
 
 View GradientLease::parameter(std::string_view name) const { return parameter(find(name)); }
 View GradientLease::gradient(std::string_view name) const { return gradient(find(name)); }
 View GradientLease::gradient(int index) const {
-  return core_->parts().gradients.gradient(*step_, index);
+  return core().parts().gradients.gradient(step(), index);
 }
-bool GradientLease::accumulates() const { return !step_->first_gradient; }
+bool GradientLease::accumulates() const { return !step().first_gradient; }
 
 }  // namespace zero

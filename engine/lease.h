@@ -13,7 +13,8 @@ namespace zero {
 class EngineCore;
 struct ScheduleStep;
 
-/// A compute step of the schedule between its start and its end. Move-only.
+/// A compute step of the schedule between its start and its end. Move-only. A lease that was moved
+/// from, or whose engine was destroyed, throws zero::Error from every member.
 class Lease {
  public:
   Lease(Lease&& other) noexcept;
@@ -32,15 +33,17 @@ class Lease {
   View at(int index) const;
 
  protected:
-  friend class EngineCore;
+  friend class EngineCore;  // takes it, and ends it with itself
   Lease(EngineCore& core, int compute_step);
   ~Lease();
   int find(std::string_view parameter) const;
-
-  EngineCore* core_;
-  const ScheduleStep* step_;
+  EngineCore& core() const;
+  const ScheduleStep& step() const;
 
  private:
+  EngineCore* core_;  ///< null: moved from, or the engine was destroyed
+  const ScheduleStep* step_;
+  bool orphan_ = false;       ///< the engine was destroyed
   int compute_step_;          ///< index of step_ in the schedule
   int unwinding_;             ///< std::uncaught_exceptions() when taken
   std::size_t repeated_ = 0;  ///< calls of repeat()
@@ -48,7 +51,8 @@ class Lease {
 
 /// RAII proof that a unit's full parameters are present: gathered when it is taken (the compute
 /// stream waits), released when it ends. Views are valid until the lease ends and are parts of the
-/// gathered buffer: nothing was copied. If the lease ends by an exception, it starts no collective.
+/// gathered buffer: nothing was copied. If the lease ends by an exception, it starts no collective,
+/// and every later call of the engine throws that its micro-batch is incomplete.
 class ParameterLease : public Lease {
  public:
   /// The full parameter, in the compute dtype; throws zero::Error naming the unit's parameters if

@@ -37,6 +37,14 @@ class StateReader {
   /// collectives, which are not counted as traffic of a step, and may attach or detach a reader. If
   /// an error is thrown, step(), which is done, throws the same; the engine can go on.
   virtual void counted(std::int64_t sum) = 0;
+
+  /// Called by Engine::attach() on all ranks before another reader, or none, takes the place of
+  /// this one. May run collectives, to end what this reader has begun. An error is that of
+  /// attach(), and this reader stays.
+  virtual void replaced() {}
+  /// The engine is being destroyed with this reader attached: it calls nothing any more, and must
+  /// not be called. Rounds that were not submitted never are.
+  virtual void engine_ends() noexcept {}
 };
 
 }  // namespace zero

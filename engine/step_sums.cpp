@@ -102,7 +102,7 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
   communication.wait(device_.compute().record());
   const bool counts_losses = mesh_.mesh().index(Axis::tensor) == 0;
   const std::span<const double> losses = counts_losses ? addends.losses : std::span<const double>();
-  const std::array votes{addends.reader_vote, addends.vote};
+  const std::array votes{addends.reader_vote, addends.vote, addends.given};
   communication.submit_host("norm and loss", [sums, losses, votes, &squares = addends.squares] {
     ExactSum local_loss;
     local_loss.add(losses);
@@ -128,8 +128,9 @@ StepSums::Totals StepSums::reduce(const Addends& addends) {
   const std::span<const std::int64_t> limbs = sums.as<const std::int64_t>();
   std::copy_n(limbs.begin(), ExactSum::kLimbs, totals.squares.limbs().begin());
   std::copy_n(limbs.begin() + ExactSum::kLimbs, ExactSum::kLimbs, totals.loss.limbs().begin());
-  totals.reader_votes = limbs[limbs.size() - 2];
-  totals.votes = limbs.back();
+  totals.reader_votes = limbs[limbs.size() - 3];
+  totals.votes = limbs[limbs.size() - 2];
+  totals.given = limbs.back();
   return totals;
 }
 

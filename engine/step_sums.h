@@ -21,8 +21,8 @@ namespace zero {
 class StepSums {
  public:
   /// Integers of 8 bytes in the all-reduce: limbs of the gradient norm and of the loss, the vote of
-  /// a StateReader and that of the caller of step().
-  static constexpr std::int64_t kCount = 2 * ExactSum::kLimbs + 2;
+  /// a StateReader, that of the caller of step(), and a hash of GivenValues.
+  static constexpr std::int64_t kCount = 2 * ExactSum::kLimbs + 3;
 
   /// Allocates the integers. All arguments must outlive this.
   StepSums(CountedMesh& mesh, Device& device, const Waits& waits);
@@ -34,6 +34,7 @@ class StepSums {
                                      ///< stream completes; cleared
     std::int64_t reader_vote = 0;
     std::int64_t vote = 0;
+    std::int64_t given = 0;  ///< GivenValues::hash()
   };
   /// All zero on a planning device.
   struct Totals {
@@ -41,6 +42,7 @@ class StepSums {
     ExactSum loss;
     std::int64_t reader_votes = 0;
     std::int64_t votes = 0;
+    std::int64_t given = 0;
   };
   /// Sums behind all submitted work; later compute work runs behind the sum. Collective.
   Totals reduce(const Addends& addends);

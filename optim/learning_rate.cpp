@@ -19,10 +19,15 @@ double progress(std::int64_t step, std::int64_t begin, std::int64_t end) {
   return static_cast<double>(step - begin) / static_cast<double>(end - begin);
 }
 
+void check_step(std::int64_t step) {
+  ZERO_CHECK(step >= 1, "learning-rate schedule: step {}; steps are counted from 1", step);
+}
+
 }  // namespace
 
 double LearningRateSchedule::at(std::int64_t step) const {
-  ZERO_CHECK(step >= 1, "learning-rate schedule: step {}; steps are counted from 1", step);
+  validate();
+  check_step(step);
   if (step < warmup_steps) {
     return peak * (static_cast<double>(step) / static_cast<double>(warmup_steps));
   }
@@ -64,7 +69,22 @@ void LearningRateSchedule::validate() const {
              decay_steps, total_steps - warmup_steps);
 }
 
+void DeepSpeedSchedule::validate() const {
+  const std::string_view who = "DeepSpeed's learning-rate schedule";
+  ZERO_CHECK(std::isfinite(low) && std::isfinite(high) && low >= 0 && high >= 0,
+             "{}: rates of {} (low) and {} (high); expected finite values of 0 or more", who, low,
+             high);
+  ZERO_CHECK(warmup_steps >= 0, "{}: warmup_steps is {}; expected 0 or more", who, warmup_steps);
+  ZERO_CHECK(std::isfinite(final_ratio) && final_ratio >= 0,
+             "{}: final_ratio is {}; expected a finite value of 0 or more", who, final_ratio);
+  ZERO_CHECK(kind == Kind::warmup || total_steps >= 1,
+             "{}: total_steps is {}; expected 1 or more for a schedule that ends", who,
+             total_steps);
+}
+
 double DeepSpeedSchedule::at(std::int64_t step) const {
+  validate();
+  check_step(step);
   const std::int64_t iteration = step - 2;
   if (iteration < 0) return kind == Kind::warmup_cosine ? 0.0 : low;
   const auto at = static_cast<double>(iteration);

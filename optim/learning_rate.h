@@ -25,9 +25,10 @@ struct LearningRateSchedule {
   std::int64_t decay_steps = 0;  ///< wsd
   double min_ratio = 0;          ///< final learning rate over peak
 
-  /// Learning rate of optimizer step `step`, counted from 1.
+  /// Learning rate of optimizer step `step`, counted from 1. Throws as validate() does.
   double at(std::int64_t step) const;
-  /// Throws zero::Error naming the field that is out of range.
+  /// Throws zero::Error naming the field that is out of range: total_steps, if it is not given to a
+  /// schedule that ends.
   void validate() const;
 };
 
@@ -44,8 +45,10 @@ struct DeepSpeedSchedule {
   std::int64_t total_steps = 0;
   double final_ratio = 0;  ///< warmup_cosine: cos_min_ratio
 
-  /// Learning rate of optimizer step `step`, counted from 1.
+  /// Learning rate of optimizer step `step`, counted from 1. Throws as validate() does.
   double at(std::int64_t step) const;
+  /// Throws zero::Error naming the field that is out of range.
+  void validate() const;
 };
 
 /// A schedule of either kind. A value type; at() is pure.
@@ -55,7 +58,7 @@ class LearningRates {
   explicit LearningRates(const DeepSpeedSchedule& schedule) : schedule_(schedule) {}
   explicit LearningRates(const LearningRateSchedule& schedule) : schedule_(schedule) {}
 
-  /// Learning rate of optimizer step `step`, counted from 1.
+  /// Learning rate of optimizer step `step`, counted from 1. Throws as validate() does.
   double at(std::int64_t step) const {
     return std::visit([&](const auto& s) { return s.at(step); }, schedule_);
   }

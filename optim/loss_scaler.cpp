@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -18,6 +19,12 @@ using Limits = std::numeric_limits<float>;
 constexpr double kFactor = 2;
 
 bool is_scale(double value) { return value >= Limits::min() && value <= Limits::max(); }
+
+/// Whether `scale` is `first` times a power of two.
+bool is_power_times(double scale, double first) {
+  int exponent = 0;
+  return std::frexp(scale / first, &exponent) == 0.5;
+}
 
 }  // namespace
 
@@ -59,13 +66,15 @@ LossScaleChange LossScaler::update(bool overflow) {
   return overflow ? overflowed() : succeeded();
 }
 
+double LossScaler::least_scale() const { return std::max<double>(rule_.minimum, Limits::min()); }
+
 LossScaleChange LossScaler::overflowed() {
   state_.good_steps = 0;
   if (state_.hysteresis > 1) {
     --state_.hysteresis;
     return LossScaleChange::tolerated;
   }
-  const double least = std::max<double>(rule_.minimum, Limits::min());
+  const double least = least_scale();
   if (state_.scale <= least) return LossScaleChange::exhausted;
   state_.scale = std::max(state_.scale / kFactor, least);
   return LossScaleChange::halved;
@@ -84,8 +93,15 @@ LossScaleChange LossScaler::succeeded() {
 
 bool LossScaler::has(const State& state) const {
   if (!rule_.dynamic) return state == State{.scale = rule_.initial, .hysteresis = rule_.hysteresis};
-  return is_scale(state.scale) && state.scale >= rule_.minimum && state.good_steps >= 0 &&
-         state.hysteresis >= 1 && state.hysteresis <= rule_.hysteresis;
+  const double least = least_scale();
+  if (!is_scale(state.scale) || state.scale < least || state.good_steps < 0) return false;
+  if (!is_power_times(state.scale, rule_.initial) && !is_power_times(state.scale, least))
+    return false;
+  if (state.hysteresis < 1 || state.hysteresis > rule_.hysteresis) return false;
+  // Overflows that hysteresis has let pass are counted up to a step that restarts the count.
+  if (state.hysteresis == rule_.hysteresis) return true;
+  if (rule_.consecutive_hysteresis) return state.good_steps == 0;
+  return state.good_steps - rule_.delay < rule_.window;
 }
 
 void LossScaler::restore(const State& state) {

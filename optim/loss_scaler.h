@@ -62,13 +62,14 @@ class LossScaler {
   LossScaleChange update(bool overflow);
 
   const State& state() const { return state_; }
-  /// Goes on from `state`. Throws zero::Error if it is no state of a scaler of the same rule.
+  /// Goes on from `state`. Throws zero::Error unless a scaler of the same rule can be in it.
   void restore(const State& state);
   /// The state as one line, equal for equal states.
   std::string text() const;
 
  private:
   bool has(const State& state) const;
+  double least_scale() const;
   LossScaleChange overflowed();
   LossScaleChange succeeded();
 

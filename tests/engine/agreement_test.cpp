@@ -135,15 +135,17 @@ TEST(Agreement, NamesTheUnitOrShapeThatDiffers) {
   expect_stray([](Bring& b) { b.units[0].parameters[0].init = init::normal(0.5F); },
                "unit embedding parameter 0: embedding.tokens [31, 17] init=2(0,0.5)",
                "unit embedding parameter 0: embedding.tokens [31, 17] init=2(0,0.02)");
-  expect_stray([](Bring& b) { b.units.pop_back(); }, "schedule: ", "unit head parameter 0: ");
+  expect_stray([](Bring& b) { b.units.pop_back(); },
+               "use 0 of the order: ", "unit head parameter 0: ");
 }
 
 TEST(Agreement, NamesTheThreadCountThatDiffers) {
   expect_stray([](Bring& bring) { bring.threads = 2; }, "threads: 2", "threads: 1");
 }
 
-TEST(Agreement, NamesTheScheduleThatDiffers) {
-  expect_stray([](Bring& b) { b.reversed = true; }, "schedule: ", "schedule: ");
+TEST(Agreement, NamesTheFirstUseThatDiffers) {
+  expect_stray([](Bring& b) { b.reversed = true; }, "use 0 of the order: forward+backward(head)\"",
+               "use 0 of the order: forward+backward(embedding)\"");
 }
 
 TEST(Agreement, SeesAUnitWithoutParameters) {

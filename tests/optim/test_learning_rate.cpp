@@ -117,5 +117,30 @@ TEST(LearningRate, ValidateNamesTheFieldThatIsOutOfRange) {
             "warmup_steps, 100");
 }
 
+TEST(LearningRate, AScheduleThatEndsIsRefusedWithoutItsEnd) {
+  const std::string text = "total_steps is 0; expected 1 or more for a schedule that ends";
+  for (const Kind kind : {Kind::linear, Kind::cosine, Kind::wsd}) {
+    const Schedule schedule{.kind = kind, .peak = 1e-3};
+    EXPECT_THAT(error_of([&] { schedule.at(1); }), ::testing::HasSubstr(text));
+    EXPECT_THAT(error_of([&] { LearningRates(schedule).at(1); }), ::testing::HasSubstr(text));
+  }
+  using DeepSpeed = DeepSpeedSchedule;
+  for (const auto kind : {DeepSpeed::Kind::warmup_decay, DeepSpeed::Kind::warmup_cosine}) {
+    const DeepSpeed schedule{.kind = kind, .high = 1e-3};
+    EXPECT_THAT(error_of([&] { schedule.at(1); }), ::testing::HasSubstr(text));
+    EXPECT_THAT(error_of([&] { LearningRates(schedule).at(1); }), ::testing::HasSubstr(text));
+  }
+  EXPECT_GT(LearningRates(DeepSpeed{.high = 1e-3}).at(100), 0);
+}
+
+TEST(LearningRate, DeepSpeedsSchedulesNameTheFieldThatIsOutOfRange) {
+  const auto refusal = [](const DeepSpeedSchedule& s) { return error_of([&] { s.validate(); }); };
+  EXPECT_THAT(refusal({.low = -1}), ::testing::HasSubstr("rates of -1 (low) and 0 (high)"));
+  EXPECT_THAT(refusal({.warmup_steps = -2}), ::testing::HasSubstr("warmup_steps is -2"));
+  EXPECT_THAT(refusal({.final_ratio = -0.5}), ::testing::HasSubstr("final_ratio is -0.5"));
+  EXPECT_THAT(error_of([] { DeepSpeedSchedule{}.at(0); }),
+              ::testing::HasSubstr("step 0; steps are counted from 1"));
+}
+
 }  // namespace
 }  // namespace zero::testing

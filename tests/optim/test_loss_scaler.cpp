@@ -137,6 +137,31 @@ TEST(LossScaler, RefusesAStateThatItsRuleDoesNotReach) {
   fixed.restore(fixed.state());
 }
 
+TEST(LossScaler, TakesTheStatesThatItsRuleReachesAndNoOthers) {
+  const auto refuses = [](const LossScaleRule& rule, const LossScaler::State& state) {
+    LossScaler scaler(rule);
+    try {
+      scaler.restore(state);
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("is no state of the rule"));
+      return true;
+    }
+    return false;
+  };
+  const LossScaleRule rule{.initial = 48, .window = 3, .delay = 1, .hysteresis = 2, .minimum = 5};
+  EXPECT_FALSE(refuses(rule, {.scale = 96, .good_steps = 0, .hysteresis = 1}));
+  EXPECT_FALSE(refuses(rule, {.scale = 10, .good_steps = 4, .hysteresis = 2}));  // the minimum's
+  EXPECT_TRUE(refuses(rule, {.scale = 64, .good_steps = 0, .hysteresis = 1}));
+  EXPECT_TRUE(refuses(rule, {.scale = 47.9, .good_steps = 0, .hysteresis = 1}));
+  // Four good steps restart the count of overflows.
+  EXPECT_FALSE(refuses(rule, {.scale = 48, .good_steps = 3, .hysteresis = 1}));
+  EXPECT_TRUE(refuses(rule, {.scale = 48, .good_steps = 4, .hysteresis = 1}));
+  LossScaleRule consecutive = rule;
+  consecutive.consecutive_hysteresis = true;
+  EXPECT_FALSE(refuses(consecutive, {.scale = 48, .good_steps = 0, .hysteresis = 1}));
+  EXPECT_TRUE(refuses(consecutive, {.scale = 48, .good_steps = 1, .hysteresis = 1}));
+}
+
 TEST(LossScaler, NamesWhatIsOutOfRange) {
   const auto refusal = [](const LossScaleRule& rule) {
     return error_of([&] { const LossScaler scaler(rule); });

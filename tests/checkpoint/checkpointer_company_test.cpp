@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+// Checkpointers in company: of each other, of ranks that give other values, of an engine that ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checkpointer.h"
+#include "checkpoint_run.h"
+#include "collectives/backends.h"
+#include "scratch.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Checkpointer, TwoOnOneEngineBothSave) {
+  Scratch scratch;
+  const SavedRun with = run_of(2, 3, scratch.path("a"));
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model& model, Communicator& communicator) {
+    Checkpointer a(engine, {.folder = scratch.path("a")});
+    Checkpointer b(engine, {.folder = scratch.path("b")});
+    toy::step(engine, model, communicator, with.job, 0);
+    a.save({});
+    b.save({});  // ends the other's first
+    EXPECT_EQ(a.report()->error, "");
+    toy::step(engine, model, communicator, with.job, 1);
+    a.save({});
+    b.wait();
+    EXPECT_EQ(b.report()->error, "");
+    EXPECT_EQ(b.load("auto")->step, 1);  // while the other saves step 2
+    a.wait();
+    EXPECT_EQ(a.report()->error, "");
+    EXPECT_EQ(a.load("auto")->step, 2);
+    b.save({});
+    engine.attach(nullptr);  // waits too
+    EXPECT_EQ(b.report()->error, "");
+  });
+  EXPECT_TRUE(contents(scratch.path("a/step_00000001")) ==
+              contents(scratch.path("b/step_00000001")));
+}
+
+TEST(Checkpointer, OfADestroyedEngineSaysSo) {
+  Scratch scratch;
+  local::run(1, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    auto engine = std::make_unique<Engine>(communicator, *device, EngineOptions{});
+    engine->add_unit("layer", {{"weight", {4}}});
+    engine->seal();
+    Checkpointer checkpointer(*engine, {.folder = scratch.path("run")});
+    checkpointer.save({});
+    engine.reset();
+    EXPECT_THAT(error_of([&] { checkpointer.wait(); }),
+                HasSubstr("/run: the engine of these checkpoints was destroyed; it must outlive"));
+  });  // and its own end does nothing
+}
+
+TEST(Checkpointer, ExtraValuesThatDifferAreNamedAndNothingIsSaved) {
+  Scratch scratch;
+  const SavedRun with = run_of(2, 3, scratch.path("run"));
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator& communicator) {
+    Checkpointer checkpointer(engine, with.checkpoints);
+    checkpointer.save({{"epoch", 1}, {"rows", 8 + communicator.rank()}});
+    checkpointer.wait();
+    EXPECT_THAT(checkpointer.report()->error,
+                AllOf(HasSubstr("step_00000000: was not saved"),
+                      HasSubstr("rank 1 has \"\"rows\": 9\", rank 0 has \"\"rows\": 8\"")));
+    EXPECT_EQ(checkpointer.load("auto"), std::nullopt);
+    checkpointer.save({{"epoch", 1}, {"rows", 8}});
+    checkpointer.wait();
+    EXPECT_EQ(checkpointer.report()->error, "");
+  });
+}
+
+TEST(Checkpointer, StagingIsForTheBlocksThatThereAre) {
+  Scratch scratch;
+  const SavedRun with = run_of(2, 3, scratch.path("run"));
+  toy::with_engine(with.job, [&](Engine& engine, toy::Model&, Communicator&) {
+    MemoryLedger& ledger = engine.device().ledger();
+    const auto held = [&] {
+      const MemorySnapshot now = ledger.snapshot();
+      return now.current_of(MemoryClass::staging) + now.current_of(MemoryClass::communication);
+    };
+    const std::int64_t before = held();
+    const Checkpointer checkpointer(engine, with.checkpoints);
+    EXPECT_LT(held() - before, std::int64_t{1} << 20);
+  });
+}
+
+}  // namespace
+}  // namespace zero::testing
