@@ -198,6 +198,7 @@ class Run {
     for (const auto* lock : {&prepared_.folder_lock, &prepared_.log_lock}) {
       if (*lock && !(*lock)->warning().empty()) console_.line("warning: " + (*lock)->warning());
     }
+    for (const std::string& line : prepared_.batches->lines()) console_.line(line);
     instruments_ = make_instruments(config);
     device_ = std::make_unique<RunDevice>(config, communicator_, instruments_.get());
     device_->world().set_wait_limits(wait_limits(config));

@@ -7,11 +7,13 @@ namespace zero {
 std::vector<Option> trainer_options() {
   using enum ValueType;
   return {
-      honour(
-          "data.train", text_list, "",
-          "token shards, which zero_prepare makes of texts: a file, a list of files, a folder or a "
-          "pattern with * and ?"),
-      honour("data.validation", text_list, "null", "token shards for the validation loss"),
+      honour("data.train", text_list, "",
+             "token shards, which zero_prepare makes of texts: a file, a list of files, a pattern "
+             "with "
+             "* and ?, or a folder, of which validation files are left out"),
+      honour("data.validation", text_list, "null",
+             "token shards for the validation loss; a folder: those with val, valid, validation or "
+             "eval in their names. None is trained on"),
       honour("data.sequence_length", integer, "null", "tokens of a sequence; null: model.context")
           .from(1, 1e7),
       honour("data.shuffle", boolean, "false",

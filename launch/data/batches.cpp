@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "launch/data/data_files.h"
 
 namespace zero {
 namespace {
@@ -23,6 +24,20 @@ std::string fingerprint_of(const TokenFile& file) {
   return fmt::format("{} tokens, fingerprint {:016x}", file.count(), file.fingerprint());
 }
 
+std::string tokens_text(std::int64_t tokens) {
+  const auto count = static_cast<double>(tokens);
+  if (count < 1e4) return fmt::format("{} tokens", tokens);
+  if (count < 1e6) return fmt::format("{:.1f} k tokens", count / 1e3);
+  if (count < 1e9) return fmt::format("{:.1f} M tokens", count / 1e6);
+  return fmt::format("{:.1f} G tokens", count / 1e9);
+}
+
+std::string size_line(const char* key, const TokenStream& stream) {
+  const std::size_t files = stream.files().size();
+  return fmt::format("{}: {} file{}, {}", key, files, files == 1 ? "" : "s",
+                     tokens_text(stream.count()));
+}
+
 std::span<std::int32_t> row_of(View view, std::int64_t row, std::int64_t length) {
   return view.slice(row * length, length).as<std::int32_t>();
 }
@@ -31,7 +46,10 @@ std::span<std::int32_t> row_of(View view, std::int64_t row, std::int64_t length)
 
 Batches::Batches(const TrainConfig& config, int rank)
     : length_(config.data.sequence_length), vocabulary_(vocabulary_of(config.model)) {
-  train_ = std::make_unique<TokenStream>(expand_data_files(config.data.train, "data.train"));
+  DataFiles files = find_data_files(config.data.train, config.data.validation);
+  lines_ = std::move(files.lines);
+  train_ = std::make_unique<TokenStream>(files.train);
+  lines_.push_back(size_line("data.train", *train_));
   const std::int64_t sequences = train_->sequences(length_);
   ZERO_CHECK(sequences >= config.batch.train,
              "data.train: {} tokens in {} file(s) make {} sequences of {}, fewer than one batch of "
@@ -44,9 +62,9 @@ Batches::Batches(const TrainConfig& config, int rank)
             .shuffle = config.data.shuffle,
             .seed = config.run.seed};
   check_share(*train_, config, rank);
-  if (config.data.validation.empty()) return;
-  validation_ =
-      std::make_unique<TokenStream>(expand_data_files(config.data.validation, "data.validation"));
+  if (files.validation.empty()) return;
+  validation_ = std::make_unique<TokenStream>(files.validation);
+  lines_.push_back(size_line("data.validation", *validation_));
   validation_sequences_ = validation_->sequences(length_);
   ZERO_CHECK(validation_sequences_ > 0,
              "data.validation: {} tokens are shorter than one sequence of {} and its target; give "

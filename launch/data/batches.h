@@ -32,6 +32,8 @@ class Batches {
   /// The first tokens of the validation data (of the training data if there is none), from which a
   /// sample starts.
   std::vector<std::int32_t> prompt(std::int64_t count) const;
+  /// For users: files of a folder that were left out, then files and tokens of each key.
+  const std::vector<std::string>& lines() const { return lines_; }
   /// Hashes that identify the files, to compare ranks.
   std::map<std::string, std::string> fingerprint() const;
   /// The same for the training data alone, shard by shard, without their paths.
@@ -44,6 +46,7 @@ class Batches {
   std::unique_ptr<TokenStream> validation_;
   std::int64_t validation_sequences_ = 0;
   DataOrder order_;
+  std::vector<std::string> lines_;
 };
 
 }  // namespace zero

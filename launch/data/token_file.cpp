@@ -21,7 +21,32 @@
 namespace zero {
 namespace {
 
+constexpr std::int32_t kEvaluationMagic = 20240522;
+
 using Header = std::array<std::int32_t, 256>;
+
+/// The width that magic and version say.
+std::int64_t token_bytes_of(const std::string& path, const Header& header) {
+  ZERO_CHECK(header[0] != kEvaluationMagic,
+             "{}: is an evaluation file of llm.c (magic {}), questions with answers; data.* takes "
+             "token files, magic {} or {}",
+             path, header[0], kTokenMagic, kLlama3Magic);
+  ZERO_CHECK(header[0] == kTokenMagic || header[0] == kLlama3Magic,
+             "{}: its first number is {}, expected the magic {} of a token file, or {} of one with "
+             "Llama 3's tokens; make it with zero_prepare",
+             path, header[0], kTokenMagic, kLlama3Magic);
+  if (header[0] == kLlama3Magic) {
+    ZERO_CHECK(header[1] == 7,
+               "{}: has format version {}, expected 7 (uint32 tokens) behind the magic {}; make it "
+               "again with llm.c's scripts or with zero_prepare",
+               path, header[1], kLlama3Magic);
+    return 4;
+  }
+  ZERO_CHECK(header[1] == 1 || header[1] == 2,
+             "{}: has format version {}, expected 1 (uint16 tokens) or 2 (uint32 tokens)", path,
+             header[1]);
+  return header[1] == 1 ? 2 : 4;
+}
 
 }  // namespace
 
@@ -53,15 +78,8 @@ TokenFile::TokenFile(const std::string& path) : path_(path) {
 void TokenFile::check_header(std::int64_t bytes) {
   Header header{};
   std::memcpy(header.data(), map_.get(), sizeof(header));
-  ZERO_CHECK(header[0] == kTokenMagic,
-             "{}: its first number is {}, expected the magic {} of a token file; make it with "
-             "zero_prepare",
-             path_, header[0], kTokenMagic);
-  ZERO_CHECK(header[1] == 1 || header[1] == 2,
-             "{}: has format version {}, expected 1 (uint16 tokens) or 2 (uint32 tokens)", path_,
-             header[1]);
+  token_bytes_ = token_bytes_of(path_, header);
   ZERO_CHECK(header[2] >= 0, "{}: its header counts {} tokens", path_, header[2]);
-  token_bytes_ = header[1] == 1 ? 2 : 4;
   count_ = header[2];
   ZERO_CHECK(bytes == file_bytes(),
              "{}: has {} bytes, expected {} for the {} tokens of its header; it was {}: make it "

@@ -10,10 +10,12 @@
 
 namespace zero {
 
-/// Token files in llm.c's format: a header of 256 int32 (magic, version, token count, zeros), then
-/// the tokens, little-endian. Version 1 has uint16 tokens; version 2, an extension of ours, has
-/// uint32 tokens for vocabularies above 65536.
+/// Token files in llm.c's formats: a header of 256 int32 (magic, version, token count, zeros), then
+/// the tokens, little-endian. Version 1 of kTokenMagic has uint16 tokens; version 2, an extension
+/// of ours, uint32 tokens for vocabularies above 65536; version 7 of kLlama3Magic uint32 tokens
+/// too.
 inline constexpr std::int32_t kTokenMagic = 20240520;
+inline constexpr std::int32_t kLlama3Magic = 20240801;
 inline constexpr std::int64_t kTokenHeaderBytes = 256 * 4;
 
 /// One token file, mapped read-only. Movable.

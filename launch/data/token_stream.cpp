@@ -2,35 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/data/token_stream.h"
 
-#include <glob.h>
-
 #include <algorithm>
-#include <filesystem>
 
 #include "base/error.h"
 
 namespace zero {
 namespace {
-
-std::vector<std::string> matches_of(const std::string& pattern) {
-  glob_t found{};
-  const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
-  std::vector<std::string> paths;
-  if (result == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  return paths;
-}
-
-std::vector<std::string> files_in(const std::string& folder) {
-  std::vector<std::string> shards;
-  std::vector<std::string> others;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.ends_with(".bin") || name.starts_with("validation")) continue;
-    (name.starts_with("train_") ? shards : others).push_back(entry.path().string());
-  }
-  return shards.empty() ? others : shards;
-}
 
 [[noreturn]] void fail_outside(const TokenFile& file, std::int64_t position,
                                std::int64_t vocabulary) {
@@ -42,32 +19,6 @@ std::vector<std::string> files_in(const std::string& folder) {
 }
 
 }  // namespace
-
-std::vector<std::string> expand_data_files(const std::vector<std::string>& names,
-                                           const std::string& key) {
-  std::vector<std::string> files;
-  for (const std::string& name : names) {
-    std::error_code ignored;
-    std::vector<std::string> found{name};
-    if (std::filesystem::is_directory(name, ignored)) {
-      found = files_in(name);
-      ZERO_CHECK(
-          !found.empty(),
-          "{}: the folder {} holds no .bin token files; make them with zero_prepare --out {}", key,
-          name, name);
-    } else if (!std::filesystem::exists(name, ignored) &&
-               name.find_first_of("*?[") != std::string::npos) {
-      found = matches_of(name);
-      ZERO_CHECK(!found.empty(), "{}: no file matches {}; make token files with zero_prepare", key,
-                 name);
-    }
-    files.insert(files.end(), found.begin(), found.end());
-  }
-  std::sort(files.begin(), files.end());
-  const auto twice = std::adjacent_find(files.begin(), files.end());
-  ZERO_CHECK(twice == files.end(), "{}: {} is given twice; name each token file once", key, *twice);
-  return files;
-}
 
 TokenStream::TokenStream(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {

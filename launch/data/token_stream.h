@@ -11,12 +11,6 @@
 
 namespace zero {
 
-/// Expands data.train or data.validation to token files, in name order: files, folders (their
-/// train_*.bin, or else all *.bin except validation*.bin) and patterns with * ? [ ]. Throws
-/// zero::Error naming `key` if a name matches no file, or a file is named twice.
-std::vector<std::string> expand_data_files(const std::vector<std::string>& names,
-                                           const std::string& key);
-
 /// Shards, in name order, as one stream of tokens. Read-only; maps the files.
 class TokenStream {
  public:

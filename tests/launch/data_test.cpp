@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <numeric>
 #include <set>
 
 #include "base/error.h"
+#include "launch/data/data_files.h"
 #include "launch/data/data_order.h"
 #include "launch/data/token_stream.h"
 #include "tests/launch/temporary_folder.h"
@@ -67,6 +69,15 @@ TEST(TokenFile, BadFilesAreNamedWithWhatWasFoundAndExpected) {
   version[4] = 9;
   EXPECT_THAT(error_of([&] { TokenFile(folder.write("version.bin", version)); }),
               HasSubstr("format version 9"));
+  const auto with_magic = [&](std::int32_t magic) {
+    std::string other = whole;
+    std::memcpy(other.data(), &magic, sizeof(magic));
+    return folder.write("magic.bin", other);
+  };
+  EXPECT_THAT(error_of([&] { TokenFile(with_magic(20240801)); }),
+              HasSubstr("format version 1, expected 7 (uint32 tokens) behind the magic 20240801"));
+  EXPECT_THAT(error_of([&] { TokenFile(with_magic(20240522)); }),
+              HasSubstr("is an evaluation file of llm.c"));
   std::string negative = whole;
   negative[11] = static_cast<char>(0x80);
   EXPECT_THAT(error_of([&] { TokenFile(folder.write("negative.bin", negative)); }),
@@ -92,6 +103,51 @@ TEST(DataFiles, MayBeFilesListsFoldersAndPatterns) {
   const TemporaryFolder empty;
   EXPECT_THAT(error_of([&] { expand_data_files({empty.path()}, "data.validation"); }),
               HasSubstr("data.validation: the folder"));
+}
+
+TEST(DataFiles, AFolderForValidationMeansItsValidationFiles) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train_000000.bin", "train_000001.bin", "validation.bin", "a.bin"})
+    folder.write(name, "");
+  EXPECT_THAT(expand_data_files({folder.path()}, "data.validation"),
+              ElementsAre(folder.file("validation.bin")));
+  const TemporaryFolder neutral;
+  neutral.write("0.bin", "");
+  neutral.write("medieval_1.bin", "");
+  EXPECT_EQ(expand_data_files({neutral.path()}, "data.validation").size(), 2U);
+  EXPECT_EQ(expand_data_files({neutral.path()}, "data.train").size(), 2U);
+  const TemporaryFolder train;
+  train.write("train_000000.bin", "");
+  EXPECT_THAT(
+      error_of([&] { expand_data_files({train.path()}, "data.validation"); }),
+      AllOf(HasSubstr("data.validation: the folder " + train.path() + " holds no validation files"),
+            HasSubstr("as train_000000.bin has the word train; name the files or a pattern")));
+  const TemporaryFolder valid;
+  valid.write("tiny_valid.bin", "");
+  EXPECT_THAT(error_of([&] { expand_data_files({valid.path()}, "data.train"); }),
+              HasSubstr("holds only validation files by their names (tiny_valid.bin)"));
+}
+
+TEST(DataFiles, AFileOfTheValidationIsNeverTrainedOn) {
+  const TemporaryFolder folder;
+  const std::string a = folder.write("a.bin", "");
+  const std::string b = folder.write("b.bin", "");
+  const std::string link = folder.file("link.bin");
+  std::filesystem::create_symlink(b, link);
+  const auto left_out = "data.train: " + b + " is left out: a file of data.validation";
+  const DataFiles of_folder = find_data_files({folder.path()}, {b});
+  EXPECT_THAT(of_folder.train, ElementsAre(a));
+  EXPECT_THAT(of_folder.validation, ElementsAre(b));
+  EXPECT_THAT(of_folder.lines, ::testing::Contains(left_out));
+  const DataFiles of_pattern = find_data_files({folder.file("?.bin")}, {link});
+  EXPECT_THAT(of_pattern.train, ElementsAre(a));
+  EXPECT_THAT(of_pattern.lines, ElementsAre(left_out));
+  EXPECT_THAT(error_of([&] {
+                find_data_files({a, b}, {folder.file("b*")});
+              }),
+              HasSubstr("data.train names " + b + ", which is a file of data.validation too"));
+  EXPECT_THAT(error_of([&] { find_data_files({folder.path()}, {folder.path()}); }),
+              HasSubstr("data.train: all of its 3 file(s) are files of data.validation"));
 }
 
 TEST(TokenStream, ShardsAreOneStream) {

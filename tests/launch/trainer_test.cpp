@@ -316,6 +316,21 @@ TEST(Batches, DataThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal({"model.vocabulary=200"}, 1), HasSubstr("but model.vocabulary is 200"));
 }
 
+TEST(Batches, FilesAndTokensOfTheDataAreSaid) {
+  const TinyRun run;
+  const auto lines = [&](const std::vector<std::string>& overrides) {
+    return Batches(make_train_config(Configuration::read(run.config(), overrides), 1), 0).lines();
+  };
+  EXPECT_THAT(lines({"data.validation=" + run.folder().path()}),
+              ::testing::ElementsAre("data.train: " + run.folder().file("validation.bin") +
+                                         " is left out: a file of data.validation",
+                                     "data.train: 2 files, 2600 tokens",
+                                     "data.validation: 1 file, 400 tokens"));
+  run.folder().write_tokens("train_000002.bin", std::vector<std::uint32_t>(9'450'000, 1));
+  EXPECT_THAT(lines({"data.validation=null"}),
+              ::testing::Contains("data.train: 3 files, 9.5 M tokens"));
+}
+
 TEST(Batches, OtherDataHaveAnotherFingerprint) {
   const TinyRun run;
   const TinyRun same;
