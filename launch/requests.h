@@ -10,6 +10,9 @@
 
 namespace zero {
 
+/// A bit of a sum of votes that Requests leaves to DataCheck, of which one rank adds it.
+inline constexpr std::int64_t kDataVote = std::int64_t{1} << 62;
+
 /// What a run does before its last step because a signal or a clock asks for it.
 struct Decision {
   bool save = false;

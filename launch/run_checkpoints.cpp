@@ -47,29 +47,10 @@ std::int64_t file_bytes(Engine& engine, std::initializer_list<StateKind> kinds) 
 
 }  // namespace
 
-void RunProgress::saved(std::int64_t step, const std::string& folder) {
-  const std::scoped_lock lock(mutex_);
-  saved_step_ = step;
-  folder_ = folder;
-}
-
-std::string RunProgress::kept() const {
-  const std::scoped_lock lock(mutex_);
-  if (folder_.empty() && !saves) return "";
-  if (folder_.empty()) {
-    return searched ? "; nothing is kept: there is no checkpoint yet"
-                    : "; the checkpoints of earlier starts, if any, are as they were";
-  }
-  if (steps_logged <= saved_step_) {
-    return fmt::format("; the newest checkpoint, {}, holds every step done", folder_);
-  }
-  return fmt::format("; nothing of the steps since step {} is kept; the newest checkpoint is {}",
-                     saved_step_, folder_);
-}
-
 RunCheckpoints::RunCheckpoints(const RunCheckpointParts& parts)
     : config_(parts.config),
       options_(parts.config.checkpoints),
+      order_(parts.batches.order()),
       workbench_(parts.workbench),
       console_(parts.console),
       log_(parts.log),
@@ -121,6 +102,8 @@ std::optional<Resumed> RunCheckpoints::load() {
     const std::string left = fmt::format("{} at step {}", values_.log.run, resumed->step);
     values_.log = {.run = mark_of(identity_, left), .step = resumed->step};
   }
+  order_.from_step = resumed->step;
+  order_.from = consumed_at(values_.position, order_, config_.data.sequence_length);
   saved_step_ = resumed->step;
   if (progress_ != nullptr) progress_->saved(saved_step_, resumed->folder);
   say_resumed(*resumed);
@@ -145,6 +128,8 @@ void RunCheckpoints::accept(const Json& extra) {
              "with another run.checkpoint.folder",
              values.log.step, config_.run.steps);
   values_ = std::move(values);
+  // The data that the user has changed are not held to the checkpoint's.
+  if (std::ranges::count(options_.resume_changes, "data.train") > 0) values_.digests.clear();
   // The scale of another rule, which the user has asked for, begins as the rule says.
   const bool scale_changes = std::ranges::any_of(
       changes_, [](const IdentityChange& change) { return change.key.starts_with("fp16."); });
@@ -162,6 +147,7 @@ void RunCheckpoints::say_resumed(const Resumed& resumed) {
         follows ? "learning rates from here on are of a schedule for the new run.steps: " + text
                 : "run.resume_changes: " + text);
   }
+  say_position();
   const std::string kernels = kernels_text(config_.run.device);
   if (values_.kernels != kernels) {
     console_.line(
@@ -180,6 +166,16 @@ void RunCheckpoints::say_resumed(const Resumed& resumed) {
         "the run is finished; to train on, raise run.steps; to start afresh, remove the folder or "
         "give another run.checkpoint.folder");
   }
+}
+
+/// Said only if the next step does not read what it would have read in the checkpoint's run.
+void RunCheckpoints::say_position() const {
+  const auto moves = [](const IdentityChange& change) {
+    return change.key.starts_with("data.") || change.key == "run.seed" ||
+           change.key == "train_batch_size";
+  };
+  if (std::ranges::none_of(changes_, moves) || values_.log.step == config_.run.steps) return;
+  console_.line(going_on_text(values_.position, order_, order_.from, config_.batch.train));
 }
 
 /// A later start with "auto" takes the newest checkpoint: it must be of this run.
@@ -286,9 +282,11 @@ void RunCheckpoints::listen() {
 std::int64_t RunCheckpoints::vote() { return options_.folder.empty() ? 0 : requests_.vote(now()); }
 
 Decision RunCheckpoints::after_step(const StepReport& report, const Kept& kept) {
+  values_.tokens += config_.tokens_per_step();
   if (report.step == 1) values_.log.first_loss = finite(report.loss);
   values_.skipped_in_row = kept.skipped_in_row;
   values_.loss_scaler = kept.loss_scaler;
+  values_.digests = kept.digests;
   if (options_.folder.empty()) return {};
   tell_reports();
   const Decision decision = requests_.decide(report.votes, now());
@@ -326,7 +324,8 @@ void RunCheckpoints::save(const StepReport& report) {
 Json RunCheckpoints::extra(const StepReport& report) {
   values_.log.step = report.step;
   values_.log.loss = finite(report.loss);
-  values_.tokens = report.step * config_.tokens_per_step();
+  const std::int64_t length = config_.data.sequence_length;
+  values_.position = position_behind(order_, length, order_.consumed(report.step));
   values_.identity = identity_;
   values_.micro_batch = config_.batch.micro;
   values_.version = version();

@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -16,33 +14,13 @@
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
 #include "launch/requests.h"
+#include "launch/run_progress.h"
 #include "launch/run_values.h"
 #include "launch/telemetry/console.h"
 #include "launch/telemetry/run_log.h"
 #include "launch/workbench.h"
 
 namespace zero {
-
-/// How far a run is, for the last words of a process that a signal ends. Any thread may use it.
-class RunProgress {
- public:
-  std::atomic<std::int64_t> steps_logged{0};
-  std::atomic<bool> saves{false};  ///< run.checkpoint.folder is given
-  /// Whether run.checkpoint.folder was searched for a checkpoint to go on from.
-  std::atomic<bool> searched{false};
-  std::atomic<bool> weights_due{false};  ///< run.save_weights is given and not yet written
-
-  /// The checkpoint in `folder`, of `step`, is the newest one.
-  void saved(std::int64_t step, const std::string& folder);
-  /// What of the run is kept, for a sentence: "; the newest checkpoint, runs/a/step_00000500, holds
-  /// every step done"; empty: the run saves nothing and was not resumed.
-  std::string kept() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::int64_t saved_step_ = -1;
-  std::string folder_;
-};
 
 /// What a trainer needs to save and resume; all must outlive it.
 struct RunCheckpointParts {
@@ -68,6 +46,9 @@ class RunCheckpoints {
   /// steps done: 0 for a run that begins. Throws AgreedError, or zero::Error if only this rank
   /// knows; also if a disk has no room for what the run will have to save.
   std::int64_t resume();
+  /// The order in which the run reads its data: behind what the loaded checkpoint's run has read.
+  /// Not collective.
+  const DataOrder& order() const { return order_; }
   /// Call after resume(), and once a run that begins has its weights: cuts the log of a run that
   /// goes on; if the run begins or is a fork, moves a log that is there away.
   void prepare_log();
@@ -80,6 +61,8 @@ class RunCheckpoints {
   struct Kept {
     std::int64_t skipped_in_row = 0;  ///< steps up to this one whose update was skipped
     std::optional<LossScaler::State> loss_scaler{};
+    std::vector<std::string>
+        digests{};  ///< of the training files, as DataCheck::agreed() gives them
   };
   /// Call after each step, whose line is in the log: tells of finished saves, begins one if it is
   /// due. Returns what ends the run. Throws AgreedError if a required save has failed.
@@ -90,8 +73,9 @@ class RunCheckpoints {
   /// Waits for the save in flight, tells of it, and stops listening. Returns the signal that has
   /// asked for an end since the last step, 0 for none.
   int finish();
-  /// What the checkpoint that resume() loaded has kept. Not collective.
-  Kept kept() const { return {values_.skipped_in_row, values_.loss_scaler}; }
+  /// What the checkpoint that resume() loaded has kept; no digests if this run's data are to be
+  /// others. Not collective.
+  Kept kept() const { return {values_.skipped_in_row, values_.loss_scaler, values_.digests}; }
   /// The field "run" of the log's first line. Not collective.
   const std::string& run_mark() const { return values_.log.run; }
   /// "the newest checkpoint is of step 500"; not collective.
@@ -107,6 +91,7 @@ class RunCheckpoints {
   void accept(const nlohmann::ordered_json& extra);
   bool forks(const Resumed& resumed) const;
   void say_resumed(const Resumed& resumed);
+  void say_position() const;
   void check_nothing_ahead(const std::optional<Resumed>& resumed) const;
   void say_cut(const RunLog::Cut& cut, std::int64_t step);
   void save(const StepReport& report);
@@ -117,6 +102,7 @@ class RunCheckpoints {
 
   const TrainConfig& config_;
   const TrainConfig::Checkpoints& options_;
+  DataOrder order_;
   Workbench& workbench_;
   Console& console_;
   RunLog* log_;

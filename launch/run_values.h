@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "launch/data/data_position.h"
 #include "launch/telemetry/run_log.h"
 #include "optim/loss_scaler.h"
 
@@ -14,9 +16,11 @@ namespace zero {
 
 /// What a run keeps in a checkpoint beside the states (CheckpointIndex::extra).
 struct RunValues {
-  LogPoint log{};                     ///< its step is the checkpoint's
-  std::int64_t tokens = 0;            ///< seen so far; not read
-  nlohmann::ordered_json identity{};  ///< identity_of() the configuration
+  LogPoint log{};                      ///< its step is the checkpoint's
+  std::int64_t tokens = 0;             ///< trained on so far
+  DataPosition position{};             ///< behind the training data read so far
+  std::vector<std::string> digests{};  ///< of the training files; "" for those not yet known
+  nlohmann::ordered_json identity{};   ///< identity_of() the configuration
   std::int64_t micro_batch = 0;
   std::int64_t skipped_in_row = 0;  ///< steps without an update before the checkpoint
   std::optional<LossScaler::State> loss_scaler{};  ///< of fp16 runs
@@ -24,7 +28,9 @@ struct RunValues {
   std::string kernels{};
 
   nlohmann::ordered_json json() const;
-  /// Reads what json() wrote. Throws zero::Error naming the field that is missing or no such value.
+  /// Reads what json() wrote. Checkpoints without a position are of runs that had one batch in all
+  /// steps: position and tokens follow from their own configuration. Throws zero::Error naming the
+  /// field that is missing or no such value.
   static RunValues read(const nlohmann::ordered_json& json);
 };
 

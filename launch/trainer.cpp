@@ -78,6 +78,7 @@ Trainer::Trainer(const TrainerParts& parts)
                     .started = parts.started,
                     .progress = progress_,
                     .disk = parts.disk}),
+      data_check_(batches_, communicator_, device_, console_),
       loss_scaling_(config_),
       exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
 
@@ -97,6 +98,7 @@ int Trainer::run() {
   step_ = resumed_at_ = checkpoints_.resume();
   skipped_in_row_ = checkpoints_.kept().skipped_in_row;
   loss_scaling_.restore(checkpoints_.kept().loss_scaler);
+  data_check_.expect(checkpoints_.kept().digests);
   if (resumed_at_ == 0) {
     load();
   } else if (config_.values.given("run.init") && !config_.run.init.empty()) {
@@ -180,7 +182,8 @@ Decision Trainer::train_step(std::int64_t step) {
     // The ids of the micro-batch before the last are overwritten: its work must be complete.
     Event& trained = trained_[static_cast<std::size_t>(j) % trained_.size()];
     if (!trained.complete()) trained.synchronize();
-    batches_.train(step - 1, micro_batch, workbench_.inputs(j), workbench_.targets(j));
+    batches_.train(checkpoints_.order().sequences_of(step - 1, micro_batch), workbench_.inputs(j),
+                   workbench_.targets(j));
     const auto submitting = std::chrono::steady_clock::now();
     workbench_.model().train(workbench_.inputs(j), workbench_.targets(j),
                              static_cast<float>(scale / tokens), workbench_.loss());
@@ -195,7 +198,7 @@ Decision Trainer::train_step(std::int64_t step) {
                                 loss_scaling_.schedule_step(step, workbench_.engine())),
                             .loss_scale = scale,
                             .losses = losses_,
-                            .vote = checkpoints_.vote()};
+                            .vote = checkpoints_.vote() + data_check_.vote()};
   const StepReport report = with_agreed_failure([&] { return workbench_.engine().step(options); });
   judge_finite(report);
   const double seconds = seconds_since(start);
@@ -204,7 +207,10 @@ Decision Trainer::train_step(std::int64_t step) {
   log_step(report, options, seconds);
   show_progress(report, seconds);
   exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
-  return checkpoints_.after_step(report, {skipped_in_row_, loss_scaling_.state()});
+  data_check_.after_step(
+      report.votes, step == config_.run.steps ? DataCheck::Step::last : DataCheck::Step::middle);
+  return checkpoints_.after_step(report,
+                                 {skipped_in_row_, loss_scaling_.state(), data_check_.agreed()});
 }
 
 void Trainer::judge_finite(const StepReport& report) {

@@ -9,6 +9,7 @@
 
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
+#include "launch/data_check.h"
 #include "launch/loss_scaling.h"
 #include "launch/plan.h"
 #include "launch/requests.h"
@@ -81,6 +82,7 @@ class Trainer {
   std::vector<double> losses_;  // of this rank's micro-batches; written by the compute stream
   Workbench workbench_;
   RunCheckpoints checkpoints_;
+  DataCheck data_check_;
   LossScaling loss_scaling_;
   std::array<Event, 2> trained_;        // recorded after the micro-batches, alternating
   std::optional<double> validation_{};  // of the last validation

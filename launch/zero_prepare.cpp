@@ -4,10 +4,17 @@
 
 #include <CLI/CLI.hpp>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "launch/data/prepare.h"
 
 namespace {
+
+int make_digests(const std::vector<std::string>& token_files) {
+  for (const std::string& path : token_files) fmt::print("{}\n", zero::make_digest(path));
+  return 0;
+}
 
 int run(const zero::PrepareOptions& options) {
   using zero::Console;
@@ -35,7 +42,14 @@ int main(int argc, char** argv) {
                "zero_prepare"};
   zero::PrepareOptions options;
   app.add_option("files", options.files, "texts, in this order")->required();
-  app.add_option("--out", options.out, "folder for train_*.bin and validation.bin")->required();
+  CLI::Option* out =
+      app.add_option("--out", options.out,
+                     "folder for train_*.bin and validation.bin, whose last set is replaced");
+  bool digests = false;
+  CLI::Option* digest =
+      app.add_flag("--digest", digests,
+                   "FILES are token files: write the digest of each beside it, and nothing else");
+  digest->excludes(out);
   app.add_option("--tokenizer", options.tokenizer,
                  "\"bytes\" (vocabulary 256), a SentencePiece .model, a tokenizer.json, or a "
                  "folder with one")
@@ -47,6 +61,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   try {
     app.parse(argc, argv);
+    if (digests) return make_digests(options.files);
+    if (out->count() == 0) throw CLI::RequiredError("--out");
     return run(options);
   } catch (const CLI::Success& success) {
     return app.exit(success);

@@ -77,19 +77,21 @@ Batches::Batches(const TrainConfig& config, int rank)
   check_share(*validation_, config, rank);
 }
 
-void Batches::train(std::int64_t step, std::int64_t micro_batch, View inputs, View targets) const {
-  for (std::int64_t row = 0; row < order_.rows; ++row) {
-    train_->sequence(order_.sequence(step, micro_batch, row), vocabulary_,
-                     row_of(inputs, row, length_), row_of(targets, row, length_));
+void Batches::fill(const TokenStream& stream, std::span<const std::int64_t> rows, View inputs,
+                   View targets) const {
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const auto at = static_cast<std::int64_t>(row);
+    stream.sequence(rows[row], vocabulary_, row_of(inputs, at, length_),
+                    row_of(targets, at, length_));
   }
 }
 
+void Batches::train(std::span<const std::int64_t> rows, View inputs, View targets) const {
+  fill(*train_, rows, inputs, targets);
+}
+
 void Batches::validation(std::span<const std::int64_t> rows, View inputs, View targets) const {
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    const auto at = static_cast<std::int64_t>(row);
-    validation_->sequence(rows[row], vocabulary_, row_of(inputs, at, length_),
-                          row_of(targets, at, length_));
-  }
+  fill(*validation_, rows, inputs, targets);
 }
 
 std::vector<std::int32_t> Batches::prompt(std::int64_t count) const {
@@ -100,17 +102,22 @@ std::vector<std::int32_t> Batches::prompt(std::int64_t count) const {
   return inputs;
 }
 
+std::vector<DataFile> Batches::files() const {
+  std::vector<DataFile> all;
+  for (const TokenFile& file : train_->files()) all.push_back({"data.train", file});
+  if (!validation_) return all;
+  for (const TokenFile& file : validation_->files()) all.push_back({"data.validation", file});
+  return all;
+}
+
 std::map<std::string, std::string> Batches::fingerprint() const {
   std::map<std::string, std::string> all;
-  const auto add = [&](const std::string& key, const TokenStream& stream) {
-    for (std::size_t i = 0; i < stream.files().size(); ++i) {
-      const TokenFile& file = stream.files()[i];
-      all[fmt::format("{}[{}]", key, i)] =
-          fmt::format("{} ({})", file.path(), fingerprint_of(file));
-    }
-  };
-  add("data.train", *train_);
-  if (validation_) add("data.validation", *validation_);
+  std::map<std::string, int> numbers;
+  for (const auto& [key, file] : files()) {
+    all[fmt::format("{}[{}]", key, numbers[key]++)] = fmt::format(
+        "{} ({}, {})", file.path(), fingerprint_of(file),
+        file.digest() == nullptr ? "no digest beside it" : "digest " + file.digest()->text());
+  }
   return all;
 }
 

@@ -16,6 +16,12 @@
 
 namespace zero {
 
+/// A file of a run's data, and the key that names it.
+struct DataFile {
+  std::string key;
+  const TokenFile& file;
+};
+
 /// The data of a run: training and validation streams, checked against the configuration.
 class Batches {
  public:
@@ -23,8 +29,10 @@ class Batches {
   /// and key on bad files, fewer sequences than a batch, and ids beyond the vocabulary.
   Batches(const TrainConfig& config, int rank);
 
-  /// Fills in the rows of one micro-batch (counted over all ranks) of step `step`, both from 0.
-  void train(std::int64_t step, std::int64_t micro_batch, View inputs, View targets) const;
+  /// The order in which a run that begins reads the training data.
+  const DataOrder& order() const { return order_; }
+  /// Fills in the rows of one micro-batch: row r takes training sequence rows[r].
+  void train(std::span<const std::int64_t> rows, View inputs, View targets) const;
   /// Rows of validation sequences: row r takes sequence rows[r].
   void validation(std::span<const std::int64_t> rows, View inputs, View targets) const;
   /// Sequences in one validation; 0 without validation data.
@@ -34,12 +42,18 @@ class Batches {
   std::vector<std::int32_t> prompt(std::int64_t count) const;
   /// For users: files of a folder that were left out, then files and tokens of each key.
   const std::vector<std::string>& lines() const { return lines_; }
-  /// Hashes that identify the files, to compare ranks.
+  /// The files, those of data.train first.
+  std::vector<DataFile> files() const;
+  /// Hashes that identify the files, to compare ranks: of all bytes where a digest lies beside the
+  /// file.
   std::map<std::string, std::string> fingerprint() const;
-  /// The same for the training data alone, shard by shard, without their paths.
+  /// What checkpoints call the training data, shard by shard: no paths and no digests.
   std::vector<std::string> train_fingerprints() const;
 
  private:
+  void fill(const TokenStream& stream, std::span<const std::int64_t> rows, View inputs,
+            View targets) const;
+
   std::int64_t length_;
   std::int64_t vocabulary_;
   std::unique_ptr<TokenStream> train_;

@@ -13,6 +13,8 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "device/files/replace_file.h"
+#include "launch/data/prepared_set.h"
 
 namespace zero {
 namespace {
@@ -118,7 +120,11 @@ std::vector<Found> find(const std::vector<std::string>& names, const std::string
   for (const std::string& name : names) {
     std::error_code ignored;
     std::vector<std::string> found;
-    if (std::filesystem::is_directory(name, ignored)) {
+    const bool folder = std::filesystem::is_directory(name, ignored);
+    for (const std::string& place : matches_of(folder ? name : files::folder_of(name))) {
+      PreparedSet::settle(files::disk(), place);
+    }
+    if (folder) {
       found = files_in(name, key, left_out);
     } else if (!std::filesystem::exists(name, ignored) &&
                name.find_first_of("*?[") != std::string::npos) {

@@ -39,10 +39,19 @@ std::int64_t Permutation::operator()(std::int64_t index) const {
 
 std::int64_t DataOrder::sequence(std::int64_t step, std::int64_t micro_batch,
                                  std::int64_t row) const {
-  const std::int64_t flat = (step * micro_batches + micro_batch) * rows + row;
+  const std::int64_t flat = consumed(step) + micro_batch * rows + row;
   const std::int64_t place = flat % sequences;
   if (!shuffle) return place;
   return Permutation(sequences, seed, static_cast<std::uint64_t>(flat / sequences))(place);
+}
+
+std::vector<std::int64_t> DataOrder::sequences_of(std::int64_t step,
+                                                  std::int64_t micro_batch) const {
+  std::vector<std::int64_t> taken(static_cast<std::size_t>(rows));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    taken[static_cast<std::size_t>(row)] = sequence(step, micro_batch, row);
+  }
+  return taken;
 }
 
 }  // namespace zero

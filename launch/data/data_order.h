@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace zero {
 
@@ -31,10 +32,19 @@ struct DataOrder {
   std::int64_t rows = 1;           ///< B: sequences of a micro-batch
   bool shuffle = false;
   std::uint64_t seed = 0;
+  // A run that was resumed, perhaps with another batch:
+  std::int64_t from_step = 0;  ///< the steps before it had settings of their own
+  std::int64_t from = 0;       ///< sequences that count as read by those steps
 
-  /// The sequence of row `row` of micro-batch `micro_batch` of step `step` (from 0): flat index
-  /// g = (step * M + micro_batch) * B + row; epoch g / S, position g mod S within the epoch.
+  /// Sequences that are read before step `step` (from 0; at least from_step).
+  std::int64_t consumed(std::int64_t step) const {
+    return from + (step - from_step) * micro_batches * rows;
+  }
+  /// The sequence of row `row` of micro-batch `micro_batch` of step `step`: flat index
+  /// g = consumed(step) + micro_batch * B + row; epoch g / S, position g mod S within the epoch.
   std::int64_t sequence(std::int64_t step, std::int64_t micro_batch, std::int64_t row) const;
+  /// Those of all rows of a micro-batch.
+  std::vector<std::int64_t> sequences_of(std::int64_t step, std::int64_t micro_batch) const;
 };
 
 }  // namespace zero

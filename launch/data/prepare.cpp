@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "inference/text/tokenizer.h"
+#include "launch/data/prepared_set.h"
 #include "launch/data/token_file.h"
 
 namespace zero {
@@ -43,69 +45,77 @@ std::size_t unfinished_bytes(std::string_view text) {
 /// Receives tokens and splits them into files.
 class ShardWriter {
  public:
-  ShardWriter(const PrepareOptions& options, std::int64_t token_bytes)
-      : options_(options), token_bytes_(token_bytes) {}
+  ShardWriter(const PrepareOptions& options, std::int64_t token_bytes, files::FileSystem& files)
+      : options_(options), token_bytes_(token_bytes), set_(files, options.out) {}
 
   void train(std::span<const std::uint32_t> tokens) {
     while (!tokens.empty()) {
-      if (train_.empty() || train_.back()->count() == options_.shard_tokens) next_shard();
-      const auto room = static_cast<std::size_t>(options_.shard_tokens - train_.back()->count());
+      if (shard_ == nullptr || shard_->count() == options_.shard_tokens) next_shard();
+      const auto room = static_cast<std::size_t>(options_.shard_tokens - shard_->count());
       const auto part = tokens.first(std::min(room, tokens.size()));
-      train_.back()->write(part);
+      shard_->write(part);
       tokens = tokens.subspan(part.size());
     }
   }
 
   void validation(std::span<const std::uint32_t> tokens) {
     if (!validation_) {
-      validation_ =
-          std::make_unique<TokenFileWriter>(options_.out + "/validation.bin", token_bytes_);
+      validation_ = std::make_unique<TokenFileWriter>(set_.path_of(kValidationName), token_bytes_);
     }
     validation_->write(tokens);
   }
 
   void commit(PrepareReport& report) {
-    ZERO_CHECK(!train_.empty(),
+    ZERO_CHECK(shard_ != nullptr,
                "the texts leave nothing to train on; give more text or a smaller --validation");
-    train_.back()->finish();
-    if (validation_) validation_->finish();
-    for (const auto& entry : fs::directory_iterator(options_.out)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with("train_") && name.ends_with(".bin")) fs::remove(entry.path());
-    }
-    for (auto& shard : train_) {
-      shard->commit();
-      report.train_files.push_back(shard->path());
-      report.train_tokens += shard->count();
-    }
+    end_shard();
+    report.train_tokens = train_tokens_;
+    for (const std::string& name : names_) report.train_files.push_back(options_.out + "/" + name);
     if (validation_) {
-      validation_->commit();
-      report.validation_file = validation_->path();
       report.validation_tokens = validation_->count();
+      report.validation_file = fmt::format("{}/{}", options_.out, kValidationName);
+      validation_->finish();
+      validation_->commit();
+      names_.emplace_back(kValidationName);
     }
+    std::vector<std::string> all = names_;
+    for (const std::string& name : names_) all.push_back(digest_path(name));
+    set_.commit(all);
   }
 
  private:
   void next_shard() {
-    if (!train_.empty()) train_.back()->finish();
-    const std::string name = fmt::format("{}/train_{:06}.bin", options_.out, train_.size());
-    train_.push_back(std::make_unique<TokenFileWriter>(name, token_bytes_));
+    if (shard_ != nullptr) end_shard();
+    names_.push_back(fmt::format("train_{:06}.bin", names_.size()));
+    shard_ = std::make_unique<TokenFileWriter>(set_.path_of(names_.back()), token_bytes_);
   }
+
+  void end_shard() {
+    shard_->finish();
+    shard_->commit();
+    train_tokens_ += shard_->count();
+    shard_.reset();
+  }
+
+  static constexpr const char* kValidationName = "validation.bin";
 
   const PrepareOptions& options_;
   std::int64_t token_bytes_;
-  std::vector<std::unique_ptr<TokenFileWriter>> train_;
+  PreparedSet set_;
+  std::vector<std::string> names_;  // of the train shards begun
+  std::int64_t train_tokens_ = 0;   // in shards that are complete
+  std::unique_ptr<TokenFileWriter> shard_;
   std::unique_ptr<TokenFileWriter> validation_;
 };
 
 /// Reads texts chunk by chunk, encodes them and reports progress.
 class Preparation {
  public:
-  Preparation(const PrepareOptions& options, Console& console)
+  Preparation(const PrepareOptions& options, Console& console, files::FileSystem& files)
       : options_(options),
         console_(console),
         tokenizer_(make_tokenizer(options.tokenizer)),
-        writer_(options, tokenizer_->vocabulary() > 65536 ? 4 : 2) {}
+        writer_(options, tokenizer_->vocabulary() > 65536 ? 4 : 2, files) {}
 
   PrepareReport run() {
     for (const std::string& path : options_.files) total_ += size_of_text(path);
@@ -199,7 +209,7 @@ class Preparation {
 
 }  // namespace
 
-PrepareReport prepare(const PrepareOptions& options, Console& console) {
+PrepareReport prepare(const PrepareOptions& options, Console& console, files::FileSystem& files) {
   ZERO_CHECK(!options.files.empty(), "no text is given; name one or more text files");
   ZERO_CHECK(options.validation >= 0 && options.validation < 1,
              "--validation is {}, expected a part from 0 to below 1", options.validation);
@@ -210,7 +220,14 @@ PrepareReport prepare(const PrepareOptions& options, Console& console) {
   ZERO_CHECK(!error && fs::is_directory(options.out),
              "{}: cannot make the folder: {}; give --out a folder you may write to", options.out,
              error ? error.message() : "it is a file");
-  return Preparation(options, console).run();
+  return Preparation(options, console, files).run();
+}
+
+std::string make_digest(const std::string& token_file) {
+  const std::atomic<bool> never{false};
+  write_digest(digest_path(token_file),
+               digest_of(TokenFile(token_file, TokenFile::Digest::ignored), never));
+  return digest_path(token_file);
 }
 
 }  // namespace zero

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/files/file_system.h"
 #include "launch/telemetry/console.h"
 
 namespace zero {
@@ -29,9 +30,15 @@ struct PrepareReport {
   std::string validation_file{};  ///< empty if the fraction is 0
 };
 
-/// Encodes texts as token shards train_000000.bin, ... and validation.bin. The files get their
-/// names only at the end, when they are whole; train shards of an earlier run are replaced. Texts
-/// are read in chunks that end at a line. Throws zero::Error naming the file or option.
-PrepareReport prepare(const PrepareOptions& options, Console& console);
+/// Encodes texts as token shards train_000000.bin, ... and validation.bin, each with its digest
+/// beside it. They replace those of an earlier run only at the end, when all are whole, and then as
+/// one set. Texts are read in chunks that end at a line. Throws zero::Error naming the file or
+/// option.
+PrepareReport prepare(const PrepareOptions& options, Console& console,
+                      files::FileSystem& files = files::disk());
+
+/// Writes the digest of a token file that has none, or whose tokens were changed, beside the file.
+/// Returns its path.
+std::string make_digest(const std::string& token_file);
 
 }  // namespace zero

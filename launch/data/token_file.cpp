@@ -3,7 +3,6 @@
 #include "launch/data/token_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -13,9 +12,9 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <vector>
 
-#include "base/descriptor.h"
 #include "base/error.h"
 
 namespace zero {
@@ -24,6 +23,19 @@ namespace {
 constexpr std::int32_t kEvaluationMagic = 20240522;
 
 using Header = std::array<std::int32_t, 256>;
+
+/// The tokens at `bytes`, of `token_bytes` each.
+void widen(const std::byte* bytes, std::int64_t token_bytes, std::span<std::uint32_t> tokens) {
+  if (token_bytes == 4) {
+    std::memcpy(tokens.data(), bytes, tokens.size_bytes());
+    return;
+  }
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    std::uint16_t token = 0;
+    std::memcpy(&token, bytes + i * sizeof(token), sizeof(token));
+    tokens[i] = token;
+  }
+}
 
 /// The width that magic and version say.
 std::int64_t token_bytes_of(const std::string& path, const Header& header) {
@@ -50,13 +62,18 @@ std::int64_t token_bytes_of(const std::string& path, const Header& header) {
 
 }  // namespace
 
-TokenFile::TokenFile(const std::string& path) : path_(path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  ZERO_CHECK(file.get() >= 0,
+TokenFile::TokenFile(const std::string& path, Digest digest)
+    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  ZERO_CHECK(
+      file_.get() >= 0 || errno != EMFILE,
+      "{}: cannot open the token file: {}; the limit of open files (ulimit -n) must be above "
+      "the number of token files: raise it, or make fewer, larger ones",
+      path, std::strerror(errno));
+  ZERO_CHECK(file_.get() >= 0,
              "{}: cannot open the token file: {}; make it with zero_prepare, or correct data.*",
              path, std::strerror(errno));
   struct stat status {};
-  ZERO_CHECK(::fstat(file.get(), &status) == 0, "{}: cannot read its size: {}", path,
+  ZERO_CHECK(::fstat(file_.get(), &status) == 0, "{}: cannot read its size: {}", path,
              std::strerror(errno));
   ZERO_CHECK(S_ISREG(status.st_mode),
              "{}: is not a file; data.* names token files made by zero_prepare", path);
@@ -66,18 +83,13 @@ TokenFile::TokenFile(const std::string& path) : path_(path) {
              "truncated: make it "
              "again with zero_prepare",
              path, bytes, kTokenHeaderBytes);
-  const auto size = static_cast<std::size_t>(bytes);
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
-  ZERO_CHECK(data != MAP_FAILED, "{}: cannot map {} bytes: {}", path, bytes, std::strerror(errno));
-  map_ = std::shared_ptr<const void>(
-      data, [size](const void* p) { ::munmap(const_cast<void*>(p), size); });
-  tokens_ = static_cast<const std::byte*>(data) + kTokenHeaderBytes;
-  check_header(bytes);
+  read_header(bytes);
+  if (digest == Digest::checked) read_digest_file();
 }
 
-void TokenFile::check_header(std::int64_t bytes) {
+void TokenFile::read_header(std::int64_t bytes) {
   Header header{};
-  std::memcpy(header.data(), map_.get(), sizeof(header));
+  pread(0, std::as_writable_bytes(std::span(header)));
   token_bytes_ = token_bytes_of(path_, header);
   ZERO_CHECK(header[2] >= 0, "{}: its header counts {} tokens", path_, header[2]);
   count_ = header[2];
@@ -88,11 +100,85 @@ void TokenFile::check_header(std::int64_t bytes) {
              path_, bytes, file_bytes(), count_, bytes < file_bytes() ? "truncated" : "extended");
 }
 
+void TokenFile::read_digest_file() {
+  std::optional<TokenDigest> found = read_digest(digest_path(path_));
+  if (!found) return;
+  ZERO_CHECK(found->count == count_ && found->token_bytes == token_bytes_,
+             "{}: is the digest of {} tokens of {} bytes, and the token file has {} of {}; make it "
+             "again with zero_prepare --digest {}, or remove it",
+             digest_path(path_), found->count, found->token_bytes, count_, token_bytes_, path_);
+  digest_ = std::make_unique<const TokenDigest>(std::move(*found));
+}
+
+void TokenFile::pread(std::int64_t begin, std::span<std::byte> bytes) const {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t part = ::pread(file_.get(), bytes.data() + done, bytes.size() - done,
+                                 static_cast<off_t>(begin) + static_cast<off_t>(done));
+    if (part < 0 && errno == EINTR) continue;
+    ZERO_CHECK(part >= 0, "{}: cannot read the token file at byte {}: {}", path_,
+               begin + static_cast<std::int64_t>(done), std::strerror(errno));
+    ZERO_CHECK(part > 0,
+               "{}: the token file ends at byte {} where it had {} when the run opened it: it was "
+               "cut meanwhile; put it back as it was and start again",
+               path_, begin + static_cast<std::int64_t>(done), file_bytes());
+    done += static_cast<std::size_t>(part);
+  }
+}
+
+void TokenFile::read_bytes(std::int64_t begin, std::span<std::byte> bytes) const {
+  pread(kTokenHeaderBytes + begin, bytes);
+}
+
+void TokenFile::check_block(std::int64_t block, std::span<const std::byte> bytes) const {
+  const std::int64_t first = block * kDigestBlock / token_bytes_;
+  ZERO_CHECK(
+      block_hash(bytes) == digest_->blocks[static_cast<std::size_t>(block)],
+      "{}: tokens {} to {} are not those of {}: the file was changed or damaged behind its "
+      "digest; put it back as it was, or, if the change is meant, make the digest again with "
+      "zero_prepare --digest {}",
+      path_, first, first + static_cast<std::int64_t>(bytes.size()) / token_bytes_ - 1,
+      digest_path(path_), path_);
+}
+
+void TokenFile::read(std::int64_t begin, std::span<std::uint32_t> tokens) const {
+  ZERO_CHECK(begin >= 0 && static_cast<std::int64_t>(tokens.size()) <= count_ - begin,
+             "{}: tokens {} to {} of {} were asked for", path_, begin,
+             begin + static_cast<std::int64_t>(tokens.size()), count_);
+  const std::int64_t per_block = kDigestBlock / token_bytes_;
+  std::vector<std::byte> bytes;
+  while (!tokens.empty()) {
+    // With a digest whole blocks are read, and what is checked is what is used.
+    const std::int64_t block = begin / per_block;
+    const std::int64_t from = digest_ ? block * per_block : begin;
+    const std::int64_t end = std::min(count_, (block + 1) * per_block);
+    const auto part = std::min(tokens.size(), static_cast<std::size_t>(end - begin));
+    const std::int64_t last = digest_ ? end : begin + static_cast<std::int64_t>(part);
+    bytes.resize(static_cast<std::size_t>((last - from) * token_bytes_));
+    read_bytes(from * token_bytes_, bytes);
+    if (digest_) check_block(block, bytes);
+    widen(bytes.data() + (begin - from) * token_bytes_, token_bytes_, tokens.first(part));
+    tokens = tokens.subspan(part);
+    begin += static_cast<std::int64_t>(part);
+  }
+}
+
+std::uint32_t TokenFile::at(std::int64_t index) const {
+  std::uint32_t token = 0;
+  read(index, std::span(&token, 1));
+  return token;
+}
+
 std::int64_t TokenFile::find_outside(std::int64_t begin, std::int64_t end,
                                      std::int64_t vocabulary) const {
   if (token_bytes_ == 2 && vocabulary > std::numeric_limits<std::uint16_t>::max()) return -1;
-  for (std::int64_t i = begin; i < end; ++i) {
-    if (at(i) >= vocabulary) return i;
+  std::vector<std::uint32_t> tokens;
+  for (std::int64_t at = begin; at < end; at += static_cast<std::int64_t>(tokens.size())) {
+    tokens.resize(static_cast<std::size_t>(std::min(end - at, kDigestBlock / token_bytes_)));
+    read(at, tokens);
+    const auto found =
+        std::ranges::find_if(tokens, [=](std::uint32_t token) { return token >= vocabulary; });
+    if (found != tokens.end()) return at + (found - tokens.begin());
   }
   return -1;
 }
@@ -101,41 +187,46 @@ std::uint64_t TokenFile::fingerprint() const {
   constexpr std::int64_t kPart = 4096;
   const std::int64_t bytes = file_bytes();
   std::uint64_t hash = static_cast<std::uint64_t>(bytes);
+  std::array<std::byte, kPart> part{};
   for (const std::int64_t begin :
        {std::int64_t{0}, bytes / 2, std::max<std::int64_t>(0, bytes - kPart)}) {
-    const auto* data = static_cast<const std::byte*>(map_.get()) + begin;
-    hash =
-        XXH3_64bits_withSeed(data, static_cast<std::size_t>(std::min(kPart, bytes - begin)), hash);
+    const auto size = static_cast<std::size_t>(std::min(kPart, bytes - begin));
+    pread(begin, std::span(part).first(size));
+    hash = XXH3_64bits_withSeed(part.data(), size, hash);
   }
   return hash;
 }
 
+TokenDigest digest_of(const TokenFile& file, const std::atomic<bool>& stopped) {
+  constexpr std::int64_t kPart = std::int64_t{1} << 20;
+  std::vector<std::byte> bytes;
+  DigestBuilder builder;
+  const std::int64_t size = file.count() * file.token_bytes();
+  for (std::int64_t at = 0; at < size; at += kPart) {
+    if (stopped) return {};
+    bytes.resize(static_cast<std::size_t>(std::min(kPart, size - at)));
+    file.read_bytes(at, bytes);
+    builder.add(bytes);
+  }
+  return builder.finish(file.token_bytes());
+}
+
 TokenFileWriter::TokenFileWriter(std::string path, std::int64_t token_bytes)
-    : path_(std::move(path)), temporary_(path_ + ".tmp"), token_bytes_(token_bytes) {
-  file_ = std::fopen(temporary_.c_str(), "wb");
-  ZERO_CHECK(file_ != nullptr, "{}: cannot write: {}; give --out a folder you may write to",
-             temporary_, std::strerror(errno));
+    : path_(std::move(path)),
+      token_bytes_(token_bytes),
+      file_(path_ + ".tmp"),
+      digest_file_(digest_path(path_) + ".tmp") {
   const Header empty{};
-  put(empty.data(), sizeof(empty));
-}
-
-TokenFileWriter::~TokenFileWriter() {
-  if (file_ != nullptr) std::fclose(file_);
-  if (!committed_) ::unlink(temporary_.c_str());
-}
-
-void TokenFileWriter::put(const void* data, std::size_t bytes) {
-  if (bytes == 0) return;  // an empty shard has no address to write from
-  ZERO_CHECK(std::fwrite(data, 1, bytes, file_) == bytes,
-             "{}: cannot write {} bytes: {}; free some space", temporary_, bytes,
-             std::strerror(errno));
+  file_.write(std::as_bytes(std::span(empty)));
 }
 
 void TokenFileWriter::write(std::span<const std::uint32_t> tokens) {
   count_ += static_cast<std::int64_t>(tokens.size());
-  if (token_bytes_ == 4) return put(tokens.data(), tokens.size_bytes());
-  const std::vector<std::uint16_t> narrow(tokens.begin(), tokens.end());
-  put(narrow.data(), narrow.size() * sizeof(std::uint16_t));
+  const std::vector<std::uint16_t> narrow(token_bytes_ == 2 ? tokens.begin() : tokens.end(),
+                                          tokens.end());
+  const auto bytes = token_bytes_ == 2 ? std::as_bytes(std::span(narrow)) : std::as_bytes(tokens);
+  file_.write(bytes);
+  digest_.add(bytes);
 }
 
 void TokenFileWriter::finish() {
@@ -146,20 +237,19 @@ void TokenFileWriter::finish() {
   header[0] = kTokenMagic;
   header[1] = token_bytes_ == 2 ? 1 : 2;
   header[2] = static_cast<std::int32_t>(count_);
-  const bool rewound = std::fseek(file_, 0, SEEK_SET) == 0;
-  ZERO_CHECK(rewound, "{}: cannot go back to the header: {}", temporary_, std::strerror(errno));
-  put(header.data(), sizeof(header));
-  const bool flushed = std::fflush(file_) == 0 && ::fsync(::fileno(file_)) == 0;
-  ZERO_CHECK(flushed, "{}: cannot finish writing: {}; free some space", temporary_,
-             std::strerror(errno));
-  std::fclose(file_);
-  file_ = nullptr;
+  file_.rewind();
+  file_.write(std::as_bytes(std::span(header)));
+  file_.finish();
+  const std::string digest = digest_bytes(digest_.finish(token_bytes_));
+  digest_file_.write(std::as_bytes(std::span(digest)));
+  digest_file_.finish();
 }
 
 void TokenFileWriter::commit() {
-  ZERO_CHECK(std::rename(temporary_.c_str(), path_.c_str()) == 0, "{}: cannot rename {}: {}", path_,
-             temporary_, std::strerror(errno));
-  committed_ = true;
+  // The file that is replaced must not be left under the digest of another.
+  ::unlink(digest_path(path_).c_str());
+  file_.rename(path_);
+  digest_file_.rename(digest_path(path_));
 }
 
 }  // namespace zero

@@ -2,11 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <span>
 #include <string>
+
+#include "base/descriptor.h"
+#include "launch/data/new_file.h"
+#include "launch/data/token_digest.h"
 
 namespace zero {
 
@@ -18,63 +23,72 @@ inline constexpr std::int32_t kTokenMagic = 20240520;
 inline constexpr std::int32_t kLlama3Magic = 20240801;
 inline constexpr std::int64_t kTokenHeaderBytes = 256 * 4;
 
-/// One token file, mapped read-only. Movable.
+/// One token file, open for reading. The bytes that are read are held against the digest beside the
+/// file, if there is one. Movable; any thread may read.
 class TokenFile {
  public:
+  /// What the digest beside the file is for.
+  enum class Digest : std::uint8_t { checked, ignored };
   /// Throws zero::Error naming the file, the value found and the one expected if the file is
-  /// missing, truncated, or no token file.
-  explicit TokenFile(const std::string& path);
+  /// missing, truncated, or no token file, or its digest is one of another file.
+  explicit TokenFile(const std::string& path, Digest digest = Digest::checked);
 
   const std::string& path() const { return path_; }
   std::int64_t count() const { return count_; }
   std::int64_t token_bytes() const { return token_bytes_; }
   std::int64_t file_bytes() const { return kTokenHeaderBytes + count_ * token_bytes_; }
+  /// The digest file's content; null: there is none.
+  const TokenDigest* digest() const { return digest_.get(); }
+  /// The tokens from `begin` on. Throws zero::Error naming the file if it was cut, cannot be read,
+  /// or holds other tokens than its digest says.
+  void read(std::int64_t begin, std::span<std::uint32_t> tokens) const;
   /// Token `index`, 0 <= index < count().
-  std::uint32_t at(std::int64_t index) const {
-    return token_bytes_ == 2 ? static_cast<const std::uint16_t*>(tokens_)[index]
-                             : static_cast<const std::uint32_t*>(tokens_)[index];
-  }
+  std::uint32_t at(std::int64_t index) const;
+  /// The bytes from byte `begin` of the tokens on, as read() would read them without a digest.
+  void read_bytes(std::int64_t begin, std::span<std::byte> bytes) const;
   /// The position of the first token in [begin, end) that is `vocabulary` or more; -1 if none.
   std::int64_t find_outside(std::int64_t begin, std::int64_t end, std::int64_t vocabulary) const;
-  /// A hash of the header and of tokens at the start, middle and end: enough to identify a file
-  /// without reading it whole.
+  /// A hash of the size and of bytes at the start, middle and end: tells files apart at once, and
+  /// overlooks changes between them, which the digest finds.
   std::uint64_t fingerprint() const;
 
  private:
-  void check_header(std::int64_t bytes);
+  void read_header(std::int64_t bytes);
+  void read_digest_file();
+  void check_block(std::int64_t block, std::span<const std::byte> bytes) const;
+  void pread(std::int64_t begin, std::span<std::byte> bytes) const;
 
   std::string path_;
-  std::shared_ptr<const void> map_;
-  const void* tokens_ = nullptr;
+  Descriptor file_;
   std::int64_t count_ = 0;
   std::int64_t token_bytes_ = 2;
+  std::unique_ptr<const TokenDigest> digest_;
 };
 
-/// Writes one token file under a temporary name; commit() renames it. Without commit() no file
-/// remains.
+/// The digest of all tokens of `file`, read from its begin to its end unless `stopped` becomes
+/// true: then an empty one.
+TokenDigest digest_of(const TokenFile& file, const std::atomic<bool>& stopped);
+
+/// Writes one token file and its digest under temporary names; commit() renames them. Without
+/// commit() no file remains.
 class TokenFileWriter {
  public:
   TokenFileWriter(std::string path, std::int64_t token_bytes);
-  TokenFileWriter(const TokenFileWriter&) = delete;
-  TokenFileWriter& operator=(const TokenFileWriter&) = delete;
-  ~TokenFileWriter();
 
   void write(std::span<const std::uint32_t> tokens);
   std::int64_t count() const { return count_; }
   const std::string& path() const { return path_; }
-  /// Completes the header and the file, still under the temporary name; call before commit().
+  /// Completes the header and the files, still under the temporary names; call before commit().
   void finish();
   void commit();
 
  private:
-  void put(const void* data, std::size_t bytes);
-
   std::string path_;
-  std::string temporary_;
   std::int64_t token_bytes_;
   std::int64_t count_ = 0;
-  std::FILE* file_ = nullptr;
-  bool committed_ = false;
+  NewFile file_;
+  NewFile digest_file_;
+  DigestBuilder digest_;
 };
 
 }  // namespace zero

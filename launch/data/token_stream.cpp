@@ -43,18 +43,22 @@ void TokenStream::sequence(std::int64_t q, std::int64_t vocabulary, std::span<st
   ZERO_CHECK(q >= 0 && q < sequences(length), "sequence {} of {} was asked for", q,
              sequences(length));
   const std::int64_t begin = q * length;
-  std::size_t file = file_of(begin);
-  std::int64_t position = begin - begins_[file];
-  for (std::int64_t i = 0; i <= length; ++i, ++position) {
-    while (position >= files_[file].count()) {  // skip empty shards
-      ++file;
-      position = 0;
+  std::vector<std::uint32_t> tokens(inputs.size() + 1);
+  std::span<std::uint32_t> left(tokens);
+  std::int64_t position = begin - begins_[file_of(begin)];
+  for (std::size_t file = file_of(begin); !left.empty(); ++file, position = 0) {
+    const auto there = static_cast<std::size_t>(files_[file].count() - position);
+    const std::span<std::uint32_t> part = left.first(std::min(left.size(), there));
+    files_[file].read(position, part);
+    const auto outside =
+        std::ranges::find_if(part, [=](std::uint32_t token) { return token >= vocabulary; });
+    if (outside != part.end()) {
+      fail_outside(files_[file], position + (outside - part.begin()), vocabulary);
     }
-    const std::uint32_t token = files_[file].at(position);
-    if (token >= vocabulary) fail_outside(files_[file], position, vocabulary);
-    if (i < length) inputs[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(token);
-    if (i > 0) targets[static_cast<std::size_t>(i - 1)] = static_cast<std::int32_t>(token);
+    left = left.subspan(part.size());
   }
+  std::copy(tokens.begin(), tokens.end() - 1, inputs.begin());
+  std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
 }
 
 void TokenStream::check_tokens(std::int64_t begin, std::int64_t end,

@@ -11,7 +11,7 @@
 
 namespace zero {
 
-/// Shards, in name order, as one stream of tokens. Read-only; maps the files.
+/// Shards, in name order, as one stream of tokens. Read-only.
 class TokenStream {
  public:
   explicit TokenStream(const std::vector<std::string>& paths);

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "launch/data/data_files.h"
 #include "launch/data/data_order.h"
+#include "launch/data/data_position.h"
 #include "launch/data/token_stream.h"
 #include "tests/launch/temporary_folder.h"
 
@@ -82,72 +82,6 @@ TEST(TokenFile, BadFilesAreNamedWithWhatWasFoundAndExpected) {
   negative[11] = static_cast<char>(0x80);
   EXPECT_THAT(error_of([&] { TokenFile(folder.write("negative.bin", negative)); }),
               HasSubstr("counts -2147483548 tokens"));
-}
-
-TEST(DataFiles, MayBeFilesListsFoldersAndPatterns) {
-  const TemporaryFolder folder;
-  for (const char* name : {"train_000001.bin", "train_000000.bin", "validation.bin", "notes.txt"})
-    folder.write(name, "");
-  const std::string a = folder.file("train_000000.bin");
-  const std::string b = folder.file("train_000001.bin");
-  EXPECT_THAT(expand_data_files({folder.path()}, "data.train"), ElementsAre(a, b));
-  EXPECT_THAT(expand_data_files({b, a}, "data.train"), ElementsAre(a, b));
-  EXPECT_THAT(expand_data_files({folder.file("train_*.bin")}, "data.train"), ElementsAre(a, b));
-  EXPECT_THAT(expand_data_files({folder.file("v")}, "data.train"), ElementsAre(folder.file("v")));
-  EXPECT_THAT(error_of([&] { expand_data_files({folder.file("x*.bin")}, "data.train"); }),
-              HasSubstr("data.train: no file matches"));
-  EXPECT_THAT(error_of([&] {
-                expand_data_files({a, a}, "data.train");
-              }),
-              HasSubstr("is given twice"));
-  const TemporaryFolder empty;
-  EXPECT_THAT(error_of([&] { expand_data_files({empty.path()}, "data.validation"); }),
-              HasSubstr("data.validation: the folder"));
-}
-
-TEST(DataFiles, AFolderForValidationMeansItsValidationFiles) {
-  const TemporaryFolder folder;
-  for (const char* name : {"train_000000.bin", "train_000001.bin", "validation.bin", "a.bin"})
-    folder.write(name, "");
-  EXPECT_THAT(expand_data_files({folder.path()}, "data.validation"),
-              ElementsAre(folder.file("validation.bin")));
-  const TemporaryFolder neutral;
-  neutral.write("0.bin", "");
-  neutral.write("medieval_1.bin", "");
-  EXPECT_EQ(expand_data_files({neutral.path()}, "data.validation").size(), 2U);
-  EXPECT_EQ(expand_data_files({neutral.path()}, "data.train").size(), 2U);
-  const TemporaryFolder train;
-  train.write("train_000000.bin", "");
-  EXPECT_THAT(
-      error_of([&] { expand_data_files({train.path()}, "data.validation"); }),
-      AllOf(HasSubstr("data.validation: the folder " + train.path() + " holds no validation files"),
-            HasSubstr("as train_000000.bin has the word train; name the files or a pattern")));
-  const TemporaryFolder valid;
-  valid.write("tiny_valid.bin", "");
-  EXPECT_THAT(error_of([&] { expand_data_files({valid.path()}, "data.train"); }),
-              HasSubstr("holds only validation files by their names (tiny_valid.bin)"));
-}
-
-TEST(DataFiles, AFileOfTheValidationIsNeverTrainedOn) {
-  const TemporaryFolder folder;
-  const std::string a = folder.write("a.bin", "");
-  const std::string b = folder.write("b.bin", "");
-  const std::string link = folder.file("link.bin");
-  std::filesystem::create_symlink(b, link);
-  const auto left_out = "data.train: " + b + " is left out: a file of data.validation";
-  const DataFiles of_folder = find_data_files({folder.path()}, {b});
-  EXPECT_THAT(of_folder.train, ElementsAre(a));
-  EXPECT_THAT(of_folder.validation, ElementsAre(b));
-  EXPECT_THAT(of_folder.lines, ::testing::Contains(left_out));
-  const DataFiles of_pattern = find_data_files({folder.file("?.bin")}, {link});
-  EXPECT_THAT(of_pattern.train, ElementsAre(a));
-  EXPECT_THAT(of_pattern.lines, ElementsAre(left_out));
-  EXPECT_THAT(error_of([&] {
-                find_data_files({a, b}, {folder.file("b*")});
-              }),
-              HasSubstr("data.train names " + b + ", which is a file of data.validation too"));
-  EXPECT_THAT(error_of([&] { find_data_files({folder.path()}, {folder.path()}); }),
-              HasSubstr("data.train: all of its 3 file(s) are files of data.validation"));
 }
 
 TEST(TokenStream, ShardsAreOneStream) {
@@ -224,6 +158,62 @@ TEST(DataOrder, FollowsTheClosedForm) {
         EXPECT_EQ(order.sequence(step, i, row), ((step * 4 + i) * 2 + row) % 10);
     }
   }
+}
+
+TEST(DataOrder, GoesOnBehindWhatWasReadInStepsOfAnotherBatch) {
+  const DataOrder order{
+      .sequences = 100, .micro_batches = 4, .rows = 4, .from_step = 6, .from = 48};
+  EXPECT_EQ(order.consumed(6), 48);
+  EXPECT_THAT(order.sequences_of(6, 0), ElementsAre(48, 49, 50, 51));
+  EXPECT_THAT(order.sequences_of(6, 3), ElementsAre(60, 61, 62, 63));
+  EXPECT_THAT(order.sequences_of(9, 1), ElementsAre(0, 1, 2, 3));
+}
+
+TEST(DataPosition, IsBehindTheTokensReadWhateverTheLengthOfSequences) {
+  const DataOrder eights{.sequences = 100, .rows = 8};
+  const DataPosition six_steps = position_behind(eights, 16, 48);
+  EXPECT_EQ(six_steps.epoch, 0);
+  EXPECT_EQ(six_steps.sequences, 48);
+  EXPECT_EQ(consumed_at(six_steps, {.sequences = 100, .rows = 16}, 16), 48);
+  EXPECT_EQ(consumed_at(six_steps, {.sequences = 200, .rows = 8}, 8), 96);
+  // 768 tokens are read: the first whole sequence of 100 tokens behind them begins at 800.
+  EXPECT_EQ(consumed_at(six_steps, {.sequences = 16, .rows = 8}, 100), 8);
+  EXPECT_THAT(going_on_text(six_steps, {.sequences = 100}, 48, 16),
+              HasSubstr("behind the 48 sequences of 16 tokens that were read in epoch 0: the next "
+                        "step reads sequences 48 to 63 of 100 in epoch 0"));
+  const DataPosition third_pass = position_behind(eights, 16, 299);
+  EXPECT_EQ(third_pass.epoch, 2);
+  EXPECT_EQ(consumed_at(third_pass, {.sequences = 50}, 32), 150);  // no whole one is left
+  EXPECT_EQ(consumed_at(third_pass, {.sequences = 100}, 16), 299);
+  EXPECT_THAT(going_on_text(third_pass, {.sequences = 100}, 299, 16),
+              HasSubstr("sequences 99 to 99 of 100 in epoch 2, then the first of the next epoch"));
+  // More data of the same sequences: the pass goes on in them.
+  EXPECT_EQ(consumed_at(third_pass, {.sequences = 150}, 16), 2 * 150 + 99);
+}
+
+TEST(DataPosition, AnotherShuffledOrderBeginsTheNextEpoch) {
+  const DataOrder order{.sequences = 100, .rows = 8, .shuffle = true, .seed = 7};
+  const DataPosition position = position_behind(order, 16, 248);
+  DataOrder larger_batch = order;
+  larger_batch.rows = 16;
+  EXPECT_EQ(consumed_at(position, larger_batch, 16), 248);
+  DataOrder longer = order;
+  longer.sequences = 50;
+  EXPECT_EQ(consumed_at(position, longer, 32), 3 * 50);
+  EXPECT_THAT(going_on_text(position, longer, 150, 8),
+              AllOf(HasSubstr("epoch 2 is left behind 48 of its 100 sequences"),
+                    HasSubstr("the shuffled sequences 0 to 7 of 50 in epoch 3")));
+  DataOrder unshuffled = order;
+  unshuffled.shuffle = false;
+  EXPECT_EQ(consumed_at(position, unshuffled, 16), 300);
+  DataOrder seeded = order;
+  seeded.seed = 8;
+  EXPECT_EQ(consumed_at(position, seeded, 16), 300);
+  EXPECT_EQ(consumed_at(position_behind(order, 16, 200), seeded, 16), 200);
+  // Changed and changed back: what the first order had read of its epoch is not kept.
+  const DataPosition again = position_behind(longer, 32, 158);
+  EXPECT_EQ(again.epoch, 3);
+  EXPECT_EQ(consumed_at(again, order, 16), 400);
 }
 
 TEST(DataOrder, IsTheSameForEveryWorldAndEachEpochIsWhole) {

@@ -5,10 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "base/error.h"
 #include "inference/text/byte_level.h"
 #include "inference/text/tokenizer.h"
-#include "launch/data/token_stream.h"
+#include "launch/data/data_files.h"
+#include "launch/data/prepared_set.h"
+#include "launch/data/token_file.h"
+#include "tests/checkpoint/hooked_disk.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -60,6 +65,92 @@ TEST(Prepare, ReplacesTheShardsOfAnEarlierRun) {
   const auto report = run({.files = {text}, .out = folder.file("out"), .validation = 0});
   EXPECT_EQ(report.validation_file, "");
   EXPECT_EQ(expand_data_files({folder.file("out")}, "data.train").size(), 1U);
+}
+
+TEST(Prepare, WritesDigestsBesideTheFiles) {
+  const TemporaryFolder folder;
+  const auto report = run({.files = {folder.write("a.txt", std::string(100, 'x'))},
+                           .out = folder.file("out"),
+                           .validation = 0.1,
+                           .shard_tokens = 50});
+  std::vector<std::string> all = report.train_files;
+  all.push_back(report.validation_file);
+  ASSERT_EQ(all.size(), 3U);
+  for (const std::string& path : all) {
+    const std::string digest = TokenFile(path).digest()->text();
+    make_digest(path);
+    EXPECT_EQ(TokenFile(path).digest()->text(), digest);
+  }
+  std::size_t entries = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.file("out")))
+    ++entries;
+  EXPECT_EQ(entries, 2 * all.size());
+}
+
+TEST(Prepare, TwoAtATimeAreRefusedInOneFolder) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file("out"));
+  const PreparedSet first(files::disk(), folder.file("out"));
+  const std::string text = folder.write("a.txt", "text");
+  EXPECT_THAT(error_of([&] { run({.files = {text}, .out = folder.file("out")}); }),
+              HasSubstr(folder.file("out") + ": another zero_prepare writes to this folder"));
+}
+
+std::map<std::string, std::string> content_of(const std::string& out) {
+  std::map<std::string, std::string> all;
+  for (const char* key : {"data.train", "data.validation"}) {
+    for (const std::string& path : expand_data_files({out}, key)) {
+      all[path] = text_of({path});
+    }
+  }
+  return all;
+}
+
+TEST(Prepare, KilledAnywhereItLeavesTheOldSetOrTheNewOne) {
+  const TemporaryFolder folder;
+  const std::string old_text = folder.write("old.txt", std::string(100, 'o'));
+  const std::string new_text = folder.write("new.txt", std::string(40, 'n'));
+  const std::string out = folder.file("out");
+  const PrepareOptions before{
+      .files = {old_text}, .out = out, .validation = 0.1, .shard_tokens = 20};
+  const PrepareOptions after{
+      .files = {new_text}, .out = out, .validation = 0.1, .shard_tokens = 20};
+  run(before);
+  const auto old_set = content_of(out);
+  ASSERT_EQ(old_set.size(), 6U);
+  run(after);
+  const auto new_set = content_of(out);
+  ASSERT_EQ(new_set.size(), 3U);
+  int old_ones = 0;
+  int new_ones = 0;
+  bool killed = true;
+  for (int call = 0; killed; ++call) {
+    run(before);
+    int calls = 0;
+    // From this call on nothing more happens, as of a process that is dead.
+    testing::HookedDisk disk([&](const std::string& name, const std::string&) {
+      if (name != "list" && name != "kind_of" && ++calls > call) fail("killed");
+    });
+    Console console(stdout, Console::Mode::silent);
+    killed = !error_of([&] { prepare(after, console, disk); }).empty();
+    const auto found = content_of(out);
+    old_ones += found == old_set ? 1 : 0;
+    new_ones += found == new_set ? 1 : 0;
+    EXPECT_TRUE(found == old_set || found == new_set) << "killed at call " << call;
+    run(after);
+    EXPECT_EQ(content_of(out), new_set);
+  }
+  EXPECT_GT(old_ones, 2);
+  EXPECT_GT(new_ones, 10);
+}
+
+TEST(Prepare, ASetThatCannotBeFinishedSaysWhatToDo) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file(".zero_prepare_done"));
+  folder.write(".zero_prepare_done/SET", "../a.bin\n");
+  EXPECT_THAT(error_of([&] { expand_data_files({folder.path()}, "data.train"); }),
+              ::testing::AllOf(HasSubstr("a zero_prepare was interrupted here"),
+                               HasSubstr("names ../a.bin, which zero_prepare does not write")));
 }
 
 TEST(Prepare, MistakesAreNamedAndLeaveNothing) {

@@ -299,55 +299,6 @@ TEST(Trainer, TheEndOfARunComparesWhatRanksHoldTwice) {
   EXPECT_EQ(refusal("mesh.check_every=0"), "");
 }
 
-TEST(Batches, DataThatDoNotFitAreRefused) {
-  const TinyRun run;
-  const auto refusal = [&](const std::vector<std::string>& overrides, int world) {
-    return error_of([&] {
-      Batches(make_train_config(Configuration::read(run.config(), overrides), world), world - 1);
-    });
-  };
-  EXPECT_THAT(refusal({"train_batch_size=164"}, 1),
-              HasSubstr("data.train: 2600 tokens in 2 file(s) make 162 sequences of 16, fewer than "
-                        "one batch of 164"));
-  EXPECT_THAT(refusal({"train_batch_size=null"}, 82), HasSubstr("fewer than one batch of 164"));
-  EXPECT_EQ(refusal({"train_batch_size=162"}, 1), "");
-  EXPECT_THAT(refusal({"data.validation=" + run.folder().write_tokens("v.bin", {1, 2})}, 1),
-              HasSubstr("data.validation: 2 tokens are shorter than one sequence of 16"));
-  EXPECT_THAT(refusal({"model.vocabulary=200"}, 1), HasSubstr("but model.vocabulary is 200"));
-}
-
-TEST(Batches, FilesAndTokensOfTheDataAreSaid) {
-  const TinyRun run;
-  const auto lines = [&](const std::vector<std::string>& overrides) {
-    return Batches(make_train_config(Configuration::read(run.config(), overrides), 1), 0).lines();
-  };
-  EXPECT_THAT(lines({"data.validation=" + run.folder().path()}),
-              ::testing::ElementsAre("data.train: " + run.folder().file("validation.bin") +
-                                         " is left out: a file of data.validation",
-                                     "data.train: 2 files, 2600 tokens",
-                                     "data.validation: 1 file, 400 tokens"));
-  run.folder().write_tokens("train_000002.bin", std::vector<std::uint32_t>(9'450'000, 1));
-  EXPECT_THAT(lines({"data.validation=null"}),
-              ::testing::Contains("data.train: 3 files, 9.5 M tokens"));
-}
-
-TEST(Batches, OtherDataHaveAnotherFingerprint) {
-  const TinyRun run;
-  const TinyRun same;
-  const auto of = [](const TinyRun& from, const char* override) {
-    auto all = Batches(make_train_config(Configuration::read(from.config(), {override}), 1), 0)
-                   .fingerprint();
-    for (auto& [key, text] : all) text = text.substr(text.find(" ("));  // without the path
-    return all;
-  };
-  const auto expected = of(run, "run.steps=1");
-  EXPECT_EQ(expected.size(), 3U);
-  EXPECT_THAT(expected.at("data.train[1]"), HasSubstr("(1100 tokens, fingerprint "));
-  EXPECT_EQ(of(same, "run.steps=1"), expected);
-  same.folder().write_tokens("train_000001.bin", std::vector<std::uint32_t>(1100, 3));
-  EXPECT_NE(of(same, "run.steps=1"), expected);
-}
-
 TEST(RunLog, PlacesThatCannotBeWrittenAreNamed) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_of([&] { RunLog(folder.file("none/run.log")); }),

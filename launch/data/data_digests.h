@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "launch/data/token_file.h"
+
+namespace zero {
+
+/// The digests of token files: of those that have none beside them a thread of its own, of the
+/// lowest priority, reads and hashes every byte. One thread may use an object.
+class DataDigests {
+ public:
+  /// The files must outlive the object.
+  explicit DataDigests(std::vector<const TokenFile*> files);
+  DataDigests(const DataDigests&) = delete;
+  DataDigests& operator=(const DataDigests&) = delete;
+  ~DataDigests();
+
+  /// Whether the digests of all files are known, or one cannot be made. Does not wait.
+  bool complete() const { return complete_; }
+  /// Waits until complete(), at most `seconds`.
+  void wait(double seconds) const;
+  /// The digests' texts once complete(); throws what the thread has met, as a file that was cut.
+  std::vector<std::string> texts() const;
+  /// The same at any time, empty for files whose digest is not beside them.
+  std::vector<std::string> known() const;
+  /// Bytes of the files without a digest beside them.
+  std::int64_t bytes_to_read() const;
+
+ private:
+  void read_all();
+
+  std::vector<const TokenFile*> files_;
+  std::vector<std::string> texts_;  // the thread's until complete_
+  std::exception_ptr failure_;      // likewise
+  std::atomic<bool> complete_{false};
+  std::atomic<bool> stopped_{false};
+  mutable std::mutex mutex_;
+  mutable std::condition_variable completed_;
+  std::thread thread_;
+};
+
+}  // namespace zero

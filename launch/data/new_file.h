@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace zero {
+
+/// A file that is written under a temporary name, removed unless rename() gives it its own. What
+/// had the temporary name is removed, never written through: a symbolic link there leads nowhere.
+class NewFile {
+ public:
+  /// Throws zero::Error naming the file, as the other calls do.
+  explicit NewFile(std::string path);
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile();
+
+  void write(std::span<const std::byte> bytes);
+  /// Goes back to the begin of the file, to write its first bytes again.
+  void rewind();
+  /// Closes the file, whose bytes are then on the disk.
+  void finish();
+  void rename(const std::string& path);
+
+ private:
+  std::string path_;
+  std::FILE* file_ = nullptr;
+  bool renamed_ = false;
+};
+
+}  // namespace zero

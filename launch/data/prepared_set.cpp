@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/data/prepared_set.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+using files::FileSystem;
+using files::PathKind;
+
+constexpr const char* kStaging = ".zero_prepare_new";
+constexpr const char* kDecided = ".zero_prepare_done";
+/// The names of the set, a line each. Its file goes last.
+constexpr const char* kNames = "SET";
+
+bool is_of_set(const std::string& name) {
+  if (name.find('/') != std::string::npos) return false;
+  const std::string file =
+      name.ends_with(".digest") ? name.substr(0, name.size() - std::strlen(".digest")) : name;
+  return file == "validation.bin" || (file.starts_with("train_") && file.ends_with(".bin"));
+}
+
+std::vector<std::string> read_names(FileSystem& files, const std::string& path) {
+  const auto file = files.open_read(path);
+  std::string text(static_cast<std::size_t>(file->size()), '\0');
+  file->read(0, std::as_writable_bytes(std::span(text)));
+  std::istringstream lines(text);
+  std::vector<std::string> names;
+  for (std::string name; std::getline(lines, name);) {
+    ZERO_CHECK(is_of_set(name),
+               "{}: names {}, which zero_prepare does not write; remove its folder", path, name);
+    names.push_back(name);
+  }
+  return names;
+}
+
+/// One of several processes that settle the same folder renames each file.
+void move(FileSystem& files, const std::string& from, const std::string& to) {
+  if (files.kind_of(from) == PathKind::missing) return;
+  try {
+    files.rename(from, to);
+  } catch (const Error&) {
+    if (files.kind_of(from) != PathKind::missing) throw;
+  }
+}
+
+}  // namespace
+
+PreparedSet::PreparedSet(FileSystem& files, std::string folder)
+    : files_(files),
+      folder_(std::move(folder)),
+      staging_(folder_ + "/" + kStaging),
+      lock_(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  ZERO_CHECK(lock_.get() >= 0, "{}: cannot open the folder: {}", folder_, std::strerror(errno));
+  // A file system without locks lets every process write.
+  ZERO_CHECK(::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
+             "{}: another zero_prepare writes to this folder; wait for its end, or give another "
+             "--out",
+             folder_);
+  settle(files_, folder_);
+  clear();
+  files_.make_folder(staging_);
+}
+
+PreparedSet::~PreparedSet() {
+  try {
+    clear();
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the next zero_prepare removes them
+  }
+}
+
+void PreparedSet::clear() {
+  if (files_.is_link(staging_)) return files_.remove_file(staging_);
+  if (files_.kind_of(staging_) == PathKind::missing) return;
+  for (const std::string& name : files_.list(staging_)) files_.remove_file(path_of(name));
+  files_.remove_folder(staging_);
+}
+
+void PreparedSet::commit(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + "\n";
+  const auto file = files_.create(path_of(kNames), static_cast<std::int64_t>(text.size()));
+  file->write(0, std::as_bytes(std::span(text)));
+  file->sync();
+  files_.sync_folder(staging_);
+  files_.rename(staging_, folder_ + "/" + kDecided);
+  files_.sync_folder(folder_);
+  settle(files_, folder_);
+}
+
+void PreparedSet::settle(FileSystem& files, const std::string& folder) {
+  const std::string decided = folder + "/" + kDecided;
+  if (files.kind_of(decided) != PathKind::folder || files.is_link(decided)) return;
+  try {
+    const std::string list = decided + "/" + kNames;
+    if (files.kind_of(list) == PathKind::file) {
+      const std::vector<std::string> names = read_names(files, list);
+      for (const std::string& name : files.list(folder)) {
+        if (is_of_set(name) && std::ranges::count(names, name) == 0) {
+          files.remove_file(folder + "/" + name);
+        }
+      }
+      for (const std::string& name : names) move(files, decided + "/" + name, folder + "/" + name);
+      files.sync_folder(folder);
+      files.remove_file(list);
+    }
+    files.remove_folder(decided);
+  } catch (const Error& error) {
+    fail(
+        "{}: a zero_prepare was interrupted here when all its files were written, and what it left "
+        "cannot be finished: {}; start this as a user who may write to the folder, or start "
+        "zero_prepare again",
+        folder, error.what());
+  }
+}
+
+}  // namespace zero

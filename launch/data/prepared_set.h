@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "device/files/file_system.h"
+
+namespace zero {
+
+/// Token files made to replace those of an earlier zero_prepare in a folder, all or none: whenever
+/// the process is killed, the folder holds the old set, or the new one as soon as settle() is
+/// called. The files are written in a folder within the folder; its renaming decides, what follows
+/// can be done again.
+class PreparedSet {
+ public:
+  /// Finishes what an earlier process has left. Throws zero::Error if another one writes there.
+  PreparedSet(files::FileSystem& files, std::string folder);
+  PreparedSet(const PreparedSet&) = delete;
+  PreparedSet& operator=(const PreparedSet&) = delete;
+  /// Removes the files written unless commit() was called.
+  ~PreparedSet();
+
+  /// Where the file of the set that is to be called `name` is written.
+  std::string path_of(const std::string& name) const { return staging_ + "/" + name; }
+  /// Replaces the old set, which is every train_*.bin, validation.bin and their digests, by the
+  /// files `names`, which are written.
+  void commit(const std::vector<std::string>& names);
+
+  /// Finishes a replacement in `folder` that was decided and interrupted. Processes may call this
+  /// at the same time.
+  static void settle(files::FileSystem& files, const std::string& folder);
+
+ private:
+  void clear();
+
+  files::FileSystem& files_;
+  std::string folder_;
+  std::string staging_;
+  Descriptor lock_;
+};
+
+}  // namespace zero

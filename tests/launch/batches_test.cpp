@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/data/batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "collectives/backends.h"
+#include "launch/data_check.h"
+#include "tests/launch/tiny_run.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TinyRun;
+
+TEST(Batches, DataThatDoNotFitAreRefused) {
+  const TinyRun run;
+  const auto refusal = [&](const std::vector<std::string>& overrides, int world) {
+    return error_of([&] {
+      Batches(make_train_config(Configuration::read(run.config(), overrides), world), world - 1);
+    });
+  };
+  EXPECT_THAT(refusal({"train_batch_size=164"}, 1),
+              HasSubstr("data.train: 2600 tokens in 2 file(s) make 162 sequences of 16, fewer than "
+                        "one batch of 164"));
+  EXPECT_THAT(refusal({"train_batch_size=null"}, 82), HasSubstr("fewer than one batch of 164"));
+  EXPECT_EQ(refusal({"train_batch_size=162"}, 1), "");
+  EXPECT_THAT(refusal({"data.validation=" + run.folder().write_tokens("v.bin", {1, 2})}, 1),
+              HasSubstr("data.validation: 2 tokens are shorter than one sequence of 16"));
+  EXPECT_THAT(refusal({"model.vocabulary=200"}, 1), HasSubstr("but model.vocabulary is 200"));
+}
+
+TEST(Batches, FilesAndTokensOfTheDataAreSaid) {
+  const TinyRun run;
+  const auto lines = [&](const std::vector<std::string>& overrides) {
+    return Batches(make_train_config(Configuration::read(run.config(), overrides), 1), 0).lines();
+  };
+  EXPECT_THAT(lines({"data.validation=" + run.folder().path()}),
+              ::testing::ElementsAre("data.train: " + run.folder().file("validation.bin") +
+                                         " is left out: a file of data.validation",
+                                     "data.train: 2 files, 2600 tokens",
+                                     "data.validation: 1 file, 400 tokens"));
+  run.folder().write_tokens("train_000002.bin", std::vector<std::uint32_t>(9'450'000, 1));
+  EXPECT_THAT(lines({"data.validation=null"}),
+              ::testing::Contains("data.train: 3 files, 9.5 M tokens"));
+}
+
+TEST(Batches, OtherDataHaveAnotherFingerprint) {
+  const TinyRun run;
+  const TinyRun same;
+  const auto of = [](const TinyRun& from, const char* override) {
+    auto all = Batches(make_train_config(Configuration::read(from.config(), {override}), 1), 0)
+                   .fingerprint();
+    for (auto& [key, text] : all) text = text.substr(text.find(" ("));  // without the path
+    return all;
+  };
+  const auto expected = of(run, "run.steps=1");
+  EXPECT_EQ(expected.size(), 3U);
+  EXPECT_THAT(expected.at("data.train[1]"), HasSubstr("(1100 tokens, fingerprint "));
+  EXPECT_EQ(of(same, "run.steps=1"), expected);
+  same.folder().write_tokens("train_000001.bin", std::vector<std::uint32_t>(1100, 3));
+  EXPECT_NE(of(same, "run.steps=1"), expected);
+}
+
+TEST(Batches, BytesThatAFingerprintOverlooksHaveAnotherDigest) {
+  const TinyRun run;
+  std::vector<std::uint32_t> tokens(100000, 5);
+  const auto of = [&] {
+    run.folder().write_tokens("train_000000.bin", tokens);
+    return Batches(make_train_config(Configuration::read(run.config(), {}), 1), 0);
+  };
+  const Batches before = of();
+  tokens[20000] = 6;
+  const Batches after = of();
+  EXPECT_EQ(before.train_fingerprints(), after.train_fingerprints());
+  EXPECT_NE(before.fingerprint(), after.fingerprint());
+}
+
+TEST(DataCheck, RanksWithOtherBytesAreNamedWithTheirFile) {
+  const TinyRun run;
+  const TrainConfig config = make_train_config(Configuration::read(run.config(), {}), 2);
+  const std::string path = run.folder().file("train_000000.bin");
+  std::vector<std::uint32_t> tokens(100000, 5);
+  std::vector<Batches> of_rank;
+  for (const std::uint32_t token : {5U, 6U}) {
+    tokens[20000] = token;
+    std::filesystem::remove(path);  // the first rank goes on with the file that it has opened
+    run.folder().write_tokens("train_000000.bin", tokens);
+    std::filesystem::remove(digest_path(path));
+    of_rank.emplace_back(config, 0);
+  }
+  const auto check = [&](bool same) {
+    return error_of([&] {
+      local::run(2, [&](Communicator& ranks) {
+        const auto device = cpu::open();
+        Console console(stdout, Console::Mode::silent);
+        const auto rank = static_cast<std::size_t>(same ? 0 : ranks.rank());
+        DataCheck data(of_rank[rank], ranks, *device, console);
+        data.after_step(0, DataCheck::Step::middle);  // asks nothing
+        EXPECT_EQ(data.agreed().at(0), "");
+        data.after_step(0, DataCheck::Step::last);
+        EXPECT_EQ(data.agreed().at(0).size(), 32U);
+      });
+    });
+  };
+  EXPECT_THAT(check(false),
+              AllOf(HasSubstr("rank 1 has \"data.train[0]: " + path + " (digest "),
+                    HasSubstr("rank 0 has \"data.train[0]: " + path + " (digest "),
+                    HasSubstr("The ranks have read different tokens: copy the file whole")));
+  EXPECT_EQ(check(true), "");
+}
+
+TEST(DataCheck, ComparesOnceTheFirstRankHasItsDigests) {
+  const TinyRun run;
+  std::filesystem::remove(run.folder().file("train_000000.bin.digest"));
+  const Batches batches(make_train_config(Configuration::read(run.config(), {}), 1), 0);
+  local::run(1, [&](Communicator& ranks) {
+    const auto device = cpu::open();
+    Console console(stdout, Console::Mode::silent);
+    DataCheck data(batches, ranks, *device, console);
+    std::int64_t vote = 0;
+    while (vote == 0) vote = data.vote();
+    EXPECT_EQ(data.vote(), 0);  // asked a moment ago
+    data.after_step(vote, DataCheck::Step::middle);
+    EXPECT_EQ(data.agreed().at(0).size(), 32U);
+    EXPECT_EQ(data.vote(), 0);
+  });
+}
+
+}  // namespace
+}  // namespace zero

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/data/token_digest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <numeric>
+
+#include "launch/data/data_digests.h"
+#include "launch/data/prepare.h"
+#include "launch/data/token_stream.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+std::vector<std::uint32_t> tokens_from(std::uint32_t begin, std::uint32_t end) {
+  std::vector<std::uint32_t> tokens(end - begin);
+  std::iota(tokens.begin(), tokens.end(), begin);
+  return tokens;
+}
+
+void flip_byte(const std::string& path, std::int64_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(at);
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+TEST(TokenFile, TokensThatAreReadAreHeldAgainstTheDigestBesideTheFile) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 65536));  // two blocks
+  const TokenFile whole(path);
+  ASSERT_NE(whole.digest(), nullptr);
+  const std::string before = whole.digest()->text();
+  flip_byte(path, 1024 + 2 * 40000);
+  std::vector<std::uint32_t> tokens(10);
+  whole.read(32758, tokens);  // the last ones of the first block
+  EXPECT_EQ(tokens[9], 32767U);
+  const std::string changed = error_of([&] { whole.read(32759, tokens); });
+  EXPECT_THAT(changed, AllOf(HasSubstr(path + ": tokens 32768 to 65535 are not those of " + path +
+                                       ".digest"),
+                             HasSubstr("zero_prepare --digest " + path)));
+  const TokenStream stream({path});
+  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 65536, 1 << 20); }), "");  // needs no look
+  EXPECT_EQ(error_of([&] { stream.check_tokens(0, 65536, 40000); }), changed);
+  EXPECT_EQ(make_digest(path), path + ".digest");
+  const TokenFile again(path);
+  EXPECT_NE(again.digest()->text(), before);
+  again.read(32759, tokens);
+  const TokenFile wide(folder.write_tokens("wide.bin", tokens_from(0, 65536), 4));
+  EXPECT_NE(wide.digest()->text(), before);
+  wide.read(16380, tokens);
+  EXPECT_EQ(tokens[9], 16389U);
+  EXPECT_THAT(error_of([&] { wide.read(65530, tokens); }),
+              HasSubstr("tokens 65530 to 65540 of 65536 were asked for"));
+}
+
+TEST(TokenFile, ThatIsCutWhileItIsOpenIsNamed) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 65536));
+  for (const auto digest : {TokenFile::Digest::checked, TokenFile::Digest::ignored}) {
+    const TokenFile file(path, digest);
+    std::filesystem::resize_file(path, 1024 + 2 * 40000);
+    EXPECT_EQ(file.at(100), 100U);
+    EXPECT_THAT(
+        error_of([&] { file.at(50000); }),
+        AllOf(HasSubstr(path + ": the token file ends at byte "),
+              HasSubstr("where it had 132096 when the run opened it: it was cut meanwhile")));
+    folder.write_tokens("a.bin", tokens_from(0, 65536));
+  }
+}
+
+TEST(TokenDigest, IsReadAsItWasWrittenOrRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 40000));
+  const std::string beside = digest_path(path);
+  EXPECT_EQ(read_digest(folder.file("none.digest")), std::nullopt);
+  EXPECT_EQ(digest_bytes(*read_digest(beside)), folder.read("a.bin.digest"));
+  folder.write_tokens("b.bin", tokens_from(0, 40001));
+  std::filesystem::copy(digest_path(folder.file("b.bin")), folder.file("a.bin.digest"),
+                        std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(error_of([&] { TokenFile file(path); }),
+              HasSubstr(beside +
+                        ": is the digest of 40001 tokens of 2 bytes, and the token file has "
+                        "40000 of 2; make it again with zero_prepare --digest " +
+                        path));
+  const std::string bytes = folder.read("b.bin.digest");
+  for (const std::size_t size : {std::size_t{0}, std::size_t{31}, bytes.size() - 1}) {
+    folder.write("a.bin.digest", bytes.substr(0, size));
+    EXPECT_THAT(error_of([&] { TokenFile file(path); }),
+                HasSubstr(beside + ": is no whole digest of a token file"));
+  }
+  folder.write("a.bin.digest", bytes);
+  flip_byte(beside, 34);
+  EXPECT_THAT(error_of([&] { TokenFile file(path); }), HasSubstr("is no whole digest"));
+  std::filesystem::remove(beside);
+  std::filesystem::create_directory(beside);
+  EXPECT_THAT(error_of([&] { TokenFile file(path); }), HasSubstr("cannot read the digest"));
+}
+
+TEST(TokenDigest, DoesNotDependOnThePartsInWhichTokensCome) {
+  const std::vector<std::uint32_t> tokens = tokens_from(0, 100000);
+  const auto bytes = std::as_bytes(std::span(tokens));
+  const auto of_parts = [&](std::size_t part) {
+    DigestBuilder builder;
+    for (std::size_t at = 0; at < bytes.size(); at += part) {
+      builder.add(bytes.subspan(at, std::min(part, bytes.size() - at)));
+    }
+    return builder.finish(4).text();
+  };
+  const std::string expected = of_parts(bytes.size());
+  for (const std::size_t part : {std::size_t{1000}, std::size_t{65536}, std::size_t{70000}}) {
+    EXPECT_EQ(of_parts(part), expected);
+  }
+}
+
+TEST(DataDigests, OfFilesWithoutOneAreReadInTheBackground) {
+  const TemporaryFolder folder;
+  const std::string a = folder.write_tokens("a.bin", tokens_from(0, 65536));
+  const std::string b = folder.write_tokens("b.bin", tokens_from(0, 100));
+  const std::string expected = TokenFile(a).digest()->text();
+  std::filesystem::remove(digest_path(a));
+  const TokenFile without(a);
+  const TokenFile with(b);
+  const DataDigests digests({&without, &with});
+  EXPECT_EQ(digests.bytes_to_read(), 1024 + 2 * 65536);
+  EXPECT_THAT(digests.known(), ElementsAre("", with.digest()->text()));
+  while (!digests.complete()) digests.wait(1);
+  EXPECT_THAT(digests.texts(), ElementsAre(expected, with.digest()->text()));
+  const TokenFile cut(a);
+  std::filesystem::resize_file(a, 5000);
+  const DataDigests failed({&cut});
+  while (!failed.complete()) failed.wait(1);
+  EXPECT_THAT(error_of([&] { failed.texts(); }), HasSubstr("was cut meanwhile"));
+  const DataDigests none({&with});
+  EXPECT_TRUE(none.complete());
+}
+
+}  // namespace
+}  // namespace zero
