@@ -57,7 +57,12 @@ void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
       ->excludes(ids)
       ->excludes(file)
       ->check(has_name);
-  app.add_flag("--chat", flags.chat, "a text is a user's message, written as the model's chat is");
+  CLI::Option* const chat = app.add_flag(
+      "--chat", flags.chat, "a text is a user's message, written as the model's chat is");
+  app.add_flag("--special", flags.settings.special,
+               "a text is a whole rendered prompt: special tokens written in it act, and no token "
+               "is put before it")
+      ->excludes(chat);
   app.add_option("--tokenizer", flags.tokenizer,
                  "\"bytes\", a tokenizer.json, a SentencePiece model, or a folder of one; by "
                  "default that of the model");

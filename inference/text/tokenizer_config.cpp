@@ -67,6 +67,9 @@ TokenizerConfig read_tokenizer_config(const std::string& folder) {
     HfFields fields = HfFields::parse(config.file, read_model_text(config.file));
     config.bos_token = token_name(fields, "bos_token");
     config.eos_token = token_name(fields, "eos_token");
+    for (const char* name : {"unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+      config.other_tokens.emplace_back(name, token_name(fields, name));
+    }
     if (fields.has("add_bos_token")) config.add_bos_token = fields.flag("add_bos_token");
     fields.only("add_eos_token", false, "no token follows a prompt");
     config.legacy = fields.flag("legacy", true);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "inference/text/added_tokens.h"
@@ -19,6 +20,9 @@ struct TokenizerConfig {
   std::string file;  ///< tokenizer_config.json's path, for messages
   std::string bos_token{};
   std::string eos_token{};
+  /// unk_token, sep_token, pad_token, cls_token and mask_token, as far as they are there: for chat
+  /// templates.
+  std::vector<std::pair<std::string, std::string>> other_tokens{};
   std::optional<bool> add_bos_token{};
   bool legacy = true;                      ///< SentencePiece's space also after special tokens
   std::vector<AddedToken> added_tokens{};  ///< of added_tokens.json if the config has none

@@ -41,6 +41,10 @@ struct Field {
     if (!value.is_string()) refuse("a text");
     return value.get<std::string>();
   }
+  bool flag() const {
+    if (!value.is_boolean()) refuse("true or false");
+    return value.get<bool>();
+  }
   double number() const {
     if (!value.is_number()) refuse("a number");
     return value.get<double>();
@@ -125,6 +129,7 @@ const std::map<std::string, Setter, std::less<>> kSettings{
      [](Prompt& prompt, const Field& field) {
        prompt.settings.sampling.seed = field.unsigned_integer<std::uint64_t>();
      }},
+    {"special", [](Prompt& prompt, const Field& field) { prompt.settings.special = field.flag(); }},
     {"stop", [](Prompt& prompt, const Field& field) { prompt.settings.stop = texts(field); }},
     {"priority",
      [](Prompt& prompt, const Field& field) {
@@ -192,6 +197,11 @@ Prompt parse_prompt(std::string_view line, const PromptSettings& usual, const st
   }
   ZERO_CHECK(contents == 1, "{}: has {} of prompt, ids and messages; expected one of them", where,
              contents);
+  const bool text = std::holds_alternative<std::string>(prompt.content);
+  ZERO_CHECK(!parsed.value("special", false) || text,
+             "{}: special is true beside ids or messages; expected it beside a prompt, a text in "
+             "which special tokens act",
+             where);
   validate(prompt.settings, where);
   return prompt;
 }

@@ -20,6 +20,8 @@ struct PromptSettings {
   Sampling sampling{};
   std::vector<std::string> stop{};  ///< texts that end the answer before them
   std::int64_t priority = 0;        ///< GenerationRequest::priority
+  /// A text is a whole rendered prompt: special tokens written in it act, and none is put before.
+  bool special = false;
 
   static constexpr std::int64_t kUsualTokens = 128;
 };

@@ -22,13 +22,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// As "26 Jul 2024".
-std::string today() {
+std::tm local_time() {
   const std::time_t now = std::time(nullptr);
   std::tm time{};
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%d %b %Y", ::localtime_r(&now, &time));
-  return text.data();
+  ::localtime_r(&now, &time);
+  return time;
 }
 
 void check_utf8(std::string_view text, const std::string& where) {
@@ -76,7 +74,7 @@ std::string find_model_folder(files::FileSystem& files, const std::string& path,
 }
 
 PromptEncoder::PromptEncoder(const std::string& folder, const std::string& tokenizer)
-    : folder_(folder), date_(today()) {
+    : folder_(folder), now_(local_time()) {
   const ModelConfig config = read_hf_model(folder).config;
   vocabulary_ = vocabulary_of(config);
   context_ = context_of(config);
@@ -120,7 +118,7 @@ Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
     }
     check_size(contents, prompt.where);
     try {
-      return tokenizer.encode_pieces(render_chat(config_, *messages, date_));
+      return tokenizer.encode_pieces(render_chat(config_, *messages, now_));
     } catch (const Error& error) {
       fail("{}: {}", prompt.where, error.what());
     }
@@ -130,6 +128,9 @@ Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
              prompt.where);
   check_utf8(text, prompt.where);
   check_size(std::array{std::string_view(text)}, prompt.where);
+  if (prompt.settings.special) {
+    return tokenizer.encode_pieces(std::vector<PromptPiece>{{text, true}});
+  }
   return tokenizer.encode(text, {.begin_of_text = true});
 }
 

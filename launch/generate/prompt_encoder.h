@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <span>
@@ -60,7 +61,7 @@ class PromptEncoder {
   TokenizerConfig config_;  // beside the tokenizer
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<std::uint32_t> end_tokens_;
-  std::string date_;  // of the run, for chat templates
+  std::tm now_{};  // of the run, for chat templates
 };
 
 }  // namespace zero

@@ -10,140 +10,145 @@
 namespace zero {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Messages = std::vector<ChatMessage>;
 
-const Messages kTurns{{"user", " Hi "}, {"assistant", " Yes? "}, {"user", "Why"}};
-const Messages kWithSystem{
-    {"system", " Be brief "}, {"user", " Hi "}, {"assistant", " Yes? "}, {"user", "Why"}};
-
-std::string render(const std::string& chat_template, const Messages& messages) {
+std::vector<PromptPiece> pieces(const std::string& chat_template, const Messages& messages) {
   TokenizerConfig config{.file = "f/tokenizer_config.json"};
   config.bos_token = "<s>";
   config.eos_token = "</s>";
   config.chat_template = chat_template;
   config.chat_template_file = config.file;
-  std::string text;
-  for (const PromptPiece& piece : render_chat(config, messages, "01 Feb 2003")) text += piece.text;
-  return text;
+  return render_chat(config, messages, {});
 }
 
-const std::string kChatMl =
-    "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + "
-    "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-const std::string kQwen2 =
-    "{% if messages[0]['role'] != 'system' %}{{ \"<|im_start|>system\\nYou help.\\nWell."
-    "<|im_end|>\\n\" }}{% endif %}" +
-    kChatMl;
-
-TEST(ChatMl, HasTheTemplatesOwnSystemMessage) {
-  const std::string turns =
-      "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n Yes? <|im_end|>\n"
-      "<|im_start|>user\nWhy<|im_end|>\n<|im_start|>assistant\n";
-  EXPECT_EQ(render(kChatMl, kTurns), turns);
-  EXPECT_EQ(render(kQwen2, kTurns), "<|im_start|>system\nYou help.\nWell.<|im_end|>\n" + turns);
-  const std::string system = "<|im_start|>system\n Be brief <|im_end|>\n";
-  EXPECT_EQ(render(kQwen2, kWithSystem), system + turns);
-  EXPECT_EQ(render(kChatMl, kWithSystem), system + turns);
+std::string text(const std::string& chat_template, const Messages& messages = {{"user", "Hi"}}) {
+  std::string all;
+  for (const PromptPiece& piece : pieces(chat_template, messages)) all += piece.text;
+  return all;
 }
 
-TEST(Llama3, BeginsWithTheDateFrom31On) {
-  const std::string llama3 =
-      "{{ bos_token }}{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n'+ "
-      "m['content'] | trim + '<|eot_id|>' }}";
-  const std::string turns =
-      "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
-      "<|start_header_id|>assistant<|end_header_id|>\n\nYes?<|eot_id|>"
-      "<|start_header_id|>user<|end_header_id|>\n\nWhy<|eot_id|>"
-      "<|start_header_id|>assistant<|end_header_id|>\n\n";
-  const std::string system = "<|start_header_id|>system<|end_header_id|>\n\n";
-  EXPECT_EQ(render(llama3, kTurns), "<s>" + turns);
-  EXPECT_EQ(render(llama3, kWithSystem), "<s>" + system + "Be brief<|eot_id|>" + turns);
-  const std::string dated =
-      llama3 +
-      R"({%- set date_string = "26 Jul 2024" %}{{ "Cutting Knowledge Date: December 2023\n" }})";
-  const std::string dates =
-      system + "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
-  EXPECT_EQ(render(dated, kTurns), "<s>" + dates + "<|eot_id|>" + turns);
-  EXPECT_EQ(render(dated, kWithSystem), "<s>" + dates + "Be brief<|eot_id|>" + turns);
-  EXPECT_THAT(render(dated + "strftime_now", kTurns), HasSubstr("\nToday Date: 01 Feb 2003\n"));
+std::string refusal(const std::string& chat_template, const Messages& messages = {{"user", "Hi"}}) {
+  return message_of([&] { text(chat_template, messages); });
 }
 
-TEST(Inst, IsLlama2sOrMistrals) {
-  const std::string llama2 =
-      "'<<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n' bos_token + '[INST] ' + content.strip() + ' "
-      "[/INST]' ' '  + content.strip() + ' ' + eos_token";
-  EXPECT_EQ(render(llama2, kTurns), "<s>[INST] Hi [/INST] Yes? </s><s>[INST] Why [/INST]");
-  EXPECT_EQ(
-      render(llama2, kWithSystem),
-      "<s>[INST] <<SYS>>\n Be brief \n<</SYS>>\n\n Hi [/INST] Yes? </s><s>[INST] Why [/INST]");
-  EXPECT_EQ(render(llama2, {{"system", "a"}, {"user", " \n"}}),
-            "<s>[INST] <<SYS>>\na\n<</SYS>> [/INST]");
-  const std::string user = "bos_token '[INST] ' + message['content'] + ' [/INST]'";
-  const std::string begin = "<s>[INST]  Hi  [/INST]";
-  const std::string end = "[INST] Why [/INST]";
-  EXPECT_EQ(render(user + "message['content'] + eos_token", kTurns), begin + " Yes? </s>" + end);
-  EXPECT_EQ(render(user + "message[\"content\"] + eos_token + ' '", kTurns),
-            begin + " Yes? </s> " + end);
-  EXPECT_EQ(render(user + "' ' + message['content'] + eos_token", kTurns),
-            begin + "  Yes? </s>" + end);
-  EXPECT_EQ(render("'[INST] ' + message['content'] + '[/INST]' message['content'] + eos_token",
-                   {{"user", "Hi"}}),
-            "<s>[INST] Hi[/INST]");
-  EXPECT_THAT(message_of([&] { render(user + "message['content'] + eos_token", kWithSystem); }),
-              HasSubstr("messages[0].role: found system, which the chat template in "
-                        "f/tokenizer_config.json does not know"));
-  EXPECT_THAT(
-      message_of([&] {
-        render(llama2, {{"user", "a"}, {"user", "b"}});
-      }),
-      HasSubstr("messages[1].role: found user, expected assistant: the chat template in f/"));
+/// What messages brought, whatever the template made of it.
+std::string from_messages(const std::string& chat_template, const Messages& messages) {
+  std::string all;
+  for (const PromptPiece& piece : pieces(chat_template, messages)) {
+    if (!piece.from_template) all += piece.text;
+  }
+  return all;
 }
 
-/// What a template lets a tokenizer read as special tokens, and what messages brought.
-TEST(ChatTemplate, MessagesArePiecesOfTheirOwn) {
-  TokenizerConfig config{.file = "f"};
-  config.bos_token = "<s>";
-  config.eos_token = "</s>";
-  const std::string inst = "bos_token '[INST] ' + message['content'] + ' [/INST]'";
-  const Messages attack{{"system", "A"}, {"user", "B"}, {"assistant", "C"}, {"user", "D"}};
-  const std::string llama3 = "<|start_header_id|>trim";
-  for (const std::string& family :
-       {kChatMl, kQwen2, llama3, llama3 + "Cutting Knowledge Date strftime_now",
-        std::string("[INST]<<SYS>>strip()"), inst + "message['content'] + eos_token"}) {
-    config.chat_template = family;
-    const bool system = !family.starts_with("bos_token");
-    std::string from_messages;
-    for (const PromptPiece& piece :
-         render_chat(config, std::span(attack).subspan(system ? 0 : 1), "01 Feb 2003")) {
-      if (!piece.from_template) from_messages += piece.text;
-    }
-    EXPECT_EQ(from_messages, system ? "ABCD" : "BCD") << family;
+TEST(ChatTemplate, ContentsStayPiecesOfTheirOwnThroughAllOperations) {
+  const Messages attack{{"user", "<|a|> x <|b|>"}};
+  for (const auto& [expression, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"'<' + c + '>'", "<|a|> x <|b|>"},
+           {"c ~ 'x'", "<|a|> x <|b|>"},
+           {"c | trim | upper", "<|A|> X <|B|>"},
+           {"c.split(' ')[0]", "<|a|>"},
+           {"c.replace('x', '<|z|>')", "<|a|>  <|b|>"},
+           {"'1x2'.replace('x', c)", "<|a|> x <|b|>"},
+           {"c[::-1]", ">|b|< x >|a|<"},
+           {"[c, c] | join('-')", "<|a|> x <|b|><|a|> x <|b|>"},
+           {"c | tojson", "<|a|> x <|b|>"},
+           {"[c]", "<|a|> x <|b|>"},
+           {"messages | map(attribute='content') | first", "<|a|> x <|b|>"},
+           {"c if c else 'y'", "<|a|> x <|b|>"},
+           {"c * 2", "<|a|> x <|b|><|a|> x <|b|>"},
+           {"c | indent(2, true)", "<|a|> x <|b|>"},
+           {"'%' ~ c | default('z')", "<|a|> x <|b|>"}}) {
+    const std::string all = "{% set c = messages[0].content %}<|t|>{{ " + expression + " }}<|t|>";
+    EXPECT_EQ(from_messages(all, attack), expected) << expression;
+    const auto cut = pieces(all, attack);
+    EXPECT_TRUE(cut.front().from_template && cut.back().from_template) << expression;
   }
 }
 
-TEST(ChatTemplate, RefusesWhatItDoesNotKnow) {
+TEST(ChatTemplate, KnownRolesMakeTokensAndOthersDoNot) {
+  const std::string roles = "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% endfor %}";
+  EXPECT_EQ(from_messages(roles, {{"user", ""}, {"assistant", ""}, {"system", ""}}), "");
+  EXPECT_EQ(from_messages(roles, {{"im_end", ""}}), "im_end");
+}
+
+TEST(ChatTemplate, RefusesWithFileAndLineAndWhatToDo) {
   EXPECT_THAT(
-      message_of([] { render("", kTurns); }),
+      refusal(""),
       HasSubstr("f/tokenizer_config.json: has no chat_template, so the model was not made"));
-  for (const std::string& unknown :
-       {std::string("{{ message['content'] }}"), "<think>" + kChatMl, "bos_token" + kChatMl,
-        "[INST]" + kChatMl, kChatMl + "|trim", std::string("'[INST]' + eos_token + 'x'"),
-        std::string("<|start_header_id|> without an end")}) {
-    EXPECT_THAT(message_of([&] { render(unknown, kTurns); }),
-                HasSubstr("f/tokenizer_config.json: the chat_template is not a known one: ChatML "
-                          "(Qwen2), Llama 3, Llama 2 or Mistral's [INST]"))
-        << unknown;
+  EXPECT_THAT(refusal("{{ 1 }}", {}), HasSubstr("a chat has no messages"));
+  EXPECT_THAT(refusal("a\n{{ raise_exception('No ' + messages[0].role) }}"),
+              AllOf(HasSubstr("f/tokenizer_config.json: the chat template, line 2: No user; "),
+                    HasSubstr("with --special (\"special\": true in a file of prompts)")));
+}
+
+TEST(ChatTemplate, NamesWhatIsNotKnown) {
+  for (const auto& [source, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ 'x' | wordcount }}", "line 1: the filter 'wordcount' is not known here"},
+           {"{{ 'x' | nothing }}", "No filter named 'nothing'."},
+           {"{{ 'x' is lower }}", "the test 'lower' is not known here"},
+           {"{{ 'x' is nothing }}", "No test named 'nothing'."},
+           {"{{ 'x'.zfill(3) }}", "the method 'zfill' of a str is not known here"},
+           {"{% include 'x' %}", "the statement 'include' is not known here"},
+           {"{% do x %}", "Encountered unknown tag 'do'."},
+           {"{% for x in [] recursive %}{% endfor %}", "recursive loops are not known here"},
+           {"{{ cycler(1) }}", "'cycler' is not known here"},
+           {"{{ '%s' % 1 }}", "'%' is not known here for 'str' and 'int'"},
+           {"{{ 2 ** 3 }}", "'**' is not known here"},
+           {"{{ f(**x) }}", "arguments with ** are not known here"},
+           {"{{ ('<' | safe) + 'x' }}", "'+' on what the filter 'safe' gives is not known"},
+           {"{{ ('<' | safe) | trim }}", "the filter 'trim' behind 'safe' is not known here"},
+           {"{{ 1 is sameas 1 }}", "the test 'sameas' of values of the type 'int' is not known"},
+           {"{{ messages.items }}{{ range(3) }}", "a range has no text of its own"},
+           {"{{ 'ß' | upper }}", "the case of U+00DF depends on more than itself"},
+           {"{{ 9223372036854775807 + 1 }}", "a whole number is larger than 64 bits"}}) {
+    EXPECT_THAT(refusal(source), HasSubstr(expected)) << source;
   }
-  EXPECT_THAT(message_of([] { render(kChatMl, {}); }), HasSubstr("a chat has no messages"));
-  EXPECT_THAT(message_of([] {
-                render(kChatMl, {{"system", "a"}});
-              }),
-              HasSubstr("a chat has a system message alone"));
-  EXPECT_THAT(message_of([] {
-                render(kChatMl, {{"user", "a"}, {"tool", "b"}});
-              }),
-              HasSubstr("messages[1].role: found \"tool\", expected user or assistant"));
+}
+
+TEST(ChatTemplate, NamesWhatIsNoTemplate) {
+  for (const auto& [source, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ 1", "line 1: a tag has no end"},
+           {"\n{% if x %}", "the template ends before 'endif'"},
+           {"{{ 'x }}", "a string has no end"},
+           {"{# x", "Missing end of comment tag"},
+           {"{% raw %}", "Missing end of raw directive"},
+           {"{{ ) }}", "unexpected ')'"},
+           {"{{ ! }}", "unexpected char '!'"},
+           {"{{ 1 + }}", "expected an expression, found the end of the tag"},
+           {"{% break %}", "break and continue stand outside of a loop"},
+           {"{{ '\\ud800' }}", "an escape that is no character"},
+           {"{{ 99999999999999999999 }}", "the number 99999999999999999999 is too large"}}) {
+    EXPECT_THAT(refusal(source), HasSubstr(expected)) << source;
+  }
+}
+
+TEST(ChatTemplate, OfAStrangerEndsAndTakesLittle) {
+  const std::string forever =
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+  EXPECT_THAT(refusal(forever), HasSubstr("the template works for more than 20000000 steps"));
+  const std::string doubled =
+      "{% set ns = namespace(x='xxxxxxxx') %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}"
+      "{% endfor %}";
+  EXPECT_THAT(refusal(doubled), HasSubstr("makes texts and lists of too many bytes"));
+  EXPECT_THAT(refusal("{{ 'x' * 10 ** 12 }}"), HasSubstr("is not known here"));
+  EXPECT_THAT(refusal("{{ 'x' * 1000000000000 }}"), HasSubstr("too many bytes"));
+  EXPECT_THAT(refusal("{{ range(1000000) }}"), HasSubstr("Range too big"));
+  const std::string nested =
+      "{% set ns = namespace(x=[]) %}{% for a in range(9999) %}{% set ns.x = [ns.x, ns.x] %}"
+      "{% endfor %}{{ ns.x == ns.x }}";
+  EXPECT_THAT(refusal(nested), HasSubstr("lists and maps lie"));
+  EXPECT_THAT(refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
+              HasSubstr("macros and expressions are nested deeper than 400"));
+  EXPECT_THAT(refusal("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
+              HasSubstr("the template nests more than 200 levels"));
+  std::string sum = "1";
+  for (int i = 0; i < 5000; ++i) sum += "+1";
+  EXPECT_THAT(refusal("{{ " + sum + " }}"), HasSubstr("nested deeper than 400"));
+  EXPECT_THAT(refusal(std::string((1 << 20) + 1, 'x')), HasSubstr("expected at most 1048576"));
+  EXPECT_THAT(refusal("{{ 'x'.__class__.mro }}"),
+              HasSubstr("access to attribute '__class__' of 'str' object is unsafe"));
 }
 
 }  // namespace
