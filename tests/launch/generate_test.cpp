@@ -82,8 +82,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadLine{"Twice", R"({"prompt": "a", "prompt": "b"})", "key \"prompt\" is given twice"},
         BadLine{"UnknownKey", R"({"prompt": "a", "top-k": 3})",
                 "unknown key \"top-k\"; expected one of ids, messages, prompt, and any of "
-                "max_tokens, min_p, priority, repetition_penalty, seed, stop, temperature, top_k, "
-                "top_p"},
+                "max_tokens, min_p, priority, repetition_penalty, seed, special, stop, "
+                "temperature, top_k, top_p"},
+        BadLine{"SpecialNoFlag", R"({"prompt": "a", "special": 1})",
+                "special is 1; expected true or false"},
+        BadLine{"SpecialIds", R"({"ids": [1], "special": true})",
+                "special is true beside ids or messages; expected it beside a prompt"},
         BadLine{"Nothing", R"({"seed": 3})", "has 0 of prompt, ids and messages; expected one"},
         BadLine{"Both", R"({"prompt": "a", "ids": [1]})", "has 2 of prompt, ids and messages"},
         BadLine{"Number", R"({"prompt": 3})", "prompt is 3; expected a text"},
