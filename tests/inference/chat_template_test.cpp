@@ -126,8 +126,9 @@ TEST(ChatTemplate, NamesWhatIsNoTemplate) {
 
 TEST(ChatTemplate, OfAStrangerEndsAndTakesLittle) {
   const std::string forever =
-      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-  EXPECT_THAT(refusal(forever), HasSubstr("the template works for more than 20000000 steps"));
+      "{% set r = range(99999) %}{% for a in [1, 2, 3, 4] %}{% for b in r %}{{ '' if b * b + 1 }}"
+      "{% endfor %}{% endfor %}";
+  EXPECT_THAT(refusal(forever), HasSubstr("the template works for more than 5000000 steps"));
   const std::string doubled =
       "{% set ns = namespace(x='xxxxxxxx') %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}"
       "{% endfor %}";

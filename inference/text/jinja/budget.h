@@ -46,7 +46,7 @@ class Budget {
     Budget& budget_;
   };
 
-  static constexpr std::size_t kSteps = 20'000'000;
+  static constexpr std::size_t kSteps = 5'000'000;
   static constexpr int kDeepest = 400;
 
  private:

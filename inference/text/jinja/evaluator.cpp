@@ -12,7 +12,7 @@ class Evaluator::Inner {
  public:
   Inner(Evaluator& evaluator, std::shared_ptr<Scope> around)
       : evaluator_(evaluator), before_(evaluator.scope_) {
-    evaluator_.budget_.make(sizeof(Scope));
+    evaluator_.budget_.work(sizeof(Scope));
     evaluator_.scope_ = std::make_shared<Scope>(Scope{.around = std::move(around)});
   }
   explicit Inner(Evaluator& evaluator) : Inner(evaluator, evaluator.scope_) {}
@@ -89,7 +89,7 @@ Evaluator::Flow Evaluator::execute(const Statement& statement) {
     case StatementKind::scope:
       return execute_scope(statement);
     case StatementKind::macro:
-      budget_.make(sizeof(Macro));
+      budget_.make(sizeof(Macro) + 1024);  // with the scope that it keeps
       set(statement.name,
           {Value::Variant(&std::as_const(macros_.emplace_back(Macro{&statement, scope_})))});
       break;
@@ -160,7 +160,7 @@ void Evaluator::set(const std::string& name, Value value) {
     found->second = std::move(value);
     return;
   }
-  budget_.make(sizeof(*found));
+  budget_.work(sizeof(*found));
   scope_->names.emplace_back(name, std::move(value));
 }
 

@@ -41,14 +41,12 @@ char32_t cased(char32_t code, Case wanted) {
   const auto result = static_cast<char32_t>(upper                   ? utf8proc_toupper(number)
                                             : wanted == Case::lower ? utf8proc_tolower(number)
                                                                     : utf8proc_totitle(number));
-  const bool greek = code >= 0x1f80 && code <= 0x1ffc;
-  const bool several =
-      wanted == Case::lower
-          ? code == 0x130 || code == 0x3a3
-          : greek || (category == UTF8PROC_CATEGORY_LL && result == code &&
-                      (code == 0xdf || code == 0x149 || code == 0x1f0 || code == 0x390 ||
-                       code == 0x3b0 || code == 0x587 || (code >= 0x1e96 && code <= 0x1e9a) ||
-                       (code >= 0x1f00 && code < 0x2000) || code >= 0xfb00));
+  const bool whole = (code >= 0x1f80 && code <= 0x1ffc) || code == 0xdf || code == 0x149 ||
+                     code == 0x1f0 || code == 0x390 || code == 0x3b0 || code == 0x587 ||
+                     (code >= 0x1e96 && code <= 0x1e9a) || (code >= 0xfb00 && code <= 0xfb17);
+  const bool greek =
+      category == UTF8PROC_CATEGORY_LL && result == code && code >= 0x1f00 && code < 0x2000;
+  const bool several = wanted == Case::lower ? code == 0x130 || code == 0x3a3 : whole || greek;
   if (several) fail("the case of U+{:04X} depends on more than itself", std::uint32_t{code});
   return result;
 }
