@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cctype>
+
 #include "base/error.h"
 
 namespace zero {
@@ -58,9 +60,32 @@ std::string Configuration::note() const {
         option.handling == Handling::accepted || option.handling == Handling::unless_enabled;
     if (accepted && given(option.path)) keys.push_back(option.path);
   }
-  if (keys.empty()) return "";
-  return fmt::format("{}: accepted, and cannot change results here (--print-config says why): {}",
-                     source_, fmt::join(keys, ", "));
+  std::string text;
+  if (!keys.empty()) {
+    text = as_written(
+        fmt::format("{}: accepted, and cannot change results here (--print-config says why): {}",
+                    source_, fmt::join(keys, ", ")));
+  }
+  if (remarks_.empty()) return text;
+  return fmt::format("{}{} {}", text, text.empty() ? source_ + ": read as remarks:" : "; remarks:",
+                     fmt::join(remarks_, ", "));
+}
+
+std::string Configuration::as_written(std::string message) const {
+  const auto in_key = [&](std::size_t at) {
+    const char c = at < message.size() ? message[at] : ' ';
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' ||
+           (c == '.' && at + 1 < message.size() && message[at + 1] != ' ');
+  };
+  for (const auto& [path, written] : spellings_) {
+    if (path.find('.') == std::string::npos) continue;  // "bf16" is a data type as well
+    for (std::size_t at = message.find(path); at != std::string::npos;
+         at = message.find(path, at + written.size())) {
+      if (in_key(at + path.size()) || (at > 0 && in_key(at - 1))) continue;
+      message.replace(at, path.size(), written);
+    }
+  }
+  return message;
 }
 
 std::string Configuration::dump() const {

@@ -38,8 +38,10 @@ class Configuration {
     std::string source;  ///< a file, "--set", "default", "inferred: ..."
   };
 
-  /// Checks every key and value; throws zero::Error naming the source, the key path, the value
-  /// found and the one expected. `overrides` are "key.path=value", applied in order.
+  /// Checks every key and value; throws zero::Error that names, for all that is refused, the
+  /// source, the key path, the value found and the one expected. Keys that begin with _, // or #,
+  /// and $schema, are remarks. `overrides` are "key.path=value", applied in
+  /// order; null takes a key out of the file, unless null is one of its values.
   static Configuration read(const std::string& path, const std::vector<std::string>& overrides);
   /// The same from a parsed file; `source` names the file in messages.
   static Configuration from_json(nlohmann::json tree, const std::string& source,
@@ -57,9 +59,11 @@ class Configuration {
   /// another key.
   void resolve(std::string_view path, nlohmann::json value, std::string source);
 
-  /// One line that lists the given keys that are accepted but have no effect here; empty if there
-  /// are none.
+  /// One line that lists the given keys that are accepted but have no effect here, and the remarks;
+  /// empty if there are none.
   std::string note() const;
+  /// `message` with each key named as the file or --set has it: "bfloat16.enabled".
+  std::string as_written(std::string message) const;
   /// The file that the configuration was read from.
   const std::string& source() const { return source_; }
   /// Every effective value and its source, a line each.
@@ -70,7 +74,9 @@ class Configuration {
  private:
   friend class ConfigurationReader;
   std::map<std::string, Value, std::less<>> values_;
-  std::string source_;  // the file
+  std::string source_;                            // the file
+  std::map<std::string, std::string> spellings_;  // of keys given under another name
+  std::vector<std::string> remarks_;              // keys like "_comment"
 };
 
 }  // namespace zero

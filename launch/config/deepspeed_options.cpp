@@ -13,8 +13,9 @@ std::vector<Option> reduction_options() {
       only("gradient_predivide_factor", number, "1.0", exact),
       only("gradient_allreduce_op", text, "\"mean\"",
            "the gradient is the mean over the step's tokens"),
-      only("communication_data_type", text, "null",
-           "gradients travel in the dtype they are computed in, partial sums in fp32"),
+      accept("communication_data_type", text, "null",
+             "gradients travel in the dtype they are computed in, partial sums in fp32")
+          .one_of({"fp32", "bf16", "bfp16", "fp16"}),
       accept("seq_parallel_communication_data_type", text, "\"fp32\"", "sequences are not split"),
       accept("sparse_gradients", boolean, "false",
              "embedding gradients are dense, with equal sums"),
@@ -35,6 +36,8 @@ std::vector<Option> report_options() {
       accept("wandb", anything, "null", log),
       accept("csv_monitor", anything, "null", log),
       accept("comet", anything, "null", log),
+      accept("monitor_config", anything, "null", log),
+      accept("comms_config", anything, "null", log),
       accept("comms_logger.enabled", boolean, "false", log),
       accept("comms_logger.verbose", boolean, "false", log),
       accept("comms_logger.prof_all", boolean, "true", log),
@@ -76,6 +79,7 @@ std::vector<Option> memory_and_file_options() {
 std::vector<Option> other_options() {
   using enum ValueType;
   const std::string layers = "the models' own layers say how they are cut";
+  const std::string order = "batches follow data.train, in order or by data.shuffle";
   return {
       only("dataloader_drop_last", boolean, "false", "batches run on from one epoch into the next"),
       accept("zero_allow_untested_optimizer", boolean, "false", "every optimizer here is tested"),
@@ -97,6 +101,14 @@ std::vector<Option> other_options() {
       accept("compile", anything, "null", "nothing is compiled at run time"),
       unless_enabled("zenflow", "updates are never delayed"),
       unless_enabled("hybrid_engine", "there is one engine"),
+      unless_enabled("curriculum_learning", order),
+      unless_enabled("data_efficiency", order),
+      unless_enabled("progressive_layer_drop", "every step computes every layer"),
+      unless_enabled("eigenvalue", "no quantization follows eigenvalues"),
+      unless_enabled("compression_training",
+                     "weights are trained as they are; zero_generate "
+                     "--save-quantized compresses them afterwards"),
+      only("sparse_attention", anything, "null", "attention is dense and exact"),
   };
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 
@@ -67,6 +68,16 @@ Option Option::or_auto() && {
   return std::move(*this);
 }
 
+Option Option::or_null() && {
+  nullable = true;
+  return std::move(*this);
+}
+
+nlohmann::json Option::default_value() const {
+  nlohmann::json value = fallback.empty() ? nlohmann::json() : nlohmann::json::parse(fallback);
+  return from_run && value == "auto" ? nlohmann::json() : value;
+}
+
 Option honour(std::string path, ValueType type, std::string fallback, std::string help) {
   return make(std::move(path), type, std::move(fallback), std::move(help), Handling::honoured);
 }
@@ -117,16 +128,28 @@ std::vector<std::string> keys_of_section(std::string_view section) {
 std::string canonical_path(std::string_view path) {
   if (path == "bfloat16" || path.starts_with("bfloat16."))
     return "bf16" + std::string(path.substr(8));
-  if (path == "zero_optimization.stage3_gather_fp16_weights_on_model_save") {
+  constexpr std::string_view kZero = "zero_optimization.";
+  if (!path.starts_with(kZero)) return std::string(path);
+  const std::string_view key = path.substr(kZero.size());
+  // DeepSpeed takes the keys of stage 3 under the names of its code's fields too.
+  static constexpr std::array<std::string_view, 9> kStage3{
+      "prefetch_bucket_size",         "param_persistence_threshold",
+      "model_persistence_threshold",  "max_live_parameters",
+      "max_reuse_distance",           "gather_16bit_weights_on_model_save",
+      "module_granularity_threshold", "use_all_reduce_for_fetch_params",
+      "allgather_sequential"};
+  if (std::ranges::count(kStage3, key) > 0) return fmt::format("{}stage3_{}", kZero, key);
+  if (key == "stage3_gather_fp16_weights_on_model_save" ||
+      key == "gather_fp16_weights_on_model_save") {
     return "zero_optimization.stage3_gather_16bit_weights_on_model_save";
   }
   return std::string(path);
 }
 
 std::string expectation(const Option& option) {
-  const std::string or_null = option.fallback == "null" ? " or null"
-                              : option.from_run         ? " or \"auto\""
-                                                        : "";
+  const std::string or_null = option.takes_null() ? " or null"
+                              : option.from_run   ? " or \"auto\""
+                                                  : "";
   switch (option.type) {
     case ValueType::boolean:
       return "true or false" + or_null;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,12 +44,18 @@ struct Option {
   std::vector<std::string> choices{};  ///< texts that are allowed; empty: any
   std::vector<std::string> types{};    ///< optimizer or scheduler types it belongs to; empty: all
   bool from_run = false;  ///< "auto" is allowed, stored as null, and resolved for the run
+  bool nullable = false;  ///< null is a value beside the default
 
-  // Copies of this option with a range, choices, types, or "auto", to build rows of the table.
+  // Copies of this option with a range, choices, types, "auto" or null, to build rows of the table.
   Option from(double least, double most = std::numeric_limits<double>::infinity()) &&;
   Option one_of(std::vector<std::string> texts) &&;
   Option of(std::vector<std::string> optimizers_or_schedulers) &&;
   Option or_auto() &&;
+  Option or_null() &&;
+
+  bool takes_null() const { return nullable || fallback == "null"; }
+  /// Null where the option must be given or is resolved for the run.
+  nlohmann::json default_value() const;
 };
 /// An option that takes effect.
 Option honour(std::string path, ValueType type, std::string fallback, std::string help);

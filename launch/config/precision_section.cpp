@@ -19,6 +19,15 @@ DType make_compute_dtype(const Configuration& values) {
   return bf16 ? DType::bf16 : DType::fp32;
 }
 
+void check_communication_dtype(const Configuration& values, DType compute) {
+  std::string name = values.text("communication_data_type");
+  if (name == "bfp16") name = "bf16";  // DeepSpeed has both
+  ZERO_CHECK(name.empty() || name == "fp32" || name == name_of(compute),
+             "{}: communication_data_type is \"{}\", but the run computes in {}: gradients travel "
+             "in that type and sums in fp32; leave it out, or set \"{}\" or \"fp32\"",
+             values.source(), name, name_of(compute), name_of(compute));
+}
+
 std::optional<LossScaleRule> make_loss_scale_rule(const Configuration& values) {
   if (!values.boolean("fp16.enabled")) return std::nullopt;
   const double fixed = values.number("fp16.loss_scale");

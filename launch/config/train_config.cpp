@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "launch/config/refusals.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/run_device.h"
 
@@ -239,11 +241,13 @@ EngineOptions make_engine_options(Configuration& values) {
   const auto size = [&](const char* key) {
     return values.integer("zero_optimization." + std::string(key));
   };
-  options.limits = {.prefetch_elements = size("stage3_prefetch_bucket_size"),
-                    .live_elements = size("stage3_max_live_parameters"),
-                    .persistence_threshold = size("stage3_param_persistence_threshold"),
-                    .reuse_distance = size("stage3_max_reuse_distance"),
-                    .reduce_bucket_elements = size("reduce_bucket_size")};
+  const std::int64_t bucket = size("reduce_bucket_size");
+  options.limits = {
+      .prefetch_elements = size("stage3_prefetch_bucket_size"),
+      .live_elements = size("stage3_max_live_parameters"),
+      .persistence_threshold = size("stage3_param_persistence_threshold"),
+      .reuse_distance = size("stage3_max_reuse_distance"),
+      .reduce_bucket_elements = bucket > 0 ? bucket : std::numeric_limits<std::int64_t>::max()};
   options.overlap = values.boolean("zero_optimization.overlap_comm");
   options.graphs = values.boolean("run.graphs");
   options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
@@ -253,77 +257,6 @@ EngineOptions make_engine_options(Configuration& values) {
     fail("{}: {}", values.source(), error.what());
   }
   return options;
-}
-
-/// A scheduler parameter; if null, `fallback`, which is recorded in `values`.
-std::int64_t steps_of(Configuration& values, const char* key, std::int64_t fallback,
-                      const char* why) {
-  const std::string path = "scheduler.params." + std::string(key);
-  if (values.is_null(path)) values.resolve(path, fallback, why);
-  return values.integer(path);
-}
-
-LearningRates make_deepspeed_rates(Configuration& values, const std::string& type, double lr) {
-  DeepSpeedSchedule schedule;
-  const auto param = [](const char* key) { return "scheduler.params." + std::string(key); };
-  schedule.warmup = values.text(param("warmup_type")) == "linear"
-                        ? DeepSpeedSchedule::Warmup::linear
-                        : DeepSpeedSchedule::Warmup::log;
-  schedule.warmup_steps = steps_of(values, "warmup_num_steps", 1000, "default of DeepSpeed");
-  ZERO_CHECK(
-      schedule.warmup_steps > 0,
-      "{}: scheduler.params.warmup_num_steps: found 0, expected a whole number from 1 for {}",
-      values.source(), type);
-  if (type != "WarmupLR") {
-    schedule.total_steps =
-        steps_of(values, "total_num_steps", std::max<std::int64_t>(1, values.integer("run.steps")),
-                 "run.steps");
-  }
-  if (type == "WarmupCosineLR") {
-    schedule.kind = DeepSpeedSchedule::Kind::warmup_cosine;
-    schedule.low = values.number(param("warmup_min_ratio")) * lr;
-    schedule.high = lr;
-    schedule.final_ratio = values.number(param("cos_min_ratio"));
-    return LearningRates(schedule);
-  }
-  const bool decays = type == "WarmupDecayLR";
-  schedule.kind = decays ? DeepSpeedSchedule::Kind::warmup_decay : DeepSpeedSchedule::Kind::warmup;
-  if (values.is_null(param("warmup_max_lr"))) {
-    values.resolve(param("warmup_max_lr"), decays ? 0.001 : lr,
-                   decays ? "default of DeepSpeed" : "optimizer.params.lr");
-  }
-  schedule.low = values.number(param("warmup_min_lr"));
-  schedule.high = values.number(param("warmup_max_lr"));
-  return LearningRates(schedule);
-}
-
-LearningRates make_rates(Configuration& values) {
-  const std::string type = values.text("scheduler.type");
-  const double lr = values.number("optimizer.params.lr");
-  if (type.starts_with("Warmup")) return make_deepspeed_rates(values, type, lr);
-  LearningRateSchedule schedule;
-  schedule.peak = lr;
-  schedule.warmup_steps = steps_of(values, "warmup_num_steps", 0, "default");
-  if (type != "constant") {
-    schedule.kind = type == "linear"   ? LearningRateSchedule::Kind::linear
-                    : type == "cosine" ? LearningRateSchedule::Kind::cosine
-                                       : LearningRateSchedule::Kind::wsd;
-    schedule.total_steps =
-        steps_of(values, "total_num_steps", std::max<std::int64_t>(1, values.integer("run.steps")),
-                 "run.steps");
-    schedule.min_ratio = values.number("scheduler.params.min_ratio");
-  }
-  if (type == "wsd") {
-    schedule.decay_steps =
-        steps_of(values, "decay_num_steps", std::max<std::int64_t>(1, schedule.total_steps / 5),
-                 "a fifth of total_num_steps");
-  }
-  try {
-    if (values.integer("run.steps") > 0) schedule.validate();
-  } catch (const Error& error) {
-    fail("{}: scheduler: {}", values.source(), error.what());
-  }
-  return LearningRates(schedule);
 }
 
 /// A model that the tensor axis cannot divide is refused before any rank builds a part of it.
@@ -352,19 +285,31 @@ std::int64_t divided(std::int64_t train, const char* by_name, std::int64_t by, i
 TrainConfig make_train_config(Configuration values, int world, int local_world) {
   TrainConfig config;
   config.world = world;
-  config.model = make_model_config(values);
-  check_vocabulary(values, vocabulary_of(config.model));
-  config.data = make_data(values, config.model);
-  config.run = make_run(values, local_world > 0 ? local_world : world);
-  config.checkpoints = make_checkpoints(values);
-  config.mesh = make_mesh_shape(values, world);
-  check_tensor(values, config.model, config.mesh.tensor);
-  config.tensor = make_tensor_options(values);
-  config.recompute = make_recompute(values, layers_of(config.model));
-  config.batch = make_batch(values, config.data_ranks(), world);
-  config.engine = make_engine_options(values);
-  config.loss_scale_rule = make_loss_scale_rule(values);
-  config.learning_rates = make_rates(values);
+  Refusals refusals;
+  const bool has_model = refusals.hold([&] { config.model = make_model_config(values); });
+  if (has_model) {
+    refusals.hold([&] { check_vocabulary(values, vocabulary_of(config.model)); });
+    refusals.hold([&] { config.data = make_data(values, config.model); });
+  }
+  refusals.hold([&] { config.run = make_run(values, local_world > 0 ? local_world : world); });
+  refusals.hold([&] { config.checkpoints = make_checkpoints(values); });
+  const bool has_mesh = refusals.hold([&] { config.mesh = make_mesh_shape(values, world); });
+  refusals.hold([&] { config.tensor = make_tensor_options(values); });
+  if (has_model && has_mesh)
+    refusals.hold([&] { check_tensor(values, config.model, config.mesh.tensor); });
+  if (has_model)
+    refusals.hold([&] { config.recompute = make_recompute(values, layers_of(config.model)); });
+  if (has_mesh)
+    refusals.hold([&] { config.batch = make_batch(values, config.data_ranks(), world); });
+  refusals.hold([&] { config.engine = make_engine_options(values); });
+  refusals.hold([&] { check_communication_dtype(values, config.engine.compute); });
+  refusals.hold([&] { config.loss_scale_rule = make_loss_scale_rule(values); });
+  refusals.hold([&] { config.learning_rates = make_rates(values); });
+  try {
+    refusals.raise(values.source());
+  } catch (const Error& error) {
+    throw Error(values.as_written(error.what()));
+  }
   config.values = std::move(values);
   return config;
 }

@@ -134,9 +134,12 @@ TensorOptions make_tensor_options(const Configuration& values);
 /// The dtype of compute: that of the section fp16 or bf16 that is enabled, else fp32. Throws
 /// zero::Error if both are.
 DType make_compute_dtype(const Configuration& values);
+/// Refuses a communication_data_type that sums would not have here.
+void check_communication_dtype(const Configuration& values, DType compute);
 /// The rule of fp16's loss scale; nothing if the run computes in another dtype. Throws zero::Error
 /// naming keys that contradict each other.
 std::optional<LossScaleRule> make_loss_scale_rule(const Configuration& values);
+LearningRates make_rates(Configuration& values);
 /// What backward computes again for a model of `layers` blocks, and the limit of memory. Throws
 /// zero::Error naming keys that contradict each other.
 TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers);

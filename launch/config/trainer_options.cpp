@@ -167,6 +167,8 @@ std::vector<Option> optimizer_options() {
       honour("scheduler.params.cos_min_ratio", number, "0.0001", "final learning rate over lr")
           .from(0, 1)
           .of({"WarmupCosineLR"}),
+      only("scheduler.params.last_batch_iteration", integer, "-1",
+           "a run goes on from its checkpoint's step"),
       honour("scheduler.params.min_ratio", number, "0.0", "final learning rate over lr")
           .from(0, 1)
           .of(ours),

@@ -27,7 +27,8 @@ std::vector<Option> zero_options() {
       honour("stage3_max_reuse_distance", integer, "0",
              "keep a unit whose next use is at most this many elements away")
           .from(0, 9.2e18),
-      honour("reduce_bucket_size", integer, "500000000", "elements of one reduction, at most")
+      honour("reduce_bucket_size", integer, "500000000",
+             "elements of one reduction, at most; 0: a unit is reduced whole")
           .from(0, 9.2e18),
       accept("allgather_bucket_size", integer, "500000000", "gathers are cut by units"),
       accept("contiguous_gradients", boolean, "true", "a unit's gradients are always contiguous"),

@@ -117,9 +117,6 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
   return session.finish();
 }
 
-/// Prints while ranks wait for each other, on any thread.
-void say_line(const std::string& line) { print_to_stderr("zero_generate: " + line + "\n"); }
-
 /// answer_as(), once the ranks have met. A failure that all ranks know is reported once.
 int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& interrupts) {
   if (world.size() == 1) return answer_as(world, flags, interrupts);

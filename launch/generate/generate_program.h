@@ -13,6 +13,7 @@
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt.h"
 #include "launch/rendezvous/start.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
 
@@ -51,10 +52,10 @@ struct GenerateFlags {
 /// Prints to standard error; one that is full or closed changes no answer.
 template <typename... Arguments>
 void print_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-  std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stderr);
+  print_to_stderr(fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
-/// A line about the program's work, for people.
+/// A line about the program's work, for people. Any thread.
 inline void say_line(const std::string& line) { print_error("zero_generate: {}\n", line); }
 
 /// Answers all prompts, or those of standard input if there is none, on standard output, as the

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "tests/launch/read_configuration.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -17,16 +18,8 @@ using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-Configuration read(const std::string& body, const std::vector<std::string>& overrides = {}) {
-  const std::string text =
-      R"({"data": {"train": "a.bin"})" + (body.empty() ? "" : ", " + body) + "}";
-  return Configuration::from_json(parse_json_text(text, "c.json"), "c.json", overrides);
-}
-
-std::string refusal(const std::string& body, const std::vector<std::string>& overrides = {}) {
-  return error_of([&] { read(body, overrides); });
-}
+using testing::read;
+using testing::refusal;
 
 TEST(JsonText, CommentsAndTrailingCommasAreAccepted) {
   const auto value = parse_json_text(R"({
@@ -130,9 +123,13 @@ TEST(Configuration, UnknownKeysAreRefusedAtEveryLevelWithASuggestion) {
   EXPECT_EQ(
       refusal(R"("zero_optimization": {"stgae": 1})"),
       "c.json: unknown key \"zero_optimization.stgae\"; did you mean \"zero_optimization.stage\"?");
-  EXPECT_EQ(refusal(R"("optimizer": {"params": {"learning_rat": 1, "weight_dcay": 0}})", {})
-                .substr(0, 43),
-            "c.json: unknown key \"optimizer.params.learn");
+  EXPECT_EQ(refusal(R"("optimizer": {"params": {"learning_rat": 1, "weight_dcay": 0}})"),
+            "c.json: 2 refusals:\n"
+            "  - unknown key \"optimizer.params.learning_rat\"; optimizer.params has the keys lr, "
+            "betas, eps, weight_decay, adam_w_mode, momentum, moments, torch_adam, "
+            "bias_correction, amsgrad, nesterov, dampening\n"
+            "  - unknown key \"optimizer.params.weight_dcay\"; did you mean "
+            "\"optimizer.params.weight_decay\"?");
   EXPECT_EQ(refusal(R"("stage": 1)"),
             "c.json: unknown key \"stage\"; did you mean \"zero_optimization.stage\"?");
   EXPECT_THAT(refusal(R"("run": {"qqqqqqqqqq": 1})"),
@@ -241,7 +238,15 @@ TEST(Configuration, TypeNamesIgnoreCapitals) {
 TEST(Configuration, OlderNamesAreUnderstood) {
   EXPECT_TRUE(read(R"("bfloat16": {"enabled": true})").boolean("bf16.enabled"));
   EXPECT_THAT(refusal(R"("bfloat16": {"enabled": true}, "bf16": {"enabled": true})"),
-              HasSubstr("bf16.enabled is given twice"));
+              HasSubstr("bf16 is given twice, also as bfloat16; keep one of them"));
+  for (const char* name : {"stage3_max_live_parameters", "max_live_parameters"}) {
+    EXPECT_EQ(77, read(fmt::format(R"("zero_optimization": {{"{}": 77}})", name))
+                      .integer("zero_optimization.stage3_max_live_parameters"))
+        << name;
+  }
+  EXPECT_THAT(refusal(R"("zero_optimization": {"prefetch_bucket_size": 1,
+                         "stage3_prefetch_bucket_size": 1})"),
+              HasSubstr("zero_optimization.stage3_prefetch_bucket_size is given twice"));
 }
 
 TEST(Override, ReplacesAndAddsValues) {

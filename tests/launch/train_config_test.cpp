@@ -230,7 +230,8 @@ TEST(TrainConfig, ModelsHaveNames) {
         make_train_config(
             Configuration::from_json(nlohmann::json{{"data", {{"train", "a"}}}}, "c.json", {}), 1);
       }),
-      HasSubstr("c.json: model is missing"));
+      AllOf(HasSubstr("c.json: 2 refusals:\n  - model is missing; give a name"),
+            HasSubstr("\n  - neither train_batch_size")));
 }
 
 const std::vector<std::string> kLlama{"model.family=llama", "model.intermediate=96",

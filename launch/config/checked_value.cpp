@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/config/checked_value.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "base/error.h"
+#include "launch/config/configuration.h"
+#include "launch/config/similar_names.h"
+
+namespace zero {
+
+using nlohmann::json;
+
+namespace {
+
+[[noreturn]] void mismatch(const Option& option, const json& value, const std::string& source) {
+  if (option.path == "scheduler.type" && (value == "OneCycle" || value == "LRRangeTest")) {
+    fail("{}: scheduler.type {} is not offered: it also changes momentum or searches rates; use {}",
+         source, shown_value(value), expectation(option));
+  }
+  fail("{}: {}: found {}, expected {}{}", source, option.path, shown_value(value),
+       expectation(option),
+       option.fallback.empty() || option.fallback == "null"
+           ? ""
+           : "; the default is " + option.fallback);
+}
+
+json checked_number(const Option& option, const json& value, const std::string& source) {
+  if (!value.is_number()) mismatch(option, value, source);
+  const double number = value.get<double>();
+  if (!std::isfinite(number) || number < option.low || number > option.high)
+    mismatch(option, value, source);
+  if (option.type == ValueType::number) return number;
+  if (value.is_number_integer() &&
+      !(value.is_number_unsigned() && value.get<std::uint64_t>() >> 63U != 0)) {
+    return value.get<std::int64_t>();
+  }
+  // 5e8 is a float in JSON but a whole number here; a count must be below 2^63.
+  if (number != std::floor(number) || std::abs(number) >= 9223372036854775807.0)
+    mismatch(option, value, source);
+  return static_cast<std::int64_t>(number);
+}
+
+}  // namespace
+
+std::string shown_value(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+json checked_value(const Option& option, const json& value, const std::string& source) {
+  if (value.is_null()) {
+    if (!option.takes_null()) mismatch(option, value, source);
+    return value;
+  }
+  // DeepSpeed's "number_checkpoints": false.
+  if (option.type == ValueType::integer && option.fallback == "null" && value == json(false)) {
+    return json();
+  }
+  switch (option.type) {
+    case ValueType::boolean:
+      if (!value.is_boolean()) mismatch(option, value, source);
+      return value;
+    case ValueType::integer:
+    case ValueType::number:
+      return checked_number(option, value, source);
+    case ValueType::text: {
+      if (!value.is_string() || value.get<std::string>().empty()) mismatch(option, value, source);
+      if (option.choices.empty()) return value;
+      const std::string text = as_listed(value.get<std::string>(), option.choices);
+      if (std::find(option.choices.begin(), option.choices.end(), text) == option.choices.end()) {
+        mismatch(option, value, source);
+      }
+      return text;
+    }
+    case ValueType::text_list: {
+      const auto is_text = [](const json& v) {
+        return v.is_string() && !v.get<std::string>().empty();
+      };
+      const bool list =
+          value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), is_text);
+      if (!is_text(value) && !list) mismatch(option, value, source);
+      return value;
+    }
+    case ValueType::duration:
+      if (!seconds_of(value)) mismatch(option, value, source);
+      return value;
+    case ValueType::bytes:
+      if (!bytes_of(value)) mismatch(option, value, source);
+      return value;
+    case ValueType::betas: {
+      const auto is_beta = [](const json& v) { return v.is_number() && v >= 0.0 && v < 1.0; };
+      const bool two =
+          value.is_array() && value.size() == 2 && is_beta(value[0]) && is_beta(value[1]);
+      if (!two) mismatch(option, value, source);
+      return value;
+    }
+    case ValueType::anything:
+      return value;
+  }
+  return value;
+}
+
+}  // namespace zero

@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The section scheduler.
+#include <algorithm>
+
+#include "base/error.h"
+#include "launch/config/train_config.h"
+
+namespace zero {
+namespace {
+
+/// A scheduler parameter; if null, `fallback`, which is recorded in `values`.
+std::int64_t steps_of(Configuration& values, const char* key, std::int64_t fallback,
+                      const char* why) {
+  const std::string path = "scheduler.params." + std::string(key);
+  if (values.is_null(path)) values.resolve(path, fallback, why);
+  return values.integer(path);
+}
+
+LearningRates make_deepspeed_rates(Configuration& values, const std::string& type, double lr) {
+  DeepSpeedSchedule schedule;
+  const auto param = [](const char* key) { return "scheduler.params." + std::string(key); };
+  schedule.warmup = values.text(param("warmup_type")) == "linear"
+                        ? DeepSpeedSchedule::Warmup::linear
+                        : DeepSpeedSchedule::Warmup::log;
+  schedule.warmup_steps = steps_of(values, "warmup_num_steps", 1000, "default of DeepSpeed");
+  ZERO_CHECK(
+      schedule.warmup_steps > 0,
+      "{}: scheduler.params.warmup_num_steps: found 0, expected a whole number from 1 for {}",
+      values.source(), type);
+  if (type != "WarmupLR") {
+    schedule.total_steps =
+        steps_of(values, "total_num_steps", std::max<std::int64_t>(1, values.integer("run.steps")),
+                 "run.steps");
+  }
+  if (type == "WarmupCosineLR") {
+    schedule.kind = DeepSpeedSchedule::Kind::warmup_cosine;
+    schedule.low = values.number(param("warmup_min_ratio")) * lr;
+    schedule.high = lr;
+    schedule.final_ratio = values.number(param("cos_min_ratio"));
+    return LearningRates(schedule);
+  }
+  const bool decays = type == "WarmupDecayLR";
+  schedule.kind = decays ? DeepSpeedSchedule::Kind::warmup_decay : DeepSpeedSchedule::Kind::warmup;
+  if (values.is_null(param("warmup_max_lr"))) {
+    values.resolve(param("warmup_max_lr"), decays ? 0.001 : lr,
+                   decays ? "default of DeepSpeed" : "optimizer.params.lr");
+  }
+  schedule.low = values.number(param("warmup_min_lr"));
+  schedule.high = values.number(param("warmup_max_lr"));
+  return LearningRates(schedule);
+}
+
+}  // namespace
+
+LearningRates make_rates(Configuration& values) {
+  const std::string type = values.text("scheduler.type");
+  const double lr = values.number("optimizer.params.lr");
+  if (type.starts_with("Warmup")) return make_deepspeed_rates(values, type, lr);
+  LearningRateSchedule schedule;
+  schedule.peak = lr;
+  schedule.warmup_steps = steps_of(values, "warmup_num_steps", 0, "default");
+  if (type != "constant") {
+    schedule.kind = type == "linear"   ? LearningRateSchedule::Kind::linear
+                    : type == "cosine" ? LearningRateSchedule::Kind::cosine
+                                       : LearningRateSchedule::Kind::wsd;
+    schedule.total_steps =
+        steps_of(values, "total_num_steps", std::max<std::int64_t>(1, values.integer("run.steps")),
+                 "run.steps");
+    schedule.min_ratio = values.number("scheduler.params.min_ratio");
+  }
+  if (type == "wsd") {
+    schedule.decay_steps =
+        steps_of(values, "decay_num_steps", std::max<std::int64_t>(1, schedule.total_steps / 5),
+                 "a fifth of total_num_steps");
+  }
+  try {
+    if (values.integer("run.steps") > 0) schedule.validate();
+  } catch (const Error& error) {
+    fail("{}: scheduler: {}", values.source(), error.what());
+  }
+  return LearningRates(schedule);
+}
+
+}  // namespace zero

@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero {
+
+/// The candidate nearest to `word` by insertions, deletions, replacements and swaps of neighbours,
+/// ignoring case; an empty string if none is near (a third of its length).
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
+
+/// The candidate that differs from `text` only in case ("adamw"); otherwise `text`.
+std::string as_listed(const std::string& text, const std::vector<std::string>& candidates);
+
+}  // namespace zero
