@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Messages = std::vector<ChatMessage>;
 
-std::vector<PromptPiece> pieces(const std::string& chat_template, const Messages& messages) {
+std::vector<PromptPiece> chat_pieces(const std::string& chat_template, const Messages& messages) {
   TokenizerConfig config{.file = "f/tokenizer_config.json"};
   config.bos_token = "<s>";
   config.eos_token = "</s>";
@@ -23,20 +23,22 @@ std::vector<PromptPiece> pieces(const std::string& chat_template, const Messages
   return render_chat(config, messages, {});
 }
 
-std::string text(const std::string& chat_template, const Messages& messages = {{"user", "Hi"}}) {
+std::string chat_text(const std::string& chat_template,
+                      const Messages& messages = {{"user", "Hi"}}) {
   std::string all;
-  for (const PromptPiece& piece : pieces(chat_template, messages)) all += piece.text;
+  for (const PromptPiece& piece : chat_pieces(chat_template, messages)) all += piece.text;
   return all;
 }
 
-std::string refusal(const std::string& chat_template, const Messages& messages = {{"user", "Hi"}}) {
-  return message_of([&] { text(chat_template, messages); });
+std::string chat_refusal(const std::string& chat_template,
+                         const Messages& messages = {{"user", "Hi"}}) {
+  return message_of([&] { chat_text(chat_template, messages); });
 }
 
 /// What messages brought, whatever the template made of it.
 std::string from_messages(const std::string& chat_template, const Messages& messages) {
   std::string all;
-  for (const PromptPiece& piece : pieces(chat_template, messages)) {
+  for (const PromptPiece& piece : chat_pieces(chat_template, messages)) {
     if (!piece.from_template) all += piece.text;
   }
   return all;
@@ -62,7 +64,7 @@ TEST(ChatTemplate, ContentsStayPiecesOfTheirOwnThroughAllOperations) {
            {"'%' ~ c | default('z')", "<|a|> x <|b|>"}}) {
     const std::string all = "{% set c = messages[0].content %}<|t|>{{ " + expression + " }}<|t|>";
     EXPECT_EQ(from_messages(all, attack), expected) << expression;
-    const auto cut = pieces(all, attack);
+    const auto cut = chat_pieces(all, attack);
     EXPECT_TRUE(cut.front().from_template && cut.back().from_template) << expression;
   }
 }
@@ -75,10 +77,10 @@ TEST(ChatTemplate, KnownRolesMakeTokensAndOthersDoNot) {
 
 TEST(ChatTemplate, RefusesWithFileAndLineAndWhatToDo) {
   EXPECT_THAT(
-      refusal(""),
+      chat_refusal(""),
       HasSubstr("f/tokenizer_config.json: has no chat_template, so the model was not made"));
-  EXPECT_THAT(refusal("{{ 1 }}", {}), HasSubstr("a chat has no messages"));
-  EXPECT_THAT(refusal("a\n{{ raise_exception('No ' + messages[0].role) }}"),
+  EXPECT_THAT(chat_refusal("{{ 1 }}", {}), HasSubstr("a chat has no messages"));
+  EXPECT_THAT(chat_refusal("a\n{{ raise_exception('No ' + messages[0].role) }}"),
               AllOf(HasSubstr("f/tokenizer_config.json: the chat template, line 2: No user; "),
                     HasSubstr("with --special (\"special\": true in a file of prompts)")));
 }
@@ -103,7 +105,7 @@ TEST(ChatTemplate, NamesWhatIsNotKnown) {
            {"{{ messages.items }}{{ range(3) }}", "a range has no text of its own"},
            {"{{ 'ß' | upper }}", "the case of U+00DF depends on more than itself"},
            {"{{ 9223372036854775807 + 1 }}", "a whole number is larger than 64 bits"}}) {
-    EXPECT_THAT(refusal(source), HasSubstr(expected)) << source;
+    EXPECT_THAT(chat_refusal(source), HasSubstr(expected)) << source;
   }
 }
 
@@ -120,7 +122,7 @@ TEST(ChatTemplate, NamesWhatIsNoTemplate) {
            {"{% break %}", "break and continue stand outside of a loop"},
            {"{{ '\\ud800' }}", "an escape that is no character"},
            {"{{ 99999999999999999999 }}", "the number 99999999999999999999 is too large"}}) {
-    EXPECT_THAT(refusal(source), HasSubstr(expected)) << source;
+    EXPECT_THAT(chat_refusal(source), HasSubstr(expected)) << source;
   }
 }
 
@@ -128,27 +130,27 @@ TEST(ChatTemplate, OfAStrangerEndsAndTakesLittle) {
   const std::string forever =
       "{% set r = range(99999) %}{% for a in [1, 2, 3, 4] %}{% for b in r %}{{ '' if b * b + 1 }}"
       "{% endfor %}{% endfor %}";
-  EXPECT_THAT(refusal(forever), HasSubstr("the template works for more than 5000000 steps"));
+  EXPECT_THAT(chat_refusal(forever), HasSubstr("the template works for more than 5000000 steps"));
   const std::string doubled =
       "{% set ns = namespace(x='xxxxxxxx') %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}"
       "{% endfor %}";
-  EXPECT_THAT(refusal(doubled), HasSubstr("makes texts and lists of too many bytes"));
-  EXPECT_THAT(refusal("{{ 'x' * 10 ** 12 }}"), HasSubstr("is not known here"));
-  EXPECT_THAT(refusal("{{ 'x' * 1000000000000 }}"), HasSubstr("too many bytes"));
-  EXPECT_THAT(refusal("{{ range(1000000) }}"), HasSubstr("Range too big"));
+  EXPECT_THAT(chat_refusal(doubled), HasSubstr("makes texts and lists of too many bytes"));
+  EXPECT_THAT(chat_refusal("{{ 'x' * 10 ** 12 }}"), HasSubstr("is not known here"));
+  EXPECT_THAT(chat_refusal("{{ 'x' * 1000000000000 }}"), HasSubstr("too many bytes"));
+  EXPECT_THAT(chat_refusal("{{ range(1000000) }}"), HasSubstr("Range too big"));
   const std::string nested =
       "{% set ns = namespace(x=[]) %}{% for a in range(9999) %}{% set ns.x = [ns.x, ns.x] %}"
       "{% endfor %}{{ ns.x == ns.x }}";
-  EXPECT_THAT(refusal(nested), HasSubstr("lists and maps lie"));
-  EXPECT_THAT(refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
+  EXPECT_THAT(chat_refusal(nested), HasSubstr("lists and maps lie"));
+  EXPECT_THAT(chat_refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
               HasSubstr("macros and expressions are nested deeper than 400"));
-  EXPECT_THAT(refusal("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
+  EXPECT_THAT(chat_refusal("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
               HasSubstr("the template nests more than 200 levels"));
   std::string sum = "1";
   for (int i = 0; i < 5000; ++i) sum += "+1";
-  EXPECT_THAT(refusal("{{ " + sum + " }}"), HasSubstr("nested deeper than 400"));
-  EXPECT_THAT(refusal(std::string((1 << 20) + 1, 'x')), HasSubstr("expected at most 1048576"));
-  EXPECT_THAT(refusal("{{ 'x'.__class__.mro }}"),
+  EXPECT_THAT(chat_refusal("{{ " + sum + " }}"), HasSubstr("nested deeper than 400"));
+  EXPECT_THAT(chat_refusal(std::string((1 << 20) + 1, 'x')), HasSubstr("expected at most 1048576"));
+  EXPECT_THAT(chat_refusal("{{ 'x'.__class__.mro }}"),
               HasSubstr("access to attribute '__class__' of 'str' object is unsafe"));
 }
 
