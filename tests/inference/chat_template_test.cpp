@@ -136,7 +136,7 @@ TEST(ChatTemplate, OfAStrangerEndsAndTakesLittle) {
       "{% endfor %}";
   EXPECT_THAT(chat_refusal(doubled), HasSubstr("makes texts and lists of too many bytes"));
   EXPECT_THAT(chat_refusal("{{ 'x' * 10 ** 12 }}"), HasSubstr("is not known here"));
-  EXPECT_THAT(chat_refusal("{{ 'x' * 1000000000000 }}"), HasSubstr("too many bytes"));
+  EXPECT_THAT(chat_refusal("{{ 'x' * 1000000000000 }}"), HasSubstr("works for more than"));
   EXPECT_THAT(chat_refusal("{{ range(1000000) }}"), HasSubstr("Range too big"));
   const std::string nested =
       "{% set ns = namespace(x=[]) %}{% for a in range(9999) %}{% set ns.x = [ns.x, ns.x] %}"
