@@ -264,9 +264,9 @@ TEST_F(Encoder, EncodesTextByTheTokenizer) {
   stops.settings.stop = {"a"};
   EXPECT_THAT(refusal(stops), HasSubstr("has no tokenizer.json"));
   EXPECT_EQ(refusal(stops, "bytes"), "");
-  Prompt rendered = text("<s>a");
+  Prompt rendered = text("\t\n");
   rendered.settings.special = true;
-  EXPECT_THAT(bytes.request(rendered).prompt, ElementsAre('<', 's', '>', 'a'));
+  EXPECT_THAT(bytes.request(rendered).prompt, ElementsAre(9, 10));
   const Prompt chat{.where = "here", .content = Prompt::Messages{{"user", "a"}}};
   EXPECT_THAT(refusal(chat, "bytes"), HasSubstr("here: "));
   EXPECT_THAT(refusal(chat, "bytes"), HasSubstr("chat_template"));
