@@ -240,12 +240,12 @@ TEST_F(Encoder, RefusesTextsThatAreTooLongBeforeTheyAreEncoded) {
   const std::string expected =
       "here: the prompt has 65 bytes, of which a token covers 1 at most, and so more than 64 "
       "tokens, the model's context; give a shorter prompt";
-  EXPECT_EQ(refusal(text(std::string(65, 'a')), "bytes"), expected);
-  EXPECT_THAT(refusal(text(std::string(64, 'a')), "bytes"),
+  EXPECT_EQ(refusal(text(std::string(65, '0')), "bytes"), expected);
+  EXPECT_THAT(refusal(text(std::string(64, '0')), "bytes"),
               HasSubstr("the prompt has 64 tokens, and 1 may follow"));
   const Prompt messages{
       .where = "here",
-      .content = Prompt::Messages{{"user", std::string(30, 'a')}, {"user", std::string(35, 'a')}}};
+      .content = Prompt::Messages{{"user", std::string(30, '0')}, {"user", std::string(35, '0')}}};
   EXPECT_EQ(refusal(messages, "bytes"), expected);
 }
 
