@@ -86,6 +86,7 @@ class Chunks final : public Section {
   }
 
   void run(Context& context) override {
+    check_overrides(overrides_);
     if (context.size() == 1) {
       context.report().note(
           "chunks: needs ranks with a core each: bench/two_hosts.sh 1gbit zero_bench chunks");

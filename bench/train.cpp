@@ -84,6 +84,7 @@ class Train final : public Section {
   }
 
   void run(Context& context) override {
+    check_overrides(overrides_);
     const bool alone = context.size() == 1 && stages_.empty();
     if (dtypes_.empty())
       dtypes_ = alone ? std::vector<std::string>{"bf16", "fp32"} : std::vector<std::string>{"bf16"};

@@ -110,7 +110,7 @@ void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints) {
 }
 
 void check_files(const TrainConfig& config) {
-  check_writable(config.run.log, "run.log");
+  if (!config.run.log.empty()) check_writable(config.run.log, "run.log");
   check_checkpoints(config.checkpoints);
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.save_weights.empty()) check_weights_target(config.run.save_weights);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -89,5 +90,7 @@ void end_job(std::string_view program, const std::string& message, int rank, int
   print_to_stderr(fmt::format("{}: {}{}\n", program, who, message));
   mpi::abort(1);
 }
+
+void report_large_files() { ::signal(SIGXFSZ, SIG_IGN); }
 
 }  // namespace zero

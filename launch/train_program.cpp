@@ -154,7 +154,7 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   });
   require_agreement(communicator, *device, files);
   agree(communicator, *device, "run.log", [&] {
-    if (communicator.rank() != 0) return;
+    if (communicator.rank() != 0 || config.run.log.empty()) return;
     prepared.log_lock = lock_log(config.run.log);
     prepared.log = std::make_unique<RunLog>(config.run.log);
   });

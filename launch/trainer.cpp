@@ -385,7 +385,7 @@ void Trainer::finish() {
   console_.line(fmt::format("\n{}", memory.table()));
   console_.line(fmt::format("memory is {}; state hash {:016x}",
                             memory.exact ? "as planned, to the byte" : "NOT as planned", hash));
-  console_.line(fmt::format("log: {}{}", config_.run.log,
+  console_.line(fmt::format("log: {}{}", config_.run.log.empty() ? "none" : config_.run.log,
                             config_.run.save_weights.empty()
                                 ? ""
                                 : fmt::format("   weights: {}", config_.run.save_weights)));

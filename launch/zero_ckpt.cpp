@@ -10,6 +10,8 @@
 
 #include "base/printable.h"
 #include "launch/checkpoint_tool.h"
+#include "launch/process.h"
+#include "launch/telemetry/output.h"
 
 namespace {
 
@@ -115,9 +117,10 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   const Commands commands(app);
   try {
+    zero::report_large_files();
     app.parse(argc, argv);
     const Answer answer = commands.act();
-    fmt::print("{}", answer.text);
+    fmt::print("{}", zero::printable_text(answer.text));
     switch (answer.verdict) {
       case Answer::Verdict::yes:
         return 0;
@@ -129,9 +132,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "zero_ckpt: {}; see zero_ckpt --help\n", error.what());
+    zero::print_to_stderr(fmt::format("zero_ckpt: {}; see zero_ckpt --help\n", error.what()));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "zero_ckpt: {}\n", zero::printable_text(error.what()));
+    zero::print_to_stderr(fmt::format("zero_ckpt: {}\n", error.what()));
   }
   return kTrouble;
 }

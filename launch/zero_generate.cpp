@@ -250,6 +250,7 @@ int main(int argc, char** argv) {
     add_ranks(app, flags);
     add_run(app, flags);
     zero::limit_cpu(zero::process_environment());
+    zero::report_large_files();
     app.parse(argc, argv);
     check_mode(app, flags);
     flags.start = zero::read_start(zero::process_environment(), flags.local_ranks);

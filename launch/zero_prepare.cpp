@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "launch/data/prepare.h"
+#include "launch/process.h"
+#include "launch/telemetry/output.h"
 
 namespace {
 
@@ -60,6 +62,7 @@ int main(int argc, char** argv) {
   app.add_option("--shard-tokens", options.shard_tokens, "tokens of a train shard, at most")
       ->capture_default_str();
   try {
+    zero::report_large_files();
     app.parse(argc, argv);
     if (digests) return make_digests(options.files);
     if (out->count() == 0) throw CLI::RequiredError("--out");
@@ -67,9 +70,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "zero_prepare: {}; see zero_prepare --help\n", error.what());
+    zero::print_to_stderr(fmt::format("zero_prepare: {}; see zero_prepare --help\n", error.what()));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "zero_prepare: {}\n", error.what());
+    zero::print_to_stderr(fmt::format("zero_prepare: {}\n", error.what()));
   }
   return 1;
 }

@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
   try {
     add_flags(app, flags);
     zero::limit_cpu(zero::process_environment());
+    zero::report_large_files();
     app.parse(argc, argv);
     // Checked here: the parser would also report a missing --config if another flag is misspelt.
     if (flags.config.empty()) throw CLI::RequiredError("--config");

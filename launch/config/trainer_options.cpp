@@ -53,7 +53,8 @@ std::vector<Option> trainer_options() {
       honour("run.nonfinite_limit", integer, "10",
              "with \"skip\": steps skipped in a row that end the run all the same")
           .from(1, 1e9),
-      honour("run.log", text, "\"run.log\"", "JSON lines: one per step and a final one"),
+      honour("run.log", text, "\"run.log\"", "JSON lines: one per step and a final one; null: none")
+          .or_null(),
       honour("run.profile", boolean, "false",
              "time each kind of work of the first rank after step 1, by its device's clock, "
              "beside the "

@@ -69,9 +69,12 @@ int compare_weights(const GenerateFlags& flags) {
              flags.compare, text.size(), encoder.context(), kPrompt + 1);
   const std::size_t all = text.size();
   text.resize(std::min(all, static_cast<std::size_t>(kTokens)));
-  fmt::print("{} tokens of {}{}\n{:<8} {:<6} {:>12} {:>11} {:>10} {:>12}\n", text.size(),
-             flags.compare, text.size() < all ? fmt::format(", the first of its {}", all) : "",
-             "weights", "cache", "bytes", "bytes/token", "tokens/s", "perplexity");
+  fmt::print(
+      "{} tokens of {}{}; perplexity by stretches of {} tokens, each read without those before "
+      "it\n{:<8} {:<6} {:>12} {:>11} {:>10} {:>12}\n",
+      text.size(), flags.compare,
+      text.size() < all ? fmt::format(", the first of its {}", all) : "", stretch, "weights",
+      "cache", "bytes", "bytes/token", "tokens/s", "perplexity");
   double first = 0;
   for (const auto& [weights, cache] : formats_of(folder)) {
     const PlannedRanks one{.threads = threads_of(flags), .device = device_kind(flags)};

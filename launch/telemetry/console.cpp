@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/printable.h"
+
 namespace zero {
 
 Console::Console(std::FILE* stream, Mode mode, Reader reader)
@@ -36,7 +38,7 @@ void Console::write(const std::string& text) {
 void Console::line(const std::string& text) {
   if (mode_ == Mode::silent) return;
   end_progress();
-  write(text + "\n");
+  write(printable_text(text) + "\n");
 }
 
 void Console::refresh(const std::string& text) {

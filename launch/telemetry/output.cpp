@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <chrono>
 
+#include "base/printable.h"
+
 namespace zero {
 namespace {
 
@@ -82,7 +84,9 @@ void print_without_waiting(std::string_view text) noexcept {
 
 void print_to_stderr(std::string_view text) noexcept {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-  Output(STDERR_FILENO).write(text, [end] { return std::chrono::steady_clock::now() < end; });
+  Output(STDERR_FILENO).write(printable_text(text), [end] {
+    return std::chrono::steady_clock::now() < end;
+  });
 }
 
 }  // namespace zero

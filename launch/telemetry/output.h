@@ -38,7 +38,7 @@ class Output {
 /// must not wait.
 void print_without_waiting(std::string_view text) noexcept;
 
-/// Writes to standard error. Waits two seconds for room at most.
+/// Writes to standard error what printable_text() makes of it. Waits two seconds for room at most.
 void print_to_stderr(std::string_view text) noexcept;
 
 }  // namespace zero

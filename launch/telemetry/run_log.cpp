@@ -138,6 +138,12 @@ void check_writable(const std::string& path, const std::string& key) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const std::string where = folder.empty() ? "." : folder.string();
   std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::is_other(status)) {  // /dev/null, a pipe: nothing is made in its folder
+    ZERO_CHECK(::access(path.c_str(), W_OK) == 0, "{}: {} cannot be written to: {}", key, path,
+               std::strerror(errno));
+    return;
+  }
   ZERO_CHECK(std::filesystem::is_directory(where, error),
              "{}: the folder {} of {} does not exist; make it first", key, where, path);
   ZERO_CHECK(::access(where.c_str(), W_OK) == 0, "{}: the folder {} cannot be written to: {}", key,

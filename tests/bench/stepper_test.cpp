@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/stepper.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "collectives/backends.h"
 #include "launch/memory_fit.h"
+#include "tests/errors.h"
 
 namespace zero::bench {
 namespace {
@@ -24,6 +26,20 @@ TEST(Steppers, OverridesAreTheTrainers) {
   EXPECT_EQ(config.engine.stage, 3);
   EXPECT_EQ(config.engine.compute, DType::fp32);
   EXPECT_EQ(config.batch, (Batch{8, 2, 1}));
+}
+
+TEST(Steppers, OverridesThatWouldMeasureNothingElseAreRefused) {
+  EXPECT_EQ(
+      "no error", message_of([] {
+        check_overrides({"model.layers=1", "mesh.chunks=2", "bf16.bf16_optimizer_states=true"});
+      }));
+  EXPECT_THAT(message_of([] { check_overrides({"run.device=cuda"}); }),
+              ::testing::HasSubstr("--set run.device=cuda: changes nothing that is measured here: "
+                                   "this section measures the CPU; `zero_bench gpu`"));
+  for (const char* text : {"data.train=a.bin", "run.checkpoint.folder=a", "bfloat16.enabled=true",
+                           "zero_optimization.stage=3", "train_batch_size=2"}) {
+    EXPECT_THAT(message_of([&] { check_overrides({text}); }), ::testing::HasSubstr(text));
+  }
 }
 
 TEST(Steppers, StepsAreTimedOnAllRanks) {

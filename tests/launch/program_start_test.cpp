@@ -189,6 +189,29 @@ TEST(Program, WithoutMpiMistakesAreNamedOnceToo) {
   EXPECT_THAT(shell(run, "env RANK=0 " + kTrain + " --help").out, HasSubstr("--local-ranks"));
 }
 
+TEST(Program, NeedsNoLog) {
+  const TinyRun run;
+  const Outcome outcome = alone(run, "--set run.log=null run.steps=2");
+  EXPECT_EQ(0, outcome.status) << outcome.errors;
+  EXPECT_THAT(outcome.out, HasSubstr("log: none"));
+  EXPECT_FALSE(std::filesystem::exists(run.folder().file("run.log")));
+}
+
+TEST(Program, AFileBeyondTheLimitOfSizesIsNamed) {
+  const TinyRun run;
+  const Outcome outcome = shell(run, "ulimit -f 8; " + kTrain + " --config " + run.config() +
+                                         " --set run.steps=1 run.save_weights=w.safetensors");
+  EXPECT_EQ(1, outcome.status) << outcome.errors;
+  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("w.safetensors"), HasSubstr("File too large")));
+}
+
+TEST(Program, EscapesOfAFileDoNotReachTheTerminal) {
+  const TinyRun run;
+  const Outcome outcome = alone(run, "--set 'run.nonsense\x1b[31m=1'");
+  EXPECT_EQ(1, outcome.status) << outcome.errors;
+  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("run.nonsense?[31m"), Not(HasSubstr("\x1b"))));
+}
+
 TEST(Program, FlagsThatWouldBeIgnoredAreRefused) {
   const TinyRun run;
   const std::vector<std::pair<std::string, std::string>> mistakes{
