@@ -135,7 +135,7 @@ TEST(RunLog, WhoseFirstLineIsNoJsonIsKeptAndStartsOver) {
 
 TEST(RunLog, MayBeWhereNoFileCanBeMade) {
   for (const char* path : {"/dev/null", "/proc/self/fd/1"}) {
-    EXPECT_EQ("no error", error_of([&] { check_writable(path, "run.log"); })) << path;
+    EXPECT_EQ("", error_of([&] { check_writable(path, "run.log"); })) << path;
   }
   EXPECT_THAT(error_of([] { check_writable("/nowhere/run.log", "run.log"); }),
               ::testing::HasSubstr("the folder /nowhere of /nowhere/run.log does not exist"));
