@@ -141,8 +141,10 @@ void CheckpointSaver::save(const nlohmann::ordered_json& extra,
 std::string CheckpointSaver::begin() {
   RankWord mine;
   owner_ = new_owner();
-  if (first()) mine.failure = failure_of([&] { make_files(); });
-  mine.note = owner_ + hash_of(extra_);
+  mine.failure = failure_of([&] {
+    mine.note = owner_ + hash_of(extra_);  // a text in it may be no UTF-8
+    if (first()) make_files();
+  });
   const std::vector<RankWord> made = words_.all_gather(mine, kPurpose);
   if (std::string why = first_failure(made); !why.empty()) return why;
   if (std::string why = differing_extra(made); !why.empty()) return why;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <span>
 
@@ -17,9 +18,10 @@
 namespace zero {
 namespace {
 
-/// Between two questions whether the other ranks have their digests too. A rank waits no longer at
-/// a time in the last step, so that no wait for it becomes long.
+/// Between two questions whether the other ranks have their digests too.
 constexpr double kAgainSeconds = 5;
+/// The same in the last step, where ranks wait for the answer and for signals alike.
+constexpr double kWaitSeconds = 0.5;
 
 std::vector<const TokenFile*> files_of(const Batches& batches) {
   std::vector<const TokenFile*> files;
@@ -29,15 +31,17 @@ std::vector<const TokenFile*> files_of(const Batches& batches) {
 
 }  // namespace
 
-DataCheck::DataCheck(const Batches& batches, Communicator& ranks, Device& device, Console& console)
+DataCheck::DataCheck(const Batches& batches, Communicator& ranks, Device& device, Console& console,
+                     const Signals* signals)
     : batches_(batches),
       ranks_(ranks),
       device_(device),
       console_(console),
+      signals_(signals),
       digests_(files_of(batches)),
       compared_(digests_.bytes_to_read() == 0) {}
 
-void DataCheck::hold(const std::vector<std::string>& digests) const {
+void DataCheck::check_against_expected(const std::vector<std::string>& digests) const {
   const std::vector<DataFile> files = batches_.files();
   for (std::size_t i = 0; i < std::min(digests.size(), expected_.size()); ++i) {
     if (digests[i].empty() || expected_[i].empty()) continue;
@@ -51,7 +55,7 @@ void DataCheck::hold(const std::vector<std::string>& digests) const {
 
 void DataCheck::expect(std::vector<std::string> digests) {
   expected_ = std::move(digests);
-  agree(ranks_, device_, "data", [&] { hold(digests_.known()); });
+  agree(ranks_, device_, "data", [&] { check_against_expected(digests_.known()); });
 }
 
 std::int64_t DataCheck::vote() {
@@ -62,25 +66,26 @@ std::int64_t DataCheck::vote() {
   return kDataVote;
 }
 
-bool DataCheck::all_complete() {
-  std::int64_t complete = digests_.complete() ? 1 : 0;
-  host_all_reduce(ranks_, device_, View::of(std::span<std::int64_t>(&complete, 1)), ReduceOp::min,
+DataCheck::Ranks DataCheck::ask_ranks() {
+  const bool ending = signals_ != nullptr && signals_->asked().ending != 0;
+  std::array<std::int64_t, 2> all{digests_.complete() ? 1 : 0, ending ? 0 : 1};
+  host_all_reduce(ranks_, device_, View::of(std::span<std::int64_t>(all)), ReduceOp::min,
                   {"digests of the data", {}});
-  return complete == 1;
+  return {.complete = all[0] == 1, .ending = all[1] == 0};
 }
 
 void DataCheck::after_step(std::int64_t votes, Step step) {
   if (compared_ || ((votes & kDataVote) == 0 && step != Step::last)) return;
   bool said = false;
-  while (!all_complete()) {
-    if (step != Step::last) return;
+  for (Ranks all = ask_ranks(); !all.complete; all = ask_ranks()) {
+    if (step != Step::last || all.ending) return;
     if (!std::exchange(said, true)) {
       console_.line(
           fmt::format("the last step waits until all data are read and compared ({}); zero_prepare "
                       "--digest FILES spares this: it writes their digests beside them",
                       decimal_bytes(digests_.bytes_to_read())));
     }
-    digests_.wait(kAgainSeconds);
+    digests_.wait(kWaitSeconds);
   }
   compare();
 }
@@ -89,7 +94,7 @@ void DataCheck::compare() {
   std::map<std::string, std::string> same;
   agree(ranks_, device_, "data", [&] {
     const std::vector<std::string> digests = digests_.texts();
-    hold(digests);
+    check_against_expected(digests);
     std::map<std::string, int> numbers;
     const std::vector<DataFile> files = batches_.files();
     for (std::size_t i = 0; i < files.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "launch/data/batches.h"
 #include "launch/data/data_digests.h"
+#include "launch/signals.h"
 #include "launch/telemetry/console.h"
 
 namespace zero {
@@ -22,7 +23,8 @@ namespace zero {
 class DataCheck {
  public:
   /// All must outlive the object.
-  DataCheck(const Batches& batches, Communicator& ranks, Device& device, Console& console);
+  DataCheck(const Batches& batches, Communicator& ranks, Device& device, Console& console,
+            const Signals* signals = nullptr);
 
   /// The digests of the training files that a checkpoint names ("" for one that it does not know;
   /// none: it knows of none). Collective; throws AgreedError if a known one differs.
@@ -30,21 +32,28 @@ class DataCheck {
   /// This rank's addend to StepOptions::vote beside that of Requests.
   std::int64_t vote();
   /// What is due after a step with these votes. Collective; throws AgreedError naming rank and file
-  /// if bytes differ. After the last step of the run it waits for digests that are not yet known.
+  /// if bytes differ. After the last step of the run it waits for digests that are not yet known,
+  /// unless a signal asks a rank for an end.
   enum class Step : std::uint8_t { middle, last };
   void after_step(std::int64_t votes, Step step);
   /// The digests of the training files that are known to be the same on all ranks; "" for others.
   std::vector<std::string> agreed() const;
 
  private:
-  bool all_complete();
+  /// What holds of all ranks, and what of one.
+  struct Ranks {
+    bool complete = false;  ///< all have all digests
+    bool ending = false;    ///< a signal asks one for an end
+  };
+  Ranks ask_ranks();
   void compare();
-  void hold(const std::vector<std::string>& digests) const;
+  void check_against_expected(const std::vector<std::string>& digests) const;
 
   const Batches& batches_;
   Communicator& ranks_;
   Device& device_;
   Console& console_;
+  const Signals* signals_;
   DataDigests digests_;
   std::vector<std::string> expected_;
   bool compared_;                                  // all digests

@@ -106,7 +106,7 @@ DataPosition position_of(const Json& configuration, std::int64_t step) {
   return position_behind(order, length, checked_mul(step, order.rows));
 }
 
-/// None in a checkpoint that keeps no position either.
+/// Digests of the training files, in order.
 std::vector<std::string> digests_of(const Json& data) {
   std::vector<std::string> digests;
   for (const Json& digest : field(data, "digests")) {

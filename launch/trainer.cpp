@@ -78,7 +78,7 @@ Trainer::Trainer(const TrainerParts& parts)
                     .started = parts.started,
                     .progress = progress_,
                     .disk = parts.disk}),
-      data_check_(batches_, communicator_, device_, console_),
+      data_check_(batches_, communicator_, device_, console_, parts.signals),
       loss_scaling_(config_),
       exposed_units_(workbench_.engine().unit_names(), workbench_.engine().schedule()) {}
 

@@ -62,8 +62,9 @@ void Team::end_helpers() {
 void Team::grow(std::int64_t shares) {
   end_helpers();
   process_ = ::getpid();
-  most_ = shares;
+  most_ = 0;
   claims_ = std::make_unique<Claim[]>(static_cast<std::size_t>(shares));
+  most_ = shares;
   const int heard = bell_;
   try {
     for (std::int64_t own = 1; own < shares; ++own) {

@@ -67,6 +67,7 @@ class Disk final : public FileSystem {
 // would a second name of a file.
 std::unique_ptr<OutputFile> Disk::create(const std::string& path, std::int64_t bytes) {
   if (is_link(path) || kind_of(path) == PathKind::file) remove_file(path);
+  ZERO_CHECK(kind_of(path) != PathKind::other, "{}: is not a regular file", path);
   auto file =
       std::make_unique<PosixOutput>(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, counts_);
   file->file().reserve(bytes);

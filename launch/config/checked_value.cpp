@@ -57,7 +57,7 @@ json checked_value(const Option& option, const json& value, const std::string& s
     return value;
   }
   // DeepSpeed's "number_checkpoints": false.
-  if (option.type == ValueType::integer && option.fallback == "null" && value == json(false)) {
+  if (option.path == "activation_checkpointing.number_checkpoints" && value == json(false)) {
     return json();
   }
   switch (option.type) {

@@ -94,7 +94,7 @@ Configuration ConfigurationReader::read() {
              shown_value(tree_));
   tree_ = canonical(tree_, "", "");
   result_.source_ = source_;
-  for (const std::string& text : overrides_) refusals_.hold([&] { apply_override(text); });
+  for (const std::string& text : overrides_) refusals_.collect([&] { apply_override(text); });
   walk(tree_, "");
   fill_defaults();
   check_types("optimizer");
@@ -196,15 +196,15 @@ void ConfigurationReader::walk(const json& object, const std::string& section) {
     const std::string path = joined(section, key);
     const json& value = member;
     if (const Option* option = find_option(path); option != nullptr) {
-      refusals_.hold([&] { take(*option, value); });
+      refusals_.collect([&] { take(*option, value); });
     } else if (path == "model" && value.is_string()) {
-      refusals_.hold([&] { take(*find_option("model.name"), value); });
+      refusals_.collect([&] { take(*find_option("model.name"), value); });
     } else if (!is_section(path)) {
-      refusals_.hold([&] { unknown(path); });
+      refusals_.collect([&] { unknown(path); });
     } else if (value.is_object()) {
       walk(value, path);
     } else {
-      refusals_.hold([&] { check_section(path, value); });
+      refusals_.collect([&] { check_section(path, value); });
     }
   }
 }
@@ -242,7 +242,7 @@ json ConfigurationReader::checked_auto(const Option& option) {
   if (option.from_run) return json();
   static const std::vector<std::string> inferred{
       "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
-      "scheduler.params.total_num_steps"};
+      "scheduler.params.total_num_steps", "scheduler.params.warmup_max_lr"};
   const bool resolved =
       std::find(inferred.begin(), inferred.end(), option.path) != inferred.end() ||
       (option.path.starts_with("zero_optimization.") && option.path != "zero_optimization.stage");
@@ -250,21 +250,27 @@ json ConfigurationReader::checked_auto(const Option& option) {
   return option.default_value();
 }
 
-/// One message for all, with what can be copied behind the command.
+/// One message for all, with what can be copied after the command.
 void ConfigurationReader::refuse_autos() {
   if (autos_.empty()) return;
   if (autos_.size() == 1) {
     const Option& option = *autos_.front();
-    refusals_.add(
-        fmt::format("{}: {} is \"auto\", which only a surrounding framework can fill in; give {}{}",
-                    source_of(option.path), option.path, expectation(option),
-                    option.fallback.empty() ? "" : ", for example the default " + option.fallback));
+    refusals_.add(fmt::format(
+        "{}: {} is \"auto\", which only a surrounding framework can fill in; give {}{}",
+        source_of(option.path), option.path, expectation(option),
+        option.fallback.empty()
+            ? ""
+            : ", for example the default: --set " + as_override(option, option.default_value())));
     return;
   }
   std::vector<std::string> sets;
   for (const Option* option : autos_) {
     sets.push_back(
         as_override(*option, option->fallback.empty() ? json("...") : option->default_value()));
+  }
+  // One of the two has to be given.
+  if (result_.is_null("train_batch_size") && result_.is_null("train_micro_batch_size_per_gpu")) {
+    sets.emplace_back("train_micro_batch_size_per_gpu=1");
   }
   refusals_.add(
       fmt::format("{}: {} values are \"auto\", which only a surrounding framework can fill "

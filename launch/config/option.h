@@ -28,8 +28,8 @@ enum class Handling {
   accepted,        ///< known from DeepSpeed; cannot change results here: one log line says so
   only_default,    ///< known from DeepSpeed; any value but the default is refused with the
                    ///< reason
-  unless_enabled,  ///< a section known from DeepSpeed; refused with the reason if it sets
-                   ///< `enabled` to true
+  unless_enabled,  ///< a section known from DeepSpeed; refused with the reason if it, or a part
+                   ///< without an `enabled` of its own above, is switched on
 };
 
 /// One key of the configuration. One table of options drives reading, --help and --print-config.

@@ -14,7 +14,7 @@ class Refusals {
  public:
   /// Calls `check()` and keeps the error that it throws. Returns whether it threw none.
   template <typename Check>
-  bool hold(const Check& check) {
+  bool collect(const Check& check) {
     try {
       check();
       return true;

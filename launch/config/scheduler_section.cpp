@@ -44,8 +44,11 @@ LearningRates make_deepspeed_rates(Configuration& values, const std::string& typ
   const bool decays = type == "WarmupDecayLR";
   schedule.kind = decays ? DeepSpeedSchedule::Kind::warmup_decay : DeepSpeedSchedule::Kind::warmup;
   if (values.is_null(param("warmup_max_lr"))) {
-    values.resolve(param("warmup_max_lr"), decays ? 0.001 : lr,
-                   decays ? "default of DeepSpeed" : "optimizer.params.lr");
+    // "auto" is the optimizer's rate to the frameworks that fill it in.
+    const bool is_auto = values.at(param("warmup_max_lr")).source.ends_with("(auto)");
+    const bool fixed = decays && !is_auto;
+    values.resolve(param("warmup_max_lr"), fixed ? 0.001 : lr,
+                   fixed ? "default of DeepSpeed" : "optimizer.params.lr");
   }
   schedule.low = values.number(param("warmup_min_lr"));
   schedule.high = values.number(param("warmup_max_lr"));

@@ -286,25 +286,25 @@ TrainConfig make_train_config(Configuration values, int world, int local_world) 
   TrainConfig config;
   config.world = world;
   Refusals refusals;
-  const bool has_model = refusals.hold([&] { config.model = make_model_config(values); });
+  const bool has_model = refusals.collect([&] { config.model = make_model_config(values); });
   if (has_model) {
-    refusals.hold([&] { check_vocabulary(values, vocabulary_of(config.model)); });
-    refusals.hold([&] { config.data = make_data(values, config.model); });
+    refusals.collect([&] { check_vocabulary(values, vocabulary_of(config.model)); });
+    refusals.collect([&] { config.data = make_data(values, config.model); });
   }
-  refusals.hold([&] { config.run = make_run(values, local_world > 0 ? local_world : world); });
-  refusals.hold([&] { config.checkpoints = make_checkpoints(values); });
-  const bool has_mesh = refusals.hold([&] { config.mesh = make_mesh_shape(values, world); });
-  refusals.hold([&] { config.tensor = make_tensor_options(values); });
+  refusals.collect([&] { config.run = make_run(values, local_world > 0 ? local_world : world); });
+  refusals.collect([&] { config.checkpoints = make_checkpoints(values); });
+  const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
+  refusals.collect([&] { config.tensor = make_tensor_options(values); });
   if (has_model && has_mesh)
-    refusals.hold([&] { check_tensor(values, config.model, config.mesh.tensor); });
+    refusals.collect([&] { check_tensor(values, config.model, config.mesh.tensor); });
   if (has_model)
-    refusals.hold([&] { config.recompute = make_recompute(values, layers_of(config.model)); });
+    refusals.collect([&] { config.recompute = make_recompute(values, layers_of(config.model)); });
   if (has_mesh)
-    refusals.hold([&] { config.batch = make_batch(values, config.data_ranks(), world); });
-  refusals.hold([&] { config.engine = make_engine_options(values); });
-  refusals.hold([&] { check_communication_dtype(values, config.engine.compute); });
-  refusals.hold([&] { config.loss_scale_rule = make_loss_scale_rule(values); });
-  refusals.hold([&] { config.learning_rates = make_rates(values); });
+    refusals.collect([&] { config.batch = make_batch(values, config.data_ranks(), world); });
+  refusals.collect([&] { config.engine = make_engine_options(values); });
+  refusals.collect([&] { check_communication_dtype(values, config.engine.compute); });
+  refusals.collect([&] { config.loss_scale_rule = make_loss_scale_rule(values); });
+  refusals.collect([&] { config.learning_rates = make_rates(values); });
   try {
     refusals.raise(values.source());
   } catch (const Error& error) {

@@ -158,7 +158,7 @@ std::vector<Option> optimizer_options() {
           .of({"WarmupLR", "WarmupDecayLR"}),
       honour("scheduler.params.warmup_max_lr", number, "null",
              "learning rate after warm-up; null: optimizer.params.lr for WarmupLR, 0.001 for "
-             "WarmupDecayLR")
+             "WarmupDecayLR; \"auto\": optimizer.params.lr")
           .from(0, 1e6)
           .of({"WarmupLR", "WarmupDecayLR"}),
       honour("scheduler.params.warmup_min_ratio", number, "0.0",

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string_view>
 
@@ -23,6 +24,8 @@ constexpr const char* kTrain = "data.train";
 constexpr const char* kValidation = "data.validation";
 constexpr std::array<std::string_view, 5> kValidationWords{"val", "valid", "validation", "eval",
                                                            "evaluation"};
+/// What lies beside token files and is none.
+constexpr std::array<std::string_view, 3> kOtherEndings{".digest", ".tmp", ".lock"};
 constexpr std::array<std::string_view, 2> kTrainWords{"train", "training"};
 
 struct Found {
@@ -102,7 +105,9 @@ std::vector<std::string> train_files(const std::string& folder, const std::vecto
              folder, name_of(all.front()));
   std::ranges::copy_if(all, std::back_inserter(left_out), is_validation);
   const std::vector<std::string> named = kept(others, is_train);
-  return named.empty() ? others : named;
+  if (named.empty()) return others;
+  std::ranges::copy_if(others, std::back_inserter(left_out), std::not_fn(is_train));
+  return named;
 }
 
 std::vector<std::string> files_in(const std::string& folder, const std::string& key,
@@ -121,14 +126,21 @@ std::vector<Found> find(const std::vector<std::string>& names, const std::string
     std::error_code ignored;
     std::vector<std::string> found;
     const bool folder = std::filesystem::is_directory(name, ignored);
-    for (const std::string& place : matches_of(folder ? name : files::folder_of(name))) {
-      PreparedSet::settle(files::disk(), place);
+    if (folder) {
+      PreparedSet::settle(files::disk(), name);
+    } else {
+      for (const std::string& place : matches_of(files::folder_of(name))) {
+        PreparedSet::settle(files::disk(), place);
+      }
     }
     if (folder) {
       found = files_in(name, key, left_out);
     } else if (!std::filesystem::exists(name, ignored) &&
                name.find_first_of("*?[") != std::string::npos) {
-      found = matches_of(name);
+      found = kept(matches_of(name), [](const std::string& path) {
+        return std::ranges::none_of(kOtherEndings,
+                                    [&](std::string_view end) { return path.ends_with(end); });
+      });
       ZERO_CHECK(!found.empty(), "{}: no file matches {}; make token files with zero_prepare", key,
                  name);
     } else {
@@ -188,11 +200,11 @@ DataFiles find_data_files(const std::vector<std::string>& train,
              "to train on; name other files in one of them",
              found.size());
   for (const std::string& path : left_out) {
-    files.lines.push_back(fmt::format("data.train: {} is left out: {}", path,
-                                      validated.contains(identity_of_file(path))
-                                          ? "a file of data.validation"
-                                          : "a validation file by its name; to train on it, name "
-                                            "the file itself"));
+    const char* why = "its name lacks the word train, which others have";
+    if (is_validation(path))
+      why = "a validation file by its name; to train on it, name the file itself";
+    if (validated.contains(identity_of_file(path))) why = "a file of data.validation";
+    files.lines.push_back(fmt::format("data.train: {} is left out: {}", path, why));
   }
   return files;
 }

@@ -49,12 +49,12 @@ std::string going_on_text(const DataPosition& position, const DataOrder& order,
   if (epoch > position.epoch && first == 0 && position.sequences > 0 &&
       (position.shuffle || order.shuffle)) {
     text = fmt::format(
-        "a shuffled epoch has another order with another data.sequence_length, data.shuffle, "
-        "run.seed or other data: epoch {} is left behind {} of its {} sequences; ",
+        "epoch {} ends after {} of its {} sequences, because another data.sequence_length, "
+        "data.shuffle, run.seed or other data give it another order; ",
         position.epoch, position.sequences, position.of);
   }
   return fmt::format(
-      "data.train: the run goes on behind the {} sequences of {} tokens that were read in epoch "
+      "data.train: the run goes on after the {} sequences of {} tokens that were read in epoch "
       "{}: {}the next step reads {} {} to {} of {} in epoch {}{}",
       position.sequences, position.length, position.epoch, text,
       order.shuffle ? "the shuffled sequences" : "sequences", first,

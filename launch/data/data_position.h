@@ -26,7 +26,7 @@ struct DataPosition {
 DataPosition position_behind(const DataOrder& order, std::int64_t length, std::int64_t consumed);
 
 /// How many sequences of `order`, of `length` tokens, count as read at `position`, which may be one
-/// of other data, lengths and orders: the run goes on behind all of them. Unshuffled, it goes on
+/// of other data, lengths and orders: the run goes on after all of them. Unshuffled, it goes on
 /// with the first whole sequence behind the tokens read. If either order is shuffled and they
 /// differ, what was read is no beginning of the new pass: the run begins the next epoch.
 std::int64_t consumed_at(const DataPosition& position, const DataOrder& order, std::int64_t length);

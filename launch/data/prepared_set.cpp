@@ -27,7 +27,12 @@ bool is_of_set(const std::string& name) {
   if (name.find('/') != std::string::npos) return false;
   const std::string file =
       name.ends_with(".digest") ? name.substr(0, name.size() - std::strlen(".digest")) : name;
-  return file == "validation.bin" || (file.starts_with("train_") && file.ends_with(".bin"));
+  if (file == "validation.bin") return true;
+  constexpr std::string_view kBegin = "train_";
+  constexpr std::string_view kEnd = ".bin";
+  if (!file.starts_with(kBegin) || !file.ends_with(kEnd)) return false;
+  const std::string number = file.substr(kBegin.size(), file.size() - kBegin.size() - kEnd.size());
+  return !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
 }
 
 std::vector<std::string> read_names(FileSystem& files, const std::string& path) {

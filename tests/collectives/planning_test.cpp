@@ -89,7 +89,7 @@ TEST(PlanningCommunicator, OfGpusTakesWhatNcclsTake) {
   const auto alone = planning::part(*world, 0, 1);
   EXPECT_EQ(held("communication/scratch of NCCL's ranks"), 16 * kMiB);
   EXPECT_EQ(device->device_bytes().arenas[5], opened + 16 * kMiB);
-  const Buffer small = pair->allocate(*device, 2 * kMiB - 1, DType::u8, MemoryClass::other, "a");
+  const Buffer small = pair->allocate(*device, kMiB / 4 - 1, DType::u8, MemoryClass::other, "a");
   EXPECT_EQ(device->device_bytes().adopted, 0);
   const Buffer large = pair->allocate(*device, kMiB + 1, DType::bf16, MemoryClass::other, "b");
   EXPECT_EQ(device->device_bytes().adopted, 4 * kMiB);

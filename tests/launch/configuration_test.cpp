@@ -179,7 +179,8 @@ TEST(Configuration, AutoIsResolvedOrRefusedByName) {
   EXPECT_EQ(values.integer("zero_optimization.reduce_bucket_size"), 500000000);
   EXPECT_EQ(values.at("zero_optimization.reduce_bucket_size").source, "c.json (auto)");
   EXPECT_THAT(refusal(R"("optimizer": {"params": {"lr": "auto"}})"),
-              AllOf(HasSubstr("optimizer.params.lr is \"auto\""), HasSubstr("the default 0.001")));
+              AllOf(HasSubstr("optimizer.params.lr is \"auto\""),
+                    HasSubstr("the default: --set optimizer.params.lr=0.001")));
   EXPECT_TRUE(read(R"("run": {"threads": "auto"})").is_null("run.threads"));
   EXPECT_THAT(refusal(R"("run": {"threads": 0})"), HasSubstr("from 1 to 4096 or \"auto\""));
   EXPECT_THAT(refusal(R"("gradient_clipping": "auto")"),

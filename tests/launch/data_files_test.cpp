@@ -27,6 +27,9 @@ TEST(DataFiles, MayBeFilesListsFoldersAndPatterns) {
   EXPECT_THAT(expand_data_files({folder.path()}, "data.train"), ElementsAre(a, b));
   EXPECT_THAT(expand_data_files({b, a}, "data.train"), ElementsAre(a, b));
   EXPECT_THAT(expand_data_files({folder.file("train_*.bin")}, "data.train"), ElementsAre(a, b));
+  for (const char* name : {"train_000000.bin.digest", "train_000000.bin.tmp"})
+    folder.write(name, "");
+  EXPECT_THAT(expand_data_files({folder.file("train_*")}, "data.train"), ElementsAre(a, b));
   EXPECT_THAT(expand_data_files({folder.file("v")}, "data.train"), ElementsAre(folder.file("v")));
   EXPECT_THAT(error_of([&] { expand_data_files({folder.file("x*.bin")}, "data.train"); }),
               HasSubstr("data.train: no file matches"));
@@ -60,6 +63,16 @@ TEST(DataFiles, AFolderForValidationMeansItsValidationFiles) {
   valid.write("tiny_valid.bin", "");
   EXPECT_THAT(error_of([&] { expand_data_files({valid.path()}, "data.train"); }),
               HasSubstr("holds only validation files by their names (tiny_valid.bin)"));
+}
+
+TEST(DataFiles, AFileWithoutTheWordOfTheOthersIsLeftOutWithALine) {
+  const TemporaryFolder folder;
+  for (const char* name : {"corpus.bin", "train_a.bin"}) folder.write(name, "");
+  const DataFiles files = find_data_files({folder.path()}, {});
+  EXPECT_THAT(files.train, ElementsAre(folder.file("train_a.bin")));
+  EXPECT_THAT(files.lines, ElementsAre("data.train: " + folder.file("corpus.bin") +
+                                       " is left out: its name lacks the word train, which others "
+                                       "have"));
 }
 
 TEST(DataFiles, AFileOfTheValidationIsNeverTrainedOn) {

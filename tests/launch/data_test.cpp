@@ -201,7 +201,7 @@ TEST(DataPosition, AnotherShuffledOrderBeginsTheNextEpoch) {
   longer.sequences = 50;
   EXPECT_EQ(consumed_at(position, longer, 32), 3 * 50);
   EXPECT_THAT(going_on_text(position, longer, 150, 8),
-              AllOf(HasSubstr("epoch 2 is left behind 48 of its 100 sequences"),
+              AllOf(HasSubstr("epoch 2 ends after 48 of its 100 sequences"),
                     HasSubstr("the shuffled sequences 0 to 7 of 50 in epoch 3")));
   DataOrder unshuffled = order;
   unshuffled.shuffle = false;

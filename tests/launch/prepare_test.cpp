@@ -67,6 +67,16 @@ TEST(Prepare, ReplacesTheShardsOfAnEarlierRun) {
   EXPECT_EQ(expand_data_files({folder.file("out")}, "data.train").size(), 1U);
 }
 
+TEST(Prepare, LeavesFilesThatItHasNotWritten) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("a.txt", std::string(100, 'x'));
+  for (const char* name : {"train_mine.bin", "train_.bin", "train_1a.bin.digest"})
+    folder.write(name, "mine");
+  run({.files = {text}, .out = folder.path(), .validation = 0});
+  for (const char* name : {"train_mine.bin", "train_.bin", "train_1a.bin.digest"})
+    EXPECT_EQ("mine", folder.read(name));
+}
+
 TEST(Prepare, WritesDigestsBesideTheFiles) {
   const TemporaryFolder folder;
   const auto report = run({.files = {folder.write("a.txt", std::string(100, 'x'))},

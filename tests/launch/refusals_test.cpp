@@ -19,6 +19,7 @@ namespace {
 
 using testing::config_with;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::read;
 using testing::refusal;
 using testing::refusal_with;
@@ -43,7 +44,7 @@ TEST(Configuration, AllRefusalsOfAFileComeAtOnce) {
       "  - amp is not offered: fp16.enabled and bf16.enabled decide what is computed in which "
       "type; "
       "leave it out or set amp.enabled to false\n"
-      "  - --set: run.log: found \"\", expected a text; the default is \"run.log\"\n"
+      "  - --set: run.log: found \"\", expected a text or null; the default is \"run.log\"\n"
       "  - unknown key \"run.sede\"; did you mean \"run.seed\"?\n"
       "  - run.steps: found \"ten\", expected a whole number from 0; the default is 100");
 }
@@ -53,10 +54,22 @@ TEST(Configuration, SeveralAutosAreOneLineToCopy) {
                        "optimizer": {"params": {"betas": "auto"}},
                        "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}},
                        "zero_optimization": {"reduce_bucket_size": "auto"})"),
-            "c.json: 4 values are \"auto\", which only a surrounding framework can fill in; put "
+            "c.json: 3 values are \"auto\", which only a surrounding framework can fill in; put "
             "your own in the place of these defaults: --set fp16.enabled=false "
             "gradient_clipping=1.0 'optimizer.params.betas=[0.9,0.999]' "
-            "scheduler.params.warmup_max_lr=null");
+            "train_micro_batch_size_per_gpu=1");
+  EXPECT_THAT(
+      refusal(R"("gradient_clipping": "auto", "fp16": {"enabled": "auto"}, "train_batch_size": 3)"),
+      Not(HasSubstr("train_micro")));
+}
+
+TEST(Configuration, TheRateAfterWarmupIsTheOptimizersIfAFrameworkWouldFillItIn) {
+  const std::string key = "scheduler.params.warmup_max_lr";
+  for (const auto& [value, rate] : {std::pair{"auto", 2e-5}, {"null", 0.001}, {"0.5", 0.5}}) {
+    const TrainConfig config = config_with(
+        {"optimizer.params.lr=2e-5", "scheduler.type=WarmupDecayLR", key + "=" + value});
+    EXPECT_EQ(rate, config.values.number(key)) << value;
+  }
 }
 
 TEST(Configuration, RemarksAreNoKeys) {
@@ -78,6 +91,7 @@ TEST(Configuration, SectionsThatAreSwitchedOffAreAccepted) {
         R"("activation_checkpointing": {"number_checkpoints": false})"}) {
     EXPECT_EQ("", refusal(section)) << section;
   }
+  EXPECT_THAT(refusal(R"("train_batch_size": false)"), HasSubstr("train_batch_size: found false"));
   EXPECT_THAT(refusal(R"("curriculum_learning": {"enabled": true})"),
               HasSubstr("curriculum_learning is not offered: batches follow data.train"));
   EXPECT_THAT(refusal(R"("compression_training": {"weight_quantization": {"shared_parameters":

@@ -108,7 +108,7 @@ struct Method {
 struct Namespace {
   std::vector<std::pair<std::string, Value>> items;
 };
-/// The names that a call gives, by their places and by their names.
+/// The values that a call gives, by place and by name, by their places and by their names.
 struct Arguments {
   std::vector<Value> places;
   std::vector<std::pair<std::string, Value>> named;
