@@ -126,6 +126,21 @@ TEST(ChatTemplate, NamesWhatIsNoTemplate) {
   }
 }
 
+TEST(ChatTemplate, PaysForAllThatItHasRead) {
+  std::string names;
+  for (int i = 0; i < 30'000; ++i) names += "{% set a" + std::to_string(i) + "=1 %}";
+  std::string keys;
+  for (int i = 0; i < 1'000; ++i) keys += "'k" + std::to_string(i) + "': 1, ";
+  const std::string repeat = "{% for i in range(99999) %}";
+  for (const std::string& source :
+       {"{% set t = ('b',) * 100000 %}" + repeat + "{{ 'x'.startswith(t) }}{% endfor %}",
+        std::string("{{ ('x' * 400000).strip('y' * 400000 ~ 'x') }}"), names,
+        "{% set m = {" + keys + "} %}" + repeat + "{{ m == m }}{% endfor %}"}) {
+    EXPECT_THAT(chat_refusal(source), HasSubstr("works for more than 5000000 steps"))
+        << source.substr(0, 60);
+  }
+}
+
 TEST(ChatTemplate, OfAStrangerEndsAndTakesLittle) {
   const std::string forever =
       "{% set r = range(99999) %}{% for a in [1, 2, 3, 4] %}{% for b in r %}{{ '' if b * b + 1 }}"

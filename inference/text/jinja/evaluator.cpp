@@ -155,6 +155,7 @@ Text Evaluator::captured(const Statements& statements) {
 }
 
 void Evaluator::set(const std::string& name, Value value) {
+  budget_.work(scope_->names.size());
   const auto found = std::ranges::find(scope_->names, name, &std::pair<std::string, Value>::first);
   if (found != scope_->names.end()) {
     found->second = std::move(value);
@@ -171,6 +172,7 @@ void Evaluator::assign(const Expression& target, const Value& value) {
   Namespace* const* space = of.as<Namespace*>();
   ZERO_CHECK(space != nullptr, "cannot assign attribute on non-namespace object");
   auto& items = (*space)->items;
+  budget_.work(items.size());
   const auto found = std::ranges::find(items, target.name, &std::pair<std::string, Value>::first);
   if (found != items.end()) {
     found->second = value;

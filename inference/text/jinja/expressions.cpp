@@ -213,7 +213,7 @@ Value Evaluator::evaluate_comparison(const Expression& expression) {
     const std::string& sign = expression.signs[i];
     Value right = evaluate(*expression.parts[i + 1]);
     line_ = expression.line;
-    budget_.work(std::min(weight_of(left), weight_of(right)));
+    budget_.work(std::min(cost_of_equality(left), cost_of_equality(right)));
     bool holds = false;
     if (sign == "in" || sign == "not in") {
       holds = contains(*this, right, left) == (sign == "in");
@@ -254,6 +254,9 @@ Arguments Evaluator::arguments(const Expression& expression) {
     all.places.insert(all.places.end(), several.begin(), several.end());
   }
   for (const auto& [name, part] : expression.named) all.named.emplace_back(name, evaluate(*part));
+  // Whatever is called may read all that it is given.
+  for (const Value& value : all.places) budget_.work(weight_of(value));
+  for (const auto& [name, value] : all.named) budget_.work(weight_of(value));
   return all;
 }
 
@@ -295,7 +298,7 @@ Value Evaluator::call(const Value& function, const Arguments& arguments) {
 
 Value Evaluator::name(const std::string& name) {
   for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->around.get()) {
-    budget_.work();
+    budget_.work(scope->names.size());
     const auto found = std::ranges::find(scope->names, name, &std::pair<std::string, Value>::first);
     if (found != scope->names.end()) return found->second;
   }
@@ -317,11 +320,13 @@ Value Evaluator::attribute(const Value& of, const std::string& name) {
     return {Value::Variant(std::make_shared<const Method>(Method{of, name}))};
   }
   if (const Map* map = of.map()) {
+    budget_.work(map->items.size() * 16);
     const Value* found = map->find(key);
     return found != nullptr ? *found : missing(of, key);
   }
   if (Namespace* const* space = of.as<Namespace*>()) {
     const auto& items = (*space)->items;
+    budget_.work(items.size());
     const auto found = std::ranges::find(items, name, &std::pair<std::string, Value>::first);
     return found != items.end() ? found->second : missing(of, key);
   }

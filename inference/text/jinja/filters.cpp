@@ -11,10 +11,11 @@
 namespace zero::jinja {
 namespace {
 
-Value trim(Evaluator& /*evaluator*/, const Value& input, const Arguments& arguments) {
+Value trim(Evaluator& evaluator, const Value& input, const Arguments& arguments) {
   const Given given("trim", arguments, {"chars"});
   const bool all = given.value(0) == nullptr || given.value(0)->is_none();
   const std::string set = given.text(0).bytes();
+  evaluator.budget().search(weight_of(input), set.size());
   return Value(stripped(shown(input), Sides::both, all ? nullptr : &set));
 }
 
@@ -155,7 +156,7 @@ Value indent(Evaluator& evaluator, const Value& input, const Arguments& argument
   return Value(std::move(out));
 }
 
-Value tojson(Evaluator& /*evaluator*/, const Value& input, const Arguments& arguments) {
+Value tojson(Evaluator& evaluator, const Value& input, const Arguments& arguments) {
   const Given given("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   constexpr std::int64_t kWidest = 64;
   const bool indented = given.value(1) != nullptr && !given.value(1)->is_none();
@@ -173,7 +174,9 @@ Value tojson(Evaluator& /*evaluator*/, const Value& input, const Arguments& argu
     form.between = list->items[0].text()->bytes();
     form.colon = list->items[1].text()->bytes();
   }
-  return Value(json_of(input, form));
+  Text out = json_of(input, form);
+  evaluator.budget().make(out.size());
+  return Value(std::move(out));
 }
 
 constexpr std::array<std::pair<std::string_view, Filter>, 17> kFilters{

@@ -98,7 +98,7 @@ std::vector<Value> sorted(Evaluator& evaluator, const std::vector<Value>& items,
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-    evaluator.budget().work(std::min(weight_of(keys[a]), weight_of(keys[b])));
+    evaluator.budget().work(std::min(cost_of_equality(keys[a]), cost_of_equality(keys[b])));
     const int compared = compare(keys[a], keys[b], "<");
     return down ? compared > 0 : compared < 0;
   });

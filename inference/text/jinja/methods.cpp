@@ -13,9 +13,10 @@ using Names = std::span<const std::string_view>;
 using TextMethod = Value (*)(Evaluator& evaluator, const Text& text, const Given& given);
 
 template <Sides kSides>
-Value strip(Evaluator& /*evaluator*/, const Text& text, const Given& given) {
+Value strip(Evaluator& evaluator, const Text& text, const Given& given) {
   const bool all = given.value(0) == nullptr || given.value(0)->is_none();
   const std::string* set = all ? nullptr : &given.needed_text(0).bytes();
+  evaluator.budget().search(text.size(), set == nullptr ? 0 : set->size());
   return Value(stripped(text, kSides, set));
 }
 
@@ -226,7 +227,8 @@ Value call_list(Evaluator& evaluator, const Method& method, const Arguments& arg
   const Given given(method.name, arguments, {"value"}, 1);
   std::int64_t times = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    evaluator.budget().work(std::min(weight_of(items[i]), weight_of(*given.value(0))));
+    evaluator.budget().work(
+        std::min(cost_of_equality(items[i]), cost_of_equality(*given.value(0))));
     if (!equal(items[i], *given.value(0))) continue;
     if (method.name == "index") return Value::integer(static_cast<std::int64_t>(i));
     ++times;

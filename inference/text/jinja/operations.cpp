@@ -127,7 +127,7 @@ bool contains(Evaluator& evaluator, const Value& in, const Value& what) {
              type_name(in));
   const std::vector<Value> items = evaluator.items_of(in);
   return std::ranges::any_of(items, [&](const Value& item) {
-    evaluator.budget().work(std::min(weight_of(item), weight_of(what)));
+    evaluator.budget().work(std::min(cost_of_equality(item), cost_of_equality(what)));
     return equal(item, what);
   });
 }

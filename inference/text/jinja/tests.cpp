@@ -109,7 +109,7 @@ bool apply_test(Evaluator& evaluator, const std::string& name, const Value& inpu
   ZERO_CHECK(known, "No test named '{}'.", name);
   const Given given(name, arguments, {"other"}, 1);
   const Value& second = *given.value(0);
-  evaluator.budget().work(std::min(weight_of(input), weight_of(second)));
+  evaluator.budget().work(std::min(cost_of_equality(input), cost_of_equality(second)));
   if (name == "sameas") return same(input, second);
   if (name == "in") return contains(evaluator, second, input);
   if (name == "divisibleby") return divides(evaluator, input, given.integer(0, 1), 0);

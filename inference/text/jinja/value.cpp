@@ -209,6 +209,21 @@ std::size_t weight_of(const Value& value) {
   return 8;
 }
 
+std::size_t cost_of_equality(const Value& value) {
+  std::size_t cost = weight_of(value);
+  if (const List* list = value.list()) {
+    for (const Value& item : list->items) {
+      if (item.list() != nullptr || item.map() != nullptr) cost += cost_of_equality(item);
+    }
+  }
+  if (const Map* map = value.map()) {
+    cost += map->items.size() * map->items.size() * 8;
+    for (const auto& [key, item] : map->items)
+      cost += cost_of_equality(key) + cost_of_equality(item);
+  }
+  return cost;
+}
+
 std::string type_name(const Value& value) {
   if (value.is_undefined()) return "Undefined";
   if (value.is_none()) return "NoneType";

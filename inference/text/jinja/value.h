@@ -116,6 +116,8 @@ struct Arguments {
 
 /// What a value costs to be compared or written: its bytes, each time that it stands there.
 std::size_t weight_of(const Value& value);
+/// What equal() may read of a value, in bytes: in maps, each key is looked for among all.
+std::size_t cost_of_equality(const Value& value);
 /// Python's name of the type, as "str".
 std::string type_name(const Value& value);
 /// Throws zero::Error if `value` is undefined.
