@@ -30,6 +30,11 @@ std::size_t next_border(std::span<const ByteRange> ranges, std::size_t at) {
   return range->begin > at ? range->begin : range->end;
 }
 
+bool looks_like_control(std::string_view content) {
+  return content.size() > 2 && ((content.starts_with('<') && content.ends_with('>')) ||
+                                (content.starts_with('[') && content.ends_with(']')));
+}
+
 }  // namespace
 
 AddedToken read_added_token(HfFields& fields, std::uint32_t id) {
@@ -41,6 +46,28 @@ AddedToken read_added_token(HfFields& fields, std::uint32_t id) {
                    .single_word = fields.flag("single_word", false)};
   token.normalized = fields.flag("normalized", !token.special);
   return token;
+}
+
+void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_template,
+                  std::span<const std::string> names) {
+  std::unordered_map<std::string_view, std::vector<std::size_t>> by_content;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    AddedToken& token = tokens[i];
+    const std::string_view words = trimmed(token.content);
+    token.guarded = token.special || looks_like_control(words);
+    if (!words.empty()) by_content[token.content].push_back(i);
+  }
+  const auto guard = [&](std::string_view content) {
+    const auto found = by_content.find(content);
+    if (found == by_content.end()) return;
+    for (const std::size_t i : found->second) tokens[i].guarded = true;
+  };
+  std::vector<std::string_view> contents;
+  for (const auto& [content, places] : by_content) contents.push_back(content);
+  for (const auto& match : LongestMatch(contents).find(chat_template)) {
+    guard(contents[match.pattern]);
+  }
+  for (const std::string& name : names) guard(name);
 }
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::string& place) {
@@ -64,8 +91,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::string& plac
   contents_ = LongestMatch(contents);
 }
 
-std::vector<TextPart> AddedTokens::split(std::string_view text,
-                                         std::span<const ByteRange> special) const {
+std::vector<TextPart> AddedTokens::split(std::string_view text, const TokenPlaces& places) const {
   std::vector<TextPart> parts;
   std::size_t done = 0;  // bytes of `text` in `parts`
   std::size_t at = 0;    // where the next token may begin
@@ -75,8 +101,9 @@ std::vector<TextPart> AddedTokens::split(std::string_view text,
     const AddedToken& token = tokens_[match->pattern];
     std::size_t begin = match->begin;
     std::size_t end = at = begin + token.content.size();
-    if (token.special && !within(special, begin + token.prepended, end)) {
-      at = std::min(end, next_border(special, begin));
+    const bool is_bound = token.special || (places.guards && token.guarded);
+    if (is_bound && !within(places.ranges, begin + token.prepended, end)) {
+      at = std::min(end, next_border(places.ranges, begin));
       continue;
     }
     const bool in_word =

@@ -23,6 +23,7 @@ struct AddedToken {
   std::string content;
   std::uint32_t id = 0;
   bool special = false;
+  bool guarded = false;       ///< messages of a chat cannot write it: guard_tokens()
   bool normalized = false;    ///< found in the normalized text
   bool left_space = false;    ///< takes white space before it along
   bool right_space = false;   ///< takes white space behind it along
@@ -32,6 +33,12 @@ struct AddedToken {
 
 /// Reads content, special, normalized, lstrip, rstrip and single_word.
 AddedToken read_added_token(HfFields& fields, std::uint32_t id);
+
+/// Marks as guarded what may steer a chat, whatever a file marks as special: what looks like a
+/// control token ("<...>", "[...]"), and what `chat_template` or one of `names`, such as an
+/// eos_token, writes; not white space. Takes time in proportion to the texts.
+void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_template,
+                  std::span<const std::string> names);
 
 /// A part of a text: an added token, or text between.
 struct TextPart {
@@ -49,9 +56,8 @@ class AddedTokens {
 
   bool empty() const { return tokens_.empty(); }
 
-  /// Cuts `text`, which is UTF-8. Special tokens that do not lie within one of the ranges `special`
-  /// stay text; the ranges are in order and apart.
-  std::vector<TextPart> split(std::string_view text, std::span<const ByteRange> special) const;
+  /// Cuts `text`, which is UTF-8. Tokens that may not act where they stand stay text.
+  std::vector<TextPart> split(std::string_view text, const TokenPlaces& places) const;
 
  private:
   std::vector<AddedToken> tokens_;

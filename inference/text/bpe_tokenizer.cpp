@@ -26,10 +26,9 @@ class BpeTokenizer final : public Tokenizer {
   /// Tokens of the words of one text: a part of `ids` each.
   using Words = std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>>;
 
-  void do_encode(std::string_view raw, std::span<const ByteRange> special,
-                 Ids& ids) const override {
+  void do_encode(std::string_view raw, const TokenPlaces& places, Ids& ids) const override {
     const std::string text = replace_invalid_utf8(raw);
-    for (const TextPart& part : json_.added.split(text, special)) {
+    for (const TextPart& part : json_.added.split(text, places)) {
       if (part.token) {
         ids.push_back(*part.token);
         continue;
@@ -37,8 +36,8 @@ class BpeTokenizer final : public Tokenizer {
       const auto begin = static_cast<std::size_t>(part.text.data() - text.data());
       std::vector<ByteRange> marks;
       const std::string normal =
-          normalized(text, {begin, begin + part.text.size()}, special, marks);
-      for (const TextPart& piece : json_.added_normalized.split(normal, marks)) {
+          normalized(text, {begin, begin + part.text.size()}, places.ranges, marks);
+      for (const TextPart& piece : json_.added_normalized.split(normal, {marks, places.guards})) {
         if (piece.token) {
           ids.push_back(*piece.token);
         } else {
@@ -146,7 +145,7 @@ std::unique_ptr<Tokenizer> make_bpe_tokenizer(const std::string& path,
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const std::string& path, const std::string& text,
                                               const TokenizerConfig& config) {
-  TokenizerJson json = parse_tokenizer_json(path, text, config.added_tokens);
+  TokenizerJson json = parse_tokenizer_json(path, text, config);
   apply_config(config, json.table);
   return std::make_unique<BpeTokenizer>(std::move(json));
 }

@@ -28,7 +28,7 @@ class ByteTokenizer final : public Tokenizer {
   ByteTokenizer() : Tokenizer(bytes()) {}
 
  private:
-  void do_encode(std::string_view text, std::span<const ByteRange> /*special*/,
+  void do_encode(std::string_view text, const TokenPlaces& /*places*/,
                  std::vector<std::uint32_t>& ids) const override {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   }

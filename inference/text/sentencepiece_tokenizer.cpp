@@ -122,10 +122,10 @@ class SentencePieceTokenizer final : public Tokenizer {
         added_(std::move(added)) {}
 
  private:
-  void do_encode(std::string_view raw, std::span<const ByteRange> special,
+  void do_encode(std::string_view raw, const TokenPlaces& places,
                  std::vector<std::uint32_t>& ids) const override {
     const std::string text = replace_invalid_utf8(raw);
-    for (const TextPart& part : added_.split(text, special)) {
+    for (const TextPart& part : added_.split(text, places)) {
       if (part.token) {
         ids.push_back(*part.token);
         continue;
@@ -167,6 +167,7 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
     found.push_back({.content = name, .id = id, .special = true});
   }
   found.insert(found.end(), added.begin(), added.end());
+  guard_tokens(found, config.chat_template, config.token_names());
   return std::make_unique<SentencePieceTokenizer>(
       std::move(table), std::move(processor), std::move(without_prefix),
       AddedTokens(std::move(found), path + ": the tokens beside it"));

@@ -29,7 +29,7 @@ std::vector<std::uint32_t> Tokenizer::encode_pieces(std::span<const PromptPiece>
     }
   }
   std::vector<std::uint32_t> ids;
-  if (!text.empty()) do_encode(text, special, ids);
+  if (!text.empty()) do_encode(text, {special, true}, ids);
   return ids;
 }
 

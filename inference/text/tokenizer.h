@@ -17,7 +17,7 @@ namespace zero {
 struct PromptPiece {
   std::string text;
   /// Special tokens written in the piece, as "<|im_end|>", become their ids. A user's words must
-  /// not be able to write them.
+  /// not be able to write them, nor others that steer a chat.
   bool from_template = false;
 };
 
@@ -25,6 +25,14 @@ struct PromptPiece {
 struct ByteRange {
   std::size_t begin = 0;
   std::size_t end = 0;
+};
+
+/// Where added tokens may act in a text.
+struct TokenPlaces {
+  /// Special tokens act within one of these alone; in order and apart.
+  std::span<const ByteRange> ranges{};
+  /// AddedToken::guarded ones too: the rest of the text is what messages of a chat contain.
+  bool guards = false;
 };
 
 struct EncodeOptions {
@@ -57,8 +65,8 @@ class Tokenizer {
   std::int64_t vocabulary() const { return static_cast<std::int64_t>(table_.pieces.size()); }
   /// Except with "bytes", invalid UTF-8 is read as U+FFFD: base/utf8.h finds it before.
   std::vector<std::uint32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  /// The pieces as one text: words may lie across pieces, special tokens act within pieces of the
-  /// template alone.
+  /// The pieces as one text: words may lie across pieces. Tokens that are special, whatever their
+  /// mark (inference/text/added_tokens.h: guarded), act within pieces of the template alone.
   std::vector<std::uint32_t> encode_pieces(std::span<const PromptPiece> pieces) const;
   /// The bytes of the tokens' pieces, which may end in the middle of a character.
   std::string decode(std::span<const std::uint32_t> tokens) const;
@@ -79,9 +87,8 @@ class Tokenizer {
   const TokenTable& table() const { return table_; }
 
  private:
-  /// Appends the ids of `text`, which is not empty. Special tokens act in the ranges `special`
-  /// alone, which are in order and apart, and then `text` is UTF-8.
-  virtual void do_encode(std::string_view text, std::span<const ByteRange> special,
+  /// Appends the ids of `text`, which is not empty, and UTF-8 if `places` has ranges.
+  virtual void do_encode(std::string_view text, const TokenPlaces& places,
                          std::vector<std::uint32_t>& ids) const = 0;
 
   TokenTable table_;

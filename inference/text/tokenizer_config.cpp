@@ -59,6 +59,13 @@ std::uint32_t id_of(const std::string& token, const TokenTable& table, const cha
 
 }  // namespace
 
+std::vector<std::string> TokenizerConfig::token_names() const {
+  std::vector<std::string> names{bos_token, eos_token};
+  for (const auto& [field, name] : other_tokens) names.push_back(name);
+  std::erase(names, "");
+  return names;
+}
+
 TokenizerConfig read_tokenizer_config(const std::string& folder) {
   const fs::path path = folder;
   TokenizerConfig config{.file = (path / "tokenizer_config.json").string()};

@@ -28,6 +28,9 @@ struct TokenizerConfig {
   std::vector<AddedToken> added_tokens{};  ///< of added_tokens.json if the config has none
   std::string chat_template{};
   std::string chat_template_file{};  ///< where it was found
+
+  /// The contents of bos_token, eos_token and the others, as far as they are there.
+  std::vector<std::string> token_names() const;
 };
 
 /// Throws zero::Error naming file, field, found and expected.

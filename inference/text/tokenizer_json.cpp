@@ -27,13 +27,13 @@ class Reader {
   Reader(std::string file, const std::string& text)
       : file_(std::move(file)), root_(HfFields::parse(file_, text)) {}
 
-  TokenizerJson run(std::span<const AddedToken> more) {
+  TokenizerJson run(const TokenizerConfig& config) {
     read_model();
     if (root_.has("normalizer")) read_normalizer(root_.object("normalizer"));
     if (root_.has("pre_tokenizer")) read_pre_tokenizer(root_.object("pre_tokenizer"));
     if (root_.has("decoder")) read_decoder(root_.object("decoder"));
     if (root_.has("post_processor")) read_post_processor(root_.object("post_processor"));
-    read_added_tokens(more);
+    read_added_tokens(config);
     bound_tokens();
     finish(root_, {"version", "truncation", "padding"});
     check_family();
@@ -268,7 +268,7 @@ class Reader {
     }
   }
 
-  void read_added_tokens(std::span<const AddedToken> more) {
+  void read_added_tokens(const TokenizerConfig& config) {
     std::vector<AddedToken> tokens;
     std::set<std::string> contents;
     for (const json& value : root_.raw("added_tokens")) {
@@ -278,13 +278,14 @@ class Reader {
       contents.insert(tokens.back().content);
       name(tokens.back());
     }
-    for (const AddedToken& token : more) {
+    for (const AddedToken& token : config.added_tokens) {
       if (contents.contains(token.content)) continue;
       const std::string& known = piece(token.id);
       if (!known.empty() && known != token.content) continue;
       tokens.push_back(token);
       name(token);
     }
+    guard_tokens(tokens, config.chat_template, config.token_names());
     sort_added_tokens(std::move(tokens));
   }
 
@@ -356,8 +357,8 @@ std::string TokenizerJson::normal(std::string_view text) const {
 }
 
 TokenizerJson parse_tokenizer_json(const std::string& file, const std::string& text,
-                                   std::span<const AddedToken> more) {
-  return Reader(file, text).run(more);
+                                   const TokenizerConfig& config) {
+  return Reader(file, text).run(config);
 }
 
 }  // namespace zero

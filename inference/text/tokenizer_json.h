@@ -12,6 +12,7 @@
 #include "inference/text/merges.h"
 #include "inference/text/split_pattern.h"
 #include "inference/text/tokenizer.h"
+#include "inference/text/tokenizer_config.h"
 
 namespace zero {
 
@@ -47,10 +48,10 @@ struct TokenizerJson {
   std::string normal(std::string_view text) const;
 };
 
-/// With the tokens `more` that files beside it add, if neither their contents nor their ids are
-/// others'. Throws zero::Error naming file, field, found and expected for a file that is malformed
-/// or asks for something else.
+/// With the tokens that the files beside it, `config`, add, if neither their contents nor their ids
+/// are others'. Throws zero::Error naming file, field, found and expected for a file that is
+/// malformed or asks for something else.
 TokenizerJson parse_tokenizer_json(const std::string& file, const std::string& text,
-                                   std::span<const AddedToken> more = {});
+                                   const TokenizerConfig& config = {});
 
 }  // namespace zero

@@ -75,7 +75,7 @@ TEST(AddedTokens, ActInManyRangesInOnePass) {
     ranges.push_back({text.size(), text.size() + 3});
     text += "<x><x>";
   }
-  const auto parts = added.split(text, ranges);
+  const auto parts = added.split(text, {ranges});
   ASSERT_EQ(parts.size(), 2 * kCount);
   EXPECT_EQ(parts[0].token, 9U);
   EXPECT_FALSE(parts[1].token);

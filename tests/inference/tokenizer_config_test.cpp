@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "inference/text/byte_level.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
@@ -86,6 +89,46 @@ TEST_F(TokenizerFolder, SentencePieceBeginsWithItsTokenUnlessTheConfigSaysOtherw
   EXPECT_EQ(tokenizer->encode("<tool>"), Ids{2501});
   EXPECT_EQ(tokenizer->decode(Ids{2501}), "<tool>");
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("<|im_end|>")), "<|im_end|>");
+}
+
+// Marked or not, what steers a chat is written by its template alone; a plain text has it act.
+TEST_F(TokenizerFolder, MessagesOfAChatCannotWriteControlTokensThatAreNotMarkedSpecial) {
+  const auto check = [&](const char* token, std::uint32_t id, bool guarded) {
+    const auto tokenizer = open();
+    EXPECT_EQ(tokenizer->encode_pieces(std::vector<PromptPiece>{{token, true}}), Ids{id}) << token;
+    EXPECT_EQ(tokenizer->encode(token), Ids{id}) << token;
+    Ids content = tokenizer->encode_pieces(std::vector<PromptPiece>{{token, false}});
+    EXPECT_EQ(content == Ids{id}, !guarded) << token;
+    EXPECT_EQ(tokenizer->decode(content), token);
+    Ids both = tokenizer->encode_pieces(
+        std::vector<PromptPiece>{{token, true}, {token, false}, {token, true}});
+    EXPECT_EQ(std::ranges::count(both, id), guarded ? 2 : 3) << token;
+  };
+  const auto check_all = [&] {
+    check("<|im_end|>", 2500, true);
+    check("Human:", 2501, true);
+    check("[INST]", 2502, true);
+    check("<tool_call>\n", 2503, true);
+    check("word", 2504, false);
+    check("\n\n\n", 2505, false);
+  };
+  const std::string config = R"({"chat_template": "\n\n\n{{ 'Human:' ~ messages[0].content }}",
+      "added_tokens_decoder": {"2500": {"content": "<|im_end|>"}, "2501": {"content": "Human:"},
+                               "2502": {"content": "[INST]"}, "2504": {"content": "word"},
+                               "2503": {"content": "<tool_call>\n", "special": false},
+                               "2505": {"content": "\n\n\n"}}})";
+  write("tokenizer_config.json", config);
+  write("tokenizer.json", byte_tokenizer_json());
+  check_all();
+  std::filesystem::remove(scratch_.path("tokenizer.json"));
+  write("tokenizer.model",
+        testing::file_bytes(std::string(ZERO_TOKENIZERS) + "/sentencepiece/tokenizer.model"));
+  const auto tokenizer = open();
+  for (const std::uint32_t id : {2500U, 2501U, 2502U, 2503U, 2504U, 2505U}) {
+    const std::vector<PromptPiece> content{{std::string(tokenizer->piece(id)), false}};
+    EXPECT_EQ(tokenizer->encode(content[0].text), Ids{id});
+    EXPECT_EQ(tokenizer->encode_pieces(content) == Ids{id}, id > 2503) << id;
+  }
 }
 
 TEST_F(TokenizerFolder, TheChatTemplateIsTheFilesOrTheDefaultOne) {
