@@ -48,4 +48,10 @@ std::string_view Tokenizer::piece(std::uint32_t id) const {
   return id < table_.pieces.size() ? std::string_view(table_.pieces[id]) : std::string_view();
 }
 
+std::optional<std::uint32_t> Tokenizer::special_token(std::string_view name) const {
+  const auto found = table_.special.find(name);
+  if (found == table_.special.end()) return std::nullopt;
+  return found->second;
+}
+
 }  // namespace zero

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -73,6 +74,8 @@ class Tokenizer {
 
   /// The bytes that token `id` adds to a text: none for special tokens and outside the vocabulary.
   std::string_view piece(std::uint32_t id) const;
+  /// The id of the special token that is written `name`, as "<|eot_id|>".
+  std::optional<std::uint32_t> special_token(std::string_view name) const;
   /// Whether a text begins without the space of its first piece, as SentencePiece's do.
   bool drops_first_space() const { return table_.drops_first_space; }
   /// Bytes of a text that become one token, at most; 0: any number.

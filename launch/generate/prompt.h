@@ -18,8 +18,9 @@ namespace zero {
 struct PromptSettings {
   std::int64_t max_tokens = 0;  ///< 0: kUsualTokens, fewer if the model's context ends before
   Sampling sampling{};
-  std::vector<std::string> stop{};  ///< texts that end the answer before them
-  std::int64_t priority = 0;        ///< GenerationRequest::priority
+  /// Texts that end the answer before them; one that names a special token ends it at that, too.
+  std::vector<std::string> stop{};
+  std::int64_t priority = 0;  ///< GenerationRequest::priority
   /// A text is a whole rendered prompt: special tokens written in it act, and none is put before.
   bool special = false;
 

@@ -177,6 +177,9 @@ GenerationRequest PromptEncoder::request(const Prompt& prompt) const {
                             .sampling = prompt.settings.sampling,
                             .end_tokens = end_tokens_,
                             .priority = prompt.settings.priority};
+  for (const std::string& stop : prompt.settings.stop) {  // special tokens add no text
+    if (const auto token = tokenizer_->special_token(stop)) request.end_tokens.push_back(*token);
+  }
   const auto outside = std::ranges::find_if(
       request.prompt, [&](std::uint32_t id) { return std::int64_t{id} >= vocabulary_; });
   ZERO_CHECK(outside == request.prompt.end(),
