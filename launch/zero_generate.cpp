@@ -196,6 +196,9 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
       ->needs(json);
   app.set_version_flag("--version", [] { return zero::version_text(); });
   app.footer(std::string("Without a prompt, standard input is one, or each line of a terminal.\n") +
+  app.add_flag(
+      "--print-ids", flags.print_ids,
+      "tell the token ids of each prompt: on standard error, or with --json as prompt_ids");
              zero::kCpuLimitHelp + "\n");
 }
 

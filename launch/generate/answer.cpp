@@ -30,6 +30,7 @@ std::string_view name_of(FinishReason reason) {
 
 Answer::Answer(const About& about)
     : number_(about.number), prompt_tokens_(std::ssize(about.prompt)), stops_(about.stop) {
+  if (about.shows_prompt) shown_prompt_ = about.prompt;
   if (about.tokenizer != nullptr) stream_.emplace(*about.tokenizer, about.prompt);
 }
 
@@ -64,6 +65,7 @@ std::string Answer::json(LogProbabilities log_probabilities) const {
   line["seconds"] = ended_->total;
   line["first_token_seconds"] = ended_->first_token;
   line["prompt_tokens"] = prompt_tokens_;
+  if (!shown_prompt_.empty()) line["prompt_ids"] = shown_prompt_;
   line["line"] = number_;
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -24,6 +24,7 @@ class Answer {
     std::vector<std::uint32_t> prompt{};
     std::vector<std::string> stop{};
     const Tokenizer* tokenizer = nullptr;  ///< null: the text is the ids, and stops nowhere
+    bool shows_prompt = false;             ///< its ids, in JSON
   };
   /// The tokenizer must outlive the answer.
   explicit Answer(const About& about);
@@ -45,6 +46,7 @@ class Answer {
 
   std::int64_t number_;
   std::int64_t prompt_tokens_;
+  std::vector<std::uint32_t> shown_prompt_;
   std::optional<TextStream> stream_;
   StopStrings stops_;
   std::vector<std::uint32_t> ids_;

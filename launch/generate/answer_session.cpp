@@ -3,6 +3,7 @@
 #include "launch/generate/answer_session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -66,6 +67,9 @@ std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
       all.push_back({encoder_.request(prompt), prompt.settings.stop, prompt.where, prompt.number});
     } catch (const Error& error) {
       refuse(prompt.number, error.what());
+      if (flags_.print_ids && !flags_.json) {
+        say("{}: ids {}\n", prompt.where, fmt::join(all.back().request.prompt, ","));
+      }
     }
   }
   return all;
@@ -165,8 +169,8 @@ void AnswerSession::submit(const std::vector<AcceptedPrompt>& prompts) {
   for (std::size_t number = 0; number < prompts.size(); ++number) {
     if (!ranks_.computes(number)) continue;
     const AcceptedPrompt& prompt = prompts[number];
-    Own& own = own_.emplace_back(
-        number, Answer({prompt.number, prompt.request.prompt, prompt.stop, encoder_.tokenizer()}));
+    Own& own = own_.emplace_back(number, Answer({prompt.number, prompt.request.prompt, prompt.stop,
+                                                 encoder_.tokenizer(), flags_.print_ids}));
     own.id = generator_->submit(prompt.request, {.on_token =
                                                      [this, &own](const GeneratedToken& token) {
                                                        touch(own);

@@ -52,6 +52,7 @@ struct GenerateFlags {
 /// Prints to standard error; one that is full or closed changes no answer.
 template <typename... Arguments>
 void print_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  bool print_ids = false;  ///< of prompts
   print_to_stderr(fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 

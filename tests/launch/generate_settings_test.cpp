@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "inference/text/byte_level.h"
+#include "launch/generate/answer.h"
 #include "launch/generate/prompt_encoder.h"
 #include "tests/launch/temporary_folder.h"
 
@@ -50,6 +51,12 @@ TEST_F(SpecialTokens, EndAnAnswerThatIsToldToStopAtTheirNames) {
   EXPECT_THAT(ends({}), ElementsAre(2));  // config.json's
   EXPECT_THAT(ends({"a", kToken}), ElementsAre(2, 60));
   EXPECT_THAT(ends({kToken + "\n"}), ElementsAre(2));
+}
+
+TEST(Answer, ShowsThePromptsIdsWhereTheyAreAskedFor) {
+  Answer answer({.prompt = {65, 66}, .shows_prompt = true});
+  answer.end({.reason = FinishReason::length});
+  EXPECT_THAT(answer.json(LogProbabilities::left_out), HasSubstr(R"("prompt_ids":[65,66])"));
 }
 
 }  // namespace
