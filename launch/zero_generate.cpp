@@ -68,29 +68,32 @@ void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
                  "default that of the model");
 }
 
-void add_settings(CLI::App& app, zero::PromptSettings& settings) {
-  zero::Sampling& sampling = settings.sampling;
-  app.add_option("--max-tokens", settings.max_tokens,
+void add_settings(CLI::App& app, zero::GenerateFlags& flags) {
+  zero::SamplingChoice& sampling = flags.sampling;
+  app.add_option("--max-tokens", flags.settings.max_tokens,
                  "to generate; by default 128, or what the model's context leaves")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   app.add_option("--temperature", sampling.temperature,
-                 "0: always the most likely token, whatever top-k, top-p and min-p are")
-      ->capture_default_str();
-  app.add_option("--top-k", sampling.top_k, "keep that many most likely tokens; 0: all")
-      ->capture_default_str();
+                 "0: always the most likely token, whatever top-k, top-p and min-p are. This and "
+                 "the next four are by default what the model's generation_config.json says "
+                 "(without \"do_sample\": true a temperature of 0), or else 0");
+  app.add_option("--top-k", sampling.top_k,
+                 "keep that many most likely tokens; 0: all; by default the model's, or 0");
   app.add_option("--top-p", sampling.top_p,
-                 "keep the most likely tokens whose probabilities reach it")
-      ->capture_default_str();
+                 "keep the most likely tokens whose probabilities reach it; by default the "
+                 "model's, or 1");
   app.add_option("--min-p", sampling.min_p,
-                 "drop tokens below that part of the most likely one's probability")
-      ->capture_default_str();
+                 "drop tokens below that part of the most likely one's probability; by default the "
+                 "model's, or 0");
   app.add_option("--repetition-penalty", sampling.repetition_penalty,
-                 "makes tokens of the prompt and the answer less likely; 1: not")
-      ->capture_default_str();
-  app.add_option("--seed", sampling.seed, "of the random numbers; the same seed, the same answer")
+                 "makes tokens of the prompt and the answer less likely; 1: not; by default the "
+                 "model's, or 1");
+  app.add_option("--seed", flags.settings.sampling.seed,
+                 "of the random numbers; the same seed, the same answer")
       ->check(whole_number)
       ->capture_default_str();
-  app.add_option("--stop", settings.stop, "end before this text; may be given again")
+  app.add_option("--stop", flags.settings.stop,
+                 "end before this text, or at the special token of this name; may be given again")
       ->allow_extra_args(false);
 }
 
@@ -246,7 +249,7 @@ int main(int argc, char** argv) {
     flags.start = zero::read_start(zero::process_environment());
     speaks = flags.start.rank == 0;
     add_prompts(app, flags);
-    add_settings(app, flags.settings);
+    add_settings(app, flags);
     add_weights(app, flags);
     add_cache(app, flags);
     add_draft(app, flags);

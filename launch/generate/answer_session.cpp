@@ -77,6 +77,20 @@ std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
 
 void AnswerSession::refuse(std::int64_t number, const std::string& message) {
   report(message);
+PromptSettings AnswerSession::usual_settings() const {
+  PromptSettings settings = flags_.settings;
+  const ModelSampling model = read_model_sampling(folder_);
+  for (const std::string& line : model.lines()) say("zero_generate: {}\n", line);
+  model.choice.apply_to(settings.sampling);
+  flags_.sampling.apply_to(settings.sampling);
+  try {
+    validate(settings.sampling, model.file);
+  } catch (const Error& error) {
+    fail("{}; give the flag, which counts before the file", error.what());
+  }
+  return settings;
+}
+
   if (!flags_.json) return;
   const nlohmann::ordered_json line{{"line", number}, {"error", message}};
   print(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");

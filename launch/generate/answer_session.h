@@ -54,6 +54,9 @@ class AnswerSession {
 
   PromptEncoder& encoder() { return encoder_; }
   AnswerRanks& ranks() { return ranks_; }
+  /// Settings of prompts that have none of their own: the flags', then those of the model's
+  /// generation_config.json, which a line tells.
+  PromptSettings usual_settings() const;
   /// Complains about those that cannot be answered.
   std::vector<AcceptedPrompt> accept(std::vector<Prompt> prompts);
   /// Reports a prompt that gets no answer.

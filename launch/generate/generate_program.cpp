@@ -39,18 +39,19 @@ std::vector<Prompt> given_prompts(const GenerateFlags& flags, AnswerSession& ses
   const auto refuse = [&](std::int64_t number, const std::string& message) {
     session.refuse(number, message);
   };
-  if (!flags.file.empty()) return read_prompts(flags.file, flags.settings, refuse);
+  if (!flags.file.empty()) return read_prompts(flags.file, usual, refuse);
   std::vector<Prompt> all;
   std::int64_t number = 0;
   const auto add = [&](std::string where, auto content) {
     all.push_back({.where = std::move(where),
                    .number = number,
                    .content = std::move(content),
-                   .settings = flags.settings});
+                   .settings = usual});
   };
   if (flags.prompts.empty() && flags.prompt_ids.empty()) {
     ++number;
     add("standard input", standard_input());
+  const PromptSettings usual = session.usual_settings();
   }
   for (const std::string& text : flags.prompts) {
     ++number;
@@ -71,7 +72,8 @@ std::vector<Prompt> given_prompts(const GenerateFlags& flags, AnswerSession& ses
 /// A prompt a line, until the input ends.
 void answer_people(const GenerateFlags& flags, AnswerSession& session,
                    const Interrupts& interrupts) {
-  session.encoder().limit_context(flags.context);
+  const PromptSettings usual = session.usual_settings();
+  session.encoder().limit_context(flags.context.value_or(GenerateFlags::kUsualContext));
   session.open(1, session.encoder().context());
   std::int64_t number = 0;
   const auto show = [&](const char* text) {
@@ -86,7 +88,7 @@ void answer_people(const GenerateFlags& flags, AnswerSession& session,
     session.answer(session.accept({{.where = fmt::format("prompt {}", number),
                                     .number = number,
                                     .content = line,
-                                    .settings = flags.settings}}));
+                                    .settings = usual}}));
   }
 }
 
@@ -137,7 +139,14 @@ int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& inter
 
 int generate(const GenerateFlags& flags, int* argc, char*** argv) {
   ::signal(SIGPIPE, SIG_DFL);  // as cat: who reads the answers has seen enough
-  validate(flags.settings, "command line");
+  PromptSettings given = flags.settings;
+  flags.sampling.apply_to(given.sampling);
+  validate(given, "command line");
+  ZERO_CHECK(!flags.context || asks_people(flags),
+             "--context {} bounds prompts that are typed at a terminal, and none is; leave it out: "
+             "the cache is as large as the longest prompt with its --max-tokens needs, or as "
+             "--cache-tokens and --requests say",
+             *flags.context);
   if (flags.save_quantized.empty()) {
     const std::string note = device_note(flags, flags.start.world);
     if (!note.empty()) print_error("warning: {}\n", note);

@@ -13,6 +13,7 @@
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt.h"
 #include "launch/rendezvous/start.h"
+#include "launch/generate/sampling_choice.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
@@ -27,7 +28,8 @@ struct GenerateFlags {
   std::string save_quantized{};  ///< a folder that is written, instead of answers
   bool chat = false;             ///< texts are a user's messages
   std::string tokenizer{};
-  PromptSettings settings{};
+  PromptSettings settings{};    ///< what is sampled: before the model's own and `sampling`
+  SamplingChoice sampling{};    ///< before the model's own
   std::string device = "auto";  ///< "cpu", "cuda" or "auto"
   std::string dtype = "fp32";
   std::string weights{};  ///< empty: as the folder has them

@@ -9,6 +9,7 @@
 #include "inference/text/byte_level.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt_encoder.h"
+#include "launch/generate/sampling_choice.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -17,6 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::TemporaryFolder;
 
 /// A folder of a Llama of 61 tokens whose tokenizer of bytes has a special token, id 60.
@@ -57,6 +59,60 @@ TEST(Answer, ShowsThePromptsIdsWhereTheyAreAskedFor) {
   Answer answer({.prompt = {65, 66}, .shows_prompt = true});
   answer.end({.reason = FinishReason::length});
   EXPECT_THAT(answer.json(LogProbabilities::left_out), HasSubstr(R"("prompt_ids":[65,66])"));
+}
+
+class SamplingOfAModel : public ::testing::Test {
+ protected:
+  ModelSampling read(const std::string& text) const {
+    folder_.write("generation_config.json", text);
+    return read_model_sampling(folder_.path());
+  }
+  std::vector<double> sampling(const std::string& text) const {
+    Sampling all;
+    read(text).choice.apply_to(all);
+    return {all.temperature, static_cast<double>(all.top_k), all.top_p, all.min_p,
+            all.repetition_penalty};
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(SamplingOfAModel, IsReadAsTransformersDoes) {
+  const ModelSampling none = read_model_sampling(folder_.path());
+  EXPECT_FALSE(none.choice.temperature || none.choice.top_k);
+  EXPECT_THAT(none.lines(), IsEmpty());
+  EXPECT_THAT(sampling(R"({"do_sample": true})"), ElementsAre(1, 50, 1, 0, 1));
+  EXPECT_THAT(sampling(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.9,
+                           "min_p": 0.05, "repetition_penalty": 1.1})"),
+              ElementsAre(0.6, 20, 0.9, 0.05, 1.1));
+  EXPECT_THAT(sampling(R"({"do_sample": false, "temperature": 0.6, "repetition_penalty": 2})"),
+              ElementsAre(0, 0, 1, 0, 2));
+  EXPECT_THAT(sampling(R"({"temperature": 0.6, "top_p": null})"), ElementsAre(0, 0, 1, 0, 1));
+}
+
+TEST_F(SamplingOfAModel, IsToldWithWhatIsNotKnown) {
+  EXPECT_THAT(read(R"({"eos_token_id": 2, "typical_p": 1.0, "num_beams": 1, "min_length": 0,
+                       "bad_words_ids": null, "suppress_tokens": []})")
+                  .lines(),
+              IsEmpty());
+  const std::string file = folder_.file("generation_config.json");
+  EXPECT_THAT(read(R"({"do_sample": true, "temperature": 0.6, "typical_p": 0.9,
+                       "no_repeat_ngram_size": 3})")
+                  .lines(),
+              ElementsAre(file + ": temperature 0.6, top_k 50, where no flag says otherwise",
+                          "warning: " + file +
+                              ": typical_p 0.9, no_repeat_ngram_size 3 are not known here and left "
+                              "out: answers may differ from those of programs that know them"));
+  EXPECT_THAT(error_of([&] { (void)read(R"({"temperature": "hot"})"); }),
+              HasSubstr(file + ": temperature: "));
+}
+
+TEST_F(SamplingOfAModel, ComesBehindTheFlags) {
+  Sampling all;
+  read(R"({"do_sample": true, "temperature": 0.6, "top_k": 20})").choice.apply_to(all);
+  SamplingChoice{.temperature = 0.0}.apply_to(all);
+  EXPECT_EQ(all.temperature, 0);
+  EXPECT_EQ(all.top_k, 20);
 }
 
 }  // namespace
