@@ -157,9 +157,8 @@ void add_cache(CLI::App& app, zero::GenerateFlags& flags) {
       ->capture_default_str();
   app.add_option("--context", flags.context,
                  "tokens of a prompt typed at a terminal, with its answer, at most (or the model's "
-                 "context, if that is less): the cache is that large")
-      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40))
-      ->capture_default_str();
+                 "context, if that is less), by default 8192: the cache is that large")
+      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40));
 }
 
 void add_draft(CLI::App& app, zero::GenerateFlags& flags) {
@@ -197,11 +196,11 @@ void add_run(CLI::App& app, zero::GenerateFlags& flags) {
          [&flags] { flags.log_probabilities = zero::LogProbabilities::shown; },
          "with --json: of each token, as the model gave it")
       ->needs(json);
-  app.set_version_flag("--version", [] { return zero::version_text(); });
-  app.footer(std::string("Without a prompt, standard input is one, or each line of a terminal.\n") +
   app.add_flag(
       "--print-ids", flags.print_ids,
       "tell the token ids of each prompt: on standard error, or with --json as prompt_ids");
+  app.set_version_flag("--version", [] { return zero::version_text(); });
+  app.footer(std::string("Without a prompt, standard input is one, or each line of a terminal.\n") +
              zero::kCpuLimitHelp + "\n");
 }
 

@@ -62,21 +62,21 @@ std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
   std::vector<AcceptedPrompt> all;
   for (Prompt& prompt : prompts) {
     auto* const text = std::get_if<std::string>(&prompt.content);
-    if (flags_.chat && text != nullptr) prompt.content = Prompt::Messages{{"user", *text}};
+    if (flags_.chat && text != nullptr && !prompt.settings.special) {
+      prompt.content = Prompt::Messages{{"user", *text}};
+    }
     try {
       all.push_back({encoder_.request(prompt), prompt.settings.stop, prompt.where, prompt.number});
-    } catch (const Error& error) {
-      refuse(prompt.number, error.what());
       if (flags_.print_ids && !flags_.json) {
         say("{}: ids {}\n", prompt.where, fmt::join(all.back().request.prompt, ","));
       }
+    } catch (const Error& error) {
+      refuse(prompt.number, error.what());
     }
   }
   return all;
 }
 
-void AnswerSession::refuse(std::int64_t number, const std::string& message) {
-  report(message);
 PromptSettings AnswerSession::usual_settings() const {
   PromptSettings settings = flags_.settings;
   const ModelSampling model = read_model_sampling(folder_);
@@ -91,6 +91,8 @@ PromptSettings AnswerSession::usual_settings() const {
   return settings;
 }
 
+void AnswerSession::refuse(std::int64_t number, const std::string& message) {
+  report(message);
   if (!flags_.json) return;
   const nlohmann::ordered_json line{{"line", number}, {"error", message}};
   print(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
@@ -116,6 +118,11 @@ InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t requ
                "--cache-tokens is {}; expected at least {}, for the longest prompt with its answer",
                flags_.cache_tokens, request_tokens);
     options.cache_tokens = useful_cache_tokens(flags_.cache_tokens, options);
+    if (flags_.cache_tokens > requests * request_tokens) {
+      say("zero_generate: --cache-tokens {}: the cache has {}, all that {} requests of {} tokens "
+          "can need\n",
+          flags_.cache_tokens, requests * request_tokens, requests, request_tokens);
+    }
   }
   return options;
 }

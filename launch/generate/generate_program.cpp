@@ -35,7 +35,23 @@ std::string standard_input() {
   return text;
 }
 
+/// Refuses flags about texts if no prompt is one.
+void check_texts(const GenerateFlags& flags, const std::vector<Prompt>& prompts) {
+  const auto is_text = [](const Prompt& prompt) {
+    return std::holds_alternative<std::string>(prompt.content);
+  };
+  if (prompts.empty() || std::ranges::any_of(prompts, is_text)) return;
+  for (const auto& [given, flag] :
+       {std::pair(flags.chat, "--chat"), std::pair(flags.settings.special, "--special")}) {
+    ZERO_CHECK(!given,
+               "{} is for texts, and all prompts are ids or messages; leave it out, or give a text "
+               "(--prompt, or \"prompt\" in a file)",
+               flag);
+  }
+}
+
 std::vector<Prompt> given_prompts(const GenerateFlags& flags, AnswerSession& session) {
+  const PromptSettings usual = session.usual_settings();
   const auto refuse = [&](std::int64_t number, const std::string& message) {
     session.refuse(number, message);
   };
@@ -51,7 +67,6 @@ std::vector<Prompt> given_prompts(const GenerateFlags& flags, AnswerSession& ses
   if (flags.prompts.empty() && flags.prompt_ids.empty()) {
     ++number;
     add("standard input", standard_input());
-  const PromptSettings usual = session.usual_settings();
   }
   for (const std::string& text : flags.prompts) {
     ++number;
@@ -104,7 +119,9 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
       answer_people(flags, session, interrupts);
       return session.finish();
     }
-    prompts = session.accept(given_prompts(flags, session));
+    std::vector<Prompt> given = given_prompts(flags, session);
+    check_texts(flags, given);
+    prompts = session.accept(std::move(given));
   }
   if (ranks.count() > 1) prompts = decoded_prompts(ranks.share(encoded(prompts)));
   if (!prompts.empty()) {

@@ -6,14 +6,15 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt.h"
-#include "launch/rendezvous/start.h"
 #include "launch/generate/sampling_choice.h"
+#include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
 
 namespace zero {
@@ -41,7 +42,9 @@ struct GenerateFlags {
   std::string batching = "continuous";  ///< or "fixed"
   std::string draft{};                  ///< empty, "prompt", or the folder of a model
   std::int64_t draft_tokens = 3;        ///< guessed in a step, at most
-  std::int64_t context = 8192;  ///< of a prompt typed at a terminal, with its answer, at most
+  /// Of a prompt typed at a terminal, with its answer, at most; kUsualContext if not given.
+  std::optional<std::int64_t> context{};
+  static constexpr std::int64_t kUsualContext = 8192;
   std::string threads = "auto";
   int replicate = 1;  ///< copies of the model, of several ranks
   int tensor = 1;     ///< ranks that compute a layer together
@@ -49,12 +52,12 @@ struct GenerateFlags {
   Start start{};  ///< how the program was started
   LogProbabilities log_probabilities = LogProbabilities::left_out;
   bool json = false;
+  bool print_ids = false;  ///< of prompts
 };
 
 /// Prints to standard error; one that is full or closed changes no answer.
 template <typename... Arguments>
 void print_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-  bool print_ids = false;  ///< of prompts
   print_to_stderr(fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 

@@ -88,7 +88,9 @@ void check_memory(std::int64_t bytes, std::optional<std::int64_t> available,
   }
   fail(
       "out of memory before the start: {} are needed, and {} are available; {}fewer --requests, "
-      "--cache-tokens, --host-cache-tokens or a smaller --context less for the cache",
+      "--cache-tokens, --host-cache-tokens or --max-tokens (at a terminal a smaller --context) "
+      "less "
+      "for the cache",
       size_text(bytes), size_text(*available), help);
 }
 

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/launch/generate_fixture.h"
+
+namespace zero::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class GenerateFlagsOf : public Generate {
+ protected:
+  std::string refusal(const std::string& arguments) const {
+    const Outcome outcome = generate(arguments);
+    EXPECT_EQ(outcome.status, 1) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    return outcome.errors;
+  }
+};
+
+TEST_F(GenerateFlagsOf, AModelsSamplingComesBehindTheCommandLine) {
+  std::filesystem::copy(file("weights"), folder_.file("model"));
+  const std::string usual = "--prompt The --max-tokens 30 ";
+  const std::string greedy = text(usual);
+  const std::string settings = R"({"do_sample": true, "temperature": 3, "top_k": 200})";
+  folder_.write("model/generation_config.json", settings);
+  const auto of_model = [&](const std::string& arguments) {
+    return generate(usual + arguments, folder_.file("model"));
+  };
+  const Outcome sampled = of_model("");
+  EXPECT_EQ(sampled.out, text(usual + "--temperature 3 --top-k 200"));
+  EXPECT_NE(sampled.out, greedy);
+  EXPECT_THAT(sampled.errors,
+              HasSubstr("generation_config.json: temperature 3, top_k 200, where no flag says"));
+  EXPECT_EQ(of_model("--temperature 0").out, greedy);
+  EXPECT_EQ(of_model("--top-k 1").out, greedy);
+  folder_.write("model/generation_config.json", R"({"do_sample": true, "top_p": 2})");
+  const Outcome refused = of_model("");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.errors, HasSubstr("generation_config.json: top_p is 2; expected"));
+  EXPECT_THAT(refused.errors, HasSubstr("give the flag, which counts before the file"));
+  EXPECT_EQ(of_model("--top-p 0.0001").out, greedy);
+}
+
+TEST_F(GenerateFlagsOf, IdsOfPromptsAreToldOnDemand) {
+  const std::string prompts = "--prompt The --prompt-ids 65,66 --max-tokens 1 ";
+  const Outcome told = generate(prompts + "--print-ids");
+  EXPECT_THAT(told.errors, HasSubstr("--prompt 1: ids 84,104,101\n"));
+  EXPECT_THAT(told.errors, HasSubstr("--prompt-ids 1: ids 65,66\n"));
+  EXPECT_THAT(generate(prompts).errors, Not(HasSubstr("84,104")));
+  EXPECT_EQ(lines(prompts + "--print-ids --requests 1").at(0)["prompt_ids"],
+            nlohmann::json({84, 104, 101}));
+  EXPECT_FALSE(lines(prompts).at(0).contains("prompt_ids"));
+}
+
+TEST_F(GenerateFlagsOf, ThoseThatWouldDoNothingAreRefusedOrTold) {
+  const Outcome cut = generate("--prompt The --max-tokens 5 --cache-tokens 1000");
+  EXPECT_EQ(cut.status, 0);
+  EXPECT_THAT(cut.errors,
+              HasSubstr("--cache-tokens 1000: the cache has 8, all that 1 requests of 8 tokens"));
+  EXPECT_THAT(generate("--prompt The --max-tokens 5 --cache-tokens 8").errors,
+              Not(HasSubstr("--cache-tokens")));
+  EXPECT_THAT(refusal("--prompt The --context 50"),
+              HasSubstr("--context 50 bounds prompts that are typed at a terminal, and none is; "
+                        "leave it out"));
+  for (const std::string flag : {"--chat", "--special"}) {
+    const std::string expected = flag + " is for texts, and all prompts are ids or messages; leave";
+    EXPECT_THAT(refusal("--prompt-ids 65 " + flag), HasSubstr(expected));
+    EXPECT_THAT(refusal("--file " + folder_.write("p.jsonl", R"({"ids": [65]})") + " " + flag),
+                HasSubstr(expected));
+  }
+  // A rendered prompt is no message, also beside --chat.
+  const std::string rendered = R"({"prompt": "The", "special": true, "max_tokens": 3})";
+  EXPECT_EQ(text("--chat --file " + folder_.write("r.jsonl", rendered)),
+            text("--prompt The --max-tokens 3"));
+}
+
+}  // namespace
+}  // namespace zero::testing
