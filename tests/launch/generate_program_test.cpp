@@ -354,7 +354,10 @@ TEST_F(Generate, ComparesFormatsByAText) {
   const std::string held = folder_.write("held.txt", learned);
   const std::string table = text("--compare " + held);
   std::istringstream words(table.substr(table.find("perplexity\n") + 11));
-  EXPECT_THAT(table, HasSubstr("tokens of " + held + "\nweights "));
+  EXPECT_THAT(
+      table, HasSubstr("tokens of " + held +
+                       "; perplexity by stretches of 96 tokens, each read without those before it\n"
+                       "weights "));
   std::vector<double> bytes, perplexities;
   for (const char* const name : {"fp32 fp32", "fp32 int8", "int8 fp32", "nf4 fp32", "q4 fp32"}) {
     std::string weights, cache, difference, percent;
