@@ -195,15 +195,15 @@ class Check {
                text.find('\0') == text.npos ? "" : " with a NUL", kLongest);
     ZERO_CHECK(std::isfinite(score), "{}.score: found {}, expected a finite number", place, score);
     out_.longest_piece = std::max(out_.longest_piece, text.size());
-    if (type == kUserDefined) user_defined_.push_back(text);
+    if (type == kUserDefined) out_.user_defined.emplace_back(text);
   }
 
   /// The library has places for so many user-defined pieces that begin one another.
   void check_nesting() {
     constexpr std::size_t kMost = 64;
-    std::ranges::sort(user_defined_);
+    std::ranges::sort(out_.user_defined);
     std::vector<std::string_view> open;  // each begins the next
-    for (const std::string_view text : user_defined_) {
+    for (const std::string_view text : out_.user_defined) {
       while (!open.empty() && !text.starts_with(open.back())) open.pop_back();
       open.push_back(text);
       ZERO_CHECK(open.size() <= kMost,
@@ -216,7 +216,6 @@ class Check {
   const std::string& path_;
   SentencePieceModel out_;
   std::size_t pieces_ = 0;
-  std::vector<std::string_view> user_defined_;
 };
 
 }  // namespace

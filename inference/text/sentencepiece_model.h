@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zero {
 
@@ -13,6 +14,7 @@ struct SentencePieceModel {
   bool maps_characters = false;  ///< its normalizer has a map
   bool drops_spaces = true;      ///< its normalizer makes one space of several
   std::size_t longest_piece = 0;
+  std::vector<std::string> user_defined{};  ///< pieces that the library finds in any text
 };
 
 /// Checks the serialized ModelProto `model` of SentencePiece, of the file named `path`, for what

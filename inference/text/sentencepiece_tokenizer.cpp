@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -111,15 +112,34 @@ TokenTable table_of(const SentencePieceProcessor& processor, const SentencePiece
   return table;
 }
 
+/// Ids of the pieces that the library finds in any text, and that may steer a chat.
+std::set<std::uint32_t> steering_pieces(const SentencePieceProcessor& processor,
+                                        const SentencePieceModel& model,
+                                        const TokenizerConfig& config) {
+  std::vector<AddedToken> pieces;
+  for (const std::string& name : model.user_defined) {
+    pieces.push_back({.content = replaced(name, kSpaceSymbol, " "),
+                      .id = static_cast<std::uint32_t>(processor.PieceToId(name))});
+  }
+  guard_tokens(pieces, config.chat_template, config.token_names());
+  std::set<std::uint32_t> ids;
+  for (const AddedToken& token : pieces) {
+    if (token.guarded) ids.insert(token.id);
+  }
+  return ids;
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   /// `without_prefix` encodes what follows an added token; null: as the text's beginning.
   SentencePieceTokenizer(TokenTable table, std::unique_ptr<SentencePieceProcessor> processor,
-                         std::unique_ptr<SentencePieceProcessor> without_prefix, AddedTokens added)
+                         std::unique_ptr<SentencePieceProcessor> without_prefix, AddedTokens added,
+                         std::set<std::uint32_t> steering)
       : Tokenizer(std::move(table)),
         processor_(std::move(processor)),
         without_prefix_(std::move(without_prefix)),
-        added_(std::move(added)) {}
+        added_(std::move(added)),
+        steering_(std::move(steering)) {}
 
  private:
   void do_encode(std::string_view raw, const TokenPlaces& places,
@@ -137,13 +157,37 @@ class SentencePieceTokenizer final : public Tokenizer {
       const auto status = processor.Encode(part.text, &tokens);
       ZERO_CHECK(status.ok(), "SentencePiece cannot encode {} bytes: {}", part.text.size(),
                  printable_line(status.ToString()));
+      if (places.guards) {
+        check_messages(processor, part.text,
+                       static_cast<std::size_t>(part.text.data() - text.data()), places.ranges);
+      }
       ids.insert(ids.end(), tokens.begin(), tokens.end());
+    }
+  }
+
+  /// Refuses a steering piece that a message of a chat contains: the library cannot be told to read
+  /// it as words. `part` begins at byte `offset` of the text, whose `ranges` the template wrote.
+  void check_messages(const SentencePieceProcessor& processor, std::string_view part,
+                      std::size_t offset, std::span<const ByteRange> ranges) const {
+    if (steering_.empty()) return;
+    const auto encoded = processor.EncodeAsImmutableProto(part);
+    for (const auto& piece : encoded.pieces()) {
+      if (!steering_.contains(piece.id())) continue;
+      const std::size_t begin = offset + piece.begin();
+      const std::size_t end = offset + piece.end();
+      const bool of_template = std::ranges::any_of(
+          ranges, [&](const ByteRange& range) { return range.begin <= begin && end <= range.end; });
+      ZERO_CHECK(of_template,
+                 "a message contains \"{}\", a piece of the tokenizer's model that may steer the "
+                 "chat; leave it out, or give the whole prompt, rendered elsewhere, with --special",
+                 printable_line(piece.surface()));
     }
   }
 
   std::unique_ptr<SentencePieceProcessor> processor_;
   std::unique_ptr<SentencePieceProcessor> without_prefix_;  // after an added token; may be null
   AddedTokens added_;
+  std::set<std::uint32_t> steering_;
 };
 
 }  // namespace
@@ -168,9 +212,10 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
   }
   found.insert(found.end(), added.begin(), added.end());
   guard_tokens(found, config.chat_template, config.token_names());
+  std::set<std::uint32_t> steering = steering_pieces(*processor, model, config);
   return std::make_unique<SentencePieceTokenizer>(
       std::move(table), std::move(processor), std::move(without_prefix),
-      AddedTokens(std::move(found), path + ": the tokens beside it"));
+      AddedTokens(std::move(found), path + ": the tokens beside it"), std::move(steering));
 }
 
 }  // namespace zero

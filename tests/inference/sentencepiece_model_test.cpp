@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -175,6 +176,20 @@ TEST(SentencePieceModel, BytesThatAreNoMessageAreRefused) {
 TEST(SentencePieceModel, SelfTestsAreLeftOut) {
   const std::string sample = field(1, field(1, "a") + field(2, "\x1b[31m"));
   EXPECT_EQ(check_sentencepiece_model("f.model", kPieces + field(4, sample)).bytes, kPieces);
+}
+
+TEST(SentencePieceModel, MessagesOfAChatCannotWriteItsSteeringPieces) {
+  const std::string model =
+      kPieces + piece("<|u|>", 0, kUserDefined) + piece("bb", 0, kUserDefined);
+  const auto tokenizer = make_sentencepiece_tokenizer("f.model", model, {});
+  const auto encode = [&](const std::string& written, const std::string& message) {
+    return tokenizer->encode_pieces(std::vector<PromptPiece>{{written, true}, {message, false}});
+  };
+  const std::vector<std::uint32_t> ids = encode("<|u|>", "bb");
+  EXPECT_EQ(1, std::ranges::count(ids, 4U));
+  EXPECT_EQ(1, std::ranges::count(ids, 5U));
+  EXPECT_THAT(message_of([&] { encode("b", "b<|u|>b"); }),
+              AllOf(HasSubstr("a message contains \"<|u|>\""), HasSubstr("with --special")));
 }
 
 }  // namespace
