@@ -199,8 +199,9 @@ TEST(Program, NeedsNoLog) {
 
 TEST(Program, AFileBeyondTheLimitOfSizesIsNamed) {
   const TinyRun run;
-  const Outcome outcome = shell(run, "ulimit -f 8; " + kTrain + " --config " + run.config() +
-                                         " --set run.steps=1 run.save_weights=w.safetensors");
+  const Outcome outcome =
+      shell(run, "bash -c 'ulimit -f 8; " + kTrain + " --config " + run.config() +
+                     " --set run.steps=1 run.save_weights=w.safetensors'");
   EXPECT_EQ(1, outcome.status) << outcome.errors;
   EXPECT_THAT(outcome.errors, AllOf(HasSubstr("w.safetensors"), HasSubstr("File too large")));
 }
