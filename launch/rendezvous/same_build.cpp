@@ -32,6 +32,7 @@ Bytes segment(const dl_phdr_info& object, const ElfW(Phdr) & header) {
 
 /// The build id among the notes; empty if there is none.
 Bytes build_id(Bytes notes) {
+  using namespace std::string_view_literals;
   const auto padded = [](std::size_t bytes) { return (bytes + 3) / 4 * 4; };
   ElfW(Nhdr) note{};
   while (notes.size() >= sizeof note) {
@@ -41,7 +42,7 @@ Bytes build_id(Bytes notes) {
     const std::size_t end = content + padded(note.n_descsz);
     if (end > notes.size()) return {};
     const std::string_view owner(reinterpret_cast<const char*>(notes.data() + name), note.n_namesz);
-    if (note.n_type == NT_GNU_BUILD_ID && owner == std::string_view("GNU", 4)) {
+    if (note.n_type == NT_GNU_BUILD_ID && owner == "GNU\0"sv) {
       return notes.subspan(content, note.n_descsz);
     }
     notes = notes.subspan(end);
