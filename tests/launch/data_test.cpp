@@ -179,7 +179,7 @@ TEST(DataPosition, IsBehindTheTokensReadWhateverTheLengthOfSequences) {
   // 768 tokens are read: the first whole sequence of 100 tokens behind them begins at 800.
   EXPECT_EQ(consumed_at(six_steps, {.sequences = 16, .rows = 8}, 100), 8);
   EXPECT_THAT(going_on_text(six_steps, {.sequences = 100}, 48, 16),
-              HasSubstr("behind the 48 sequences of 16 tokens that were read in epoch 0: the next "
+              HasSubstr("after the 48 sequences of 16 tokens that were read in epoch 0: the next "
                         "step reads sequences 48 to 63 of 100 in epoch 0"));
   const DataPosition third_pass = position_behind(eights, 16, 299);
   EXPECT_EQ(third_pass.epoch, 2);
