@@ -74,12 +74,15 @@ TEST(ParallelFor, OnOneThreadIsOnePlainCall) {
   EXPECT_EQ((std::vector<Range>{{0, 1000}, {0, 10}}), ranges);
 }
 
+// On a thread of its own, whose team no other test has made larger.
 TEST(ParallelFor, KeepsItsThreadsWhateverTheCount) {
-  const std::set<::pid_t> team = team_of(4);
-  for (int i = 0; i < 3; ++i) {
-    cpu::parallel_for(4, 2, 1, [](std::int64_t, std::int64_t) {});
-    EXPECT_EQ(team_of(4), team);
-  }
+  std::thread([] {
+    const std::set<::pid_t> team = team_of(4);
+    for (int i = 0; i < 3; ++i) {
+      cpu::parallel_for(4, 2, 1, [](std::int64_t, std::int64_t) {});
+      EXPECT_EQ(team_of(4), team);
+    }
+  }).join();
 }
 
 // A child of fork() has no thread but one: the helpers of its copy of the team never come.
