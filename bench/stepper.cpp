@@ -2,55 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/stepper.h"
 
-#include <array>
 #include <variant>
 
 #include "base/checked_math.h"
-#include "base/error.h"
 #include "bench/timing.h"
 #include "launch/memory_fit.h"
 
 namespace zero::bench {
-namespace {
-
-/// What --set may not give: the sections decide it themselves, or their steps do without it.
-struct Unused {
-  const char* key;  // or a section
-  const char* why;
-};
-constexpr std::array kUnused{
-    Unused{"run.device", "this section measures the CPU; `zero_bench gpu` measures a GPU's steps"},
-    Unused{"run.threads", "give --threads"},
-    Unused{"train_batch_size", "give --batch"},
-    Unused{"data.sequence_length", "give --sequence"},
-    Unused{"data", "tokens are random"},
-    Unused{"zero_optimization.stage", "give --stages"},
-    Unused{"mesh.tensor", "give --tensor"},
-    Unused{"bf16.enabled", "give --dtypes"},
-    Unused{"run.steps", "give --rounds"},
-    Unused{"run.log", "nothing is logged"},
-    Unused{"run.profile", "`zero_train --profile` has it"},
-    Unused{"run.trace", "`zero_train --trace FILE` has it"},
-    Unused{"run.checkpoint", "`zero_bench checkpoint` measures saves"},
-    Unused{"run.save_weights", "nothing is saved"},
-    Unused{"run.init", "initial values are drawn"},
-    Unused{"run.validation_every", "nothing is validated"},
-    Unused{"run.sample", "nothing is sampled"},
-    Unused{"steps_per_print", "--rounds are printed as one line"},
-};
-
-}  // namespace
-
-void check_overrides(const std::vector<std::string>& overrides) {
-  for (const std::string& text : overrides) {
-    const std::string key = canonical_path(text.substr(0, text.find('=')));
-    for (const Unused& unused : kUnused) {
-      ZERO_CHECK(key != unused.key && !key.starts_with(std::string(unused.key) + "."),
-                 "--set {}: changes nothing that is measured here: {}", text, unused.why);
-    }
-  }
-}
-
 TrainConfig make_config(const StepSetup& setup) {
   const nlohmann::json tree{
       {"model", setup.model},

@@ -30,10 +30,6 @@ struct StepSetup {
 /// one process are planned to use more than run.memory_limit.
 TrainConfig make_config(const StepSetup& setup);
 
-/// Throws zero::Error naming the first of a user's overrides that would change nothing in what is
-/// measured, or whose effect the section's own flags have.
-void check_overrides(const std::vector<std::string>& overrides);
-
 /// FLOP of the model's own arithmetic per token: six per parameter, and causal attention.
 double flop_per_token(const TrainConfig& config);
 

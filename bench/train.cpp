@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bench/measured_keys.h"
 #include "bench/product_rate.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
@@ -86,6 +88,12 @@ class Train final : public Section {
   void run(Context& context) override {
     check_overrides(overrides_);
     const bool alone = context.size() == 1 && stages_.empty();
+    for (const int tensor : tensors_) {
+      ZERO_CHECK(context.size() % tensor == 0,
+                 "--tensor {}: the job has {} rank(s), expected a multiple of {}; start it with "
+                 "mpirun -np N, or leave --tensor out",
+                 tensor, context.size(), tensor);
+    }
     if (dtypes_.empty())
       dtypes_ = alone ? std::vector<std::string>{"bf16", "fp32"} : std::vector<std::string>{"bf16"};
     for (const std::string& dtype : dtypes_) {
@@ -110,6 +118,10 @@ class Train final : public Section {
             .tensor = tensor,
             .overrides = overrides_};
   }
+  /// For the name of a row: what is not as the flags say.
+  std::string changes() const {
+    return overrides_.empty() ? "" : fmt::format(", {}", fmt::join(overrides_, ", "));
+  }
   int rounds() const { return rounds_ > 0 ? rounds_ : (sharded_ ? 3 : 5); }
 
   void measure_alone(Context& context, DType dtype) {
@@ -126,11 +138,11 @@ class Train final : public Section {
       turns.limits.push_back(products.sample(kProductsPerTurn) / per_token);
     }
     const std::string what =
-        fmt::format("{} {} x {}, {} thread(s){}", model_, config.batch.train,
-                    config.data.sequence_length, context.threads(), products.remark());
+        fmt::format("{} {} x {}, {} thread(s){}{}", model_, config.batch.train,
+                    config.data.sequence_length, context.threads(), changes(), products.remark());
     Row row{.section = name(),
             .name = what,
-            .dtype = std::string(name_of(dtype)),
+            .dtype = std::string(name_of(config.engine.compute)),
             .value = median_rate(turns.values),
             .best = std::ranges::max(turns.values),
             .unit = "tokens/s",
@@ -211,17 +223,17 @@ class Train final : public Section {
       apart();
     }
     if (context.rank() != 0) return;
-    const Row row{
-        .section = name(),
-        .name = fmt::format("{} stage {}{}, {} x {}", model_, config.engine.stage,
-                            mesh_name(config), config.batch.train, config.data.sequence_length),
-        .ranks = config.world,
-        .bytes = 0,
-        .dtype = std::string(name_of(config.engine.compute)),
-        .value = median_rate(turns.values),
-        .best = std::ranges::max(turns.values),
-        .unit = "tokens/s",
-        .limit = median_rate(turns.limits)};
+    const Row row{.section = name(),
+                  .name = fmt::format("{} stage {}{}, {} x {}{}", model_, config.engine.stage,
+                                      mesh_name(config), config.batch.train,
+                                      config.data.sequence_length, changes()),
+                  .ranks = config.world,
+                  .bytes = 0,
+                  .dtype = std::string(name_of(config.engine.compute)),
+                  .value = median_rate(turns.values),
+                  .best = std::ranges::max(turns.values),
+                  .unit = "tokens/s",
+                  .limit = median_rate(turns.limits)};
     context.report().add(row);
     add_turns(context, row, turns);
   }

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "base/printable.h"
 #include "bench/product_probe.h"
 #include "bench/report.h"
 #include "bench/section.h"
@@ -16,6 +17,7 @@
 #include "launch/process.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/start.h"
+#include "launch/telemetry/output.h"
 
 namespace {
 
@@ -50,7 +52,7 @@ void run(Communicator& communicator, const Sections& sections, const Options& op
   const bool writes = communicator.rank() == 0 && !options.json.empty();
   Report report = communicator.rank() == 0
                       ? Report([&](const std::string& lines, const Report& all) {
-                          fmt::print("{}", lines);
+                          fmt::print("{}", printable_text(lines));
                           std::fflush(stdout);
                           if (writes) write_file(options.json, all.json());
                         })
@@ -65,9 +67,11 @@ void run(Communicator& communicator, const Sections& sections, const Options& op
 }  // namespace
 
 int main(int argc, char** argv) {
+  report_large_files();
   CLI::App app{"Measures this machine and this library; every rate stands beside a limit.",
                "zero_bench"};
-  bool many = false;
+  int rank = 0;
+  int world = 1;
   try {
     const Sections sections = all_sections();
     Options options;
@@ -80,16 +84,17 @@ int main(int argc, char** argv) {
       return 0;
     }
     const auto communicator = mpi::world(&argc, &argv);
-    many = communicator->size() > 1;
+    rank = communicator->rank();
+    world = communicator->size();
     run(*communicator, sections, options);
     return 0;
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "zero_bench: {}; see zero_bench --help\n", error.what());
+    print_to_stderr(fmt::format("zero_bench: {}; see zero_bench --help\n", error.what()));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "zero_bench: {}\n", error.what());
+    if (world > 1) end_job("zero_bench", error.what(), rank, world);
+    print_to_stderr(fmt::format("zero_bench: {}\n", error.what()));
   }
-  if (many) mpi::abort(1);
   return 1;
 }

@@ -49,18 +49,26 @@ int local_world_of(const TrainFlags& flags, int world) {
   return flags.start.world == world ? flags.start.local_world : world;
 }
 
-/// The user's configuration, with "auto" for the device replaced by this process's own choice.
+/// "auto" for the device becomes this process's own choice.
+void choose_run_device(Configuration& values, const TrainFlags& flags, int world) {
+  if (!values.is_null("run.device")) return;
+  const RanksAre are =
+      flags.start.by == Start::By::threads ? RanksAre::threads : RanksAre::processes;
+  const DeviceChoice choice = choose_device(device_facts(local_world_of(flags, world), are));
+  values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
+}
+
+/// The user's configuration. Refused for everything at once, what does not fit together too.
 Configuration read_values(const TrainFlags& flags, int world) {
   std::vector<std::string> overrides = flags.overrides;
   if (flags.profile) overrides.emplace_back("run.profile=true");
   // As JSON, so that a file name is not parsed as a number.
   if (!flags.trace.empty()) overrides.push_back("run.trace=" + nlohmann::json(flags.trace).dump());
-  Configuration values = Configuration::read(flags.config, overrides);
-  if (values.is_null("run.device")) {
-    const RanksAre are =
-        flags.start.by == Start::By::threads ? RanksAre::threads : RanksAre::processes;
-    const DeviceChoice choice = choose_device(device_facts(local_world_of(flags, world), are));
-    values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
+  Refusals refusals;
+  Configuration values = Configuration::read(flags.config, overrides, refusals);
+  choose_run_device(values, flags, world);
+  if (!refusals.empty()) {
+    make_train_config(std::move(values), world, local_world_of(flags, world), std::move(refusals));
   }
   return values;
 }
@@ -194,6 +202,7 @@ class Run {
     state_.progress.saves = !config.checkpoints.folder.empty();
     state_.progress.weights_due = !config.run.save_weights.empty();
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
+    for (const std::string& warning : config.warnings) console_.line("warning: " + warning);
     if (!prepared_.warning.empty()) console_.line("warning: " + prepared_.warning);
     for (const auto* lock : {&prepared_.folder_lock, &prepared_.log_lock}) {
       if (*lock && !(*lock)->warning().empty()) console_.line("warning: " + (*lock)->warning());
@@ -330,6 +339,7 @@ PrintedPlan printed_plan(const TrainFlags& flags, int world) {
   if (flags.json) {
     printed.text = plan.json().dump(2) + "\n";
   } else {
+    for (const std::string& line : config.warnings) printed.text += "warning: " + line + "\n";
     for (const std::string& line : recompute_lines(config)) printed.text += line + "\n";
     printed.text += plan.text();
   }

@@ -6,8 +6,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/error.h"
+#include "launch/config/answers.h"
 #include "launch/config/configuration.h"
+#include "launch/config/refusals.h"
 #include "launch/config/similar_names.h"
 
 namespace zero {
@@ -17,15 +18,13 @@ using nlohmann::json;
 namespace {
 
 [[noreturn]] void mismatch(const Option& option, const json& value, const std::string& source) {
-  if (option.path == "scheduler.type" && (value == "OneCycle" || value == "LRRangeTest")) {
-    fail("{}: scheduler.type {} is not offered: it also changes momentum or searches rates; use {}",
-         source, shown_value(value), expectation(option));
-  }
-  fail("{}: {}: found {}, expected {}{}", source, option.path, shown_value(value),
-       expectation(option),
-       option.fallback.empty() || option.fallback == "null"
-           ? ""
-           : "; the default is " + option.fallback);
+  const bool has_default = !option.fallback.empty() && option.fallback != "null";
+  // --set answers what a file says, not another --set.
+  throw Refusal(
+      fmt::format("{}: {}: found {}, expected {}{}", source, option.path, shown_value(value),
+                  expectation(option), has_default ? "; the default is " + option.fallback : ""),
+      source == "--set" ? std::vector<std::string>{}
+                        : std::vector<std::string>{default_override(option)});
 }
 
 json checked_number(const Option& option, const json& value, const std::string& source) {

@@ -16,6 +16,11 @@ Configuration Configuration::read(const std::string& path,
   return from_json(read_json_file(path), path, overrides);
 }
 
+Configuration Configuration::read(const std::string& path,
+                                  const std::vector<std::string>& overrides, Refusals& refusals) {
+  return from_json(read_json_file(path), path, overrides, refusals);
+}
+
 bool Configuration::given(std::string_view path) const {
   const Value& value = at(path);
   return value.source == source_ || value.source == "--set";
@@ -56,8 +61,9 @@ void Configuration::resolve(std::string_view path, nlohmann::json value, std::st
 std::string Configuration::note() const {
   std::vector<std::string> keys;
   for (const Option& option : option_table()) {
-    const bool accepted =
-        option.handling == Handling::accepted || option.handling == Handling::unless_enabled;
+    const bool accepted = option.handling == Handling::accepted ||
+                          option.handling == Handling::unless_enabled ||
+                          option.handling == Handling::unless_disabled;
     if (accepted && given(option.path)) keys.push_back(option.path);
   }
   std::string text;

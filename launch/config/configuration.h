@@ -14,6 +14,8 @@
 
 namespace zero {
 
+class Refusals;
+
 /// Parses JSON as people write it for trainers: comments (//, # and /* */) and trailing commas are
 /// accepted; a repeated key in one object is not. Throws zero::Error with `source`, line and
 /// column.
@@ -46,6 +48,12 @@ class Configuration {
   /// The same from a parsed file; `source` names the file in messages.
   static Configuration from_json(nlohmann::json tree, const std::string& source,
                                  const std::vector<std::string>& overrides);
+  /// The same, but what is refused goes to `refusals`, to be said along with what
+  /// make_train_config() refuses. A refused key has its default.
+  static Configuration read(const std::string& path, const std::vector<std::string>& overrides,
+                            Refusals& refusals);
+  static Configuration from_json(nlohmann::json tree, const std::string& source,
+                                 const std::vector<std::string>& overrides, Refusals& refusals);
 
   bool given(std::string_view path) const;  ///< by the file or an override
   bool is_null(std::string_view path) const;

@@ -108,7 +108,10 @@ std::vector<Option> other_options() {
       unless_enabled("compression_training",
                      "weights are trained as they are; zero_generate "
                      "--save-quantized compresses them afterwards"),
-      only("sparse_attention", anything, "null", "attention is dense and exact"),
+      unless_enabled("quantize_training", "weights are trained as they are"),
+      unless_enabled("sequence_parallel",
+                     "a sequence is computed whole, but for mesh.sequence_parallel's rows"),
+      unless_disabled("sparse_attention", "attention is dense and exact"),
   };
 }
 

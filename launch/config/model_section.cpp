@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -161,11 +163,14 @@ ModelConfig from_keys(Configuration& values) {
   const std::string name = values.text("model.name");
   const bool any = std::any_of(std::begin(kGpt2Sizes), std::end(kGpt2Sizes),
                                [&](const auto& field) { return values.given(field.path); });
-  ZERO_CHECK(!name.empty() || any || values.given("model.family"),
-             "{}: model is missing; give a name (\"model\": \"gpt2-124m\"), a Hugging Face folder "
-             "({{\"hf\": \"FOLDER\"}}) or an object {{family, layers, width, heads, context, "
-             "vocabulary}}",
-             values.source());
+  if (name.empty() && !any && !values.given("model.family")) {
+    throw Refusal(
+        fmt::format("{}: model is missing; give a name (\"model\": \"gpt2-124m\"), a Hugging Face "
+                    "folder ({{\"hf\": \"FOLDER\"}}) or an object {{family, layers, width, heads, "
+                    "context, vocabulary}}",
+                    values.source()),
+        {"model.hf=FOLDER"});
+  }
   if (values.text("model.family") == "gpt2") return gpt2_from(values, name);
   ZERO_CHECK(name.empty(), "{}: model.name \"{}\" is a gpt2, model.family is \"{}\"; leave one out",
              values.source(), name, values.text("model.family"));

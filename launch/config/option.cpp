@@ -45,6 +45,21 @@ std::string range_text(const Option& option) {
   return high ? fmt::format(" up to {}", plain(option.high)) : "";
 }
 
+/// What becomes of a key that does not take effect.
+std::string treatment(const Option& option) {
+  switch (option.handling) {
+    case Handling::honoured:
+    case Handling::accepted:
+      return "accepted";
+    case Handling::only_default:
+      return "refused unless " + option.fallback;
+    case Handling::unless_enabled:
+    case Handling::unless_disabled:
+      return "refused unless not enabled";
+  }
+  return "";
+}
+
 }  // namespace
 
 Option Option::from(double least, double most) && {
@@ -93,6 +108,11 @@ Option only(std::string path, ValueType type, std::string fallback, std::string 
 Option unless_enabled(std::string section, std::string why) {
   return make(std::move(section), ValueType::anything, "null", std::move(why),
               Handling::unless_enabled);
+}
+
+Option unless_disabled(std::string section, std::string why) {
+  return make(std::move(section), ValueType::anything, "null", std::move(why),
+              Handling::unless_disabled);
 }
 
 const std::vector<Option>& option_table() {
@@ -190,12 +210,7 @@ std::string option_help() {
       text += fmt::format("  {:<52} {}{} ({}; default {})\n", option.path, option.help, types,
                           expectation(option), fallback);
     } else {
-      const char* what = option.handling == Handling::accepted ? "accepted" : "refused unless";
-      others += fmt::format("  {:<52} {}{}: {}\n", option.path, what,
-                            option.handling == Handling::accepted         ? ""
-                            : option.handling == Handling::unless_enabled ? " not enabled"
-                                                                          : " " + fallback,
-                            option.help);
+      others += fmt::format("  {:<52} {}: {}\n", option.path, treatment(option), option.help);
     }
   }
   return text + others;

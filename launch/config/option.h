@@ -24,12 +24,14 @@ enum class ValueType {
 
 /// How the trainer treats a key.
 enum class Handling {
-  honoured,        ///< takes effect
-  accepted,        ///< known from DeepSpeed; cannot change results here: one log line says so
-  only_default,    ///< known from DeepSpeed; any value but the default is refused with the
-                   ///< reason
-  unless_enabled,  ///< a section known from DeepSpeed; refused with the reason if it, or a part
-                   ///< without an `enabled` of its own above, is switched on
+  honoured,         ///< takes effect
+  accepted,         ///< known from DeepSpeed; cannot change results here: one log line says so
+  only_default,     ///< known from DeepSpeed; any value but the default is refused with the
+                    ///< reason
+  unless_enabled,   ///< a section known from DeepSpeed; refused with the reason if it, or a part
+                    ///< without an `enabled` of its own above, is switched on
+  unless_disabled,  ///< a section known from DeepSpeed that is on where it is there; refused with
+                    ///< the reason if it is not null, false or {"enabled": false}
 };
 
 /// One key of the configuration. One table of options drives reading, --help and --print-config.
@@ -63,6 +65,7 @@ Option honour(std::string path, ValueType type, std::string fallback, std::strin
 Option accept(std::string path, ValueType type, std::string fallback, std::string why);
 Option only(std::string path, ValueType type, std::string fallback, std::string why);
 Option unless_enabled(std::string section, std::string why);
+Option unless_disabled(std::string section, std::string why);
 
 /// Every key that the trainer knows, section by section.
 const std::vector<Option>& option_table();

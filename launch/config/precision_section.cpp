@@ -57,6 +57,7 @@ std::vector<Option> precision_options() {
   using enum ValueType;
   const std::string dtypes = "fp16.enabled and bf16.enabled decide it";
   const std::string casts = "fp16.enabled and bf16.enabled decide what is computed in which type";
+  const std::string scale = "bf16 has fp32's range and needs no loss scale";
   constexpr double kLeast = 1.2e-38;  // fp32's normal numbers
   constexpr double kMost = 3.4e38;
   return {
@@ -89,6 +90,12 @@ std::vector<Option> precision_options() {
           "compute in bf16, fp32 master values; false, and fp16.enabled too: everything in fp32"),
       accept("bf16.immediate_grad_update", boolean, "false", "the reduction is `reduction`'s"),
       accept("bf16.check_grad_overflow", boolean, "true", "gradients are always checked"),
+      accept("bf16.auto_cast", boolean, "false", "inputs are token ids, which are not cast"),
+      accept("bf16.loss_scale", number, "0", scale),
+      accept("bf16.initial_scale_power", integer, "16", scale),
+      accept("bf16.loss_scale_window", integer, "1000", scale),
+      accept("bf16.hysteresis", integer, "2", scale),
+      accept("bf16.min_loss_scale", number, "1", scale),
       only("bf16.bf16_master_weights_and_grads", boolean, "false", "master values are fp32"),
       honour(
           "bf16.bf16_optimizer_states", boolean, "false",
@@ -98,6 +105,7 @@ std::vector<Option> precision_options() {
       only("data_types.buffer_dtype", text, "null", dtypes),
       unless_enabled("torch_autocast", casts),
       unless_enabled("amp", casts),
+      unless_enabled("fp8", casts),
   };
 }
 

@@ -2,18 +2,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/config/refusals.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "launch/config/configuration.h"
+
 namespace zero {
 
-void Refusals::raise(const std::string& source) const {
-  if (messages_.empty()) return;
-  if (messages_.size() == 1) throw Error(messages_.front());
-  const std::string prefix = source + ": ";
-  std::string text = fmt::format("{}: {} refusals:", source, messages_.size());
-  for (const std::string& message : messages_) {
+/// What follows --set; each key=value once.
+std::string Refusals::answer() const {
+  std::vector<std::string> all;
+  for (const Item& item : items_) {
+    for (const std::string& set : item.sets) {
+      if (std::ranges::count(all, set) == 0) all.push_back(set);
+    }
+  }
+  return fmt::format("{}", fmt::join(all, " "));
+}
+
+void Refusals::raise(const Configuration& values) const {
+  if (items_.empty()) return;
+  const std::string sets = answer();
+  if (items_.size() == 1) {
+    const std::string& message = items_.front().message;
+    throw Error(values.as_written(sets.empty() ? message : message + ": --set " + sets));
+  }
+  const std::string prefix = values.source() + ": ";
+  std::string text = fmt::format("{}: {} refusals:", values.source(), items_.size());
+  for (const Item& item : items_) {
+    const std::string& message = item.message;
     text += "\n  - ";
     text += message.starts_with(prefix) ? message.substr(prefix.size()) : message;
   }
-  throw Error(text);
+  const auto answered =
+      std::ranges::count_if(items_, [](const Item& i) { return !i.sets.empty(); });
+  if (answered > 0) {
+    const bool all = static_cast<std::size_t>(answered) == items_.size();
+    text += fmt::format("\n  An answer to {}, in which to put your own values: --set {}",
+                        all ? "all of them" : fmt::format("{} of them", answered), sets);
+  }
+  throw Error(values.as_written(text));
 }
 
 }  // namespace zero

@@ -3,11 +3,27 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 
 namespace zero {
+
+class Configuration;
+
+/// An error of a configuration to which --set has an answer.
+class Refusal : public Error {
+ public:
+  /// `sets`: "key=value" as people type them, with which the next start has no such error. A word
+  /// in capitals as a value is for the user to replace.
+  Refusal(const std::string& message, std::vector<std::string> sets)
+      : Error(message), sets_(std::move(sets)) {}
+  const std::vector<std::string>& sets() const { return sets_; }
+
+ private:
+  std::vector<std::string> sets_;
+};
 
 /// What a configuration is refused for, all at once: a user mends a file in one round.
 class Refusals {
@@ -18,20 +34,32 @@ class Refusals {
     try {
       check();
       return true;
+    } catch (const Refusal& refusal) {
+      add(refusal.what(), refusal.sets());
+      return false;
     } catch (const Error& error) {
       add(error.what());
       return false;
     }
   }
-  void add(std::string message) { messages_.push_back(std::move(message)); }
-  const std::vector<std::string>& messages() const { return messages_; }
+  void add(std::string message, std::vector<std::string> sets = {}) {
+    items_.push_back({std::move(message), std::move(sets)});
+  }
+  bool empty() const { return items_.empty(); }
 
-  /// Throws zero::Error with the only message, or with all of them, a line each below `source`;
-  /// does nothing if there is none.
-  void raise(const std::string& source) const;
+  /// Throws zero::Error with the only message, or with all of them, a line each below the file of
+  /// `values`, then the answers as one line to copy; keys are named as the file has them. Does
+  /// nothing if there is none.
+  void raise(const Configuration& values) const;
 
  private:
-  std::vector<std::string> messages_;
+  struct Item {
+    std::string message;
+    std::vector<std::string> sets;
+  };
+  std::string answer() const;
+
+  std::vector<Item> items_;
 };
 
 }  // namespace zero

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The section scheduler.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -25,10 +27,12 @@ LearningRates make_deepspeed_rates(Configuration& values, const std::string& typ
                         ? DeepSpeedSchedule::Warmup::linear
                         : DeepSpeedSchedule::Warmup::log;
   schedule.warmup_steps = steps_of(values, "warmup_num_steps", 1000, "default of DeepSpeed");
-  ZERO_CHECK(
-      schedule.warmup_steps > 0,
-      "{}: scheduler.params.warmup_num_steps: found 0, expected a whole number from 1 for {}",
-      values.source(), type);
+  if (schedule.warmup_steps == 0) {
+    throw Refusal(fmt::format("{}: scheduler.params.warmup_num_steps: found 0, expected a whole "
+                              "number from 1 for {}",
+                              values.source(), type),
+                  {"scheduler.params.warmup_num_steps=1"});
+  }
   if (type != "WarmupLR") {
     schedule.total_steps =
         steps_of(values, "total_num_steps", std::max<std::int64_t>(1, values.integer("run.steps")),
@@ -56,6 +60,17 @@ LearningRates make_deepspeed_rates(Configuration& values, const std::string& typ
 }
 
 }  // namespace
+
+std::string warmup_warning(const Configuration& values) {
+  constexpr const char* kKey = "scheduler.params.warmup_num_steps";
+  const std::int64_t steps = values.integer("run.steps");
+  const std::int64_t warmup = values.integer(kKey);
+  if (steps == 0 || warmup <= steps) return "";
+  return values.as_written(fmt::format(
+      "{} is {} ({}), run.steps is {}: the run ends while the learning rate still rises; lower the "
+      "first or raise the second",
+      kKey, warmup, values.at(kKey).source, steps));
+}
 
 LearningRates make_rates(Configuration& values) {
   const std::string type = values.text("scheduler.type");

@@ -31,12 +31,13 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates,
+                         int part) {
   std::string best;
   // A longer word is no misspelt key, and its table would take memory by the square.
   constexpr std::size_t kLongest = 200;
   if (word.size() > kLongest) return best;
-  int least = std::max(1, static_cast<int>(word.size()) / 3) + 1;
+  int least = std::max(1, static_cast<int>(word.size()) / part) + 1;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(word, candidate);
     if (distance < least) {

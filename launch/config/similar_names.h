@@ -9,8 +9,9 @@
 namespace zero {
 
 /// The candidate nearest to `word` by insertions, deletions, replacements and swaps of neighbours,
-/// ignoring case; an empty string if none is near (a third of its length).
-std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
+/// ignoring case; an empty string if none is near: at most one, or length / `part` of them.
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates,
+                         int part = 3);
 
 /// The candidate that differs from `text` only in case ("adamw"); otherwise `text`.
 std::string as_listed(const std::string& text, const std::vector<std::string>& candidates);

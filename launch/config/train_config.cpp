@@ -9,7 +9,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "launch/config/refusals.h"
+#include "launch/config/answers.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/run_device.h"
 
@@ -43,14 +43,18 @@ TrainConfig::Data make_data(Configuration& values, const ModelConfig& model) {
                          .sequence_length = values.integer("data.sequence_length"),
                          .shuffle = values.boolean("data.shuffle"),
                          .tokenizer = values.text("data.tokenizer")};
-  ZERO_CHECK(!data.validation.empty() || values.integer("run.validation_every") == 0,
-             "{}: run.validation_every is {}, but data.validation is not given; name its token "
-             "shards (zero_prepare makes them), or leave run.validation_every out",
-             values.source(), values.integer("run.validation_every"));
   ZERO_CHECK(data.sequence_length <= context,
              "{}: data.sequence_length {} is longer than model.context {}; make it at most that",
              values.source(), data.sequence_length, context);
   return data;
+}
+
+void check_validation(const Configuration& values) {
+  const std::int64_t every = values.integer("run.validation_every");
+  ZERO_CHECK(!values.texts("data.validation").empty() || every == 0,
+             "{}: run.validation_every is {}, but data.validation is not given; name its token "
+             "shards (zero_prepare makes them), or leave run.validation_every out",
+             values.source(), every);
 }
 
 /// The source of the initial weights; empty: initial values.
@@ -108,36 +112,40 @@ TrainConfig::Nonfinite make_nonfinite(const Configuration& values) {
   return skips ? TrainConfig::Nonfinite::skip : TrainConfig::Nonfinite::stop;
 }
 
-TrainConfig::Run make_run(Configuration& values, int local_world) {
+TrainConfig::Run make_run(Configuration& values, int local_world, Refusals& refusals) {
   if (values.is_null("run.threads")) {
     const ThreadChoice choice = choose_threads(core_facts(local_world));
     values.resolve("run.threads", choice.threads, "auto: " + choice.why);
   }
   const std::int64_t steps = values.integer("run.steps");
-  check_trace(values, steps);
   if (values.is_null("steps_per_print")) {
     values.resolve("steps_per_print", std::max<std::int64_t>(1, steps / 20), "run.steps");
   }
-  return {.steps = steps,
-          .seed = static_cast<std::uint64_t>(values.integer("run.seed")),
-          .device = make_device(values, local_world),
-          .sums = values.text("run.sums") == "fast" ? nccl::Sums::fast : nccl::Sums::exact,
-          .threads = static_cast<int>(values.integer("run.threads")),
-          .waits = make_wait_limits(values),
-          .log = values.text("run.log"),
-          .profile = values.boolean("run.profile"),
-          .trace = values.text("run.trace"),
-          .trace_from = values.integer("run.trace_from"),
-          .trace_steps = values.integer("run.trace_steps"),
-          .trace_events = values.integer("run.trace_events"),
-          .init = initial_weights(values),
-          .save_weights = values.text("run.save_weights"),
-          .validation_every = values.integer("run.validation_every"),
-          .validation_sequences = values.integer("run.validation_sequences"),
-          .sample = values.integer("run.sample"),
-          .steps_per_print = values.integer("steps_per_print"),
-          .nonfinite = make_nonfinite(values),
-          .nonfinite_limit = values.integer("run.nonfinite_limit")};
+  TrainConfig::Run run{
+      .steps = steps,
+      .seed = static_cast<std::uint64_t>(values.integer("run.seed")),
+      .sums = values.text("run.sums") == "fast" ? nccl::Sums::fast : nccl::Sums::exact,
+      .threads = static_cast<int>(values.integer("run.threads")),
+      .waits = {},
+      .log = values.text("run.log"),
+      .profile = values.boolean("run.profile"),
+      .trace = values.text("run.trace"),
+      .trace_from = values.integer("run.trace_from"),
+      .trace_steps = values.integer("run.trace_steps"),
+      .trace_events = values.integer("run.trace_events"),
+      .init = initial_weights(values),
+      .save_weights = values.text("run.save_weights"),
+      .validation_every = values.integer("run.validation_every"),
+      .validation_sequences = values.integer("run.validation_sequences"),
+      .sample = values.integer("run.sample"),
+      .steps_per_print = values.integer("steps_per_print"),
+      .nonfinite_limit = values.integer("run.nonfinite_limit")};
+  refusals.collect([&] { check_trace(values, steps); });
+  refusals.collect([&] { check_validation(values); });
+  refusals.collect([&] { run.device = make_device(values, local_world); });
+  refusals.collect([&] { run.waits = make_wait_limits(values); });
+  refusals.collect([&] { run.nonfinite = make_nonfinite(values); });
+  return run;
 }
 
 /// `ranks` is the number of tensor groups: the ranks of one group compute the same micro-batches.
@@ -148,11 +156,12 @@ Batch make_batch(Configuration& values, int ranks, int world) {
   Batch batch;
   try {
     batch = infer_batch(request, ranks);
-  } catch (const Error& error) {
-    fail("{}: {}{}", values.source(), error.what(),
-         ranks == world ? ""
-                        : fmt::format(" (world: the {} ranks are {} groups of mesh.tensor {})",
-                                      world, ranks, world / ranks));
+  } catch (const Refusal& refusal) {
+    const std::string groups =
+        ranks == world ? ""
+                       : fmt::format(" (world: the {} ranks are {} groups of mesh.tensor {})",
+                                     world, ranks, world / ranks);
+    throw Refusal(values.source() + ": " + refusal.what() + groups, refusal.sets());
   }
   const auto note = [&](const char* path, bool given, std::int64_t value) {
     if (!given) values.resolve(path, value, fmt::format("inferred for world {}", ranks));
@@ -209,30 +218,51 @@ OptimizerConfig make_optimizer_config(Configuration& values) {
   return config;
 }
 
-EngineOptions make_engine_options(Configuration& values) {
+/// Nothing: as computed.
+std::optional<DType> make_gradient_dtype(const Configuration& values, DType compute) {
+  if (values.is_null("data_types.grad_accum_dtype")) return std::nullopt;
+  const DType gradient = dtype_from_name(values.text("data_types.grad_accum_dtype"));
+  ZERO_CHECK(
+      gradient == DType::fp32 || gradient == compute,
+      "{}: data_types.grad_accum_dtype is \"{}\", but the run computes in {}; expected "
+      "{} or \"fp32\"",
+      values.source(), name_of(gradient), name_of(compute),
+      compute == DType::fp32 ? std::string("null") : fmt::format("\"{}\"", name_of(compute)));
+  return gradient;
+}
+
+ReductionPolicy make_reduction(const Configuration& values, int stage) {
+  if (values.text("reduction") != "boundary") return ReductionPolicy::every_micro_batch;
+  ZERO_CHECK(
+      stage <= 1,
+      "{}: reduction \"boundary\" needs zero_optimization.stage 0 or 1, found {}: it keeps a full "
+      "accumulator, which stages 2 and 3 exist to avoid; use \"every_micro_batch\"",
+      values.source(), stage);
+  return ReductionPolicy::boundary;
+}
+
+void check_engine(const Configuration& values, const EngineOptions& options) {
+  try {
+    validate(options);
+  } catch (const Error& error) {
+    fail("{}: {}", values.source(), error.what());
+  }
+}
+
+EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
   if (values.is_null("zero_optimization.overlap_comm")) {
     values.resolve("zero_optimization.overlap_comm", true, "default");
   }
   EngineOptions options;
   options.stage = static_cast<int>(values.integer("zero_optimization.stage"));
-  options.compute = make_compute_dtype(values);
-  if (!values.is_null("data_types.grad_accum_dtype")) {
-    options.gradient = dtype_from_name(values.text("data_types.grad_accum_dtype"));
-    ZERO_CHECK(*options.gradient == DType::fp32 || *options.gradient == options.compute,
-               "{}: data_types.grad_accum_dtype is \"{}\", but the run computes in {}; expected "
-               "{} or \"fp32\"",
-               values.source(), name_of(*options.gradient), name_of(options.compute),
-               options.compute == DType::fp32 ? std::string("null")
-                                              : fmt::format("\"{}\"", name_of(options.compute)));
+  const bool has_dtype = refusals.collect([&] { options.compute = make_compute_dtype(values); });
+  if (has_dtype) {
+    refusals.collect([&] { options.gradient = make_gradient_dtype(values, options.compute); });
+    refusals.collect([&] { check_communication_dtype(values, options.compute); });
   }
-  options.reduction = values.text("reduction") == "boundary" ? ReductionPolicy::boundary
-                                                             : ReductionPolicy::every_micro_batch;
-  ZERO_CHECK(
-      options.reduction != ReductionPolicy::boundary || options.stage <= 1,
-      "{}: reduction \"boundary\" needs zero_optimization.stage 0 or 1, found {}: it keeps a full "
-      "accumulator, which stages 2 and 3 exist to avoid; use \"every_micro_batch\"",
-      values.source(), options.stage);
-  options.optimizer = make_optimizer_config(values);
+  refusals.collect([&] { options.reduction = make_reduction(values, options.stage); });
+  const bool has_optimizer =
+      refusals.collect([&] { options.optimizer = make_optimizer_config(values); });
   options.groups = {{.pattern = "*.bias", .weight_decay = 0.0},
                     {.pattern = "*ln_*", .weight_decay = 0.0},
                     {.pattern = "*norm.weight", .weight_decay = 0.0}};
@@ -251,11 +281,7 @@ EngineOptions make_engine_options(Configuration& values) {
   options.overlap = values.boolean("zero_optimization.overlap_comm");
   options.graphs = values.boolean("run.graphs");
   options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
-  try {
-    validate(options);
-  } catch (const Error& error) {
-    fail("{}: {}", values.source(), error.what());
-  }
+  if (has_dtype && has_optimizer) refusals.collect([&] { check_engine(values, options); });
   return options;
 }
 
@@ -271,27 +297,27 @@ void check_tensor(const Configuration& values, const ModelConfig& model, int ran
 std::int64_t divided(std::int64_t train, const char* by_name, std::int64_t by, int world) {
   const std::int64_t product = checked_mul(by, world);
   if (train % product != 0) {
-    fail(
-        "train_batch_size {} is not a multiple of {} {} x world {} = {}; set train_batch_size to "
-        "{} "
-        "or change {} or the number of ranks",
-        train, by_name, by, world, product, round_up(train, product), by_name);
+    const std::int64_t next = round_up(train, product);
+    throw Refusal(fmt::format("train_batch_size {} is not a multiple of {} {} x world {} = {}; set "
+                              "train_batch_size to {} or change {} or the number of ranks",
+                              train, by_name, by, world, product, next, by_name),
+                  {override_of("train_batch_size", next)});
   }
   return train / product;
 }
 
 }  // namespace
 
-TrainConfig make_train_config(Configuration values, int world, int local_world) {
+TrainConfig make_train_config(Configuration values, int world, int local_world, Refusals refusals) {
   TrainConfig config;
   config.world = world;
-  Refusals refusals;
   const bool has_model = refusals.collect([&] { config.model = make_model_config(values); });
   if (has_model) {
     refusals.collect([&] { check_vocabulary(values, vocabulary_of(config.model)); });
     refusals.collect([&] { config.data = make_data(values, config.model); });
   }
-  refusals.collect([&] { config.run = make_run(values, local_world > 0 ? local_world : world); });
+  refusals.collect(
+      [&] { config.run = make_run(values, local_world > 0 ? local_world : world, refusals); });
   refusals.collect([&] { config.checkpoints = make_checkpoints(values); });
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
@@ -301,14 +327,12 @@ TrainConfig make_train_config(Configuration values, int world, int local_world) 
     refusals.collect([&] { config.recompute = make_recompute(values, layers_of(config.model)); });
   if (has_mesh)
     refusals.collect([&] { config.batch = make_batch(values, config.data_ranks(), world); });
-  refusals.collect([&] { config.engine = make_engine_options(values); });
-  refusals.collect([&] { check_communication_dtype(values, config.engine.compute); });
+  refusals.collect([&] { config.engine = make_engine_options(values, refusals); });
   refusals.collect([&] { config.loss_scale_rule = make_loss_scale_rule(values); });
   refusals.collect([&] { config.learning_rates = make_rates(values); });
-  try {
-    refusals.raise(values.source());
-  } catch (const Error& error) {
-    throw Error(values.as_written(error.what()));
+  refusals.raise(values);
+  if (std::string warning = warmup_warning(values); !warning.empty()) {
+    config.warnings.push_back(std::move(warning));
   }
   config.values = std::move(values);
   return config;
@@ -318,11 +342,13 @@ Batch infer_batch(const BatchRequest& request, int world) {
   const auto& [train, micro, accumulation] = request;
   if (train && micro && accumulation) {
     const std::int64_t product = checked_mul(checked_mul(*micro, *accumulation), world);
-    ZERO_CHECK(*train == product,
-               "train_batch_size {} is not train_micro_batch_size_per_gpu {} x "
-               "gradient_accumulation_steps {} x world {} = {}; leave one of the three out",
-               *train, *micro, *accumulation, world, product);
-    return {*train, *micro, *accumulation};
+    if (*train == product) return {*train, *micro, *accumulation};
+    const bool divides = *train % checked_mul(*micro, world) == 0;
+    throw Refusal(
+        fmt::format("train_batch_size {} is not train_micro_batch_size_per_gpu {} x "
+                    "gradient_accumulation_steps {} x world {} = {}; leave one of the three out",
+                    *train, *micro, *accumulation, world, product),
+        {divides ? "gradient_accumulation_steps=null" : "train_batch_size=null"});
   }
   if (train && micro) {
     return {*train, *micro, divided(*train, "train_micro_batch_size_per_gpu", *micro, world)};
@@ -332,10 +358,12 @@ Batch infer_batch(const BatchRequest& request, int world) {
             *accumulation};
   }
   if (train) return {*train, divided(*train, "gradient_accumulation_steps", 1, world), 1};
-  ZERO_CHECK(micro.has_value(),
-             "neither train_batch_size nor train_micro_batch_size_per_gpu is given (\"auto\" "
-             "counts as not "
-             "given); write a number for at least one of them");
+  if (!micro) {
+    throw Refusal(
+        "neither train_batch_size nor train_micro_batch_size_per_gpu is given (\"auto\" counts as "
+        "not given); write a number for at least one of them",
+        {"train_micro_batch_size_per_gpu=1"});
+  }
   const std::int64_t steps = accumulation.value_or(1);
   return {checked_mul(checked_mul(*micro, steps), world), *micro, steps};
 }

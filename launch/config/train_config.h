@@ -12,6 +12,7 @@
 #include "collectives/wait_limits.h"
 #include "engine/engine_options.h"
 #include "launch/config/configuration.h"
+#include "launch/config/refusals.h"
 #include "model/model_config.h"
 #include "model/recompute.h"
 #include "optim/learning_rate.h"
@@ -110,7 +111,8 @@ struct TrainConfig {
   MeshShape mesh;        ///< resolved for the world
   TensorOptions tensor;  ///< of the mesh's tensor axis
   Recompute recompute;
-  Configuration values;  ///< with every inferred value filled in
+  Configuration values;               ///< with every inferred value filled in
+  std::vector<std::string> warnings;  ///< what fits together and is hardly meant
 
   /// Ranks that compute different micro-batches.
   int data_ranks() const { return mesh.replicate * mesh.shard; }
@@ -140,6 +142,9 @@ void check_communication_dtype(const Configuration& values, DType compute);
 /// naming keys that contradict each other.
 std::optional<LossScaleRule> make_loss_scale_rule(const Configuration& values);
 LearningRates make_rates(Configuration& values);
+/// That the run ends before the learning rate is up, if so; both numbers. For what make_rates() has
+/// filled in.
+std::string warmup_warning(const Configuration& values);
 /// What backward computes again for a model of `layers` blocks, and the limit of memory. Throws
 /// zero::Error naming keys that contradict each other.
 TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers);
@@ -149,7 +154,8 @@ TrainConfig::Checkpoints make_checkpoints(Configuration& values);
 
 /// Fills in values that depend on several keys or on the world; `local_world` is the number of
 /// ranks on this host (0: all). Throws zero::Error naming the keys and numbers that do not fit
-/// together.
-TrainConfig make_train_config(Configuration values, int world, int local_world = 0);
+/// together, and `refusals`, what reading has refused.
+TrainConfig make_train_config(Configuration values, int world, int local_world = 0,
+                              Refusals refusals = {});
 
 }  // namespace zero

@@ -9,8 +9,7 @@ std::vector<Option> trainer_options() {
   return {
       honour("data.train", text_list, "",
              "token shards, which zero_prepare makes of texts: a file, a list of files, a pattern "
-             "with "
-             "* and ?, or a folder, of which validation files are left out"),
+             "with * and ?, or a folder, of which validation files are left out"),
       honour("data.validation", text_list, "null",
              "token shards for the validation loss; a folder: those with val, valid, validation or "
              "eval in their names. None is trained on"),
@@ -57,8 +56,7 @@ std::vector<Option> trainer_options() {
           .or_null(),
       honour("run.profile", boolean, "false",
              "time each kind of work of the first rank after step 1, by its device's clock, "
-             "beside the "
-             "device's limits; --profile is short for it"),
+             "beside the device's limits; --profile is short for it"),
       honour("run.trace", text, "null",
              "write what all ranks' streams did to this file, for Perfetto or chrome://tracing; "
              "--trace FILE is short for it"),

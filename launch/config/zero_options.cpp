@@ -59,7 +59,7 @@ std::vector<Option> zero_options() {
       only("zero_quantized_weights", boolean, "false", quantized),
       only("zero_quantized_nontrainable_weights", boolean, "false", quantized),
       only("zero_quantized_gradients", boolean, "false", quantized),
-      only("zeropp_loco_param", anything, "null", quantized),
+      unless_disabled("zeropp_loco_param", quantized),
       honour("mics_shard_size", integer, "-1",
              "DeepSpeed's name of mesh.shard, with mesh.replicate -1; -1: as mesh.shard says")
           .from(-1, 1e6),
@@ -71,7 +71,7 @@ std::vector<Option> zero_options() {
       accept("enable_sanity_checks", boolean, "false", "checks are always on"),
       accept("save_muon_momentum_buffer_in_memory", boolean, "false", "Muon is not used"),
       accept("leaf_module", anything, "null", "units are registered by the model"),
-      only("zenflow", anything, "null", "updates are never delayed"),
+      unless_disabled("zenflow", "updates are never delayed"),
       only("cpu_offload", boolean, "false", offload),
       only("cpu_offload_param", boolean, "false", offload),
       accept("cpu_offload_use_pin_memory", boolean, "false", offload),

@@ -5,8 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "base/error.h"
+#include "bench/measured_keys.h"
 #include "collectives/backends.h"
+#include "launch/config/option.h"
 #include "launch/memory_fit.h"
 #include "tests/errors.h"
 
@@ -20,25 +25,71 @@ TEST(Steppers, ATokensArithmeticIsSixPerParameterAndCausalAttention) {
 }
 
 TEST(Steppers, OverridesAreTheTrainers) {
-  const TrainConfig config = make_config(
-      {.batch = 8, .dtype = DType::fp32, .stage = 3, .world = 4, .overrides = {"run.seed=5"}});
-  EXPECT_EQ(config.engine.seed, 5U);
-  EXPECT_EQ(config.engine.stage, 3);
+  const TrainConfig config =
+      make_config({.batch = 8,
+                   .dtype = DType::fp32,
+                   .stage = 3,
+                   .world = 4,
+                   .overrides = {"reduction=boundary", "zero_optimization.stage=1"}});
+  EXPECT_EQ(config.engine.reduction, ReductionPolicy::boundary);
+  EXPECT_EQ(config.engine.stage, 1);
   EXPECT_EQ(config.engine.compute, DType::fp32);
   EXPECT_EQ(config.batch, (Batch{8, 2, 1}));
 }
 
-TEST(Steppers, OverridesThatWouldMeasureNothingElseAreRefused) {
-  EXPECT_EQ(
-      "no error", message_of([] {
-        check_overrides({"model.layers=1", "mesh.chunks=2", "bf16.bf16_optimizer_states=true"});
-      }));
+TEST(MeasuredKeys, EveryKeyThatTakesEffectIsSorted) {
+  for (const Option& option : option_table()) {
+    const bool sorted = find_measured_key(option.path) != nullptr;
+    EXPECT_EQ(sorted, option.handling == Handling::honoured)
+        << option.path << ": say in bench/measured_keys.cpp whether it counts";
+  }
+}
+
+TEST(MeasuredKeys, OverridesThatWouldMeasureNothingElseAreRefused) {
+  EXPECT_EQ("no error", message_of([] {
+              check_overrides({"model.layers=1", "mesh.chunks=2", "bf16.bf16_optimizer_states=true",
+                               "model={\"hf\": \"a\"}", "fp16.enabled=true",
+                               "zero_optimization.max_live_parameters=5", "run.memory_limit=1GiB",
+                               "nonsense=1"});
+            }));
   EXPECT_THAT(message_of([] { check_overrides({"run.device=cuda"}); }),
               ::testing::HasSubstr("--set run.device=cuda: changes nothing that is measured here: "
                                    "this section measures the CPU; `zero_bench gpu`"));
-  for (const char* text : {"data.train=a.bin", "run.checkpoint.folder=a", "bfloat16.enabled=true",
-                           "zero_optimization.stage=3", "train_batch_size=2"}) {
-    EXPECT_THAT(message_of([&] { check_overrides({text}); }), ::testing::HasSubstr(text));
+  EXPECT_THAT(message_of([] { check_overrides({"wall_clock_breakdown=true"}); }),
+              ::testing::HasSubstr("measured here: run.log and the console have the figures"));
+  for (const char* text : {"data.train=a.bin",
+                           "run.checkpoint.folder=a",
+                           "bfloat16.enabled=true",
+                           "zero_optimization.stage=3",
+                           "train_batch_size=2",
+                           "scheduler.type=cosine",
+                           "scheduler.params.warmup_num_steps=3",
+                           "optimizer.params.lr=1",
+                           "run.trace_from=1",
+                           "run.trace_steps=1",
+                           "run.trace_events=1",
+                           "run.resume=never",
+                           "run.resume_changes=a",
+                           "run.stop_after=1",
+                           "run.nonfinite=skip",
+                           "run.nonfinite_limit=3",
+                           "run.validation_sequences=1",
+                           "run.collective_timeout=1",
+                           "run.collective_warning=1",
+                           "run.seed=5",
+                           "run.sums=fast",
+                           "zero_optimization={\"stage\": 3}",
+                           "run=null",
+                           "bf16={}",
+                           "optimizer.params={\"lr\": 1}",
+                           "zero_optimization.contiguous_gradients=true"}) {
+    EXPECT_THAT(message_of([&] { check_overrides({text}); }),
+                ::testing::HasSubstr(std::string("--set ") + text + ": changes nothing"));
+  }
+  for (const char* text : {"zero_optimization={\"stage\": 3}", "run=null", "bf16={}",
+                           "optimizer.params={\"lr\": 1}"}) {
+    EXPECT_THAT(message_of([&] { check_overrides({text}); }),
+                ::testing::HasSubstr("give its keys one by one"));
   }
 }
 

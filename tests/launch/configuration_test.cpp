@@ -118,30 +118,37 @@ TEST(Configuration, SizesMayBeWrittenAsFloats) {
 }
 
 TEST(Configuration, UnknownKeysAreRefusedAtEveryLevelWithASuggestion) {
-  EXPECT_EQ(refusal(R"("zero_optimisation": {"stage": 1})"),
-            "c.json: unknown key \"zero_optimisation\"; did you mean \"zero_optimization\"?");
   EXPECT_EQ(
-      refusal(R"("zero_optimization": {"stgae": 1})"),
-      "c.json: unknown key \"zero_optimization.stgae\"; did you mean \"zero_optimization.stage\"?");
+      refusal(R"("zero_optimisation": {"stage": 1})"),
+      "c.json: unknown key \"zero_optimisation\"; did you mean \"zero_optimization\"? Correct "
+      "it or leave it out: --set zero_optimisation=null");
+  EXPECT_THAT(refusal(R"("zero_optimization": {"stgae": 1})"),
+              HasSubstr("c.json: unknown key \"zero_optimization.stgae\"; did you mean "
+                        "\"zero_optimization.stage\"? Correct it or"));
   EXPECT_EQ(refusal(R"("optimizer": {"params": {"learning_rat": 1, "weight_dcay": 0}})"),
             "c.json: 2 refusals:\n"
             "  - unknown key \"optimizer.params.learning_rat\"; optimizer.params has the keys lr, "
             "betas, eps, weight_decay, adam_w_mode, momentum, moments, torch_adam, "
-            "bias_correction, amsgrad, nesterov, dampening\n"
+            "bias_correction, amsgrad, nesterov, dampening; correct it or leave it out\n"
             "  - unknown key \"optimizer.params.weight_dcay\"; did you mean "
-            "\"optimizer.params.weight_decay\"?");
-  EXPECT_EQ(refusal(R"("stage": 1)"),
-            "c.json: unknown key \"stage\"; did you mean \"zero_optimization.stage\"?");
+            "\"optimizer.params.weight_decay\"? Correct it or leave it out\n"
+            "  An answer to all of them, in which to put your own values: --set "
+            "optimizer.params.learning_rat=null optimizer.params.weight_dcay=null");
+  EXPECT_THAT(refusal(R"("stage": 1)"),
+              HasSubstr("unknown key \"stage\"; did you mean \"zero_optimization.stage\"?"));
+  // A name of another section is told only where it is nearly that.
+  EXPECT_THAT(refusal(R"("fp16": {"opt_level": "O3"})"), HasSubstr("fp16 has the keys enabled"));
   EXPECT_THAT(refusal(R"("run": {"qqqqqqqqqq": 1})"),
-              HasSubstr("run has the keys steps, seed, threads"));
-  EXPECT_THAT(refusal(R"("qqqqqqqqqqqqqqqq": 1)"),
-              HasSubstr("the top level has the keys model, data, run"));
+              HasSubstr("zero_train --help lists the 26 keys of run"));
+  EXPECT_THAT(
+      refusal(R"("qqqqqqqqqqqqqqqq": 1)"),
+      HasSubstr("keys of the top level; correct it or leave it out: --set qqqqqqqqqqqqqqqq"));
 }
 
 TEST(Configuration, WrongTypesAreRefused) {
   EXPECT_EQ(refusal(R"("run": {"steps": "ten"})"),
             "c.json: run.steps: found \"ten\", expected a whole number from 0; "
-            "the default is 100");
+            "the default is 100: --set run.steps=100");
   EXPECT_THAT(refusal(R"("data_types": {"grad_accum_dtype": "fp8"})"),
               HasSubstr("expected one of \"fp32\", \"bf16\", \"fp16\" or null"));
   EXPECT_THAT(refusal(R"("bf16": {"enabled": 1})"),
@@ -180,7 +187,7 @@ TEST(Configuration, AutoIsResolvedOrRefusedByName) {
   EXPECT_EQ(values.at("zero_optimization.reduce_bucket_size").source, "c.json (auto)");
   EXPECT_THAT(refusal(R"("optimizer": {"params": {"lr": "auto"}})"),
               AllOf(HasSubstr("optimizer.params.lr is \"auto\""),
-                    HasSubstr("the default: --set optimizer.params.lr=0.001")));
+                    HasSubstr("for example: --set optimizer.params.lr=0.001")));
   EXPECT_TRUE(read(R"("run": {"threads": "auto"})").is_null("run.threads"));
   EXPECT_THAT(refusal(R"("run": {"threads": 0})"), HasSubstr("from 1 to 4096 or \"auto\""));
   EXPECT_THAT(refusal(R"("gradient_clipping": "auto")"),
@@ -192,8 +199,10 @@ TEST(Configuration, KeysThatWouldChangeResultsAreRefusedWithTheReason) {
   EXPECT_THAT(refusal(R"("fp16": {"fp16_master_weights_and_grads": true})"),
               AllOf(HasSubstr("fp16.fp16_master_weights_and_grads = true is not offered"),
                     HasSubstr("master values are fp32")));
-  EXPECT_THAT(refusal(R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})"),
-              HasSubstr("zero_optimization.offload_optimizer.device = \"cpu\" is not offered"));
+  EXPECT_THAT(
+      refusal(R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})"),
+      AllOf(HasSubstr("zero_optimization.offload_optimizer.device = \"cpu\" is not offered"),
+            HasSubstr("or leave it out: --set zero_optimization.offload_optimizer=null")));
   EXPECT_EQ(
       refusal(
           R"("zero_optimization": {"offload_optimizer": null, "offload_param": {"device": "none"}})"),
@@ -293,7 +302,7 @@ TEST(Override, AMemberOfAnotherProgramsSectionIsSet) {
   EXPECT_EQ(values.at("tensorboard").source, "--set");
   EXPECT_EQ(read(R"("tensorboard": {"job_name": "x"})").at("tensorboard").source, "c.json");
   EXPECT_THAT(refusal("", {"zero_optimization.zenflow.topk_ratio=0.1"}),
-              HasSubstr("--set: zero_optimization.zenflow = {\"topk_ratio\":0.1} is not offered"));
+              HasSubstr("--set: zero_optimization.zenflow is not offered: updates are never"));
   EXPECT_THAT(refusal(R"("tensorboard": 3)", {"tensorboard.enabled=true"}),
               HasSubstr("tensorboard is 3 in c.json, not a section"));
 }

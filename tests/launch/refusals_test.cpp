@@ -25,8 +25,10 @@ using testing::refusal;
 using testing::refusal_with;
 
 TEST(Configuration, MessagesHaveTheKeysNamesOfTheFile) {
-  EXPECT_EQ(refusal(R"("bfloat16": {"enabled": 1})"),
-            "c.json: bfloat16.enabled: found 1, expected true or false; the default is false");
+  EXPECT_EQ(
+      refusal(R"("bfloat16": {"enabled": 1})"),
+      "c.json: bfloat16.enabled: found 1, expected true or false; the default is false: --set "
+      "bfloat16.enabled=false");
   EXPECT_THAT(refusal(R"("bfloat16": true)"), HasSubstr("c.json: bfloat16: found true"));
   EXPECT_THAT(refusal(R"("zero_optimization": {"max_reuse_distance": -1})"),
               HasSubstr("c.json: zero_optimization.max_reuse_distance: found -1"));
@@ -42,25 +44,145 @@ TEST(Configuration, AllRefusalsOfAFileComeAtOnce) {
       refusal(R"("run": {"steps": "ten", "sede": 1}, "amp": {"enabled": true})", {"run.log="}),
       "c.json: 4 refusals:\n"
       "  - amp is not offered: fp16.enabled and bf16.enabled decide what is computed in which "
-      "type; "
-      "leave it out or set amp.enabled to false\n"
+      "type; set amp.enabled to false or leave it out\n"
       "  - --set: run.log: found \"\", expected a text or null; the default is \"run.log\"\n"
-      "  - unknown key \"run.sede\"; did you mean \"run.seed\"?\n"
-      "  - run.steps: found \"ten\", expected a whole number from 0; the default is 100");
+      "  - unknown key \"run.sede\"; did you mean \"run.seed\"? Correct it or leave it out\n"
+      "  - run.steps: found \"ten\", expected a whole number from 0; the default is 100\n"
+      "  An answer to 3 of them, in which to put your own values: --set amp=null run.sede=null "
+      "run.steps=100");
 }
 
 TEST(Configuration, SeveralAutosAreOneLineToCopy) {
   EXPECT_EQ(refusal(R"("fp16": {"enabled": "auto"}, "gradient_clipping": "auto",
                        "optimizer": {"params": {"betas": "auto"}},
-                       "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}},
+                       "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto",
+                                                                    "warmup_num_steps": "auto"}},
                        "zero_optimization": {"reduce_bucket_size": "auto"})"),
-            "c.json: 3 values are \"auto\", which only a surrounding framework can fill in; put "
-            "your own in the place of these defaults: --set fp16.enabled=false "
+            "c.json: 4 values are \"auto\", which only a surrounding framework can fill in; give "
+            "your own, for example the defaults, for fp16.enabled, gradient_clipping, "
+            "optimizer.params.betas, scheduler.params.warmup_num_steps: --set fp16.enabled=false "
             "gradient_clipping=1.0 'optimizer.params.betas=[0.9,0.999]' "
-            "train_micro_batch_size_per_gpu=1");
+            "scheduler.params.warmup_num_steps=10");
+}
+
+TEST(Configuration, AutosThatBelongToAnotherTypeAreLeftOut) {
+  EXPECT_EQ(
+      refusal(R"("optimizer": {"type": "SGD", "params": {"betas": "auto"}})"),
+      "c.json: optimizer.params.betas does not belong to optimizer.type \"SGD\" but to AdamW, "
+      "Adam: --set optimizer.params.betas=null");
+}
+
+/// What make_train_config() says of a file without anything of ours, and reading before it.
+std::string whole_refusal(const std::string& text, const std::vector<std::string>& sets = {}) {
+  return testing::error_of([&] {
+    Refusals refusals;
+    Configuration values =
+        Configuration::from_json(parse_json_text(text, "c.json"), "c.json", sets, refusals);
+    make_train_config(std::move(values), 1, 0, std::move(refusals));
+  });
+}
+
+TEST(TrainConfig, WhatReadingAndWhatFittingRefuseAreSaidAtOnce) {
+  const std::string file = R"({"gradient_clipping": "auto", "train_batch_size": "auto",
+                               "fp8": {"enabled": true}, "bf16": {"enabled": true},
+                               "fp16": {"enabled": true}})";
+  const std::string message = whole_refusal(file);
+  EXPECT_THAT(message, HasSubstr("c.json: 6 refusals:"));
+  for (const char* part :
+       {"- data.train is missing", "- model is missing", "- neither train_batch_size nor",
+        "- gradient_clipping is \"auto\"", "- fp8 is not offered", "are both true"}) {
+    EXPECT_THAT(message, HasSubstr(part));
+  }
   EXPECT_THAT(
-      refusal(R"("gradient_clipping": "auto", "fp16": {"enabled": "auto"}, "train_batch_size": 3)"),
-      Not(HasSubstr("train_micro")));
+      message,
+      ::testing::EndsWith("An answer to 5 of them, in which to put your own values: --set fp8=null "
+                          "data.train=FILE gradient_clipping=1.0 model.hf=FOLDER "
+                          "train_micro_batch_size_per_gpu=1"));
+  EXPECT_EQ("c.json: fp16.enabled and bf16.enabled are both true; a run computes in one of them",
+            whole_refusal(file, {"fp8=null", "data.train=a", "gradient_clipping=1.0",
+                                 "model=gpt2-124m", "train_micro_batch_size_per_gpu=1"}));
+}
+
+TEST(TrainConfig, ChecksThatHaveNothingToDoWithEachOtherAreAllMade) {
+  const std::string message = refusal_with(
+      {"run.sums=fast", "run.device=cpu", "run.nonfinite_limit=3", "run.validation_every=2",
+       "run.trace=a", "run.trace_from=999", "run.collective_warning=9", "run.collective_timeout=1",
+       "reduction=boundary", "zero_optimization.stage=2", "data_types.grad_accum_dtype=bf16",
+       "communication_data_type=bf16", "bf16.bf16_optimizer_states=true"});
+  EXPECT_THAT(message, HasSubstr("c.json: 9 refusals:"));
+}
+
+TEST(TrainConfig, SizesThatDoNotFitTheWorldAreAnswered) {
+  EXPECT_THAT(refusal_with({"train_batch_size=9"}, 2),
+              HasSubstr("or the number of ranks: --set train_batch_size=10"));
+  const std::vector<std::string> three{"train_batch_size=16", "gradient_accumulation_steps=1"};
+  const auto with = [&](const char* micro) {
+    std::vector<std::string> sets = three;
+    sets.emplace_back(micro);
+    return refusal_with(sets, 2);
+  };
+  EXPECT_THAT(with("train_micro_batch_size_per_gpu=4"),
+              HasSubstr("leave one of the three out: --set gradient_accumulation_steps=null"));
+  EXPECT_THAT(with("train_micro_batch_size_per_gpu=16"),
+              HasSubstr("leave one of the three out: --set train_batch_size=null"));
+}
+
+TEST(TrainConfig, AWarmupLongerThanTheRunIsSaid) {
+  const auto warnings = [](const std::vector<std::string>& sets) {
+    return config_with(sets).warnings;
+  };
+  EXPECT_THAT(warnings({"scheduler.type=WarmupLR"}),
+              ::testing::ElementsAre(
+                  "scheduler.params.warmup_num_steps is 1000 (default of DeepSpeed), run.steps is "
+                  "100: the run ends while the learning rate still rises; lower the first or raise "
+                  "the second"));
+  EXPECT_THAT(warnings({"scheduler.params.warmup_num_steps=101"}), ::testing::SizeIs(1));
+  EXPECT_THAT(warnings({"scheduler.params.warmup_num_steps=100"}), ::testing::IsEmpty());
+  EXPECT_THAT(warnings({"scheduler.type=WarmupLR", "run.steps=0"}), ::testing::IsEmpty());
+}
+
+TEST(Configuration, ATypeThatThereIsNotIsRefusedOnceWithWhatGoesWithIt) {
+  EXPECT_EQ(refusal(R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.25,
+                         "cycle_max_lr": 1, "cycle_first_step_size": 30, "decay_lr_rate": 0}})"),
+            "c.json: scheduler.type \"OneCycle\" is not offered: it also changes momentum. "
+            "\"linear\" goes up and down as it does; expected one of \"constant\", \"linear\", "
+            "\"cosine\", \"wsd\", \"WarmupLR\", \"WarmupDecayLR\", \"WarmupCosineLR\". To "
+            "\"OneCycle\" belong scheduler.params.cycle_first_step_size, "
+            "scheduler.params.cycle_max_lr, scheduler.params.cycle_min_lr, "
+            "scheduler.params.decay_lr_rate: --set scheduler.params=null scheduler.type=linear "
+            "scheduler.params.warmup_num_steps=30 scheduler.params.total_num_steps=60 "
+            "scheduler.params.min_ratio=0.25 optimizer.params.lr=1.0");
+  EXPECT_EQ(refusal(R"("optimizer": {"type": "Lamb", "params": {"lr": 1, "max_coeff": 0.3}})"),
+            "c.json: optimizer.type: found \"Lamb\", expected one of \"AdamW\", \"Adam\", \"SGD\"; "
+            "the default is \"AdamW\". To \"Lamb\" belong optimizer.params.max_coeff: --set "
+            "optimizer.type=AdamW optimizer.params.max_coeff=null");
+  EXPECT_EQ(refusal("", {"scheduler.type=LRRangeTest"}),
+            "--set: scheduler.type: found \"LRRangeTest\", expected one of \"constant\", "
+            "\"linear\", \"cosine\", \"wsd\", \"WarmupLR\", \"WarmupDecayLR\", "
+            "\"WarmupCosineLR\"; the default is \"constant\"");
+}
+
+TEST(Configuration, KeysThatHaveAnotherNameHereAreMoved) {
+  EXPECT_EQ(refusal(R"("optimizer": {"params": {"max_grad_norm": 0.3}})"),
+            "c.json: optimizer.params.max_grad_norm = 0.3 has no effect under this name: give "
+            "gradient_clipping: --set optimizer.params.max_grad_norm=null gradient_clipping=0.3");
+  EXPECT_EQ(
+      refusal(R"("max_grad_norm": "x", "learning_rate": 3, "optimizer": {"params": {"lr": 1}})"),
+      "c.json: 2 refusals:\n"
+      "  - learning_rate = 3 has no effect under this name: give optimizer.params.lr, which "
+      "is given too, alone\n"
+      "  - max_grad_norm = \"x\" has no effect under this name: give gradient_clipping\n"
+      "  An answer to all of them, in which to put your own values: --set "
+      "learning_rate=null max_grad_norm=null");
+}
+
+TEST(Configuration, AnswersAreWordsOfAShell) {
+  EXPECT_THAT(refusal(R"("it's; rm": 1)"), ::testing::EndsWith(R"(: --set 'it'\''s; rm=null')"));
+  EXPECT_EQ("", refusal(R"("it's; rm": 1, "a.b": {"c.d": 2}, "zero_optimization": {"x.y": 3})",
+                        {"it's; rm=null", "a.b=null", "zero_optimization.x.y=null"}));
+  // What --set cannot name is left to the user.
+  EXPECT_THAT(refusal(R"("a=b": 1)"), Not(HasSubstr("--set")));
+  EXPECT_THAT(refusal(R"("": 1)"), Not(HasSubstr("--set")));
 }
 
 TEST(Configuration, TheRateAfterWarmupIsTheOptimizersIfAFrameworkWouldFillItIn) {
@@ -87,6 +209,11 @@ TEST(Configuration, SectionsThatAreSwitchedOffAreAccepted) {
         R"("compression_training": {"layer_reduction": {"enabled": false},
             "weight_quantization": {"shared_parameters": {"enabled": false, "bits": 8}}})",
         R"("monitor_config": {"tensorboard": {"enabled": true}})", R"("sparse_attention": null)",
+        R"("sparse_attention": {"enabled": false, "mode": "fixed"})",
+        R"("fp8": {"enabled": false})",
+        R"("sequence_parallel": {"enabled": false, "tiling": {"enabled": true}})",
+        R"("zero_optimization": {"zenflow": {"enabled": false}, "zeropp_loco_param": false})",
+        R"("bf16": {"enabled": true, "loss_scale": 0, "hysteresis": 2})",
         R"("scheduler": {"type": "WarmupLR", "params": {"last_batch_iteration": -1}})",
         R"("activation_checkpointing": {"number_checkpoints": false})"}) {
     EXPECT_EQ("", refusal(section)) << section;
@@ -99,6 +226,7 @@ TEST(Configuration, SectionsThatAreSwitchedOffAreAccepted) {
               HasSubstr("compression_training is not offered"));
   EXPECT_THAT(refusal(R"("sparse_attention": {"mode": "fixed"})"),
               HasSubstr("attention is dense and exact"));
+  EXPECT_THAT(refusal(R"("sparse_attention": {})"), HasSubstr("--set sparse_attention=null"));
   EXPECT_THAT(
       refusal(R"("scheduler": {"type": "WarmupLR", "params": {"last_batch_iteration": 5}})"),
       HasSubstr("a run goes on from its checkpoint's step"));

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "launch/config/option.h"
+
+namespace zero {
+
+/// "key=value" as --set takes it, quoted for a shell where it has to be.
+std::string override_of(const std::string& path, const nlohmann::json& value);
+
+/// The override that gives an option its default, or, if it must be given, a word to replace.
+std::string default_override(const Option& option);
+
+/// The override that takes `path` out of a file. Empty if --set cannot name such a key.
+std::vector<std::string> removal_of(const std::string& path);
+
+/// As removal_of(), but of the whole section if no key of it takes effect.
+std::vector<std::string> removal_with_section(const std::string& path);
+
+/// The parameters of DeepSpeed's OneCycle, as overrides that give the nearest schedule of ours: up
+/// to its highest rate and down again.
+std::vector<std::string> linear_like_one_cycle(const nlohmann::json& params);
+
+/// The key that means what frameworks above DeepSpeed call `name`; null if none does.
+const Option* option_called(const std::string& name);
+
+}  // namespace zero

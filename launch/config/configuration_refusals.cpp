@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What a reader refuses, and how --set answers it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "launch/config/answers.h"
+#include "launch/config/checked_value.h"
+#include "launch/config/configuration_reader.h"
+#include "launch/config/similar_names.h"
+
+namespace zero {
+
+using nlohmann::json;
+
+namespace {
+
+/// Whether "enabled" of an object switches it on.
+bool is_on(const json& enabled) { return !enabled.is_null() && enabled != json(false); }
+
+/// Whether a value of another program's section, or of a part of it, switches that on.
+bool enables(const json& value) {
+  if (!value.is_object()) return is_on(value);
+  if (value.contains("enabled")) return is_on(value["enabled"]);
+  return std::ranges::any_of(value,
+                             [](const json& part) { return part.is_object() && enables(part); });
+}
+
+/// The same of a section that is on wherever it is there.
+bool enables_by_presence(const json& value) {
+  return value.is_object() && value.contains("enabled") ? is_on(value["enabled"]) : is_on(value);
+}
+
+/// Whether the tree has a value for an option's path.
+bool holds(const json& tree, const std::string& path) {
+  const std::size_t dot = path.find('.');
+  const auto member = tree.is_object() ? tree.find(path.substr(0, dot)) : tree.end();
+  if (member == tree.end()) return false;
+  return dot == std::string::npos || holds(*member, path.substr(dot + 1));
+}
+
+}  // namespace
+
+/// A section may be null, which is to say absent.
+void ConfigurationReader::check_section(const std::string& path, const json& value) const {
+  if (value.is_null()) return;
+  const auto written = result_.spellings_.find(path);
+  const std::string& name = written == result_.spellings_.end() ? path : written->second;
+  const std::string keys = fmt::format("{}", fmt::join(keys_of_section(path), ", "));
+  std::vector<std::string> sets = removal_of(name);
+  if (value == "auto") {
+    throw Refusal(fmt::format("{}: {} is \"auto\"; give an object with keys {}, or leave it out",
+                              source_of(path), name, keys),
+                  answers_in_file(path, sets));
+  }
+  std::string example;
+  if (path == "zero_optimization") {
+    example = "; write \"zero_optimization\": {\"stage\": 1}";
+    if (value == json(true)) sets.emplace_back("zero_optimization.stage=1");
+  }
+  throw Refusal(fmt::format("{}: {}: found {}, expected an object with keys {}{}", source_of(path),
+                            name, shown_value(value), keys, example),
+                answers_in_file(path, sets));
+}
+
+/// An answer to a refusal can undo what a file says, not another --set.
+std::vector<std::string> ConfigurationReader::answers_in_file(const std::string& path,
+                                                              std::vector<std::string> sets) const {
+  return in_file(path) ? std::move(sets) : std::vector<std::string>{};
+}
+
+/// One message for all, with what can be copied after the command.
+void ConfigurationReader::refuse_autos() {
+  if (autos_.empty()) return;
+  std::vector<std::string> paths;
+  std::vector<std::string> sets;
+  for (const Option* option : autos_) {
+    // null is DeepSpeed's 1000, more than many a run has.
+    const std::int64_t tenth = std::max<std::int64_t>(1, result_.integer("run.steps") / 10);
+    paths.push_back(option->path);
+    sets.push_back(option->path == "scheduler.params.warmup_num_steps"
+                       ? override_of(option->path, tenth)
+                       : default_override(*option));
+  }
+  const Option& first = *autos_.front();
+  if (autos_.size() == 1) {
+    refusals_.add(
+        fmt::format("{}: {} is \"auto\", which only a surrounding framework can fill in; give {}, "
+                    "for example",
+                    source_of(first.path), first.path, expectation(first)),
+        std::move(sets));
+    return;
+  }
+  refusals_.add(fmt::format("{}: {} values are \"auto\", which only a surrounding framework can "
+                            "fill in; give your own, for example the defaults, for {}",
+                            source_of(first.path), autos_.size(), fmt::join(paths, ", ")),
+                std::move(sets));
+}
+
+void ConfigurationReader::check_handling(const Option& option, const json& value) const {
+  const bool offered = option.handling == Handling::only_default
+                           ? value == json::parse(option.fallback)
+                       : option.handling == Handling::unless_enabled  ? !enables(value)
+                       : option.handling == Handling::unless_disabled ? !enables_by_presence(value)
+                                                                      : true;
+  if (offered) return;
+  const std::string who = source_of(option.path) + ": " + option.path;
+  if (option.handling == Handling::only_default) {
+    throw Refusal(fmt::format("{} = {} is not offered: {}; set {} or leave it out", who,
+                              shown_value(value), option.help, option.fallback),
+                  answers_in_file(option.path, removal_with_section(option.path)));
+  }
+  throw Refusal(fmt::format("{} is not offered: {}; set {}.enabled to false or leave it out", who,
+                            option.help, option.path),
+                answers_in_file(option.path, removal_of(option.path)));
+}
+
+/// Takes out of the tree the parameters of `section` that `type`'s default has not. Returns them.
+std::vector<std::string> ConfigurationReader::take_out_strangers(const std::string& section,
+                                                                 const Option& type) {
+  json& object = tree_[section];
+  object.erase("type");
+  std::vector<std::string> strangers;
+  if (!object.contains("params") || !object["params"].is_object()) return strangers;
+  const std::string fallback = type.default_value();
+  json kept = json::object();
+  for (const auto& [key, value] : object["params"].items()) {
+    const std::string path = section + ".params." + key;
+    const Option* const option = find_option(path);
+    if (option != nullptr &&
+        (option->types.empty() || std::ranges::count(option->types, fallback) > 0)) {
+      kept[key] = value;
+    } else {
+      strangers.push_back(path);
+    }
+  }
+  object["params"] = std::move(kept);
+  return strangers;
+}
+
+/// One refusal of a type that there is not and of the parameters that go with it.
+void ConfigurationReader::refuse_type(const std::string& section) {
+  if (!tree_.contains(section) || !tree_[section].is_object()) return;
+  const std::string path = section + ".type";
+  const Option& option = *find_option(path);
+  const json type = tree_[section].value("type", json());
+  if (!type.is_string() || type == "auto") return;
+  const std::string name = as_listed(type.get<std::string>(), option.choices);
+  if (std::ranges::count(option.choices, name) > 0) return;
+  const json params = tree_[section].value("params", json());
+  const std::vector<std::string> strangers = take_out_strangers(section, option);
+  const bool one_cycle = path == "scheduler.type" && type == "OneCycle";
+  std::string message =
+      fmt::format("{}: {}: found {}, expected {}; the default is {}", source_of(path), path,
+                  shown_value(type), expectation(option), option.fallback);
+  if (one_cycle) {
+    message = fmt::format(
+        "{}: {} \"OneCycle\" is not offered: it also changes momentum. \"linear\" goes up and down "
+        "as it does; expected {}",
+        source_of(path), path, expectation(option));
+  }
+  if (!strangers.empty()) {
+    message += fmt::format(". To {} belong {}", shown_value(type), fmt::join(strangers, ", "));
+  }
+  std::vector<std::string> sets{default_override(option)};
+  for (const std::string& stranger : strangers) {
+    for (std::string& removal : removal_of(stranger)) sets.push_back(std::move(removal));
+  }
+  if (one_cycle) sets = linear_like_one_cycle(params);
+  refusals_.add(message, answers_in_file(path, std::move(sets)));
+}
+
+/// A key that has another name and place here.
+void ConfigurationReader::called_otherwise(const std::string& path, const Option& option,
+                                           const json& value) const {
+  std::vector<std::string> sets = removal_of(path);
+  const bool given = holds(tree_, option.path);
+  Refusals unfit;
+  if (!given && unfit.collect([&] { checked_value(option, value, ""); })) {
+    sets.push_back(override_of(option.path, value));
+  }
+  throw Refusal(
+      fmt::format("{}: {} = {} has no effect under this name: give {}{}", source_of(path), path,
+                  shown_value(value), option.path, given ? ", which is given too, alone" : ""),
+      answers_in_file(path, std::move(sets)));
+}
+
+void ConfigurationReader::unknown(const std::string& path, const json& value) const {
+  const Option* const option = option_called(path.substr(path.rfind('.') + 1));
+  if (option != nullptr) called_otherwise(path, *option, value);
+  const std::string described = described_unknown(path);
+  const std::string advice =
+      described.ends_with('?') ? " Correct it or leave it out" : "; correct it or leave it out";
+  throw Refusal(fmt::format("{}: unknown key \"{}\"{}{}", source_of(path), path, described,
+                            in_file(path) ? advice : ""),
+                answers_in_file(path, removal_of(path)));
+}
+
+/// What the user may have meant, or what there is.
+std::string ConfigurationReader::described_unknown(const std::string& path) const {
+  constexpr std::size_t kMostShown = 24;
+  const std::size_t dot = path.rfind('.');
+  std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
+  const std::string key = dot == std::string::npos ? path : path.substr(dot + 1);
+  if (is_section(section)) {
+    const std::string near = nearest_name(key, keys_of_section(section));
+    if (!near.empty()) return fmt::format("; did you mean \"{}\"?", joined_path(section, near));
+  } else {
+    section = "";
+  }
+  std::vector<std::string> last_names;
+  for (const Option& option : option_table()) {
+    last_names.push_back(option.path.substr(option.path.rfind('.') + 1));
+  }
+  // A key in another's section is not misspelt by much as well.
+  const std::string near = nearest_name(key, last_names, 8);
+  if (!near.empty()) {
+    const auto index = std::find(last_names.begin(), last_names.end(), near) - last_names.begin();
+    return fmt::format("; did you mean \"{}\"?",
+                       option_table()[static_cast<std::size_t>(index)].path);
+  }
+  const std::vector<std::string> keys = keys_of_section(section);
+  const std::string place = section.empty() ? "the top level" : section;
+  if (keys.size() > kMostShown) {
+    return fmt::format("; zero_train --help lists the {} keys of {}", keys.size(), place);
+  }
+  return fmt::format("; {} has the keys {}", place, fmt::join(keys, ", "));
+}
+
+}  // namespace zero

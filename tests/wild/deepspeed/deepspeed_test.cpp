@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Configurations that people have for DeepSpeed, written anew: a start accepts one, or refuses all
+// that there is to refuse and names the --set line with which the next start accepts it.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "launch/config/train_config.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A file, and what the first start says of it to a user who has given model and data.
+struct Wild {
+  std::string name;
+  int world = 1;
+  int refusals = 0;                              // 0: accepted at once
+  std::vector<std::string> said;                 // parts of the message
+  std::map<std::string, nlohmann::json> values;  // once accepted
+};
+void PrintTo(const Wild& wild, std::ostream* out) { *out << wild.name; }
+
+/// The words of a shell's line: single quotes alone have a meaning.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words{""};
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '\'') {
+      quoted = !quoted;
+    } else if (c == ' ' && !quoted) {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
+class WildConfigurations : public ::testing::TestWithParam<Wild> {
+ protected:
+  WildConfigurations() {
+    std::filesystem::create_directory(folder_.file("model"));
+    folder_.write("model/config.json",
+                  R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4,
+                      "n_positions": 64, "vocab_size": 256})");
+  }
+
+  /// What a start does before any file but the configuration and the model's is read.
+  TrainConfig start(const std::vector<std::string>& sets) const {
+    Refusals refusals;
+    Configuration values = Configuration::read(path(), with_machine(sets), refusals);
+    return make_train_config(std::move(values), GetParam().world, 0, std::move(refusals));
+  }
+
+  std::string refusal(const std::vector<std::string>& sets) const {
+    return testing::error_of([&] { start(sets); });
+  }
+
+  /// The last --set line of a message, with the user's own names in the place of capitals.
+  std::vector<std::string> answer_in(const std::string& message) const {
+    const std::size_t at = message.rfind("--set ");
+    if (at == std::string::npos) return {};
+    std::vector<std::string> sets = words_of(message.substr(at + 6));
+    for (std::string& set : sets) {
+      if (set.ends_with("=FILE")) set.replace(set.size() - 4, 4, "a.bin");
+      if (set.ends_with("=FOLDER")) set.replace(set.size() - 6, 6, folder_.file("model"));
+    }
+    return sets;
+  }
+
+  std::vector<std::string> own() const {
+    return {"data.train=a.bin", "model.hf=" + folder_.file("model")};
+  }
+
+ private:
+  static std::string path() {
+    return std::string(ZERO_DEEPSPEED) + "/" + GetParam().name + ".json";
+  }
+  /// Otherwise asked of the machine.
+  static std::vector<std::string> with_machine(std::vector<std::string> sets) {
+    sets.insert(sets.end(), {"run.device=cpu", "run.threads=1"});
+    return sets;
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+int refusals_in(const std::string& message) {
+  if (message.empty()) return 0;
+  const auto lines = std::ranges::count(message, '\n');
+  return lines == 0 ? 1 : static_cast<int>(lines) - 1;
+}
+
+TEST_P(WildConfigurations, AreAcceptedOrSayHowInOneRound) {
+  const std::string message = refusal(own());
+  EXPECT_EQ(GetParam().refusals, refusals_in(message)) << message;
+  for (const std::string& part : GetParam().said) EXPECT_THAT(message, HasSubstr(part));
+  std::vector<std::string> sets = own();
+  std::ranges::copy(answer_in(message), std::back_inserter(sets));
+  ASSERT_EQ("", refusal(sets)) << "after " << message;
+  const TrainConfig config = start(sets);
+  for (const auto& [key, value] : GetParam().values) {
+    EXPECT_EQ(value, config.values.at(key).value) << key;
+  }
+}
+
+TEST_P(WildConfigurations, AloneTakeOneLineToo) {
+  const std::string message = refusal({});
+  EXPECT_THAT(message, HasSubstr("An answer to all of them"));
+  EXPECT_EQ("", refusal(answer_in(message))) << "after " << message;
+}
+
+const char* const kOffloaded =
+    "device = \"cpu\" is not offered: model states stay in the device's memory";
+
+INSTANTIATE_TEST_SUITE_P(
+    Public, WildConfigurations,
+    ::testing::Values(
+        Wild{"trainer_zero2_auto",
+             2,
+             3,
+             {"9 values are \"auto\"", "gradient_clipping=1.0",
+              "'optimizer.params.betas=[0.9,0.999]'", "scheduler.params.warmup_num_steps=10",
+              "zero_optimization.offload_optimizer=null", "neither train_batch_size nor",
+              kOffloaded},
+             {{"zero_optimization.stage", 2},
+              {"zero_optimization.reduce_bucket_size", 200000000},
+              {"scheduler.params.warmup_max_lr", 0.001},
+              {"train_batch_size", 2},
+              {"steps_per_print", 2000}}},
+        Wild{"trainer_zero3_fixed",
+             1,
+             3,
+             {"zero_optimization.offload_param=null", "train_micro_batch_size_per_gpu=1"},
+             {{"zero_optimization.stage3_prefetch_bucket_size", 0},
+              {"optimizer.params.betas", {0.8, 0.999}},
+              {"scheduler.params.warmup_num_steps", 500},
+              {"fp16.enabled", true}}},
+        Wild{"accelerate_zero3_decay",
+             4,
+             4,
+             {"5 values are \"auto\"", kOffloaded},
+             {{"scheduler.type", "WarmupDecayLR"},
+              {"scheduler.params.total_num_steps", 100},
+              {"zero_optimization.stage3_param_persistence_threshold", 100000}}},
+        Wild{"accelerate_sequence_parallel",
+             4,
+             1,
+             {"train_micro_batch_size_per_gpu=1"},
+             {{"bf16.enabled", true}, {"train_batch_size", 4}}},
+        Wild{
+            "factory_zero0_monitor", 1, 2, {"3 values are \"auto\""}, {{"gradient_clipping", 1.0}}},
+        Wild{"factory_zero2_tensor",
+             4,
+             2,
+             {"3 values are \"auto\""},
+             {{"mesh.tensor", 2}, {"mesh.shard", 2}, {"zero_optimization.overlap_comm", false}}},
+        Wild{"factory_zero3_fp8",
+             1,
+             3,
+             {"fp8 is not offered: fp16.enabled and bf16.enabled decide", "fp8=null"},
+             {{"gradient_clipping", 0.001},
+              {"zero_optimization.stage3_param_persistence_threshold", 35840}}},
+        Wild{
+            "factory_zero3_ulysses",
+            1,
+            5,
+            {"sequence_parallel is not offered", "sequence_parallel=null", "7 values are \"auto\""},
+            {{"bf16.enabled", true}}},
+        Wild{"factory_zero3_quantized_gradients",
+             1,
+             3,
+             {"zero_optimization.zero_quantized_gradients=null", "gradient_clipping is \"auto\""},
+             {{"zero_optimization.stage3_prefetch_bucket_size", 200000000}}},
+        Wild{"axolotl_zero1_compile", 1, 2, {"3 values"}, {{"fp16.initial_scale_power", 32}}},
+        Wild{"axolotl_zero3_bf16",
+             8,
+             2,
+             {"gradient_clipping is \"auto\""},
+             {{"zero_optimization.stage3_max_live_parameters", 0},
+              {"zero_optimization.stage3_prefetch_bucket_size", 50000000}}},
+        Wild{"fastchat_zero3",
+             1,
+             4,
+             {"fp16.enabled is \"auto\"", kOffloaded},
+             {{"zero_optimization.stage3_param_persistence_threshold", 1000000}}},
+        Wild{"examples_one_cycle",
+             16,
+             1,
+             {"\"OneCycle\" is not offered", "\"linear\" goes up and down as it does",
+              "scheduler.params.cycle_first_step_size"},
+             {{"scheduler.type", "linear"},
+              {"scheduler.params.warmup_num_steps", 1000},
+              {"scheduler.params.total_num_steps", 1100},
+              {"optimizer.params.lr", 0.015},
+              {"train_batch_size", 512}}},
+        Wild{"examples_infinity_nvme",
+             1,
+             3,
+             {"did you mean \"zero_optimization.stage3_param_persistence_threshold\"?",
+              "zero_optimization.stage3_param_persitance_threshold=null",
+              "zero_optimization.offload_optimizer=null"},
+             {{"fp16.loss_scale", 1024}, {"train_batch_size", 4}}},
+        Wild{"examples_curriculum",
+             8,
+             2,
+             {"curriculum_learning is not offered", "give gradient_clipping, which is given too",
+              "optimizer.params.max_grad_norm=null"},
+             {{"gradient_clipping", 1.0}, {"optimizer.params.betas", {0.9, 0.95}}}},
+        Wild{"examples_squad_adam",
+             4,
+             2,
+             {"optimizer.params.max_grad_norm = 1.0 has no effect under this name: give "
+              "gradient_clipping",
+              "gradient_clipping=1.0", "optimizer.params.bias_correction=null"},
+             {{"gradient_clipping", 1.0}, {"gradient_accumulation_steps", 1}}},
+        Wild{"examples_predivided",
+             64,
+             4,
+             {"optimizer.type: found \"OneBitAdam\"", "optimizer.params.freeze_step=null",
+              "To \"OneBitAdam\" belong", "prescale_gradients=null"},
+             {{"optimizer.type", "AdamW"}, {"optimizer.params.lr", 0.001}}},
+        Wild{"neox_base", 4, 0, {}, {{"scheduler.params.warmup_num_steps", 5000}}},
+        Wild{"megatron_sequence", 16, 0, {}, {{"fp16.initial_scale_power", 11}}},
+        Wild{"self_control_sparse",
+             1,
+             4,
+             {"sparse_attention is not offered: attention is dense and exact"},
+             {{"scheduler.params.warmup_min_lr", 1e-6}}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace zero
