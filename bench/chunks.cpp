@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/measured_keys.h"
 #include "bench/section.h"
 #include "bench/stepper.h"
 #include "bench/timing.h"
