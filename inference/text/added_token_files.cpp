@@ -39,39 +39,19 @@ std::vector<AddedToken> tokens_of_decoder(HfFields& config) {
   return tokens;
 }
 
-void add_name(const json& token, std::set<std::string>& names) {
-  if (token.is_string()) names.insert(token.get<std::string>());
-  if (token.is_object() && token.contains("content")) add_name(token["content"], names);
-}
-
-/// The contents of the tokens to which a file gives a part in texts.
-void add_special_names(HfFields& file, std::set<std::string>& names) {
-  for (const char* part : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
-                           "cls_token", "mask_token"}) {
-    add_name(file.raw(part), names);
-  }
-  const json& more = file.raw("additional_special_tokens");
-  if (!more.is_array()) return;
-  for (const json& token : more) add_name(token, names);
-}
-
 HfFields parse_file(const fs::path& path) {
   return HfFields::parse(path.string(), read_model_text(path.string()));
 }
 
 }  // namespace
 
-std::vector<AddedToken> read_added_tokens(const std::string& folder, HfFields& config) {
+std::vector<AddedToken> read_added_tokens(const std::string& folder, HfFields& config,
+                                          const SpecialNames& special) {
   if (config.has("added_tokens_decoder")) return tokens_of_decoder(config);
   const fs::path path = fs::path(folder) / "added_tokens.json";
   if (!fs::is_regular_file(path)) return {};
-  std::set<std::string> names;
-  add_special_names(config, names);
-  const fs::path map = fs::path(folder) / "special_tokens_map.json";
-  if (fs::is_regular_file(map)) {
-    HfFields fields = parse_file(map);
-    add_special_names(fields, names);
-  }
+  const std::vector<std::string> contents = special.contents();
+  const std::set<std::string> names(contents.begin(), contents.end());
   std::vector<AddedToken> tokens;
   const std::optional<json> file = parse_json_tree(read_model_text(path.string()));
   ZERO_CHECK(file && file->is_object(), "{}: is not a JSON object of tokens with ids",

@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inference/text/chat_template.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "inference/text/jinja/template.h"
 
 namespace zero {
@@ -35,12 +38,16 @@ jinja::Template::Variables variables_of(const TokenizerConfig& config,
                                        {"tools", Value::none()},
                                        {"documents", Value::none()},
                                        {"add_generation_prompt", Value::boolean(true)}};
-  const auto add = [&](const std::string& name, const std::string& token) {
-    if (!token.empty()) variables.emplace_back(name, Value::text(token));
-  };
-  add("bos_token", config.bos_token);
-  add("eos_token", config.eos_token);
-  for (const auto& [name, token] : config.other_tokens) add(name, token);
+  for (const auto& [part, name] : config.special.names) {
+    variables.emplace_back(part, Value::text(name.content));
+  }
+  std::vector<Value> additional;
+  for (const std::string& name : config.special.additional) {
+    additional.push_back(Value::text(name));
+  }
+  if (!additional.empty()) {
+    variables.emplace_back("additional_special_tokens", Value::list(std::move(additional)));
+  }
   return variables;
 }
 
@@ -60,13 +67,19 @@ std::vector<PromptPiece> pieces_of(const Text& text) {
 
 std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
                                      std::span<const ChatMessage> messages, const std::tm& now) {
+  const ChatTemplate& found = config.chat_template;
   ZERO_CHECK(
-      !config.chat_template.empty(),
+      found.names.empty(),
+      "{}: there are several chat templates ({}) and none is named \"default\"; copy the text "
+      "of the one to use into a file chat_template.jinja in the tokenizer's folder",
+      found.file, printable_line(fmt::format("{}", fmt::join(found.names, ", "))));
+  ZERO_CHECK(
+      !found.text.empty(),
       "{}: has no chat_template, so the model was not made to chat; give it text to continue",
-      config.chat_template_file);
+      found.file);
   ZERO_CHECK(!messages.empty(), "a chat has no messages; give at least one");
   try {
-    const jinja::Template chat(config.chat_template_file, config.chat_template);
+    const jinja::Template chat(found.file, found.text);
     return pieces_of(chat.render(variables_of(config, messages), now));
   } catch (const Error& error) {
     fail(

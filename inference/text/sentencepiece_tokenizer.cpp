@@ -121,7 +121,7 @@ std::set<std::uint32_t> steering_pieces(const SentencePieceProcessor& processor,
     pieces.push_back({.content = replaced(name, kSpaceSymbol, " "),
                       .id = static_cast<std::uint32_t>(processor.PieceToId(name))});
   }
-  guard_tokens(pieces, config.chat_template, config.token_names());
+  guard_tokens(pieces, config.chat_template.text, config.special.contents());
   std::set<std::uint32_t> ids;
   for (const AddedToken& token : pieces) {
     if (token.guarded) ids.insert(token.id);
@@ -211,7 +211,7 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
     found.push_back({.content = name, .id = id, .special = true});
   }
   found.insert(found.end(), added.begin(), added.end());
-  guard_tokens(found, config.chat_template, config.token_names());
+  guard_tokens(found, config.chat_template.text, config.special.contents());
   std::set<std::uint32_t> steering = steering_pieces(*processor, model, config);
   return std::make_unique<SentencePieceTokenizer>(
       std::move(table), std::move(processor), std::move(without_prefix),

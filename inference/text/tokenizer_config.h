@@ -6,31 +6,24 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "inference/text/added_tokens.h"
+#include "inference/text/special_names.h"
+#include "inference/text/template_files.h"
 #include "inference/text/tokenizer.h"
 
 namespace zero {
 
-/// What tokenizer_config.json, added_tokens.json and chat_template.jinja in a tokenizer's folder
+/// What tokenizer_config.json and the files beside it (docs/tokenizers.md) in a tokenizer's folder
 /// say; each may be missing.
 struct TokenizerConfig {
-  std::string file;  ///< tokenizer_config.json's path, for messages
-  std::string bos_token{};
-  std::string eos_token{};
-  /// unk_token, sep_token, pad_token, cls_token and mask_token, as far as they are there: for chat
-  /// templates.
-  std::vector<std::pair<std::string, std::string>> other_tokens{};
+  std::string file;        ///< tokenizer_config.json's path, for messages
+  SpecialNames special{};  ///< also variables of chat templates
   std::optional<bool> add_bos_token{};
   bool legacy = true;                      ///< SentencePiece's space also after special tokens
   std::vector<AddedToken> added_tokens{};  ///< of added_tokens.json if the config has none
-  std::string chat_template{};
-  std::string chat_template_file{};  ///< where it was found
-
-  /// The contents of bos_token, eos_token and the others, as far as they are there.
-  std::vector<std::string> token_names() const;
+  ChatTemplate chat_template{};
 };
 
 /// Throws zero::Error naming file, field, found and expected.

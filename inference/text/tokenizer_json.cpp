@@ -285,7 +285,7 @@ class Reader {
       tokens.push_back(token);
       name(token);
     }
-    guard_tokens(tokens, config.chat_template, config.token_names());
+    guard_tokens(tokens, config.chat_template.text, config.special.contents());
     sort_added_tokens(std::move(tokens));
   }
 

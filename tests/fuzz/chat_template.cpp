@@ -10,9 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::may_refuse([&] {
     const std::string text = replace_invalid_utf8(fuzz::text_of(data, size));
     TokenizerConfig config{.file = "f"};
-    config.bos_token = "<s>";
-    config.chat_template_file = "f";
-    config.chat_template = text;
+    config.special.names = {{"bos_token", {"<s>"}}};
+    config.chat_template = {.text = text, .file = "f"};
     const std::vector<ChatMessage> messages{{"system", "a\xc3\xa9 b"}, {"user", text.substr(0, 9)}};
     for (const PromptPiece& piece : render_chat(config, messages, {})) {
       fuzz::expect(!piece.text.empty(), "no piece is empty");

@@ -16,10 +16,8 @@ using Messages = std::vector<ChatMessage>;
 
 std::vector<PromptPiece> chat_pieces(const std::string& chat_template, const Messages& messages) {
   TokenizerConfig config{.file = "f/tokenizer_config.json"};
-  config.bos_token = "<s>";
-  config.eos_token = "</s>";
-  config.chat_template = chat_template;
-  config.chat_template_file = config.file;
+  config.special.names = {{"bos_token", {"<s>"}}, {"eos_token", {"</s>"}}};
+  config.chat_template = {.text = chat_template, .file = config.file};
   return render_chat(config, messages, {});
 }
 

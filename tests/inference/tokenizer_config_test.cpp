@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "inference/text/byte_level.h"
+#include "inference/text/chat_template.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 
@@ -132,16 +133,82 @@ TEST_F(TokenizerFolder, MessagesOfAChatCannotWriteControlTokensThatAreNotMarkedS
 }
 
 TEST_F(TokenizerFolder, TheChatTemplateIsTheFilesOrTheDefaultOne) {
-  const std::string folder = scratch_.directory();
-  EXPECT_EQ(read_tokenizer_config(folder).chat_template, "");
+  const auto found = [&] { return read_tokenizer_config(scratch_.directory()).chat_template; };
+  EXPECT_EQ(found().text, "");
   write("tokenizer_config.json", R"({"chat_template": "one"})");
-  EXPECT_EQ(read_tokenizer_config(folder).chat_template, "one");
+  EXPECT_EQ(found().text, "one");
   write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "other"},
+                                                     {"name": "default", "template": "first"},
                                                      {"name": "default", "template": "one"}]})");
-  EXPECT_EQ(read_tokenizer_config(folder).chat_template, "one");
+  EXPECT_EQ(found().text, "one");
+  write("tokenizer_config.json", R"({"chat_template": {"rag": "other", "default": "one"}})");
+  EXPECT_EQ(found().text, "one");
   write("chat_template.jinja", "of the file");
-  EXPECT_EQ(read_tokenizer_config(folder).chat_template, "of the file");
-  EXPECT_THAT(read_tokenizer_config(folder).chat_template_file, HasSubstr("chat_template.jinja"));
+  EXPECT_EQ(found().text, "of the file");
+  EXPECT_THAT(found().file, HasSubstr("chat_template.jinja"));
+  std::filesystem::create_directory(scratch_.path("additional_chat_templates"));
+  write("additional_chat_templates/rag.jinja", "more");
+  EXPECT_EQ(found().text, "of the file");
+}
+
+TEST_F(TokenizerFolder, OfSeveralTemplatesNoneIsGuessed) {
+  const auto refused = [&] {
+    const TokenizerConfig config = read_tokenizer_config(scratch_.directory());
+    EXPECT_EQ(config.chat_template.text, "");
+    return message_of([&] { render_chat(config, std::vector<ChatMessage>{{"user", "a"}}, {}); });
+  };
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "other"},
+                                                     {"name": "rag", "template": "one"}]})");
+  EXPECT_THAT(refused(), HasSubstr("tokenizer_config.json: there are several chat templates (rag, "
+                                   "tool_use) and none is named \"default\"; copy the text"));
+  std::filesystem::create_directory(scratch_.path("additional_chat_templates"));
+  write("additional_chat_templates/long.jinja", "more");
+  EXPECT_THAT(refused(), HasSubstr("additional_chat_templates/long.jinja: there are several"));
+  write("chat_template.jinja", "of the file");
+  EXPECT_EQ(read_tokenizer_config(scratch_.directory()).chat_template.text, "of the file");
+}
+
+// As transformers reads them: the map only for folders of the kind that has no
+// added_tokens_decoder, and then before the config.
+TEST_F(TokenizerFolder, SpecialTokensMapNamesTokensOfTemplates) {
+  const auto rendered = [&] {
+    TokenizerConfig config = read_tokenizer_config(scratch_.directory());
+    config.chat_template.text =
+        "{{ bos_token }} {{ eos_token }} {{ unk_token }} {{ pad_token }} {{ image_token }} "
+        "{{ additional_special_tokens | join(',') if additional_special_tokens is defined }}";
+    return render_chat(config, std::vector<ChatMessage>{{"user", "a"}}, {}).at(0).text;
+  };
+  write(
+      "special_tokens_map.json",
+      R"({"bos_token": "<m>", "eos_token": {"content": "</m>", "lstrip": false}, "pad_token": null,
+            "additional_special_tokens": ["<b>", {"content": "<c>"}]})");
+  EXPECT_EQ(rendered(), "<m> </m>    <b>,<c>");
+  const std::string config = R"("bos_token": "<s>", "unk_token": "<unk>", "pad_token": "<pad>",
+      "additional_special_tokens": ["<a>", "<b>"], "extra_special_tokens": {"image_token": "<i>"})";
+  write("tokenizer_config.json", "{" + config + "}");
+  EXPECT_EQ(rendered(), "<m> </m> <unk>  <i> <a>,<b>,<c>");
+  write("tokenizer_config.json", "{\"added_tokens_decoder\": {}, " + config + "}");
+  EXPECT_EQ(rendered(), "<s>  <unk> <pad> <i> <a>,<b>");
+  write("special_tokens_map.json", R"({"eos_token": 5})");
+  EXPECT_EQ(rendered(), "<s>  <unk> <pad> <i> <a>,<b>");
+  write("tokenizer_config.json", "{}");
+  EXPECT_THAT(message_of([&] { rendered(); }),
+              HasSubstr("special_tokens_map.json: eos_token: found 5, expected"));
+}
+
+TEST_F(TokenizerFolder, TokensOfTheMapEndTextsAndAreGuarded) {
+  std::string text = byte_tokenizer_json();
+  text.replace(text.find("\"added_tokens\":[]"), 17,
+               R"("added_tokens":[{"id":256,"content":"end!","special":false}])");
+  write("tokenizer.json", text);
+  write("special_tokens_map.json", R"({"additional_special_tokens": ["end!"]})");
+  const std::vector<PromptPiece> content{{"end!", false}};
+  EXPECT_EQ(open()->encode("end!"), Ids{256});
+  EXPECT_EQ(open()->encode_pieces(content).size(), 4U);
+  write("special_tokens_map.json", R"({"eos_token": "stop!"})");
+  EXPECT_THAT(refusal(),
+              HasSubstr("special_tokens_map.json: eos_token: found \"stop!\", expected a "
+                        "special token of the tokenizer"));
 }
 
 TEST_F(TokenizerFolder, MistakesAreNamed) {

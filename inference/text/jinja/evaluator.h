@@ -105,6 +105,10 @@ bool apply_test(Evaluator& evaluator, const std::string& name, const Value& inpu
                 const Arguments& arguments);
 Value call_function(Evaluator& evaluator, std::string_view name, const Arguments& arguments);
 Value call_method(Evaluator& evaluator, const Method& method, const Arguments& arguments);
+/// The names of all that is known and may give values; those of methods, of every type.
+std::vector<std::string_view> filter_names();
+std::vector<std::string_view> function_names();
+std::vector<std::string_view> method_names();
 /// The function of that name that templates find; undefined if there is none.
 Value global_function(const std::string& name);
 /// Whether Python's values of that type have such a method.

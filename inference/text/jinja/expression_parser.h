@@ -72,6 +72,7 @@ class ExpressionParser {
   const Expression* list();
   const Expression* map();
   const Expression* postfix(const Expression* of);
+  const Expression* call(const Expression* of);
   const Expression* subscript(const Expression* of);
   const Expression* filters_and_tests(const Expression* of);
   const Expression* test(const Expression* of);

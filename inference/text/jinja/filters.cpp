@@ -99,19 +99,24 @@ std::optional<double> real_of(const Value& input) {
   return input.text() != nullptr ? parsed<double>(number_text(*input.text())) : std::nullopt;
 }
 
+Origin digits_origin(const Value& input) {
+  return input.text() != nullptr ? input.text()->origin() : input.origin();
+}
+
 Value integer(Evaluator& /*evaluator*/, const Value& input, const Arguments& arguments) {
   const Given given("int", arguments, {"default", "base"});
   check_defined(input);
   ZERO_CHECK(given.integer(1, 10) == 10, "int: base {} is not known here", given.integer(1, 10));
-  if (input.is_integer()) return Value::integer(input.integer());
+  if (input.is_integer()) return Value::integer(input.integer()).with_origin(input.origin());
+  const Origin origin = digits_origin(input);
   if (input.text() != nullptr) {
     if (const auto number = parsed<std::int64_t>(number_text(*input.text()))) {
-      return Value::integer(*number);
+      return Value::integer(*number).with_origin(origin);
     }
   }
   const std::optional<double> real = real_of(input);
   const std::optional<std::int64_t> number = real ? whole(*real) : std::nullopt;
-  if (number) return Value::integer(*number);
+  if (number) return Value::integer(*number).with_origin(origin);
   return given.value(0) != nullptr ? *given.value(0) : Value::integer(0);
 }
 
@@ -119,7 +124,7 @@ Value real(Evaluator& /*evaluator*/, const Value& input, const Arguments& argume
   const Given given("float", arguments, {"default"});
   check_defined(input);
   const std::optional<double> number = real_of(input);
-  if (number) return {Value::Variant(*number)};
+  if (number) return Value(Value::Variant(*number)).with_origin(digits_origin(input));
   return given.value(0) != nullptr ? *given.value(0) : Value(Value::Variant(0.0));
 }
 
@@ -144,14 +149,14 @@ Value indent(Evaluator& evaluator, const Value& input, const Arguments& argument
   }
   Text text = shown(input);
   text.append("\n", Origin::from_template);
-  const std::vector<Text> lines = split_lines(text);
+  const std::vector<Line> lines = lines_of(text);
   evaluator.budget().make(text.size() + lines.size() * (by.size() + 1));
   Text out;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) out.append("\n", Origin::from_template);
-    const bool indented = i == 0 ? given.truth(1) : given.truth(2) || !lines[i].empty();
+    if (i > 0) out.append("\n", lines[i - 1].end.origin());
+    const bool indented = i == 0 ? given.truth(1) : given.truth(2) || !lines[i].text.empty();
     if (indented) out.append(by);
-    out.append(lines[i]);
+    out.append(lines[i].text);
   }
   return Value(std::move(out));
 }
@@ -162,7 +167,7 @@ Value tojson(Evaluator& evaluator, const Value& input, const Arguments& argument
   const bool indented = given.value(1) != nullptr && !given.value(1)->is_none();
   JsonForm form{.indent = indented ? std::max<std::int64_t>(given.integer(1, 0), 0) : -1,
                 .escapes = given.truth(0) ? Escapes::all_but_ascii : Escapes::needed,
-                .between = indented ? "," : ", ",
+                .between = Text(indented ? "," : ", ", Origin::from_template),
                 .sorted = given.truth(3)};
   ZERO_CHECK(form.indent <= kWidest, "tojson: indent is {}; expected at most {}", form.indent,
              kWidest);
@@ -171,8 +176,8 @@ Value tojson(Evaluator& evaluator, const Value& input, const Arguments& argument
     ZERO_CHECK(list != nullptr && list->items.size() == 2 && list->items[0].text() != nullptr &&
                    list->items[1].text() != nullptr,
                "tojson: separators: expected two texts");
-    form.between = list->items[0].text()->bytes();
-    form.colon = list->items[1].text()->bytes();
+    form.between = *list->items[0].text();
+    form.colon = *list->items[1].text();
   }
   Text out = json_of(input, form);
   evaluator.budget().make(out.size());
@@ -224,6 +229,12 @@ Value replaced_in(Evaluator& evaluator, const Text& text, const Text& from, cons
   budget.make(text.size());
   for (std::size_t i = 0; i < times; ++i) budget.make(to.size());
   return Value(replaced(text, from, to, most));
+}
+
+std::vector<std::string_view> filter_names() {
+  std::vector<std::string_view> names = list_filter_names();
+  for (const auto& [name, filter] : kFilters) names.push_back(name);
+  return names;
 }
 
 Value apply_filter(Evaluator& evaluator, const std::string& name, const Value& input,

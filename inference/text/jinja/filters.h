@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "inference/text/jinja/evaluator.h"
 
@@ -12,6 +13,7 @@ using Filter = Value (*)(Evaluator& evaluator, const Value& input, const Argumen
 
 /// A filter of lists and maps; null if none has the name.
 Filter list_filter(std::string_view name);
+std::vector<std::string_view> list_filter_names();
 
 /// jinja::replaced(), within the budget.
 Value replaced_in(Evaluator& evaluator, const Text& text, const Text& from, const Text& to,

@@ -15,16 +15,36 @@ Value raise_exception(Evaluator& /*evaluator*/, const Arguments& arguments) {
   throw Error(given.text(0).bytes());
 }
 
+/// Behind the conversion of strftime that begins with the "%" at `at`, or behind other text.
+std::size_t conversion_end(const std::string& format, std::size_t at) {
+  if (format[at] != '%') return std::min(format.find('%', at), format.size());
+  const std::size_t modifiers = format.find_first_not_of("_-0^#+123456789", at + 1);
+  const std::size_t letter = format.find_first_not_of("EO", std::min(modifiers, format.size()));
+  return std::min(letter, format.size() - 1) + 1;
+}
+
+/// Each conversion is its own, so that what a content writes of a format stays content.
 Value strftime_now(Evaluator& evaluator, const Arguments& arguments) {
   const Given given("strftime_now", arguments, {"format"}, 1);
-  const std::string format = given.needed_text(0).bytes() + ".";  // an empty result is one too
+  const Text& format = given.needed_text(0);
   std::array<char, 256> text{};
-  const std::size_t size =
-      std::strftime(text.data(), text.size(), format.c_str(), &evaluator.now());
-  ZERO_CHECK(size > 0 && format.find('\0') == std::string::npos,
-             "strftime_now: the format \"{}\" gives more than {} bytes",
-             given.needed_text(0).bytes().substr(0, 100), text.size());
-  return Value::text({text.data(), size - 1});
+  Text out;
+  for (std::size_t at = 0, end = 0; at < format.size(); at = end) {
+    end = conversion_end(format.bytes(), at);
+    const Text part = format.part(at, end);
+    if (part.bytes()[0] != '%') {
+      out.append(part);
+      continue;
+    }
+    evaluator.budget().work(256);
+    const std::string one = part.bytes() + ".";  // an empty result is one too
+    const std::size_t size = std::strftime(text.data(), text.size(), one.c_str(), &evaluator.now());
+    if (size > 0) out.append({text.data(), size - 1}, part.origin());
+    ZERO_CHECK(size > 0 && out.size() < text.size() && one.find('\0') == std::string::npos,
+               "strftime_now: the format \"{}\" gives more than {} bytes",
+               format.bytes().substr(0, 100), text.size());
+  }
+  return Value(std::move(out));
 }
 
 Value range(Evaluator& evaluator, const Arguments& arguments) {
@@ -39,11 +59,14 @@ Value range(Evaluator& evaluator, const Arguments& arguments) {
     if (given.value(i) != nullptr) check_defined(*given.value(i));
   }
   std::vector<Value> items;
+  const bool content = std::ranges::any_of(
+      arguments.places, [](const Value& each) { return each.origin() == Origin::content; });
+  const Origin origin = content ? Origin::content : Origin::from_template;
   std::int64_t at = start;
   while (step > 0 ? at < stop : at > stop) {
     ZERO_CHECK(std::ssize(items) < kMost,
                "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMost);
-    items.push_back(Value::integer(at));
+    items.push_back(Value::integer(at).with_origin(origin));
     if (__builtin_add_overflow(at, step, &at)) break;
   }
   evaluator.budget().make(items.size() * sizeof(Value));
@@ -51,11 +74,12 @@ Value range(Evaluator& evaluator, const Arguments& arguments) {
 }
 
 /// The items of a map that is the one argument, and those with names.
-std::vector<std::pair<std::string, Value>> named_items(std::string_view function,
-                                                       const Arguments& arguments) {
-  std::vector<std::pair<std::string, Value>> items;
-  const auto set = [&](const std::string& name, const Value& value) {
-    const auto found = std::ranges::find(items, name, &std::pair<std::string, Value>::first);
+std::vector<std::pair<Text, Value>> named_items(std::string_view function,
+                                                const Arguments& arguments) {
+  std::vector<std::pair<Text, Value>> items;
+  const auto set = [&](const Text& name, const Value& value) {
+    const auto found = std::ranges::find_if(
+        items, [&](const auto& item) { return item.first.bytes() == name.bytes(); });
     if (found == items.end()) {
       items.emplace_back(name, value);
     } else {
@@ -69,10 +93,12 @@ std::vector<std::pair<std::string, Value>> named_items(std::string_view function
     for (const auto& [key, value] : given.map()->items) {
       ZERO_CHECK(key.text() != nullptr, "{} of a map with a key of '{}' is not known here",
                  function, type_name(key));
-      set(key.text()->bytes(), value);
+      set(*key.text(), value);
     }
   }
-  for (const auto& [name, value] : arguments.named) set(name, value);
+  for (const auto& [name, value] : arguments.named) {
+    set(Text(name, Origin::from_template), value);
+  }
   return items;
 }
 
@@ -87,14 +113,18 @@ void pay_for_items(Evaluator& evaluator, const Arguments& arguments) {
 
 Value make_namespace(Evaluator& evaluator, const Arguments& arguments) {
   pay_for_items(evaluator, arguments);
-  return evaluator.new_namespace(named_items("namespace", arguments));
+  std::vector<std::pair<std::string, Value>> items;
+  for (auto& [name, value] : named_items("namespace", arguments)) {
+    items.emplace_back(name.bytes(), std::move(value));
+  }
+  return evaluator.new_namespace(std::move(items));
 }
 
 Value make_map(Evaluator& evaluator, const Arguments& arguments) {
   pay_for_items(evaluator, arguments);
   std::vector<std::pair<Value, Value>> items;
   for (auto& [name, value] : named_items("dict", arguments)) {
-    items.emplace_back(Value::text(name), std::move(value));
+    items.emplace_back(Value(std::move(name)), std::move(value));
   }
   return Value::map(std::move(items));
 }
@@ -133,6 +163,12 @@ const std::pair<std::string_view, Run>* find(std::string_view name) {
 Value global_function(const std::string& name) {
   const auto* found = find(name);
   return found != nullptr ? Value(Value::Variant(Function{found->first})) : Value();
+}
+
+std::vector<std::string_view> function_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, run] : kFunctions) names.push_back(name);
+  return names;
 }
 
 Value call_function(Evaluator& evaluator, std::string_view name, const Arguments& arguments) {

@@ -208,6 +208,12 @@ constexpr std::array<std::pair<std::string_view, Filter>, 13> kFilters{
 
 }  // namespace
 
+std::vector<std::string_view> list_filter_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, filter] : kFilters) names.push_back(name);
+  return names;
+}
+
 Filter list_filter(std::string_view name) {
   const auto found = std::ranges::find(kFilters, name, &std::pair<std::string_view, Filter>::first);
   return found != kFilters.end() ? found->second : nullptr;

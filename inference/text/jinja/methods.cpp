@@ -253,6 +253,15 @@ Value call_loop(Evaluator& evaluator, const Method& method, const Arguments& arg
 
 }  // namespace
 
+std::vector<std::string_view> method_names() {
+  std::vector<std::string_view> names;
+  for (const TextMethodRow& row : kTextMethods) names.push_back(row.name);
+  for (const Names more : {Names(kMapMethods), Names(kListMethods), Names(kLoopMethods)}) {
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  return names;
+}
+
 bool has_method(const Value& value, std::string_view name) {
   if (value.text() != nullptr) {
     return has(kOtherTextMethods, name) ||

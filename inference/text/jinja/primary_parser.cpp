@@ -107,13 +107,17 @@ const Expression* ExpressionParser::postfix(const Expression* of) {
     } else if (skip_sign("[")) {
       of = subscript(of);
     } else if (skip_sign("(")) {
-      Expression& made = make(ExpressionKind::call, {of});
-      arguments(made);
-      of = &made;
+      of = call(of);
     } else {
       return of;
     }
   }
+}
+
+const Expression* ExpressionParser::call(const Expression* of) {
+  Expression& made = make(ExpressionKind::call, {of});
+  arguments(made);
+  return &made;
 }
 
 const Expression* ExpressionParser::subscript(const Expression* of) {
@@ -142,9 +146,7 @@ const Expression* ExpressionParser::filters_and_tests(const Expression* of) {
     } else if (skip_name("is")) {
       of = test(of);
     } else if (skip_sign("(")) {
-      Expression& made = make(ExpressionKind::call, {of});
-      arguments(made);
-      of = &made;
+      of = call(of);
     } else {
       return of;
     }

@@ -103,6 +103,11 @@ void Text::append(std::string_view bytes, Origin origin) {
   origins_.append(bytes.size(), static_cast<char>(origin));
 }
 
+Origin Text::origin() const {
+  const bool content = origins_.find(static_cast<char>(Origin::content)) != std::string::npos;
+  return content ? Origin::content : Origin::from_template;
+}
+
 Text Text::part(std::size_t begin, std::size_t end) const {
   Text out;
   if (begin >= end) return out;
@@ -218,14 +223,20 @@ std::vector<Text> split_from_right(const Text& text, const std::string& separato
   return parts;
 }
 
-std::vector<Text> split_lines(const Text& text) {
-  std::vector<Text> lines;
+std::vector<Line> lines_of(const Text& text) {
+  std::vector<Line> lines;
   for (std::size_t done = 0; done < text.size();) {
     const auto [end, next] = line_end(text.bytes(), done);
-    lines.push_back(text.part(done, end));
+    lines.push_back({text.part(done, end), text.part(end, next)});
     done = next;
   }
   return lines;
+}
+
+std::vector<Text> split_lines(const Text& text) {
+  std::vector<Text> texts;
+  for (Line& line : lines_of(text)) texts.push_back(std::move(line.text));
+  return texts;
 }
 
 Text in_case(const Text& text, Case wanted) {

@@ -25,6 +25,8 @@ class Text {
   std::size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   Origin origin(std::size_t at) const { return static_cast<Origin>(origins_[at]); }
+  /// That of what is made of the whole text: content if a byte is.
+  Origin origin() const;
 
   void append(const Text& text);
   void append(std::string_view bytes, Origin origin);
@@ -51,6 +53,11 @@ std::vector<Text> split(const Text& text, const std::string* separator, std::int
 std::vector<Text> split_from_right(const Text& text, const std::string& separator,
                                    std::int64_t most);
 std::vector<Text> split_lines(const Text& text);
+struct Line {
+  Text text;
+  Text end;  ///< the characters that end it; empty where the text does
+};
+std::vector<Line> lines_of(const Text& text);
 
 enum class Case : std::uint8_t { upper, lower, title, capital };
 /// Throws zero::Error for characters whose case is several characters.

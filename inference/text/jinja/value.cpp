@@ -21,9 +21,9 @@ int depth_of(const Value& value) {
   return 0;
 }
 
-/// The depth and weight of a list or map with one item more.
+/// Adds an item to the depth and weight of its list or map. Throws zero::Error above the limits.
 template <typename Collection>
-void hold(Collection& collection, const Value& item) {
+void account_for(Collection& collection, const Value& item) {
   collection.depth = std::max(collection.depth, 1 + depth_of(item));
   collection.weight += weight_of(item);
   ZERO_CHECK(collection.depth <= kDeepest && collection.weight <= kMostBytes,
@@ -33,6 +33,7 @@ void hold(Collection& collection, const Value& item) {
 }
 
 Text plain(std::string_view bytes) { return {bytes, Origin::from_template}; }
+const Text kNothing;
 
 std::string real(double value) {
   if (std::isnan(value)) return "nan";
@@ -89,7 +90,7 @@ class JsonWriter {
     if (const Text* text = value.text()) return out_.append(json_quoted(*text, form_.escapes));
     if (const List* list = value.list()) return write_list(*list);
     if (const Map* map = value.map()) return write_map(*map);
-    out_.append(plain(scalar(value)));
+    out_.append(scalar(value), value.origin());
   }
   Text take() { return std::move(out_); }
 
@@ -109,7 +110,7 @@ class JsonWriter {
                "Object of type {} is not JSON serializable", type_name(Value::list({}, list.kind)));
     out_.append(plain("["));
     for (std::size_t i = 0; i < list.items.size(); ++i) {
-      begin_item(i == 0 ? "" : form_.between);
+      begin_item(i == 0 ? kNothing : form_.between);
       ++level_;
       write(list.items[i]);
       --level_;
@@ -127,11 +128,11 @@ class JsonWriter {
     }
     out_.append(plain("{"));
     for (std::size_t i = 0; i < items.size(); ++i) {
-      begin_item(i == 0 ? "" : form_.between);
+      begin_item(i == 0 ? kNothing : form_.between);
       const Value& key = items[i]->first;
-      out_.append(
-          json_quoted(key.text() != nullptr ? *key.text() : plain(scalar(key)), form_.escapes));
-      out_.append(plain(form_.colon));
+      out_.append(json_quoted(key.text() != nullptr ? *key.text() : Text(scalar(key), key.origin()),
+                              form_.escapes));
+      out_.append(form_.colon);
       ++level_;
       write(items[i]->second);
       --level_;
@@ -139,9 +140,9 @@ class JsonWriter {
     end_items(items.empty());
     out_.append(plain("}"));
   }
-  void begin_item(std::string_view between) {
+  void begin_item(const Text& between) {
     ZERO_CHECK(out_.size() <= form_.most, "tojson writes more than {} bytes", form_.most);
-    out_.append(plain(between));
+    out_.append(between);
     new_line(level_ + 1);
   }
   void end_items(bool none) {
@@ -171,7 +172,7 @@ Value Value::undefined(std::string why) {
 
 Value Value::list(std::vector<Value> items, Sequence kind) {
   List list{.items = std::move(items), .kind = kind};
-  for (const Value& item : list.items) hold(list, item);
+  for (const Value& item : list.items) account_for(list, item);
   return {Variant(std::make_shared<const List>(std::move(list)))};
 }
 
@@ -180,8 +181,8 @@ Value Value::map(std::vector<std::pair<Value, Value>> items) {
   for (const auto& [key, value] : map.items) {
     ZERO_CHECK(key.map() == nullptr && (key.list() == nullptr || key.list()->depth == 1),
                "unhashable type: '{}'", type_name(key));
-    hold(map, key);
-    hold(map, value);
+    account_for(map, key);
+    account_for(map, value);
   }
   return {Variant(std::make_shared<const Map>(std::move(map)))};
 }
@@ -189,6 +190,12 @@ Value Value::map(std::vector<std::pair<Value, Value>> items) {
 Value Value::safe(const Text& text) {
   Value value{text};
   value.safe_ = true;
+  return value;
+}
+
+Value Value::with_origin(Origin origin) const {
+  Value value = *this;
+  value.origin_ = origin;
   return value;
 }
 
@@ -313,8 +320,8 @@ Text represented(const Value& value) {
   if (value.is_undefined()) return plain("Undefined");
   if (value.is_none()) return plain("None");
   if (const bool* truth = value.as<bool>()) return plain(*truth ? "True" : "False");
-  if (value.is_integer()) return plain(fmt::format("{}", value.integer()));
-  if (const double* number = value.as<double>()) return plain(real(*number));
+  if (value.is_integer()) return {fmt::format("{}", value.integer()), value.origin()};
+  if (const double* number = value.as<double>()) return {real(*number), value.origin()};
   if (const Text* text = value.text()) return quoted(*text);
   if (const Map* map = value.map()) return enclosed(*map);
   const List* list = value.list();

@@ -88,6 +88,9 @@ class Value {
   std::int64_t integer() const;
   double number() const;
   bool is_safe() const { return safe_; }
+  /// Who wrote the digits of a number: those made of numbers in contents are contents'.
+  Origin origin() const { return origin_; }
+  Value with_origin(Origin origin) const;
 
  private:
   template <typename T>
@@ -98,6 +101,7 @@ class Value {
 
   Variant variant_;
   bool safe_ = false;
+  Origin origin_ = Origin::from_template;  // of a number
 };
 
 /// A method of a value.
@@ -134,8 +138,8 @@ Text represented(const Value& value);
 struct JsonForm {
   std::int64_t indent = -1;  ///< negative: in one line
   Escapes escapes = Escapes::needed;
-  std::string between = ", ";
-  std::string colon = ": ";
+  Text between{", ", Origin::from_template};
+  Text colon{": ", Origin::from_template};
   bool sorted = false;
   std::size_t most = kMostBytes;  ///< bytes
 };

@@ -59,11 +59,10 @@ TEST(Chats, AreWrittenAsTransformersWritesThem) {
     const json want = json::parse(line);
     const std::string name = want["template"];
     TokenizerConfig config{.file = name};
-    config.bos_token = "<s>";
-    config.eos_token = "</s>";
-    config.other_tokens = {{"pad_token", "<pad>"}};
-    config.chat_template_file = name;
-    config.chat_template = read_text(files::disk(), folder + "/templates/" + name);
+    config.special.names = {
+        {"bos_token", {"<s>"}}, {"eos_token", {"</s>"}}, {"pad_token", {"<pad>"}}};
+    config.chat_template = {.text = read_text(files::disk(), folder + "/templates/" + name),
+                            .file = name};
     const std::size_t number = want["conversation"];
     const json found = rendered(config, conversations[number]);
     SCOPED_TRACE(name + ", conversation " + std::to_string(number) + ": " + found.dump());

@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/hf/fields.h"
+
+namespace zero {
+
+/// The chat template of a tokenizer's folder.
+struct ChatTemplate {
+  std::string text{};                ///< empty if there is none, or none of several is "default"
+  std::string file{};                ///< where it was found, or looked for
+  std::vector<std::string> names{};  ///< if there are several and none is "default": theirs
+};
+
+/// As transformers takes it: chat_template.jinja, called "default", and the files of the folder
+/// additional_chat_templates; without any of them the text or the list in tokenizer_config.json,
+/// whose fields are `config`. Of several the one called "default". Throws zero::Error naming file,
+/// field, found and expected.
+ChatTemplate read_chat_template(const std::string& folder, HfFields& config);
+
+}  // namespace zero
