@@ -2,11 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/team.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <system_error>
+#include <utility>
+
+#include "base/error.h"
 
 namespace zero::cpu {
 namespace {
@@ -17,6 +21,27 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kShortSleep{150};
 
 thread_local bool in_share = false;
+/// In a child of fork(): the one thread that it has was in a share.
+thread_local bool forked_in_share = false;
+
+void note_fork() { forked_in_share = in_share; }
+
+/// Children of fork() come to note_fork(), from the first team on.
+void watch_forks() {
+  static const int failure = ::pthread_atfork(nullptr, nullptr, note_fork);
+  ZERO_CHECK(failure == 0, "a team of threads cannot watch for fork(): {}",
+             std::generic_category().message(failure));
+}
+
+void check_process() {
+  if (!std::exchange(forked_in_share, false)) return;
+  in_share = false;
+  fail(
+      "process {} was forked inside of a parallel loop of its parent, and goes on in it without "
+      "the threads that do the rest; fork outside of the loop, or end the child inside by exec() "
+      "or _exit()",
+      ::getpid());
+}
 
 void pause_core() {
 #if defined(__x86_64__)
@@ -60,6 +85,7 @@ void Team::end_helpers() {
 }
 
 void Team::grow(std::int64_t shares) {
+  watch_forks();
   end_helpers();
   process_ = ::getpid();
   most_ = 0;
@@ -114,6 +140,7 @@ void Team::work_on(std::uint64_t loop, std::int64_t own) {
     if (state.load(std::memory_order_relaxed) != open) continue;
     if (!state.compare_exchange_strong(open, open + 1, std::memory_order_acquire)) continue;
     (*work_)(share);
+    check_process();
     if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
   }
   in_share = false;

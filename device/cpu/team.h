@@ -45,7 +45,9 @@ class Team {
 
   /// Runs work(0) to work(shares - 1), each once, on the caller and up to `shares - 1` helpers;
   /// returns when all have run. `work` does not throw. Inside of a share, the caller runs all. A
-  /// helper that the system refuses to start is done without.
+  /// helper that the system refuses to start is done without. In a child of a fork() inside of a
+  /// share, which lacks the threads that do the others, that share ends with zero::Error on the
+  /// thread that forked: run() throws it, a helper's ends the child.
   void run(std::int64_t shares, const Work& work);
 
  private:

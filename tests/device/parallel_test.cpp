@@ -10,8 +10,10 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -93,6 +95,43 @@ TEST(ParallelFor, NeverWaitsForThreadsThatDoNotCome) {
   int status = 0;
   EXPECT_EQ(child, ::waitpid(child, &status, 0));
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+/// How a child ends that the thread `forks` of a team of two forks in a loop, and that goes on in
+/// it: 0 if run() has thrown the error, 3 if that ended the thread.
+int end_of_child(bool helper_forks) {
+  const ::pid_t caller = ::gettid();
+  const ::pid_t parent = ::getpid();
+  std::atomic<int> come = 0;
+  std::atomic<::pid_t> child = -1;
+  const std::string error = message_of([&] {
+    cpu::parallel_for(2, 2, 1, [&](std::int64_t, std::int64_t) {
+      ++come;
+      while (come < 2) std::this_thread::yield();
+      if ((::gettid() == caller) == helper_forks) return;
+      const ::pid_t forked = ::fork();
+      if (forked != 0) child = forked;
+      if (forked == 0) std::set_terminate([] { ::_exit(3); });
+    });
+  });
+  if (::getpid() != parent) {
+    const bool named =
+        error.find("was forked inside of a parallel loop of its parent") != std::string::npos;
+    ::_exit(named && sum_of_squares(2) == 328'350 ? 0 : 1);
+  }
+  EXPECT_EQ(error, "no error");
+  int status = 0;
+  EXPECT_EQ(child.load(), ::waitpid(child, &status, 0));
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// On a thread of its own, whose team is of two.
+TEST(ParallelFor, AChildForkedInsideEndsWithAnErrorInPlaceOfWaiting) {
+  std::thread([] {
+    EXPECT_EQ(end_of_child(false), 0);
+    EXPECT_EQ(end_of_child(true), 3);
+    EXPECT_EQ(328'350, sum_of_squares(4));
+  }).join();
 }
 
 TEST(ParallelFor, DoesWithoutThreadsThatTheSystemRefuses) {
