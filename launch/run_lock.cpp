@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/host_name.h"
 #include "base/printable.h"
+#include "launch/telemetry/run_log.h"
 
 namespace zero {
 namespace {
@@ -118,9 +119,10 @@ std::unique_ptr<RunLock> lock_log(const std::string& log) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (log.empty() || (fs::exists(log, error) && !fs::is_regular_file(log, error))) return nullptr;
-  const fs::path target = fs::weakly_canonical(log, error);
+  const std::string file = log_file(log);
+  const fs::path target = fs::weakly_canonical(file, error);
   return std::make_unique<RunLock>(RunLock::Place{
-      .key = "run.log", .path = log, .file = (error ? log : target.string()) + ".lock"});
+      .key = "run.log", .path = log, .file = (error ? file : target.string()) + ".lock"});
 }
 
 }  // namespace zero

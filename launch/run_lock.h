@@ -12,13 +12,13 @@
 namespace zero {
 
 /// Keeps other processes, of this host and of hosts that share the file system, from writing what
-/// this run writes. The lock is the system's, on a file made for it: it ends with the process,
-/// however that ends. The file holds the name of the process for whom it refuses.
+/// this run, or another program, writes. The lock is the system's, on a file made for it: it ends
+/// with the process, however that ends. The file holds the name of the process for whom it refuses.
 class RunLock {
  public:
   struct Place {
-    std::string key;   ///< of the configuration, for messages: "run.log"
-    std::string path;  ///< that the run writes
+    std::string key;   ///< of the configuration or the flags, for messages: "run.log", "--out"
+    std::string path;  ///< that is written
     std::string file;  ///< the lock's, in a folder that exists
   };
   /// For which a start waits for an earlier process that is ending.
@@ -48,7 +48,7 @@ class RunLock {
 
 /// The lock of a run on its folder of checkpoints; null if it saves none.
 std::unique_ptr<RunLock> lock_checkpoints(const TrainConfig::Checkpoints& checkpoints);
-/// The lock of a run on its log, beside the file. A link counts as the file to which it leads. Null
+/// The lock of a run on its log, beside the file. A link counts as log_file() has it. Null
 /// if there is no log, or if it is no regular file.
 std::unique_ptr<RunLock> lock_log(const std::string& log);
 

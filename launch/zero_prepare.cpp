@@ -13,11 +13,6 @@
 
 namespace {
 
-int make_digests(const std::vector<std::string>& token_files) {
-  for (const std::string& path : token_files) fmt::print("{}\n", zero::make_digest(path));
-  return 0;
-}
-
 int run(const zero::PrepareOptions& options) {
   using zero::Console;
   Console console(stdout, zero::on_terminal() ? Console::Mode::terminal : Console::Mode::lines);
@@ -50,7 +45,8 @@ int main(int argc, char** argv) {
   bool digests = false;
   CLI::Option* digest =
       app.add_flag("--digest", digests,
-                   "FILES are token files: write the digest of each beside it, and nothing else");
+                   "FILES are token files: write the digest of each beside it, and nothing else; "
+                   "digests among FILES are passed over");
   digest->excludes(out);
   app.add_option("--tokenizer", options.tokenizer,
                  "\"bytes\" (vocabulary 256), a SentencePiece .model, a tokenizer.json, or a "
@@ -64,7 +60,10 @@ int main(int argc, char** argv) {
   try {
     zero::report_large_files();
     app.parse(argc, argv);
-    if (digests) return make_digests(options.files);
+    if (digests) {
+      for (const std::string& path : zero::make_digests(options.files)) fmt::print("{}\n", path);
+      return 0;
+    }
     if (out->count() == 0) throw CLI::RequiredError("--out");
     return run(options);
   } catch (const CLI::Success& success) {

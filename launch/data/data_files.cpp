@@ -137,10 +137,7 @@ std::vector<Found> find(const std::vector<std::string>& names, const std::string
       found = files_in(name, key, left_out);
     } else if (!std::filesystem::exists(name, ignored) &&
                name.find_first_of("*?[") != std::string::npos) {
-      found = kept(matches_of(name), [](const std::string& path) {
-        return std::ranges::none_of(kOtherEndings,
-                                    [&](std::string_view end) { return path.ends_with(end); });
-      });
+      found = kept(matches_of(name), may_be_token_file);
       ZERO_CHECK(!found.empty(), "{}: no file matches {}; make token files with zero_prepare", key,
                  name);
     } else {
@@ -174,6 +171,11 @@ std::vector<std::string> expand_data_files(const std::vector<std::string>& names
                                            const std::string& key) {
   std::vector<std::string> left_out;
   return paths_of(find(names, key, left_out));
+}
+
+bool may_be_token_file(const std::string& path) {
+  return std::ranges::none_of(kOtherEndings,
+                              [&](std::string_view end) { return path.ends_with(end); });
 }
 
 DataFiles find_data_files(const std::vector<std::string>& train,

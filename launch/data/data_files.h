@@ -14,6 +14,10 @@ struct DataFiles {
   std::vector<std::string> lines;  ///< for users: files that were left out of train, and why
 };
 
+/// Whether the name is not that of what lies beside token files: a digest, a lock, or a file that
+/// is not finished.
+bool may_be_token_file(const std::string& path);
+
 /// Expands data.train and data.validation: files, folders and patterns with * ? [ ]. A folder
 /// stands for its .bin files: under data.validation for those whose names have the word val, valid,
 /// validation or eval (fineweb_val_000000.bin; all if no name has such a word or "train"), under

@@ -11,11 +11,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "inference/text/tokenizer.h"
+#include "launch/data/data_files.h"
 #include "launch/data/prepared_set.h"
 #include "launch/data/token_file.h"
 
@@ -47,6 +49,8 @@ class ShardWriter {
  public:
   ShardWriter(const PrepareOptions& options, std::int64_t token_bytes, files::FileSystem& files)
       : options_(options), token_bytes_(token_bytes), set_(files, options.out) {}
+
+  const std::string& warning() const { return set_.warning(); }
 
   void train(std::span<const std::uint32_t> tokens) {
     while (!tokens.empty()) {
@@ -119,6 +123,7 @@ class Preparation {
 
   PrepareReport run() {
     for (const std::string& path : options_.files) total_ += size_of_text(path);
+    if (!writer_.warning().empty()) console_.line(writer_.warning());
     ZERO_CHECK(total_ > 0, "the texts are empty: {} file(s), 0 bytes", options_.files.size());
     split_ = total_ - static_cast<std::int64_t>(static_cast<double>(total_) * options_.validation);
     for (const std::string& path : options_.files) read(path);
@@ -221,6 +226,18 @@ PrepareReport prepare(const PrepareOptions& options, Console& console, files::Fi
              "{}: cannot make the folder: {}; give --out a folder you may write to", options.out,
              error ? error.message() : "it is a file");
   return Preparation(options, console, files).run();
+}
+
+std::vector<std::string> make_digests(const std::vector<std::string>& files) {
+  std::vector<std::string> token_files;
+  std::ranges::copy_if(files, std::back_inserter(token_files), may_be_token_file);
+  ZERO_CHECK(!token_files.empty(),
+             "--digest: {} and the others are no token files by their names, but lie beside them; "
+             "name the .bin files",
+             files.front());
+  std::vector<std::string> digests;
+  for (const std::string& file : token_files) digests.push_back(make_digest(file));
+  return digests;
 }
 
 std::string make_digest(const std::string& token_file) {

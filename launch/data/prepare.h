@@ -40,5 +40,8 @@ PrepareReport prepare(const PrepareOptions& options, Console& console,
 /// Writes the digest of a token file that has none, or whose tokens were changed, beside the file.
 /// Returns its path.
 std::string make_digest(const std::string& token_file);
+/// The same for all of `files` that may be token files: what lies beside those, as a pattern finds
+/// it, is passed over. Throws zero::Error if none is left.
+std::vector<std::string> make_digests(const std::vector<std::string>& files);
 
 }  // namespace zero

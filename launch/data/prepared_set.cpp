@@ -2,15 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/data/prepared_set.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
+#include <optional>
 #include <sstream>
 
 #include "base/error.h"
+#include "checkpoint/text_file.h"
 
 namespace zero {
 namespace {
@@ -22,6 +20,10 @@ constexpr const char* kStaging = ".zero_prepare_new";
 constexpr const char* kDecided = ".zero_prepare_done";
 /// The names of the set, a line each. Its file goes last.
 constexpr const char* kNames = "SET";
+
+RunLock::Place place_of(const std::string& folder) {
+  return {.key = "--out", .path = folder, .file = folder + "/.zero_prepare.lock"};
+}
 
 bool is_of_set(const std::string& name) {
   if (name.find('/') != std::string::npos) return false;
@@ -36,10 +38,7 @@ bool is_of_set(const std::string& name) {
 }
 
 std::vector<std::string> read_names(FileSystem& files, const std::string& path) {
-  const auto file = files.open_read(path);
-  std::string text(static_cast<std::size_t>(file->size()), '\0');
-  file->read(0, std::as_writable_bytes(std::span(text)));
-  std::istringstream lines(text);
+  std::istringstream lines(read_text(files, path));
   std::vector<std::string> names;
   for (std::string name; std::getline(lines, name);) {
     ZERO_CHECK(is_of_set(name),
@@ -49,7 +48,13 @@ std::vector<std::string> read_names(FileSystem& files, const std::string& path) 
   return names;
 }
 
-/// One of several processes that settle the same folder renames each file.
+bool is_decided(FileSystem& files, const std::string& folder) {
+  const std::string decided = folder + "/" + kDecided;
+  return files.kind_of(decided) == PathKind::folder && !files.is_link(decided);
+}
+
+/// Where no lock can be had, one of several processes that settle the same folder renames each
+/// file.
 void move(FileSystem& files, const std::string& from, const std::string& to) {
   if (files.kind_of(from) == PathKind::missing) return;
   try {
@@ -65,14 +70,8 @@ PreparedSet::PreparedSet(FileSystem& files, std::string folder)
     : files_(files),
       folder_(std::move(folder)),
       staging_(folder_ + "/" + kStaging),
-      lock_(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  ZERO_CHECK(lock_.get() >= 0, "{}: cannot open the folder: {}", folder_, std::strerror(errno));
-  // A file system without locks lets every process write.
-  ZERO_CHECK(::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
-             "{}: another zero_prepare writes to this folder; wait for its end, or give another "
-             "--out",
-             folder_);
-  settle(files_, folder_);
+      lock_(place_of(folder_)) {
+  finish(files_, folder_);
   clear();
   files_.make_folder(staging_);
 }
@@ -100,12 +99,24 @@ void PreparedSet::commit(const std::vector<std::string>& names) {
   files_.sync_folder(staging_);
   files_.rename(staging_, folder_ + "/" + kDecided);
   files_.sync_folder(folder_);
-  settle(files_, folder_);
+  finish(files_, folder_);
 }
 
 void PreparedSet::settle(FileSystem& files, const std::string& folder) {
+  if (!is_decided(files, folder)) return;
+  std::optional<RunLock> lock;
+  try {
+    lock.emplace(place_of(folder));
+  } catch (const Error&) {
+    if (is_decided(files, folder)) throw;
+    return;  // the process that has the lock was quicker
+  }
+  finish(files, folder);
+}
+
+void PreparedSet::finish(FileSystem& files, const std::string& folder) {
+  if (!is_decided(files, folder)) return;
   const std::string decided = folder + "/" + kDecided;
-  if (files.kind_of(decided) != PathKind::folder || files.is_link(decided)) return;
   try {
     const std::string list = decided + "/" + kNames;
     if (files.kind_of(list) == PathKind::file) {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "base/descriptor.h"
 #include "device/files/file_system.h"
+#include "launch/run_lock.h"
 
 namespace zero {
 
@@ -29,17 +29,22 @@ class PreparedSet {
   /// files `names`, which are written.
   void commit(const std::vector<std::string>& names);
 
+  /// Why another process is not kept from writing to the folder, a line for people; empty: it is.
+  const std::string& warning() const { return lock_.warning(); }
+
   /// Finishes a replacement in `folder` that was decided and interrupted. Processes may call this
-  /// at the same time.
+  /// at the same time: one does it, the others wait.
   static void settle(files::FileSystem& files, const std::string& folder);
 
  private:
+  /// settle() under the lock.
+  static void finish(files::FileSystem& files, const std::string& folder);
   void clear();
 
   files::FileSystem& files_;
   std::string folder_;
   std::string staging_;
-  Descriptor lock_;
+  RunLock lock_;
 };
 
 }  // namespace zero

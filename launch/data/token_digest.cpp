@@ -20,66 +20,119 @@
 namespace zero {
 namespace {
 
-using Head = std::array<std::int64_t, 4>;            // magic, token_bytes, count, kDigestBlock
-constexpr std::int64_t kMagic = 0x3174736567694454;  // "TDigest1"
-constexpr std::size_t kSumBytes = 16;
+using Head = std::array<std::int64_t, 4>;                 // magic, token_bytes, count, block
+using Sum = std::array<std::uint64_t, 2>;                 // low, high
+constexpr std::int64_t kMagic = 0x3274736567694454;       // "TDigest2"
+constexpr std::int64_t kFirstMagic = 0x3174736567694454;  // "TDigest1": blocks of kContentBlock
 
-/// All of a digest's file but its sum.
-std::string summed_bytes(const TokenDigest& digest) {
-  const Head head{kMagic, digest.token_bytes, digest.count, kDigestBlock};
-  std::string bytes(reinterpret_cast<const char*>(head.data()), sizeof(head));
-  bytes.append(reinterpret_cast<const char*>(digest.blocks.data()),
-               digest.blocks.size() * sizeof(std::uint64_t));
+Sum sum_of(const std::string& bytes) {
+  const XXH128_hash_t sum = XXH3_128bits(bytes.data(), bytes.size());
+  return {sum.low64, sum.high64};
+}
+
+template <typename Words>
+void append(std::string& bytes, const Words& words) {
+  bytes.append(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(words[0]));
+}
+
+/// The digest file of the first version, but for its sum.
+std::string first_version(const TokenDigest& digest, const std::vector<std::uint64_t>& blocks) {
+  std::string bytes;
+  append(bytes, Head{kFirstMagic, digest.token_bytes, digest.count, kContentBlock});
+  append(bytes, blocks);
   return bytes;
 }
 
-XXH128_hash_t sum_of(const TokenDigest& digest) {
-  const std::string bytes = summed_bytes(digest);
-  return XXH3_128bits(bytes.data(), bytes.size());
+/// All of a digest's file but its sum.
+std::string summed_bytes(const TokenDigest& digest) {
+  if (digest.block == kContentBlock) return first_version(digest, digest.blocks);
+  std::string bytes;
+  append(bytes, Head{kMagic, digest.token_bytes, digest.count, digest.block});
+  append(bytes, digest.content);
+  append(bytes, digest.blocks);
+  return bytes;
 }
 
-std::int64_t blocks_of(std::int64_t bytes) { return (bytes + kDigestBlock - 1) / kDigestBlock; }
+/// The digest in the bytes of a file; nothing if they are no whole one.
+std::optional<TokenDigest> parsed(const std::string& bytes) {
+  Head head{};
+  if (bytes.size() < sizeof(head)) return std::nullopt;
+  std::memcpy(head.data(), bytes.data(), sizeof(head));
+  TokenDigest digest{.token_bytes = head[1], .count = head[2], .block = head[3], .blocks = {}};
+  const bool first = head[0] == kFirstMagic && digest.block == kContentBlock;
+  const bool known = first || (head[0] == kMagic && digest.block == kDigestBlock);
+  const bool sizes = known && (digest.token_bytes == 2 || digest.token_bytes == 4) &&
+                     digest.count >= 0 && digest.count <= std::int64_t{1} << 32;
+  if (!sizes) return std::nullopt;
+  const std::int64_t token_bytes = digest.count * digest.token_bytes;
+  const auto hashes = static_cast<std::size_t>((token_bytes + digest.block - 1) / digest.block);
+  const std::size_t begin = sizeof(head) + (first ? 0 : sizeof(Sum));
+  const std::size_t end = begin + hashes * sizeof(std::uint64_t);
+  if (bytes.size() != end + sizeof(Sum)) return std::nullopt;
+  digest.blocks.resize(hashes);
+  std::copy_n(bytes.data() + begin, end - begin, reinterpret_cast<char*>(digest.blocks.data()));
+  Sum sum{};
+  std::memcpy(sum.data(), bytes.data() + end, sizeof(sum));
+  if (first) {
+    digest.content = sum;
+  } else {
+    std::memcpy(digest.content.data(), bytes.data() + sizeof(head), sizeof(Sum));
+  }
+  if (sum_of(bytes.substr(0, end)) != sum) return std::nullopt;
+  return digest;
+}
 
 }  // namespace
 
 std::string TokenDigest::text() const {
-  const XXH128_hash_t sum = sum_of(*this);
-  return fmt::format("{:016x}{:016x}", sum.high64, sum.low64);
+  return fmt::format("{:016x}{:016x}", content[1], content[0]);
 }
 
 std::uint64_t block_hash(std::span<const std::byte> block) {
   return XXH3_64bits(block.data(), block.size());
 }
 
-void DigestBuilder::add(std::span<const std::byte> tokens) {
-  bytes_ += static_cast<std::int64_t>(tokens.size());
-  while (!tokens.empty()) {
-    if (begun_.empty() && tokens.size() >= kDigestBlock) {  // a whole block needs no copy
-      blocks_.push_back(block_hash(tokens.first(kDigestBlock)));
-      tokens = tokens.subspan(kDigestBlock);
+void BlockHashes::add(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    if (begun_.empty() && bytes.size() >= block_) {  // a whole block needs no copy
+      hashes_.push_back(block_hash(bytes.first(block_)));
+      bytes = bytes.subspan(block_);
       continue;
     }
-    const std::size_t part = std::min(tokens.size(), kDigestBlock - begun_.size());
-    begun_.insert(begun_.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(part));
-    tokens = tokens.subspan(part);
-    if (begun_.size() < kDigestBlock) return;
-    blocks_.push_back(block_hash(begun_));
+    const std::size_t part = std::min(bytes.size(), block_ - begun_.size());
+    begun_.insert(begun_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(part));
+    bytes = bytes.subspan(part);
+    if (begun_.size() < block_) return;
+    hashes_.push_back(block_hash(begun_));
     begun_.clear();
   }
 }
 
-TokenDigest DigestBuilder::finish(std::int64_t token_bytes) {
-  if (!begun_.empty()) blocks_.push_back(block_hash(begun_));
+std::vector<std::uint64_t> BlockHashes::finish() {
+  if (!begun_.empty()) hashes_.push_back(block_hash(begun_));
   begun_.clear();
-  return {.token_bytes = token_bytes, .count = bytes_ / token_bytes, .blocks = std::move(blocks_)};
+  return std::move(hashes_);
+}
+
+void DigestBuilder::add(std::span<const std::byte> tokens) {
+  bytes_ += static_cast<std::int64_t>(tokens.size());
+  checked_.add(tokens);
+  content_.add(tokens);
+}
+
+TokenDigest DigestBuilder::finish(std::int64_t token_bytes) {
+  TokenDigest digest{
+      .token_bytes = token_bytes, .count = bytes_ / token_bytes, .blocks = checked_.finish()};
+  digest.content = sum_of(first_version(digest, content_.finish()));
+  return digest;
 }
 
 std::string digest_path(const std::string& path) { return path + ".digest"; }
 
 std::string digest_bytes(const TokenDigest& digest) {
   std::string bytes = summed_bytes(digest);
-  const XXH128_hash_t sum = XXH3_128bits(bytes.data(), bytes.size());
-  return bytes.append(reinterpret_cast<const char*>(&sum), kSumBytes);
+  append(bytes, sum_of(bytes));
+  return bytes;
 }
 
 std::optional<TokenDigest> read_digest(const std::string& path) {
@@ -90,22 +143,7 @@ std::optional<TokenDigest> read_digest(const std::string& path) {
              "{}: cannot read the digest: {}; give it the token file's permissions, or remove it",
              path, file ? "it is no file" : std::strerror(errno));
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  Head head{};
-  const bool whole = bytes.size() >= sizeof(head) + kSumBytes;
-  if (whole) std::memcpy(head.data(), bytes.data(), sizeof(head));
-  TokenDigest digest{.token_bytes = head[1], .count = head[2], .blocks = {}};
-  const bool sizes = whole && head[0] == kMagic && head[3] == kDigestBlock &&
-                     (digest.token_bytes == 2 || digest.token_bytes == 4) && digest.count >= 0 &&
-                     digest.count <= std::int64_t{1} << 32;
-  const auto hashes =
-      sizes ? static_cast<std::size_t>(blocks_of(digest.count * digest.token_bytes)) : 0;
-  if (sizes && bytes.size() == sizeof(head) + hashes * sizeof(std::uint64_t) + kSumBytes) {
-    digest.blocks.resize(hashes);
-    std::copy_n(bytes.data() + sizeof(head), hashes * sizeof(std::uint64_t),
-                reinterpret_cast<char*>(digest.blocks.data()));
-    const XXH128_hash_t sum = sum_of(digest);
-    if (std::memcmp(bytes.data() + bytes.size() - kSumBytes, &sum, kSumBytes) == 0) return digest;
-  }
+  if (std::optional<TokenDigest> digest = parsed(bytes)) return digest;
   fail(
       "{}: is no whole digest of a token file ({} bytes); make it again with zero_prepare "
       "--digest, "

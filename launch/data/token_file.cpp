@@ -130,8 +130,12 @@ void TokenFile::read_bytes(std::int64_t begin, std::span<std::byte> bytes) const
   pread(kTokenHeaderBytes + begin, bytes);
 }
 
+std::int64_t TokenFile::block_tokens() const {
+  return (digest_ ? digest_->block : kContentBlock) / token_bytes_;
+}
+
 void TokenFile::check_block(std::int64_t block, std::span<const std::byte> bytes) const {
-  const std::int64_t first = block * kDigestBlock / token_bytes_;
+  const std::int64_t first = block * digest_->block / token_bytes_;
   ZERO_CHECK(
       block_hash(bytes) == digest_->blocks[static_cast<std::size_t>(block)],
       "{}: tokens {} to {} are not those of {}: the file was changed or damaged behind its "
@@ -145,7 +149,7 @@ void TokenFile::read(std::int64_t begin, std::span<std::uint32_t> tokens) const 
   ZERO_CHECK(begin >= 0 && static_cast<std::int64_t>(tokens.size()) <= count_ - begin,
              "{}: tokens {} to {} of {} were asked for", path_, begin,
              begin + static_cast<std::int64_t>(tokens.size()), count_);
-  const std::int64_t per_block = kDigestBlock / token_bytes_;
+  const std::int64_t per_block = block_tokens();
   std::vector<std::byte> bytes;
   while (!tokens.empty()) {
     // With a digest whole blocks are read, and what is checked is what is used.
@@ -174,7 +178,7 @@ std::int64_t TokenFile::find_outside(std::int64_t begin, std::int64_t end,
   if (token_bytes_ == 2 && vocabulary > std::numeric_limits<std::uint16_t>::max()) return -1;
   std::vector<std::uint32_t> tokens;
   for (std::int64_t at = begin; at < end; at += static_cast<std::int64_t>(tokens.size())) {
-    tokens.resize(static_cast<std::size_t>(std::min(end - at, kDigestBlock / token_bytes_)));
+    tokens.resize(static_cast<std::size_t>(std::min(end - at, block_tokens())));
     read(at, tokens);
     const auto found =
         std::ranges::find_if(tokens, [=](std::uint32_t token) { return token >= vocabulary; });

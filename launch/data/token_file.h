@@ -55,6 +55,8 @@ class TokenFile {
  private:
   void read_header(std::int64_t bytes);
   void read_digest_file();
+  /// Tokens of the file that are read at once.
+  std::int64_t block_tokens() const;
   void check_block(std::int64_t block, std::span<const std::byte> bytes) const;
   void pread(std::int64_t begin, std::span<std::byte> bytes) const;
 

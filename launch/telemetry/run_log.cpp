@@ -42,9 +42,16 @@ void check_loss(const std::string& path, const nlohmann::json& line,
              expected ? nlohmann::json(*expected) : nlohmann::json());
 }
 
+/// Does not wait for the reader of a pipe; lines do, as for any pipe that is full.
 Descriptor open_log(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  ZERO_CHECK(file.get() >= 0,
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+  Descriptor file(::open(path.c_str(), kFlags, 0644));
+  ZERO_CHECK(file.get() >= 0 || errno != ENXIO,
+             "run.log: {} is a pipe or a socket that nobody reads; start its reader first, or give "
+             "the path of a file",
+             path);
+  const int flags = file.get() >= 0 ? ::fcntl(file.get(), F_GETFL) : -1;
+  ZERO_CHECK(flags >= 0 && ::fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK) == 0,
              "run.log: cannot write {}: {}; give the path of a file you may write to", path,
              std::strerror(errno));
   return file;
@@ -62,6 +69,19 @@ std::string free_name(const std::string& path) {
 
 }  // namespace
 
+std::string log_file(const std::string& log) {
+  constexpr int kLinks = 40;  // of Linux, in one path
+  std::filesystem::path path = log;
+  std::error_code missing;
+  for (int links = 0; links < kLinks && std::filesystem::is_symlink(path, missing); ++links) {
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    if (error) return log;
+    path = path.parent_path() / target;
+  }
+  return path.string();
+}
+
 RunLog::RunLog(const std::string& path) : path_(path), file_(open_log(path)) {}
 
 bool RunLog::regular() const {
@@ -77,11 +97,12 @@ void RunLog::truncate(std::int64_t bytes) {
 std::string RunLog::start_over() {
   struct stat status {};
   if (!regular() || ::fstat(file_.get(), &status) != 0 || status.st_size == 0) return "";
-  const std::string aside = free_name(path_);
-  ZERO_CHECK(::rename(path_.c_str(), aside.c_str()) == 0,
+  const std::string old = log_file(path_);
+  const std::string aside = free_name(old);
+  ZERO_CHECK(::rename(old.c_str(), aside.c_str()) == 0,
              "run.log: cannot move {}, the log of an earlier run, to {}: {}; move it away, or give "
              "another run.log",
-             path_, aside, std::strerror(errno));
+             old, aside, std::strerror(errno));
   file_ = open_log(path_);
   return aside;
 }

@@ -26,11 +26,12 @@ struct LogPoint {
 class RunLog {
  public:
   /// Opens the file, whose lines stay until the first of the calls below. Throws zero::Error if the
-  /// file cannot be written.
+  /// file cannot be written, or is a pipe without a reader.
   explicit RunLog(const std::string& path);
 
-  /// Begins a log without lines. A file that has some keeps them under another name: `path`.1, or
-  /// the next number that is free. Returns that name; empty: there was no line.
+  /// Begins a log without lines. A file that has some keeps them under another name:
+  /// log_file(path).1, or the next number that is free. Returns that name; empty: there was no
+  /// line.
   std::string start_over();
 
   /// The result of go_on().
@@ -61,6 +62,9 @@ class RunLog {
   std::string path_;
   Descriptor file_;
 };
+
+/// The file in which a log's lines are: where its links lead, also if nothing is there.
+std::string log_file(const std::string& log);
 
 /// Throws zero::Error naming `key` unless a file can be created at `path`: the folder must exist
 /// and be writable.

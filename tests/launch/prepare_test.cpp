@@ -5,7 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <filesystem>
 #include <map>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "inference/text/byte_level.h"
@@ -102,8 +107,46 @@ TEST(Prepare, TwoAtATimeAreRefusedInOneFolder) {
   std::filesystem::create_directory(folder.file("out"));
   const PreparedSet first(files::disk(), folder.file("out"));
   const std::string text = folder.write("a.txt", "text");
-  EXPECT_THAT(error_of([&] { run({.files = {text}, .out = folder.file("out")}); }),
-              HasSubstr(folder.file("out") + ": another zero_prepare writes to this folder"));
+  EXPECT_THAT(
+      error_of([&] { run({.files = {text}, .out = folder.file("out")}); }),
+      ::testing::AllOf(HasSubstr("--out: " + folder.file("out") + " is another run's: process"),
+                       HasSubstr("wait for its end, or give this one another --out")));
+}
+
+// A process that begins to train while another one finishes what a killed zero_prepare has left.
+TEST(Prepare, OneOfManyThatSettleAFolderDoesIt) {
+  const TemporaryFolder folder;
+  const std::string out = folder.file("out");
+  std::filesystem::create_directory(out);
+  for (int round = 0; round < 20; ++round) {
+    std::filesystem::create_directory(out + "/.zero_prepare_done");
+    folder.write("out/train_000007.bin", "old");
+    folder.write("out/.zero_prepare_done/train_000000.bin", "new");
+    folder.write("out/.zero_prepare_done/validation.bin", "new");
+    folder.write("out/.zero_prepare_done/SET", "train_000000.bin\nvalidation.bin\n");
+    std::array<std::string, 4> errors;
+    std::vector<std::thread> starts;
+    for (std::string& error : errors) {
+      starts.emplace_back([&] {
+        error = error_of([&] { PreparedSet::settle(files::disk(), out); });
+        if (!std::filesystem::exists(out + "/validation.bin")) error += "not settled";
+      });
+    }
+    for (std::thread& start : starts) start.join();
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+    EXPECT_EQ(folder.read("out/train_000000.bin"), "new");
+    EXPECT_FALSE(std::filesystem::exists(out + "/train_000007.bin"));
+    EXPECT_FALSE(std::filesystem::exists(out + "/.zero_prepare.lock"));
+  }
+}
+
+TEST(Prepare, DigestsPassOverDigests) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write_tokens("train_1.bin", {1, 2, 3});
+  EXPECT_THAT(make_digests({file, file + ".digest", file + ".tmp"}),
+              ::testing::ElementsAre(file + ".digest"));
+  EXPECT_THAT(error_of([&] { make_digests({file + ".digest"}); }),
+              HasSubstr("train_1.bin.digest and the others are no token files by their names"));
 }
 
 std::map<std::string, std::string> content_of(const std::string& out) {

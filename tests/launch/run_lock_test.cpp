@@ -119,6 +119,16 @@ TEST(RunLock, OfALogIsThatOfTheFileItLeadsTo) {
   const auto first = lock_log(folder.file("run.log"));
   EXPECT_THAT(testing::error_of([&] { lock_log(folder.file("link")); }),
               HasSubstr("run.log: " + folder.file("link") + " is another run's"));
+  std::filesystem::create_directory(folder.file("other"));
+  std::filesystem::create_symlink("other/../new.log", folder.file("dangling"));
+  std::filesystem::create_symlink("dangling", folder.file("twice"));
+  const auto of_nothing = lock_log(folder.file("twice"));
+  for (const char* name : {"new.log", "dangling"}) {
+    EXPECT_THAT(testing::error_of([&] { lock_log(folder.file(name)); }),
+                HasSubstr("run.log: " + folder.file(name) + " is another run's"));
+  }
+  std::filesystem::create_symlink("loop", folder.file("loop"));
+  EXPECT_NE(lock_log(folder.file("loop")), nullptr);
   EXPECT_EQ(lock_log("/dev/null"), nullptr);
   EXPECT_EQ(lock_log(""), nullptr);
   EXPECT_EQ(lock_checkpoints({}), nullptr);

@@ -2,9 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/telemetry/run_log.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <filesystem>
 
 #include "tests/launch/temporary_folder.h"
@@ -29,6 +33,34 @@ std::string steps(int first, int last) {
 
 const std::string kSaved = "{\"saved_step\":2}\n";
 const LogPoint kAfterThree{.run = "a", .step = 3, .first_loss = 1.5, .loss = 3.5};
+
+TEST(RunLog, OfAPipeWithoutAReaderIsRefused) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(
+      error_of([&] { RunLog log(pipe); }),
+      HasSubstr("run.log: " + pipe + " is a pipe or a socket that nobody reads; start its"));
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  RunLog log(pipe);
+  log.write({{"step", 1}});
+  std::array<char, 32> text{};
+  EXPECT_EQ(::read(reader, text.data(), text.size()), 11);
+  ::close(reader);
+}
+
+// The lock is on the file to which the link leads.
+TEST(RunLog, ThatIsALinkStaysOneWhenItStartsOver) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("run.log", folder.file("link"));
+  RunLog(folder.file("link")).write({{"step", 1}});
+  RunLog log(folder.file("link"));
+  EXPECT_EQ(log.start_over(), folder.file("run.log.1"));
+  log.write({{"step", 2}});
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_EQ(folder.read("run.log"), "{\"step\":2}\n");
+  EXPECT_EQ(folder.read("run.log.1"), "{\"step\":1}\n");
+}
 
 TEST(RunLog, KeepsItsLinesUntilARunBegins) {
   const TemporaryFolder folder;

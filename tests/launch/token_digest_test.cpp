@@ -38,16 +38,16 @@ void flip_byte(const std::string& path, std::int64_t at) {
 
 TEST(TokenFile, TokensThatAreReadAreHeldAgainstTheDigestBesideTheFile) {
   const TemporaryFolder folder;
-  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 65536));  // two blocks
+  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 65536));  // 8 blocks
   const TokenFile whole(path);
   ASSERT_NE(whole.digest(), nullptr);
   const std::string before = whole.digest()->text();
   flip_byte(path, 1024 + 2 * 40000);
   std::vector<std::uint32_t> tokens(10);
-  whole.read(32758, tokens);  // the last ones of the first block
+  whole.read(32758, tokens);  // the last ones of a block
   EXPECT_EQ(tokens[9], 32767U);
   const std::string changed = error_of([&] { whole.read(32759, tokens); });
-  EXPECT_THAT(changed, AllOf(HasSubstr(path + ": tokens 32768 to 65535 are not those of " + path +
+  EXPECT_THAT(changed, AllOf(HasSubstr(path + ": tokens 32768 to 40959 are not those of " + path +
                                        ".digest"),
                              HasSubstr("zero_prepare --digest " + path)));
   const TokenStream stream({path});
@@ -106,6 +106,31 @@ TEST(TokenDigest, IsReadAsItWasWrittenOrRefused) {
   std::filesystem::remove(beside);
   std::filesystem::create_directory(beside);
   EXPECT_THAT(error_of([&] { TokenFile file(path); }), HasSubstr("cannot read the digest"));
+}
+
+// Its text is what checkpoints and ranks with a new digest of the same tokens have.
+TEST(TokenDigest, OfTheFirstVersionIsReadAndHasTheSameText) {
+  constexpr char kFirst[] =
+      "TDigest1\x02\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0"
+      "\x5c\x15\x9d\x3c\xbf\x59\x51\x14\x23\xa3\x40\xbe\x02\x09\xa5\x7f"
+      "\x9a\xb6\x62\x9a\x41\xb4\xdc\x2b\x84\x48\x59\xb3\xf8\x4f\x7c\x7f";
+  const std::string first(kFirst, sizeof(kFirst) - 1);
+  const TemporaryFolder folder;
+  const std::string path = folder.write_tokens("a.bin", tokens_from(0, 65536));
+  EXPECT_EQ(TokenFile(path).digest()->text(), "7f7c4ff8b35948842bdcb4419a62b69a");
+  EXPECT_EQ(TokenFile(path).digest()->block, 16384);
+  folder.write("a.bin.digest", first);
+  const TokenFile old(path);
+  EXPECT_EQ(old.digest()->text(), "7f7c4ff8b35948842bdcb4419a62b69a");
+  EXPECT_EQ(digest_bytes(*old.digest()), first);
+  EXPECT_EQ(old.at(40000), 40000U);
+  flip_byte(path, 1024 + 2 * 40000);
+  EXPECT_THAT(error_of([&] { old.at(50000); }), HasSubstr("tokens 32768 to 65535 are not those"));
+  for (const std::size_t at : {std::size_t{24}, std::size_t{40}, first.size() - 1}) {
+    folder.write("a.bin.digest", first);
+    flip_byte(digest_path(path), static_cast<std::int64_t>(at));
+    EXPECT_THAT(error_of([&] { TokenFile file(path); }), HasSubstr("is no whole digest")) << at;
+  }
 }
 
 TEST(TokenDigest, DoesNotDependOnThePartsInWhichTokensCome) {
