@@ -127,11 +127,8 @@ std::unique_ptr<files::InputFile> ModelFiles::open(const std::string& path) {
 
 std::string read_model_text(const std::string& path, std::int64_t largest) {
   const auto file = ModelFiles().open(path);
-  ZERO_CHECK(file->size() <= largest, "{}: has {} bytes, expected at most {}", path, file->size(),
-             largest);
-  std::string text(static_cast<std::size_t>(file->size()), '\0');
-  file->read(0, std::as_writable_bytes(std::span(text)));
-  return text;
+  check_size(*file, largest);
+  return whole_file(*file);
 }
 
 }  // namespace zero

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/damaged_checkpoint.h"
+#include "checkpoint/whole_file.h"
 
 namespace zero {
 
@@ -16,13 +17,8 @@ std::string read_text(files::FileSystem& files, const std::string& path, std::in
                "{}: is not a regular file", path);
   });
   const auto file = files.open_read(path);
-  damage_of([&] {
-    ZERO_CHECK(file->size() <= largest, "{}: has {} bytes, expected at most {}", path, file->size(),
-               largest);
-  });
-  std::string text(static_cast<std::size_t>(file->size()), '\0');
-  file->read(0, std::as_writable_bytes(std::span(text)));
-  return text;
+  damage_of([&] { check_size(*file, largest); });
+  return whole_file(*file);
 }
 
 void write_text(files::FileSystem& files, const std::string& path, std::string_view text) {

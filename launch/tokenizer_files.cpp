@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "checkpoint/hf/carried_config.h"
 #include "checkpoint/hf/config.h"
 #include "checkpoint/model_files.h"
 #include "inference/text/byte_level.h"
@@ -27,7 +28,7 @@ constexpr std::array kPassedOn{"tokenizer.json",
                                "generation_config.json"};
 /// Those read beside a tokenizer's file that is given by its own name.
 constexpr std::array kBeside{"tokenizer_config.json", "special_tokens_map.json",
-                             "added_tokens.json"};
+                             "added_tokens.json", "chat_template.jinja"};
 
 std::string content_of(const fs::path& path, const std::string& key) {
   try {
@@ -38,6 +39,12 @@ std::string content_of(const fs::path& path, const std::string& key) {
 }
 
 using Files = std::map<std::string, std::string>;
+
+/// The config.json of weights that began as those in `folder`, empty if in none.
+std::string config_text(const TrainConfig& config, const std::string& folder) {
+  if (!config.values.text("model.hf").empty()) return carried_config(folder);
+  return folder.empty() ? hf_config_text(config.model) : carried_config(folder, config.model);
+}
 
 /// The files of a tokenizer as zero_prepare takes it, which puts no <s> before a text.
 void add_tokenizer(const std::string& tokenizer, Files& files) {
@@ -67,10 +74,11 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
 }  // namespace
 
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config) {
-  const std::string folder = config.values.text("model.hf");
-  Files files{
-      {"config.json", folder.empty() ? hf_config_text(config.model) : carried_config(folder)}};
-  if (!folder.empty()) files.merge(tokenizer_files(folder, "model.hf"));
+  std::string folder = config.values.text("model.hf");
+  const std::string key = folder.empty() ? "run.init" : "model.hf";
+  if (folder.empty() && fs::is_directory(config.run.init)) folder = config.run.init;
+  Files files{{"config.json", config_text(config, folder)}};
+  if (!folder.empty()) files.merge(tokenizer_files(folder, key));
   if (!config.data.tokenizer.empty()) add_tokenizer(config.data.tokenizer, files);
   return files;
 }

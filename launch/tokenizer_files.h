@@ -11,8 +11,8 @@ namespace zero {
 
 /// The small files that a checkpoint holds beside its weights, by name and with their content, so
 /// that the folder `weights` opens as it is: config.json, with every field that the folder model.hf
-/// has in its own, and the files of the tokenizer in that folder, or else of data.tokenizer. Throws
-/// zero::Error naming key and file.
+/// or run.init has in its own, and the files of the tokenizer in that folder, or else of
+/// data.tokenizer. Throws zero::Error naming key and file.
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config);
 
 /// The files of transformers' tokenizers in a model's folder, and its defaults for generating text,

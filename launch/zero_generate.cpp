@@ -185,6 +185,11 @@ void add_ranks(CLI::App& app, zero::GenerateFlags& flags) {
   app.add_option("--local-ranks", flags.local_ranks,
                  "ranks as threads of this one process, without a launcher")
       ->check(CLI::Range(1, 1024));
+  app.add_option("--collective-warning", flags.collective_warning,
+                 "of several ranks: name a rank for which others wait after so many seconds, and "
+                 "wait on; 0: never")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
 }
 
 void add_run(CLI::App& app, zero::GenerateFlags& flags) {

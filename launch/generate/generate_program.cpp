@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <iterator>
 
@@ -140,7 +141,10 @@ int answer_as(Communicator& world, const GenerateFlags& flags, Interrupts& inter
 int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& interrupts) {
   if (world.size() == 1) return answer_as(world, flags, interrupts);
   try {
-    world.set_wait_limits({.warn = [](const std::string& line) { say_line("warning: " + line); }});
+    const auto seconds = std::chrono::duration<double>(flags.collective_warning);
+    world.set_wait_limits(
+        {.warning = std::chrono::duration_cast<std::chrono::milliseconds>(seconds),
+         .warn = [](const std::string& line) { say_line("warning: " + line); }});
     require_same_build(world);
     check_cpu_ranks_can_talk(world);
     return answer_as(world, flags, interrupts);

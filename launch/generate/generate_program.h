@@ -49,7 +49,8 @@ struct GenerateFlags {
   int replicate = 1;  ///< copies of the model, of several ranks
   int tensor = 1;     ///< ranks that compute a layer together
   int local_ranks = kNoLocalRanks;
-  Start start{};  ///< how the program was started
+  double collective_warning = 30;  ///< seconds until a rank that others wait for is named; 0: never
+  Start start{};                   ///< how the program was started
   LogProbabilities log_probabilities = LogProbabilities::left_out;
   bool json = false;
   bool print_ids = false;  ///< of prompts

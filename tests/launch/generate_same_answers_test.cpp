@@ -105,6 +105,27 @@ TEST_F(Generate, CtrlCEndsAllRanks) {
   EXPECT_NE(outcome.out, "");
 }
 
+// A process that is stopped is named by the one that waits for it, and answers once it goes on.
+TEST_F(Generate, NamesARankThatDoesNotCome) {
+  const int port = 29400 + static_cast<int>(::getpid() % 300);
+  const auto rank = [&](int number) {
+    return fmt::format(
+        "env RANK={0} LOCAL_RANK={0} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT={1} {2} --threads 1 --collective-warning 0.3 --file {3} & r{0}=$!\n",
+        number, port, command(), long_file());
+  };
+  folder_.write("job.sh", rank(0) + rank(1) + "while [ ! -s " + folder_.file("stdout.txt") +
+                              " ] && kill -0 $r0; do sleep 0.05; done; kill -STOP $r1\n" +
+                              "while ! grep -q 'waiting for' " + folder_.file("stderr.txt") +
+                              " && kill -0 $r0; do sleep 0.05; done; kill -CONT $r1\n" +
+                              "kill -TERM $r0; wait $r0; first=$?; wait $r1; echo $first $? >" +
+                              folder_.file("status"));
+  const Outcome outcome = shell(folder_, "bash " + folder_.file("job.sh"));
+  EXPECT_EQ(folder_.read("status"), "143 143\n") << outcome.errors;
+  EXPECT_THAT(outcome.errors, ContainsRegex("zero_generate: warning: .rank 0. .*: waiting for "
+                                            "[0-9.]+ m?s for rank 1 .process [0-9]+ is stopped."));
+}
+
 // Of two processes the second alone is told to end.
 TEST_F(Generate, ASignalToAnyRankEndsAll) {
   const int port = 29100 + static_cast<int>(::getpid() % 300);

@@ -76,6 +76,31 @@ TEST(WeightFolderFiles, PassATokenizerOn) {
                    {"tokenizer_config.json", "{}"}}));
 }
 
+// A model of keys that begins with the weights of a folder, as an exported one.
+TEST(WeightFolderFiles, CarryTheFieldsOfTheFolderWithTheFirstWeights) {
+  const TemporaryFolder folder;
+  const auto text_of = [&](const std::string& model) {
+    return weight_folder_files(make(model, {"run.init=" + folder.path()})).at("config.json");
+  };
+  EXPECT_EQ(text_of(kSmall), hf_config_text(make(kSmall).model)) << "a folder without config.json";
+  std::string source = hf_config_text(make(kSmall).model);
+  source.insert(1, "\n  \"eos_token_id\": 7,\n  \"notes\": null,");
+  folder.write("config.json", source);
+  folder.write("generation_config.json", "{}");
+  folder.write("tokenizer.json", "{}");
+  EXPECT_EQ(text_of(kSmall), source);
+  const Files files = weight_folder_files(make(kSmall, {"run.init=" + folder.path()}));
+  EXPECT_EQ(files.at("tokenizer.json"), "{}");
+  EXPECT_EQ(files.at("generation_config.json"), "{}");
+  // A shorter context is the run's own; a width that is another makes nothing of the folder true.
+  const std::string shorter =
+      R"({"layers": 2, "width": 64, "heads": 4, "context": 16, "vocabulary": 256})";
+  EXPECT_THAT(text_of(shorter),
+              AllOf(HasSubstr("\"eos_token_id\": 7"), HasSubstr("\"n_positions\": 16")));
+  folder.write("config.json", R"({"model_type": "other"})");
+  EXPECT_EQ(text_of(kSmall), hf_config_text(make(kSmall).model)) << "not known here";
+}
+
 TEST(WeightFolderFiles, PassATokenizerJsonOn) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder.file("some"));
