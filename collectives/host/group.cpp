@@ -218,12 +218,17 @@ void Group::look(LongWait& wait, const Offer& offer,
                  std::optional<std::chrono::steady_clock::time_point>& overdue) {
   const LongWait::Due due = wait.due();
   if (due == LongWait::Due::nothing) return;
-  const Waiting who = waiting(offer);
+  Waiting who = waiting(offer);
   if (who.absent.empty()) return;
   if (due == LongWait::Due::warning) return wait.warn(who);
   const auto now = std::chrono::steady_clock::now();
   if (!overdue) overdue = now;
-  if (!excuse_ || !excuse_(absent(), now - *overdue)) throw Error(wait.overdue(who));
+  if (blame_) {
+    auto ranks = blame_(absent(), now - *overdue);
+    if (!ranks) return;
+    who.absent = *std::move(ranks);
+  }
+  throw Error(wait.overdue(who));
 }
 
 std::string Group::staging_offset() const {

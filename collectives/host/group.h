@@ -87,12 +87,12 @@ class Group final : public Transport {
   /// The ranks, by their names, for which this one waits in a call. For `idle`.
   std::vector<int> absent() const;
 
-  /// Asked at the timeout of a wait, and again and again from then on, with the time since: whether
-  /// the absent ranks, by their names, have an excuse, so that this rank waits on. They may wait
-  /// themselves, for ranks that this group does not know.
-  using Excuse = std::function<bool(const std::vector<int>& absent,
-                                    std::chrono::steady_clock::duration since)>;
-  void set_excuse(Excuse excuse) { excuse_ = std::move(excuse); }
+  /// Asked at the timeout of a wait, and again and again from then on, with the time since: the
+  /// ranks to blame if these, by their names, are absent; nothing: this rank waits on. The absent
+  /// ones may wait themselves, for ranks that this group does not know.
+  using Blame = std::function<std::optional<std::vector<AbsentRank>>(
+      const std::vector<int>& absent, std::chrono::steady_clock::duration since)>;
+  void set_blame(Blame blame) { blame_ = std::move(blame); }
 
   /// Later calls wait within the limits of `context`.
   void set_context(std::shared_ptr<const CallContext> context) { context_ = std::move(context); }
@@ -209,7 +209,7 @@ class Group final : public Transport {
   Seat seat_;
   SpinPolicy spin_policy_;
   std::function<void()> idle_ = [] {};
-  Excuse excuse_{};
+  Blame blame_{};
   std::chrono::milliseconds longest_nap_ = kLongestNap;
   std::shared_ptr<const CallContext> context_ = std::make_shared<const CallContext>();
   std::int64_t step_ = CallContext::kNoStep;

@@ -19,13 +19,13 @@ namespace {
 /// One process of a group of MPI processes. Connection chooses the transport.
 class MpiBackend final : public BlockingBackend {
  public:
-  /// Collective over `group`; takes ownership of it.
-  MpiBackend(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
+  /// Collective over the group; takes ownership of it.
+  MpiBackend(std::shared_ptr<Runtime> runtime, Connection::Part part, const Options& options,
              std::shared_ptr<CallContext> context = std::make_shared<CallContext>())
       : BlockingBackend(std::move(context)),
         runtime_(std::move(runtime)),
         connection_(
-            std::make_shared<Connection>(runtime_, std::move(group), options, this->context())),
+            std::make_shared<Connection>(runtime_, std::move(part), options, this->context())),
         store_(std::make_unique<MpiStore>(runtime_, Comm::copy_of(connection_->link().handle()))) {
     set_transport({connection_, &connection_->transport()});
   }
@@ -53,7 +53,9 @@ class MpiBackend final : public BlockingBackend {
       options.hosts.resize(static_cast<std::size_t>(group.size()));
       check_mpi(MPI_Allgather(&mine, 1, MPI_INT, options.hosts.data(), 1, MPI_INT, part));
     }
-    return std::make_shared<MpiBackend>(runtime_, std::move(group), options, context());
+    return std::make_shared<MpiBackend>(
+        runtime_, Connection::Part{std::move(group), connection_->link().inquiries()}, options,
+        context());
   }
 
   /// On a CPU device, memory that peers of this host read in place.
@@ -94,7 +96,7 @@ std::unique_ptr<Communicator> world(int* argc, char*** argv, const Options& opti
              "imitated hosts of {} ranks; expected one for each of the {} ranks of the world",
              options.hosts.size(), group.size());
   return std::make_unique<Communicator>(
-      std::make_shared<MpiBackend>(runtime, std::move(group), options));
+      std::make_shared<MpiBackend>(runtime, Connection::Part{std::move(group)}, options));
 }
 
 std::unique_ptr<Communicator> world(int* argc, char*** argv) { return world(argc, argv, {}); }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "collectives/mpi/backoff.h"
@@ -39,8 +41,9 @@ Call unpack(std::string_view bytes) {
 
 }  // namespace
 
-CallComparison::CallComparison(MPI_Comm group, int rank, const std::vector<int>& leaders)
-    : group_(group), rank_(rank) {
+CallComparison::CallComparison(MPI_Comm group, int rank, const std::vector<int>& leaders,
+                               std::vector<int> names)
+    : group_(group), rank_(rank), names_(std::move(names)) {
   const auto at = std::ranges::find(leaders, rank);
   if (at == leaders.end() || leaders.size() == 1) return;
   previous_ = at == leaders.begin() ? leaders.back() : *(at - 1);
@@ -65,18 +68,26 @@ void CallComparison::start(const Call& call) {
 void CallComparison::finish(const WhileWaiting& while_waiting) {
   if (!started_) return;
   started_ = false;
+  const auto name_of = [this](int rank) { return names_[static_cast<std::size_t>(rank)]; };
   std::optional<std::string> theirs;
   int sent = 0;
   Backoff backoff;
-  for (;;) {
+  const auto done = [&] {
     if (!theirs) theirs = take_message(group_, previous_, kComparisonTag);
     if (sent == 0) check_mpi(MPI_Test(&request_, &sent, MPI_STATUS_IGNORE));
-    if (theirs && sent != 0) break;
-    while_waiting([&] { return std::vector<int>{theirs ? next_ : previous_}; });
+    return theirs && sent != 0;
+  };
+  while (!done()) {
+    try {
+      while_waiting([&] { return std::vector<int>{name_of(theirs ? next_ : previous_)}; });
+    } catch (const std::exception&) {
+      if (!done()) throw;
+      break;  // the call that came together with the failure tells more
+    }
     backoff.pause();
   }
   if (*theirs == mine_) return;
-  throw Error(mismatch(unpack(mine_), rank_, unpack(*theirs), previous_).value());
+  throw Error(mismatch(unpack(mine_), name_of(rank_), unpack(*theirs), name_of(previous_)).value());
 }
 
 }  // namespace zero::mpi

@@ -19,8 +19,8 @@ namespace zero::mpi {
 /// the call's values. No-op on ranks that are no leaders, and with a single leader.
 class CallComparison {
  public:
-  /// Among `leaders`, ranks of `group`.
-  CallComparison(MPI_Comm group, int rank, const std::vector<int>& leaders);
+  /// Among `leaders`, ranks of `group`; errors have `names` for the ranks of the group.
+  CallComparison(MPI_Comm group, int rank, const std::vector<int>& leaders, std::vector<int> names);
   CallComparison(const CallComparison&) = delete;
   CallComparison& operator=(const CallComparison&) = delete;
   ~CallComparison();
@@ -34,6 +34,7 @@ class CallComparison {
  private:
   MPI_Comm group_;
   int rank_;
+  std::vector<int> names_;
   int previous_ = -1;  // -1: this rank is no leader
   int next_ = -1;
   std::string mine_;  // read by MPI until the request is complete

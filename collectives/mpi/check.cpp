@@ -5,6 +5,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 
 namespace zero::mpi {
@@ -19,17 +20,35 @@ void check_mpi(int code, std::source_location where) {
        where.line());
 }
 
-std::optional<std::string> take_message(MPI_Comm group, int source, int tag) {
+std::optional<std::string> take_message(MPI_Comm group, int source, int tag, int* from) {
   int found = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
   MPI_Status status{};
   check_mpi(MPI_Improbe(source, tag, group, &found, &message, &status));
   if (found == 0) return std::nullopt;
+  if (from != nullptr) *from = status.MPI_SOURCE;
   int count = 0;
   check_mpi(MPI_Get_count(&status, MPI_CHAR, &count));
   std::string bytes(static_cast<std::size_t>(count), '\0');
   check_mpi(MPI_Mrecv(bytes.data(), count, MPI_CHAR, &message, MPI_STATUS_IGNORE));
   return bytes;
+}
+
+void send_and_forget(MPI_Comm group, int to, int tag, const std::string& text) {
+  const auto* const kept = new std::string(text);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(kept->data(), narrow<int>(kept->size()), MPI_CHAR, to, tag, group, &request));
+  check_mpi(MPI_Request_free(&request));
+}
+
+void tell_peers(MPI_Comm group, int tag, const std::string& text) {
+  int rank = 0;
+  int size = 1;
+  check_mpi(MPI_Comm_rank(group, &rank));
+  check_mpi(MPI_Comm_size(group, &size));
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) send_and_forget(group, peer, tag, text);
+  }
 }
 
 void check_thread_level(int provided) {

@@ -43,7 +43,7 @@ std::vector<std::string> exchange_lines(MPI_Comm handle, int ranks, const std::s
   return lines;
 }
 
-/// Joins the ranks of `group`; `names` are their ranks in the whole group.
+/// Joins the ranks of `group`; `names` are their numbers in the job.
 host::Group::Joined join(const std::shared_ptr<host::Memory>& memory, const std::string& reason,
                          const Comm& group, std::vector<int> names) {
   return host::Group::join(
@@ -60,11 +60,11 @@ void Connection::keep_messages_moving(host::Group& group) {
   constexpr std::chrono::milliseconds kOften{1};
   const auto progress = [&link = link_, &group] {
     if (const auto& heard = link.failures().heard()) group.give_up(*heard);
-    link.inquiries().attend([&group] { return group.absent(); });
+    link.inquiries()->attend([&group] { return group.absent(); });
   };
   group.set_context(context_);
-  group.set_excuse([&link = link_](const std::vector<int>& absent, auto since) {
-    return link.excuses(absent, since);
+  group.set_blame([&link = link_](const std::vector<int>& absent, auto since) {
+    return link.blamed(absent, since);
   });
   group.set_idle(progress, link_.between_hosts() ? kOften : host::Group::kLongestNap);
 }
@@ -73,13 +73,18 @@ std::vector<std::string> Connection::all_gather_texts(const std::string& mine) c
   return exchange_lines(link_.handle(), link_.size(), mine);
 }
 
-Connection::Connection(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
+Connection::Connection(std::shared_ptr<Runtime> runtime, Part part, const Options& options,
                        std::shared_ptr<const CallContext> context)
     : runtime_(std::move(runtime)),
-      link_(std::move(group), options, context),
+      link_(std::move(part.group), options, context),
       context_(std::move(context)) {
   const std::vector<int> on_hosts = hosts_of(link_);
-  link_.set_processes({all_gather_texts(RankProcesses::mine()), on_hosts, link_.rank()});
+  if (!part.job) {
+    part.job = std::make_shared<Inquiries>(
+        Comm::copy_of(link_.handle()),
+        RankProcesses(all_gather_texts(RankProcesses::mine()), on_hosts, link_.rank()));
+  }
+  link_.join(std::move(part.job));
   HostPlan plan(on_hosts);
   const WorkAssignment& here = plan.hosts()[static_cast<std::size_t>(plan.host_of(link_.rank()))];
   local_rank_ = here.index(link_.rank());
@@ -121,7 +126,7 @@ std::string Connection::share(Runtime& runtime, HostPlan plan) {
     return part;
   };
   const Comm ranks_here(split(plan.host_of(link_.rank())));
-  auto joined = join(memory_, reason, ranks_here, here.members());
+  auto joined = join(memory_, reason, ranks_here, link_.names_of(here.members()));
   if (plan.hosts().size() == 1) {
     if (joined.group) keep_messages_moving(*joined.group);
     shared_ = joined.group.get();
@@ -133,7 +138,8 @@ std::string Connection::share(Runtime& runtime, HostPlan plan) {
   Hosts::Groups groups{std::move(joined.group), nullptr};
   if (part_of_host) {
     const Comm ranks_together(part);
-    if (groups.host) joined = join(memory_, reason, ranks_together, together.members());
+    if (groups.host)
+      joined = join(memory_, reason, ranks_together, link_.names_of(together.members()));
     groups.subtree = std::move(joined.group);
   }
   for (const std::string& refusal : all_gather_texts(joined.refusal)) {

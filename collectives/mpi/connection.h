@@ -18,8 +18,13 @@ namespace zero::mpi {
 /// too: queued work outlives the communicator.
 class Connection {
  public:
-  /// Collective over `group`; takes ownership of it.
-  Connection(std::shared_ptr<Runtime> runtime, Comm group, const Options& options,
+  /// A group of ranks, and the job of which they are all or a part; null: they are the job.
+  struct Part {
+    Comm group;
+    std::shared_ptr<Inquiries> job{};
+  };
+  /// Collective over the group; takes ownership of it.
+  Connection(std::shared_ptr<Runtime> runtime, Part part, const Options& options,
              std::shared_ptr<const CallContext> context);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

@@ -4,7 +4,6 @@
 
 #include <exception>
 
-#include "base/checked_math.h"
 #include "collectives/mpi/check.h"
 
 namespace zero::mpi {
@@ -24,19 +23,7 @@ void Failures::tell(std::string_view what) noexcept {
   if (reason_) return;
   try {
     reason_ = origin_of(what);
-    int rank = 0;
-    int size = 1;
-    check_mpi(MPI_Comm_rank(group_, &rank));
-    check_mpi(MPI_Comm_size(group_, &size));
-    // MPI may read it until the job ends, which is soon.
-    const auto* const words = new std::string(*reason_);
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
-      MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Isend(words->data(), narrow<int>(words->size()), MPI_CHAR, peer, kFailureTag,
-                          group_, &request));
-      check_mpi(MPI_Request_free(&request));
-    }
+    tell_peers(group_, kFailureTag, *reason_);
   } catch (const std::exception&) {
     return;  // MPI is broken too, which ends the job
   }

@@ -44,7 +44,7 @@ void Hosts::set_behind(int waits) {
 
 // compare() finds an absent rank of this host, messages one of another host; other waits on this
 // host are for ranks that themselves wait for an absent one. So may be the wait in compare(), for a
-// rank that is still in the call before: that one has an excuse.
+// rank that is still in the call before: that one is not to blame.
 void Hosts::call(const Intent& intent, const Work& work) {
   constexpr int kBehindMessages = 1;
   link_.guarded(intent, [&] {

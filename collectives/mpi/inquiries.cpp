@@ -5,65 +5,73 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
-#include "base/checked_math.h"
+#include "collectives/long_wait.h"
 #include "collectives/mpi/check.h"
 
 namespace zero::mpi {
 namespace {
 
-// Beyond those of operations and failures. A question is "ASKER NUMBER", its answer "RANK NUMBER",
-// and the ranks for which that rank waits.
-constexpr int kQuestion = 102;
-constexpr int kAnswer = 103;
+using Clock = std::chrono::steady_clock;
+
+// A question is "NUMBER", its answer "NUMBER" and the ranks for which the one that answers waits.
+constexpr int kQuestion = 0;
+constexpr int kAnswer = 1;
 
 }  // namespace
 
 void Inquiries::ask() {
+  constexpr std::chrono::milliseconds kTogether{100};
+  const std::scoped_lock lock(mutex_);
+  if (number_ > 0 && Clock::now() - asked_ < kTogether) return;
+  asked_ = Clock::now();
   ++number_;
   answers_.clear();
-  int rank = 0;
-  int size = 1;
-  check_mpi(MPI_Comm_rank(group_, &rank));
-  check_mpi(MPI_Comm_size(group_, &size));
-  for (int peer = 0; peer < size; ++peer) {
-    if (peer != rank) send(peer, kQuestion, fmt::format("{} {}", rank, number_));
-  }
+  job_.abandon();  // ranks that do not come leave questions behind
+  tell_peers(job_.get(), kQuestion, std::to_string(number_));
 }
 
 void Inquiries::attend(const Absent& absent) {
   constexpr std::chrono::milliseconds kBetween{5};  // a look costs two probes of messages
-  const auto now = std::chrono::steady_clock::now();
+  const std::scoped_lock lock(mutex_);
+  const auto now = Clock::now();
   if (now - looked_ < kBetween) return;
   looked_ = now;
-  while (const auto question = take_message(group_, MPI_ANY_SOURCE, kQuestion)) {
-    int asker = 0;
-    int number = 0;
-    int rank = 0;
-    std::istringstream(*question) >> asker >> number;
-    check_mpi(MPI_Comm_rank(group_, &rank));
-    send(asker, kAnswer, fmt::format("{} {} {}", rank, number, fmt::join(absent(), " ")));
+  int rank = 0;
+  while (const auto question = take_message(job_.get(), MPI_ANY_SOURCE, kQuestion, &rank)) {
+    job_.abandon();
+    send_and_forget(job_.get(), rank, kAnswer,
+                    fmt::format("{} {}", *question, fmt::join(absent(), " ")));
   }
-  while (const auto answer = take_message(group_, MPI_ANY_SOURCE, kAnswer)) {
+  while (const auto answer = take_message(job_.get(), MPI_ANY_SOURCE, kAnswer, &rank)) {
     std::istringstream words(*answer);
-    int rank = 0;
     int number = 0;
-    words >> rank >> number;
+    words >> number;
     if (number != number_) continue;  // of an inquiry before
     std::vector<int>& ranks = answers_[rank];
     for (int each = 0; words >> each;) ranks.push_back(each);
   }
 }
 
-void Inquiries::send(int to, int tag, std::string text) {
-  // MPI may read it for long, from a rank that does not come: the job is about to end.
-  const auto* const words = new std::string(std::move(text));
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(
-      MPI_Isend(words->data(), narrow<int>(words->size()), MPI_CHAR, to, tag, group_, &request));
-  check_mpi(MPI_Request_free(&request));
+std::optional<std::vector<int>> Inquiries::to_blame(const std::vector<int>& absent) {
+  const std::scoped_lock lock(mutex_);
+  std::vector<int> ranks = ranks_to_blame(absent, answers_, job_.rank());
+  const auto here = [this](int rank) { return processes_.on_this_host(rank); };
+  if (!std::ranges::all_of(ranks, here) && !hears_other_hosts()) return std::nullopt;
+  return ranks;
+}
+
+bool Inquiries::cut_off() {
+  const std::scoped_lock lock(mutex_);
+  return processes_.hosts() > 1 && !hears_other_hosts();
+}
+
+bool Inquiries::hears_other_hosts() const {
+  return std::ranges::any_of(
+      answers_, [this](const auto& answer) { return !processes_.on_this_host(answer.first); });
 }
 
 }  // namespace zero::mpi

@@ -2,42 +2,60 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mpi.h>
-
 #include <chrono>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/mpi/rank_processes.h"
+#include "collectives/mpi/runtime.h"
 #include "collectives/mpi/transfers.h"
 
 namespace zero::mpi {
 
 /// The questions by which a rank whose patience is over finds out which rank is to blame. It asks
-/// all others of its group. One that answers is in reach and waits itself, in a collective of this
-/// group, and its answer tells for which ranks. One thread at a time.
+/// all others of the job. One that answers is in reach and waits itself, in a collective of any
+/// group, and its answer tells for which ranks: a rank that waits in one group of a mesh may hold
+/// up those that wait for it in another. Ranks have their numbers in the job. Shared by a job's
+/// communicator and all splits of it. Thread-safe.
 class Inquiries {
  public:
-  /// `group` must outlive this.
-  explicit Inquiries(MPI_Comm group) : group_(group) {}
+  /// `job`: all ranks, used for nothing else, whose processes are `processes`.
+  Inquiries(Comm job, RankProcesses processes)
+      : job_(std::move(job)), processes_(std::move(processes)) {}
   Inquiries(const Inquiries&) = delete;
   Inquiries& operator=(const Inquiries&) = delete;
 
-  /// Begins a new inquiry: forgets the answers of an earlier one.
+  MPI_Comm handle() const { return job_.get(); }
+  const RankProcesses& processes() const { return processes_; }
+
+  /// Begins a new inquiry, which forgets the answers of an earlier one; joins one that another wait
+  /// of this process has just begun.
   void ask();
   /// Takes what has come; answers that this rank waits for `absent()`. Call repeatedly while this
   /// rank waits; most calls do nothing.
   void attend(const Absent& absent);
-  /// The ranks that have answered, and for which each of them waits.
-  const std::map<int, std::vector<int>>& answers() const { return answers_; }
+
+  /// The ranks to blame if this one waits for `absent`, as far as the answers tell
+  /// (ranks_to_blame): empty if all wait for each other. Nothing while the answers may not be
+  /// trusted: they lead to another host, and no rank of another host has answered, so this host may
+  /// be cut off itself.
+  std::optional<std::vector<int>> to_blame(const std::vector<int>& absent);
+  /// Whether there are other hosts, but none has answered.
+  bool cut_off();
 
  private:
-  void send(int to, int tag, std::string text);
+  bool hears_other_hosts() const;
 
-  MPI_Comm group_;
+  std::mutex mutex_;
+  Comm job_;
+  RankProcesses processes_;
   int number_ = 0;  // of this rank's inquiry
+  std::chrono::steady_clock::time_point asked_{};
   std::chrono::steady_clock::time_point looked_{};
-  std::map<int, std::vector<int>> answers_;
+  std::map<int, std::vector<int>> answers_;  // the ranks that have answered, and their absent ones
 };
 
 }  // namespace zero::mpi

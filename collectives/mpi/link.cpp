@@ -3,10 +3,13 @@
 #include "collectives/mpi/link.h"
 
 #include <chrono>
+#include <numeric>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "collectives/copy.h"
+#include "collectives/mpi/check.h"
 
 namespace zero::mpi {
 namespace {
@@ -20,7 +23,7 @@ constexpr int kRounds = 4;
 
 void Link::guarded(const Intent& intent, const Work& work) {
   operation_ = intent.operation;
-  who_ = call_name(rank(), operation_, intent.purpose);
+  who_ = call_name(names_[static_cast<std::size_t>(rank())], operation_, intent.purpose);
   if (const auto& known = failures_.known()) {
     fail("{}: the group has failed: {}", who_, *known);
   }
@@ -44,8 +47,9 @@ void Link::compared(const Intent& intent, const Work& work) {
 void Link::finish_comparison() const { comparison_->finish(while_waiting()); }
 
 std::unique_ptr<Transfers> Link::transfers() const {
-  return std::make_unique<Transfers>(handle(), who_, static_cast<int>(operation_),
-                                     options_.largest_message);
+  return std::make_unique<Transfers>(
+      Transfers::Envelope{handle(), static_cast<int>(operation_), options_.largest_message}, who_,
+      names_);
 }
 
 void Link::wait(Transfers& transfers) const {
@@ -58,7 +62,7 @@ WhileWaiting Link::while_waiting() const {
   return [this, long_wait = std::optional<LongWait>(), round = 0,
           answered = Clock::time_point()](const Absent& absent) mutable {
     if (const auto& heard = failures_.heard()) fail("{}: the group has failed: {}", who_, *heard);
-    inquiries_.attend(absent);
+    inquiries_->attend(absent);
     if (!long_wait) long_wait.emplace(*context_);
     const LongWait::Due due = long_wait->due();
     if (due == LongWait::Due::nothing || (round > 0 && Clock::now() < answered)) return;
@@ -66,44 +70,63 @@ WhileWaiting Link::while_waiting() const {
     if (ranks.empty()) return;
     if (due == LongWait::Due::warning) return long_wait->warn(waiting_for(ranks));
     if (round == kRounds) blame_all(*long_wait, ranks);
-    if (round == 0) inquiries_.ask();
+    if (round == 0) inquiries_->ask();
     if (round++ > 0) blame(*long_wait, ranks);
     answered = Clock::now() + kAnswers;
   };
 }
 
-Waiting Link::waiting_for(const std::vector<int>& ranks) const {
-  Waiting waiting{.who = who_, .step = step_};
-  for (const int rank : ranks) waiting.absent.push_back(processes_.absent(rank));
-  return waiting;
+std::vector<AbsentRank> Link::described(const std::vector<int>& ranks) const {
+  std::vector<AbsentRank> absent;
+  for (const int rank : ranks) absent.push_back(inquiries_->processes().absent(rank));
+  return absent;
 }
 
-bool Link::hears_other_hosts() const {
-  const auto& answers = inquiries_.answers();
-  return std::ranges::any_of(
-      answers, [&](const auto& answer) { return !processes_.on_this_host(answer.first); });
+Waiting Link::waiting_for(const std::vector<int>& ranks) const {
+  return {.who = who_, .step = step_, .absent = described(ranks)};
 }
 
 void Link::blame(const LongWait& wait, const std::vector<int>& absent) const {
-  // A host that hears of no other may be cut off itself, and lets others speak first.
-  if (processes_.hosts() > 1 && !hears_other_hosts()) return;
-  const std::vector<int> ranks = ranks_to_blame(absent, inquiries_.answers(), rank());
-  if (!ranks.empty()) throw Error(wait.overdue(waiting_for(ranks)));
+  const auto ranks = inquiries_->to_blame(absent);
+  if (ranks && !ranks->empty()) throw Error(wait.overdue(waiting_for(*ranks)));
 }
 
 void Link::blame_all(const LongWait& wait, const std::vector<int>& absent) const {
-  const bool cut_off = processes_.hosts() > 1 && !hears_other_hosts();
   throw Error(wait.overdue(waiting_for(absent)) +
-              (cut_off ? "; no rank of another host answers this one: the link between them may be "
-                         "cut"
-                       : ""));
+              (inquiries_->cut_off() ? "; no rank of another host answers this one: the link "
+                                       "between them may be cut"
+                                     : ""));
 }
 
-bool Link::excuses(const std::vector<int>& absent, std::chrono::steady_clock::duration since) {
-  if (since.count() == 0) inquiries_.ask();
-  if (since < kAnswers) return true;
-  const auto waits = [&](int rank) { return inquiries_.answers().contains(rank); };
-  return since < 2 * kRounds * kAnswers && std::ranges::all_of(absent, waits);
+/// Ranks that wait for messages are about to blame a rank, and know better.
+std::optional<std::vector<AbsentRank>> Link::blamed(const std::vector<int>& absent,
+                                                    std::chrono::steady_clock::duration since) {
+  if (since.count() == 0) inquiries_->ask();
+  if (since < kAnswers) return std::nullopt;
+  if (since >= 2 * kRounds * kAnswers) return described(absent);
+  const auto ranks = inquiries_->to_blame(absent);
+  if (!ranks || ranks->empty()) return std::nullopt;
+  return described(*ranks);
+}
+
+void Link::join(std::shared_ptr<Inquiries> job) {
+  inquiries_ = std::move(job);
+  std::vector<int> ranks(static_cast<std::size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  names_ = ranks;
+  MPI_Group mine = MPI_GROUP_NULL;
+  MPI_Group all = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(handle(), &mine));
+  check_mpi(MPI_Comm_group(inquiries_->handle(), &all));
+  check_mpi(MPI_Group_translate_ranks(mine, size(), ranks.data(), all, names_.data()));
+  check_mpi(MPI_Group_free(&mine));
+  check_mpi(MPI_Group_free(&all));
+}
+
+std::vector<int> Link::names_of(const std::vector<int>& ranks) const {
+  std::vector<int> names;
+  for (const int rank : ranks) names.push_back(names_[static_cast<std::size_t>(rank)]);
+  return names;
 }
 
 void Link::send_and_receive(const ViewOfRank& send, const ViewOfRank& receive) {
@@ -137,10 +160,10 @@ void Link::compare_counts(const Slices& send, const Slices& receive) {
   for (std::size_t peer = 0; peer < send.ranges.size(); ++peer) {
     if (static_cast<int>(peer) == rank()) continue;
     ZERO_CHECK(theirs[2 * peer] == mine[2 * peer + 1],
-               "{}: rank {} sends {} elements, expected receive slice {}'s {}", who_, peer,
+               "{}: rank {} sends {} elements, expected receive slice {}'s {}", who_, names_[peer],
                theirs[2 * peer], peer, mine[2 * peer + 1]);
     ZERO_CHECK(theirs[2 * peer + 1] == mine[2 * peer],
-               "{}: rank {} expects {} elements, send slice {} has {}", who_, peer,
+               "{}: rank {} expects {} elements, send slice {} has {}", who_, names_[peer],
                theirs[2 * peer + 1], peer, mine[2 * peer]);
   }
 }

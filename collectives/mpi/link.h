@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,14 @@
 #include "collectives/mpi/failures.h"
 #include "collectives/mpi/inquiries.h"
 #include "collectives/mpi/options.h"
-#include "collectives/mpi/rank_processes.h"
 #include "collectives/mpi/runtime.h"
 #include "collectives/mpi/transfers.h"
 
 namespace zero::mpi {
 
 /// The MPI messages of a group of ranks: its private MPI communicator, the comparison of calls and
-/// the notices of failure. Values travel as non-blocking point-to-point messages: between processes
+/// the notices of failure. Errors number ranks as the job does, of which the group may be a part.
+/// Values travel as non-blocking point-to-point messages: between processes
 /// of one host each is a single copy, and slices of any size and place need no packing. Blocks the
 /// calling thread (a stream's) without holding its core. One thread at a time.
 class Link {
@@ -43,24 +44,28 @@ class Link {
       : group_(std::move(group)),
         options_(options),
         context_(std::move(context)),
-        failures_(group_.get()),
-        inquiries_(group_.get()) {}
+        failures_(group_.get()) {}
+  /// Before any call: the inquiries of the job that the group is, or is a part of.
+  void join(std::shared_ptr<Inquiries> job);
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
   MPI_Comm handle() const { return group_.get(); }
   const Options& options() const { return options_; }
   Failures& failures() { return failures_; }
-  Inquiries& inquiries() { return inquiries_; }
+  const std::shared_ptr<Inquiries>& inquiries() const { return inquiries_; }
+  /// The numbers in the job of all ranks of the group.
+  const std::vector<int>& names() const { return names_; }
+  /// The same of some ranks of the group.
+  std::vector<int> names_of(const std::vector<int>& ranks) const;
   /// Cuts messages to at most `bytes`. Must be called alike on all ranks, between collectives.
   void cut_messages(std::int64_t bytes) {
     options_.largest_message = std::min(options_.largest_message, bytes);
   }
-  void set_processes(RankProcesses processes) { processes_ = std::move(processes); }
   void set_step(std::int64_t step) { step_ = step; }
   /// `leaders` compare the calls: all ranks, or one of each host.
   void compare_among(const std::vector<int>& leaders) {
-    comparison_ = std::make_unique<CallComparison>(handle(), rank(), leaders);
+    comparison_ = std::make_unique<CallComparison>(handle(), rank(), leaders, names_);
   }
 
   /// Whether this group, or one that it was split from, is on several hosts.
@@ -79,9 +84,9 @@ class Link {
   std::unique_ptr<Transfers> transfers() const;
   void wait(Transfers& transfers) const;
 
-  /// host::Group::Excuse of ranks of this host: they wait for messages themselves, as their answers
-  /// tell, and are about to blame a rank.
-  bool excuses(const std::vector<int>& absent, std::chrono::steady_clock::duration since);
+  /// host::Group::Blame of ranks of this host: they may wait themselves, as their answers tell.
+  std::optional<std::vector<AbsentRank>> blamed(const std::vector<int>& absent,
+                                                std::chrono::steady_clock::duration since);
 
   // Only within compared().
   using ViewOfRank = std::function<View(int)>;
@@ -100,15 +105,15 @@ class Link {
   /// be about to.
   void blame(const LongWait& wait, const std::vector<int>& absent) const;
   [[noreturn]] void blame_all(const LongWait& wait, const std::vector<int>& absent) const;
-  bool hears_other_hosts() const;
+  std::vector<AbsentRank> described(const std::vector<int>& ranks) const;
   void compare_counts(const Slices& send, const Slices& receive);
 
   Comm group_;
   Options options_;
   std::shared_ptr<const CallContext> context_;
   mutable Failures failures_;
-  mutable Inquiries inquiries_;
-  RankProcesses processes_;
+  std::shared_ptr<Inquiries> inquiries_;
+  std::vector<int> names_;
   std::unique_ptr<CallComparison> comparison_;
   std::int64_t step_ = CallContext::kNoStep;
   // The current call.

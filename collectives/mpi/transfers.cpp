@@ -3,6 +3,7 @@
 #include "collectives/mpi/transfers.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "base/checked_math.h"
 #include "collectives/mpi/backoff.h"
@@ -44,13 +45,20 @@ void Transfers::receive(View view, int from) {
 void Transfers::wait(const WhileWaiting& while_waiting) {
   std::vector<MPI_Status> statuses(requests_.size());
   Backoff backoff;
-  for (;;) {
-    int done = 0;
+  const auto done = [&] {
+    int all = 0;
     const int code =
-        MPI_Testall(narrow<int>(requests_.size()), requests_.data(), &done, statuses.data());
+        MPI_Testall(narrow<int>(requests_.size()), requests_.data(), &all, statuses.data());
     if (code != MPI_SUCCESS) throw_first(code, statuses);
-    if (done != 0) break;
-    while_waiting([this] { return absent(); });
+    return all != 0;
+  };
+  while (!done()) {
+    try {
+      while_waiting([this] { return absent(); });
+    } catch (const std::exception&) {
+      if (!done()) throw;
+      break;  // the values that came together with the failure may tell more
+    }
     backoff.pause();
   }
   check_arrivals(statuses);
@@ -63,7 +71,7 @@ std::vector<int> Transfers::absent() const {
   for (std::size_t i = 0; i < messages_.size(); ++i) {
     int done = 0;
     check_mpi(MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE));
-    if (done == 0) peers.push_back(messages_[i].peer);
+    if (done == 0) peers.push_back(name_of(messages_[i].peer));
   }
   std::ranges::sort(peers);
   const auto same = std::ranges::unique(peers);
@@ -79,7 +87,7 @@ void Transfers::check_arrivals(const std::vector<MPI_Status>& statuses) const {
     ZERO_CHECK(count == messages_[i].expected,
                "{}: a message of rank {} has {} bytes, expected {}; check that all ranks make the "
                "same calls",
-               who_, messages_[i].peer, count, messages_[i].expected);
+               who_, name_of(messages_[i].peer), count, messages_[i].expected);
   }
 }
 
@@ -92,7 +100,7 @@ void Transfers::throw_first(int code, const std::vector<MPI_Status>& statuses) c
     ZERO_CHECK(error_class != MPI_ERR_TRUNCATE,
                "{}: a message of rank {} is longer than the expected {} bytes; check that all "
                "ranks make the same calls",
-               who_, messages_[i].peer, messages_[i].expected);
+               who_, name_of(messages_[i].peer), messages_[i].expected);
     code = error;
   }
   try {

@@ -12,7 +12,7 @@
 
 namespace zero::mpi {
 
-/// Returns the ranks, as the group numbers them, with which a message is still incomplete.
+/// Returns the ranks, by their numbers in the job, with which a message is still incomplete.
 using Absent = std::function<std::vector<int>()>;
 
 /// Called repeatedly while a rank waits for messages. May throw.
@@ -22,9 +22,19 @@ using WhileWaiting = std::function<void(const Absent&)>;
 /// Empty views send no message. Both ends cut long views alike.
 class Transfers {
  public:
-  /// Every error begins with `who`: "[rank 3] all_gather(h.0)".
-  Transfers(MPI_Comm group, std::string who, int tag, std::int64_t largest_message)
-      : group_(group), who_(std::move(who)), tag_(tag), largest_message_(largest_message) {}
+  struct Envelope {
+    MPI_Comm group = MPI_COMM_NULL;
+    int tag = 0;
+    std::int64_t largest_message = 0;  ///< bytes
+  };
+  /// Every error begins with `who`, "[rank 3] all_gather(h.0)", and has `names`, which must outlive
+  /// this, for the ranks of the group.
+  Transfers(const Envelope& envelope, std::string who, const std::vector<int>& names)
+      : group_(envelope.group),
+        who_(std::move(who)),
+        names_(names),
+        tag_(envelope.tag),
+        largest_message_(envelope.largest_message) {}
   ~Transfers();
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
@@ -42,11 +52,13 @@ class Transfers {
   };
 
   std::vector<int> absent() const;
+  int name_of(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   void check_arrivals(const std::vector<MPI_Status>& statuses) const;
   [[noreturn]] void throw_first(int code, const std::vector<MPI_Status>& statuses) const;
 
   MPI_Comm group_;
   std::string who_;
+  const std::vector<int>& names_;
   int tag_;
   std::int64_t largest_message_;
   std::vector<MPI_Request> requests_;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// Rank 1 does not come: mpi_waits CASE LAYOUT. CASE: stopped, loops, slow, chain; LAYOUT: a letter
-// for the host of each rank, or "messages".
+// Rank 1 does not come: mpi_waits CASE LAYOUT. CASE: stopped, loops, slow, chain, mesh; LAYOUT: a
+// letter for the host of each rank, or "messages".
 #include <unistd.h>
 
 #include <algorithm>
@@ -161,6 +161,22 @@ void check_chain(Communicator& world, Device& device) {
   fail("as it should be");
 }
 
+/// A mesh of 2 x 2: rank 2, whose patience is over, waits for rank 0 in its data group, and rank 0
+/// for rank 1 in the tensor group of these two: rank 1 is named, which no group of rank 2 has.
+void check_mesh(Communicator& world, Device& device) {
+  constexpr int kFirst = 2;
+  const auto tensor = world.split(world.rank() / 2, world.rank());
+  const auto data = world.split(world.rank() % 2, world.rank());
+  world.set_wait_limits({.warning = 0ms, .timeout = world.rank() == kFirst ? 1s : 60s});
+  if (world.rank() == kStuck) return stop_coming("stopped");
+  const std::string message =
+      message_of([&] { gather(world.rank() == 0 ? *tensor : *data, device); });
+  expect(message.starts_with("[rank 2] all_gather(h.3), step 12: waiting for 1 s for rank 1 ("),
+         message);
+  std::fprintf(stderr, "%s\n", message.c_str());
+  fail("as it should be");
+}
+
 void run(int* argc, char*** argv) {
   const std::string which = (*argv)[1];
   const mpi::Options options = options_of((*argv)[2]);
@@ -172,6 +188,7 @@ void run(int* argc, char*** argv) {
   device->communication().synchronize();
   if (which == "slow") return check_slow(*world, *device, options);
   if (which == "chain") return check_chain(*world, *device);
+  if (which == "mesh") return check_mesh(*world, *device);
   check_stuck(*world, *device, options, which);
 }
 
