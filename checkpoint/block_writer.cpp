@@ -220,7 +220,7 @@ void BlockWriter::check_finite(const Block& block, std::span<const std::byte> by
     const LayoutTensor& tensor = layout_.tensors()[piece.tensor];
     const std::int64_t at = std::ranges::find_if(elements, bad) - elements.begin();
     fail("{} of tensor \"{}\" is NaN or infinite, first in element {}: such states are not saved",
-         state_kind_name(tensor.kind), tensor.name, piece.source_begin - tensor.source_begin + at);
+         name_of(tensor.kind), tensor.name, piece.source_begin - tensor.source_begin + at);
   });
 }
 

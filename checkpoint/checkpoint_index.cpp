@@ -55,7 +55,7 @@ std::string unchecked_text(const CheckpointIndex& index) {
         "{}{{\"name\":{},\"shape\":[{}],\"kind\":\"{}\",\"dtype\":\"F32\",\"file\":{},"
         "\"offset\":{}}}",
         std::exchange(separator, ",\n"), json_text(tensor.name), fmt::join(tensor.shape, ","),
-        state_kind_name(tensor.kind), json_text(index.files.at(tensor.file).name), tensor.offset);
+        name_of(tensor.kind), json_text(index.files.at(tensor.file).name), tensor.offset);
   }
   text += "\n],\n\"files\": [";
   separator = "\n";
@@ -166,7 +166,7 @@ CheckpointIndex::File read_file(const Fields& fields) {
 StateKind read_kind(const Fields& fields) {
   const std::string& name = fields.text("kind");
   for (const StateKind kind : kStateKinds) {
-    if (state_kind_name(kind) == name) return kind;
+    if (name_of(kind) == name) return kind;
   }
   fields.refuse("kind", "found \"{}\", expected parameter, moment0 or moment1",
                 printable_line(name));
@@ -203,7 +203,7 @@ class TensorList {
     }
     if (!names_.emplace(tensor.kind, tensor.name).second) {
       fields.refuse("name", "\"{}\" is the name of an earlier tensor of the kind {}",
-                    printable_line(tensor.name), state_kind_name(tensor.kind));
+                    printable_line(tensor.name), name_of(tensor.kind));
     }
     check_home(fields, tensor);
     const CheckpointIndex::File& file = index_.files[tensor.file];
@@ -236,11 +236,11 @@ class TensorList {
   void check_home(const Fields& fields, const CheckpointIndex::Tensor& tensor) const {
     const std::string start = tensor.kind == StateKind::parameter
                                   ? "weights/"
-                                  : fmt::format("moments/{}", state_kind_name(tensor.kind));
+                                  : fmt::format("moments/{}", name_of(tensor.kind));
     const std::string& file = index_.files[tensor.file].name;
     if (!file.starts_with(start) || !file.ends_with(kTensorsEnd)) {
       fields.refuse("file", "found \"{}\", expected {}*{} for the kind {}", printable_line(file),
-                    start, kTensorsEnd, state_kind_name(tensor.kind));
+                    start, kTensorsEnd, name_of(tensor.kind));
     }
   }
 
@@ -259,21 +259,6 @@ void check_format(const std::string& path, const ordered_json& tree) {
 }
 
 }  // namespace
-
-std::string_view state_kind_name(StateKind kind) {
-  switch (kind) {
-    case StateKind::parameter:
-      return "parameter";
-    case StateKind::moment0:
-      return "moment0";
-    case StateKind::moment1:
-      return "moment1";
-    case StateKind::gradient:
-      break;
-  }
-  fail("checkpoints hold parameters and moments, no other states: found kind {}",
-       static_cast<int>(kind));
-}
 
 std::int64_t CheckpointIndex::bytes() const {
   std::int64_t bytes = 0;

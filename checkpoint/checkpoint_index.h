@@ -25,11 +25,9 @@ inline constexpr std::int64_t kLargestIndex = std::int64_t{1} << 30;
 /// Bytes of an element of a tensor, which is fp32.
 inline constexpr std::int64_t kElementBytes = sizeof(float);
 
-/// The kinds of states that checkpoints hold.
+/// The kinds of states that checkpoints hold; index.json has their name_of().
 inline constexpr std::array kStateKinds = {StateKind::parameter, StateKind::moment0,
                                            StateKind::moment1};
-/// "parameter", "moment0", "moment1", as index.json spells the kinds of states.
-std::string_view state_kind_name(StateKind kind);
 
 /// The content of a checkpoint's index.json: its tensors, its files with their checksums, and the
 /// trainer's own values. A function of names, shapes and values alone: nothing of meshes, threads,

@@ -54,7 +54,7 @@ std::vector<LayoutTensor> file_tensors(std::span<const LogicalTensor> tensors,
                                           return a.kind == b.kind && a.name == b.name;
                                         });
   ZERO_CHECK(twice == result.end(), "tensor \"{}\" ({}) is listed twice for one checkpoint",
-             twice->name, state_kind_name(twice->kind));
+             twice->name, name_of(twice->kind));
   return result;
 }
 
@@ -198,7 +198,7 @@ CheckpointLayout lay_out_checkpoint(std::span<const LogicalTensor> tensors, cons
     writer.add_small(name, content);
   }
   for (const StateKind kind : {StateKind::moment0, StateKind::moment1}) {
-    writer.add_tensors(fmt::format("moments/{}", state_kind_name(kind)), of_kind(listed, kind));
+    writer.add_tensors(fmt::format("moments/{}", name_of(kind)), of_kind(listed, kind));
   }
   return {writer.take_files(), std::move(listed)};
 }
@@ -217,11 +217,11 @@ CheckpointLayout match_checkpoint(const CheckpointIndex& index, const std::strin
     ZERO_CHECK(at != wanted.end() && at->kind == tensor.kind && at->name == tensor.name,
                "{}/{}: tensor \"{}\" ({}): found shape {}, expected no tensor of that name and "
                "kind among the model's {}; was the checkpoint saved by another model or optimizer?",
-               folder, printable_line(file), printable_line(tensor.name),
-               state_kind_name(tensor.kind), shape_text(tensor.shape), wanted.size());
+               folder, printable_line(file), printable_line(tensor.name), name_of(tensor.kind),
+               shape_text(tensor.shape), wanted.size());
     ZERO_CHECK(at->shape == tensor.shape, "{}/{}: tensor \"{}\" ({}): found shape {}, expected {}",
-               folder, printable_line(file), printable_line(tensor.name),
-               state_kind_name(tensor.kind), shape_text(tensor.shape), shape_text(at->shape));
+               folder, printable_line(file), printable_line(tensor.name), name_of(tensor.kind),
+               shape_text(tensor.shape), shape_text(at->shape));
     found.push_back(*at);
     found.back().file = tensor.file;
     found.back().offset = tensor.offset;
@@ -233,8 +233,7 @@ CheckpointLayout match_checkpoint(const CheckpointIndex& index, const std::strin
     fail(
         "{}: tensor \"{}\" ({}): found none of that name and kind among {}, expected shape {}; "
         "was the checkpoint saved by another model or optimizer?",
-        folder, tensor.name, state_kind_name(tensor.kind), index.tensors.size(),
-        shape_text(tensor.shape));
+        folder, tensor.name, name_of(tensor.kind), index.tensors.size(), shape_text(tensor.shape));
   }
   std::vector<LayoutFile> files;
   for (const CheckpointIndex::File& file : index.files)

@@ -74,6 +74,7 @@ class CheckpointSaver::Exposed {
 
 CheckpointSaver::CheckpointSaver(const EngineAndDisk& of, const CheckpointOptions& options)
     : engine_(of.engine),
+      engine_life_(of.engine.lifetime()),
       disk_(of.disk),
       folder_(options.folder),
       keep_{.last = options.keep_last, .every = options.keep_every},
@@ -87,7 +88,7 @@ CheckpointSaver::CheckpointSaver(const EngineAndDisk& of, const CheckpointOption
 
 /// Where only this rank fails, the others will not come to wait with it.
 CheckpointSaver::~CheckpointSaver() {
-  if (engine_ended_) return;
+  if (engine_life_.expired()) return;
   try {
     if (std::uncaught_exceptions() <= exceptions_) wait();
   } catch (...) {  // NOLINT(bugprone-empty-catch): a failure is lost, as documented
@@ -108,7 +109,7 @@ void CheckpointSaver::replaced() {
 }
 
 void CheckpointSaver::check_engine() const {
-  ZERO_CHECK(!engine_ended_,
+  ZERO_CHECK(!engine_life_.expired(),
              "{}: the engine of these checkpoints was destroyed; it must outlive its Checkpointer",
              folder_);
 }
@@ -116,8 +117,11 @@ void CheckpointSaver::check_engine() const {
 void CheckpointSaver::save(const nlohmann::ordered_json& extra,
                            const std::function<void()>& before_commit) {
   wait();
-  check_engine();
-  if (!engine_.device().has_memory()) return;  // a plan
+  ZERO_CHECK(
+      engine_.device().has_memory(),
+      "{}: save: the device \"{}\" has no memory, so there are no states to save; save those of "
+      "an engine on the device of a run",
+      folder_, engine_.device().name());
   begun_ = std::chrono::steady_clock::now();
   exposed_ = 0;
   engine_seconds_ = engine_.save_seconds();
@@ -339,8 +343,8 @@ void CheckpointSaver::note(const RemovalNotes& notes) {
 }
 
 void CheckpointSaver::wait() {
-  if (phase_ == Phase::idle) return;
   check_engine();
+  if (phase_ == Phase::idle) return;
   const Exposed exposed(*this);
   const NoTimeout patient(words_.world());
   engine_.finish_reads();

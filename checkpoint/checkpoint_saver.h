@@ -44,6 +44,8 @@ class CheckpointSaver final : public StateReader {
   void remove_only(Checkpointer::Removes removes) { keep_.removes = std::move(removes); }
 
   BlockWriter& writer() { return writer_; }
+  /// Throws zero::Error if the engine has ended.
+  void check_engine() const;
 
   int rounds() const override { return writer_.rounds(); }
   void submit(int round) override { writer_.submit(round); }
@@ -52,7 +54,6 @@ class CheckpointSaver final : public StateReader {
   void counted(std::int64_t sum) override;
   /// Ends a save in flight, whose states another reader would keep from being read.
   void replaced() override;
-  void engine_ends() noexcept override { engine_ended_ = true; }
 
  private:
   enum class Phase : std::uint8_t { idle, writing, committing };
@@ -62,7 +63,6 @@ class CheckpointSaver final : public StateReader {
   bool first() const { return words_.rank() == 0; }
   std::string path_of(std::size_t file) const;
   void detach();
-  void check_engine() const;
   std::string begin();
   std::string differing_extra(std::span<const RankWord> words);
   void make_files();
@@ -78,6 +78,7 @@ class CheckpointSaver final : public StateReader {
   void note(const RemovalNotes& notes);
 
   Engine& engine_;
+  std::weak_ptr<const void> engine_life_;
   files::FileSystem& disk_;
   std::string folder_;
   KeepSteps keep_;
@@ -87,8 +88,7 @@ class CheckpointSaver final : public StateReader {
   BlockWriter writer_;
 
   Phase phase_ = Phase::idle;
-  bool attached_ = false;      // to the engine
-  bool engine_ended_ = false;  // with this attached
+  bool attached_ = false;  // to the engine
   std::chrono::steady_clock::time_point begun_;
   nlohmann::ordered_json extra_;
   std::int64_t skipped_ = 0;  // Engine::steps_skipped() when the save began
@@ -106,6 +106,12 @@ class CheckpointSaver final : public StateReader {
   RankWord committed_;
   std::atomic<bool> commit_ended_{false};
   SideThread side_;
+};
+
+/// What a Checkpointer is made of, for tests that leave one of its waits out.
+class CheckpointerParts {
+ public:
+  static CheckpointSaver& saver(Checkpointer& checkpointer);
 };
 
 }  // namespace zero

@@ -58,7 +58,7 @@ void Checkpointer::give_up(const std::string& why) { core_->saver.give_up(why); 
 std::optional<SaveReport> Checkpointer::report() { return core_->saver.report(); }
 
 std::optional<Resumed> Checkpointer::load(const std::string& which, const Accept& accept) {
-  core_->saver.wait();
+  core_->saver.wait();           // throws if the engine has ended
   core_->engine.finish_reads();  // of another Checkpointer, which saves the states as they are
   return core_->loader.load(which, accept);
 }
@@ -69,8 +69,8 @@ const std::vector<std::string>& Checkpointer::passed_over() const {
 
 std::string Checkpointer::how() const { return core_->disk.how(); }
 
-void testing::skip_wait(Checkpointer& checkpointer, std::optional<WriteWait> wait) {
-  checkpointer.core_->saver.writer().skip(wait);
+CheckpointSaver& CheckpointerParts::saver(Checkpointer& checkpointer) {
+  return checkpointer.core_->saver;
 }
 
 }  // namespace zero

@@ -17,15 +17,6 @@
 
 namespace zero {
 
-class Checkpointer;
-enum class WriteWait : std::uint8_t;
-
-namespace testing {
-/// Leaves out one of the waits of a save (checkpoint/block_writer.h), or none, so that a test can
-/// show that a lazy or permuted stream detects the gap.
-void skip_wait(Checkpointer& checkpointer, std::optional<WriteWait> wait);
-}  // namespace testing
-
 /// The states that a save takes: a save of others fails, and the checkpoints before it stay.
 enum class SaveStates : std::uint8_t {
   finite,  ///< no element is NaN or infinite: a run that diverged is not saved over a good one
@@ -67,9 +58,9 @@ struct Resumed {
 /// mesh: a run that is cut and resumed has the bits of one that never was. One folder a
 /// checkpoint, which exists under its name only when whole (docs/checkpoints.md). Used by the
 /// engine's host thread; collective, between optimizer steps. Allocates its staging memory at
-/// construction, on a planning device too. The engine must be sealed and outlive this object. Of
-/// several on one engine, each waits for a save of another that is in flight before it begins its
-/// own.
+/// construction, on a planning device too, where it saves nothing. The engine must be sealed and
+/// outlive this object: once it has ended, calls that need it throw. Of several on one engine, each
+/// waits for a save of another that is in flight before it begins its own.
 class Checkpointer {
  public:
   Checkpointer(Engine& engine, CheckpointOptions options);
@@ -119,7 +110,7 @@ class Checkpointer {
   std::string how() const;
 
  private:
-  friend void testing::skip_wait(Checkpointer& checkpointer, std::optional<WriteWait> wait);
+  friend class CheckpointerParts;  // checkpoint_saver.h
   class Core;
   std::unique_ptr<Core> core_;
 };

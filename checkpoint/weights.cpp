@@ -43,6 +43,14 @@ HeldElements held_by(const Engine& engine, const StateTensors& tensors,
   };
 }
 
+void require_values(Engine& engine, std::string_view purpose, const std::string& path) {
+  ZERO_CHECK(
+      engine.device().has_memory(),
+      "[rank {}] {}({}): the device \"{}\" has no memory, so there are no values; give an engine "
+      "on the device of a run",
+      engine.communicator().rank(), purpose, path, engine.device().name());
+}
+
 /// Runs all rounds of a writer at once.
 void write_all(Engine& engine, BlockWriter& writer) {
   Stream& transfer = engine.device().transfer();
@@ -69,6 +77,7 @@ void together(Engine& engine, std::string_view purpose, const std::function<void
 }
 
 void load_weights(Engine& engine, const std::string& path, const NameMap& names) {
+  require_values(engine, "load_weights", path);
   const StateTensors tensors(engine, kWeightKinds);
   const CheckpointLayout layout = layout_of(tensors, names);
   const HeldElements held = held_by(engine, tensors, layout);
@@ -92,6 +101,7 @@ void load_weights(Engine& engine, const std::string& path, const NameMap& names)
 void save_weights(Engine& engine, const std::string& path, const NameMap& names,
                   files::FileSystem& disk) {
   constexpr std::string_view kPurpose = "save_weights";
+  require_values(engine, kPurpose, path);
   const bool first = engine.communicator().rank() == 0;
   const std::string partial = path + ".partial";
   StateTensors tensors(engine, kWeightKinds);

@@ -9,10 +9,10 @@
 namespace zero {
 
 Engine::Engine(Communicator& communicator, Device& device, EngineOptions options)
-    : core_(std::make_unique<EngineCore>(std::make_unique<CountedMesh>(communicator), device,
+    : core_(std::make_shared<EngineCore>(std::make_unique<CountedMesh>(communicator), device,
                                          std::move(options))) {}
 Engine::Engine(Mesh& mesh, Device& device, EngineOptions options)
-    : core_(std::make_unique<EngineCore>(std::make_unique<CountedMesh>(mesh), device,
+    : core_(std::make_shared<EngineCore>(std::make_unique<CountedMesh>(mesh), device,
                                          std::move(options))) {}
 Engine::~Engine() = default;
 
@@ -80,6 +80,7 @@ bool Engine::keeps(const LogicalTensor& tensor, std::int64_t begin, std::int64_t
 void Engine::copy_state(const LogicalTensor& tensor, std::int64_t begin, const View& to,
                         Stream& stream) const {
   const ModelState& states = core_->usable("copy_state").state;
+  core_->require_values("copy_state");
   states.copy(states.find(tensor), tensor.kind, begin, to, stream);
 }
 void Engine::set_state(const LogicalTensor& tensor, std::int64_t begin, const View& values) {
@@ -122,10 +123,11 @@ std::vector<ParameterOwnership> Engine::ownership() const {
   core_->sealed("ownership");
   return ownership_of(core_->units_, core_->mesh_->mesh().shape());
 }
-void Engine::check_replicas() { core_->check_replicas(); }
-
-void testing::skip_wait(Engine& engine, std::optional<WaitSite> site) {
-  engine.core_->waits().skip(site);
+void Engine::check_replicas() {
+  core_->require_values("check_replicas");
+  core_->check_replicas();
 }
+
+std::weak_ptr<const void> Engine::lifetime() const { return core_; }
 
 }  // namespace zero

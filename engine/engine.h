@@ -24,17 +24,9 @@
 
 namespace zero {
 
-class Engine;
 class EngineCore;
 class HostAccess;
 class StateReader;
-enum class WaitSite : std::uint8_t;
-
-namespace testing {
-/// Leaves out one of the engine's waits (engine/waits.h), or none, so that a test can show that a
-/// lazy or permuted stream detects the gap.
-void skip_wait(Engine& engine, std::optional<WaitSite> site);
-}  // namespace testing
 
 /// A registered unit.
 struct UnitId {
@@ -107,8 +99,9 @@ struct StepReport {
 /// parameters present around compute through leases; reduces gradients; updates. States: building
 /// (add_unit) -> sealed (leases, step). Used by one host thread. `communicator` and `device` must
 /// outlive the engine, and the engine its leases and readers. Engines that live at once on one
-/// communicator share a device, or the constructor throws. Collective calls are marked; every rank
-/// makes the same ones in the same order.
+/// communicator share a device, or the constructor throws. A planning device has no values: calls
+/// that take or give some throw. Collective calls are marked; every rank makes the same ones in the
+/// same order.
 class Engine {
  public:
   Engine(Communicator& communicator, Device& device, EngineOptions options);
@@ -185,7 +178,7 @@ class Engine {
   bool keeps(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count) const;
   /// Submits to `stream` (compute or transfer) the copy of the elements from `begin` on, which must
   /// lie in one of runs(tensor), to `to`: fp32, host or device memory; exact. No waiting: `stream`
-  /// must be behind the last change of the states.
+  /// must be ordered after the last change of the states.
   void copy_state(const LogicalTensor& tensor, std::int64_t begin, const View& to,
                   Stream& stream) const;
   /// Sets the elements from `begin` on, as many as `values` (host, fp32) has, in all places where
@@ -219,8 +212,7 @@ class Engine {
   /// The same tensors with views of this rank's shard. Waits for the compute and communication
   /// streams.
   std::vector<HeldTensor> state(StateKind kind);
-  /// Reads a full logical tensor into `out` (host, fp32, as many elements). Collective. A planning
-  /// device has no values: an error.
+  /// Reads a full logical tensor into `out` (host, fp32, as many elements). Collective.
   void read(std::string_view name, StateKind kind, View out);
   /// Replaces a full logical tensor from `values` (host, fp32; equal on all ranks), on every rank
   /// that holds any of it. A gradient: only between the last micro-batch's backward and step(),
@@ -239,8 +231,7 @@ class Engine {
   /// A hash over all logical parameters in name order, master values and both moments; independent
   /// of stage, mesh, layout. One rank hashes each element: copies on other ranks (replicas, at
   /// stage 0 every rank), compute copies and gradients are not hashed; check_replicas() compares
-  /// copies. Sliced tensors are assembled in staging memory, one at a time. Collective. A planning
-  /// device has no values: an error.
+  /// copies. Sliced tensors are assembled in staging memory, one at a time. Collective.
   std::uint64_t state_hash();
   /// Compares by hashes the values that several ranks hold and that must have the same bits: master
   /// values, moments and compute copies of replicas; parameters without a slice, and ranges that
@@ -251,9 +242,12 @@ class Engine {
   /// it.
   void check_replicas();
 
+  /// Expires when the engine ends: for objects that refer to it and say so if they are used longer.
+  std::weak_ptr<const void> lifetime() const;
+
  private:
-  friend void testing::skip_wait(Engine& engine, std::optional<WaitSite> site);
-  std::unique_ptr<EngineCore> core_;
+  friend class EngineParts;           // engine_core.h
+  std::shared_ptr<EngineCore> core_;  ///< its only owner
 };
 
 }  // namespace zero

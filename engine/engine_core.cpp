@@ -31,11 +31,6 @@ EngineCore::EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, Engine
 
 /// Waits for work in flight, which uses the buffers. Errors of dropped work have no reader.
 EngineCore::~EngineCore() {
-  if (lease_ != nullptr) {
-    lease_->core_ = nullptr;
-    lease_->orphan_ = true;
-  }
-  reads_.end();
   try {
     reads_.drain();
     synchronize();

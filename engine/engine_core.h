@@ -28,7 +28,7 @@ namespace zero {
 /// The implementation of Engine: what each call makes the parts do, in which order; StepProgress
 /// knows which call is allowed when. engine_core.cpp registers and seals, engine_lease.cpp walks
 /// the schedule, engine_step.cpp ends a step, engine_state.cpp changes states from outside.
-class EngineCore {
+class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, EngineOptions options);
   ~EngineCore();
@@ -42,8 +42,6 @@ class EngineCore {
   GradientLease backward(UnitId unit) { return {*this, enter(unit, true)}; }
   void repeat(int compute_step, std::size_t nth, const Stream::Work& body);
   void end_lease(int compute_step, bool unwinding) noexcept;
-  /// The lease that lives, wherever it was moved; null: none.
-  void hold(Lease* lease) { lease_ = lease; }
   void discard_graphs();
   void set_evaluation(bool on);
 
@@ -62,8 +60,10 @@ class EngineCore {
   void finish_reads(std::string_view call);
   /// The model states behind all submitted work.
   const ModelState& finished_states(std::string_view call);
-  /// Likewise, for a call that gives values: throws on a device without memory.
+  /// Likewise, for a call that gives values.
   const ModelState& finished_values(std::string_view call);
+  /// For a call that takes or gives values: throws on a device without memory.
+  void require_values(std::string_view call) const;
 
   /// The parts that seal() makes, each from those above it.
   struct Sealed {
@@ -111,11 +111,16 @@ class EngineCore {
   std::vector<Unit> units_;
   std::string same_;  ///< lines of require_same()
   GivenValues given_;
-  Lease* lease_ = nullptr;
   GraphCapture graphs_;
   StateReads reads_;
   StepCosts costs_;
   std::optional<Sealed> sealed_;
+};
+
+/// What an engine is made of, for tests that look into it or leave one of its waits out.
+class EngineParts {
+ public:
+  static EngineCore& of(Engine& engine) { return *engine.core_; }
 };
 
 }  // namespace zero

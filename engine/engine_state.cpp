@@ -23,11 +23,16 @@ const ModelState& EngineCore::finished_states(std::string_view call) {
 
 const ModelState& EngineCore::finished_values(std::string_view call) {
   const ModelState& states = finished_states(call);
-  ZERO_CHECK(device_.has_memory(),
-             "[rank {}] {}: the device \"{}\" has no memory, so there are no values; ask an engine "
-             "on the device of a run",
-             world_.rank(), call, device_.name());
+  require_values(call);
   return states;
+}
+
+void EngineCore::require_values(std::string_view call) const {
+  ZERO_CHECK(
+      device_.has_memory(),
+      "[rank {}] {}: the device \"{}\" has no memory, so there are no values; call this of an "
+      "engine on the device of a run",
+      world_.rank(), call, device_.name());
 }
 
 void EngineCore::attach(StateReader* reader) {
@@ -59,6 +64,7 @@ void EngineCore::set_state(const LogicalTensor& tensor, std::int64_t begin, cons
   Sealed& parts = usable("set_state");
   parts.progress.check_between_steps("set_state");
   const ModelState::Parameter parameter = parts.state.find(tensor);
+  require_values("set_state");
   ZERO_CHECK(tensor.kind != StateKind::gradient,
              "[rank {}] set_state: \"{}\" is a gradient; use write()", world_.rank(), tensor.name);
   ZERO_CHECK(reads_.finished(),
@@ -108,8 +114,9 @@ void EngineCore::write(std::string_view name, StateKind kind, const View& values
   if (kind == StateKind::parameter) parts.progress.check_between_steps("write");
   if (kind == StateKind::gradient)
     parts.progress.check_gradients_finished("write", kChangeOfGradients);
+  require_values("write");
   begin_change("write");
-  if (device_.has_memory()) given_.add_write(name, kind, values);
+  given_.add_write(name, kind, values);
   parts.state.set(*parameter.unit, parameter.index, kind, 0, values);
   if (kind == StateKind::parameter) publish_parameters();
   if (kind == StateKind::gradient) parts.progress.change_gradients();

@@ -119,7 +119,7 @@ StepReport EngineCore::step(const StepOptions& options) {
   progress.end_step(!report.nonfinite);
   costs_.end_time(report, reads_.take_cost());
   const int every = options_.replica_check_every;
-  if (every > 0 && report.step % every == 0) check_replicas();
+  if (every > 0 && report.step % every == 0 && device_.has_memory()) check_replicas();
   if (!report.nonfinite) {  // otherwise the reader votes again in the next step
     const StepCosts::OutsideStep guard(costs_);
     reads_.counted(sums.reader_votes);
@@ -129,7 +129,6 @@ StepReport EngineCore::step(const StepOptions& options) {
 
 void EngineCore::check_replicas() {
   Sealed& parts = usable("check_replicas");
-  if (!device_.has_memory()) return;
   synchronize();
   const StepCosts::OutsideStep guard(costs_);
   ReplicaCheck(parts.state, options_.compute).run(parts.progress.steps());

@@ -7,24 +7,6 @@
 #include "engine/value_hash.h"
 
 namespace zero {
-namespace {
-
-std::string_view name_of(StateKind kind) {
-  switch (kind) {
-    case StateKind::parameter:
-      return "parameter";
-    case StateKind::moment0:
-      return "moment0";
-    case StateKind::moment1:
-      return "moment1";
-    case StateKind::gradient:
-      break;
-  }
-  return "gradient";
-}
-
-}  // namespace
-
 void GivenValues::add_write(std::string_view name, StateKind kind, const View& values) {
   lines_ += fmt::format("write({}, {}): values of hash {:016x}\n", name, name_of(kind),
                         hash_values(values, 0));

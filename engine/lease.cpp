@@ -11,25 +11,21 @@ namespace zero {
 
 Lease::Lease(EngineCore& core, int compute_step)
     : core_(&core),
+      life_(core.weak_from_this()),
       step_(&core.parts().gathers.schedule().step(compute_step)),
       compute_step_(compute_step),
-      unwinding_(std::uncaught_exceptions()) {
-  core.hold(this);
-}
+      unwinding_(std::uncaught_exceptions()) {}
 
 Lease::Lease(Lease&& other) noexcept
     : core_(std::exchange(other.core_, nullptr)),
+      life_(other.life_),
       step_(other.step_),
-      orphan_(other.orphan_),
       compute_step_(other.compute_step_),
       unwinding_(other.unwinding_),
-      repeated_(other.repeated_) {
-  if (core_ != nullptr) core_->hold(this);
-}
+      repeated_(other.repeated_) {}
 
 Lease::~Lease() {
-  if (core_ == nullptr) return;
-  core_->hold(nullptr);
+  if (core_ == nullptr || life_.expired()) return;
   core_->end_lease(compute_step_, std::uncaught_exceptions() > unwinding_);
 }
 
@@ -38,9 +34,9 @@ void Lease::repeat(const std::function<void()>& body) {
 }
 
 EngineCore& Lease::core() const {
-  ZERO_CHECK(core_ != nullptr, "a lease {}",
-             orphan_ ? "is used whose engine was destroyed; the engine must outlive its leases"
-                     : "is used that was moved from; use the one it was moved to");
+  ZERO_CHECK(core_ != nullptr, "a lease is used that was moved from; use the one it was moved to");
+  ZERO_CHECK(!life_.expired(),
+             "a lease is used whose engine was destroyed; the engine must outlive its leases");
   return *core_;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string_view>
 
 #include "device/view.h"
@@ -41,9 +42,9 @@ class Lease {
   const ScheduleStep& step() const;
 
  private:
-  EngineCore* core_;  ///< null: moved from, or the engine was destroyed
+  EngineCore* core_;                ///< null: moved from
+  std::weak_ptr<const void> life_;  ///< of the engine
   const ScheduleStep* step_;
-  bool orphan_ = false;       ///< the engine was destroyed
   int compute_step_;          ///< index of step_ in the schedule
   int unwinding_;             ///< std::uncaught_exceptions() when taken
   std::size_t repeated_ = 0;  ///< calls of repeat()

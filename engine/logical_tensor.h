@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -12,6 +13,8 @@
 namespace zero {
 
 enum class StateKind : std::uint8_t { parameter, moment0, moment1, gradient };
+/// "parameter", "moment0", ...
+std::string_view name_of(StateKind kind);
 
 /// A tensor of the training state as it is at any mesh and stage. Equal on all ranks.
 struct LogicalTensor {

@@ -243,7 +243,6 @@ void ModelState::set(const Unit& unit, int index, StateKind kind, std::int64_t b
       "\"{}\" has {} elements; expected values in fp32 for some of them, found {} in {} from "
       "element {} on",
       unit.full_name(index), count, values.count(), name_of(values.dtype()), begin);
-  if (!context_.device.has_memory()) return;
   const Segment& segment = unit.segment_of(index);
   Stream& compute = context_.device.compute();
   for_each_run_of(unit, index, {begin, values.count()}, kept_values(segment, kind),

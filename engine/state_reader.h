@@ -12,7 +12,8 @@ namespace zero {
 /// states do not change between two updates, so the engine spreads the rounds of an attached reader
 /// (Engine::attach) over the compute steps of the next optimizer step, at the same points of the
 /// schedule on every rank, and the update of each unit waits until its states have been read. Work
-/// that a reader submits must not fail: its stream would, and with it the engine.
+/// that a reader submits must not fail: its stream would, and with it the engine. An engine that
+/// ends (Engine::lifetime) calls its reader no more: rounds that were not submitted never are.
 class StateReader {
  public:
   virtual ~StateReader() = default;
@@ -42,9 +43,6 @@ class StateReader {
   /// this one. May run collectives, to end what this reader has begun. An error is that of
   /// attach(), and this reader stays.
   virtual void replaced() {}
-  /// The engine is being destroyed with this reader attached: it calls nothing any more, and must
-  /// not be called. Rounds that were not submitted never are.
-  virtual void engine_ends() noexcept {}
 };
 
 }  // namespace zero

@@ -24,10 +24,6 @@ class StateReads {
   /// reader that are not yet submitted are dropped; updates still wait for its submitted ones.
   void attach(StateReader* reader, std::size_t units);
   StateReader* reader() const { return reader_; }
-  /// Tells the attached reader that the engine ends.
-  void end() noexcept {
-    if (reader_ != nullptr) reader_->engine_ends();
-  }
   /// Whether every round is submitted.
   bool finished() const { return submitted_ == rounds_; }
   /// Submits the rounds that are due after `done` of `all` compute steps of the optimizer step.

@@ -55,9 +55,9 @@ class Pair {
     for (const CheckpointIndex::Tensor& tensor : one_.index().tensors) {
       const CheckpointIndex::Tensor* const twin = other_.find(tensor.name, tensor.kind);
       if (twin == nullptr) {
-        say("{} \"{}\": only in {}", state_kind_name(tensor.kind), tensor.name, one_.folder());
+        say("{} \"{}\": only in {}", name_of(tensor.kind), tensor.name, one_.folder());
       } else if (twin->shape != tensor.shape) {
-        say("{} \"{}\": shapes {} and {}", state_kind_name(tensor.kind), tensor.name,
+        say("{} \"{}\": shapes {} and {}", name_of(tensor.kind), tensor.name,
             shape_text(tensor.shape), shape_text(twin->shape));
       } else {
         say_difference(tensor, difference(tensor, *twin));
@@ -65,7 +65,7 @@ class Pair {
     }
     for (const CheckpointIndex::Tensor& tensor : other_.index().tensors) {
       if (one_.find(tensor.name, tensor.kind) != nullptr) continue;
-      say("{} \"{}\": only in {}", state_kind_name(tensor.kind), tensor.name, other_.folder());
+      say("{} \"{}\": only in {}", name_of(tensor.kind), tensor.name, other_.folder());
     }
     if (answer_.verdict == Answer::Verdict::yes) {
       answer_.text =
@@ -111,13 +111,12 @@ class Pair {
   void say_difference(const CheckpointIndex::Tensor& tensor, const Difference& difference) {
     if (difference.count == 0) return;
     if (!found_) {
-      say("first difference: {} \"{}\", element {}: {} and {}", state_kind_name(tensor.kind),
-          tensor.name, difference.first, difference.values[0], difference.values[1]);
+      say("first difference: {} \"{}\", element {}: {} and {}", name_of(tensor.kind), tensor.name,
+          difference.first, difference.values[0], difference.values[1]);
       found_ = true;
     }
-    say("{} \"{}\": {} of {} elements differ, by at most {:.3g} (element {})",
-        state_kind_name(tensor.kind), tensor.name, difference.count, tensor.count(),
-        difference.largest, difference.largest_at);
+    say("{} \"{}\": {} of {} elements differ, by at most {:.3g} (element {})", name_of(tensor.kind),
+        tensor.name, difference.count, tensor.count(), difference.largest, difference.largest_at);
   }
 
   CheckpointReader one_;

@@ -238,7 +238,7 @@ Answer show(files::FileSystem& files, const std::string& path) {
                             decimal_bytes(index.bytes()), index.files.size(),
                             printable_text(index.extra.dump(2)));
   for (const CheckpointIndex::Tensor& tensor : index.tensors) {
-    answer.text += fmt::format("{:<10} {:<48} {:<20} {} at {}\n", state_kind_name(tensor.kind),
+    answer.text += fmt::format("{:<10} {:<48} {:<20} {} at {}\n", name_of(tensor.kind),
                                printable_line(tensor.name), shape_text(tensor.shape),
                                printable_line(index.files[tensor.file].name), tensor.offset);
   }

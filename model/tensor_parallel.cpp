@@ -45,6 +45,12 @@ TensorParallel::TensorParallel(Communicator& group, Device& device, std::int64_t
              "sequence parallelism cuts the {} row(s) of a micro-batch (batch x sequence) over {} "
              "tensor ranks; give at least one a rank, or turn it off",
              rows, ranks());
+  claim(group_);
+}
+
+/// A group of one communicates nothing.
+void TensorParallel::claim(Communicator& group) {
+  if (group.size() > 1) claims_.emplace_back(group, device_, "TensorParallel");
 }
 
 std::int64_t TensorParallel::own_rows() const {
@@ -62,6 +68,7 @@ void TensorParallel::prepare(std::int64_t width, DType dtype) {
 }
 
 void TensorParallel::prepare(Communicator& holders, std::int64_t count, DType dtype) {
+  claim(holders);
   reserve(holders, even_slices(View(nullptr, count, dtype, &device_), holders.size()));
 }
 

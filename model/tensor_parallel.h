@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/device_claim.h"
 #include "collectives/traffic.h"
 #include "device/device.h"
 #include "model/row_cut.h"
@@ -35,7 +37,8 @@ struct TensorOptions {
 class TensorParallel {
  public:
   /// For micro-batches of `rows` rows; `group` and `device` must outlive this object. Throws
-  /// zero::Error if `options` ask for more parts than `rows` allow.
+  /// zero::Error if `options` ask for more parts than `rows` allow, or if `group` serves another
+  /// device (DeviceClaim).
   TensorParallel(Communicator& group, Device& device, std::int64_t rows,
                  const TensorOptions& options);
 
@@ -99,6 +102,7 @@ class TensorParallel {
   }
 
  private:
+  void claim(Communicator& group);
   void reserve(Communicator& group, const Slices& slices);
   /// In place over `group`, recorded as one all-reduce.
   void all_reduce(Communicator& group, const Slices& slices, std::string_view label);
@@ -113,6 +117,7 @@ class TensorParallel {
   Device& device_;
   TensorOptions options_;
   RowCut cut_;
+  std::list<DeviceClaim> claims_;  ///< of all communicators used
   std::int64_t workspace_bytes_ = 0;
   Buffer workspace_;
 };

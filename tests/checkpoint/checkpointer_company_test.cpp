@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/weights.h"
 #include "checkpoint_run.h"
 #include "collectives/backends.h"
 #include "scratch.h"
@@ -56,6 +57,50 @@ TEST(Checkpointer, OfADestroyedEngineSaysSo) {
     EXPECT_THAT(error_of([&] { checkpointer.wait(); }),
                 HasSubstr("/run: the engine of these checkpoints was destroyed; it must outlive"));
   });  // and its own end does nothing
+}
+
+TEST(Checkpointer, OfADestroyedEngineSaysSoWithNothingInFlight) {
+  Scratch scratch;
+  local::run(1, [&](Communicator& communicator) {
+    const auto device = cpu::open();
+    auto engine = std::make_unique<Engine>(communicator, *device, EngineOptions{});
+    engine->add_unit("layer", {{"weight", {4}}});
+    engine->seal();
+    Checkpointer saved(*engine, {.folder = scratch.path("run")});
+    saved.save({});
+    saved.wait();
+    Checkpointer unused(*engine, {.folder = scratch.path("run")});
+    engine.reset();
+    for (Checkpointer* each : {&saved, &unused}) {
+      const std::vector<std::function<void()>> calls = {
+          [&] { each->save({}); }, [&] { each->wait(); }, [&] { each->give_up("tired"); },
+          [&] { static_cast<void>(each->load("auto")); }};
+      for (const auto& call : calls)
+        EXPECT_THAT(error_of(call), HasSubstr("the engine of these checkpoints was destroyed"));
+    }
+    EXPECT_EQ(saved.report()->error, "");  // what it knows, it still tells
+  });
+}
+
+TEST(Checkpointer, OfAPlanSavesNothing) {
+  Scratch scratch;
+  const auto device = planning::open();
+  const auto ranks = planning::communicator(0, 2, BackendKind::local);
+  Engine engine(*ranks, *device, EngineOptions{});
+  engine.add_unit("layer", {{"weight", {4}}});
+  engine.seal();
+  Checkpointer checkpointer(engine, {.folder = scratch.path("run")});
+  EXPECT_EQ(checkpointer.load("auto"), std::nullopt);  // plans its memory
+  EXPECT_THAT(error_of([&] { checkpointer.save({}); }),
+              AllOf(HasSubstr("/run: save: the device \"planning\" has no memory"),
+                    HasSubstr("save those of an engine on the device of a run")));
+  const std::string file = scratch.path("weights.safetensors");
+  EXPECT_THAT(
+      error_of([&] { save_weights(engine, file, names::plain()); }),
+      HasSubstr("[rank 0] save_weights(" + file + "): the device \"planning\" has no memory"));
+  EXPECT_THAT(
+      error_of([&] { load_weights(engine, file, names::plain()); }),
+      HasSubstr("[rank 0] load_weights(" + file + "): the device \"planning\" has no memory"));
 }
 
 TEST(Checkpointer, ExtraValuesThatDifferAreNamedAndNothingIsSaved) {

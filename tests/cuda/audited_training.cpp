@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/backends.h"
+#include "engine/engine_core.h"
 #include "engine/state_reader.h"
 #include "tests/cuda/emulator/dependences.h"
 
@@ -90,7 +91,7 @@ void train(Communicator& host, const AuditedRun& run) {
   const auto gpus = run.nccl ? nccl::world(seat, *device, *run.nccl) : nullptr;
   Mesh mesh(gpus ? *gpus : host, run.mesh);
   Training training(mesh, *device, run.engine, run.model, kBatch, run.accumulation, run.tensor);
-  skip_wait(training.engine, run.skipped);
+  EngineParts::of(training.engine).waits().skip(run.skipped);
   const Staging staging(*device);
   const auto data = static_cast<std::uint32_t>(mesh.data().rank());
   const float scale = 1.0F / static_cast<float>(kTokens * run.accumulation * mesh.data().size());

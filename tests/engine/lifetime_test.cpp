@@ -66,11 +66,20 @@ TEST(Lifetime, APlanningDeviceHasNoValues) {
   std::vector<float> values(4);
   EXPECT_THAT(message_of([&] { engine.state_hash(); }),
               AllOf(HasSubstr("[rank 0] state_hash: the device \"planning\" has no memory"),
-                    HasSubstr("ask an engine on the device of a run")));
-  EXPECT_THAT(message_of([&] {
-                engine.read("layer.weight", StateKind::parameter, View::of(std::span(values)));
-              }),
-              HasSubstr("[rank 0] read: the device \"planning\" has no memory"));
+                    HasSubstr("call this of an engine on the device of a run")));
+  const View view = View::of(std::span(values));
+  const LogicalTensor weight = engine.tensors(StateKind::parameter)[0];
+  const std::vector<std::pair<std::string, std::function<void()>>> calls = {
+      {"read", [&] { engine.read("layer.weight", StateKind::parameter, view); }},
+      {"write", [&] { engine.write("layer.weight", StateKind::parameter, view); }},
+      {"set_state", [&] { engine.set_state(weight, 0, view); }},
+      {"copy_state", [&] { engine.copy_state(weight, 0, view.slice(0, 1), device->compute()); }},
+      {"check_replicas", [&] { engine.check_replicas(); }},
+  };
+  for (const auto& [name, call] : calls) {
+    EXPECT_THAT(message_of(call),
+                HasSubstr(fmt::format("[rank 0] {}: the device \"planning\" has no memory", name)));
+  }
 }
 
 TEST(Lifetime, TwoEnginesOfOneCommunicatorShareADevice) {

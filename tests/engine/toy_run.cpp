@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "collectives/backends.h"
+#include "engine/engine_core.h"
 #include "engine/value_hash.h"
 #include "tests/engine/copying_reader.h"
 
@@ -39,7 +40,7 @@ void with_engine(const Job& run, const std::function<void(Engine&, Model&, Commu
     Mesh mesh(communicator, run.mesh);
     Engine engine(mesh, *device, run.engine);
     Model model(engine, run.shape);
-    testing::skip_wait(engine, run.skipped);
+    EngineParts::of(engine).waits().skip(run.skipped);
     engine.seal({.order = model.order(), .accumulation_steps = run.accumulation_steps});
     body(engine, model, communicator);
     device->compute().synchronize();
