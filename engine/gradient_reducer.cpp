@@ -55,12 +55,24 @@ void GradientReducer::allocate(const std::vector<Unit>& units) {
                                     MemoryClass::communication, "sums along the replicate axis");
 }
 
-/// The gradient as it crosses ranks. An fp32 window of a shared unit is rounded in place, once.
+/// The memory in which a gradient of window_dtype() is rounded: the full finished gradient's if
+/// there is one of the wire's dtype, which holds nothing that is still read before the unit's last
+/// reduction of a step; else the window itself.
+View GradientReducer::place_of_wire(const Segment& segment, View source) const {
+  const View& whole = segment.gradient;
+  const bool beside = whole.dtype() == wire_dtype() && whole.count() == source.count();
+  return beside ? whole : source.reinterpret(wire_dtype(), source.count());
+}
+
+/// The gradient as it crosses ranks. An fp32 window of a shared unit is rounded once.
 View GradientReducer::to_wire(Unit& unit, View source) {
-  const DType wire = resources_.options.compute;
-  if (source.dtype() == wire) return source;
-  const View rounded = source.reinterpret(wire, unit.trainable()->layout.padded());
-  resources_.device.kernels().convert(resources_.device.compute(), source, rounded);
+  if (source.dtype() == wire_dtype()) return source;
+  Stream& compute = resources_.device.compute();
+  const View rounded = place_of_wire(*unit.trainable(), source);
+  if (rounded.data() != source.data()) {
+    waits_.wait(compute, unit.reduced, WaitSite::reduce_before_rewrite);
+  }
+  resources_.device.kernels().convert(compute, source, rounded);
   return rounded;
 }
 
@@ -181,7 +193,10 @@ Event GradientReducer::reduce(Unit& unit, View source, int micro_batch) {
     return reduce_to(unit, segment.gradient, {{}, segment.gradient_shard, true});
   }
   const View wire = to_wire(unit, source);
-  return reduce_to(unit, wire, merge(segment, micro_batch));
+  const Event reduced = reduce_to(unit, wire, merge(segment, micro_batch));
+  if (wire.data() == source.data()) return reduced;
+  unit.reduced = reduced;  // the compute stream alone has read `source`
+  return {};
 }
 
 }  // namespace zero

@@ -57,6 +57,7 @@ class GradientReducer {
     bool finished = false;
   };
 
+  View place_of_wire(const Segment& segment, View source) const;
   View to_wire(Unit& unit, View source);
   void accumulate_locally(Segment& segment, View source, int micro_batch);
   Target merge(Segment& segment, int micro_batch);

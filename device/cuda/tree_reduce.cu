@@ -27,6 +27,14 @@ bool shrinks_in_place(const ReduceEpilogue& epilogue) {
   });
 }
 
+/// Whether the destination holds the sum already: it is the only input.
+bool is_its_own_sum(std::span<const View> inputs, const ReduceEpilogue& epilogue) {
+  const View& destination = epilogue.destination;
+  return inputs.size() == 1 && epilogue.addends.empty() &&
+         inputs.front().data() == destination.data() &&
+         inputs.front().dtype() == destination.dtype();
+}
+
 /// Addresses of the inputs.
 template <int most>
 struct Inputs {
@@ -40,6 +48,7 @@ struct Tail {
   int addend_count;
   int wide;     // all addresses take the widest accesses
   int shrinks;  // the destination lies on an addend of larger elements
+  int written;  // the destination is the only input, which is but read, for the norm
   void* destination;
   DType dtype;
   std::int64_t count;
@@ -185,6 +194,7 @@ __device__ __forceinline__ Floats<kElements<From>> reduce_elements(const Inputs<
   for (int i = 0; i < tail.addend_count; ++i) {
     value = add(value, read<N, kWide>(tail.addends[i], at, left));
   }
+  if (tail.written != 0) return value;
   if (tail.shrinks != 0) __syncwarp();  // before any thread overwrites what others read
   switch (tail.dtype) {
     case DType::bf16:
@@ -259,6 +269,7 @@ Tail tail_of(const Piece& piece, std::int64_t* limbs) {
   tail.count = piece.count;
   tail.limbs = reinterpret_cast<Limb*>(limbs);
   tail.shrinks = shrinks_in_place(epilogue) ? 1 : 0;
+  tail.written = is_its_own_sum(piece.inputs, epilogue) ? 1 : 0;
   tail.uncounted_at = epilogue.uncounted_at + piece.begin;
   for (const ElementRange& range : piece.uncounted) tail.ranges[tail.range_count++] = range;
   return tail;
@@ -299,6 +310,7 @@ void reduce_piece(const Piece& piece, std::int64_t* limbs, int blocks, cudaStrea
 void tree_reduce(std::span<const View> inputs, const ReduceEpilogue& epilogue, std::int64_t* limbs,
                  int blocks, cudaStream_t stream) {
   const std::int64_t count = epilogue.destination.count();
+  if (limbs == nullptr && is_its_own_sum(inputs, epilogue)) return;
   const auto reduce_range = [&](const ElementRange& range) {
     for_uncounted_pieces(epilogue, range, kMostRanges,
                          [&](const ElementRange& piece, std::span<const ElementRange> uncounted) {

@@ -319,5 +319,35 @@ TEST(EmulatedTraining, SubmitsAPassOfABlockAtOnce) {
   }
 }
 
+/// Launches of `kernel` by all ranks in a step of so many micro-batches of GPT-2.
+std::int64_t launches_of(const std::string& kernel, int ranks, int stage, int micro_batches) {
+  cuda::emulated::reset();
+  local::run(ranks, [&](Communicator& world) {
+    const auto device = cuda::open();
+    Gpt2Config model = tiny_gpt2();
+    model.width = 64;
+    model.heads = 4;
+    model.layers = 1;
+    model.vocabulary = 40;  // more elements than the first range of a rounding in place, 2,048
+    Training training(world, *device, options(stage, DType::bf16), model, {1, 3}, micro_batches);
+    for (int j = 0; j < micro_batches; ++j) training.train(Batch::random(3, 23, 1), 1.0F / 6);
+    training.engine.step({.learning_rate = 1e-2});
+  });
+  const auto log = cuda::emulated::log();
+  cuda::emulated::reset();
+  return std::ranges::count(log, kernel, &cuda::emulated::Item::name);
+}
+
+// The embedding's gradient is summed in fp32. In place, each range of the rounding waits for the
+// one before.
+TEST(EmulatedTraining, RoundsTheEmbeddingsGradientInOneLaunchBesideTheFinishedGradient) {
+  const auto in_two_micro_batches = [](int ranks, int stage) {
+    return launches_of("convert", ranks, stage, 4) - launches_of("convert", ranks, stage, 2);
+  };
+  for (const int stage : {0, 2}) EXPECT_EQ(in_two_micro_batches(1, stage), 2) << stage;
+  EXPECT_EQ(in_two_micro_batches(2, 1), 2 * 2);
+  EXPECT_EQ(in_two_micro_batches(2, 3), 2 * 2 * 2) << "in place: 2,048 elements, then the rest";
+}
+
 }  // namespace
 }  // namespace zero::testing
