@@ -192,13 +192,33 @@ void InferenceModel::run() {
 }
 
 void InferenceModel::run_pass() {
+  if (vocabulary_) {
+    vocabulary_->embed(*meeting_, pass_, weights_.embedding(), rows_of(memory_.x, decoder_.width));
+    compute();
+  } else {
+    const std::optional<PassSizes> sizes = ops_->begin(pass_);
+    sizes&& options_.graphs ? repeat(*sizes) : compute();
+    logits_.download(device_.compute(),
+                     memory_.logits.slice(0, std::ssize(pass_.logit_rows) * decoder_.vocabulary));
+  }
+  device_.compute().synchronize();
+}
+
+void InferenceModel::repeat(const PassSizes& sizes) {
+  // Of all numbers of sequences, and of a few lengths each; if there are more, all begin anew.
+  constexpr std::size_t kMostGraphs = 256;
+  if (graphs_.size() == kMostGraphs && !graphs_.contains(sizes)) graphs_.clear();
+  device_.compute().repeat(graphs_[sizes], "pass", CapturedGraph::Check::at_first,
+                           [this] { compute(); });
+}
+
+void InferenceModel::compute() {
   embed();
   for (std::int64_t i = 0; i < decoder_.layers; ++i) {
     const ModelWeights::Block block = weights_.block(i);
     if (pass_.count() > 0) forward_block(i, block);
   }
   forward_head();
-  device_.compute().synchronize();
 }
 
 std::span<const float> InferenceModel::logits(std::int64_t i) const {
@@ -209,14 +229,9 @@ std::span<const float> InferenceModel::logits(std::int64_t i) const {
 
 void InferenceModel::embed() {
   const DecoderShape& d = decoder_;
-  const View x = rows_of(memory_.x, d.width);
-  if (vocabulary_) {
-    vocabulary_->embed(*meeting_, pass_, weights_.embedding(), x);
-  } else {
-    ops_->begin(pass_);
-    ops_->embed(weights_.embedding().shape, weights_.embedding().values, x);
-  }
   if (pass_.count() == 0) return;
+  const View x = rows_of(memory_.x, d.width);
+  if (!vocabulary_) ops_->embed(weights_.embedding().shape, weights_.embedding().values, x);
   if (!weights_.positions().empty()) {
     const View positions = rows_of(memory_.branch, d.width);
     ops_->gather(RowList::positions, weights_.positions(), d.width, positions);
@@ -339,7 +354,6 @@ void InferenceModel::forward_head() {
   } else {
     ops_->linear(weights_.head().shape, count, x, weights_.head().values, View(),
                  logits_.of(memory_.logits.view()));
-    logits_.download(device_.compute(), memory_.logits.slice(0, count * decoder_.vocabulary));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -91,6 +92,10 @@ class InferenceModel {
   void append(std::span<const Part> parts);
   void run();
   void run_pass();
+  /// Submits the work of a pass that has begun, from its tokens to its logits on the device.
+  void compute();
+  /// The same by Stream::repeat, with the graph of passes of these sizes.
+  void repeat(const PassSizes& sizes);
   void embed();
   void forward_block(std::int64_t i, const ModelWeights::Block& block);
   void attention(std::int64_t i);
@@ -117,6 +122,7 @@ class InferenceModel {
   DeviceTwin logits_;                 // of memory_.logits
   Buffer cosine_table_, sine_table_;  // of all positions
   PassRows pass_;                     // of the pass under way
+  std::map<PassSizes, std::unique_ptr<CapturedGraph>> graphs_;
   // Of several ranks.
   std::optional<PassMeeting> meeting_;
   std::optional<SplitVocabulary> vocabulary_;

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -39,6 +41,15 @@ struct PassRows {
   std::vector<SequenceRows> sequences;   ///< all rows, in order
 
   std::int64_t count() const { return static_cast<std::int64_t>(tokens.size()); }
+};
+/// Sizes that decide all that is submitted for a pass.
+struct PassSizes {
+  std::int64_t rows = 0;
+  std::int64_t logit_rows = 0;
+  std::int64_t tiles = 0;   ///< of attention
+  std::int64_t splits = 0;  ///< queries of attention whose positions several tiles compute
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 sees a null pointer in the comparison
+  friend auto operator<=>(const PassSizes&, const PassSizes&) = default;
 };
 /// A list of row numbers of a pass.
 enum class RowList : std::uint8_t { positions, logit_rows, arrivals };
@@ -100,7 +111,9 @@ class InferenceOps {
                       View y) = 0;
 
   /// Starts a pass. `pass` must live, unchanged, until the stream has passed its operations.
-  virtual void begin(const PassRows& pass) = 0;
+  /// Returns the sizes of a pass that is worth repeating: the operations on any pass of these sizes
+  /// submit the same work on the same memory (Stream::repeat). Otherwise nothing.
+  virtual std::optional<PassSizes> begin(const PassRows& pass) = 0;
   /// x (rows, in) = each row's token's column of the weight of a head or embedding.
   virtual void embed(const WeightShape& shape, View weight, View x) = 0;
   /// Row i of `to`, (entries of the list, width) = row list[i] of `from`; of one dtype. Throws

@@ -23,6 +23,7 @@ struct InferenceOptions {
   std::int64_t rows = 256;       ///< tokens of one pass, at most; 1 to kMostRows
   std::int64_t logit_rows = 0;   ///< tokens of one pass with logits, at most; 0: requests
   std::int64_t windows = 2;      ///< blocks whose weights are whole at a time, if ranks share them
+  bool graphs = true;  ///< a device with graph capture replays passes of sizes that come again
   static constexpr std::int64_t kMostRows = 512;
   static constexpr std::int64_t kMostHostTokens = std::int64_t{1} << 28;
 };

@@ -26,7 +26,10 @@ class CpuInferenceOps final : public InferenceOps {
   std::int64_t padded_rows(std::int64_t rows) const override { return cpu::padded_rows(rows); }
   void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
               View y) override;
-  void begin(const PassRows& pass) override { pass_ = &pass; }
+  std::optional<PassSizes> begin(const PassRows& pass) override {
+    pass_ = &pass;
+    return std::nullopt;
+  }
   void embed(const WeightShape& shape, View weight, View x) override;
   void gather(RowList list, View from, std::int64_t width, View to) override;
   void append(const CachedAttention& operands) override;

@@ -18,7 +18,7 @@ inline constexpr std::int64_t kSplit = 128;
 inline constexpr int kMostHeadWidth = 256;
 
 /// Query rows that share loads of keys and values: rows of one sequence, in each the query heads of
-/// one key head. A sequence's queries are numbered in this order.
+/// one key head. A sequence's queries are numbered in this order. A tile without queries is empty.
 struct AttentionTile {
   std::int32_t table = 0;     ///< where the sequence's blocks begin in the pass's block tables
   std::int32_t position = 0;  ///< of the sequence's first row
@@ -29,7 +29,7 @@ struct AttentionTile {
   std::int32_t parts = 0;   ///< the slot of the first query's partial result, if there is one
 };
 
-/// A query whose splits are computed by several blocks.
+/// A query whose splits are computed by several blocks. One without splits is empty.
 struct SplitQuery {
   std::int32_t row = 0;   ///< of the pass
   std::int32_t head = 0;  ///< among those of one key head

@@ -253,6 +253,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<queries>)
                  const AttentionTile* tiles) {
   auto& m = *shared<Shared<queries, parts>>();
   const AttentionTile tile = tiles[blockIdx.x];
+  if (tile.queries == 0) return;
   load_queries(s, o, tile, m);
   const int end = tile.position + (tile.query + tile.queries - 1) / s.group + 1;
   const int last = tile.split < 0 ? (end - 1) / kThreads : tile.split;
@@ -284,7 +285,7 @@ __global__ void __launch_bounds__(kMostHeadWidth)
     add_splits(Sizes s, Pointers<T> o, const SplitQuery* queries) {
   const SplitQuery query = queries[blockIdx.x];
   const auto column = static_cast<int>(threadIdx.x);
-  if (column >= s.width) return;
+  if (query.splits == 0 || column >= s.width) return;
   Figures figures;
   float total = 0;
   for (int split = 0; split < query.splits; ++split) {

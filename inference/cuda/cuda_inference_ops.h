@@ -38,7 +38,9 @@ class CudaInferenceOps final : public InferenceOps {
   }
   void linear(const WeightShape& shape, std::int64_t rows, View x, View weight, View bias,
               View y) override;
-  void begin(const PassRows& pass) override { tables_.upload(pass); }
+  std::optional<PassSizes> begin(const PassRows& pass) override {
+    return tables_.upload(pass).sizes();
+  }
   void embed(const WeightShape& shape, View weight, View x) override;
   void gather(RowList list, View from, std::int64_t width, View to) override;
   void append(const CachedAttention& operands) override;

@@ -3,6 +3,7 @@
 #include "inference/cuda/pass_tables.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -30,14 +31,18 @@ class Writer {
   Writer(std::span<std::int32_t> staging, const std::int32_t* device)
       : staging_(staging), device_(device) {}
 
+  /// `list`, filled up to `count` elements with zeros.
   template <typename T>
-  const T* put(std::span<const T> list) {
-    const auto ints = static_cast<std::int64_t>(list.size()) * kInts<T>;
+  const T* put(std::span<const T> list, std::int64_t count) {
+    const std::int64_t ints = count * kInts<T>;
     ZERO_CHECK(ints <= std::ssize(staging_) - count_,
                "begin: the rows of a pass take more than the {} numbers of its limits; expected a "
                "pass that prepare() was told of",
                staging_.size());
-    if (!list.empty()) std::memcpy(staging_.data() + count_, list.data(), list.size_bytes());
+    const std::span<std::int32_t> to =
+        staging_.subspan(static_cast<std::size_t>(count_), static_cast<std::size_t>(ints));
+    if (!list.empty()) std::memcpy(to.data(), list.data(), list.size_bytes());
+    std::ranges::fill(to.subspan(list.size_bytes() / sizeof(std::int32_t)), 0);
     const std::int32_t* const place = device_ + count_;
     count_ += ints;
     return reinterpret_cast<const T*>(place);
@@ -49,6 +54,12 @@ class Writer {
   const std::int32_t* device_;
   std::int64_t count_ = 0;
 };
+
+/// The number of elements that a list of `count` is filled up to, at most to `most`.
+std::int64_t filled(std::int64_t count, std::int64_t most) {
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)));
+  return count == 0 ? 0 : std::max(count, std::min(power, most));
+}
 
 }  // namespace
 
@@ -75,20 +86,20 @@ const DevicePass& PassTables::upload(const PassRows& pass) {
   }
   Writer writer(staging.memory.view().as<std::int32_t>(),
                 static_cast<const std::int32_t*>(memory_.view().data()));
-  const auto put = [&](const auto& list) { return writer.put(std::span(list)); };
-  pass_ = {.tokens = put(pass.tokens),
-           .positions = put(pass.positions),
-           .tables = put(tables),
-           .blocks = put(blocks),
-           .logit_rows = put(pass.logit_rows),
-           .few = put(plan.few),
-           .many = put(plan.many),
-           .splits = put(plan.splits),
-           .rows = pass.count(),
+  const auto put = [&](const auto& list) { return writer.put(std::span(list), std::ssize(list)); };
+  pass_ = {.rows = pass.count(),
            .logit_count = std::ssize(pass.logit_rows),
-           .few_count = std::ssize(plan.few),
+           .few_count = filled(std::ssize(plan.few), planner_.most_tiles() - std::ssize(plan.many)),
            .many_count = std::ssize(plan.many),
-           .split_count = std::ssize(plan.splits)};
+           .split_count = filled(std::ssize(plan.splits), planner_.slots())};
+  pass_.tokens = put(pass.tokens);
+  pass_.positions = put(pass.positions);
+  pass_.tables = put(tables);
+  pass_.logit_rows = put(pass.logit_rows);
+  pass_.few = writer.put(std::span(plan.few), pass_.few_count);
+  pass_.splits = writer.put(std::span(plan.splits), pass_.split_count);
+  pass_.many = put(plan.many);
+  pass_.blocks = put(blocks);
   device_->kernels().convert(device_->compute(), staging.memory.slice(0, writer.count()),
                              memory_.slice(0, writer.count()));
   staging.copied = device_->compute().record();

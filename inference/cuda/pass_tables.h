@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "device/device.h"
 #include "inference/cuda/attention_plan.h"
@@ -25,9 +26,19 @@ struct DevicePass {
   std::int64_t few_count = 0;
   std::int64_t many_count = 0;
   std::int64_t split_count = 0;
+
+  /// Of a pass whose sequences have few queries each, as while tokens are generated. All counts and
+  /// places of such a pass follow from them.
+  std::optional<PassSizes> sizes() const {
+    if (many_count > 0) return std::nullopt;
+    return PassSizes{rows, logit_count, few_count, split_count};
+  }
 };
 
-/// Uploads the rows of passes, one copy each, in the order of the compute stream. Two passes are
+/// Uploads the rows of passes, one copy each, in the order of the compute stream. Tiles of few
+/// queries and split queries are filled up with empty ones to a power of two, so that passes of a
+/// few sizes follow one another while sequences grow (DevicePass::sizes); the block tables, whose
+/// length changes most often, lie behind the lists. Two passes are
 /// staged at a time, in pinned memory: the host waits only if the copy of the last but one has not
 /// run.
 class PassTables {
