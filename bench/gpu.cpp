@@ -16,6 +16,7 @@
 #include "collectives/backends.h"
 #include "device/device.h"
 #include "model/ops.h"
+#include "model/vocabulary_parallel_head.h"
 #include "optim/optimizer.h"
 
 namespace zero::bench {
@@ -241,15 +242,21 @@ class Cases {
           down,
           {.dy = narrow, .weight = weight, .z = wide, .dz = dwide, .y = again, .dbias = dbias});
     });
+    add_multiplication("MLP, dx through GELU, whose output is kept", down, [=, this] {
+      ops_->linear_gelu_backward(
+          down,
+          {.dy = narrow, .weight = weight, .z = wide, .dz = dwide, .y = View(), .dbias = dbias});
+    });
   }
 
-  /// The head of GPT-2 for the rows of logits that a device has at a time, with products of the
-  /// vocabulary's 50257 columns and of 50304.
+  /// The head of GPT-2 for the rows of logits that a device has at a time of 32 sequences of 1024,
+  /// with products of the vocabulary's 50257 columns and of 50304.
   void add_head() {
     constexpr auto kBf16 = DType::bf16;
     constexpr std::int64_t kVocabulary = 50257;
-    const std::int64_t rows = device_.piece_sizes().logit_rows;
-    const std::int64_t padded = round_up(kVocabulary, device_.piece_sizes().logit_columns);
+    const std::int64_t padded = VocabularyParallelHead::padded_columns(device_, kVocabulary);
+    const std::int64_t rows =
+        VocabularyParallelHead::piece_rows(device_.piece_sizes(), 32 * 1024, padded, kBf16);
     constexpr std::int64_t kWidth = 768;
     const View x = random(rows * kWidth, kBf16);
     const View weight = random(padded * kWidth, kBf16);

@@ -103,7 +103,8 @@ class Memory final : public Section {
                                   {"interval 4", {key + "recompute=full", key + "interval=4"}},
                                   {"selective", {key + "recompute=selective"}},
                                   {"hidden", {key + "recompute=selective", key + "tensors=hidden"}},
-                                  {"4 groups", {key + "number_checkpoints=4"}}};
+                                  {"4 groups", {key + "number_checkpoints=4"}},
+                                  {"outputs kept", {key + "keep_outputs=true"}}};
     local::run(1, [&](Communicator& communicator) {
       Warm none(config_of(context, {}), communicator);
       for (const Mode& mode : modes) {

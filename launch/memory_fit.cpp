@@ -221,6 +221,9 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
   changed.recompute.plan.blocks = RecomputePlan::grouped(layers, groups).blocks;
   consider(fmt::format("activation_checkpointing.number_checkpoints {}", groups), changed);
   changed = config;
+  changed.recompute.plan.outputs = BlockOutputs::again;
+  consider("activation_checkpointing.keep_outputs false", changed);
+  changed = config;
   changed.batch.accumulation *= std::exchange(changed.batch.micro, 1);
   if (config.batch.micro > 1) {
     consider(fmt::format("train_micro_batch_size_per_gpu 1 with gradient_accumulation_steps {}",
@@ -316,6 +319,9 @@ std::vector<std::string> recompute_lines(const TrainConfig& config) {
   const RecomputePlan& plan = config.recompute.plan;
   if (plan.any() || config.recompute.automatic) {
     lines.push_back(fmt::format("backward computes again: {}", plan.text()));
+  }
+  if (plan.on(*plan_device(config)).outputs == BlockOutputs::kept) {
+    lines.push_back("backward reads the outputs of norms and GELU that were kept");
   }
   if (plan.blocks.size() > 1 && plan.first_of_group(std::ssize(plan.blocks) - 1) == 0) {
     lines.push_back(

@@ -71,6 +71,7 @@ Plan make_plan(const TrainConfig& config, BackendKind backend) {
   }
   plan.mesh = config.mesh;
   plan.recompute = config.recompute.plan.text();
+  plan.keeps_outputs = config.recompute.plan.on(*device).outputs == BlockOutputs::kept;
   if (plan.mesh.replicate > 1 || plan.mesh.tensor > 1) {
     plan.ownership = ownership_table(engine.ownership());
   }
@@ -102,6 +103,7 @@ nlohmann::json Plan::json() const {
           {"gathers", gathers},
           {"peak_live_elements", peak_live_elements},
           {"recompute", recompute},
+          {"keeps_outputs", keeps_outputs},
           {"schedule_hash", fmt::format("{:016x}", schedule_hash)},
           {"schedule", schedule}};
 }

@@ -25,7 +25,8 @@ struct Plan {
   std::uint64_t schedule_hash = 0;
   std::vector<std::string> schedule;  ///< one line per action
   MeshShape mesh;
-  std::string recompute;  ///< what backward computes again, by block
+  std::string recompute;       ///< what backward computes again, by block
+  bool keeps_outputs = false;  ///< of norms and GELU, for backward
   std::string ownership;  ///< the part of every parameter on each axis; empty if there is one axis
 
   nlohmann::json json() const;

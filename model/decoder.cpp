@@ -50,19 +50,23 @@ TensorOptions with_overlap_of(TensorOptions options, const Engine& engine) {
   return options;
 }
 
-const RecomputePlan& checked(const RecomputePlan& plan, const DecoderShape& decoder) {
+RecomputePlan checked(const RecomputePlan& plan, const DecoderShape& decoder,
+                      const Device& device) {
   plan.check(decoder.layers);
-  return plan;
+  return plan.on(device);
 }
 
-DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, std::int64_t vocabulary) {
+DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, const DecoderShape& whole,
+                    DType dtype) {
+  const std::int64_t vocabulary =
+      even_share("model.vocabulary", whole.vocabulary, tensor).count;  // of this rank
   return {.all = tensor.rows(),
           .own = tensor.own_rows(),
           .sequence = batch.sequence,
           .ranks = tensor.ranks(),
           .rank = tensor.rank(),
           .sequence_parallel = tensor.sequence_parallel(),
-          .logits = VocabularyParallelHead::rows_at_a_time(tensor),
+          .logits = VocabularyParallelHead::rows_at_a_time(tensor, whole.vocabulary, dtype),
           .logit_columns = VocabularyParallelHead::padded_columns(tensor.device(), vocabulary)};
 }
 
@@ -81,13 +85,15 @@ Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch, Op
       decoder_(part_of(whole, heads_, tensor_)),
       listener_(listener),
       ops_(make_ops(engine.device())),
-      recompute_(checked(recompute, whole)),
-      memory_(decoder_, rows_of(tensor_, batch, decoder_.vocabulary), dtype_, recompute_) {
+      recompute_(checked(recompute, whole, engine.device())),
+      memory_(decoder_, rows_of(tensor_, batch, whole, dtype_), dtype_, recompute_) {
   ops_->listen(listener_);
   make_layers();
   register_units();
   prepare();
   engine_.require_same("layers' kernels", ops_->bits(dtype_));
+  engine_.require_same("outputs of norms and GELU",
+                       memory_.keeps_outputs() ? "kept" : "computed again");
   // Sums over the tensor group are repeated with the forward that they are a part of.
   if (tensor_.ranks() > 1) {
     engine_.require_same("computed again",
@@ -222,7 +228,7 @@ NormLayer::Operands Decoder::last_operands() const {
 
 VocabularyParallelHead::Buffers Decoder::head_buffers() const {
   return {.x = memory_.normed(),
-          .gathered = memory_.gathered_normed(),
+          .gathered = memory_.gathered_normed(memory_.normed()),
           .logits = memory_.logits(),
           .parts = memory_.softmax(),
           .losses = memory_.losses()};
@@ -318,7 +324,7 @@ void Decoder::next_logits(View inputs, std::int64_t position, View logits) {
   Stream& stream = engine_.device().compute();
   forward(inputs_.upload(stream, inputs));
   with_head([&](View weight) {
-    const View all = memory_.gathered_normed();
+    const View all = memory_.gathered_normed(memory_.normed());
     tensor_.gather_rows({all, memory_.normed(), decoder_.width}, "head");
     const View row = all.slice(position * decoder_.width, decoder_.width);
     head_.logits(*ops_, row, weight, logits_.of(logits));

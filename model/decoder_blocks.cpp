@@ -65,10 +65,10 @@ void Decoder::forward_qkv(std::int64_t i, const Lease& unit, Statistics statisti
   const NormLayer::Operands norm{.x = complete ? m.x(i) : m.middle(i - 1),
                                  .delta = complete ? View() : m.branch(),
                                  .sum = complete ? View() : m.x(i),
-                                 .y = m.normed(),
+                                 .y = m.normed(i),
                                  .statistics = m.statistics(i)};
   const ColumnParallelLinear::Forward qkv{
-      .x = m.normed(), .gathered = m.gathered_normed(), .y = m.qkv(i)};
+      .x = norm.y, .gathered = m.gathered_normed(norm.y), .y = m.qkv(i)};
   by_chunks(unit, {norm1_, norm, qkv_, qkv, statistics}, [](int) {});
   if (decoder_.rotary) {
     ops_->rotary(rotary(), Turn::forward, m.qkv(i), m.cosines(), m.sines());
@@ -96,13 +96,13 @@ void Decoder::forward_hidden(std::int64_t i, const Lease& unit, Statistics stati
   const NormLayer::Operands norm{.x = complete ? m.middle(i) : m.x(i),
                                  .delta = complete ? View() : m.branch(),
                                  .sum = complete ? View() : m.middle(i),
-                                 .y = m.normed(),
+                                 .y = m.middle_normed(i),
                                  .statistics = m.middle_statistics(i)};
   const bool swiglu = decoder_.activation == DecoderShape::Activation::swiglu;
-  const ColumnParallelLinear::Forward up{.x = m.normed(),
-                                         .gathered = m.gathered_normed(),
+  const ColumnParallelLinear::Forward up{.x = norm.y,
+                                         .gathered = m.gathered_normed(norm.y),
                                          .y = m.hidden(i),
-                                         .gelu = swiglu ? View() : m.activated()};
+                                         .gelu = swiglu ? View() : m.activated(i)};
   by_chunks(unit, {norm2_, norm, hidden_, up, statistics}, then);
 }
 
@@ -112,10 +112,10 @@ void Decoder::forward_output(std::int64_t i, const Lease& unit, int chunk) {
     const Slices::Range rows = tensor_.cut().chunk(chunk);
     ops_->swiglu_forward({rows.count, decoder_.intermediate, dtype_},
                          TensorParallel::rows_of(m.hidden(i), rows, decoder_.hidden_width()),
-                         TensorParallel::rows_of(m.activated(), rows, decoder_.intermediate));
+                         TensorParallel::rows_of(m.activated(i), rows, decoder_.intermediate));
   }
   branch_sum(chunk) = output_.forward(
-      *ops_, unit, {.x = m.activated(), .partial = m.partial(), .y = m.branch()}, chunk);
+      *ops_, unit, {.x = m.activated(i), .partial = m.partial(), .y = m.branch()}, chunk);
 }
 
 void Decoder::keep_share(std::int64_t i) {
@@ -202,24 +202,27 @@ void Decoder::backward_mlp(std::int64_t i, const GradientLease& unit) {
   const View dhidden = swiglu ? m.hidden(i) : m.dhidden();
   const View dbias = hidden_.bias_gradient(unit);
   const RowParallelLinear::BackwardInput down{
-      .dy = m.dx(), .gathered = m.gathered_dx(), .dx = swiglu ? m.activated() : dhidden};
+      .dy = m.dx(), .gathered = m.gathered_dx(), .dx = swiglu ? m.activated(i) : dhidden};
   if (swiglu) {
     output_.backward_input(*ops_, unit, down);
-    ops_->swiglu_backward(matrix(decoder_.intermediate), m.hidden(i), m.activated());
+    ops_->swiglu_backward(matrix(decoder_.intermediate), m.hidden(i), m.activated(i));
   } else {
-    output_.backward_input(*ops_, unit, down,
-                           {.z = m.hidden(i), .x = m.activated(), .dbias = dbias});
+    const View again = m.keeps_outputs() ? View() : m.activated(i);
+    output_.backward_input(*ops_, unit, down, {.z = m.hidden(i), .x = again, .dbias = dbias});
   }
-  output_.backward_parameters(*ops_, unit, m.activated(), m.gathered_dx());
-  norm2_.apply(*ops_, unit,
-               {.x = m.middle(i),
-                .delta = {},
-                .sum = {},
-                .y = m.normed(),
-                .statistics = m.middle_statistics(i)});
+  output_.backward_parameters(*ops_, unit, m.activated(i), m.gathered_dx());
+  const View normed = m.middle_normed(i);
+  if (!m.keeps_outputs()) {
+    norm2_.apply(*ops_, unit,
+                 {.x = m.middle(i),
+                  .delta = {},
+                  .sum = {},
+                  .y = normed,
+                  .statistics = m.middle_statistics(i)});
+  }
   hidden_.backward(*ops_, unit,
-                   {.x = m.normed(),
-                    .gathered = m.gathered_normed(),
+                   {.x = normed,
+                    .gathered = m.gathered_normed(normed),
                     .dy = dhidden,
                     .partial = m.partial(),
                     .dx = m.branch(),
@@ -236,12 +239,14 @@ void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   ops_->attention_backward(attention(), m.qkv(i), m.attended(i), m.log_sums(i), m.dattended(),
                            m.dqkv());
   if (decoder_.rotary) ops_->rotary(rotary(), Turn::backward, m.dqkv(), m.cosines(), m.sines());
-  norm1_.apply(
-      *ops_, unit,
-      {.x = m.x(i), .delta = {}, .sum = {}, .y = m.normed(), .statistics = m.statistics(i)});
+  const View normed = m.normed(i);
+  if (!m.keeps_outputs()) {
+    norm1_.apply(*ops_, unit,
+                 {.x = m.x(i), .delta = {}, .sum = {}, .y = normed, .statistics = m.statistics(i)});
+  }
   qkv_.backward(*ops_, unit,
-                {.x = m.normed(),
-                 .gathered = m.gathered_normed(),
+                {.x = normed,
+                 .gathered = m.gathered_normed(normed),
                  .dy = m.dqkv(),
                  .partial = m.partial(),
                  .dx = m.branch(),

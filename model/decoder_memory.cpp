@@ -57,13 +57,19 @@ void DecoderMemory::take_layer(std::int64_t i, const DecoderShape& decoder, cons
   middle_.push_back(keep(again.middle, narrow, dtype));
   middle_statistics_.push_back(keep(again.middle, of_norm(decoder, rows.own), DType::fp32));
   hidden_.push_back(keep(again.hidden, checked_mul(rows.all, decoder.hidden_width()), dtype));
+  if (!keeps_outputs()) return;
+  normeds_.push_back(keep(again.qkv, narrow, dtype));
+  middle_normeds_.push_back(keep(again.hidden, narrow, dtype));
+  if (decoder.activation == DecoderShape::Activation::swiglu) return;
+  activations_.push_back(keep(again.hidden, checked_mul(rows.all, decoder.intermediate), dtype));
 }
 
 // One slot for each place in a block group: while a group's backward runs, only its own blocks use
 // them.
 void DecoderMemory::take_shared() {
-  for (std::vector<Slot>* const slots : {&x_, &statistics_, &qkv_, &log_sums_, &attended_, &middle_,
-                                         &middle_statistics_, &hidden_}) {
+  for (std::vector<Slot>* const slots :
+       {&x_, &statistics_, &qkv_, &log_sums_, &attended_, &middle_, &middle_statistics_, &hidden_,
+        &normeds_, &middle_normeds_, &activations_}) {
     std::vector<Slot> places;
     for (std::size_t i = 0; i < slots->size(); ++i) {
       Slot& slot = (*slots)[i];
@@ -94,7 +100,6 @@ void DecoderMemory::take_operands(const DecoderShape& decoder, const DecoderRows
     partial_embedding_ = partial_;
   } else {
     branch_ = partial_;
-    gathered_normed_ = normed_;
     gathered_dx_ = dx_;
   }
 }
@@ -106,7 +111,7 @@ void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& ro
   take_shared();
   if (!rows.sequence_parallel) partial_embedding_ = x_.front();
   const std::int64_t shared = bytes_;
-  activated_ = take(rows.all * decoder.intermediate, dtype);
+  if (activations_.empty()) activated_ = take(rows.all * decoder.intermediate, dtype);
   // SwiGLU's gradient overwrites its operands.
   if (decoder.activation == DecoderShape::Activation::gelu) {
     dhidden_ = take(rows.all * decoder.hidden_width(), dtype);

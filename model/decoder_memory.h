@@ -30,14 +30,17 @@ struct DecoderRows {
 /// middle (C each); per row and layer q, k and v, attended (heads * head_width), hidden (GELU's
 /// input, or SwiGLU's gate and operand), each for this rank's heads and intermediate; and a few
 /// fp32 figures. GPT-2 on one rank: 10 C; on T ranks 8/T C plus x and middle, which sequence
-/// parallelism also divides by T. Backward recomputes the outputs of norms and of the activation,
-/// at little cost. What a RecomputePlan has backward compute again is not kept: blocks at
-/// the same place of their block groups share memory, which the head's logits share too. All layers
-/// share normed, branch, dx, the wide operands, whose memory is also the head's for its logits,
-/// and, with sequence parallelism, two operands of all rows, gathered and partial.
+/// parallelism also divides by T. If the plan keeps outputs, also those of both norms (C per own
+/// row each) and of GELU (this rank's intermediate per row); else all layers share memory for them.
+/// SwiGLU's is computed again with its gradient, in the same pass. What a RecomputePlan has
+/// backward compute again is not kept: blocks at the same place of their block groups share memory,
+/// which the head's logits share too. All layers share branch, dx, the wide operands, whose memory
+/// is also the head's for its logits, and, with sequence parallelism, two operands of all rows,
+/// gathered and partial.
 class DecoderMemory {
  public:
-  /// `decoder`: the part that this rank holds. `plan`: checked.
+  /// `decoder`: the part that this rank holds. `plan`: checked, and of a device
+  /// (RecomputePlan::on).
   DecoderMemory(const DecoderShape& decoder, const DecoderRows& rows, DType dtype,
                 const RecomputePlan& plan = {});
 
@@ -63,20 +66,31 @@ class DecoderMemory {
   View statistics(std::int64_t i) const { return view(statistics_, i); }
   View middle_statistics(std::int64_t i) const { return view(middle_statistics_, i); }
 
-  View normed() const { return view(normed_); }  ///< a norm's output
+  bool keeps_outputs() const { return plan_.outputs == BlockOutputs::kept; }
+  View normed() const { return view(normed_); }  ///< the last norm's output
+  /// The outputs of layer i's norms, before attention and before the MLP.
+  View normed(std::int64_t i) const { return keeps_outputs() ? view(normeds_, i) : normed(); }
+  View middle_normed(std::int64_t i) const {
+    return keeps_outputs() ? view(middle_normeds_, i) : normed();
+  }
   View branch() const { return view(branch_); }  ///< a branch's output, or gradient of normed()
   View dx() const { return view(dx_); }          ///< gradient of the residual stream
-  /// All rows of normed() and of dx(): separate memory, which both share, only with sequence
-  /// parallelism.
-  View gathered_normed() const { return view(gathered_normed_); }
+  /// All rows of a norm's output and of dx(): those themselves, or, with sequence parallelism, one
+  /// memory that all share.
+  View gathered_normed(const View& normed) const {
+    return gathered_normed_.count > 0 ? view(gathered_normed_) : normed;
+  }
   View gathered_dx() const { return view(gathered_dx_); }
   /// All rows of branch() before the sum over ranks; separate likewise.
   View partial() const { return view(partial_); }
   /// All rows of x(0) before the sum over ranks; separate likewise.
   View partial_embedding() const { return view(partial_embedding_); }
   View dattended() const { return view(dattended_); }  ///< shares the memory of partial
-  View activated() const { return view(activated_); }  ///< the activation's output
-  View dhidden() const { return view(dhidden_); }      ///< GELU: gradient of hidden
+  /// The activation's output, of layer i.
+  View activated(std::int64_t i) const {
+    return activations_.empty() ? view(activated_) : view(activations_, i);
+  }
+  View dhidden() const { return view(dhidden_); }  ///< GELU: gradient of hidden
   View dqkv() const { return view(dqkv_); }
   View logits() const { return view(logits_); }    ///< of the rows in one pass of the head
   View softmax() const { return view(softmax_); }  ///< fp32: the figures that ranks exchange
@@ -109,6 +123,7 @@ class DecoderMemory {
   const bool partitions_;  // inputs that are kept alone
   std::vector<Slot> x_, x_shares_, middle_, qkv_, attended_, hidden_, log_sums_, statistics_;
   std::vector<Slot> middle_statistics_;
+  std::vector<Slot> normeds_, middle_normeds_, activations_;  // empty: shared by all layers
   Slot normed_, branch_, dx_, gathered_normed_, gathered_dx_, partial_, partial_embedding_;
   Slot dattended_, activated_, dhidden_, dqkv_, logits_, softmax_, losses_, norm_gradients_;
   Slot cosines_, sines_;

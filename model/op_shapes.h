@@ -48,7 +48,7 @@ struct LinearGeluBackward {
   View dy;  ///< (rows, out)
   View weight;
   View z;      ///< (rows, in)
-  View dz, y;  ///< (rows, in); overwritten; distinct memory
+  View dz, y;  ///< (rows, in); overwritten; distinct memory; y may be empty
   View dbias;  ///< (in), overwritten; the shape's dtype, or fp32
 };
 

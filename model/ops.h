@@ -78,8 +78,8 @@ class Ops {
 
   /// y = gelu(z), z = x W + bias; gelu may take z as stored or before rounding.
   void linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands);
-  /// dz = (dy W^T) * gelu'(z), and y = gelu(z) recomputed; dbias (in) = the column sums of dz
-  /// before rounding.
+  /// dz = (dy W^T) * gelu'(z), and y = gelu(z) recomputed, unless y is empty; dbias (in) = the
+  /// column sums of dz before rounding.
   void linear_gelu_backward(const LinearShape& shape, const LinearGeluBackward& operands);
   /// dW = x^T dy, overwritten as by linear_backward_weight, and dbias (out) = the column sums of
   /// dy, in the shape's dtype or fp32.
@@ -101,8 +101,8 @@ class Ops {
   void add(View x, View delta, View sum);
   /// y = gelu(x), the tanh form of GPT-2.
   void gelu_forward(View x, View y);
-  /// dy becomes dx = dy * gelu'(x); y = gelu(x) recomputed; dbias (columns) = the column sums of dx
-  /// before rounding.
+  /// dy becomes dx = dy * gelu'(x); y = gelu(x) recomputed, unless y is empty; dbias (columns) =
+  /// the column sums of dx before rounding.
   void gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias);
 
   /// x (rows, 2 columns): the gate g, then u, side by side. y (rows, columns) = silu(g) * u.

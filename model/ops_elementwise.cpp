@@ -29,7 +29,7 @@ void Ops::gelu_backward(const MatrixShape& s, View x, View dy, View y, View dbia
   run({"gelu_backward", s.dtype},
       {{"x", x, s.count(), s.dtype},
        {"dy", dy, s.count(), s.dtype, 2 * s.count()},
-       {"y", y, s.count(), s.dtype},
+       optional("y", y, s.count(), s.dtype),
        {"dbias", dbias, s.columns, or_fp32(dbias, s.dtype)}},
       [&] { do_gelu_backward(s, x, dy, y, dbias); });
 }

@@ -78,7 +78,7 @@ void Ops::linear_gelu_backward(const LinearShape& s, const LinearGeluBackward& o
       {"weight", o.weight, s.in * s.out, s.dtype},
       {"z", o.z, n, s.dtype},
       {"dz", o.dz, n, s.dtype},
-      {"y", o.y, n, s.dtype},
+      optional("y", o.y, n, s.dtype),
       {"dbias", o.dbias, s.in, or_fp32(o.dbias, s.dtype)}};
   if (const Fused fused = fuse(s, o)) return run(call, operands, fused);
   check(call, operands);

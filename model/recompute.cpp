@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "partition/tensor_slice.h"
 
 namespace zero {
@@ -56,6 +57,14 @@ std::string_view name_of(BlockTensor tensor) {
 bool BlockRecompute::has(BlockTensor tensor) const { return this->*member_of(tensor); }
 
 void BlockRecompute::set(BlockTensor tensor) { this->*member_of(tensor) = true; }
+
+RecomputePlan RecomputePlan::on(const Device& device) const {
+  RecomputePlan plan = *this;
+  if (outputs != BlockOutputs::of_device) return plan;
+  const bool gpu = device.piece_sizes().logit_rows >= kGpuPieces.logit_rows;
+  plan.outputs = gpu ? BlockOutputs::kept : BlockOutputs::again;
+  return plan;
+}
 
 RecomputePlan RecomputePlan::full(std::int64_t layers, std::int64_t interval) {
   ZERO_CHECK(interval >= 1, "recompute of every {}-th block, expected 1 or more", interval);

@@ -10,6 +10,8 @@
 
 namespace zero {
 
+class Device;
+
 /// The activations of a block that backward reads, in the order in which forward computes them. A
 /// plan may have them computed again instead of kept.
 enum class BlockTensor : std::uint8_t {
@@ -40,15 +42,29 @@ struct BlockRecompute {
   friend bool operator==(const BlockRecompute&, const BlockRecompute&) = default;
 };
 
+/// What backward reads as the outputs of a block's norms and of GELU, which one pass computes from
+/// the block's tensors. On a CPU the values are the same. A GPU that takes GELU into the product
+/// before it computes GELU before its operand is rounded: an output computed again from the rounded
+/// operand has other last bits than forward's.
+enum class BlockOutputs : std::uint8_t {
+  of_device,  ///< kept on a device with a GPU's pieces (kGpuPieces), else computed again
+  kept,       ///< forward's own; where their operands are computed again, those of that pass
+  again,      ///< computed once more where backward reads them
+};
+
 /// Which activations a decoder's blocks keep from forward to backward, and which backward computes
-/// again; a pure value. No value of a run depends on it, to the bit. A block group is a run of
-/// consecutive blocks that keep one input together: its first block's. A block whose input is kept
-/// begins a group, so a block alone is a group of one.
+/// again; a pure value. No value of a run depends on `blocks`, to the bit. A block group is a run
+/// of consecutive blocks that keep one input together: its first block's. A block whose input is
+/// kept begins a group, so a block alone is a group of one.
 struct RecomputePlan {
   std::vector<BlockRecompute> blocks{};  ///< empty: every block keeps everything
   /// Without sequence parallelism each rank of a tensor group keeps its share of the inputs of
   /// blocks that are computed again whole; backward all-gathers them.
   bool partition_inputs = false;
+  BlockOutputs outputs = BlockOutputs::of_device;
+
+  /// The same plan with the device's choice in place of BlockOutputs::of_device.
+  RecomputePlan on(const Device& device) const;
 
   /// Every `interval`-th block, from block 0 on, keeps its input alone; the others keep everything.
   static RecomputePlan full(std::int64_t layers, std::int64_t interval = 1);

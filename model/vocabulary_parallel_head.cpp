@@ -10,6 +10,14 @@
 #include "model/tensor_specs.h"
 
 namespace zero {
+namespace {
+
+/// A GPU computes as many rows of logits at a time as take so many bytes, if those are more than
+/// its PieceSizes have: fewer pieces read and write the weight's fp32 gradient less often.
+constexpr std::int64_t kGpuLogitBytes = std::int64_t{2} << 30;
+constexpr std::int64_t kTile = 128;  // rows of a product's tile
+
+}  // namespace
 
 VocabularyParallelHead::VocabularyParallelHead(TensorParallel& tensor, const LinearShape& whole)
     : tensor_(&tensor),
@@ -28,8 +36,20 @@ ParameterSpec VocabularyParallelHead::weight(std::string name, Init init) const 
                      {0, {mine_}}, tensor_->ranks());
 }
 
-std::int64_t VocabularyParallelHead::rows_at_a_time(TensorParallel& tensor) {
-  return std::min(tensor.rows(), tensor.device().piece_sizes().logit_rows);
+std::int64_t VocabularyParallelHead::rows_at_a_time(TensorParallel& tensor, std::int64_t vocabulary,
+                                                    DType dtype) {
+  const std::int64_t largest = div_ceil(vocabulary, tensor.ranks());  // of their shares
+  return piece_rows(tensor.device().piece_sizes(), tensor.rows(),
+                    padded_columns(tensor.device(), largest), dtype);
+}
+
+std::int64_t VocabularyParallelHead::piece_rows(const PieceSizes& pieces, std::int64_t rows,
+                                                std::int64_t columns, DType dtype) {
+  const bool gpu = pieces.logit_rows >= kGpuPieces.logit_rows;
+  const std::int64_t in_bytes = kGpuLogitBytes / (columns * size_of(dtype));
+  if (!gpu || in_bytes <= pieces.logit_rows) return std::min(rows, pieces.logit_rows);
+  const std::int64_t count = div_ceil(rows, in_bytes);
+  return std::min(rows, round_up(div_ceil(rows, count), kTile));
 }
 
 std::int64_t VocabularyParallelHead::padded_columns(const Device& device, std::int64_t columns) {
@@ -54,7 +74,7 @@ LinearShape VocabularyParallelHead::one_row() const {
 
 template <typename Body>
 void VocabularyParallelHead::for_rows(const Body& body) const {
-  const std::int64_t most = rows_at_a_time(*tensor_);
+  const std::int64_t most = rows_at_a_time(*tensor_, vocabulary_, shape_.dtype);
   for (std::int64_t begin = 0; begin < tensor_->rows(); begin += most) {
     body(Slices::Range{begin, std::min(most, tensor_->rows() - begin)});
   }

@@ -29,8 +29,13 @@ class VocabularyParallelHead {
   /// Bytes that this rank sends for a forward and a backward.
   TrafficCounter traffic() const;
 
-  /// Rows of logits in memory at a time: enough to keep the device busy.
-  static std::int64_t rows_at_a_time(TensorParallel& tensor);
+  /// Rows of logits in memory at a time, of `rows` of so many columns with padding: enough to keep
+  /// a device with such pieces busy. A function of sizes alone, because gradients' last bits depend
+  /// on it.
+  static std::int64_t piece_rows(const PieceSizes& pieces, std::int64_t rows, std::int64_t columns,
+                                 DType dtype);
+  /// The same for the rows of `tensor` and a vocabulary that its ranks share; equal on all of them.
+  static std::int64_t rows_at_a_time(TensorParallel& tensor, std::int64_t vocabulary, DType dtype);
   /// The row stride of logits in elements: `columns`, padded for the device's products.
   static std::int64_t padded_columns(const Device& device, std::int64_t columns);
   /// Elements of Buffers::parts for `rows` rows at a time.

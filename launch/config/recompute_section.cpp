@@ -99,6 +99,9 @@ TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers
   if (mode == "selective")
     recompute.plan = RecomputePlan::selective(layers, chosen_tensors(values));
   recompute.plan.partition_inputs = values.boolean(recompute_key("partition_activations"));
+  if (const std::string keep = recompute_key("keep_outputs"); !values.is_null(keep)) {
+    recompute.plan.outputs = values.boolean(keep) ? BlockOutputs::kept : BlockOutputs::again;
+  }
   return recompute;
 }
 
@@ -111,6 +114,11 @@ std::vector<Option> recompute_options() {
              "fewest FLOP with which the run fits run.memory_limit. null: what the other "
              "keys here imply, else \"none\". No bit of a run depends on it")
           .one_of({"none", "full", "selective", "auto"}),
+      honour(
+          recompute_key("keep_outputs"), boolean, "null",
+          "whether backward reads the outputs of norms and GELU that forward, or `recompute`, "
+          "made, or computes them once more, a pass over memory each. null: true on a GPU, false "
+          "on CPUs. No bit of a run on CPUs depends on it; on GPUs last bits do"),
       honour(recompute_key("interval"), integer, "null",
              "with \"full\": only of blocks 0, K, 2K, ...; null: of all")
           .from(1, 1e6),

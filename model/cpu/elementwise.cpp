@@ -21,6 +21,7 @@ void gelu(const T* x, T* y, std::size_t count) {
   });
 }
 
+/// y null: not written.
 template <typename T>
 void gelu_backward_row(const T* x, T* dy, T* y, std::size_t count, float* dbias) {
   const hn::ScalableTag<float> d;
@@ -28,7 +29,7 @@ void gelu_backward_row(const T* x, T* dy, T* y, std::size_t count, float* dbias)
     auto output = hn::Zero(d);
     auto dx = hn::Zero(d);
     formulas(d).gelu_backward(load(d, x + i, lanes), load(d, dy + i, lanes), output, dx);
-    store(d, output, y + i, lanes);
+    if (y != nullptr) store(d, output, y + i, lanes);
     store(d, dx, dy + i, lanes);
     store(d, hn::Add(load(d, dbias + i, lanes), dx), dbias + i, lanes);
   });
@@ -47,7 +48,8 @@ void gelu_backward(const GeluBackwardRows& o, Rows rows, float* dbias) {
     using T = typename decltype(type)::type;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
       gelu_backward_row(row_of<T>(o.x, row, o.columns), row_of<T>(o.dy, row, o.columns),
-                        row_of<T>(o.y, row, o.columns), static_cast<std::size_t>(o.columns), dbias);
+                        o.y.empty() ? nullptr : row_of<T>(o.y, row, o.columns),
+                        static_cast<std::size_t>(o.columns), dbias);
     }
   });
 }

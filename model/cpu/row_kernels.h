@@ -32,7 +32,8 @@ void gelu_range(View x, View y, Rows elements);
 
 struct GeluBackwardRows {
   std::int64_t columns = 0;
-  View x, dy, y;
+  View x, dy;
+  View y{};  ///< empty: not written
 };
 void gelu_backward_rows(const GeluBackwardRows& operands, Rows rows, std::span<float> dbias);
 void column_sum_rows(View x, std::int64_t columns, Rows rows, std::span<float> sums);

@@ -72,7 +72,7 @@ struct GeluRows {
   std::int64_t columns;
   const T* x;
   T* dy;
-  T* y;
+  T* y;             // null: not written
   float* partials;  // (chunks, columns)
 };
 
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(128) gelu_backward_rows(GeluRows<T> o) {
       dy.at[i] = dx;
       dbias.at[i] += dx;
     }
-    write<access>(y, o.y + at, left);
+    if (o.y != nullptr) write<access>(y, o.y + at, left);
     write<access>(dy, o.dy + at, left);
   }
   write<access>(dbias, o.partials + blockIdx.x * o.columns + column, left);
@@ -129,12 +129,12 @@ void gelu_forward(cudaStream_t stream, View x, View y) { map<Gelu>("gelu_forward
 
 void gelu_backward(cudaStream_t stream, const MatrixShape& s, const GeluBackward& o) {
   const std::int64_t chunks = div_ceil(s.rows, Ops::kRowChunk);
-  with_access(s.dtype, s.columns, {o.x, o.dy, o.y},
+  with_access(s.dtype, s.columns, {o.x, o.dy, o.y.empty() ? o.dy : o.y},
               [&]<class T, class A>(std::type_identity<T>, A) {
                 launch("gelu_backward", gelu_backward_rows<A::value, T>,
                        row_grid(chunks, div_ceil(s.columns, kLanes<T>), 128), stream,
                        GeluRows<T>{s.rows, s.columns, pointer<T>(o.x), pointer<T>(o.dy),
-                                   pointer<T>(o.y), o.partials});
+                                   o.y.empty() ? nullptr : pointer<T>(o.y), o.partials});
               });
   fold_partials(stream, chunks, o.partials, o.dbias, View());
 }

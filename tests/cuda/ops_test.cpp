@@ -282,6 +282,12 @@ TEST(CudaOps, GiveToProductsWhatTheLibraryTakesAndDoTheRestThemselves) {
                     }),
               c.backward ? Names({"fused product", "gelu_forward"})
                          : Names({"product", "gelu_backward", "fold_partials"}));
+    EXPECT_EQ(given(h,
+                    [&] {
+                      h.ops->linear_gelu_backward(s, {y, weight, x, dx, View(), of_in});
+                    }),
+              c.backward ? fused : Names({"product", "gelu_backward", "fold_partials"}))
+        << "y is kept";
     EXPECT_EQ(given(h, [&] { h.ops->linear_backward_parameters(s, x, y, weight, of_out); }),
               c.sums ? fused : Names({"product", "column_sums", "fold_partials"}));
   }

@@ -44,13 +44,13 @@ struct Course {
 };
 
 Course course_of(const ModelConfig& config, int ranks, const EngineOptions& engine,
-                 const Settings& settings = {}) {
+                 const Settings& settings = {}, const RecomputePlan& plan = {}) {
   cuda::emulated::reset(settings);
   Course course;
   local::run(ranks, [&](Communicator& communicator) {
     const auto device = cuda::open();
     const int accumulation = 4 / ranks;
-    Training training(communicator, *device, engine, config, {2, 7}, accumulation);
+    Training training(communicator, *device, engine, config, {2, 7}, accumulation, {}, plan);
     Course own;
     for (int step = 0; step < 3; ++step) {
       for (int j = 0; j < accumulation; ++j) {
@@ -154,6 +154,26 @@ TEST_P(EmulatedTraining, GivesTheSameBitsWithGraphsAndWithout) {
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedTraining,
                          ::testing::Values(DType::fp32, DType::bf16, DType::fp16),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
+
+// The product before GELU applies GELU to what it has not rounded yet: backward reads forward's
+// output, or what the same product makes of the same operands. From the rounded operand it is
+// another.
+TEST(EmulatedTraining, GivesTheSameBitsWhateverIsComputedAgainWithOutputsKept) {
+  using enum BlockTensor;
+  const auto state_of = [](RecomputePlan plan, BlockOutputs outputs) {
+    plan.outputs = outputs;
+    return course_of(tiny_gpt2(), 1, options(0, DType::bf16), {}, plan).state;
+  };
+  const std::uint64_t kept = state_of({}, BlockOutputs::of_device);
+  const std::uint64_t again = state_of({}, BlockOutputs::again);
+  EXPECT_NE(kept, again);
+  EXPECT_EQ(state_of(RecomputePlan::full(2), BlockOutputs::again), again);
+  for (const RecomputePlan& plan :
+       {RecomputePlan::full(2), RecomputePlan::grouped(2, 1), RecomputePlan::selective(2, {hidden}),
+        RecomputePlan::selective(2, {qkv, attended})}) {
+    EXPECT_EQ(state_of(plan, BlockOutputs::kept), kept) << plan.text();
+  }
+}
 
 TEST(EmulatedTraining, GraphsDoNotOutliveTheMemoryTheyWorkOn) {
   const auto state_of = [](const EngineOptions& engine, bool moves) {

@@ -63,6 +63,10 @@ TEST(RecomputeKeys, BecomePlans) {
   EXPECT_EQ(plan({"number_checkpoints=2"}), RecomputePlan::grouped(kLayers, 2).blocks);
   EXPECT_EQ(plan({"recompute=full", "number_checkpoints=1"}),
             RecomputePlan::grouped(kLayers, 1).blocks);
+  EXPECT_EQ(make({}).recompute.plan.outputs, BlockOutputs::of_device);
+  EXPECT_EQ(make({"keep_outputs=true"}).recompute.plan.outputs, BlockOutputs::kept);
+  EXPECT_EQ(make({"recompute=full", "keep_outputs=false"}).recompute.plan.outputs,
+            BlockOutputs::again);
   EXPECT_FALSE(make({}).recompute.plan.partition_inputs);
   EXPECT_TRUE(make({"partition_activations=true"}).recompute.plan.partition_inputs);
   EXPECT_EQ(make({"number_checkpoints=2"}).values.text("activation_checkpointing.recompute"),
@@ -116,6 +120,9 @@ TEST(RecomputeKeys, SayWhatHasNoEffect) {
     return recompute_lines(make(overrides, world));
   };
   EXPECT_TRUE(lines({}, 1).empty());
+  EXPECT_THAT(
+      lines({"keep_outputs=true"}, 1),
+      ::testing::ElementsAre("backward reads the outputs of norms and GELU that were kept"));
   const std::string key = "partition_activations=true";
   EXPECT_THAT(lines({key, "recompute=full"}, 1),
               ::testing::ElementsAre("backward computes again: blocks 0 to 2: whole",
@@ -239,6 +246,10 @@ TEST(MemoryLimit, ThatNothingMeetsIsShortByWhatItSays) {
   config = make({"run.memory_limit=100KiB"});
   EXPECT_THAT(error_of([&] { check_memory_limit(config, kBackend, plan_ranks(config, kBackend)); }),
               HasSubstr("activation_checkpointing.recompute \"full\": "));
+  config = make({"run.memory_limit=100KiB", "keep_outputs=true"});
+  EXPECT_THAT(error_of([&] { check_memory_limit(config, kBackend, plan_ranks(config, kBackend)); }),
+              HasSubstr("activation_checkpointing.keep_outputs false: "));
+  config = make({"run.memory_limit=100KiB"});
   config.recompute.memory_limit = planned_with(config, RecomputePlan::full(kLayers).blocks);
   EXPECT_THAT(error_of([&] { check_memory_limit(config, kBackend, plan_ranks(config, kBackend)); }),
               HasSubstr(", which fits"));
@@ -282,6 +293,12 @@ TEST(RecomputeRuns, EndInTheSameStateWithTheMemoryPlanned) {
     EXPECT_EQ(line["plan_exact"], true) << mode;
     EXPECT_LT(activations(line), activations(expected)) << mode;
   }
+  std::vector<std::string> overrides = usual;
+  overrides.emplace_back("activation_checkpointing.keep_outputs=true");
+  const nlohmann::json line = last_line(run, 2, overrides);
+  EXPECT_EQ(line["state_hash"], expected["state_hash"]);
+  EXPECT_EQ(line["plan_exact"], true);
+  EXPECT_GT(activations(line), activations(expected));
 }
 
 }  // namespace

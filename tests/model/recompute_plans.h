@@ -27,9 +27,19 @@ inline RecomputePlan partitioned_plan(RecomputePlan plan) {
   return plan;
 }
 
+inline RecomputePlan with_outputs(RecomputePlan plan) {
+  plan.outputs = BlockOutputs::kept;
+  return plan;
+}
+
 inline std::vector<RecomputePlan> recompute_plans() {
   using enum BlockTensor;
-  return {RecomputePlan::full(kBlocks),
+  return {with_outputs({}),
+          with_outputs(RecomputePlan::full(kBlocks)),
+          with_outputs(RecomputePlan::grouped(kBlocks, 2)),
+          with_outputs(RecomputePlan::selective(kBlocks, {qkv})),
+          with_outputs(partitioned_plan(mixed_plan())),
+          RecomputePlan::full(kBlocks),
           RecomputePlan::full(kBlocks, 2),
           RecomputePlan::grouped(kBlocks, 2),
           partitioned_plan(RecomputePlan::grouped(kBlocks, 1)),

@@ -252,7 +252,7 @@ void head(Rig& rig) {
   const UnitId unit = rig.seal({layer.weight("w", init::normal(1.0F))});
   const View x = rig.operand(1, width, rig.own_rows(), up_to(width));
   const auto mine = even_range(vocabulary, rig.tensor.rank(), rig.tensor.ranks());
-  const auto most = VocabularyParallelHead::rows_at_a_time(rig.tensor);
+  const auto most = VocabularyParallelHead::rows_at_a_time(rig.tensor, vocabulary, rig.dtype);
   const VocabularyParallelHead::Buffers buffers{
       .x = x,
       .gathered = rig.all_of(x, width),

@@ -242,6 +242,34 @@ TEST(VocabularyParallelHead, PadsRowsOfLogitsToWholeLines) {
   EXPECT_EQ(VocabularyParallelHead::padded_columns(*planning::open(), 65), 128);
 }
 
+TEST(VocabularyParallelHead, TakesEqualPiecesOfAGpusMemory) {
+  const auto rows_of = [](const PieceSizes& pieces, std::int64_t rows, std::int64_t columns) {
+    return VocabularyParallelHead::piece_rows(pieces, rows, columns, DType::bf16);
+  };
+  EXPECT_EQ(rows_of(PieceSizes(), 32768, 50304), 1024) << "of a CPU";
+  EXPECT_EQ(rows_of(PieceSizes(), 70, 50304), 70);
+  EXPECT_EQ(rows_of(kGpuPieces, 16384, 50304), 16384);
+  EXPECT_EQ(rows_of(kGpuPieces, 32768, 50304), 16384);
+  EXPECT_EQ(rows_of(kGpuPieces, 65536, 50304), 16384);
+  EXPECT_EQ(rows_of(kGpuPieces, 50000, 50304), 16768) << "three of whole tiles";
+  EXPECT_EQ(rows_of(kGpuPieces, 33, 50304), 33);
+  EXPECT_EQ(rows_of(kGpuPieces, 32768, 151936), 6656) << "five";
+  EXPECT_EQ(rows_of(kGpuPieces, 32768, 1 << 20), 4096) << "of any size";
+}
+
+// Their shares of the vocabulary, padded, may differ.
+TEST(VocabularyParallelHead, TakesAsManyRowsOnAllRanksOfAGroup) {
+  constexpr std::int64_t kRows = 1 << 24;
+  constexpr std::int64_t kVocabulary = 129;  // 65, padded to 128, and 64
+  for (const int rank : {0, 1}) {
+    const auto nobody = planning::communicator(rank, 2, BackendKind::local);
+    Mesh mesh(*nobody, {1, 1, 2});
+    const auto device = planning::open(1, Memory::apart, "cuda");
+    TensorParallel tensor(mesh.axis(Axis::tensor), *device, kRows, {});
+    EXPECT_EQ(VocabularyParallelHead::rows_at_a_time(tensor, kVocabulary, DType::bf16), kRows / 2);
+  }
+}
+
 TEST_P(TensorModels, EvaluateAndGiveLogitsAsOneRankDoes) {
   std::vector<double> losses;
   std::vector<std::vector<float>> logits;
