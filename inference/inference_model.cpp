@@ -12,11 +12,24 @@
 #include "inference/model_folder.h"
 
 namespace zero {
+namespace {
+
+std::list<DeviceClaim> claims_of(const ModelRanks& ranks, const Device& device) {
+  std::list<DeviceClaim> claims;
+  for (const Communicator* each :
+       {ranks.all.communicator, ranks.shard.communicator, ranks.tensor.communicator}) {
+    if (each != nullptr) claims.emplace_back(*each, device, "InferenceModel");
+  }
+  return claims;
+}
+
+}  // namespace
 
 InferenceModel::InferenceModel(Device& device, const ModelConfig& config,
                                const InferenceOptions& options, Mesh* mesh)
     : device_(device),
       ranks_(ModelRanks::of(mesh)),
+      claims_(claims_of(ranks_, device)),
       split_(DecoderSplit::of(decoder_shape(config), ranks_.tensor.rank, ranks_.tensor.size)),
       options_(validated(options, split_.whole)),
       ops_(make_inference_ops(device)),

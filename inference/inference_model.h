@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/device_claim.h"
 #include "device/device_twin.h"
 #include "inference/inference_ops.h"
 #include "inference/inference_options.h"
@@ -38,8 +40,8 @@ class InferenceModel {
  public:
   /// Allocates everything: weights (parameters, gathered), cache and activations. Nothing is
   /// allocated later. Works on a planning device. Throws zero::Error naming the option that is out
-  /// of range, or that differs between ranks. Collective over the ranks of `mesh`, which must
-  /// outlive the model; null: this rank alone.
+  /// of range, or that differs between ranks, or if the mesh serves another device (DeviceClaim).
+  /// Collective over the ranks of `mesh`, which must outlive the model; null: this rank alone.
   InferenceModel(Device& device, const ModelConfig& config, const InferenceOptions& options,
                  Mesh* mesh = nullptr);
   /// Waits for the ranks' exchanges under way.
@@ -111,6 +113,7 @@ class InferenceModel {
 
   Device& device_;
   const ModelRanks ranks_;
+  const std::list<DeviceClaim> claims_;  // of all communicators
   const DecoderSplit split_;
   const DecoderShape& decoder_ = split_.local;  // what this rank computes
   const InferenceOptions options_;

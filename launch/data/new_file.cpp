@@ -2,55 +2,67 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/data/new_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
+#include <exception>
+#include <utility>
 
-#include <cerrno>
-#include <cstring>
-
-#include "base/descriptor.h"
 #include "base/error.h"
 
 namespace zero {
+namespace {
 
-NewFile::NewFile(std::string path) : path_(std::move(path)) {
-  ::unlink(path_.c_str());
-  Descriptor file(
-      ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-  if (file.get() >= 0) file_ = ::fdopen(file.get(), "wb");
-  ZERO_CHECK(file_ != nullptr, "{}: cannot write: {}; give a folder you may write to", path_,
-             std::strerror(errno));
-  file.release();
+constexpr std::size_t kAtOnce = std::size_t{1} << 20;  // bytes that are written together
+
+/// `work`, whose failure, which names the file, gets `advice`.
+template <typename Work>
+auto advised(std::string_view advice, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    fail("{}; {}", error.what(), advice);
+  }
 }
 
+}  // namespace
+
+NewFile::NewFile(std::string path, files::FileSystem& disk)
+    : path_(std::move(path)),
+      disk_(disk),
+      file_(advised("give a folder you may write to", [&] { return disk.create(path_, 0); })) {}
+
 NewFile::~NewFile() {
-  if (file_ != nullptr) std::fclose(file_);
-  if (!renamed_) ::unlink(path_.c_str());
+  file_.reset();
+  if (renamed_) return;
+  try {
+    disk_.remove_file(path_);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): what failed before is said
+  }
 }
 
 void NewFile::write(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return;  // has no address to write from
-  ZERO_CHECK(std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size(),
-             "{}: cannot write {} bytes: {}; free some space", path_, bytes.size(),
-             std::strerror(errno));
+  unwritten_.insert(unwritten_.end(), bytes.begin(), bytes.end());
+  if (unwritten_.size() >= kAtOnce) flush();
+}
+
+void NewFile::flush() {
+  if (unwritten_.empty()) return;
+  advised("free some space", [&] { file_->write(at_, unwritten_); });
+  at_ += static_cast<std::int64_t>(unwritten_.size());
+  unwritten_.clear();
 }
 
 void NewFile::rewind() {
-  ZERO_CHECK(std::fseek(file_, 0, SEEK_SET) == 0, "{}: cannot go back to the header: {}", path_,
-             std::strerror(errno));
+  flush();
+  at_ = 0;
 }
 
 void NewFile::finish() {
-  const bool flushed = std::fflush(file_) == 0 && ::fsync(::fileno(file_)) == 0;
-  ZERO_CHECK(flushed, "{}: cannot finish writing: {}; free some space", path_,
-             std::strerror(errno));
-  std::fclose(file_);
-  file_ = nullptr;
+  flush();
+  advised("free some space", [&] { file_->sync(); });
+  file_.reset();
 }
 
 void NewFile::rename(const std::string& path) {
-  ZERO_CHECK(std::rename(path_.c_str(), path.c_str()) == 0, "{}: cannot rename {}: {}", path, path_,
-             std::strerror(errno));
+  disk_.rename(path_, path);
   renamed_ = true;
 }
 

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdio>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
+
+#include "device/files/file_system.h"
 
 namespace zero {
 
@@ -14,8 +17,8 @@ namespace zero {
 /// had the temporary name is removed, never written through: a symbolic link there leads nowhere.
 class NewFile {
  public:
-  /// Throws zero::Error naming the file, as the other calls do.
-  explicit NewFile(std::string path);
+  /// Throws zero::Error naming the file, as the other calls do. `disk` must outlive this.
+  explicit NewFile(std::string path, files::FileSystem& disk = files::disk());
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();
@@ -28,8 +31,13 @@ class NewFile {
   void rename(const std::string& path);
 
  private:
+  void flush();
+
   std::string path_;
-  std::FILE* file_ = nullptr;
+  files::FileSystem& disk_;
+  std::unique_ptr<files::OutputFile> file_;
+  std::vector<std::byte> unwritten_;
+  std::int64_t at_ = 0;  // where they belong
   bool renamed_ = false;
 };
 

@@ -48,7 +48,7 @@ std::size_t unfinished_bytes(std::string_view text) {
 class ShardWriter {
  public:
   ShardWriter(const PrepareOptions& options, std::int64_t token_bytes, files::FileSystem& files)
-      : options_(options), token_bytes_(token_bytes), set_(files, options.out) {}
+      : options_(options), token_bytes_(token_bytes), files_(files), set_(files, options.out) {}
 
   const std::string& warning() const { return set_.warning(); }
 
@@ -64,7 +64,8 @@ class ShardWriter {
 
   void validation(std::span<const std::uint32_t> tokens) {
     if (!validation_) {
-      validation_ = std::make_unique<TokenFileWriter>(set_.path_of(kValidationName), token_bytes_);
+      validation_ =
+          std::make_unique<TokenFileWriter>(set_.path_of(kValidationName), token_bytes_, files_);
     }
     validation_->write(tokens);
   }
@@ -91,7 +92,7 @@ class ShardWriter {
   void next_shard() {
     if (shard_ != nullptr) end_shard();
     names_.push_back(fmt::format("train_{:06}.bin", names_.size()));
-    shard_ = std::make_unique<TokenFileWriter>(set_.path_of(names_.back()), token_bytes_);
+    shard_ = std::make_unique<TokenFileWriter>(set_.path_of(names_.back()), token_bytes_, files_);
   }
 
   void end_shard() {
@@ -105,6 +106,7 @@ class ShardWriter {
 
   const PrepareOptions& options_;
   std::int64_t token_bytes_;
+  files::FileSystem& files_;
   PreparedSet set_;
   std::vector<std::string> names_;  // of the train shards begun
   std::int64_t train_tokens_ = 0;   // in shards that are complete

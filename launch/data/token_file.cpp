@@ -215,11 +215,13 @@ TokenDigest digest_of(const TokenFile& file, const std::atomic<bool>& stopped) {
   return builder.finish(file.token_bytes());
 }
 
-TokenFileWriter::TokenFileWriter(std::string path, std::int64_t token_bytes)
+TokenFileWriter::TokenFileWriter(std::string path, std::int64_t token_bytes,
+                                 files::FileSystem& disk)
     : path_(std::move(path)),
       token_bytes_(token_bytes),
-      file_(path_ + ".tmp"),
-      digest_file_(digest_path(path_) + ".tmp") {
+      disk_(disk),
+      file_(path_ + ".tmp", disk),
+      digest_file_(digest_path(path_) + ".tmp", disk) {
   const Header empty{};
   file_.write(std::as_bytes(std::span(empty)));
 }
@@ -251,7 +253,7 @@ void TokenFileWriter::finish() {
 
 void TokenFileWriter::commit() {
   // The file that is replaced must not be left under the digest of another.
-  ::unlink(digest_path(path_).c_str());
+  disk_.remove_file(digest_path(path_));
   file_.rename(path_);
   digest_file_.rename(digest_path(path_));
 }

@@ -75,7 +75,8 @@ TokenDigest digest_of(const TokenFile& file, const std::atomic<bool>& stopped);
 /// commit() no file remains.
 class TokenFileWriter {
  public:
-  TokenFileWriter(std::string path, std::int64_t token_bytes);
+  TokenFileWriter(std::string path, std::int64_t token_bytes,
+                  files::FileSystem& disk = files::disk());
 
   void write(std::span<const std::uint32_t> tokens);
   std::int64_t count() const { return count_; }
@@ -87,6 +88,7 @@ class TokenFileWriter {
  private:
   std::string path_;
   std::int64_t token_bytes_;
+  files::FileSystem& disk_;
   std::int64_t count_ = 0;
   NewFile file_;
   NewFile digest_file_;

@@ -1,11 +1,16 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "tests/errors.h"
 #include "tests/inference/rank_runs.h"
 
 namespace zero::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(InferenceRanks, TimeOfWaitingIsCounted) {
@@ -75,6 +80,21 @@ TEST_F(InferenceRanks, DifferentPassesOfATensorGroupAreRefusedOnAllRanks) {
     EXPECT_THAT(message_of([&] { model->forward(std::span(&part, 1)); }),
                 HasSubstr("forward: rank 3 of the model has a pass of 2 tokens, and rank 2, of the "
                           "same tensor group, another one"));
+  });
+}
+
+TEST(InferenceRanksRefusals, AMeshThatServesAnotherDevice) {
+  local::run(2, [](Communicator& world) {
+    Mesh mesh(world, {.shard = 2});
+    const auto device = cpu::open();
+    const InferenceModel model(*device, three_blocks_of_gpt2(), {}, &mesh);
+    const auto other = cpu::open();
+    EXPECT_THAT(message_of([&] { InferenceModel(*other, three_blocks_of_gpt2(), {}, &mesh); }),
+                AllOf(HasSubstr(fmt::format("[rank {}] InferenceModel: the communicator serves "
+                                            "another device (\"cpu\")",
+                                            world.rank())),
+                      HasSubstr("give both the same device")));
+    const InferenceModel beside(*device, three_blocks_of_gpt2(), {}, &mesh);
   });
 }
 

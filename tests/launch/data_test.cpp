@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <numeric>
 #include <set>
 
 #include "base/error.h"
 #include "launch/data/data_order.h"
 #include "launch/data/data_position.h"
+#include "launch/data/token_file.h"
 #include "launch/data/token_stream.h"
+#include "tests/checkpoint/hooked_disk.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -19,7 +23,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::error_of;
+using testing::Faults;
 using ::testing::HasSubstr;
+using testing::HookedDisk;
 using testing::TemporaryFolder;
 
 std::vector<std::uint32_t> counted(std::uint32_t begin, std::uint32_t end) {
@@ -45,8 +51,28 @@ TEST(TokenFile, IsNotThereBeforeCommit) {
   const TemporaryFolder folder;
   { TokenFileWriter writer(folder.file("a.bin"), 2); }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
-  EXPECT_THAT(error_of([&] { TokenFileWriter(folder.file("none/a.bin"), 2); }),
-              HasSubstr("cannot write"));
+  EXPECT_THAT(
+      error_of([&] { TokenFileWriter(folder.file("none/a.bin"), 2); }),
+      AllOf(HasSubstr("none/a.bin.tmp: cannot open"), HasSubstr("give a folder you may write to")));
+}
+
+TEST(TokenFile, AFullDiskIsNamedAndNothingStays) {
+  for (const std::string call : {"create", "write", "sync", "rename"}) {
+    const TemporaryFolder folder;
+    Faults faults("No space left on device");
+    faults.fail_at(call, 0);
+    HookedDisk disk(std::ref(faults));
+    const std::vector<std::uint32_t> tokens(1000, 7);
+    EXPECT_THAT(error_of([&] {
+                  TokenFileWriter writer(folder.file("a.bin"), 2, disk);
+                  writer.write(tokens);
+                  writer.finish();
+                  writer.commit();
+                }),
+                AllOf(HasSubstr("a.bin"), HasSubstr("No space left on device")))
+        << call;
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << call;
+  }
 }
 
 TEST(TokenFile, BadFilesAreNamedWithWhatWasFoundAndExpected) {
