@@ -218,8 +218,9 @@ void InferenceModel::run_pass() {
 }
 
 void InferenceModel::repeat(const PassSizes& sizes) {
-  // Of all numbers of sequences, and of a few lengths each; if there are more, all begin anew.
-  constexpr std::size_t kMostGraphs = 256;
+  // The driver's memory for a graph, beside the plan, is some 64 KiB a kernel. If there are more
+  // sizes, all begin anew.
+  constexpr std::size_t kMostGraphs = 32;
   if (graphs_.size() == kMostGraphs && !graphs_.contains(sizes)) graphs_.clear();
   device_.compute().repeat(graphs_[sizes], "pass", CapturedGraph::Check::at_first,
                            [this] { compute(); });

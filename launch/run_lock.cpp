@@ -101,7 +101,8 @@ bool RunLock::is_file() const {
   struct stat open {};
   struct stat named {};
   return ::fstat(file_.get(), &open) == 0 && ::lstat(place_.file.c_str(), &named) == 0 &&
-         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+         open.st_ino == named.st_ino && open.st_dev == named.st_dev &&
+         open.st_nlink > 0;  // NFS may answer for a name that is gone
 }
 
 RunLock::~RunLock() {

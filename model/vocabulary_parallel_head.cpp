@@ -46,9 +46,10 @@ std::int64_t VocabularyParallelHead::rows_at_a_time(TensorParallel& tensor, std:
 std::int64_t VocabularyParallelHead::piece_rows(const PieceSizes& pieces, std::int64_t rows,
                                                 std::int64_t columns, DType dtype) {
   const bool gpu = pieces.logit_rows >= kGpuPieces.logit_rows;
-  const std::int64_t in_bytes = kGpuLogitBytes / (columns * size_of(dtype));
-  if (!gpu || in_bytes <= pieces.logit_rows) return std::min(rows, pieces.logit_rows);
-  const std::int64_t count = div_ceil(rows, in_bytes);
+  if (!gpu) return std::min(rows, pieces.logit_rows);
+  // Whole tiles, of which at least one is computed at a time.
+  const std::int64_t in_bytes = kGpuLogitBytes / (columns * size_of(dtype)) / kTile * kTile;
+  const std::int64_t count = div_ceil(rows, std::max(in_bytes, kTile));
   return std::min(rows, round_up(div_ceil(rows, count), kTile));
 }
 

@@ -80,9 +80,10 @@ Connection::Connection(std::shared_ptr<Runtime> runtime, Part part, const Option
       context_(std::move(context)) {
   const std::vector<int> on_hosts = hosts_of(link_);
   if (!part.job) {
-    part.job = std::make_shared<Inquiries>(
-        Comm::copy_of(link_.handle()),
-        RankProcesses(all_gather_texts(RankProcesses::mine()), on_hosts, link_.rank()));
+    // Both are collective: one after the other, in an order that no compiler chooses.
+    Comm own = Comm::copy_of(link_.handle());
+    RankProcesses processes(all_gather_texts(RankProcesses::mine()), on_hosts, link_.rank());
+    part.job = std::make_shared<Inquiries>(std::move(own), std::move(processes));
   }
   link_.join(std::move(part.job));
   HostPlan plan(on_hosts);

@@ -48,6 +48,10 @@ std::vector<std::string> read_names(FileSystem& files, const std::string& path) 
   return names;
 }
 
+/// For which a start waits for another one that settles the folder: a rename and a sync a file, of
+/// a thousand shards on a slow network.
+constexpr std::chrono::minutes kSettling{5};
+
 bool is_decided(FileSystem& files, const std::string& folder) {
   const std::string decided = folder + "/" + kDecided;
   return files.kind_of(decided) == PathKind::folder && !files.is_link(decided);
@@ -106,7 +110,7 @@ void PreparedSet::settle(FileSystem& files, const std::string& folder) {
   if (!is_decided(files, folder)) return;
   std::optional<RunLock> lock;
   try {
-    lock.emplace(place_of(folder));
+    lock.emplace(place_of(folder), kSettling);
   } catch (const Error&) {
     if (is_decided(files, folder)) throw;
     return;  // the process that has the lock was quicker

@@ -254,7 +254,9 @@ TEST(VocabularyParallelHead, TakesEqualPiecesOfAGpusMemory) {
   EXPECT_EQ(rows_of(kGpuPieces, 50000, 50304), 16768) << "three of whole tiles";
   EXPECT_EQ(rows_of(kGpuPieces, 33, 50304), 33);
   EXPECT_EQ(rows_of(kGpuPieces, 32768, 151936), 6656) << "five";
-  EXPECT_EQ(rows_of(kGpuPieces, 32768, 1 << 20), 4096) << "of any size";
+  EXPECT_EQ(rows_of(kGpuPieces, 42690, 50304), 14336) << "two would exceed 2 GiB";
+  EXPECT_EQ(rows_of(kGpuPieces, 32768, 1 << 20), 1024);
+  EXPECT_EQ(rows_of(kGpuPieces, 32768, 1 << 24), 128) << "a tile at least";
 }
 
 // Their shares of the vocabulary, padded, may differ.
