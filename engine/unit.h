@@ -95,7 +95,7 @@ struct Unit {
   bool sums_uses = false;  ///< several backward uses in a micro-batch add to its gradient, in fp32
   std::vector<char> requested;  ///< per parameter: the gradient was asked for in this micro-batch
   Event ready;                  ///< the newest published values are in `full` or `tail`
-  Event reduced;  ///< of a unit without a gradient window: the reduce that reads the gradient
+  Event reduced;  ///< the reduce that reads the memory of the finished gradient, if one does
 
   /// Where a parameter is laid out.
   struct Location {
