@@ -41,6 +41,23 @@ std::string holder_of(int file) {
   return printable_line({text.data(), static_cast<std::size_t>(size)});
 }
 
+/// Who may write to the folder may lock: folders are shared by users. A file of another user that
+/// cannot be written is opened for reading.
+Descriptor open_lock(const std::string& path) {
+  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  Descriptor file(::open(path.c_str(), O_RDWR | kFlags));
+  if (file.get() < 0 && errno == ENOENT) {
+    file = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0644));
+    struct stat folder {};
+    if (file.get() >= 0 &&
+        ::stat(std::filesystem::path(path).parent_path().c_str(), &folder) == 0) {
+      static_cast<void>(::fchmod(file.get(), 0644 | (folder.st_mode & 0666)));
+    }
+  }
+  if (file.get() < 0 && errno == EACCES) file = Descriptor(::open(path.c_str(), kFlags));
+  return file;
+}
+
 /// 0, or the system's reason: EAGAIN if another open file has the lock. A lock of the open file,
 /// rather than of the process, so that two runs of one process exclude each other too.
 int lock(int file) {
@@ -48,6 +65,10 @@ int lock(int file) {
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
   if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
+  if (errno == EBADF) {  // open for reading: excludes all who may write
+    whole.l_type = F_RDLCK;
+    if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
+  }
   if (errno == EACCES) return EAGAIN;
   if (errno != EINVAL) return errno;
   return ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -71,7 +92,6 @@ RunLock::RunLock(Place place, std::chrono::milliseconds patience) : place_(std::
 }
 
 RunLock::Attempt RunLock::attempt() {
-  constexpr mode_t kMode = 0666;  // less the umask: runs of several users may share a folder
   const auto unavailable = [this](int reason) {
     warning_ = fmt::format(
         "{}: {} cannot be locked: {}: a second run that writes to {} is not "
@@ -79,8 +99,7 @@ RunLock::Attempt RunLock::attempt() {
         place_.key, place_.file, std::generic_category().message(reason), place_.path);
     return Attempt::unavailable;
   };
-  file_ = Descriptor(
-      ::open(place_.file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kMode));
+  file_ = open_lock(place_.file);
   if (file_.get() < 0) return unavailable(errno);
   const int failure = lock(file_.get());
   if (failure == EAGAIN) {

@@ -16,16 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kGenerating = "generation_config.json";
 /// The files of transformers' tokenizers, and its defaults for generating text.
-constexpr std::array kPassedOn{"tokenizer.json",
-                               "tokenizer_config.json",
-                               "tokenizer.model",
-                               "special_tokens_map.json",
-                               "added_tokens.json",
-                               "vocab.json",
-                               "merges.txt",
-                               "chat_template.jinja",
-                               "generation_config.json"};
+constexpr std::array kPassedOn{"tokenizer.json",    "tokenizer_config.json",
+                               "tokenizer.model",   "special_tokens_map.json",
+                               "added_tokens.json", "vocab.json",
+                               "merges.txt",        "chat_template.jinja",
+                               kGenerating};
 /// Those read beside a tokenizer's file that is given by its own name.
 constexpr std::array kBeside{"tokenizer_config.json", "special_tokens_map.json",
                              "added_tokens.json", "chat_template.jinja"};
@@ -78,7 +75,14 @@ std::map<std::string, std::string> weight_folder_files(const TrainConfig& config
   const std::string key = folder.empty() ? "run.init" : "model.hf";
   if (folder.empty() && fs::is_directory(config.run.init)) folder = config.run.init;
   Files files{{"config.json", config_text(config, folder)}};
-  if (!folder.empty()) files.merge(tokenizer_files(folder, key));
+  if (!folder.empty()) {
+    Files passed_on = tokenizer_files(folder, key);
+    // The data's own tokenizer, beside weights that another model began with.
+    if (key == "run.init" && config.values.given("data.tokenizer")) {
+      std::erase_if(passed_on, [](const auto& file) { return file.first != kGenerating; });
+    }
+    files.merge(passed_on);
+  }
   if (!config.data.tokenizer.empty()) add_tokenizer(config.data.tokenizer, files);
   return files;
 }

@@ -36,6 +36,10 @@ std::string carried_config(const std::string& folder, const ModelConfig& model) 
   for (const auto& [key, value] : fields.items()) {
     if (key != "architectures" && key != "model_type") (*tree)[key] = value;
   }
+  // GPT-2's second name of the context, which transformers reads no longer.
+  if (tree->contains("n_ctx") && fields.contains("n_positions")) {
+    (*tree)["n_ctx"] = fields["n_positions"];
+  }
   const std::string changed = tree->dump(2) + "\n";
   return describes(path, changed, own) ? carried_config_text(path, changed) : own;
 }

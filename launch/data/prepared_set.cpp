@@ -21,8 +21,8 @@ constexpr const char* kDecided = ".zero_prepare_done";
 /// The names of the set, a line each. Its file goes last.
 constexpr const char* kNames = "SET";
 
-RunLock::Place place_of(const std::string& folder) {
-  return {.key = "--out", .path = folder, .file = folder + "/.zero_prepare.lock"};
+RunLock::Place place_of(const std::string& folder, const std::string& key) {
+  return {.key = key, .path = folder, .file = folder + "/.zero_prepare.lock"};
 }
 
 bool is_of_set(const std::string& name) {
@@ -74,7 +74,7 @@ PreparedSet::PreparedSet(FileSystem& files, std::string folder)
     : files_(files),
       folder_(std::move(folder)),
       staging_(folder_ + "/" + kStaging),
-      lock_(place_of(folder_)) {
+      lock_(place_of(folder_, "--out")) {
   finish(files_, folder_);
   clear();
   files_.make_folder(staging_);
@@ -110,7 +110,7 @@ void PreparedSet::settle(FileSystem& files, const std::string& folder) {
   if (!is_decided(files, folder)) return;
   std::optional<RunLock> lock;
   try {
-    lock.emplace(place_of(folder), kSettling);
+    lock.emplace(place_of(folder, "data.train"), kSettling);
   } catch (const Error&) {
     if (is_decided(files, folder)) throw;
     return;  // the process that has the lock was quicker

@@ -42,7 +42,22 @@ void check_loss(const std::string& path, const nlohmann::json& line,
              expected ? nlohmann::json(*expected) : nlohmann::json());
 }
 
-/// Does not wait for the reader of a pipe; lines do, as for any pipe that is full.
+/// Standard output or error, if that is the open file; else -1.
+int standard_stream(int file) {
+  struct stat own {};
+  if (::fstat(file, &own) != 0) return -1;
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat status {};
+    if (::fstat(stream, &status) == 0 && status.st_ino == own.st_ino &&
+        status.st_dev == own.st_dev) {
+      return stream;
+    }
+  }
+  return -1;
+}
+
+/// Does not wait for the reader of a pipe; lines do, as for any pipe that is full. The file of a
+/// standard stream is written at that stream's place, so that neither's lines lie over the other's.
 Descriptor open_log(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
   Descriptor file(::open(path.c_str(), kFlags, 0644));
@@ -54,6 +69,9 @@ Descriptor open_log(const std::string& path) {
   ZERO_CHECK(flags >= 0 && ::fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK) == 0,
              "run.log: cannot write {}: {}; give the path of a file you may write to", path,
              std::strerror(errno));
+  if (const int stream = standard_stream(file.get()); stream >= 0) {
+    file = Descriptor(::fcntl(stream, F_DUPFD_CLOEXEC, 0));
+  }
   return file;
 }
 
@@ -86,7 +104,8 @@ RunLog::RunLog(const std::string& path) : path_(path), file_(open_log(path)) {}
 
 bool RunLog::regular() const {
   struct stat status {};
-  return ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
+  return ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+         standard_stream(file_.get()) < 0;
 }
 
 void RunLog::truncate(std::int64_t bytes) {

@@ -45,7 +45,7 @@ class RunLog {
   /// line that is not whole. Lines of the steps before stay as they are, also if the process ends
   /// meanwhile. A log whose first line is no JSON, which a crash can leave, starts over. Throws
   /// zero::Error, and changes nothing, if the file is the log of another run. A path that is no
-  /// regular file has no lines.
+  /// regular file, or the file of standard output or error, has no lines.
   Cut go_on(const LogPoint& at);
 
   /// Fields keep their order.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +78,24 @@ TEST(RunLock, RefusesASecondProcessByNameOfTheFirst) {
                               "remove " +
                               place.file + ")")));
   EXPECT_TRUE(std::filesystem::exists(place.file));
+}
+
+TEST(RunLock, RefusesAProcessOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "takes root, who may become another user";
+  constexpr uid_t kNobody = 65534;
+  const TemporaryFolder folder;
+  ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
+  const RunLock::Place place = place_in(folder);
+  const RunLock lock(place);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::_exit(::setuid(kNobody) == 0 && refusal(place).find("another run's") != std::string::npos
+                ? 0
+                : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(RunLock, EndsWithItsProcessHoweverThatEnds) {

@@ -62,6 +62,28 @@ TEST(RunLog, ThatIsALinkStaysOneWhenItStartsOver) {
   EXPECT_EQ(folder.read("run.log.1"), "{\"step\":1}\n");
 }
 
+// `zero_train > FILE` with run.log /dev/stdout: both write where the other has ended.
+TEST(RunLog, OfStandardOutputsFileIsWrittenAtItsPlace) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("out", "");
+  const int before = ::dup(STDOUT_FILENO);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_EQ(::dup2(file, STDOUT_FILENO), STDOUT_FILENO);
+  EXPECT_EQ(::write(STDOUT_FILENO, "first\n", 6), 6);
+  std::string aside;
+  {
+    RunLog log("/proc/self/fd/1");
+    aside = log.start_over();
+    log.write({{"step", 1}});
+  }
+  EXPECT_EQ(::write(STDOUT_FILENO, "last\n", 5), 5);
+  ASSERT_EQ(::dup2(before, STDOUT_FILENO), STDOUT_FILENO);
+  ::close(before);
+  ::close(file);
+  EXPECT_EQ(aside, "");
+  EXPECT_EQ(folder.read("out"), "first\n{\"step\":1}\nlast\n");
+}
+
 TEST(RunLog, KeepsItsLinesUntilARunBegins) {
   const TemporaryFolder folder;
   folder.write("run.log", steps(1, 4));

@@ -92,6 +92,11 @@ TEST(WeightFolderFiles, CarryTheFieldsOfTheFolderWithTheFirstWeights) {
   const Files files = weight_folder_files(make(kSmall, {"run.init=" + folder.path()}));
   EXPECT_EQ(files.at("tokenizer.json"), "{}");
   EXPECT_EQ(files.at("generation_config.json"), "{}");
+  const std::string own = folder.write("own.json", "the data's");
+  const Files given =
+      weight_folder_files(make(kSmall, {"run.init=" + folder.path(), "data.tokenizer=" + own}));
+  EXPECT_EQ(given.at("tokenizer.json"), "the data's");
+  EXPECT_EQ(given.at("generation_config.json"), "{}");
   // A shorter context is the run's own; a width that is another makes nothing of the folder true.
   const std::string shorter =
       R"({"layers": 2, "width": 64, "heads": 4, "context": 16, "vocabulary": 256})";
