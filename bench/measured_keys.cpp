@@ -42,6 +42,7 @@ constexpr std::array kSorted{
     MeasuredKey{"mesh.sequence_parallel", kCounts},
     MeasuredKey{"mesh.chunks", kCounts},
     MeasuredKey{"activation_checkpointing.recompute", kCounts},
+    MeasuredKey{"activation_checkpointing.keep_outputs", kCounts},
     MeasuredKey{"activation_checkpointing.interval", kCounts},
     MeasuredKey{"activation_checkpointing.tensors", kCounts},
     MeasuredKey{"activation_checkpointing.number_checkpoints", kCounts},
