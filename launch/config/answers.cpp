@@ -8,6 +8,10 @@
 #include <cmath>
 #include <optional>
 
+#include "base/printable.h"
+#include "launch/config/checked_value.h"
+#include "launch/config/refusals.h"
+
 namespace zero {
 
 using nlohmann::json;
@@ -32,12 +36,23 @@ std::string quoted(const std::string& text) {
   return word + "'";
 }
 
+/// Whether a line shows the text as it is.
+bool fits_line(const std::string& text) {
+  return printable_text(text) == text && text.find_first_of("\n\t") == std::string::npos;
+}
+
 /// A number above 0 of an object.
 std::optional<double> positive(const json& params, const char* key) {
   const auto found = params.find(key);
   if (found == params.end() || !found->is_number()) return std::nullopt;
   const double value = found->get<double>();
   return value > 0 && value < 1e15 ? std::optional(value) : std::nullopt;
+}
+
+/// Whether a key takes a value.
+bool fits(const KeyValue& given) {
+  const Option& option = *find_option(given.path);
+  return Refusals().collect([&] { checked_value(option, given.value, ""); });
 }
 
 }  // namespace
@@ -54,14 +69,20 @@ std::string default_override(const Option& option) {
                      option.fallback.empty() ? json("FILE") : json::parse(option.fallback));
 }
 
-std::vector<std::string> removal_of(const std::string& path) {
-  const bool nameless =
-      path.empty() || path.starts_with('-') || std::ranges::any_of(path, [](const char c) {
-        return c == '=' || std::iscntrl(static_cast<unsigned char>(c)) != 0;
-      });
-  if (nameless) return {};
-  return {override_of(path, json())};
+std::vector<std::string> answer_of(const std::string& path, const json& value) {
+  const bool nameless = path.empty() || path.starts_with('-') ||
+                        path.find('=') != std::string::npos || !fits_line(path);
+  if (nameless || (value.is_string() && !fits_line(value.get<std::string>()))) return {};
+  return {override_of(path, value)};
 }
+
+std::vector<std::string> answer_to_file(const Configuration& values, const std::string& path,
+                                        const json& value) {
+  if (values.at(path).source.starts_with("--set")) return {};
+  return answer_of(path, value);
+}
+
+std::vector<std::string> removal_of(const std::string& path) { return answer_of(path, json()); }
 
 std::vector<std::string> removal_with_section(const std::string& path) {
   const std::size_t dot = path.rfind('.');
@@ -73,23 +94,25 @@ std::vector<std::string> removal_with_section(const std::string& path) {
   return removal_of(takes_effect ? path : path.substr(0, dot));
 }
 
-std::vector<std::string> linear_like_one_cycle(const json& params) {
-  std::vector<std::string> sets{"scheduler.params=null", "scheduler.type=linear"};
-  if (!params.is_object()) return sets;
+std::vector<KeyValue> linear_like_one_cycle(const json& params) {
+  std::vector<KeyValue> values{{"scheduler.params", json()}, {"scheduler.type", "linear"}};
+  if (!params.is_object()) return values;
   const std::string prefix = "scheduler.params.";
   const auto up = positive(params, "cycle_first_step_size");
-  const auto high = positive(params, "cycle_max_lr");
   if (up) {
     const double down = positive(params, "cycle_second_step_size").value_or(*up);
-    sets.push_back(override_of(prefix + "warmup_num_steps", std::llround(*up)));
-    sets.push_back(override_of(prefix + "total_num_steps", std::llround(*up + down)));
+    const KeyValue warmup{prefix + "warmup_num_steps", std::llround(*up)};
+    const KeyValue total{prefix + "total_num_steps", std::llround(*up + down)};
+    if (fits(warmup) && fits(total)) values.insert(values.end(), {warmup, total});
   }
-  if (high) {
-    const auto low = positive(params, "cycle_min_lr");
-    if (low && *low < *high) sets.push_back(override_of(prefix + "min_ratio", *low / *high));
-    sets.push_back(override_of("optimizer.params.lr", *high));
-  }
-  return sets;
+  const auto high = positive(params, "cycle_max_lr");
+  if (!high) return values;
+  const auto low = positive(params, "cycle_min_lr");
+  const KeyValue ratio{prefix + "min_ratio", low.value_or(0) / *high};
+  const KeyValue rate{"optimizer.params.lr", *high};
+  if (low && fits(ratio)) values.push_back(ratio);
+  if (fits(rate)) values.push_back(rate);
+  return values;
 }
 
 const Option* option_called(const std::string& name) {

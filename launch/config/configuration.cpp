@@ -8,6 +8,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace zero {
 
@@ -74,7 +75,7 @@ std::string Configuration::note() const {
   }
   if (remarks_.empty()) return text;
   return fmt::format("{}{} {}", text, text.empty() ? source_ + ": read as remarks:" : "; remarks:",
-                     fmt::join(remarks_, ", "));
+                     printable_line(fmt::format("{}", fmt::join(remarks_, ", "))));
 }
 
 std::string Configuration::as_written(std::string message) const {

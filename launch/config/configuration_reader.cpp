@@ -61,9 +61,10 @@ ConfigurationReader::ConfigurationReader(json tree, std::string source,
 Configuration ConfigurationReader::read() {
   ZERO_CHECK(tree_.is_object(), "{}: found {} at the top, expected an object of sections", source_,
              shown_value(tree_));
-  tree_ = canonical(tree_, "", "");
+  tree_ = canonical(tree_);
   result_.source_ = source_;
   for (const std::string& text : overrides_) refusals_.collect([&] { apply_override(text); });
+  refuse_doubles();
   refuse_type("optimizer");
   refuse_type("scheduler");
   walk(tree_, "");
@@ -74,31 +75,102 @@ Configuration ConfigurationReader::read() {
   return std::move(result_);
 }
 
-/// The object with the table's names of keys, without remarks. `written` is the section's name as
-/// the file has it.
-json ConfigurationReader::canonical(const json& object, const std::string& section,
-                                    const std::string& written) {
+/// The file's object with the table's names of keys, each in its section, without remarks.
+json ConfigurationReader::canonical(const json& object) {
   json result = json::object();
-  for (const auto& [key, value] : object.items()) {
-    if (is_remark(key)) {
-      result_.remarks_.push_back(joined_path(written, key));
-      continue;
-    }
-    const std::string path = canonical_path(joined_path(section, key));
-    const std::string name = section.empty() ? path : path.substr(section.size() + 1);
-    const std::string as_in_file = joined_path(written, key);
-    if (result.contains(name)) {
-      result_.spellings_.erase(path);
-      refusals_.add(fmt::format("{}: {} is given twice, also as {}; keep one of them", source_,
-                                path, path == as_in_file ? "an older name" : as_in_file));
-      continue;
-    }
-    if (path != as_in_file) result_.spellings_[path] = as_in_file;
-    result[name] = value.is_object() && is_section(path) && find_option(path) == nullptr
-                       ? canonical(value, path, as_in_file)
-                       : value;
-  }
+  for (const auto& [key, value] : object.items()) add(result, {"", key, value, key});
   return result;
+}
+
+/// Adds a member to the object of its section.
+void ConfigurationReader::add(json& into, const Member& member) {
+  if (is_remark(member.key)) {
+    result_.remarks_.push_back(member.as_in_file);
+    return;
+  }
+  const std::string path = canonical_path(joined_path(member.section, member.key));
+  const std::string name = member.section.empty() ? path : path.substr(member.section.size() + 1);
+  if (add_dotted(into, name, member)) return;
+  const bool there = into.contains(name);
+  if (!there && path != member.as_in_file) result_.spellings_[path] = member.as_in_file;
+  json& slot = into[name];
+  const bool is_plain_section = is_section(path) && find_option(path) == nullptr;
+  if (is_plain_section && member.value.is_object()) {
+    if (!there) slot = json::object();
+    if (!slot.is_object()) return;  // refused as no section
+    for (const auto& [key, value] : member.value.items()) {
+      add(slot, {path, key, value, joined_path(member.as_in_file, key)});
+    }
+  } else if (!there) {
+    slot = member.value;
+  } else if (!is_plain_section) {
+    merge(slot, member.value, path, member.as_in_file);
+  } else if (!member.value.is_null()) {
+    slot = member.value;  // to be refused as no section
+    if (path != member.as_in_file) result_.spellings_[path] = member.as_in_file;
+  }
+}
+
+/// Adds "fp16.enabled" as "enabled" of the section "fp16", as --set would. Returns whether there is
+/// such a section.
+bool ConfigurationReader::add_dotted(json& into, const std::string& name, const Member& member) {
+  const std::size_t dot = name.find('.');
+  const bool parts = dot != std::string::npos && dot > 0 && dot + 1 < name.size();
+  if (!parts || std::ranges::count(name, '.') > kDeepestTree) return false;
+  const std::string head = name.substr(0, dot);
+  const std::string path = joined_path(member.section, head);
+  const bool free = takes_anything(path);
+  if (!free && !is_section(path)) return false;
+  json& child = into[head];
+  if (path == "model" && child.is_string()) child = json{{"name", child}};
+  if (child.is_null()) child = json::object();
+  const std::string rest = name.substr(dot + 1);
+  if (child.is_object()) {
+    add(child, {path, rest, member.value, member.as_in_file});
+  } else if (free) {
+    given_twice(path, child, json{{rest, member.value}}, member.as_in_file);
+  }
+  return true;
+}
+
+/// Puts what the file has a second time into what it has.
+void ConfigurationReader::merge(json& slot, const json& value, const std::string& path,
+                                const std::string& as_in_file) {
+  if (slot == value) return;
+  if (!slot.is_object() || !value.is_object()) {
+    given_twice(path, slot, value, as_in_file);
+    return;
+  }
+  for (const auto& [key, member] : value.items()) {
+    if (slot.contains(key)) {
+      merge(slot[key], member, joined_path(path, key), joined_path(as_in_file, key));
+    } else {
+      slot[key] = member;
+    }
+  }
+}
+
+void ConfigurationReader::given_twice(const std::string& path, const json& first,
+                                      const json& second, const std::string& as_in_file) {
+  if (find_option(path) == nullptr && !takes_anything(path)) return;  // refused as unknown
+  const auto written = result_.spellings_.find(path);
+  std::string other = as_in_file;
+  if (written != result_.spellings_.end()) {
+    other = written->second;
+    result_.spellings_.erase(written);
+  }
+  doubles_.push_back({path, first,
+                      fmt::format("{}: {} is given twice{}, as {} and as {}; keep one of them",
+                                  source_, path, other == path ? "" : ", also as " + other,
+                                  shown_value(first), shown_value(second))});
+}
+
+/// Refuses what the file gives twice, unless --set gives it once and for all.
+void ConfigurationReader::refuse_doubles() {
+  for (Double& found : doubles_) {
+    if (!in_file(found.path)) continue;
+    refusals_.add(std::move(found.message), answer_of(found.path, found.first));
+  }
 }
 
 void ConfigurationReader::apply_override(const std::string& text) {

@@ -22,8 +22,28 @@ class ConfigurationReader {
   Configuration read();
 
  private:
-  nlohmann::json canonical(const nlohmann::json& object, const std::string& section,
-                           const std::string& written);
+  /// One member of an object: names are the table's but for `as_in_file`, the whole path as the
+  /// file has it.
+  struct Member {
+    const std::string& section;
+    const std::string& key;
+    const nlohmann::json& value;
+    const std::string& as_in_file;
+  };
+  /// A key that the file gives under two names with two values.
+  struct Double {
+    std::string path;
+    nlohmann::json first;
+    std::string message;
+  };
+  nlohmann::json canonical(const nlohmann::json& object);
+  void add(nlohmann::json& into, const Member& member);
+  bool add_dotted(nlohmann::json& into, const std::string& name, const Member& member);
+  void merge(nlohmann::json& slot, const nlohmann::json& value, const std::string& path,
+             const std::string& as_in_file);
+  void given_twice(const std::string& path, const nlohmann::json& first,
+                   const nlohmann::json& second, const std::string& as_in_file);
+  void refuse_doubles();
   void apply_override(const std::string& text);
   void put(const std::string& path, nlohmann::json value, const std::string& text);
   void walk(const nlohmann::json& object, const std::string& section);
@@ -33,6 +53,7 @@ class ConfigurationReader {
   void check_handling(const Option& option, const nlohmann::json& value) const;
   void refuse_type(const std::string& section);
   std::vector<std::string> take_out_strangers(const std::string& section, const Option& type);
+  std::vector<std::string> put_one_cycle(const nlohmann::json& params);
   void check_types(const char* section);
   void fill_defaults();
   void refuse_autos();
@@ -49,6 +70,7 @@ class ConfigurationReader {
   std::string source_;
   std::vector<std::string> overrides_;
   std::vector<std::string> override_paths_;
+  std::vector<Double> doubles_;
   std::vector<const Option*> autos_;  // that nothing here resolves
   Refusals& refusals_;
   Configuration result_;

@@ -170,8 +170,21 @@ void ConfigurationReader::refuse_type(const std::string& section) {
   for (const std::string& stranger : strangers) {
     for (std::string& removal : removal_of(stranger)) sets.push_back(std::move(removal));
   }
-  if (one_cycle) sets = linear_like_one_cycle(params);
+  if (one_cycle) sets = put_one_cycle(params);
   refusals_.add(message, answers_in_file(path, std::move(sets)));
+}
+
+/// Puts the schedule that answers a OneCycle into the tree, for later checks to see what the next
+/// start will. Returns its overrides.
+std::vector<std::string> ConfigurationReader::put_one_cycle(const json& params) {
+  std::vector<std::string> sets;
+  for (const KeyValue& given : linear_like_one_cycle(params)) {
+    const bool own = given.path.starts_with("scheduler.") || in_file(given.path);
+    const std::string set = override_of(given.path, given.value);
+    Refusals unfit;
+    if (own && unfit.collect([&] { put(given.path, given.value, set); })) sets.push_back(set);
+  }
+  return sets;
 }
 
 /// A key that has another name and place here.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "checkpoint/json_tree.h"
 #include "launch/config/configuration.h"
 
@@ -109,7 +110,8 @@ nlohmann::json parse_json_text(std::string_view text, std::string_view source) {
       fail("{}: objects and lists are nested deeper than {} levels; take some out", source,
            kDeepestTree);
     case Outcome::key_twice:
-      fail("{}: key \"{}\" is given twice in one object; keep one of them", source, read.what);
+      fail("{}: key \"{}\" is given twice in one object; keep one of them", source,
+           printable_line(read.what));
     case Outcome::good:
       break;
   }

@@ -2,34 +2,50 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The sections fp16 and bf16, and other names of what a run computes in.
+#include <fmt/format.h>
+
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
+#include "launch/config/answers.h"
+#include "launch/config/refusals.h"
 #include "launch/config/train_config.h"
 
 namespace zero {
 
+void check_compute_dtype(const Configuration& values) {
+  if (!values.boolean("fp16.enabled") || !values.boolean("bf16.enabled")) return;
+  auto sets = answer_to_file(values, "fp16.enabled", false);
+  if (sets.empty()) sets = answer_to_file(values, "bf16.enabled", false);
+  throw Refusal(
+      fmt::format("{}: fp16.enabled and bf16.enabled are both true; a run computes in one of them",
+                  values.source()),
+      std::move(sets));
+}
+
 DType make_compute_dtype(const Configuration& values) {
   const bool fp16 = values.boolean("fp16.enabled");
   const bool bf16 = values.boolean("bf16.enabled");
-  ZERO_CHECK(!fp16 || !bf16,
-             "{}: fp16.enabled and bf16.enabled are both true; a run computes in one of them",
-             values.source());
-  if (fp16) return DType::fp16;
+  const bool bf16_is_answer = !answer_to_file(values, "fp16.enabled", false).empty();
+  if (fp16 && !(bf16 && bf16_is_answer)) return DType::fp16;
   return bf16 ? DType::bf16 : DType::fp32;
 }
 
 void check_communication_dtype(const Configuration& values, DType compute) {
-  std::string name = values.text("communication_data_type");
+  const char* const key = "communication_data_type";
+  std::string name = values.text(key);
   if (name == "bfp16") name = "bf16";  // DeepSpeed has both
-  ZERO_CHECK(name.empty() || name == "fp32" || name == name_of(compute),
-             "{}: communication_data_type is \"{}\", but the run computes in {}: gradients travel "
-             "in that type and sums in fp32; leave it out, or set \"{}\" or \"fp32\"",
-             values.source(), name, name_of(compute), name_of(compute));
+  if (name.empty() || name == "fp32" || name == name_of(compute)) return;
+  throw Refusal(
+      fmt::format("{}: {} is \"{}\", but the run computes in {}: gradients travel in that type and "
+                  "sums in fp32; leave it out, or set \"{}\" or \"fp32\"",
+                  values.source(), key, name, name_of(compute), name_of(compute)),
+      answer_to_file(values, key, nullptr));
 }
 
 std::optional<LossScaleRule> make_loss_scale_rule(const Configuration& values) {
-  if (!values.boolean("fp16.enabled")) return std::nullopt;
+  if (make_compute_dtype(values) != DType::fp16) return std::nullopt;
   const double fixed = values.number("fp16.loss_scale");
   if (fixed != 0) {
     const LossScaleRule rule{.dynamic = false, .initial = fixed};

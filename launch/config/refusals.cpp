@@ -7,9 +7,23 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "launch/config/configuration.h"
 
 namespace zero {
+
+namespace {
+
+/// `text` as one line, of any length, that cannot pass for another: keys and values in it may have
+/// any characters.
+std::string one_line(const std::string& text) {
+  std::string line = printable_text(text);
+  std::ranges::replace_if(
+      line, [](const char c) { return c == '\n' || c == '\t'; }, '?');
+  return line;
+}
+
+}  // namespace
 
 /// What follows --set; each key=value once.
 std::string Refusals::answer() const {
@@ -27,23 +41,25 @@ void Refusals::raise(const Configuration& values) const {
   const std::string sets = answer();
   if (items_.size() == 1) {
     const std::string& message = items_.front().message;
-    throw Error(values.as_written(sets.empty() ? message : message + ": --set " + sets));
+    throw Error(one_line(values.as_written(sets.empty() ? message : message + ": --set " + sets)));
   }
   const std::string prefix = values.source() + ": ";
-  std::string text = fmt::format("{}: {} refusals:", values.source(), items_.size());
+  std::string text = one_line(fmt::format("{}: {} refusals:", values.source(), items_.size()));
   for (const Item& item : items_) {
     const std::string& message = item.message;
     text += "\n  - ";
-    text += message.starts_with(prefix) ? message.substr(prefix.size()) : message;
+    text += one_line(
+        values.as_written(message.starts_with(prefix) ? message.substr(prefix.size()) : message));
   }
   const auto answered =
       std::ranges::count_if(items_, [](const Item& i) { return !i.sets.empty(); });
   if (answered > 0) {
     const bool all = static_cast<std::size_t>(answered) == items_.size();
     text += fmt::format("\n  An answer to {}, in which to put your own values: --set {}",
-                        all ? "all of them" : fmt::format("{} of them", answered), sets);
+                        all ? "all of them" : fmt::format("{} of them", answered),
+                        one_line(values.as_written(sets)));
   }
-  throw Error(values.as_written(text));
+  throw Error(text);
 }
 
 }  // namespace zero

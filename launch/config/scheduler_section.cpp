@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "launch/config/answers.h"
+#include "launch/config/refusals.h"
 #include "launch/config/train_config.h"
 
 namespace zero {
@@ -59,6 +61,30 @@ LearningRates make_deepspeed_rates(Configuration& values, const std::string& typ
   return LearningRates(schedule);
 }
 
+/// Makes the parts of a schedule that does not fit its total fit: the whole total for the warm-up,
+/// what is left of it for the last part.
+std::vector<std::string> answer_to_schedule(const Configuration& values,
+                                            const LearningRateSchedule& schedule) {
+  const std::string prefix = "scheduler.params.";
+  const bool wsd = schedule.kind == LearningRateSchedule::Kind::wsd;
+  // wsd's last part has a step at least.
+  const std::int64_t most = schedule.total_steps - (wsd ? 1 : 0);
+  const std::int64_t warmup = std::min(schedule.warmup_steps, most);
+  std::vector<std::string> sets;
+  const auto change = [&](const std::string& key, std::int64_t from, std::int64_t to) {
+    if (from == to) return true;
+    const auto set = answer_to_file(values, prefix + key, to);
+    sets.insert(sets.end(), set.begin(), set.end());
+    return !set.empty();
+  };
+  bool all = change("warmup_num_steps", schedule.warmup_steps, warmup);
+  if (wsd) {
+    const std::int64_t decay = std::min(schedule.decay_steps, schedule.total_steps - warmup);
+    all = change("decay_num_steps", schedule.decay_steps, decay) && all;
+  }
+  return all ? sets : std::vector<std::string>{};
+}
+
 }  // namespace
 
 std::string warmup_warning(const Configuration& values) {
@@ -96,7 +122,8 @@ LearningRates make_rates(Configuration& values) {
   try {
     if (values.integer("run.steps") > 0) schedule.validate();
   } catch (const Error& error) {
-    fail("{}: scheduler: {}", values.source(), error.what());
+    throw Refusal(fmt::format("{}: scheduler: {}", values.source(), error.what()),
+                  answer_to_schedule(values, schedule));
   }
   return LearningRates(schedule);
 }

@@ -23,10 +23,11 @@ std::optional<std::int64_t> maybe(const Configuration& values, std::string_view 
 
 void check_vocabulary(const Configuration& values, std::int64_t vocabulary) {
   if (const auto size = maybe(values, "vocabulary_size")) {
-    ZERO_CHECK(
-        *size == vocabulary,
-        "{}: vocabulary_size is {}, model.vocabulary is {}; make them equal or leave the first out",
-        values.source(), *size, vocabulary);
+    if (*size == vocabulary) return;
+    throw Refusal(fmt::format("{}: vocabulary_size is {}, model.vocabulary is {}; make them equal "
+                              "or leave the first out",
+                              values.source(), *size, vocabulary),
+                  answer_to_file(values, "vocabulary_size", nullptr));
   }
 }
 
@@ -222,23 +223,24 @@ OptimizerConfig make_optimizer_config(Configuration& values) {
 std::optional<DType> make_gradient_dtype(const Configuration& values, DType compute) {
   if (values.is_null("data_types.grad_accum_dtype")) return std::nullopt;
   const DType gradient = dtype_from_name(values.text("data_types.grad_accum_dtype"));
-  ZERO_CHECK(
-      gradient == DType::fp32 || gradient == compute,
-      "{}: data_types.grad_accum_dtype is \"{}\", but the run computes in {}; expected "
-      "{} or \"fp32\"",
-      values.source(), name_of(gradient), name_of(compute),
-      compute == DType::fp32 ? std::string("null") : fmt::format("\"{}\"", name_of(compute)));
-  return gradient;
+  if (gradient == DType::fp32 || gradient == compute) return gradient;
+  throw Refusal(
+      fmt::format("{}: data_types.grad_accum_dtype is \"{}\", but the run computes in {}; expected "
+                  "{} or \"fp32\"",
+                  values.source(), name_of(gradient), name_of(compute),
+                  compute == DType::fp32 ? "null" : fmt::format("\"{}\"", name_of(compute))),
+      answer_to_file(values, "data_types.grad_accum_dtype", nullptr));
 }
 
 ReductionPolicy make_reduction(const Configuration& values, int stage) {
   if (values.text("reduction") != "boundary") return ReductionPolicy::every_micro_batch;
-  ZERO_CHECK(
-      stage <= 1,
-      "{}: reduction \"boundary\" needs zero_optimization.stage 0 or 1, found {}: it keeps a full "
-      "accumulator, which stages 2 and 3 exist to avoid; use \"every_micro_batch\"",
-      values.source(), stage);
-  return ReductionPolicy::boundary;
+  if (stage <= 1) return ReductionPolicy::boundary;
+  throw Refusal(
+      fmt::format("{}: reduction \"boundary\" needs zero_optimization.stage 0 or 1, found {}: it "
+                  "keeps a full accumulator, which stages 2 and 3 exist to avoid; use "
+                  "\"every_micro_batch\"",
+                  values.source(), stage),
+      answer_to_file(values, "reduction", "every_micro_batch"));
 }
 
 void check_engine(const Configuration& values, const EngineOptions& options) {
@@ -255,11 +257,10 @@ EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
   }
   EngineOptions options;
   options.stage = static_cast<int>(values.integer("zero_optimization.stage"));
-  const bool has_dtype = refusals.collect([&] { options.compute = make_compute_dtype(values); });
-  if (has_dtype) {
-    refusals.collect([&] { options.gradient = make_gradient_dtype(values, options.compute); });
-    refusals.collect([&] { check_communication_dtype(values, options.compute); });
-  }
+  options.compute = make_compute_dtype(values);
+  refusals.collect([&] { check_compute_dtype(values); });
+  refusals.collect([&] { options.gradient = make_gradient_dtype(values, options.compute); });
+  refusals.collect([&] { check_communication_dtype(values, options.compute); });
   refusals.collect([&] { options.reduction = make_reduction(values, options.stage); });
   const bool has_optimizer =
       refusals.collect([&] { options.optimizer = make_optimizer_config(values); });
@@ -281,7 +282,7 @@ EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
   options.overlap = values.boolean("zero_optimization.overlap_comm");
   options.graphs = values.boolean("run.graphs");
   options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
-  if (has_dtype && has_optimizer) refusals.collect([&] { check_engine(values, options); });
+  if (has_optimizer) refusals.collect([&] { check_engine(values, options); });
   return options;
 }
 

@@ -133,8 +133,10 @@ MeshShape make_mesh_shape(Configuration& values, int world);
 /// The options of the tensor axis: the other keys of the section `mesh`.
 TensorOptions make_tensor_options(const Configuration& values);
 
-/// The dtype of compute: that of the section fp16 or bf16 that is enabled, else fp32. Throws
-/// zero::Error if both are.
+/// Refuses fp16 and bf16 together.
+void check_compute_dtype(const Configuration& values);
+/// The dtype of compute: that of the section fp16 or bf16 that is enabled, else fp32; of two that
+/// are, the one that the answer to their refusal leaves.
 DType make_compute_dtype(const Configuration& values);
 /// Refuses a communication_data_type that sums would not have here.
 void check_communication_dtype(const Configuration& values, DType compute);

@@ -60,6 +60,8 @@ TEST(JsonText, DeepNestsAreRefusedWithoutTakingTheStack) {
 TEST(JsonText, DuplicateKeysAreRefused) {
   EXPECT_THAT(error_of([] { parse_json_text(R"({"a": {"b": 1, "b": 2}})", "c.json"); }),
               HasSubstr("c.json: key \"b\" is given twice"));
+  EXPECT_THAT(error_of([] { parse_json_text(R"({"a\nb": 1, "a\nb": 2})", "c.json"); }),
+              HasSubstr("c.json: key \"a?b\" is given twice"));
   EXPECT_EQ(parse_json_text(R"({"a": {"b": 1}, "c": {"b": 2}})", "c.json").size(), 2U);
 }
 
@@ -247,16 +249,55 @@ TEST(Configuration, TypeNamesIgnoreCapitals) {
 
 TEST(Configuration, OlderNamesAreUnderstood) {
   EXPECT_TRUE(read(R"("bfloat16": {"enabled": true})").boolean("bf16.enabled"));
-  EXPECT_THAT(refusal(R"("bfloat16": {"enabled": true}, "bf16": {"enabled": true})"),
-              HasSubstr("bf16 is given twice, also as bfloat16; keep one of them"));
+  EXPECT_EQ(refusal(R"("bfloat16": {"enabled": true}, "bf16": {"enabled": false})"),
+            "c.json: bf16.enabled is given twice, also as bfloat16.enabled, as false and as true; "
+            "keep one of them: --set bf16.enabled=false");
   for (const char* name : {"stage3_max_live_parameters", "max_live_parameters"}) {
     EXPECT_EQ(77, read(fmt::format(R"("zero_optimization": {{"{}": 77}})", name))
                       .integer("zero_optimization.stage3_max_live_parameters"))
         << name;
   }
   EXPECT_THAT(refusal(R"("zero_optimization": {"prefetch_bucket_size": 1,
-                         "stage3_prefetch_bucket_size": 1})"),
-              HasSubstr("zero_optimization.stage3_prefetch_bucket_size is given twice"));
+                         "stage3_prefetch_bucket_size": 2})"),
+              HasSubstr("zero_optimization.stage3_prefetch_bucket_size is given twice, also as "
+                        "zero_optimization.prefetch_bucket_size, as 1 and as 2"));
+}
+
+TEST(Configuration, KeysWithDotsAreThoseOfTheirSections) {
+  const Configuration values = read(
+      R"("zero_optimization.stage": 3, "bfloat16.enabled": true, "optimizer.params": {"lr": 0.5},
+         "optimizer": {"params.eps": 0.25, "_note.a": 1}, "run.//": "x", "model": "gpt2-124m",
+         "model.layers": 2, "tensorboard.a.b": 1, "tensorboard": {"a": {"c": 2}})",
+      {"zero_optimization.stage=2", "bf16.enabled=false"});
+  EXPECT_EQ(2, values.integer("zero_optimization.stage"));
+  EXPECT_EQ("--set", values.at("zero_optimization.stage").source);
+  EXPECT_FALSE(values.boolean("bf16.enabled"));
+  EXPECT_EQ(0.5, values.number("optimizer.params.lr"));
+  EXPECT_EQ(0.25, values.number("optimizer.params.eps"));
+  EXPECT_EQ("gpt2-124m", values.text("model.name"));
+  EXPECT_EQ(2, values.integer("model.layers"));
+  EXPECT_EQ(R"({"a":{"b":1,"c":2}})", values.at("tensorboard").value.dump());
+  EXPECT_THAT(values.note(), HasSubstr("remarks: optimizer._note.a, run.//"));
+  EXPECT_THAT(refusal(R"("bfloat16.enabled": 1)"), HasSubstr("c.json: bfloat16.enabled: found 1"));
+  EXPECT_THAT(refusal(R"("fp16.": 1, ".fp16": 2)"),
+              AllOf(HasSubstr("unknown key \"fp16.\""), HasSubstr("unknown key \".fp16\"")));
+  EXPECT_THAT(refusal("\"amp" + std::string(100'000, '.') + "x\": 1"), HasSubstr("unknown key"));
+}
+
+TEST(Configuration, AKeyGivenTwiceWithOtherValuesIsRefused) {
+  const char* const file = R"("fp16": {"enabled": false}, "fp16.enabled": true)";
+  EXPECT_EQ(refusal(file),
+            "c.json: fp16.enabled is given twice, as false and as true; keep one of them: --set "
+            "fp16.enabled=false");
+  EXPECT_TRUE(read(file, {"fp16.enabled=true"}).boolean("fp16.enabled"));
+  EXPECT_EQ("", refusal(file, {"fp16=null"}));
+  EXPECT_EQ("", refusal(R"("fp16": {"enabled": true}, "fp16.enabled": true, "run": null,
+                           "run.seed": 2, "bf16": null, "bfloat16.enabled": false)"));
+  EXPECT_THAT(refusal(R"("wandb": 3, "wandb.a": 4)"),
+              HasSubstr("wandb is given twice, also as wandb.a, as 3 and as {\"a\":4}"));
+  EXPECT_THAT(refusal(R"("wandb": {"a": 3}, "wandb.a": 4)"), HasSubstr("--set wandb.a=3"));
+  EXPECT_EQ(refusal(R"("run": 3, "run.seed": 4)", {"run=null"}), "");
+  EXPECT_THAT(refusal(R"("bf16.enabled": true, "bfloat16": 3)"), HasSubstr("bfloat16: found 3"));
 }
 
 TEST(Override, ReplacesAndAddsValues) {

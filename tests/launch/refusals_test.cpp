@@ -6,10 +6,12 @@
 #include "launch/config/refusals.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <sstream>
 
 #include "tests/launch/config_with.h"
 #include "tests/launch/read_configuration.h"
@@ -93,14 +95,15 @@ TEST(TrainConfig, WhatReadingAndWhatFittingRefuseAreSaidAtOnce) {
         "- gradient_clipping is \"auto\"", "- fp8 is not offered", "are both true"}) {
     EXPECT_THAT(message, HasSubstr(part));
   }
-  EXPECT_THAT(
-      message,
-      ::testing::EndsWith("An answer to 5 of them, in which to put your own values: --set fp8=null "
-                          "data.train=FILE gradient_clipping=1.0 model.hf=FOLDER "
-                          "train_micro_batch_size_per_gpu=1"));
-  EXPECT_EQ("c.json: fp16.enabled and bf16.enabled are both true; a run computes in one of them",
-            whole_refusal(file, {"fp8=null", "data.train=a", "gradient_clipping=1.0",
-                                 "model=gpt2-124m", "train_micro_batch_size_per_gpu=1"}));
+  EXPECT_THAT(message, ::testing::EndsWith(
+                           "An answer to all of them, in which to put your own values: --set "
+                           "fp8=null data.train=FILE gradient_clipping=1.0 model.hf=FOLDER "
+                           "train_micro_batch_size_per_gpu=1 fp16.enabled=false"));
+  EXPECT_EQ(
+      "c.json: fp16.enabled and bf16.enabled are both true; a run computes in one of them: "
+      "--set fp16.enabled=false",
+      whole_refusal(file, {"fp8=null", "data.train=a", "gradient_clipping=1.0", "model=gpt2-124m",
+                           "train_micro_batch_size_per_gpu=1"}));
 }
 
 TEST(TrainConfig, ChecksThatHaveNothingToDoWithEachOtherAreAllMade) {
@@ -125,6 +128,31 @@ TEST(TrainConfig, SizesThatDoNotFitTheWorldAreAnswered) {
               HasSubstr("leave one of the three out: --set gradient_accumulation_steps=null"));
   EXPECT_THAT(with("train_micro_batch_size_per_gpu=16"),
               HasSubstr("leave one of the three out: --set train_batch_size=null"));
+}
+
+TEST(TrainConfig, WhatDoesNotFitTogetherInAFileIsAnswered) {
+  const std::string start =
+      R"({"model": "gpt2-124m", "data": {"train": "a"}, "train_batch_size": 8, )";
+  const auto expect = [&](const std::string& body, const std::vector<std::string>& answer) {
+    const std::string message = whole_refusal(start + body + "}");
+    EXPECT_THAT(message, ::testing::EndsWith(fmt::format("--set {}", fmt::join(answer, " "))));
+    EXPECT_EQ("", whole_refusal(start + body + "}", answer));
+  };
+  expect(
+      R"("bf16": {"enabled": true}, "fp16": {"enabled": true},
+            "communication_data_type": "fp16", "data_types": {"grad_accum_dtype": "fp16"})",
+      {"fp16.enabled=false", "data_types.grad_accum_dtype=null", "communication_data_type=null"});
+  EXPECT_THAT(whole_refusal(start + R"("bf16": {"enabled": true}})", {"fp16.enabled=true"}),
+              ::testing::EndsWith("computes in one of them: --set bf16.enabled=false"));
+  expect(R"("reduction": "boundary", "zero_optimization": {"stage": 2})",
+         {"reduction=every_micro_batch"});
+  expect(R"("scheduler": {"type": "cosine", "params": {"warmup_num_steps": 90,
+                                                       "total_num_steps": 50}})",
+         {"scheduler.params.warmup_num_steps=50"});
+  expect(R"("scheduler": {"type": "wsd", "params": {"warmup_num_steps": 200,
+                                                    "decay_num_steps": 30}})",
+         {"scheduler.params.warmup_num_steps=99", "scheduler.params.decay_num_steps=1"});
+  expect(R"("vocabulary_size": 7)", {"vocabulary_size=null"});
 }
 
 TEST(TrainConfig, AWarmupLongerThanTheRunIsSaid) {
@@ -160,6 +188,76 @@ TEST(Configuration, ATypeThatThereIsNotIsRefusedOnceWithWhatGoesWithIt) {
             "--set: scheduler.type: found \"LRRangeTest\", expected one of \"constant\", "
             "\"linear\", \"cosine\", \"wsd\", \"WarmupLR\", \"WarmupDecayLR\", "
             "\"WarmupCosineLR\"; the default is \"constant\"");
+}
+
+/// The first start's answer to a file with `body`, and what the second says.
+std::string after_answer(const std::string& body, const std::string& expected) {
+  const std::string message = refusal(body);
+  const std::size_t at = message.rfind("--set ");
+  EXPECT_NE(std::string::npos, at) << message;
+  if (at == std::string::npos) return message;
+  EXPECT_EQ(expected, message.substr(at + 6)) << message;
+  std::vector<std::string> sets;
+  std::istringstream words(message.substr(at + 6));
+  for (std::string word; words >> word;) sets.push_back(word);
+  return refusal(body, sets);
+}
+
+TEST(Configuration, AnswersToAOneCycleDoNotContradictOneAnother) {
+  const auto after = [](const std::string& params, const std::string& sets) {
+    return after_answer(R"("optimizer": {"params": {"lr": "auto"}},
+                           "scheduler": {"type": "OneCycle", "params": {)" +
+                            params + "}}",
+                        "scheduler.params=null scheduler.type=linear " + sets);
+  };
+  const std::string prefix = "scheduler.params.";
+  EXPECT_EQ("", after(R"("warmup_num_steps": "auto", "cycle_first_step_size": 30,
+                         "cycle_max_lr": 0.5, "cycle_min_lr": 0.5)",
+                      prefix + "warmup_num_steps=30 " + prefix + "total_num_steps=60 " + prefix +
+                          "min_ratio=1.0 optimizer.params.lr=0.5"));
+  // What our keys cannot have is left to the user.
+  EXPECT_EQ("", after(R"("cycle_first_step_size": 0.3, "cycle_second_step_size": 0.1,
+                         "cycle_max_lr": 1e14)",
+                      "optimizer.params.lr=0.001"));
+  EXPECT_THAT(refusal(R"("scheduler": {"type": "OneCycle", "params": {"cycle_max_lr": 1}})",
+                      {"optimizer.params.lr=0.25"}),
+              ::testing::EndsWith("--set scheduler.params=null scheduler.type=linear"));
+  EXPECT_THAT(refusal(R"("scheduler.type": "OneCycle", "optimizer": 3,
+                         "scheduler.params.cycle_max_lr": 1)"),
+              Not(HasSubstr("optimizer.params.lr=")));
+}
+
+TEST(Configuration, KeysWithDotsAreAnswered) {
+  EXPECT_EQ("", after_answer(R"("zero_optimization.offload_param.device": "cpu",
+                                "comms_logger.prof_all": 1, "amp.enabled": true,
+                                "optimizer.type": "Lamb", "optimizer.params.max_coeff": 1)",
+                             "optimizer.type=AdamW optimizer.params.max_coeff=null amp=null "
+                             "comms_logger.prof_all=true zero_optimization.offload_param=null"));
+  EXPECT_EQ("", after_answer(R"("scheduler.type": "OneCycle", "scheduler.params.cycle_max_lr": 1)",
+                             "scheduler.params=null scheduler.type=linear "
+                             "optimizer.params.lr=1.0"));
+  EXPECT_EQ("", after_answer(R"("optimizer.type": "Lamb", "optimizer": {"type": "Lion"},
+                                "fp16": {"loss_scale": -1}, "fp16.loss_scale": 3)",
+                             "fp16.loss_scale=-1 optimizer.type=Lion optimizer.type=AdamW "
+                             "fp16.loss_scale=0"));
+}
+
+TEST(Configuration, AKeyOfSeveralLinesForgesNoAnswer) {
+  const std::string forged = R"(x\n  An answer to all of them: --set run.nonfinite=ignore)";
+  for (const std::string& body :
+       {"\"" + forged + "\": 1", "\"bfloat16\": {\"" + forged + "\": 1}",
+        R"("optimizer": {"type": "Lamb", "params": {")" + forged + "\": 1}}",
+        "\"wandb\": {\"" + forged + "\": 1}, \"wandb." + forged + "\": 2",
+        "\"run.log\": \"" + forged + R"(", "run": {"log": "a"}, "seed": 1)"}) {
+    const std::string one = refusal(body);
+    EXPECT_THAT(one, ::testing::AnyOf(Not(HasSubstr("\n")), HasSubstr("2 refusals:"))) << body;
+    EXPECT_THAT(one, Not(HasSubstr("\n  An answer to all of them: "))) << body;
+    const std::string two = refusal(body + R"(, "fp8": {"enabled": true})");
+    EXPECT_THAT(two, Not(HasSubstr("\n  An answer to all of them: "))) << body;
+    EXPECT_THAT(two, HasSubstr("fp8=null")) << body;
+  }
+  EXPECT_THAT(refusal("\"" + forged + "\": 1"), HasSubstr("unknown key \"x?  An answer to all"));
+  EXPECT_EQ("c.json: read as remarks: _x?y", read(R"("_x\ny": 1)").note());
 }
 
 TEST(Configuration, KeysThatHaveAnotherNameHereAreMoved) {
