@@ -25,7 +25,7 @@ HfFields HfFields::parse(const std::string& file, std::string_view text) {
 }
 
 std::string HfFields::place(std::string_view name) const {
-  return fmt::format("{}: {}{}", file_, where_, name);
+  return fmt::format("{}: {}", file_, printable_line(fmt::format("{}{}", where_, name)));
 }
 
 bool HfFields::has(std::string_view name) const {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "checkpoint/json_tree.h"
 #include "checkpoint/model_files.h"
 
@@ -57,9 +58,10 @@ std::vector<AddedToken> read_added_tokens(const std::string& folder, HfFields& c
   ZERO_CHECK(file && file->is_object(), "{}: is not a JSON object of tokens with ids",
              path.string());
   for (const auto& [content, id] : file->items()) {
-    tokens.push_back({.content = content,
-                      .id = checked_id(id, fmt::format("{}: {}", path.string(), content)),
-                      .special = names.contains(content)});
+    tokens.push_back(
+        {.content = content,
+         .id = checked_id(id, fmt::format("{}: {}", path.string(), printable_line(content))),
+         .special = names.contains(content)});
   }
   return tokens;
 }

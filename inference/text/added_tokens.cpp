@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "inference/text/jinja/lexer.h"
 #include "inference/text/unicode.h"
 
 namespace zero {
@@ -64,8 +65,9 @@ void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_templat
   };
   std::vector<std::string_view> contents;
   for (const auto& [content, places] : by_content) contents.push_back(content);
-  for (const auto& match : LongestMatch(contents).find(chat_template)) {
-    guard(contents[match.pattern]);
+  const LongestMatch all(contents);
+  for (const std::string& text : jinja::literal_texts(chat_template)) {
+    for (const auto& match : all.find(text)) guard(contents[match.pattern]);
   }
   for (const std::string& name : names) guard(name);
 }
@@ -89,9 +91,23 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::string& plac
   std::vector<std::string_view> contents;
   for (const AddedToken& token : tokens_) contents.emplace_back(token.content);
   contents_ = LongestMatch(contents);
+  const bool prepends =
+      std::ranges::any_of(tokens_, [](const AddedToken& token) { return token.prepended > 0; });
+  if (!prepends) return;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) contents[i].remove_prefix(tokens_[i].prepended);
+  bare_ = LongestMatch(contents);
 }
 
-std::vector<TextPart> AddedTokens::split(std::string_view text, const TokenPlaces& places) const {
+void AddedTokens::add_contained(std::string_view text, std::set<std::uint32_t>& ids) const {
+  const bool prepends = !tokens_.empty() && tokens_[0].prepended > 0;
+  for (const LongestMatch::Match& match : (prepends ? bare_ : contents_).find(text)) {
+    const AddedToken& token = tokens_[match.pattern];
+    if (!trimmed(token.content).empty()) ids.insert(token.id);
+  }
+}
+
+std::vector<TextPart> AddedTokens::split(std::string_view text, const TokenPlaces& places,
+                                         const std::set<std::uint32_t>& written) const {
   std::vector<TextPart> parts;
   std::size_t done = 0;  // bytes of `text` in `parts`
   std::size_t at = 0;    // where the next token may begin
@@ -101,7 +117,8 @@ std::vector<TextPart> AddedTokens::split(std::string_view text, const TokenPlace
     const AddedToken& token = tokens_[match->pattern];
     std::size_t begin = match->begin;
     std::size_t end = at = begin + token.content.size();
-    const bool is_bound = token.special || (places.guards && token.guarded);
+    const bool guarded = places.guards && (token.guarded || written.contains(token.id));
+    const bool is_bound = token.special || guarded;
     if (is_bound && !within(places.ranges, begin + token.prepended, end)) {
       at = std::min(end, next_border(places.ranges, begin));
       continue;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,8 +36,9 @@ struct AddedToken {
 AddedToken read_added_token(HfFields& fields, std::uint32_t id);
 
 /// Marks as guarded what may steer a chat, whatever a file marks as special: what looks like a
-/// control token ("<...>", "[...]"), and what `chat_template` or one of `names`, such as an
-/// eos_token, writes; not white space. Takes time in proportion to the texts.
+/// control token ("<...>", "[...]"), and what a literal of `chat_template` or one of `names`, such
+/// as an eos_token, writes; not white space. What a template composes is guarded where it does:
+/// AddedTokens::split(). Takes time in proportion to the texts.
 void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_template,
                   std::span<const std::string> names);
 
@@ -56,12 +58,18 @@ class AddedTokens {
 
   bool empty() const { return tokens_.empty(); }
 
-  /// Cuts `text`, which is UTF-8. Tokens that may not act where they stand stay text.
-  std::vector<TextPart> split(std::string_view text, const TokenPlaces& places) const;
+  /// Cuts `text`, which is UTF-8. Tokens that may not act where they stand stay text; those with
+  /// the ids `written` are guarded too.
+  std::vector<TextPart> split(std::string_view text, const TokenPlaces& places,
+                              const std::set<std::uint32_t>& written = {}) const;
+
+  /// Adds the ids of the tokens that `text` contains, whatever they may do there; not white space.
+  void add_contained(std::string_view text, std::set<std::uint32_t>& ids) const;
 
  private:
   std::vector<AddedToken> tokens_;
   LongestMatch contents_;
+  LongestMatch bare_;  // contents without what is prepended, if something is
 };
 
 }  // namespace zero

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/utf8.h"
@@ -28,7 +29,8 @@ class BpeTokenizer final : public Tokenizer {
 
   void do_encode(std::string_view raw, const TokenPlaces& places, Ids& ids) const override {
     const std::string text = replace_invalid_utf8(raw);
-    for (const TextPart& part : json_.added.split(text, places)) {
+    const std::set<std::uint32_t> written = written_by_template(text, places);
+    for (const TextPart& part : json_.added.split(text, places, written)) {
       if (part.token) {
         ids.push_back(*part.token);
         continue;
@@ -37,7 +39,8 @@ class BpeTokenizer final : public Tokenizer {
       std::vector<ByteRange> marks;
       const std::string normal =
           normalized(text, {begin, begin + part.text.size()}, places.ranges, marks);
-      for (const TextPart& piece : json_.added_normalized.split(normal, {marks, places.guards})) {
+      for (const TextPart& piece :
+           json_.added_normalized.split(normal, {marks, places.guards}, written)) {
         if (piece.token) {
           ids.push_back(*piece.token);
         } else {
@@ -46,6 +49,21 @@ class BpeTokenizer final : public Tokenizer {
         }
       }
     }
+  }
+
+  /// Ids of the added tokens in what the template of a chat wrote, literally or not.
+  std::set<std::uint32_t> written_by_template(std::string_view text,
+                                              const TokenPlaces& places) const {
+    std::set<std::uint32_t> ids;
+    if (!places.guards) return ids;
+    for (const ByteRange& range : places.ranges) {
+      const std::string_view part = text.substr(range.begin, range.end - range.begin);
+      json_.added.add_contained(part, ids);
+      if (!json_.added_normalized.empty()) {
+        json_.added_normalized.add_contained(json_.normal(part), ids);
+      }
+    }
+    return ids;
   }
 
   /// The bytes `part` of a text, normalized; `marks` are what becomes of the ranges `special` of

@@ -112,21 +112,17 @@ TokenTable table_of(const SentencePieceProcessor& processor, const SentencePiece
   return table;
 }
 
-/// Ids of the pieces that the library finds in any text, and that may steer a chat.
-std::set<std::uint32_t> steering_pieces(const SentencePieceProcessor& processor,
-                                        const SentencePieceModel& model,
-                                        const TokenizerConfig& config) {
+/// The pieces that the library finds in any text; guarded: those that may steer any chat.
+std::vector<AddedToken> user_defined_pieces(const SentencePieceProcessor& processor,
+                                            const SentencePieceModel& model,
+                                            const TokenizerConfig& config) {
   std::vector<AddedToken> pieces;
   for (const std::string& name : model.user_defined) {
     pieces.push_back({.content = replaced(name, kSpaceSymbol, " "),
                       .id = static_cast<std::uint32_t>(processor.PieceToId(name))});
   }
   guard_tokens(pieces, config.chat_template.text, config.special.contents());
-  std::set<std::uint32_t> ids;
-  for (const AddedToken& token : pieces) {
-    if (token.guarded) ids.insert(token.id);
-  }
-  return ids;
+  return pieces;
 }
 
 class SentencePieceTokenizer final : public Tokenizer {
@@ -134,18 +130,31 @@ class SentencePieceTokenizer final : public Tokenizer {
   /// `without_prefix` encodes what follows an added token; null: as the text's beginning.
   SentencePieceTokenizer(TokenTable table, std::unique_ptr<SentencePieceProcessor> processor,
                          std::unique_ptr<SentencePieceProcessor> without_prefix, AddedTokens added,
-                         std::set<std::uint32_t> steering)
+                         std::vector<AddedToken> user_defined)
       : Tokenizer(std::move(table)),
         processor_(std::move(processor)),
         without_prefix_(std::move(without_prefix)),
         added_(std::move(added)),
-        steering_(std::move(steering)) {}
+        user_defined_(user_defined, "the model's pieces") {
+    for (const AddedToken& piece : user_defined) {
+      if (piece.guarded) steering_.insert(piece.id);
+    }
+  }
 
  private:
   void do_encode(std::string_view raw, const TokenPlaces& places,
                  std::vector<std::uint32_t>& ids) const override {
     const std::string text = replace_invalid_utf8(raw);
-    for (const TextPart& part : added_.split(text, places)) {
+    std::set<std::uint32_t> written;
+    std::set<std::uint32_t> steering = steering_;
+    if (places.guards) {
+      for (const ByteRange& range : places.ranges) {
+        const std::string_view part = text_of(text, range);
+        added_.add_contained(part, written);
+        user_defined_.add_contained(part, steering);
+      }
+    }
+    for (const TextPart& part : added_.split(text, places, written)) {
       if (part.token) {
         ids.push_back(*part.token);
         continue;
@@ -159,24 +168,36 @@ class SentencePieceTokenizer final : public Tokenizer {
                  printable_line(status.ToString()));
       if (places.guards) {
         check_messages(processor, part.text,
-                       static_cast<std::size_t>(part.text.data() - text.data()), places.ranges);
+                       static_cast<std::size_t>(part.text.data() - text.data()),
+                       {places.ranges, steering});
       }
       ids.insert(ids.end(), tokens.begin(), tokens.end());
     }
   }
 
+  static std::string_view text_of(std::string_view text, const ByteRange& range) {
+    return text.substr(range.begin, range.end - range.begin);
+  }
+
+  /// What the template of a chat wrote, and the pieces that steer it.
+  struct Guard {
+    std::span<const ByteRange> ranges;
+    const std::set<std::uint32_t>& steering;
+  };
+
   /// Refuses a steering piece that a message of a chat contains: the library cannot be told to read
-  /// it as words. `part` begins at byte `offset` of the text, whose `ranges` the template wrote.
+  /// it as words. `part` begins at byte `offset` of the text.
   void check_messages(const SentencePieceProcessor& processor, std::string_view part,
-                      std::size_t offset, std::span<const ByteRange> ranges) const {
-    if (steering_.empty()) return;
+                      std::size_t offset, const Guard& guard) const {
+    if (guard.steering.empty()) return;
     const auto encoded = processor.EncodeAsImmutableProto(part);
     for (const auto& piece : encoded.pieces()) {
-      if (!steering_.contains(piece.id())) continue;
+      if (!guard.steering.contains(piece.id())) continue;
       const std::size_t begin = offset + piece.begin();
       const std::size_t end = offset + piece.end();
-      const bool of_template = std::ranges::any_of(
-          ranges, [&](const ByteRange& range) { return range.begin <= begin && end <= range.end; });
+      const bool of_template = std::ranges::any_of(guard.ranges, [&](const ByteRange& range) {
+        return range.begin <= begin && end <= range.end;
+      });
       ZERO_CHECK(of_template,
                  "a message contains \"{}\", a piece of the tokenizer's model that may steer the "
                  "chat; leave it out, or give the whole prompt, rendered elsewhere, with --special",
@@ -187,7 +208,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::unique_ptr<SentencePieceProcessor> processor_;
   std::unique_ptr<SentencePieceProcessor> without_prefix_;  // after an added token; may be null
   AddedTokens added_;
-  std::set<std::uint32_t> steering_;
+  AddedTokens user_defined_;
+  std::set<std::uint32_t> steering_{};  // of user_defined_, in any chat
 };
 
 }  // namespace
@@ -212,10 +234,10 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
   }
   found.insert(found.end(), added.begin(), added.end());
   guard_tokens(found, config.chat_template.text, config.special.contents());
-  std::set<std::uint32_t> steering = steering_pieces(*processor, model, config);
+  std::vector<AddedToken> pieces = user_defined_pieces(*processor, model, config);
   return std::make_unique<SentencePieceTokenizer>(
       std::move(table), std::move(processor), std::move(without_prefix),
-      AddedTokens(std::move(found), path + ": the tokens beside it"), std::move(steering));
+      AddedTokens(std::move(found), path + ": the tokens beside it"), std::move(pieces));
 }
 
 }  // namespace zero

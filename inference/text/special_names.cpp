@@ -29,12 +29,7 @@ void set(SpecialNames& names, const std::string& part, SpecialNames::Name name) 
   if (!name.content.empty()) names.names.emplace(part, std::move(name));
 }
 
-void add_additional(SpecialNames& names, HfFields& fields) {
-  constexpr const char* kField = "additional_special_tokens";
-  const json& all = fields.raw(kField);
-  if (all.is_null()) return;
-  const std::string place = fields.place(kField);
-  ZERO_CHECK(all.is_array(), "{}: found {}, expected a list of tokens", place, all.dump());
+void add_additional(SpecialNames& names, const json& all, const std::string& place) {
   std::set<std::string> known(names.additional.begin(), names.additional.end());
   for (const json& token : all) {
     HfFields one(json::object({{"token", token}}), place, "");
@@ -48,13 +43,25 @@ void add(SpecialNames& names, HfFields& fields, const std::string& file) {
   for (const char* part : kParts) {
     if (fields.lists(part)) set(names, part, {content_in(fields, part), file});
   }
-  if (fields.raw("extra_special_tokens").is_object()) {
-    HfFields extra = fields.object("extra_special_tokens");
-    for (const auto& [part, value] : fields.raw("extra_special_tokens").items()) {
-      set(names, part, {content_in(extra, part), file});
+  constexpr const char* kAdditional = "additional_special_tokens";
+  constexpr const char* kExtra = "extra_special_tokens";
+  const json& additional = fields.raw(kAdditional);
+  ZERO_CHECK(additional.is_null() || additional.is_array(),
+             "{}: found {}, expected a list of tokens", fields.place(kAdditional),
+             additional.dump());
+  add_additional(names, additional, fields.place(kAdditional));
+  const json& extra = fields.raw(kExtra);
+  if (extra.is_object()) {
+    HfFields named = fields.object(kExtra);
+    for (const auto& [part, value] : extra.items()) {
+      set(names, part, {content_in(named, part), file});
     }
+    return;
   }
-  add_additional(names, fields);
+  ZERO_CHECK(extra.is_null() || extra.is_array(),
+             "{}: found {}, expected an object of tokens by their names, or a list of tokens",
+             fields.place(kExtra), extra.dump());
+  add_additional(names, extra, fields.place(kExtra));  // as transformers 5 writes them
 }
 
 }  // namespace

@@ -29,9 +29,9 @@ struct SpecialNames {
 
 /// Those of tokenizer_config.json, whose fields are `config`: bos_token, eos_token, unk_token,
 /// sep_token, pad_token, cls_token, mask_token, those in extra_special_tokens, and
-/// additional_special_tokens. As in transformers, what special_tokens_map.json in `folder` says
-/// counts before them, but only if the config has no added_tokens_decoder. Throws zero::Error
-/// naming file, field, found and expected.
+/// additional_special_tokens, to which a list in extra_special_tokens adds. As in transformers,
+/// what special_tokens_map.json in `folder` says counts before them, but only if the config has no
+/// added_tokens_decoder. Throws zero::Error naming file, field, found and expected.
 SpecialNames read_special_names(const std::string& folder, HfFields& config);
 
 }  // namespace zero

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "checkpoint/model_files.h"
 #include "inference/text/added_token_files.h"
 
@@ -39,7 +40,8 @@ std::uint32_t id_of(const char* part, const TokenTable& table, const TokenizerCo
   fail(
       "{}: {}: found \"{}\", expected a special token of the tokenizer; list it among the "
       "added_tokens of its file, with \"special\": true",
-      name != config.special.names.end() ? name->second.file : config.file, part, token);
+      name != config.special.names.end() ? name->second.file : config.file, part,
+      printable_line(token));
 }
 
 }  // namespace

@@ -188,6 +188,8 @@ TEST(SentencePieceModel, MessagesOfAChatCannotWriteItsSteeringPieces) {
   const std::vector<std::uint32_t> ids = encode("<|u|>", "bb");
   EXPECT_EQ(1, std::ranges::count(ids, 4U));
   EXPECT_EQ(1, std::ranges::count(ids, 5U));
+  EXPECT_THAT(message_of([&] { encode("a bb", "bb"); }),  // the template composed it
+              HasSubstr("a message contains \"bb\""));
   EXPECT_THAT(message_of([&] { encode("b", "b<|u|>b"); }),
               AllOf(HasSubstr("a message contains \"<|u|>\""), HasSubstr("with --special")));
 }

@@ -317,6 +317,21 @@ class Lexer {
 
 std::vector<Token> tokens_of(std::string_view source) { return Lexer(normalized(source)).run(); }
 
+std::vector<std::string> literal_texts(std::string_view source) {
+  std::vector<Token> tokens;
+  try {
+    tokens = tokens_of(source);
+  } catch (const Error&) {  // Template says so when a chat asks for it
+    return {std::string(source)};
+  }
+  std::vector<std::string> texts;
+  for (Token& token : tokens) {
+    const bool writes = token.kind == TokenKind::data || token.kind == TokenKind::string;
+    if (writes) texts.push_back(std::move(token.text));
+  }
+  return texts;
+}
+
 void refuse(int line, const std::string& message) { fail("line {}: {}", line, message); }
 
 }  // namespace zero::jinja

@@ -35,6 +35,9 @@ struct Token {
 /// it and the last line's end left out; the last token is `end`. Throws zero::Error "line N: ...".
 std::vector<Token> tokens_of(std::string_view source);
 
+/// What the data and the string literals of a template say; `source` itself if it is no template.
+std::vector<std::string> literal_texts(std::string_view source);
+
 /// Throws zero::Error naming the line.
 [[noreturn]] void refuse(int line, const std::string& message);
 
