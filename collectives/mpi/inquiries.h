@@ -28,6 +28,12 @@ class Inquiries {
   Inquiries(const Inquiries&) = delete;
   Inquiries& operator=(const Inquiries&) = delete;
 
+  /// Leaves the job's communicator to the process's end, with the messages that are under way.
+  void abandon() {
+    const std::scoped_lock lock(mutex_);
+    job_.abandon();
+  }
+
   MPI_Comm handle() const { return job_.get(); }
   const RankProcesses& processes() const { return processes_; }
 

@@ -21,6 +21,15 @@ constexpr int kRounds = 4;
 
 }  // namespace
 
+// All ranks of a group that failed keep its communicators, whether they threw or only heard of it:
+// a rank that freed its own would give their identifiers to new ones, and messages that still come
+// for the old ones would be taken for those of the new.
+Link::~Link() {
+  if (!failures_.known()) return;
+  group_.abandon();
+  if (inquiries_) inquiries_->abandon();
+}
+
 void Link::guarded(const Intent& intent, const Work& work) {
   operation_ = intent.operation;
   who_ = call_name(names_[static_cast<std::size_t>(rank())], operation_, intent.purpose);
@@ -33,7 +42,6 @@ void Link::guarded(const Intent& intent, const Work& work) {
     const std::string_view what = error.what();
     failures_.tell(what.starts_with("[rank ") ? std::string(what)
                                               : fmt::format("{}: {}", who_, what));
-    group_.abandon();
     throw;
   }
 }

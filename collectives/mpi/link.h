@@ -45,6 +45,9 @@ class Link {
         options_(options),
         context_(std::move(context)),
         failures_(group_.get()) {}
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link();
   /// Before any call: the inquiries of the job that the group is, or is a part of.
   void join(std::shared_ptr<Inquiries> job);
 
