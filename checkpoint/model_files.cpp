@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint_name.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/hf/lfs_pointer.h"
+#include "checkpoint/whole_file.h"
 
 namespace zero {
 namespace {
