@@ -67,8 +67,8 @@ Configuration read_values(const TrainFlags& flags, int world) {
   Refusals refusals;
   Configuration values = Configuration::read(flags.config, overrides, refusals);
   choose_run_device(values, flags, world);
-  if (!refusals.empty()) {
-    make_train_config(std::move(values), world, local_world_of(flags, world), std::move(refusals));
+  if (!refusals.empty()) {  // raises them, with what does not fit
+    make_train_config(values, world, local_world_of(flags, world), std::move(refusals));
   }
   return values;
 }
