@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <thread>
 
 namespace zero::mpi {
@@ -38,5 +39,21 @@ class Backoff {
   int yields_ = 0;
   Micros sleep_{20};
 };
+
+/// Calls `look` between tests until done(). What has come together with the failure that `look`
+/// throws counts first: it may tell more.
+template <typename Done, typename Look>
+void wait_until(const Done& done, const Look& look) {
+  Backoff backoff;
+  while (!done()) {
+    try {
+      look();
+    } catch (const std::exception&) {
+      if (!done()) throw;
+      return;
+    }
+    backoff.pause();
+  }
+}
 
 }  // namespace zero::mpi

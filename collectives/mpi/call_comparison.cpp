@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -71,21 +70,14 @@ void CallComparison::finish(const WhileWaiting& while_waiting) {
   const auto name_of = [this](int rank) { return names_[static_cast<std::size_t>(rank)]; };
   std::optional<std::string> theirs;
   int sent = 0;
-  Backoff backoff;
   const auto done = [&] {
     if (!theirs) theirs = take_message(group_, previous_, kComparisonTag);
     if (sent == 0) check_mpi(MPI_Test(&request_, &sent, MPI_STATUS_IGNORE));
     return theirs && sent != 0;
   };
-  while (!done()) {
-    try {
-      while_waiting([&] { return std::vector<int>{name_of(theirs ? next_ : previous_)}; });
-    } catch (const std::exception&) {
-      if (!done()) throw;
-      break;  // the call that came together with the failure tells more
-    }
-    backoff.pause();
-  }
+  wait_until(done, [&] {
+    while_waiting([&] { return std::vector<int>{name_of(theirs ? next_ : previous_)}; });
+  });
   if (*theirs == mine_) return;
   throw Error(mismatch(unpack(mine_), name_of(rank_), unpack(*theirs), name_of(previous_)).value());
 }

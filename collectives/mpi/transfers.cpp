@@ -3,7 +3,6 @@
 #include "collectives/mpi/transfers.h"
 
 #include <algorithm>
-#include <exception>
 
 #include "base/checked_math.h"
 #include "collectives/mpi/backoff.h"
@@ -44,7 +43,6 @@ void Transfers::receive(View view, int from) {
 
 void Transfers::wait(const WhileWaiting& while_waiting) {
   std::vector<MPI_Status> statuses(requests_.size());
-  Backoff backoff;
   const auto done = [&] {
     int all = 0;
     const int code =
@@ -52,15 +50,7 @@ void Transfers::wait(const WhileWaiting& while_waiting) {
     if (code != MPI_SUCCESS) throw_first(code, statuses);
     return all != 0;
   };
-  while (!done()) {
-    try {
-      while_waiting([this] { return absent(); });
-    } catch (const std::exception&) {
-      if (!done()) throw;
-      break;  // the values that came together with the failure may tell more
-    }
-    backoff.pause();
-  }
+  wait_until(done, [&] { while_waiting([this] { return absent(); }); });
   check_arrivals(statuses);
   requests_.clear();
   messages_.clear();
