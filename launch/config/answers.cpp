@@ -5,12 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cmath>
-#include <optional>
 
 #include "base/printable.h"
-#include "launch/config/checked_value.h"
-#include "launch/config/refusals.h"
 
 namespace zero {
 
@@ -39,20 +35,6 @@ std::string quoted(const std::string& text) {
 /// Whether a line shows the text as it is.
 bool fits_line(const std::string& text) {
   return printable_text(text) == text && text.find_first_of("\n\t") == std::string::npos;
-}
-
-/// A number above 0 of an object.
-std::optional<double> positive(const json& params, const char* key) {
-  const auto found = params.find(key);
-  if (found == params.end() || !found->is_number()) return std::nullopt;
-  const double value = found->get<double>();
-  return value > 0 && value < 1e15 ? std::optional(value) : std::nullopt;
-}
-
-/// Whether a key takes a value.
-bool fits(const KeyValue& given) {
-  const Option& option = *find_option(given.path);
-  return Refusals().collect([&] { checked_value(option, given.value, ""); });
 }
 
 }  // namespace
@@ -92,27 +74,6 @@ std::vector<std::string> removal_with_section(const std::string& path) {
     return option.path.starts_with(prefix) && option.handling == Handling::honoured;
   });
   return removal_of(takes_effect ? path : path.substr(0, dot));
-}
-
-std::vector<KeyValue> linear_like_one_cycle(const json& params) {
-  std::vector<KeyValue> values{{"scheduler.params", json()}, {"scheduler.type", "linear"}};
-  if (!params.is_object()) return values;
-  const std::string prefix = "scheduler.params.";
-  const auto up = positive(params, "cycle_first_step_size");
-  if (up) {
-    const double down = positive(params, "cycle_second_step_size").value_or(*up);
-    const KeyValue warmup{prefix + "warmup_num_steps", std::llround(*up)};
-    const KeyValue total{prefix + "total_num_steps", std::llround(*up + down)};
-    if (fits(warmup) && fits(total)) values.insert(values.end(), {warmup, total});
-  }
-  const auto high = positive(params, "cycle_max_lr");
-  if (!high) return values;
-  const auto low = positive(params, "cycle_min_lr");
-  const KeyValue ratio{prefix + "min_ratio", low.value_or(0) / *high};
-  const KeyValue rate{"optimizer.params.lr", *high};
-  if (low && fits(ratio)) values.push_back(ratio);
-  if (fits(rate)) values.push_back(rate);
-  return values;
 }
 
 const Option* option_called(const std::string& name) {

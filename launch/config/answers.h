@@ -30,16 +30,6 @@ std::vector<std::string> removal_of(const std::string& path);
 /// As removal_of(), but of the whole section if no key of it takes effect.
 std::vector<std::string> removal_with_section(const std::string& path);
 
-/// A key and its value; null takes it out.
-struct KeyValue {
-  std::string path;
-  nlohmann::json value;
-};
-
-/// The parameters of DeepSpeed's OneCycle as those of the nearest schedule of ours: up to its
-/// highest rate and down again. What our keys cannot have is left out.
-std::vector<KeyValue> linear_like_one_cycle(const nlohmann::json& params);
-
 /// The key that means what frameworks above DeepSpeed call `name`; null if none does.
 const Option* option_called(const std::string& name);
 

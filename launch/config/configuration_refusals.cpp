@@ -6,7 +6,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <optional>
 
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
@@ -41,6 +43,49 @@ bool holds(const json& tree, const std::string& path) {
   const auto member = tree.is_object() ? tree.find(path.substr(0, dot)) : tree.end();
   if (member == tree.end()) return false;
   return dot == std::string::npos || holds(*member, path.substr(dot + 1));
+}
+
+/// A key and its value; null takes it out.
+struct KeyValue {
+  std::string path;
+  nlohmann::json value;
+};
+
+/// A number above 0 of an object.
+std::optional<double> positive(const json& params, const char* key) {
+  const auto found = params.find(key);
+  if (found == params.end() || !found->is_number()) return std::nullopt;
+  const double value = found->get<double>();
+  return value > 0 && value < 1e15 ? std::optional(value) : std::nullopt;
+}
+
+/// Whether a key takes a value.
+bool fits(const KeyValue& given) {
+  const Option& option = *find_option(given.path);
+  return Refusals().collect([&] { checked_value(option, given.value, ""); });
+}
+
+/// The parameters of DeepSpeed's OneCycle as those of the nearest schedule of ours: up to its
+/// highest rate and down again. What our keys cannot have is left out.
+std::vector<KeyValue> linear_like_one_cycle(const json& params) {
+  std::vector<KeyValue> values{{"scheduler.params", json()}, {"scheduler.type", "linear"}};
+  if (!params.is_object()) return values;
+  const std::string prefix = "scheduler.params.";
+  const auto up = positive(params, "cycle_first_step_size");
+  if (up) {
+    const double down = positive(params, "cycle_second_step_size").value_or(*up);
+    const KeyValue warmup{prefix + "warmup_num_steps", std::llround(*up)};
+    const KeyValue total{prefix + "total_num_steps", std::llround(*up + down)};
+    if (fits(warmup) && fits(total)) values.insert(values.end(), {warmup, total});
+  }
+  const auto high = positive(params, "cycle_max_lr");
+  if (!high) return values;
+  const auto low = positive(params, "cycle_min_lr");
+  const KeyValue ratio{prefix + "min_ratio", low.value_or(0) / *high};
+  const KeyValue rate{"optimizer.params.lr", *high};
+  if (low && fits(ratio)) values.push_back(ratio);
+  if (fits(rate)) values.push_back(rate);
+  return values;
 }
 
 }  // namespace
@@ -192,8 +237,7 @@ void ConfigurationReader::called_otherwise(const std::string& path, const Option
                                            const json& value) const {
   std::vector<std::string> sets = removal_of(path);
   const bool given = holds(tree_, option.path);
-  Refusals unfit;
-  if (!given && unfit.collect([&] { checked_value(option, value, ""); })) {
+  if (!given && fits({option.path, value})) {
     sets.push_back(override_of(option.path, value));
   }
   throw Refusal(
