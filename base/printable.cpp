@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/printable.h"
 
-#include <cstddef>
-
 #include "base/utf8.h"
 
 namespace zero {
@@ -38,9 +36,8 @@ std::string printable(std::string_view text, std::string_view kept) {
 
 }  // namespace
 
-std::string printable_line(std::string_view text) {
-  constexpr std::size_t kMost = 1024;
-  return printable(text.substr(0, kMost), "") + (text.size() > kMost ? "..." : "");
+std::string printable_line(std::string_view text, std::size_t most) {
+  return printable(text.substr(0, most), "") + (text.size() > most ? "..." : "");
 }
 
 std::string printable_text(std::string_view text) { return printable(text, "\n\t"); }

@@ -33,9 +33,7 @@ std::string quoted(const std::string& text) {
 }
 
 /// Whether a line shows the text as it is.
-bool fits_line(const std::string& text) {
-  return printable_text(text) == text && text.find_first_of("\n\t") == std::string::npos;
-}
+bool fits_line(const std::string& text) { return printable_line(text, text.size()) == text; }
 
 }  // namespace
 

@@ -16,12 +16,7 @@ namespace {
 
 /// `text` as one line, of any length, that cannot pass for another: keys and values in it may have
 /// any characters.
-std::string one_line(const std::string& text) {
-  std::string line = printable_text(text);
-  std::ranges::replace_if(
-      line, [](const char c) { return c == '\n' || c == '\t'; }, '?');
-  return line;
-}
+std::string one_line(const std::string& text) { return printable_line(text, text.size()); }
 
 }  // namespace
 
