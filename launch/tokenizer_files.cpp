@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "checkpoint/hf/carried_config.h"
 #include "checkpoint/hf/config.h"
 #include "checkpoint/model_files.h"
 #include "inference/text/byte_level.h"

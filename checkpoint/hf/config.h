@@ -41,6 +41,10 @@ std::string hf_config_text(const ModelConfig& config);
 std::string carried_config_text(const std::string& path, std::string_view text);
 /// Likewise, of FOLDER/config.json.
 std::string carried_config(const std::string& folder);
+/// The same of a model that has the weights of FOLDER and is described elsewhere: where the two
+/// differ, as in the context, the fields are those of `model`. hf_config_text(model) if the folder
+/// has no config.json, or one that does not become such a model's.
+std::string carried_config(const std::string& folder, const ModelConfig& model);
 
 /// The field that says that matrices are codes, and our name in it.
 inline constexpr const char* kHfQuantization = "quantization_config";
