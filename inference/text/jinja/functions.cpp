@@ -55,13 +55,13 @@ Value range(Evaluator& evaluator, const Arguments& arguments) {
   const std::int64_t stop = one ? given.integer(0, 0) : given.integer(1, 0);
   const std::int64_t step = given.integer(2, 1);
   ZERO_CHECK(step != 0, "range() arg 3 must not be zero");
+  Origin origin = Origin::from_template;
   for (std::size_t i = 0; i < 3; ++i) {
-    if (given.value(i) != nullptr) check_defined(*given.value(i));
+    if (given.value(i) == nullptr) continue;
+    check_defined(*given.value(i));
+    origin = joined(origin, given.value(i)->origin());
   }
   std::vector<Value> items;
-  const bool content = std::ranges::any_of(
-      arguments.places, [](const Value& each) { return each.origin() == Origin::content; });
-  const Origin origin = content ? Origin::content : Origin::from_template;
   std::int64_t at = start;
   while (step > 0 ? at < stop : at > stop) {
     ZERO_CHECK(std::ssize(items) < kMost,

@@ -10,11 +10,6 @@ namespace {
 
 Value real(double value) { return {Value::Variant(value)}; }
 
-Origin origin_of(const Value& a, const Value& b) {
-  const bool content = a.origin() == Origin::content || b.origin() == Origin::content;
-  return content ? Origin::content : Origin::from_template;
-}
-
 Value checked(bool overflows, std::int64_t value) {
   ZERO_CHECK(!overflows, "a whole number is larger than 64 bits");
   return Value::integer(value);
@@ -113,7 +108,7 @@ Value operate(Evaluator& evaluator, const std::string& sign, const Value& a, con
     const bool whole = a.is_integer() && b.is_integer();
     const Value result = whole ? of_integers(sign, a.integer(), b.integer())
                                : of_reals(sign, a.number(), b.number());
-    return result.with_origin(origin_of(a, b));
+    return result.with_origin(joined(a.origin(), b.origin()));
   }
   if (sign == "+") return add(evaluator, a, b);
   if (sign == "*" && repeats(a) && b.is_integer()) return repeat(evaluator, a, b.integer());

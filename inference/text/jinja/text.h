@@ -12,6 +12,8 @@ namespace zero::jinja {
 
 /// Who wrote a byte.
 enum class Origin : char { from_template = 't', content = 'c' };
+/// That of what is made of both.
+constexpr Origin joined(Origin a, Origin b) { return a == Origin::content ? a : b; }
 
 /// UTF-8 in which each byte remembers its origin, through all operations. Positions are bytes; the
 /// functions on characters below keep to their borders.
