@@ -12,8 +12,8 @@
 namespace zero {
 namespace {
 
-/// A GPU computes as many rows of logits at a time as take so many bytes, if those are more than
-/// its PieceSizes have: fewer pieces read and write the weight's fp32 gradient less often.
+/// A GPU computes as many rows of logits at a time as take so many bytes: fewer pieces read and
+/// write the weight's fp32 gradient less often.
 constexpr std::int64_t kGpuLogitBytes = std::int64_t{2} << 30;
 constexpr std::int64_t kTile = 128;  // rows of a product's tile
 
