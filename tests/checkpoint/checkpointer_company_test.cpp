@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpointer.h"
@@ -44,13 +45,18 @@ TEST(Checkpointer, TwoOnOneEngineBothSave) {
               contents(scratch.path("b/step_00000001")));
 }
 
+std::unique_ptr<Engine> sealed(Communicator& communicator, Device& device) {
+  auto engine = std::make_unique<Engine>(communicator, device, EngineOptions{});
+  engine->add_unit("layer", {{"weight", {4}}});
+  engine->seal();
+  return engine;
+}
+
 TEST(Checkpointer, OfADestroyedEngineSaysSo) {
   Scratch scratch;
   local::run(1, [&](Communicator& communicator) {
     const auto device = cpu::open();
-    auto engine = std::make_unique<Engine>(communicator, *device, EngineOptions{});
-    engine->add_unit("layer", {{"weight", {4}}});
-    engine->seal();
+    auto engine = sealed(communicator, *device);
     Checkpointer checkpointer(*engine, {.folder = scratch.path("run")});
     checkpointer.save({});
     engine.reset();
@@ -63,9 +69,7 @@ TEST(Checkpointer, OfADestroyedEngineSaysSoWithNothingInFlight) {
   Scratch scratch;
   local::run(1, [&](Communicator& communicator) {
     const auto device = cpu::open();
-    auto engine = std::make_unique<Engine>(communicator, *device, EngineOptions{});
-    engine->add_unit("layer", {{"weight", {4}}});
-    engine->seal();
+    auto engine = sealed(communicator, *device);
     Checkpointer saved(*engine, {.folder = scratch.path("run")});
     saved.save({});
     saved.wait();

@@ -7,6 +7,7 @@
 
 #include "inference/inference_model.h"
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/cuda/submitted.h"
 #include "tests/inference/quantized_model.h"
 #include "tests/inference/tiny_models.h"
 #include "tests/model/ops_harness.h"
@@ -93,21 +94,8 @@ TEST(GpuInferenceGraphs, ChangeNoBitOfAnswers) {
   }
 }
 
-/// What a pass asks of the runtime.
-struct Submitted {
-  std::int64_t calls = 0;     ///< all
-  std::int64_t launches = 0;  ///< of kernels, fills, copies and products
-  std::int64_t graphs = 0;
-};
-
 /// One more token of each of four sequences, once its pass is captured.
 Submitted submitted_by(bool graphs) {
-  const auto count = [] {
-    return Submitted{calls(),
-                     calls("cudaLaunchKernel") + calls("cudaMemsetAsync") +
-                         calls("cudaMemcpyAsync") + calls("library"),
-                     calls("cudaGraphLaunch")};
-  };
   cuda::emulated::reset();
   Submitted one;
   {
@@ -115,14 +103,7 @@ Submitted submitted_by(bool graphs) {
     const Gpt2Config config{.layers = 12, .width = 64, .heads = 4, .context = 32, .vocabulary = 70};
     InferenceModel model(*gpu, config,
                          {.dtype = DType::bf16, .requests = 4, .rows = 16, .graphs = graphs});
-    Submitted before;
-    for (int i = 0; i < 4; ++i) {
-      before = count();
-      pass(model, 4, 1);
-    }
-    const Submitted after = count();
-    one = {after.calls - before.calls, after.launches - before.launches,
-           after.graphs - before.graphs};
+    one = submitted_by_last(4, [&] { pass(model, 4, 1); });
   }
   cuda::emulated::reset();
   return one;

@@ -6,6 +6,7 @@
 
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/naive_products.h"
+#include "tests/cuda/submitted.h"
 #include "tests/errors.h"
 #include "tests/model/outcome.h"
 
@@ -286,20 +287,7 @@ TEST(EmulatedTraining, StepsTakeNoMemoryAndStopTheHostForTheLossesAndTheNormAlon
 
 /// Calls of the runtime, and of libraries, by a micro-batch of a model of so many blocks, when
 /// everything is kept that will be.
-struct Submitted {
-  std::int64_t calls = 0;     ///< all
-  std::int64_t launches = 0;  ///< of kernels, fills, copies and products
-  std::int64_t graphs = 0;    ///< launches of graphs
-};
-
 Submitted submitted_by(const EngineOptions& engine, std::int64_t blocks) {
-  using cuda::emulated::calls;
-  const auto count = [] {
-    return Submitted{calls(),
-                     calls("cudaLaunchKernel") + calls("cudaMemsetAsync") +
-                         calls("cudaMemcpyAsync") + calls("library"),
-                     calls("cudaGraphLaunch")};
-  };
   cuda::emulated::reset();
   Submitted one;
   local::run(1, [&](Communicator& alone) {
@@ -309,14 +297,7 @@ Submitted submitted_by(const EngineOptions& engine, std::int64_t blocks) {
     model.width = 64;  // as in models of use, nothing lies between parameters
     model.heads = 4;
     Training training(alone, *device, engine, model, {1, 3}, 3);
-    Submitted before;
-    for (int i = 0; i < 3; ++i) {
-      before = count();
-      training.train(Batch::random(3, 23, 1), 1.0F / 9);
-    }
-    const Submitted after = count();
-    one = {after.calls - before.calls, after.launches - before.launches,
-           after.graphs - before.graphs};
+    one = submitted_by_last(3, [&] { training.train(Batch::random(3, 23, 1), 1.0F / 9); });
   });
   cuda::emulated::reset();
   return one;
