@@ -9,10 +9,12 @@
 #   tests/gpu.sh [--part N] [BUILD]  checks what BUILD (default: build) holds, on this host: the numbers
 #                                    (part 1, under 300 s), whole runs (2, under 400 s), sanitizers, answers
 #                                    and NCCL (3, under 400 s), or all three
+#   tests/gpu.sh --only REGEX [BUILD]  makes the checks whose names match, of all parts: results in only.tar.gz
 #   tests/gpu.sh --pack DIR [--arch ARCHITECTURES] [BUILD]
 #                                    puts programs, their libraries and the scripts into DIR, for a
 #                                    host that has nothing of ours (gpu_pack.sh)
-#   DIR/gpu.sh [--part N]            checks what was packed: takes a GPU, its driver, python3, and the
+#   DIR/gpu.sh [--part N | --only REGEX]
+#                                    checks what was packed: takes a GPU, its driver, python3, and the
 #                                    libraries of CUDA, which PyTorch's wheels bring too
 #   tests/gpu.sh --self-test         checks this script, without a GPU
 #   tests/gpu.sh --small PROGRAM     counts the tests of PROGRAM that compute-sanitizer runs
@@ -21,7 +23,7 @@
 # the table, are kept in one archive, part_N.tar.gz in the folder ZERO_GPU_RESULTS (default: gpu_results),
 # which is renewed every 20 s.
 set -uo pipefail
-case ${1-} in -h | --help) sed -n '5,25s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1-} in -h | --help) sed -n '5,27s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 readonly kSeconds=(0 300 400 400)  # the most of a part
 renewed=20  # seconds between archives while a check runs
@@ -65,6 +67,7 @@ CHECKS
 
 # ---- the table ----
 
+only=     # what names match, of --only
 running=  # process group of the check that runs
 rows=()
 failures=0
@@ -136,18 +139,20 @@ wait_for() {  # process group, seconds
 
 planned_seconds() { checks | awk -F '|' -v part="$1" '$1 == part {sum += $3} END {print sum + 0}'; }  # part
 
-check_part() {  # part
+# The checks of a part, or those of all parts whose names match.
+check_part() {  # part, or "only"
   local part name seconds command
-  results=$work/part_$1
-  archive=$folder/part_$1.tar.gz
+  results=$work/${1/#[0-9]/part_$1}
+  archive=$folder/$(basename "$results").tar.gz
   rows=() failures=0 not_made=0 started=$SECONDS
   mkdir "$results" || return 1
   while IFS='|' read -r -u 3 part name seconds command; do
-    ((part == $1)) || continue
     name=$(sed 's/^ *//; s/ *$//' <<<"$name")
+    if [ "$1" = only ]; then [[ $name =~ $only ]] || continue; else ((part == $1)) || continue; fi
     eval "check \"\$name\" $((seconds)) $command"
     keep_results
   done 3< <(checks)
+  ((${#rows[@]} > 0)) || { echo "gpu.sh: no check has a name that matches '$only'" >&2; return 1; }
   cat "$results/table.txt"
   ((failures == 0))
 }
@@ -188,6 +193,7 @@ self_test() {
   pretend_packs
   vendor_order
   pretend_host
+  check "only two of three" 5 only_what_matches
   keep_results
   tee "$work/table" <"$results/table.txt"
   tar -tzf "$archive" | grep '01_passes' >/dev/null || return 1
@@ -217,7 +223,8 @@ self_test() {
     grep -q '^sanitizer finds .* FAILED' "$work/table" &&
     grep -q '^ldconfig .* ok ' "$work/table" &&
     grep -q '^vendors in order .* ok ' "$work/table" &&
-    grep -q '15 of 27 failed, 4 not made' "$work/table" && grep -q fine "$results"/01_passes*.log || return 1
+    grep -q '^only two of three .* ok .* 2 checks' "$work/table" &&
+    grep -q '15 of 28 failed, 4 not made' "$work/table" && grep -q fine "$results"/01_passes*.log || return 1
   local command part
   for part in 1 2 3; do
     (($(planned_seconds $part) < kSeconds[part])) && continue
@@ -302,6 +309,19 @@ vendor_order() {
   check "vendors in order" 60 in_order
 }
 
+# Checks of two parts, of which --only chooses two, and then none.
+only_what_matches() {
+  local folder=$work
+  checks() { printf '1 | a rate | 5 | true\n1 | a test | 5 | true\n2 | late rates | 5 | true\n'; }
+  only=rate
+  check_part only >"$work/only.out" || return 1
+  rm -r "$work/only"
+  only=nothing
+  if check_part only 2>"$work/none.out"; then return 1; fi
+  grep -F "no check has a name that matches 'nothing'" "$work/none.out" || return 1
+  grep -cE '^(a rate|late rates) .* ok' <(sed -n '/^check/,$p' "$work/only.out") | sed 's/$/ checks/'
+}
+
 # Hosts of other versions than a pack needs.
 pretend_host() {
   here=$work
@@ -335,6 +355,10 @@ parts=(1 2 3)
 if [ "${1:-}" = --part ]; then
   [[ ${2:-} =~ ^[123]$ ]] || { echo "gpu.sh: --part is '${2:-}'; expected 1, 2 or 3" >&2; exit 1; }
   parts=("$2")
+  shift 2
+elif [ "${1:-}" = --only ]; then
+  only=${2:?usage: tests/gpu.sh --only REGEX}
+  parts=(only)
   shift 2
 fi
 folder=${ZERO_GPU_RESULTS:-gpu_results}
