@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "inference/text/composed_texts.h"
 #include "inference/text/jinja/lexer.h"
 #include "inference/text/unicode.h"
 
@@ -70,6 +71,10 @@ void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_templat
     for (const auto& match : all.find(text)) guard(contents[match.pattern]);
   }
   for (const std::string& name : names) guard(name);
+  const ComposedTexts composed(chat_template);
+  for (const auto& [content, places] : by_content) {
+    if (!tokens[places[0]].guarded && composed.contains(content)) guard(content);
+  }
 }
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const std::string& place) {

@@ -37,8 +37,9 @@ AddedToken read_added_token(HfFields& fields, std::uint32_t id);
 
 /// Marks as guarded what may steer a chat, whatever a file marks as special: what looks like a
 /// control token ("<...>", "[...]"), and what a literal of `chat_template` or one of `names`, such
-/// as an eos_token, writes; not white space. What a template composes is guarded where it does:
-/// AddedTokens::split(). Takes time in proportion to the texts.
+/// as an eos_token, writes, or literals and roles one behind the other; not white space. What a
+/// template composes otherwise, as with filters, is guarded where it does: AddedTokens::split().
+/// Takes time in proportion to the texts.
 void guard_tokens(std::vector<AddedToken>& tokens, std::string_view chat_template,
                   std::span<const std::string> names);
 

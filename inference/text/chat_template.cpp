@@ -5,11 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "inference/text/chat_roles.h"
 #include "inference/text/jinja/template.h"
 
 namespace zero {
@@ -19,12 +18,8 @@ using jinja::Origin;
 using jinja::Text;
 using jinja::Value;
 
-/// Roles that a template may make tokens of, as "<|" + role + "|>"; other roles are content.
-constexpr std::array<std::string_view, 8> kRoles{"system",    "user",     "assistant", "tool",
-                                                 "developer", "function", "model",     "ipython"};
-
 Value message_value(const ChatMessage& message) {
-  const bool known = std::ranges::find(kRoles, message.role) != kRoles.end();
+  const bool known = std::ranges::find(kChatRoles, message.role) != kChatRoles.end();
   return Value::map({{Value::text("role"),
                       Value(Text(message.role, known ? Origin::from_template : Origin::content))},
                      {Value::text("content"), Value(Text(message.content, Origin::content))}});
@@ -51,13 +46,18 @@ jinja::Template::Variables variables_of(const TokenizerConfig& config,
   return variables;
 }
 
+/// Contents without a byte are pieces where the template wrote what is before and behind them.
 std::vector<PromptPiece> pieces_of(const Text& text) {
   std::vector<PromptPiece> pieces;
   for (std::size_t begin = 0; begin < text.size();) {
+    const bool of_template = text.origin(begin) == Origin::from_template;
     std::size_t end = begin + 1;
-    while (end < text.size() && text.origin(end) == text.origin(begin)) ++end;
-    pieces.push_back(
-        {text.bytes().substr(begin, end - begin), text.origin(begin) == Origin::from_template});
+    while (end < text.size() && text.origin(end) == text.origin(begin) &&
+           !(of_template && text.border(end))) {
+      ++end;
+    }
+    if (of_template && !pieces.empty() && pieces.back().from_template) pieces.push_back({});
+    pieces.push_back({text.bytes().substr(begin, end - begin), of_template});
     begin = end;
   }
   return pieces;
@@ -70,9 +70,15 @@ std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
   const ChatTemplate& found = config.chat_template;
   ZERO_CHECK(
       found.names.empty(),
-      "{}: there are several chat templates ({}) and none is named \"default\"; copy the text "
-      "of the one to use into a file chat_template.jinja in the tokenizer's folder",
-      found.file, printable_line(fmt::format("{}", fmt::join(found.names, ", "))));
+      "{}: {} chat template{} ({}) and none is named \"default\"; copy the text of the one to use "
+      "into a file chat_template.jinja in the tokenizer's folder",
+      found.file, found.names.size() == 1 ? "there is one" : "there are several",
+      found.names.size() == 1 ? "" : "s",
+      printable_line(fmt::format("{}", fmt::join(found.names, ", "))));
+  ZERO_CHECK(!found.found || !found.text.empty(),
+             "{}: the chat template is empty, so that messages would write nothing; put the "
+             "template's text there, or give text to continue",
+             found.file);
   ZERO_CHECK(
       !found.text.empty(),
       "{}: has no chat_template, so the model was not made to chat; give it text to continue",

@@ -19,9 +19,10 @@ struct ChatMessage {
 /// The prompt that asks a model for the assistant's next message, for Tokenizer::encode_pieces:
 /// what transformers' apply_chat_template writes with add_generation_prompt, no tools and no
 /// documents. The contents of messages are pieces of their own, whatever the template does to them,
-/// so special tokens written in them stay text. `now` is for templates that ask for the date.
-/// Throws zero::Error naming the file and line if the template is missing, is not known (docs:
-/// inference/text/jinja/template.h) or refuses the messages, then with its own words.
+/// so special tokens written in them stay text; an empty one is a piece without a byte. `now` is
+/// for templates that ask for the date. Throws zero::Error naming the file and line if the template
+/// is missing, is not known (docs: inference/text/jinja/template.h) or refuses the messages, then
+/// with its own words.
 std::vector<PromptPiece> render_chat(const TokenizerConfig& config,
                                      std::span<const ChatMessage> messages, const std::tm& now);
 

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inference/text/tokenizer.h"
 
+#include <utility>
+
 #include "base/utf8.h"
 #include "inference/text/unicode.h"
 
@@ -18,11 +20,13 @@ std::vector<std::uint32_t> Tokenizer::encode(std::string_view text,
 std::vector<std::uint32_t> Tokenizer::encode_pieces(std::span<const PromptPiece> pieces) const {
   std::string text;
   std::vector<ByteRange> special;
+  bool apart = false;  // a content, also one without a byte, is behind the last of them
   for (const PromptPiece& piece : pieces) {
     const std::size_t begin = text.size();
     text += replace_invalid_utf8(piece.text);
+    apart |= !piece.from_template;
     if (!piece.from_template || text.size() == begin) continue;
-    if (!special.empty() && special.back().end == begin) {
+    if (!std::exchange(apart, false) && !special.empty()) {
       special.back().end = text.size();
     } else {
       special.push_back({begin, text.size()});

@@ -67,7 +67,8 @@ class Tokenizer {
   /// Except with "bytes", invalid UTF-8 is read as U+FFFD: base/utf8.h finds it before.
   std::vector<std::uint32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   /// The pieces as one text: words may lie across pieces. Tokens that are special, whatever their
-  /// mark (inference/text/added_tokens.h: guarded), act within pieces of the template alone.
+  /// mark (inference/text/added_tokens.h: guarded), act within pieces of the template alone, and
+  /// not across a content, be it without a byte.
   std::vector<std::uint32_t> encode_pieces(std::span<const PromptPiece> pieces) const;
   /// The bytes of the tokens' pieces, which may end in the middle of a character.
   std::string decode(std::span<const std::uint32_t> tokens) const;

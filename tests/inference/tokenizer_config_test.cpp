@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -189,6 +192,43 @@ TEST_F(TokenizerFolder, TheChatTemplateIsTheFilesOrTheDefaultOne) {
   std::filesystem::create_directory(scratch_.path("additional_chat_templates"));
   write("additional_chat_templates/rag.jinja", "more");
   EXPECT_EQ(found().text, "of the file");
+  write("additional_chat_templates/default.jinja", "of the folder");
+  EXPECT_EQ(found().text, "of the folder");
+  EXPECT_THAT(found().file, HasSubstr("additional_chat_templates/default.jinja"));
+}
+
+TEST_F(TokenizerFolder, AnEmptyChatTemplateIsNamed) {
+  const auto refused = [&] {
+    const TokenizerConfig config = read_tokenizer_config(scratch_.directory());
+    return message_of([&] { render_chat(config, std::vector<ChatMessage>{{"user", "a"}}, {}); });
+  };
+  write("tokenizer_config.json", R"({"chat_template": ""})");
+  EXPECT_THAT(refused(), HasSubstr("/tokenizer_config.json: the chat template is empty, so that"));
+  write("chat_template.jinja", "");
+  EXPECT_THAT(refused(), HasSubstr("/chat_template.jinja: the chat template is empty, so that "
+                                   "messages would write nothing; put the template's text there"));
+}
+
+// As another user, where root would be allowed to.
+TEST_F(TokenizerFolder, AFolderOfTemplatesThatMayNotBeReadIsNamed) {
+  constexpr uid_t kNobody = 65534;
+  const std::string folder = scratch_.path("additional_chat_templates");
+  std::filesystem::create_directory(folder);
+  write("additional_chat_templates/default.jinja", "of the folder");
+  ASSERT_EQ(::chmod(scratch_.directory().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(folder.c_str(), 0), 0);
+  const auto refused = [&] {
+    return message_of([&] { read_tokenizer_config(scratch_.directory()); }) ==
+           folder +
+               ": the folder of chat templates cannot be read: Permission denied; allow reading "
+               "it, or remove it";
+  };
+  const ::pid_t child = ::fork();
+  if (child == 0) ::_exit((::geteuid() != 0 || ::setuid(kNobody) == 0) && refused() ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
 }
 
 TEST_F(TokenizerFolder, OfSeveralTemplatesNoneIsGuessed) {
@@ -203,7 +243,8 @@ TEST_F(TokenizerFolder, OfSeveralTemplatesNoneIsGuessed) {
                                    "tool_use) and none is named \"default\"; copy the text"));
   std::filesystem::create_directory(scratch_.path("additional_chat_templates"));
   write("additional_chat_templates/long.jinja", "more");
-  EXPECT_THAT(refused(), HasSubstr("additional_chat_templates/long.jinja: there are several"));
+  EXPECT_THAT(refused(), HasSubstr("additional_chat_templates/long.jinja: there is one chat "
+                                   "template (long) and none is named \"default\"; copy"));
   write("chat_template.jinja", "of the file");
   EXPECT_EQ(read_tokenizer_config(scratch_.directory()).chat_template.text, "of the file");
 }

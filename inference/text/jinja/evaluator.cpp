@@ -25,6 +25,28 @@ class Evaluator::Inner {
   std::shared_ptr<Scope> before_;
 };
 
+class Evaluator::Chosen {
+ public:
+  Chosen(Evaluator& evaluator, Origin by) : evaluator_(evaluator), before_(evaluator.chosen_by_) {
+    evaluator_.chosen_by_ = joined(before_, by);
+    set_border();
+  }
+  Chosen(const Chosen&) = delete;
+  Chosen& operator=(const Chosen&) = delete;
+  ~Chosen() {
+    set_border();
+    evaluator_.chosen_by_ = before_;
+  }
+
+ private:
+  void set_border() {
+    if (evaluator_.chosen_by_ == Origin::content) evaluator_.out_.append("", Origin::content);
+  }
+
+  Evaluator& evaluator_;
+  Origin before_;
+};
+
 Evaluator::Evaluator(Budget budget, const std::tm& now) : budget_(budget), now_(now) {}
 
 Text Evaluator::run(const Syntax& syntax, std::vector<std::pair<std::string, Value>> variables) {
@@ -102,14 +124,17 @@ Evaluator::Flow Evaluator::execute(const Statement& statement) {
 }
 
 Evaluator::Flow Evaluator::execute_condition(const Statement& statement) {
-  return execute(truth(evaluate(*statement.expression)) ? statement.body : statement.otherwise);
+  const Value value = evaluate(*statement.expression);
+  const Chosen region(*this, value.origin());
+  return execute(truth(value) ? statement.body : statement.otherwise);
 }
 
 Evaluator::Flow Evaluator::execute_loop(const Statement& statement) {
   budget_.make(sizeof(Loop));
   Loop& loop = loop_states_.emplace_back();
-  loop.items = filtered_items(statement);
+  take_items(statement, loop);
   loop.depth = ++loops_;
+  const Chosen region(*this, loop.origin);
   Flow flow = Flow::on;
   for (; loop.index < loop.items.size() && flow != Flow::leave; ++loop.index) {
     const Inner inner(*this);
@@ -126,16 +151,20 @@ Evaluator::Flow Evaluator::execute_loop(const Statement& statement) {
   return Flow::on;
 }
 
-std::vector<Value> Evaluator::filtered_items(const Statement& statement) {
-  std::vector<Value> items = items_of(evaluate(*statement.expression));
-  if (statement.filter == nullptr) return items;
-  std::vector<Value> kept;
+void Evaluator::take_items(const Statement& statement, Loop& loop) {
+  const Value value = evaluate(*statement.expression);
+  std::vector<Value> items = items_of(value);
+  loop.origin = value.origin();
   for (Value& each : items) {
-    const Inner inner(*this);
-    assign(*statement.target, each);
-    if (truth(evaluate(*statement.filter))) kept.push_back(std::move(each));
+    if (statement.filter != nullptr) {
+      const Inner inner(*this);
+      assign(*statement.target, each);
+      const Value kept = evaluate(*statement.filter);
+      loop.origin = joined(loop.origin, kept.origin());
+      if (!truth(kept)) continue;
+    }
+    loop.items.push_back(std::move(each));
   }
-  return kept;
 }
 
 Evaluator::Flow Evaluator::execute_scope(const Statement& statement) {
@@ -166,7 +195,7 @@ void Evaluator::set(const std::string& name, Value value) {
 }
 
 void Evaluator::assign(const Expression& target, const Value& value) {
-  if (target.kind == ExpressionKind::name) return set(target.name, value);
+  if (target.kind == ExpressionKind::name) return set(target.name, chosen(value, chosen_by_));
   if (target.kind == ExpressionKind::tuple) return assign_names(target.parts, value);
   const Value of = evaluate(*target.parts[0]);
   Namespace* const* space = of.as<Namespace*>();
@@ -175,11 +204,11 @@ void Evaluator::assign(const Expression& target, const Value& value) {
   budget_.work(items.size());
   const auto found = std::ranges::find(items, target.name, &std::pair<std::string, Value>::first);
   if (found != items.end()) {
-    found->second = value;
+    found->second = chosen(value, chosen_by_);
     return;
   }
   budget_.make(sizeof(*found));
-  items.emplace_back(target.name, value);
+  items.emplace_back(target.name, chosen(value, chosen_by_));
 }
 
 void Evaluator::assign_names(const Expressions& targets, const Value& value) {
@@ -212,6 +241,22 @@ std::vector<Value> Evaluator::items_of(const Value& value) {
     ZERO_CHECK(value.is_undefined(), "'{}' object is not iterable", type_name(value));
   }
   return items;
+}
+
+Value Evaluator::chosen(const Value& value, Origin by) {
+  if (by == Origin::content) budget_.make(weight_of(value));
+  return value.chosen_by(by);
+}
+
+Value made_of(Evaluator& evaluator, const Value& result, const Value& input,
+              const Arguments& arguments) {
+  Origin by = Origin::from_template;
+  for (const Value& value : arguments.places) by = joined(by, value.origin());
+  for (const auto& [name, value] : arguments.named) by = joined(by, value.origin());
+  if (result.text() != nullptr && input.text() == nullptr) by = joined(by, input.origin());
+  const Value value = evaluator.chosen(result, by);
+  return value.text() != nullptr ? value
+                                 : value.with_origin(joined(value.origin(), input.origin()));
 }
 
 Value Evaluator::call_macro(const Macro& macro, const Arguments& arguments) {

@@ -28,6 +28,7 @@ struct Loop {
   std::vector<Value> items;
   std::size_t index = 0;
   std::int64_t depth = 1;
+  Origin origin = Origin::from_template;  ///< of its count
   std::vector<Value> changed{};
 };
 struct Macro {
@@ -54,6 +55,8 @@ class Evaluator {
   std::vector<Value> items_of(const Value& value);
   Value attribute(const Value& of, const std::string& name);
   Value item(const Value& of, const Value& key);
+  /// Value::chosen_by().
+  Value chosen(const Value& value, Origin by);
 
  private:
   enum class Flow : std::uint8_t { on, next, leave };
@@ -62,13 +65,16 @@ class Evaluator {
   Flow execute_condition(const Statement& statement);
   Flow execute_loop(const Statement& statement);
   Flow execute_scope(const Statement& statement);
-  std::vector<Value> filtered_items(const Statement& statement);
+  /// The items of a loop that begins, and the origin of their count.
+  void take_items(const Statement& statement, Loop& loop);
   Text captured(const Statements& statements);
   void assign(const Expression& target, const Value& value);
   void assign_names(const Expressions& targets, const Value& value);
   void set(const std::string& name, Value value);
   /// Makes a scope within the present one while it lives.
   class Inner;
+  /// What is written and assigned while it lives was chosen by something of an origin.
+  class Chosen;
 
   Value evaluate(const Expression& expression);
   Value evaluate_value(const Expression& expression);
@@ -82,6 +88,7 @@ class Evaluator {
   Value evaluate_filter(const Expression& expression);
   Value evaluate_test(const Expression& expression);
   Value name(const std::string& name);
+  Value item_at(const Value& of, const Value& key);
   Arguments arguments(const Expression& expression);
   Value call(const Value& function, const Arguments& arguments);
   Value call_macro(const Macro& macro, const Arguments& arguments);
@@ -92,12 +99,17 @@ class Evaluator {
   Text out_;
   Value filtered_;  // the text of a filter block
   std::int64_t loops_ = 0;
+  Origin chosen_by_ = Origin::from_template;  // that of what chose the statements that run
   std::shared_ptr<Scope> scope_ = std::make_shared<Scope>();
   std::deque<Namespace> namespaces_;
   std::deque<Loop> loop_states_;
   std::deque<Macro> macros_;
 };
 
+/// What a filter, function or method makes of its input and arguments: what it counts or chooses
+/// among contents, or as they say, is theirs. Texts made of texts keep their origins by themselves.
+Value made_of(Evaluator& evaluator, const Value& result, const Value& input,
+              const Arguments& arguments);
 /// Throws zero::Error if no filter, test, function or method has the name, or arguments do not fit.
 Value apply_filter(Evaluator& evaluator, const std::string& name, const Value& input,
                    const Arguments& arguments);

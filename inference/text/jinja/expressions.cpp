@@ -129,24 +129,27 @@ Value Evaluator::evaluate_value(const Expression& expression) {
 }
 
 Value Evaluator::evaluate_logic(const Expression& expression) {
-  Value first = evaluate(*expression.parts[0]);
+  const Value first = evaluate(*expression.parts[0]);
   const bool holds = truth(first);
+  const auto part = [&](std::size_t i) {
+    return chosen(evaluate(*expression.parts[i]), first.origin());
+  };
   switch (expression.kind) {
     case ExpressionKind::negation:
-      return Value::boolean(!holds);
+      return Value::boolean(!holds).with_origin(first.origin());
     case ExpressionKind::both:
-      return holds ? evaluate(*expression.parts[1]) : first;
+      return holds ? part(1) : first;
     case ExpressionKind::either:
-      return holds ? first : evaluate(*expression.parts[1]);
+      return holds ? first : part(1);
     default:
       break;
   }
-  if (holds) return evaluate(*expression.parts[1]);
-  if (expression.parts[2] != nullptr) return evaluate(*expression.parts[2]);
+  if (holds || expression.parts[2] != nullptr) return part(holds ? 1 : 2);
   return Value::undefined(
-      fmt::format("the inline if-expression on line {} evaluated to false and no else section was "
-                  "defined.",
-                  expression.line));
+             fmt::format("the inline if-expression on line {} evaluated to false and no else "
+                         "section was defined.",
+                         expression.line))
+      .with_origin(first.origin());
 }
 
 Value Evaluator::evaluate_list(const Expression& expression) {
@@ -204,15 +207,21 @@ Value Evaluator::evaluate_slice(const Expression& expression) {
       items.push_back(list->items[i]);
     }
   }
-  return text != nullptr ? Value(std::move(part)) : Value::list(std::move(items), list->kind);
+  Origin by = Origin::from_template;
+  for (const Value& each : parts) by = joined(by, each.origin());
+  if (part.empty()) by = joined(by, of.origin());
+  return chosen(
+      text != nullptr ? Value(std::move(part)) : Value::list(std::move(items), list->kind), by);
 }
 
 Value Evaluator::evaluate_comparison(const Expression& expression) {
   Value left = evaluate(*expression.parts[0]);
+  Origin by = left.origin();
   for (std::size_t i = 0; i < expression.signs.size(); ++i) {
     const std::string& sign = expression.signs[i];
     Value right = evaluate(*expression.parts[i + 1]);
     line_ = expression.line;
+    by = joined(by, right.origin());
     budget_.work(std::min(cost_of_equality(left), cost_of_equality(right)));
     bool holds = false;
     if (sign == "in" || sign == "not in") {
@@ -226,10 +235,10 @@ Value Evaluator::evaluate_comparison(const Expression& expression) {
               : sign == ">"  ? order > 0
                              : order >= 0;
     }
-    if (!holds) return Value::boolean(false);
+    if (!holds) return Value::boolean(false).with_origin(by);
     left = std::move(right);
   }
-  return Value::boolean(true);
+  return Value::boolean(true).with_origin(by);
 }
 
 Value Evaluator::evaluate_joined(const Expression& expression) {
@@ -281,7 +290,9 @@ Value Evaluator::evaluate_test(const Expression& expression) {
   const Arguments given = arguments(expression);
   line_ = expression.line;
   budget_.work(weight_of(input));
-  return Value::boolean(apply_test(*this, expression.name, input, given));
+  const Value holds = Value::boolean(apply_test(*this, expression.name, input, given));
+  const bool type_alone = given.places.empty() && given.named.empty() && !input.is_number();
+  return type_alone ? holds : made_of(*this, holds, input, given);
 }
 
 Value Evaluator::call(const Value& function, const Arguments& arguments) {
@@ -333,12 +344,20 @@ Value Evaluator::attribute(const Value& of, const std::string& name) {
   if (Loop* const* loop = of.as<Loop*>()) {
     Value value = loop_attribute(**loop, name);
     const bool known = !value.is_undefined() || value.as<Undefined>()->why != nullptr;
-    return known ? value : missing(of, key);
+    return known ? chosen(value, (*loop)->origin) : missing(of, key);
   }
   return missing(of, key);
 }
 
 Value Evaluator::item(const Value& of, const Value& key) {
+  const bool count_chooses = of.list() != nullptr || of.text() != nullptr;
+  const Value found = item_at(of, key);
+  const bool inside = found.text() != nullptr && of.text() != nullptr;
+  return chosen(
+      found, joined(key.origin(), count_chooses && !inside ? of.origin() : Origin::from_template));
+}
+
+Value Evaluator::item_at(const Value& of, const Value& key) {
   check_defined(of);
   if (const Map* map = of.map()) {
     budget_.work(map->items.size() * 16);

@@ -30,7 +30,7 @@ Value title(Evaluator& /*evaluator*/, const Value& input, const Arguments& argum
   const Given given("title", arguments, {});
   const Text text = shown(input);
   const auto borders = character_borders(text.bytes());
-  Text out;
+  Text out = text.part(0, 0);
   bool first = true;
   for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
     const Text each = text.part(borders[i], borders[i + 1]);
@@ -41,11 +41,12 @@ Value title(Evaluator& /*evaluator*/, const Value& input, const Arguments& argum
   return Value(std::move(out));
 }
 
-Value usual(Evaluator& /*evaluator*/, const Value& input, const Arguments& arguments) {
+Value usual(Evaluator& evaluator, const Value& input, const Arguments& arguments) {
   const Given given("default", arguments, {"default_value", "boolean"});
   const bool missing = input.is_undefined() || (given.truth(1) && !truth(input));
   if (!missing) return input;
-  return given.value(0) != nullptr ? *given.value(0) : Value::text("");
+  const Value instead = given.value(0) != nullptr ? *given.value(0) : Value::text("");
+  return evaluator.chosen(instead, input.origin());
 }
 
 Value length(Evaluator& /*evaluator*/, const Value& input, const Arguments& arguments) {
@@ -99,24 +100,19 @@ std::optional<double> real_of(const Value& input) {
   return input.text() != nullptr ? parsed<double>(number_text(*input.text())) : std::nullopt;
 }
 
-Origin digits_origin(const Value& input) {
-  return input.text() != nullptr ? input.text()->origin() : input.origin();
-}
-
 Value integer(Evaluator& /*evaluator*/, const Value& input, const Arguments& arguments) {
   const Given given("int", arguments, {"default", "base"});
   check_defined(input);
   ZERO_CHECK(given.integer(1, 10) == 10, "int: base {} is not known here", given.integer(1, 10));
-  if (input.is_integer()) return Value::integer(input.integer()).with_origin(input.origin());
-  const Origin origin = digits_origin(input);
+  if (input.is_integer()) return Value::integer(input.integer());
   if (input.text() != nullptr) {
     if (const auto number = parsed<std::int64_t>(number_text(*input.text()))) {
-      return Value::integer(*number).with_origin(origin);
+      return Value::integer(*number);
     }
   }
   const std::optional<double> real = real_of(input);
   const std::optional<std::int64_t> number = real ? whole(*real) : std::nullopt;
-  if (number) return Value::integer(*number).with_origin(origin);
+  if (number) return Value::integer(*number);
   return given.value(0) != nullptr ? *given.value(0) : Value::integer(0);
 }
 
@@ -124,7 +120,7 @@ Value real(Evaluator& /*evaluator*/, const Value& input, const Arguments& argume
   const Given given("float", arguments, {"default"});
   check_defined(input);
   const std::optional<double> number = real_of(input);
-  if (number) return Value(Value::Variant(*number)).with_origin(digits_origin(input));
+  if (number) return Value(Value::Variant(*number));
   return given.value(0) != nullptr ? *given.value(0) : Value(Value::Variant(0.0));
 }
 
@@ -151,9 +147,9 @@ Value indent(Evaluator& evaluator, const Value& input, const Arguments& argument
   text.append("\n", Origin::from_template);
   const std::vector<Line> lines = lines_of(text);
   evaluator.budget().make(text.size() + lines.size() * (by.size() + 1));
-  Text out;
+  Text out = text.part(0, 0);
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) out.append("\n", lines[i - 1].end.origin());
+    if (i > 0) out.append("\n", lines[i - 1].end.origin(0));
     const bool indented = i == 0 ? given.truth(1) : given.truth(2) || !lines[i].text.empty();
     if (indented) out.append(by);
     out.append(lines[i].text);
@@ -237,8 +233,10 @@ std::vector<std::string_view> filter_names() {
   return names;
 }
 
-Value apply_filter(Evaluator& evaluator, const std::string& name, const Value& input,
-                   const Arguments& arguments) {
+namespace {
+
+Value filtered(Evaluator& evaluator, const std::string& name, const Value& input,
+               const Arguments& arguments) {
   const bool reads_safe = name == "safe" || name == "default" || name == "d" || name == "length";
   ZERO_CHECK(!input.is_safe() || reads_safe,
              "the filter '{}' behind 'safe' is not known here; leave 'safe' out", name);
@@ -248,6 +246,13 @@ Value apply_filter(Evaluator& evaluator, const std::string& name, const Value& i
   ZERO_CHECK(std::ranges::find(kOthers, name) == kOthers.end(), "the filter '{}' is not known here",
              name);
   fail("No filter named '{}'.", name);
+}
+
+}  // namespace
+
+Value apply_filter(Evaluator& evaluator, const std::string& name, const Value& input,
+                   const Arguments& arguments) {
+  return made_of(evaluator, filtered(evaluator, name, input, arguments), input, arguments);
 }
 
 }  // namespace zero::jinja

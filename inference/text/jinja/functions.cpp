@@ -39,7 +39,7 @@ Value strftime_now(Evaluator& evaluator, const Arguments& arguments) {
     evaluator.budget().work(256);
     const std::string one = part.bytes() + ".";  // an empty result is one too
     const std::size_t size = std::strftime(text.data(), text.size(), one.c_str(), &evaluator.now());
-    if (size > 0) out.append({text.data(), size - 1}, part.origin());
+    if (size > 0) out.append({text.data(), size - 1}, part.origin(0));
     ZERO_CHECK(size > 0 && out.size() < text.size() && one.find('\0') == std::string::npos,
                "strftime_now: the format \"{}\" gives more than {} bytes",
                format.bytes().substr(0, 100), text.size());
@@ -55,18 +55,15 @@ Value range(Evaluator& evaluator, const Arguments& arguments) {
   const std::int64_t stop = one ? given.integer(0, 0) : given.integer(1, 0);
   const std::int64_t step = given.integer(2, 1);
   ZERO_CHECK(step != 0, "range() arg 3 must not be zero");
-  Origin origin = Origin::from_template;
   for (std::size_t i = 0; i < 3; ++i) {
-    if (given.value(i) == nullptr) continue;
-    check_defined(*given.value(i));
-    origin = joined(origin, given.value(i)->origin());
+    if (given.value(i) != nullptr) check_defined(*given.value(i));
   }
   std::vector<Value> items;
   std::int64_t at = start;
   while (step > 0 ? at < stop : at > stop) {
     ZERO_CHECK(std::ssize(items) < kMost,
                "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMost);
-    items.push_back(Value::integer(at).with_origin(origin));
+    items.push_back(Value::integer(at));
     if (__builtin_add_overflow(at, step, &at)) break;
   }
   evaluator.budget().make(items.size() * sizeof(Value));
@@ -172,7 +169,7 @@ std::vector<std::string_view> function_names() {
 }
 
 Value call_function(Evaluator& evaluator, std::string_view name, const Arguments& arguments) {
-  return find(name)->second(evaluator, arguments);
+  return made_of(evaluator, find(name)->second(evaluator, arguments), {}, arguments);
 }
 
 }  // namespace zero::jinja

@@ -66,7 +66,7 @@ Value reverse(Evaluator& evaluator, const Value& input, const Arguments& argumen
   std::vector<Value> items = evaluator.items_of(input);
   std::ranges::reverse(items);
   if (input.text() == nullptr) return Value::list(std::move(items), Sequence::generator);
-  Text out;
+  Text out = input.text()->part(0, 0);
   for (const Value& item : items) out.append(*item.text());
   return Value(std::move(out));
 }
@@ -220,7 +220,7 @@ Filter list_filter(std::string_view name) {
 }
 
 Value joined_by(Evaluator& evaluator, const Text& between, const std::vector<Text>& texts) {
-  Text out;
+  Text out("", between.origin());
   for (std::size_t i = 0; i < texts.size(); ++i) {
     evaluator.budget().make(texts[i].size() + between.size());
     if (i > 0) out.append(between);

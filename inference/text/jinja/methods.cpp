@@ -242,7 +242,7 @@ Value call_loop(Evaluator& evaluator, const Method& method, const Arguments& arg
   const std::vector<Value>& values = arguments.places;
   if (method.name == "cycle") {
     ZERO_CHECK(!values.empty(), "no items for cycling given");
-    return values[loop.index % values.size()];
+    return evaluator.chosen(values[loop.index % values.size()], loop.origin);
   }
   evaluator.budget().make(values.size() * sizeof(Value));
   for (const Value& value : values) evaluator.budget().work(weight_of(value));
@@ -278,7 +278,9 @@ bool has_method(const Value& value, std::string_view name) {
          (is_list && (has(kListMethods, name) || has(kListChanges, name)));
 }
 
-Value call_method(Evaluator& evaluator, const Method& method, const Arguments& arguments) {
+namespace {
+
+Value called(Evaluator& evaluator, const Method& method, const Arguments& arguments) {
   const bool changes = (method.self.map() != nullptr && has(kMapChanges, method.name)) ||
                        (method.self.list() != nullptr && has(kListChanges, method.name));
   ZERO_CHECK(!changes, "access to attribute '{}' of '{}' object is unsafe.", method.name,
@@ -287,6 +289,12 @@ Value call_method(Evaluator& evaluator, const Method& method, const Arguments& a
   if (method.self.map() != nullptr) return call_map(evaluator, method, arguments);
   if (method.self.list() != nullptr) return call_list(evaluator, method, arguments);
   return call_loop(evaluator, method, arguments);
+}
+
+}  // namespace
+
+Value call_method(Evaluator& evaluator, const Method& method, const Arguments& arguments) {
+  return made_of(evaluator, called(evaluator, method, arguments), method.self, arguments);
 }
 
 }  // namespace zero::jinja

@@ -32,7 +32,7 @@ Value add(Evaluator& evaluator, const Value& a, const Value& b) {
   evaluator.budget().make((list->items.size() + b.list()->items.size()) * sizeof(Value));
   std::vector<Value> items = list->items;
   items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
-  return Value::list(std::move(items), list->kind);
+  return Value::list(std::move(items), list->kind).with_origin(joined(a.origin(), b.origin()));
 }
 
 Value repeat(Evaluator& evaluator, const Value& what, std::int64_t times) {
@@ -111,8 +111,13 @@ Value operate(Evaluator& evaluator, const std::string& sign, const Value& a, con
     return result.with_origin(joined(a.origin(), b.origin()));
   }
   if (sign == "+") return add(evaluator, a, b);
-  if (sign == "*" && repeats(a) && b.is_integer()) return repeat(evaluator, a, b.integer());
-  if (sign == "*" && repeats(b) && a.is_integer()) return repeat(evaluator, b, a.integer());
+  const Origin by = joined(a.origin(), b.origin());
+  if (sign == "*" && repeats(a) && b.is_integer()) {
+    return evaluator.chosen(repeat(evaluator, a, b.integer()), by);
+  }
+  if (sign == "*" && repeats(b) && a.is_integer()) {
+    return evaluator.chosen(repeat(evaluator, b, a.integer()), by);
+  }
   fail("unsupported operand type(s) for {}: '{}' and '{}'", sign, type_name(a), type_name(b));
 }
 

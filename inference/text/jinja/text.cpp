@@ -93,26 +93,50 @@ std::string json_escape(char32_t code) {
 
 }  // namespace
 
+/// The border at the end is now before the byte `at`, if there is one.
+void Text::move_border_to(std::size_t at) {
+  if (!border_at_end_ || at >= origins_.size()) return;
+  origins_[at] = static_cast<char>(origins_[at] | kBorder);
+  border_at_end_ = false;
+}
+
 void Text::append(const Text& text) {
+  const std::size_t at = size();
   bytes_ += text.bytes_;
   origins_ += text.origins_;
+  move_border_to(at);
+  border_at_end_ |= text.border_at_end_;
+  touched_ |= text.touched_;
 }
 
 void Text::append(std::string_view bytes, Origin origin) {
+  const std::size_t at = size();
   bytes_ += bytes;
   origins_.append(bytes.size(), static_cast<char>(origin));
+  move_border_to(at);
+  if (origin == Origin::from_template) return;
+  touched_ = true;
+  border_at_end_ |= bytes.empty();
 }
 
-Origin Text::origin() const {
-  const bool content = origins_.find(static_cast<char>(Origin::content)) != std::string::npos;
-  return content ? Origin::content : Origin::from_template;
+void Text::append(std::string_view bytes, const Text& text, std::size_t begin, std::size_t end) {
+  if (text.border(begin)) append("", Origin::content);
+  append(bytes, text.origin(begin));
+  if (text.border(end)) append("", Origin::content);
 }
 
 Text Text::part(std::size_t begin, std::size_t end) const {
+  begin = std::min(begin, size());
+  end = std::max(begin, std::min(end, size()));
+  const bool cut_before = begin > 0 && origin(begin - 1) == Origin::content;
+  const bool cut_behind = end < size() && origin(end) == Origin::content;
   Text out;
-  if (begin >= end) return out;
   out.bytes_ = bytes_.substr(begin, end - begin);
   out.origins_ = origins_.substr(begin, end - begin);
+  out.border_at_end_ = cut_before || border(begin);
+  out.move_border_to(0);
+  out.border_at_end_ |= cut_behind || border(end);
+  out.touched_ = out.border_at_end_ || out.origins_.find_first_not_of('\0') != std::string::npos;
   return out;
 }
 
@@ -152,11 +176,17 @@ Text stripped(const Text& text, Sides sides, const std::string* set) {
 }
 
 Text replaced(const Text& text, const Text& from, const Text& to, std::int64_t most) {
-  Text out;
+  const Origin chosen = from.origin();  // where it is found, the text falls into two
+  Text out = text.part(0, 0);
+  const auto put = [&] {
+    if (chosen == Origin::content) out.append("", chosen);
+    out.append(to);
+    if (chosen == Origin::content) out.append("", chosen);
+  };
   if (from.empty()) {
     const auto borders = character_borders(text.bytes());
     for (std::size_t i = 0; i < borders.size(); ++i) {
-      if (most < 0 || static_cast<std::int64_t>(i) < most) out.append(to);
+      if (most < 0 || static_cast<std::int64_t>(i) < most) put();
       if (i + 1 < borders.size()) out.append(text.part(borders[i], borders[i + 1]));
     }
     return out;
@@ -166,7 +196,7 @@ Text replaced(const Text& text, const Text& from, const Text& to, std::int64_t m
     const std::size_t at = text.bytes().find(from.bytes(), done);
     if (at == std::string::npos) break;
     out.append(text.part(done, at));
-    out.append(to);
+    put();
     done = at + from.size();
   }
   out.append(text.part(done, text.size()));
@@ -240,7 +270,7 @@ std::vector<Text> split_lines(const Text& text) {
 }
 
 Text in_case(const Text& text, Case wanted) {
-  Text out;
+  Text out = text.part(0, 0);
   const auto borders = character_borders(text.bytes());
   bool first = true;
   for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
@@ -250,7 +280,7 @@ Text in_case(const Text& text, Case wanted) {
                                                                     : Case::lower;
     std::string changed;
     append_utf8(changed, cased(code, now));
-    out.append(changed, text.origin(borders[i]));
+    out.append(changed, text, borders[i], borders[i + 1]);
     const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
     const bool letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LT;
     first = wanted == Case::title && !letter;
@@ -263,14 +293,15 @@ Text quoted(const Text& text) {
   const bool single = bytes.find('\'') == std::string::npos || bytes.find('"') != std::string::npos;
   const char quote = single ? '\'' : '"';
   Text out(std::string_view(&quote, 1), Origin::from_template);
+  out.append(text.part(0, 0));
   const auto borders = character_borders(bytes);
   for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
     const std::string_view each =
         std::string_view(bytes).substr(borders[i], borders[i + 1] - borders[i]);
-    const Origin origin = text.origin(borders[i]);
-    if (each[0] == quote || each[0] == '\\') out.append("\\", origin);
+    const bool escaped = each[0] == quote || each[0] == '\\';
     const char32_t code = code_point(each);
-    out.append(printable(code) ? std::string(each) : python_escape(code), origin);
+    const std::string shown = printable(code) ? std::string(each) : python_escape(code);
+    out.append((escaped ? "\\" : "") + shown, text, borders[i], borders[i + 1]);
   }
   out.append(std::string_view(&quote, 1), Origin::from_template);
   return out;
@@ -279,6 +310,7 @@ Text quoted(const Text& text) {
 Text json_quoted(const Text& text, Escapes escapes) {
   const std::string& bytes = text.bytes();
   Text out("\"", Origin::from_template);
+  out.append(text.part(0, 0));
   const auto borders = character_borders(bytes);
   for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
     const std::string_view each =
@@ -286,7 +318,7 @@ Text json_quoted(const Text& text, Escapes escapes) {
     const char32_t code = code_point(each);
     const bool escaped = code < 0x20 || code == '"' || code == '\\' ||
                          (code > 0x7e && escapes == Escapes::all_but_ascii);
-    out.append(escaped ? json_escape(code) : std::string(each), text.origin(borders[i]));
+    out.append(escaped ? json_escape(code) : std::string(each), text, borders[i], borders[i + 1]);
   }
   out.append("\"", Origin::from_template);
   return out;

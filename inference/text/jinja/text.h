@@ -11,32 +11,50 @@
 namespace zero::jinja {
 
 /// Who wrote a byte.
-enum class Origin : char { from_template = 't', content = 'c' };
+enum class Origin : char { from_template = 0, content = 1 };
 /// That of what is made of both.
 constexpr Origin joined(Origin a, Origin b) { return a == Origin::content ? a : b; }
 
-/// UTF-8 in which each byte remembers its origin, through all operations. Positions are bytes; the
-/// functions on characters below keep to their borders.
+/// UTF-8 in which each byte remembers its origin, through all operations, and each place whether
+/// contents stand there without a byte: what the template wrote before and behind such a border
+/// are two texts. Positions are bytes; the functions on characters below keep to their borders.
 class Text {
  public:
   Text() = default;
   Text(std::string_view bytes, Origin origin)
-      : bytes_(bytes), origins_(bytes.size(), static_cast<char>(origin)) {}
+      : bytes_(bytes),
+        origins_(bytes.size(), static_cast<char>(origin)),
+        border_at_end_(bytes.empty() && origin == Origin::content),
+        touched_(origin == Origin::content) {}
 
   const std::string& bytes() const { return bytes_; }
   std::size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
-  Origin origin(std::size_t at) const { return static_cast<Origin>(origins_[at]); }
-  /// That of what is made of the whole text: content if a byte is.
-  Origin origin() const;
+  Origin origin(std::size_t at) const { return static_cast<Origin>(origins_[at] & kContent); }
+  /// That of what is made of the whole text: content if a byte is, or there is a border.
+  Origin origin() const { return touched_ ? Origin::content : Origin::from_template; }
+  /// Whether contents without a byte stand before the byte `at`, or at the end.
+  bool border(std::size_t at) const {
+    return at < origins_.size() ? (origins_[at] & kBorder) != 0 : border_at_end_;
+  }
 
   void append(const Text& text);
   void append(std::string_view bytes, Origin origin);
+  /// What was made of the bytes from `begin` to `end` of `text`, which are of one origin.
+  void append(std::string_view bytes, const Text& text, std::size_t begin, std::size_t end);
+  /// Where contents are cut off, a border stays.
   Text part(std::size_t begin, std::size_t end) const;
 
  private:
+  static constexpr char kContent = 1;
+  static constexpr char kBorder = 2;
+
+  void move_border_to(std::size_t at);
+
   std::string bytes_;
-  std::string origins_;  // of each byte
+  std::string origins_;  // of each byte, with kBorder for a border before it
+  bool border_at_end_ = false;
+  bool touched_ = false;  // a byte is content, or there is a border
 };
 
 /// Where each character begins, and the end.

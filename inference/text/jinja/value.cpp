@@ -172,7 +172,10 @@ Value Value::undefined(std::string why) {
 
 Value Value::list(std::vector<Value> items, Sequence kind) {
   List list{.items = std::move(items), .kind = kind};
-  for (const Value& item : list.items) account_for(list, item);
+  for (const Value& item : list.items) {
+    account_for(list, item);
+    list.origin = joined(list.origin, item.origin());
+  }
   return {Variant(std::make_shared<const List>(std::move(list)))};
 }
 
@@ -193,9 +196,30 @@ Value Value::safe(const Text& text) {
   return value;
 }
 
+Origin Value::origin() const {
+  if (const Text* of_text = text()) return of_text->origin();
+  return list() != nullptr ? joined(origin_, list()->origin) : origin_;
+}
+
 Value Value::with_origin(Origin origin) const {
   Value value = *this;
   value.origin_ = origin;
+  return value;
+}
+
+Value Value::chosen_by(Origin origin) const {
+  if (origin == Origin::from_template) return *this;
+  if (list() != nullptr) {
+    std::vector<Value> items;
+    for (const Value& item : list()->items) items.push_back(item.chosen_by(origin));
+    return Value::list(std::move(items), list()->kind).with_origin(origin);
+  }
+  Value value = with_origin(origin);
+  if (text() == nullptr) return value;
+  Text out("", origin);
+  out.append(*text());
+  out.append("", origin);
+  value.variant_ = std::make_shared<const Text>(std::move(out));
   return value;
 }
 
@@ -312,14 +336,14 @@ int compare(const Value& a, const Value& b, std::string_view sign) {
 }
 
 Text shown(const Value& value) {
-  if (value.is_undefined()) return {};
+  if (value.is_undefined()) return {"", value.origin()};
   return value.text() != nullptr ? *value.text() : represented(value);
 }
 
 Text represented(const Value& value) {
   if (value.is_undefined()) return plain("Undefined");
-  if (value.is_none()) return plain("None");
-  if (const bool* truth = value.as<bool>()) return plain(*truth ? "True" : "False");
+  if (value.is_none()) return {"None", value.origin()};
+  if (const bool* truth = value.as<bool>()) return {*truth ? "True" : "False", value.origin()};
   if (value.is_integer()) return {fmt::format("{}", value.integer()), value.origin()};
   if (const double* number = value.as<double>()) return {real(*number), value.origin()};
   if (const Text* text = value.text()) return quoted(*text);

@@ -37,9 +37,10 @@ enum class Sequence : std::uint8_t { list, tuple, generator, view, range };
 struct List {
   std::vector<Value> items;
   Sequence kind = Sequence::list;
-  int depth = 1;              ///< of lists and maps within each other
-  std::size_t weight = 0;     ///< weight_of() the items
-  mutable bool used = false;  ///< a generator gives its items once
+  int depth = 1;                          ///< of lists and maps within each other
+  std::size_t weight = 0;                 ///< weight_of() the items
+  Origin origin = Origin::from_template;  ///< joined, the items'
+  mutable bool used = false;              ///< a generator gives its items once
 };
 /// In the order of insertion.
 struct Map {
@@ -88,9 +89,14 @@ class Value {
   std::int64_t integer() const;
   double number() const;
   bool is_safe() const { return safe_; }
-  /// Who wrote the digits of a number: those made of numbers in contents are contents'.
-  Origin origin() const { return origin_; }
+  /// Who wrote what is written of it: content if contents are in it, chose it or were counted for
+  /// it. Maps are not looked into: a list of messages is no content.
+  Origin origin() const;
+  /// A text's is not changed.
   Value with_origin(Origin origin) const;
+  /// The value that something of this origin chose: a text with borders, if it is content, and
+  /// likewise the items of lists.
+  Value chosen_by(Origin origin) const;
 
  private:
   template <typename T>
@@ -101,7 +107,7 @@ class Value {
 
   Variant variant_;
   bool safe_ = false;
-  Origin origin_ = Origin::from_template;  // of a number
+  Origin origin_ = Origin::from_template;  // of all but a text
 };
 
 /// A method of a value.
