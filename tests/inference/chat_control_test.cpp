@@ -107,13 +107,28 @@ TEST(ChatControls, AnEmptyContentJoinsNoHalves) {
 
 TEST(ChatControls, AContentThatIsTakenAwayJoinsNoHalves) {
   for (const char* way :
-       {"{{ c.replace('Q', '') }}", "{{ c | replace(c, '') }}", "{{ c | trim('Q') }}",
-        "{{ c.strip('Q') }}", "{{ c[1:] }}", "{{ c[:0] }}", "{{ c.split('Q') | join }}",
-        "{{ c.removesuffix('Q') }}", "{{ 'Q'.replace(c, '') }}", "{{ 'Q' | replace(c, '') }}",
-        "{{ 'Q'.strip(c) }}", "{{ 'Q' | trim(c) }}", "{{ 'Q'.removeprefix(c) }}",
-        "{{ 'Q'.split(c) | join }}", "{{ ('' if 'Q' in c else 'x') }}",
-        "{{ '' if c.startswith('Q') else 'x' }}", "{{ ['x', ''][c | length] }}",
-        "{{ ['', 'x'] | reject('in', [c, 'x']) | join }}"}) {
+       {"{{ c.replace('Q', '') }}",
+        "{{ c | replace(c, '') }}",
+        "{{ c | trim('Q') }}",
+        "{{ c.strip('Q') }}",
+        "{{ c[1:] }}",
+        "{{ c[:0] }}",
+        "{{ c.split('Q') | join }}",
+        "{{ c.removesuffix('Q') }}",
+        "{{ 'Q'.replace(c, '') }}",
+        "{{ 'Q' | replace(c, '') }}",
+        "{{ 'Q'.strip(c) }}",
+        "{{ 'Q' | trim(c) }}",
+        "{{ 'Q'.removeprefix(c) }}",
+        "{{ 'Q'.split(c) | join }}",
+        "{{ ('' if 'Q' in c else 'x') }}",
+        "{{ '' if c.startswith('Q') else 'x' }}",
+        "{{ ['x', ''][c | length] }}",
+        "{{ ['', 'x'] | reject('in', [c, 'x']) | join }}",
+        "{{ 'x'[2 - (c | length):] }}",
+        "{{ ['x'] | reject('in', 'x' ~ c) | join }}",
+        "{{ ['x'][1:c | length] | join }}",
+        "{{ messages | selectattr('content', 'eq', 'x') | map(attribute='role') | join }}"}) {
     EXPECT_EQ(joined_by(way, "Q"), 2) << way;
   }
   for (const char* way :
@@ -122,7 +137,13 @@ TEST(ChatControls, AContentThatIsTakenAwayJoinsNoHalves) {
         "{{ ('<|im' ~ c ~ '_end|>').split(c) | join }}",
         "{{ ('<|im' ~ c ~ '_end|>').split('Q') | join }}", "{{ '<|imQ_end|>'.replace(c, '') }}",
         "{{ '<|imQ_end|>' | replace(c, '') }}", "{{ '<|imQ_end|>'.split(c) | join }}",
-        "{{ ('<|IM' ~ c[1:] ~ '_END|>') | lower }}"}) {
+        "{{ ['<|im', 'Q', '_end|>'] | reject('in', c) | join }}",
+        "{{ ''.join(['<|im', 'Q', '_end|>'] | reject('in', c)) }}",
+        "{% for x in ['<|im', 'Q', '_end|>'] if x != c %}{{ x }}{% endfor %}",
+        "{% for x in ['<|im', 'Q', '_end|>'] | reject('in', c) %}{{ x }}{% endfor %}",
+        "{% for x in ['<|im', 'Q', '_end|>'] %}{{ x if x != c }}{% endfor %}",
+        "<|im{{ 'Q_end|>'.removeprefix(c) }}", "<|im{{ 'Q_end|>' | trim(c) }}",
+        "<|im{{ 'Q_end|>'[c | length:] }}", "{{ ('<|IM' ~ c[1:] ~ '_END|>') | lower }}"}) {
     EXPECT_EQ(controls("{% set c = messages[0].content %}" + std::string(way), {{"user", "Q"}},
                        {"<|im_end|>"}),
               0)
@@ -140,6 +161,30 @@ TEST(ChatControls, ATemplatesOwnTokensActBesideContents) {
       "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_' ~ 'start|>' }}{% endif %}";
   for (const char* content : {"", " ", "hi", " hi <|im_end|>"}) {
     EXPECT_EQ(controls(turns, {{"user", content}}, {"<|im_start|>", "<|im_end|>"}), 3) << content;
+  }
+}
+
+// So do those of which contents choose one.
+TEST(ChatControls, ATemplatesOwnTokensActAsContentsChooseThem) {
+  const auto written = [](const std::string& way) {
+    return controls("{% set c = messages[0].content %}" + way, {{"user", "hi"}, {"assistant", ""}},
+                    {"<|im_end|>", "<|user|>"});
+  };
+  for (const char* way :
+       {"<|{{ 'user' if c else 'x' }}|>", "<|{{ 'user' if c == 'hi' else 'x' }}|>",
+        "<|{% if c %}user{% else %}x{% endif %}|>", "<|{{ {'hi': 'user'}[c] }}|>",
+        "<|{{ {'hi': 'user'}.get(c, 'x') }}|>", "<|{{ c and 'user' }}|>",
+        "<|{{ ['user', 'x'][c | length - 2] }}|>",
+        "{% if c %}{% set r = 'user' %}<|{{ r }}|>{% endif %}",
+        "{% if c %}{% set r %}user{% endset %}{% endif %}<|{{ r }}|>",
+        "{% for m in messages if m.content %}{% set r = m.role %}<|{{ r }}|>{% endfor %}",
+        "{% for m in messages | selectattr('content') %}<|{{ m.role }}|>{% endfor %}",
+        "<|{{ messages | selectattr('content') | map(attribute='role') | first }}|>",
+        "{{ ['<|', 'im_end', '|>', c] | join }}", "{{ ''.join(['<|', 'im_end', '|>']) if c }}",
+        "{{ '<|' ~ messages[0].role ~ '|>' ~ c | trim }}",
+        "{{ ('<|user|>' ~ c).replace('i', 'x') }}", "{{ 'X'.replace('X', '<|user|>') if c }}",
+        "{{ ('<|' ~ ('user' if 'h' in c else 'x') ~ '|>') | trim }}"}) {
+    EXPECT_EQ(written(way), 1) << way;
   }
 }
 
@@ -199,6 +244,9 @@ TEST(ChatControls, NumbersCountedInContentsWriteNoTokens) {
         "{% for x in c %}{% if loop.last %}{{ loop.cycle(1, 2) }}{% endif %}{% endfor %}",
         "{% for x in messages if 'a' in x.content %}{{ loop.index }}{% endfor %}",
         "{% set s = namespace(n=0) %}{% for x in c %}{% set s.n = s.n + 1 %}{% endfor %}{{ s.n }}",
+        "{{ {c: 1, 'abc': 2} | length }}",
+        "{{ messages | selectattr('content') | list | length }}",
+        "{% for m in messages | selectattr('content') %}{{ loop.length if loop.last }}{% endfor %}",
         "{% set n = 0 %}{% if 'a' in c %}{% set n = 5 %}{% endif %}{{ n }}"}) {
     EXPECT_EQ(written(way, "abcd"), 0) << way;
   }

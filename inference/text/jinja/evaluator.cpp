@@ -27,24 +27,21 @@ class Evaluator::Inner {
 
 class Evaluator::Chosen {
  public:
-  Chosen(Evaluator& evaluator, Origin by) : evaluator_(evaluator), before_(evaluator.chosen_by_) {
+  Chosen(Evaluator& evaluator, Origin by)
+      : evaluator_(evaluator), before_(evaluator.chosen_by_), written_(evaluator.out_.size()) {
     evaluator_.chosen_by_ = joined(before_, by);
-    set_border();
   }
   Chosen(const Chosen&) = delete;
   Chosen& operator=(const Chosen&) = delete;
   ~Chosen() {
-    set_border();
+    if (evaluator_.out_.size() == written_) evaluator_.out_.append("", evaluator_.chosen_by_);
     evaluator_.chosen_by_ = before_;
   }
 
  private:
-  void set_border() {
-    if (evaluator_.chosen_by_ == Origin::content) evaluator_.out_.append("", Origin::content);
-  }
-
   Evaluator& evaluator_;
-  Origin before_;
+  const Origin before_;
+  const std::size_t written_;  // bytes
 };
 
 Evaluator::Evaluator(Budget budget, const std::tm& now) : budget_(budget), now_(now) {}
@@ -138,12 +135,14 @@ Evaluator::Flow Evaluator::execute_loop(const Statement& statement) {
   Flow flow = Flow::on;
   for (; loop.index < loop.items.size() && flow != Flow::leave; ++loop.index) {
     const Inner inner(*this);
+    out_.append("", loop.origin);  // an item before it may be left out
     set("loop", {Value::Variant(&loop)});
     line_ = statement.line;
     assign(*statement.target, loop.items[loop.index]);
     flow = execute(statement.body);
   }
   --loops_;
+  out_.append("", loop.origin);
   if (loop.items.empty()) {
     const Inner inner(*this);
     return execute(statement.otherwise);
@@ -195,7 +194,7 @@ void Evaluator::set(const std::string& name, Value value) {
 }
 
 void Evaluator::assign(const Expression& target, const Value& value) {
-  if (target.kind == ExpressionKind::name) return set(target.name, chosen(value, chosen_by_));
+  if (target.kind == ExpressionKind::name) return set(target.name, value.chosen_by(chosen_by_));
   if (target.kind == ExpressionKind::tuple) return assign_names(target.parts, value);
   const Value of = evaluate(*target.parts[0]);
   Namespace* const* space = of.as<Namespace*>();
@@ -204,11 +203,11 @@ void Evaluator::assign(const Expression& target, const Value& value) {
   budget_.work(items.size());
   const auto found = std::ranges::find(items, target.name, &std::pair<std::string, Value>::first);
   if (found != items.end()) {
-    found->second = chosen(value, chosen_by_);
+    found->second = value.chosen_by(chosen_by_);
     return;
   }
   budget_.make(sizeof(*found));
-  items.emplace_back(target.name, chosen(value, chosen_by_));
+  items.emplace_back(target.name, value.chosen_by(chosen_by_));
 }
 
 void Evaluator::assign_names(const Expressions& targets, const Value& value) {
@@ -243,20 +242,20 @@ std::vector<Value> Evaluator::items_of(const Value& value) {
   return items;
 }
 
-Value Evaluator::chosen(const Value& value, Origin by) {
-  if (by == Origin::content) budget_.make(weight_of(value));
-  return value.chosen_by(by);
+Value cut_by(Origin origin, const Value& text) {
+  if (origin == Origin::from_template) return text;
+  Text out("", origin);
+  out.append(*text.text());
+  out.append("", origin);
+  return text.is_safe() ? Value::safe(out) : Value(std::move(out));
 }
 
-Value made_of(Evaluator& evaluator, const Value& result, const Value& input,
-              const Arguments& arguments) {
+Value made_of(const Value& result, const Value& input, const Arguments& arguments) {
   Origin by = Origin::from_template;
   for (const Value& value : arguments.places) by = joined(by, value.origin());
   for (const auto& [name, value] : arguments.named) by = joined(by, value.origin());
-  if (result.text() != nullptr && input.text() == nullptr) by = joined(by, input.origin());
-  const Value value = evaluator.chosen(result, by);
-  return value.text() != nullptr ? value
-                                 : value.with_origin(joined(value.origin(), input.origin()));
+  const bool texts = result.text() != nullptr && input.text() != nullptr;
+  return texts ? cut_by(by, result) : result.chosen_by(joined(by, input.origin()));
 }
 
 Value Evaluator::call_macro(const Macro& macro, const Arguments& arguments) {

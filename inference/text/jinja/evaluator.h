@@ -55,8 +55,6 @@ class Evaluator {
   std::vector<Value> items_of(const Value& value);
   Value attribute(const Value& of, const std::string& name);
   Value item(const Value& of, const Value& key);
-  /// Value::chosen_by().
-  Value chosen(const Value& value, Origin by);
 
  private:
   enum class Flow : std::uint8_t { on, next, leave };
@@ -73,7 +71,8 @@ class Evaluator {
   void set(const std::string& name, Value value);
   /// Makes a scope within the present one while it lives.
   class Inner;
-  /// What is written and assigned while it lives was chosen by something of an origin.
+  /// What is assigned while it lives was chosen by something of an origin, and that it wrote
+  /// nothing.
   class Chosen;
 
   Value evaluate(const Expression& expression);
@@ -107,9 +106,11 @@ class Evaluator {
 };
 
 /// What a filter, function or method makes of its input and arguments: what it counts or chooses
-/// among contents, or as they say, is theirs. Texts made of texts keep their origins by themselves.
-Value made_of(Evaluator& evaluator, const Value& result, const Value& input,
-              const Arguments& arguments);
+/// among contents, or as they say, is theirs. Texts made of texts keep their origins by themselves;
+/// where contents say what is cut off, they have borders.
+Value made_of(const Value& result, const Value& input, const Arguments& arguments);
+/// The text between two borders, if something of that origin cut it.
+Value cut_by(Origin origin, const Value& text);
 /// Throws zero::Error if no filter, test, function or method has the name, or arguments do not fit.
 Value apply_filter(Evaluator& evaluator, const std::string& name, const Value& input,
                    const Arguments& arguments);

@@ -132,7 +132,7 @@ Value Evaluator::evaluate_logic(const Expression& expression) {
   const Value first = evaluate(*expression.parts[0]);
   const bool holds = truth(first);
   const auto part = [&](std::size_t i) {
-    return chosen(evaluate(*expression.parts[i]), first.origin());
+    return evaluate(*expression.parts[i]).chosen_by(first.origin());
   };
   switch (expression.kind) {
     case ExpressionKind::negation:
@@ -209,9 +209,11 @@ Value Evaluator::evaluate_slice(const Expression& expression) {
   }
   Origin by = Origin::from_template;
   for (const Value& each : parts) by = joined(by, each.origin());
+  if (text == nullptr) {
+    return Value::list(std::move(items), list->kind).chosen_by(joined(by, of.origin()));
+  }
   if (part.empty()) by = joined(by, of.origin());
-  return chosen(
-      text != nullptr ? Value(std::move(part)) : Value::list(std::move(items), list->kind), by);
+  return cut_by(by, Value(std::move(part)));
 }
 
 Value Evaluator::evaluate_comparison(const Expression& expression) {
@@ -292,7 +294,7 @@ Value Evaluator::evaluate_test(const Expression& expression) {
   budget_.work(weight_of(input));
   const Value holds = Value::boolean(apply_test(*this, expression.name, input, given));
   const bool type_alone = given.places.empty() && given.named.empty() && !input.is_number();
-  return type_alone ? holds : made_of(*this, holds, input, given);
+  return type_alone ? holds : made_of(holds, input, given);
 }
 
 Value Evaluator::call(const Value& function, const Arguments& arguments) {
@@ -344,17 +346,16 @@ Value Evaluator::attribute(const Value& of, const std::string& name) {
   if (Loop* const* loop = of.as<Loop*>()) {
     Value value = loop_attribute(**loop, name);
     const bool known = !value.is_undefined() || value.as<Undefined>()->why != nullptr;
-    return known ? chosen(value, (*loop)->origin) : missing(of, key);
+    return known ? value.chosen_by((*loop)->origin) : missing(of, key);
   }
   return missing(of, key);
 }
 
 Value Evaluator::item(const Value& of, const Value& key) {
-  const bool count_chooses = of.list() != nullptr || of.text() != nullptr;
   const Value found = item_at(of, key);
-  const bool inside = found.text() != nullptr && of.text() != nullptr;
-  return chosen(
-      found, joined(key.origin(), count_chooses && !inside ? of.origin() : Origin::from_template));
+  const bool character = found.text() != nullptr && of.text() != nullptr;
+  return character ? cut_by(key.origin(), found)
+                   : found.chosen_by(joined(key.origin(), of.origin()));
 }
 
 Value Evaluator::item_at(const Value& of, const Value& key) {

@@ -41,12 +41,12 @@ Value title(Evaluator& /*evaluator*/, const Value& input, const Arguments& argum
   return Value(std::move(out));
 }
 
-Value usual(Evaluator& evaluator, const Value& input, const Arguments& arguments) {
+Value usual(Evaluator& /*evaluator*/, const Value& input, const Arguments& arguments) {
   const Given given("default", arguments, {"default_value", "boolean"});
   const bool missing = input.is_undefined() || (given.truth(1) && !truth(input));
   if (!missing) return input;
   const Value instead = given.value(0) != nullptr ? *given.value(0) : Value::text("");
-  return evaluator.chosen(instead, input.origin());
+  return instead.chosen_by(input.origin());
 }
 
 Value length(Evaluator& /*evaluator*/, const Value& input, const Arguments& arguments) {
@@ -252,7 +252,7 @@ Value filtered(Evaluator& evaluator, const std::string& name, const Value& input
 
 Value apply_filter(Evaluator& evaluator, const std::string& name, const Value& input,
                    const Arguments& arguments) {
-  return made_of(evaluator, filtered(evaluator, name, input, arguments), input, arguments);
+  return made_of(filtered(evaluator, name, input, arguments), input, arguments);
 }
 
 }  // namespace zero::jinja

@@ -18,7 +18,9 @@ std::vector<std::string_view> list_filter_names();
 /// jinja::replaced(), within the budget.
 Value replaced_in(Evaluator& evaluator, const Text& text, const Text& from, const Text& to,
                   std::int64_t most);
-/// The texts with `between` between them, within the budget.
-Value joined_by(Evaluator& evaluator, const Text& between, const std::vector<Text>& texts);
+/// The texts with `between` between them, within the budget; with borders too if they were `chosen`
+/// by contents.
+Value joined_by(Evaluator& evaluator, const Text& between, const std::vector<Text>& texts,
+                Origin chosen);
 
 }  // namespace zero::jinja

@@ -55,15 +55,18 @@ Value range(Evaluator& evaluator, const Arguments& arguments) {
   const std::int64_t stop = one ? given.integer(0, 0) : given.integer(1, 0);
   const std::int64_t step = given.integer(2, 1);
   ZERO_CHECK(step != 0, "range() arg 3 must not be zero");
+  Origin origin = Origin::from_template;
   for (std::size_t i = 0; i < 3; ++i) {
-    if (given.value(i) != nullptr) check_defined(*given.value(i));
+    if (given.value(i) == nullptr) continue;
+    check_defined(*given.value(i));
+    origin = joined(origin, given.value(i)->origin());
   }
   std::vector<Value> items;
   std::int64_t at = start;
   while (step > 0 ? at < stop : at > stop) {
     ZERO_CHECK(std::ssize(items) < kMost,
                "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMost);
-    items.push_back(Value::integer(at));
+    items.push_back(Value::integer(at).with_origin(origin));
     if (__builtin_add_overflow(at, step, &at)) break;
   }
   evaluator.budget().make(items.size() * sizeof(Value));
@@ -169,7 +172,7 @@ std::vector<std::string_view> function_names() {
 }
 
 Value call_function(Evaluator& evaluator, std::string_view name, const Arguments& arguments) {
-  return made_of(evaluator, find(name)->second(evaluator, arguments), {}, arguments);
+  return made_of(find(name)->second(evaluator, arguments), {}, arguments);
 }
 
 }  // namespace zero::jinja

@@ -38,7 +38,7 @@ Value join(Evaluator& evaluator, const Value& input, const Arguments& arguments)
     evaluator.budget().make(weight_of(item));
     texts.push_back(shown(item));
   }
-  return joined_by(evaluator, given.text(0), texts);
+  return joined_by(evaluator, given.text(0), texts, input.own_origin());
 }
 
 Value list(Evaluator& evaluator, const Value& input, const Arguments& arguments) {
@@ -169,13 +169,16 @@ Value chosen(Evaluator& evaluator, const Value& input, Arguments arguments, bool
   std::optional<std::string> test;
   if (!arguments.places.empty()) test = shown(take()).bytes();
   std::vector<Value> out;
+  Origin origin = Origin::from_template;
   for (Value& item : evaluator.items_of(input)) {
     const Value value = attribute ? attribute_at(evaluator, item, *attribute) : item;
+    const bool type_alone = test && arguments.places.empty() && !value.is_number();
+    if (!type_alone) origin = joined(origin, value.origin());
     evaluator.budget().work(weight_of(value));
     const bool holds = test ? apply_test(evaluator, *test, value, arguments) : truth(value);
     if (holds == kept) out.push_back(std::move(item));
   }
-  return Value::list(std::move(out), Sequence::generator);
+  return Value::list(std::move(out), Sequence::generator).with_origin(origin);
 }
 
 Value select(Evaluator& evaluator, const Value& input, const Arguments& arguments) {
@@ -219,11 +222,13 @@ Filter list_filter(std::string_view name) {
   return found != kFilters.end() ? found->second : nullptr;
 }
 
-Value joined_by(Evaluator& evaluator, const Text& between, const std::vector<Text>& texts) {
+Value joined_by(Evaluator& evaluator, const Text& between, const std::vector<Text>& texts,
+                Origin chosen) {
   Text out("", between.origin());
   for (std::size_t i = 0; i < texts.size(); ++i) {
     evaluator.budget().make(texts[i].size() + between.size());
     if (i > 0) out.append(between);
+    out.append("", chosen);  // one before it may be left out
     out.append(texts[i]);
   }
   return Value(std::move(out));

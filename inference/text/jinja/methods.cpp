@@ -104,7 +104,7 @@ Value join(Evaluator& evaluator, const Text& text, const Given& given) {
                texts.size(), type_name(item));
     texts.push_back(*item.text());
   }
-  return joined_by(evaluator, text, texts);
+  return joined_by(evaluator, text, texts, given.value(0)->own_origin());
 }
 
 /// Characters before the found text, or -1.
@@ -242,7 +242,7 @@ Value call_loop(Evaluator& evaluator, const Method& method, const Arguments& arg
   const std::vector<Value>& values = arguments.places;
   if (method.name == "cycle") {
     ZERO_CHECK(!values.empty(), "no items for cycling given");
-    return evaluator.chosen(values[loop.index % values.size()], loop.origin);
+    return values[loop.index % values.size()].chosen_by(loop.origin);
   }
   evaluator.budget().make(values.size() * sizeof(Value));
   for (const Value& value : values) evaluator.budget().work(weight_of(value));
@@ -294,7 +294,7 @@ Value called(Evaluator& evaluator, const Method& method, const Arguments& argume
 }  // namespace
 
 Value call_method(Evaluator& evaluator, const Method& method, const Arguments& arguments) {
-  return made_of(evaluator, called(evaluator, method, arguments), method.self, arguments);
+  return made_of(called(evaluator, method, arguments), method.self, arguments);
 }
 
 }  // namespace zero::jinja

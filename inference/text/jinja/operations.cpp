@@ -113,10 +113,10 @@ Value operate(Evaluator& evaluator, const std::string& sign, const Value& a, con
   if (sign == "+") return add(evaluator, a, b);
   const Origin by = joined(a.origin(), b.origin());
   if (sign == "*" && repeats(a) && b.is_integer()) {
-    return evaluator.chosen(repeat(evaluator, a, b.integer()), by);
+    return repeat(evaluator, a, b.integer()).chosen_by(by);
   }
   if (sign == "*" && repeats(b) && a.is_integer()) {
-    return evaluator.chosen(repeat(evaluator, b, a.integer()), by);
+    return repeat(evaluator, b, a.integer()).chosen_by(by);
   }
   fail("unsupported operand type(s) for {}: '{}' and '{}'", sign, type_name(a), type_name(b));
 }

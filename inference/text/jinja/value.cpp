@@ -186,6 +186,7 @@ Value Value::map(std::vector<std::pair<Value, Value>> items) {
                "unhashable type: '{}'", type_name(key));
     account_for(map, key);
     account_for(map, value);
+    map.origin = joined(map.origin, key.origin());
   }
   return {Variant(std::make_shared<const Map>(std::move(map)))};
 }
@@ -198,7 +199,8 @@ Value Value::safe(const Text& text) {
 
 Origin Value::origin() const {
   if (const Text* of_text = text()) return of_text->origin();
-  return list() != nullptr ? joined(origin_, list()->origin) : origin_;
+  if (list() != nullptr) return joined(origin_, list()->origin);
+  return map() != nullptr ? joined(origin_, map()->origin) : origin_;
 }
 
 Value Value::with_origin(Origin origin) const {
@@ -209,18 +211,8 @@ Value Value::with_origin(Origin origin) const {
 
 Value Value::chosen_by(Origin origin) const {
   if (origin == Origin::from_template) return *this;
-  if (list() != nullptr) {
-    std::vector<Value> items;
-    for (const Value& item : list()->items) items.push_back(item.chosen_by(origin));
-    return Value::list(std::move(items), list()->kind).with_origin(origin);
-  }
-  Value value = with_origin(origin);
-  if (text() == nullptr) return value;
-  Text out("", origin);
-  out.append(*text());
-  out.append("", origin);
-  value.variant_ = std::make_shared<const Text>(std::move(out));
-  return value;
+  if (text() == nullptr) return with_origin(origin);
+  return text()->empty() ? Value(Text("", origin)) : *this;
 }
 
 std::int64_t Value::integer() const {

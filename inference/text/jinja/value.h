@@ -47,6 +47,7 @@ struct Map {
   std::vector<std::pair<Value, Value>> items;
   int depth = 1;
   std::size_t weight = 0;
+  Origin origin = Origin::from_template;  ///< joined, the keys'
   const Value* find(const Value& key) const;
 };
 struct Method;
@@ -90,12 +91,14 @@ class Value {
   double number() const;
   bool is_safe() const { return safe_; }
   /// Who wrote what is written of it: content if contents are in it, chose it or were counted for
-  /// it. Maps are not looked into: a list of messages is no content.
+  /// it. Of maps the keys alone are looked at: a list of messages is no content.
   Origin origin() const;
+  /// The same without what is in a list or map: content if contents chose the items.
+  Origin own_origin() const { return origin_; }
   /// A text's is not changed.
   Value with_origin(Origin origin) const;
-  /// The value that something of this origin chose: a text with borders, if it is content, and
-  /// likewise the items of lists.
+  /// The value that something of this origin chose, among those that the template has: an empty
+  /// text is then a border, a number is contents'.
   Value chosen_by(Origin origin) const;
 
  private:
