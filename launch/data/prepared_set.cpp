@@ -48,10 +48,6 @@ std::vector<std::string> read_names(FileSystem& files, const std::string& path) 
   return names;
 }
 
-/// For which a start waits for another one that settles the folder: a rename and a sync a file, of
-/// a thousand shards on a slow network.
-constexpr std::chrono::minutes kSettling{5};
-
 bool is_decided(FileSystem& files, const std::string& folder) {
   const std::string decided = folder + "/" + kDecided;
   return files.kind_of(decided) == PathKind::folder && !files.is_link(decided);
@@ -106,11 +102,12 @@ void PreparedSet::commit(const std::vector<std::string>& names) {
   finish(files_, folder_);
 }
 
-void PreparedSet::settle(FileSystem& files, const std::string& folder) {
+void PreparedSet::settle(FileSystem& files, const std::string& folder,
+                         std::chrono::milliseconds patience) {
   if (!is_decided(files, folder)) return;
   std::optional<RunLock> lock;
   try {
-    lock.emplace(place_of(folder, "data.train"), kSettling);
+    lock.emplace(place_of(folder, "data.train"), patience);
   } catch (const Error&) {
     if (is_decided(files, folder)) throw;
     return;  // the process that has the lock was quicker

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,15 @@ class PreparedSet {
   /// Why another process is not kept from writing to the folder, a line for people; empty: it is.
   const std::string& warning() const { return lock_.warning(); }
 
+  /// For which a start waits for another one that settles the folder: a rename and a sync a file,
+  /// of a thousand shards on a slow network.
+  static constexpr std::chrono::minutes kSettling{5};
+
   /// Finishes a replacement in `folder` that was decided and interrupted. Processes may call this
-  /// at the same time: one does it, the others wait.
-  static void settle(files::FileSystem& files, const std::string& folder);
+  /// at the same time: one does it, the others wait for at most `patience`. Throws zero::Error if
+  /// it is not done then.
+  static void settle(files::FileSystem& files, const std::string& folder,
+                     std::chrono::milliseconds patience = kSettling);
 
  private:
   /// settle() under the lock.

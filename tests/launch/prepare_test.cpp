@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -18,6 +19,7 @@
 #include "launch/data/data_files.h"
 #include "launch/data/prepared_set.h"
 #include "launch/data/token_file.h"
+#include "launch/run_lock.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/launch/temporary_folder.h"
 
@@ -138,6 +140,27 @@ TEST(Prepare, OneOfManyThatSettleAFolderDoesIt) {
     EXPECT_FALSE(std::filesystem::exists(out + "/train_000007.bin"));
     EXPECT_FALSE(std::filesystem::exists(out + "/.zero_prepare.lock"));
   }
+}
+
+// Its lock may be another's still when the folder is settled.
+TEST(Prepare, ASettlementThatAnotherFinishedMeanwhileIsDone) {
+  const TemporaryFolder folder;
+  const std::string out = folder.file("out");
+  const std::string decided = out + "/.zero_prepare_done";
+  std::filesystem::create_directories(decided);
+  const RunLock other({.key = "--out", .path = out, .file = out + "/.zero_prepare.lock"});
+  bool finishes = false;
+  int looks = 0;
+  testing::HookedDisk disk([&](const std::string& call, const std::string& path) {
+    if (call != "kind_of" || path != decided) return;
+    if (++looks == 2 && finishes) std::filesystem::remove(decided);
+  });
+  EXPECT_THAT(error_of([&] { PreparedSet::settle(disk, out, std::chrono::milliseconds(0)); }),
+              HasSubstr("data.train: " + out + " is another run's: process"));
+  finishes = true;
+  looks = 0;
+  EXPECT_EQ(error_of([&] { PreparedSet::settle(disk, out, std::chrono::milliseconds(0)); }), "");
+  EXPECT_EQ(looks, 2);
 }
 
 TEST(Prepare, DigestsPassOverDigests) {

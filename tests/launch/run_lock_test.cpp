@@ -98,6 +98,24 @@ TEST(RunLock, RefusesAProcessOfAnotherUser) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+// Whatever lies under the lock's name: a pipe that may only be read has no other end to wait for.
+TEST(RunLock, WaitsForNoPipe) {
+  if (::geteuid() != 0) GTEST_SKIP() << "takes root, who may become another user";
+  constexpr uid_t kNobody = 65534;
+  const TemporaryFolder folder;
+  ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
+  const RunLock::Place place = place_in(folder);
+  ASSERT_EQ(::mkfifo(place.file.c_str(), 0444), 0);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    ::_exit(::setuid(kNobody) == 0 && refusal(place).empty() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
 TEST(RunLock, EndsWithItsProcessHoweverThatEnds) {
   const TemporaryFolder folder;
   const RunLock::Place place = place_in(folder);

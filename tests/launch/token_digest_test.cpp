@@ -103,6 +103,13 @@ TEST(TokenDigest, IsReadAsItWasWrittenOrRefused) {
   folder.write("a.bin.digest", bytes);
   flip_byte(beside, 34);
   EXPECT_THAT(error_of([&] { TokenFile file(path); }), HasSubstr("is no whole digest"));
+  TokenDigest other = *read_digest(digest_path(folder.file("b.bin")));
+  for (const auto& [block, hashes] : {std::pair{4096, 20}, {32768, 3}}) {
+    other.block = block;
+    other.blocks.resize(static_cast<std::size_t>(hashes));
+    folder.write("a.bin.digest", digest_bytes(other));
+    EXPECT_THAT(error_of([&] { TokenFile file(path); }), HasSubstr("is no whole digest")) << block;
+  }
   std::filesystem::remove(beside);
   std::filesystem::create_directory(beside);
   EXPECT_THAT(error_of([&] { TokenFile file(path); }), HasSubstr("cannot read the digest"));
