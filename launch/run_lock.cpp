@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "base/error.h"
 #include "base/host_name.h"
 #include "base/printable.h"
+#include "launch/file_lock.h"
 #include "launch/telemetry/run_log.h"
 
 namespace zero {
@@ -58,22 +58,6 @@ Descriptor open_lock(const std::string& path) {
   return file;
 }
 
-/// 0, or the system's reason: EAGAIN if another open file has the lock. A lock of the open file,
-/// rather than of the process, so that two runs of one process exclude each other too.
-int lock(int file) {
-  struct flock whole {};
-  whole.l_type = F_WRLCK;
-  whole.l_whence = SEEK_SET;
-  if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
-  if (errno == EBADF) {  // open for reading: excludes all who may write
-    whole.l_type = F_RDLCK;
-    if (::fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
-  }
-  if (errno == EACCES) return EAGAIN;
-  if (errno != EINVAL) return errno;
-  return ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-}
-
 }  // namespace
 
 RunLock::RunLock(Place place, std::chrono::milliseconds patience) : place_(std::move(place)) {
@@ -101,7 +85,7 @@ RunLock::Attempt RunLock::attempt() {
   };
   file_ = open_lock(place_.file);
   if (file_.get() < 0) return unavailable(errno);
-  const int failure = lock(file_.get());
+  const int failure = lock_file(file_.get());
   if (failure == EAGAIN) {
     holder_ = holder_of(file_.get());
     return Attempt::taken;

@@ -48,8 +48,9 @@ class RunLock {
 
 /// The lock of a run on its folder of checkpoints; null if it saves none.
 std::unique_ptr<RunLock> lock_checkpoints(const TrainConfig::Checkpoints& checkpoints);
-/// The lock of a run on its log, beside the file. A link counts as log_file() has it. Null
-/// if there is no log, or if it is no regular file.
+/// The lock of a run on its log, beside the file. A link counts as log_file() has it; of the names
+/// of a file that has several, one: RunLog locks the file itself. Null if there is no log, or if it
+/// is no regular file.
 std::unique_ptr<RunLock> lock_log(const std::string& log);
 
 }  // namespace zero

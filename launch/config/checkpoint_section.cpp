@@ -1,12 +1,15 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "launch/config/answers.h"
 #include "launch/config/run_identity.h"
 #include "launch/config/train_config.h"
 
@@ -16,10 +19,13 @@ namespace {
 /// run.resume, with "auto" replaced by "never" if there is no folder to look in.
 std::string make_resume(Configuration& values, const std::string& folder) {
   if (!values.is_null("run.resume")) return values.text("run.resume");
-  ZERO_CHECK(!folder.empty() || values.at("run.resume").source == "default",
-             "{}: run.resume is \"auto\" without run.checkpoint.folder, in which the newest "
-             "checkpoint would be looked for; give the folder, or the path of a checkpoint",
-             values.source());
+  if (folder.empty() && values.at("run.resume").source != "default") {
+    throw Refusal(
+        fmt::format("{}: run.resume is \"auto\" without run.checkpoint.folder, in which the newest "
+                    "checkpoint would be looked for; give the folder, or the path of a checkpoint",
+                    values.source()),
+        answer_to_file(values, "run.resume", nullptr));
+  }
   const std::string resume = folder.empty() ? "never" : "auto";
   values.resolve("run.resume", resume,
                  folder.empty() ? "no run.checkpoint.folder" : "run.checkpoint.folder");
@@ -28,24 +34,33 @@ std::string make_resume(Configuration& values, const std::string& folder) {
 
 /// Without a checkpoint to begin from, no key differs.
 void check_changes(const Configuration& values, const TrainConfig::Checkpoints& checkpoints) {
+  constexpr const char* kChanges = "run.resume_changes";
   if (checkpoints.resume_changes.empty()) return;
-  ZERO_CHECK(checkpoints.resume != "never",
-             "{}: run.resume_changes is given, but no checkpoint is resumed; give run.resume or "
-             "run.checkpoint.folder, or leave it out",
-             values.source());
-  const std::vector<std::string> known = identity_keys();
-  for (const std::string& key : checkpoints.resume_changes) {
-    ZERO_CHECK(std::ranges::count(known, key) > 0,
-               "{}: run.resume_changes: \"{}\" is no key that a checkpoint is held to; expected "
-               "one of {}. Other keys may change without being named",
-               values.source(), key, fmt::join(known, ", "));
+  if (checkpoints.resume == "never") {
+    throw Refusal(fmt::format("{}: run.resume_changes is given, but no checkpoint is resumed; give "
+                              "run.resume or run.checkpoint.folder, or leave it out",
+                              values.source()),
+                  answer_to_file(values, kChanges, nullptr));
   }
+  const std::vector<std::string> known = identity_keys();
+  std::vector<std::string> kept;
+  std::vector<std::string> strangers;
+  for (const std::string& key : checkpoints.resume_changes) {
+    (std::ranges::count(known, key) > 0 ? kept : strangers).push_back(key);
+  }
+  if (strangers.empty()) return;
+  throw Refusal(
+      fmt::format("{}: run.resume_changes: \"{}\" {} that a checkpoint is held to; expected {} {}. "
+                  "Other keys may change without being named",
+                  values.source(), fmt::join(strangers, "\", \""),
+                  strangers.size() == 1 ? "is no key" : "are no keys",
+                  strangers.size() == 1 ? "one of" : "some of", fmt::join(known, ", ")),
+      answer_to_file(values, kChanges, kept.empty() ? nlohmann::json() : nlohmann::json(kept)));
 }
 
-}  // namespace
-
-TrainConfig::Checkpoints make_checkpoints(Configuration& values) {
-  const std::string folder = values.text("run.checkpoint.folder");
+/// Keys that save nothing without a folder.
+void check_folder(const Configuration& values, Refusals& refusals) {
+  if (!values.text("run.checkpoint.folder").empty()) return;
   std::vector<std::string> needing{"run.stop_after"};
   // A folder of null turns off what the file asks for.
   if (!values.given("run.checkpoint.folder")) {
@@ -54,11 +69,20 @@ TrainConfig::Checkpoints make_checkpoints(Configuration& values) {
     }
   }
   for (const std::string& key : needing) {
-    ZERO_CHECK(!folder.empty() || !values.given(key) || values.is_null(key),
-               "{}: {} is given without run.checkpoint.folder, so that nothing would be saved; "
-               "add run.checkpoint.folder, the folder to save into, or leave {} out",
-               values.source(), key, key);
+    if (!values.given(key) || values.is_null(key)) continue;
+    refusals.add(
+        fmt::format("{}: {} is given without run.checkpoint.folder, so that nothing would be "
+                    "saved; add run.checkpoint.folder, the folder to save into, or leave {} out",
+                    values.source(), key, key),
+        answer_to_file(values, key, nullptr));
   }
+}
+
+}  // namespace
+
+TrainConfig::Checkpoints make_checkpoints(Configuration& values, Refusals& refusals) {
+  const std::string folder = values.text("run.checkpoint.folder");
+  check_folder(values, refusals);
   TrainConfig::Checkpoints checkpoints{
       .folder = folder,
       .every_steps = values.integer("run.checkpoint.every_steps"),
@@ -67,14 +91,17 @@ TrainConfig::Checkpoints make_checkpoints(Configuration& values) {
       .keep_every = values.integer("run.checkpoint.keep_every"),
       .file_bytes = values.integer("run.checkpoint.file_bytes"),
       .required = values.boolean("run.checkpoint.required"),
-      .resume = make_resume(values, folder),
+      .resume = "never",
       .resume_changes = values.texts("run.resume_changes"),
       .stop_after_seconds = seconds_of(values.at("run.stop_after").value).value_or(0)};
-  ZERO_CHECK(!values.given("run.checkpoint.keep_every") || checkpoints.keep_last > 0,
-             "{}: run.checkpoint.keep_every is given, but run.checkpoint.keep_last is 0, which "
-             "keeps all; set keep_last, or leave keep_every out",
-             values.source());
-  check_changes(values, checkpoints);
+  if (!folder.empty() && values.given("run.checkpoint.keep_every") && checkpoints.keep_last == 0) {
+    refusals.add(fmt::format("{}: run.checkpoint.keep_every is given, but run.checkpoint.keep_last "
+                             "is 0, which keeps all; set keep_last, or leave keep_every out",
+                             values.source()),
+                 answer_to_file(values, "run.checkpoint.keep_every", nullptr));
+  }
+  refusals.collect([&] { checkpoints.resume = make_resume(values, folder); });
+  refusals.collect([&] { check_changes(values, checkpoints); });
   return checkpoints;
 }
 

@@ -234,7 +234,7 @@ void ConfigurationReader::walk(const json& object, const std::string& section) {
       refusals_.collect([&] { take(*option, value); });
     } else if (path == "model" && value.is_string()) {
       refusals_.collect([&] { take(*find_option("model.name"), value); });
-    } else if (!is_section(path)) {
+    } else if (key.empty() || !is_section(path)) {
       refusals_.collect([&] { unknown(path, value); });
     } else if (value.is_object()) {
       walk(value, path);

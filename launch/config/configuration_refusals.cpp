@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 
 #include "launch/config/answers.h"
@@ -212,8 +213,14 @@ void ConfigurationReader::refuse_type(const std::string& section) {
     message += fmt::format(". To {} belong {}", shown_value(type), fmt::join(strangers, ", "));
   }
   std::vector<std::string> sets{default_override(option)};
+  std::vector<std::string> nameless;
   for (const std::string& stranger : strangers) {
-    for (std::string& removal : removal_of(stranger)) sets.push_back(std::move(removal));
+    std::vector<std::string> removal = removal_of(stranger);
+    if (removal.empty()) nameless.push_back(stranger);
+    std::ranges::move(removal, std::back_inserter(sets));
+  }
+  if (!nameless.empty()) {
+    message += fmt::format("; no option can name {}: edit {}", fmt::join(nameless, ", "), source_);
   }
   if (one_cycle) sets = put_one_cycle(params);
   refusals_.add(message, answers_in_file(path, std::move(sets)));
@@ -250,11 +257,13 @@ void ConfigurationReader::unknown(const std::string& path, const json& value) co
   const Option* const option = option_called(path.substr(path.rfind('.') + 1));
   if (option != nullptr) called_otherwise(path, *option, value);
   const std::string described = described_unknown(path);
-  const std::string advice =
+  std::vector<std::string> sets = removal_of(path);
+  std::string advice =
       described.ends_with('?') ? " Correct it or leave it out" : "; correct it or leave it out";
+  if (sets.empty()) advice += fmt::format("; no option can name it: edit {}", source_);
   throw Refusal(fmt::format("{}: unknown key \"{}\"{}{}", source_of(path), path, described,
                             in_file(path) ? advice : ""),
-                answers_in_file(path, removal_of(path)));
+                answers_in_file(path, std::move(sets)));
 }
 
 /// What the user may have meant, or what there is.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "launch/config/answers.h"
 #include "launch/config/train_config.h"
 
 namespace zero {
@@ -22,12 +23,17 @@ constexpr std::array kSelected{"attended", "hidden"};
 
 std::string recompute_key(const char* key) { return kSection + key; }
 
-/// Refuses a key that belongs to another kind of recompute than the one chosen.
-void check_belongs(const Configuration& values, const char* key, const std::string& to,
-                   const std::string& mode) {
-  ZERO_CHECK(values.is_null(recompute_key(key)) || mode == to,
-             "{}: {} belongs to recompute \"{}\", but {} is \"{}\"; give one of the two",
-             values.source(), recompute_key(key), to, recompute_key("recompute"), mode);
+/// Refuses keys that belong to another kind of recompute than the one chosen.
+void check_belonging(const Configuration& values, const std::string& mode, Refusals& refusals) {
+  for (const auto& [name, to] :
+       {std::pair{"interval", "full"}, {"number_checkpoints", "full"}, {"tensors", "selective"}}) {
+    const std::string key = recompute_key(name);
+    if (values.is_null(key) || mode == to) continue;
+    refusals.add(
+        fmt::format("{}: {} belongs to recompute \"{}\", but {} is \"{}\"; give one of the two",
+                    values.source(), key, to, recompute_key("recompute"), mode),
+        answer_to_file(values, key, nullptr));
+  }
 }
 
 /// The kind of recompute, with null replaced by what the other keys imply.
@@ -55,49 +61,73 @@ std::vector<BlockTensor> chosen_tensors(Configuration& values) {
   for (const std::string& text : values.texts(key)) {
     const auto* const found = std::find_if(kSelectable.begin(), kSelectable.end(),
                                            [&](BlockTensor each) { return name_of(each) == text; });
-    ZERO_CHECK(found != kSelectable.end(),
-               "{}: {}: found \"{}\", expected some of \"qkv\", \"attended\", \"hidden\"",
-               values.source(), key, text);
+    if (found == kSelectable.end()) {
+      throw Refusal(
+          fmt::format("{}: {}: found \"{}\", expected some of \"qkv\", \"attended\", \"hidden\"",
+                      values.source(), key, text),
+          answer_to_file(values, key, nullptr));
+    }
     tensors.push_back(*found);
   }
   return tensors;
 }
 
+/// Refuses groups that another key contradicts, or that the model is too small for.
+void check_groups(const Configuration& values, std::int64_t layers, Refusals& refusals) {
+  const std::string groups = recompute_key("number_checkpoints");
+  const std::string interval = recompute_key("interval");
+  if (values.is_null(groups)) return;
+  const std::int64_t count = values.integer(groups);
+  if (!values.is_null(interval)) {
+    const auto interval_out = answer_to_file(values, interval, nullptr);
+    refusals.add(
+        fmt::format("{}: {} is {} and {} is {}: the first keeps one input a group of blocks, the "
+                    "second that of every so many; give one of the two",
+                    values.source(), groups, count, interval, values.integer(interval)),
+        interval_out.empty() ? answer_to_file(values, groups, nullptr) : interval_out);
+  }
+  if (count > layers) {
+    refusals.add(fmt::format("{}: {} is {}, but model.layers is {}: a group has at least one "
+                             "block; give at most {}",
+                             values.source(), groups, count, layers, layers),
+                 answer_to_file(values, groups, layers));
+  }
+}
+
 RecomputePlan full_plan(const Configuration& values, std::int64_t layers) {
   const std::string groups = recompute_key("number_checkpoints");
   const std::string interval = recompute_key("interval");
-  if (values.is_null(groups)) {
-    return RecomputePlan::full(layers, values.is_null(interval) ? 1 : values.integer(interval));
+  if (!values.is_null(groups)) {
+    return RecomputePlan::grouped(layers, std::min(values.integer(groups), layers));
   }
-  ZERO_CHECK(values.is_null(interval),
-             "{}: {} is {} and {} is {}: the first keeps one input a group of blocks, the second "
-             "that of every so many; give one of the two",
-             values.source(), groups, values.integer(groups), interval, values.integer(interval));
-  ZERO_CHECK(values.integer(groups) <= layers,
-             "{}: {} is {}, but model.layers is {}: a group has at least one block; give at most "
-             "{}",
-             values.source(), groups, values.integer(groups), layers, layers);
-  return RecomputePlan::grouped(layers, values.integer(groups));
+  return RecomputePlan::full(layers, values.is_null(interval) ? 1 : values.integer(interval));
 }
 
 }  // namespace
 
-TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers) {
+TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers,
+                                      Refusals& refusals) {
   const std::string mode = recompute_mode(values);
-  check_belongs(values, "interval", "full", mode);
-  check_belongs(values, "number_checkpoints", "full", mode);
-  check_belongs(values, "tensors", "selective", mode);
+  check_belonging(values, mode, refusals);
   TrainConfig::Recompute recompute;
   const auto& limit = values.at("run.memory_limit").value;
   if (!limit.is_null()) recompute.memory_limit = *bytes_of(limit);
   recompute.automatic = mode == "auto";
-  ZERO_CHECK(!recompute.automatic || recompute.memory_limit > 0,
-             "{}: {} is \"auto\", which makes the run fit run.memory_limit, but that is not given; "
-             "give the bytes that a rank may use, for example \"8GiB\"",
-             values.source(), recompute_key("recompute"));
-  if (mode == "full") recompute.plan = full_plan(values, layers);
-  if (mode == "selective")
-    recompute.plan = RecomputePlan::selective(layers, chosen_tensors(values));
+  if (recompute.automatic && recompute.memory_limit == 0) {
+    refusals.add(
+        fmt::format("{}: {} is \"auto\", which makes the run fit run.memory_limit, but that is not "
+                    "given; give the bytes that a rank may use, for example \"8GiB\"",
+                    values.source(), recompute_key("recompute")),
+        {"run.memory_limit=BYTES"});
+  }
+  if (mode == "full") {
+    check_groups(values, layers, refusals);
+    recompute.plan = full_plan(values, layers);
+  }
+  if (mode == "selective") {
+    refusals.collect(
+        [&] { recompute.plan = RecomputePlan::selective(layers, chosen_tensors(values)); });
+  }
   recompute.plan.partition_inputs = values.boolean(recompute_key("partition_activations"));
   if (const std::string keep = recompute_key("keep_outputs"); !values.is_null(keep)) {
     recompute.plan.outputs = values.boolean(keep) ? BlockOutputs::kept : BlockOutputs::again;

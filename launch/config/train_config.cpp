@@ -44,18 +44,24 @@ TrainConfig::Data make_data(Configuration& values, const ModelConfig& model) {
                          .sequence_length = values.integer("data.sequence_length"),
                          .shuffle = values.boolean("data.shuffle"),
                          .tokenizer = values.text("data.tokenizer")};
-  ZERO_CHECK(data.sequence_length <= context,
-             "{}: data.sequence_length {} is longer than model.context {}; make it at most that",
-             values.source(), data.sequence_length, context);
+  if (data.sequence_length > context) {
+    throw Refusal(
+        fmt::format("{}: data.sequence_length {} is longer than model.context {}; make it at most "
+                    "that",
+                    values.source(), data.sequence_length, context),
+        answer_to_file(values, "data.sequence_length", context));
+  }
   return data;
 }
 
 void check_validation(const Configuration& values) {
   const std::int64_t every = values.integer("run.validation_every");
-  ZERO_CHECK(!values.texts("data.validation").empty() || every == 0,
-             "{}: run.validation_every is {}, but data.validation is not given; name its token "
-             "shards (zero_prepare makes them), or leave run.validation_every out",
-             values.source(), every);
+  if (every == 0 || !values.texts("data.validation").empty()) return;
+  throw Refusal(
+      fmt::format("{}: run.validation_every is {}, but data.validation is not given; name its "
+                  "token shards (zero_prepare makes them), or leave run.validation_every out",
+                  values.source(), every),
+      answer_to_file(values, "run.validation_every", nullptr));
 }
 
 /// The source of the initial weights; empty: initial values.
@@ -74,21 +80,27 @@ DeviceKind make_device(Configuration& values, int local_world) {
     values.resolve("run.device", choice.kind == DeviceKind::cuda ? "cuda" : "cpu", choice.why);
   }
   const bool cuda = values.text("run.device") == "cuda";
-  ZERO_CHECK(
-      cuda || values.text("run.sums") == "exact",
-      "{}: run.sums \"fast\" is for GPUs, and run.device is \"cpu\", whose sums are exact at "
-      "full speed; leave it out",
-      values.source());
+  if (!cuda && values.text("run.sums") != "exact") {
+    throw Refusal(fmt::format("{}: run.sums \"fast\" is for GPUs, and run.device is \"cpu\", whose "
+                              "sums are exact at full speed; leave it out",
+                              values.source()),
+                  answer_to_file(values, "run.sums", nullptr));
+  }
   return cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
 WaitLimits make_wait_limits(const Configuration& values) {
   const double warning = values.number("run.collective_warning");
   const double timeout = values.number("run.collective_timeout");
-  ZERO_CHECK(timeout == 0 || warning <= timeout,
-             "{}: run.collective_warning is {:g} s, run.collective_timeout {:g} s: the job would "
-             "end before the warning; give the warning the shorter time, or 0 for none",
-             values.source(), warning, timeout);
+  if (timeout != 0 && warning > timeout) {
+    const auto shorter = answer_to_file(values, "run.collective_warning", timeout);
+    throw Refusal(
+        fmt::format("{}: run.collective_warning is {:g} s, run.collective_timeout {:g} s: the job "
+                    "would end before the warning; give the warning the shorter time, or 0 for "
+                    "none",
+                    values.source(), warning, timeout),
+        shorter.empty() ? answer_to_file(values, "run.collective_timeout", warning) : shorter);
+  }
   const auto milliseconds = [](double seconds) {
     return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
   };
@@ -98,18 +110,25 @@ WaitLimits make_wait_limits(const Configuration& values) {
 /// A trace that begins after the last step would be empty.
 void check_trace(const Configuration& values, std::int64_t steps) {
   const std::int64_t from = values.integer("run.trace_from");
-  ZERO_CHECK(values.is_null("run.trace") || from <= steps,
-             "{}: run.trace_from is {}, run.steps is {}: no step would be traced; set "
-             "run.trace_from to at most run.steps, or leave run.trace and --trace out",
-             values.source(), from, steps);
+  if (values.is_null("run.trace") || from <= steps) return;
+  throw Refusal(
+      fmt::format("{}: run.trace_from is {}, run.steps is {}: no step would be traced; set "
+                  "run.trace_from to at most run.steps, or leave run.trace and --trace out",
+                  values.source(), from, steps),
+      steps > 0 ? answer_to_file(values, "run.trace_from", steps)
+                : answer_to_file(values, "run.trace", nullptr));
 }
 
 TrainConfig::Nonfinite make_nonfinite(const Configuration& values) {
   const bool skips = values.text("run.nonfinite") == "skip";
-  ZERO_CHECK(skips || !values.given("run.nonfinite_limit"),
-             "{}: run.nonfinite_limit is given, but run.nonfinite is \"stop\", which ends the run "
-             "at the first such step; set run.nonfinite to \"skip\", or leave the limit out",
-             values.source());
+  if (!skips && values.given("run.nonfinite_limit")) {
+    throw Refusal(
+        fmt::format("{}: run.nonfinite_limit is given, but run.nonfinite is \"stop\", which ends "
+                    "the run at the first such step; set run.nonfinite to \"skip\", or leave the "
+                    "limit out",
+                    values.source()),
+        answer_to_file(values, "run.nonfinite_limit", nullptr));
+  }
   return skips ? TrainConfig::Nonfinite::skip : TrainConfig::Nonfinite::stop;
 }
 
@@ -173,52 +192,6 @@ Batch make_batch(Configuration& values, int ranks, int world) {
   return batch;
 }
 
-/// The format of the moments, from our key or DeepSpeed's. The default is not filled in: a run's
-/// identity has the key only if the format is another than fp32.
-MomentFormat make_moments(Configuration& values) {
-  const char* const key = "optimizer.params.moments";
-  const bool half = values.boolean("bf16.bf16_optimizer_states");
-  const std::string given = values.is_null(key) ? "" : values.text(key);
-  ZERO_CHECK(
-      !half || values.boolean("bf16.enabled"),
-      "{}: bf16.bf16_optimizer_states is true, but bf16.enabled is false, so that the section "
-      "has no effect; enable it, or set {} to \"bf16\", which goes with any dtype",
-      values.source(), key);
-  ZERO_CHECK(!half || given.empty() || given == "bf16",
-             "{}: bf16.bf16_optimizer_states is true, but {} is \"{}\"; leave one of the two out",
-             values.source(), key, given);
-  ZERO_CHECK(given.empty() || given == "fp32" || values.text("optimizer.type") != "SGD" ||
-                 values.number("optimizer.params.momentum") > 0,
-             "{}: {} is \"{}\", but SGD without momentum keeps no moments; leave it out, or set "
-             "optimizer.params.momentum",
-             values.source(), key, given);
-  if (half && given.empty()) values.resolve(key, "bf16", "bf16.bf16_optimizer_states");
-  return half ? MomentFormat::bf16
-              : moment_format_from_name(given.empty() ? std::string("fp32") : given);
-}
-
-OptimizerConfig make_optimizer_config(Configuration& values) {
-  const std::string type = values.text("optimizer.type");
-  const bool decoupled = values.boolean("optimizer.params.adam_w_mode");
-  ZERO_CHECK(
-      type != "AdamW" || decoupled,
-      "{}: optimizer.params.adam_w_mode is false with optimizer.type \"AdamW\"; use type \"Adam\" "
-      "for weight decay inside the gradient",
-      values.source());
-  OptimizerConfig config;
-  config.kind = type == "SGD" ? OptimizerConfig::Kind::sgd
-                : decoupled   ? OptimizerConfig::Kind::adamw
-                              : OptimizerConfig::Kind::adam;
-  const auto& betas = values.at("optimizer.params.betas").value;
-  config.beta1 = betas[0].get<double>();
-  config.beta2 = betas[1].get<double>();
-  config.epsilon = values.number("optimizer.params.eps");
-  config.weight_decay = values.number("optimizer.params.weight_decay");
-  config.momentum = values.number("optimizer.params.momentum");
-  config.moments = make_moments(values);
-  return config;
-}
-
 /// Nothing: as computed.
 std::optional<DType> make_gradient_dtype(const Configuration& values, DType compute) {
   if (values.is_null("data_types.grad_accum_dtype")) return std::nullopt;
@@ -262,8 +235,8 @@ EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
   refusals.collect([&] { options.gradient = make_gradient_dtype(values, options.compute); });
   refusals.collect([&] { check_communication_dtype(values, options.compute); });
   refusals.collect([&] { options.reduction = make_reduction(values, options.stage); });
-  const bool has_optimizer =
-      refusals.collect([&] { options.optimizer = make_optimizer_config(values); });
+  const std::optional<OptimizerConfig> optimizer = make_optimizer_config(values, refusals);
+  if (optimizer) options.optimizer = *optimizer;
   options.groups = {{.pattern = "*.bias", .weight_decay = 0.0},
                     {.pattern = "*ln_*", .weight_decay = 0.0},
                     {.pattern = "*norm.weight", .weight_decay = 0.0}};
@@ -282,7 +255,7 @@ EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
   options.overlap = values.boolean("zero_optimization.overlap_comm");
   options.graphs = values.boolean("run.graphs");
   options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
-  if (has_optimizer) refusals.collect([&] { check_engine(values, options); });
+  if (optimizer) refusals.collect([&] { check_engine(values, options); });
   return options;
 }
 
@@ -319,13 +292,12 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
   }
   refusals.collect(
       [&] { config.run = make_run(values, local_world > 0 ? local_world : world, refusals); });
-  refusals.collect([&] { config.checkpoints = make_checkpoints(values); });
+  config.checkpoints = make_checkpoints(values, refusals);
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
   if (has_model && has_mesh)
     refusals.collect([&] { check_tensor(values, config.model, config.mesh.tensor); });
-  if (has_model)
-    refusals.collect([&] { config.recompute = make_recompute(values, layers_of(config.model)); });
+  if (has_model) config.recompute = make_recompute(values, layers_of(config.model), refusals);
   if (has_mesh)
     refusals.collect([&] { config.batch = make_batch(values, config.data_ranks(), world); });
   refusals.collect([&] { config.engine = make_engine_options(values, refusals); });

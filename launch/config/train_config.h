@@ -17,6 +17,7 @@
 #include "model/recompute.h"
 #include "optim/learning_rate.h"
 #include "optim/loss_scaler.h"
+#include "optim/optimizer.h"
 
 namespace zero {
 
@@ -147,12 +148,16 @@ LearningRates make_rates(Configuration& values);
 /// That the run ends before the learning rate is up, if so; both numbers. For what make_rates() has
 /// filled in.
 std::string warmup_warning(const Configuration& values);
-/// What backward computes again for a model of `layers` blocks, and the limit of memory. Throws
-/// zero::Error naming keys that contradict each other.
-TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers);
+/// The optimizer, with the format of its moments; nothing if `refusals` gets keys that contradict
+/// each other.
+std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refusals& refusals);
+/// What backward computes again for a model of `layers` blocks, and the limit of memory. `refusals`
+/// gets what names keys that contradict each other.
+TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers,
+                                      Refusals& refusals);
 
-/// The checkpoints of a run. Throws zero::Error naming keys that mean nothing without another one.
-TrainConfig::Checkpoints make_checkpoints(Configuration& values);
+/// The checkpoints of a run. `refusals` gets what names keys that mean nothing without another one.
+TrainConfig::Checkpoints make_checkpoints(Configuration& values, Refusals& refusals);
 
 /// Fills in values that depend on several keys or on the world; `local_world` is the number of
 /// ranks on this host (0: all). Throws zero::Error naming the keys and numbers that do not fit

@@ -12,6 +12,7 @@
 #include <functional>
 #include <set>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "device/files/replace_file.h"
@@ -67,11 +68,15 @@ std::vector<std::string> matches_of(const std::string& pattern) {
   return paths;
 }
 
-std::vector<std::string> token_files_in(const std::string& folder) {
+std::vector<std::string> token_files_in(const std::string& folder, const std::string& key) {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".bin") files.push_back(entry.path().string());
+  std::error_code error;
+  std::filesystem::directory_iterator at(folder, error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    if (at->path().extension() == ".bin") files.push_back(at->path().string());
   }
+  ZERO_CHECK(!error, "{}: the folder {} cannot be read: {}; allow reading it, or name its files",
+             key, folder, error.message());
   std::ranges::sort(files);
   return files;
 }
@@ -112,7 +117,7 @@ std::vector<std::string> train_files(const std::string& folder, const std::vecto
 
 std::vector<std::string> files_in(const std::string& folder, const std::string& key,
                                   std::vector<std::string>& left_out) {
-  const std::vector<std::string> all = token_files_in(folder);
+  const std::vector<std::string> all = token_files_in(folder, key);
   ZERO_CHECK(!all.empty(),
              "{}: the folder {} holds no .bin token files; make them with zero_prepare --out {}",
              key, folder, folder);

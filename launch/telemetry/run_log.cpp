@@ -11,9 +11,11 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "launch/file_lock.h"
 
 namespace zero {
 
@@ -100,7 +102,22 @@ std::string log_file(const std::string& log) {
   return path.string();
 }
 
-RunLog::RunLog(const std::string& path) : path_(path), file_(open_log(path)) {}
+RunLog::RunLog(const std::string& path, std::chrono::milliseconds patience)
+    : path_(path), file_(open_log(path)) {
+  lock(patience);
+}
+
+void RunLog::lock(std::chrono::milliseconds patience) const {
+  constexpr std::chrono::milliseconds kBetween{50};
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (regular() && lock_file(file_.get()) == EAGAIN) {
+    ZERO_CHECK(std::chrono::steady_clock::now() < end,
+               "run.log: {} is another run's log, under this name or another (a hard link); end "
+               "that run or wait for its end, or give this one another run.log",
+               path_);
+    std::this_thread::sleep_for(kBetween);
+  }
+}
 
 bool RunLog::regular() const {
   struct stat status {};
@@ -123,6 +140,7 @@ std::string RunLog::start_over() {
              "another run.log",
              old, aside, std::strerror(errno));
   file_ = open_log(path_);
+  lock({});
   return aside;
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,9 +26,13 @@ struct LogPoint {
 /// whole lines, and perhaps the beginning of one.
 class RunLog {
  public:
+  /// For which a start waits for an earlier run that is ending.
+  static constexpr std::chrono::milliseconds kPatience{2000};
+
   /// Opens the file, whose lines stay until the first of the calls below. Throws zero::Error if the
-  /// file cannot be written, or is a pipe without a reader.
-  explicit RunLog(const std::string& path);
+  /// file cannot be written, is a pipe without a reader, or for longer than `patience` another run
+  /// has it open as its log, also under another name (a hard link).
+  explicit RunLog(const std::string& path, std::chrono::milliseconds patience = kPatience);
 
   /// Begins a log without lines. A file that has some keeps them under another name:
   /// log_file(path).1, or the next number that is free. Returns that name; empty: there was no
@@ -57,6 +62,8 @@ class RunLog {
 
  private:
   bool regular() const;
+  /// Where the file system has no locks, as a second run's is taken for none.
+  void lock(std::chrono::milliseconds patience) const;
   void truncate(std::int64_t bytes);
 
   std::string path_;

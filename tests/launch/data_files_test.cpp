@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -40,6 +43,28 @@ TEST(DataFiles, MayBeFilesListsFoldersAndPatterns) {
   const TemporaryFolder empty;
   EXPECT_THAT(error_of([&] { expand_data_files({empty.path()}, "data.validation"); }),
               HasSubstr("data.validation: the folder"));
+}
+
+// As another user, where root would be allowed to.
+TEST(DataFiles, AFolderThatMayNotBeReadIsNamed) {
+  constexpr uid_t kNobody = 65534;
+  const TemporaryFolder folder;
+  ASSERT_EQ(::chmod(folder.path().c_str(), 0111), 0);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    if (::geteuid() == 0 && ::setuid(kNobody) != 0) ::_exit(2);
+    const std::string message =
+        error_of([&] { expand_data_files({folder.path()}, "data.validation"); });
+    ::_exit(message == "data.validation: the folder " + folder.path() +
+                           " cannot be read: Permission denied; allow reading it, or name its "
+                           "files"
+                ? 0
+                : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
 }
 
 TEST(DataFiles, AFolderForValidationMeansItsValidationFiles) {

@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 
 #include "tests/launch/temporary_folder.h"
@@ -38,15 +40,48 @@ TEST(RunLog, OfAPipeWithoutAReaderIsRefused) {
   const TemporaryFolder folder;
   const std::string pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(
-      error_of([&] { RunLog log(pipe); }),
-      HasSubstr("run.log: " + pipe + " is a pipe or a socket that nobody reads; start its"));
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);  // should it wait for a reader
+    const std::string message = error_of([&] { RunLog log(pipe); });
+    const bool said = message.starts_with(
+        "run.log: " + pipe + " is a pipe or a socket that nobody reads; start its reader first");
+    ::_exit(said ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   RunLog log(pipe);
   log.write({{"step", 1}});
   std::array<char, 32> text{};
   EXPECT_EQ(::read(reader, text.data(), text.size()), 11);
   ::close(reader);
+}
+
+// Locks go with the file, not with one of its names.
+TEST(RunLog, OfARunIsNoOtherRunsUnderAnotherName) {
+  constexpr std::chrono::milliseconds kNone{0};
+  const TemporaryFolder folder;
+  folder.write("run.log", step_line(1));
+  std::filesystem::create_hard_link(folder.file("run.log"), folder.file("other"));
+  const auto refusal = [&](const std::string& name) {
+    return error_of([&] { const RunLog log(folder.file(name), kNone); });
+  };
+  {
+    RunLog first(folder.file("run.log"));
+    EXPECT_EQ(refusal("other"),
+              "run.log: " + folder.file("other") +
+                  " is another run's log, under this name or another (a hard link); end that run "
+                  "or wait for its end, or give this one another run.log");
+    EXPECT_THAT(refusal("run.log"), HasSubstr("is another run's log"));
+    EXPECT_EQ(first.start_over(), folder.file("run.log.1"));
+    EXPECT_EQ(refusal("other"), "");
+    std::filesystem::create_hard_link(folder.file("run.log"), folder.file("third"));
+    EXPECT_THAT(refusal("third"), HasSubstr("is another run's log"));
+  }
+  EXPECT_EQ(refusal("third"), "");
+  EXPECT_EQ(folder.read("other"), step_line(1));
 }
 
 // The lock is on the file to which the link leads.
