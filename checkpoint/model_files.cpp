@@ -69,17 +69,33 @@ std::optional<fs::path> follow_link(const fs::path& path) {
   return std::nullopt;
 }
 
-/// The name of `file` in the folder `weights` of a checkpoint: as given, or as one of its links
-/// names it. Nothing if it is in none.
-std::optional<fs::path> name_in_checkpoint(const std::string& file) {
+struct NameInCheckpoint {
+  fs::path checkpoint;
+  std::string name;  ///< as its index lists files
+};
+
+/// The name of a path below the folder `weights` of a checkpoint, without links; nothing if it is
+/// in none.
+std::optional<NameInCheckpoint> below_weights(const fs::path& path) {
+  for (fs::path folder = path.parent_path(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    if (folder.filename() != "weights" || !is_checkpoint(folder.parent_path())) continue;
+    return NameInCheckpoint{folder.parent_path(),
+                            kWeights + path.lexically_relative(folder).generic_string()};
+  }
+  return std::nullopt;
+}
+
+/// The name of `file` in a checkpoint: as given, or as one of its links names it. Nothing if it is
+/// in none.
+std::optional<NameInCheckpoint> name_in_checkpoint(const std::string& file) {
   constexpr int kLinks = 40;  // of Linux, in one path
   std::optional<fs::path> path = fs::absolute(file);
   for (int links = 0; path && links <= kLinks; ++links, path = follow_link(*path)) {
     const fs::path name = path->lexically_normal();
     // Behind a link, ".." leads elsewhere.
     if (fs::exists(file) && !(fs::exists(name) && fs::equivalent(name, file))) continue;
-    const fs::path folder = name.parent_path();
-    if (folder.filename() == "weights" && is_checkpoint(folder.parent_path())) return name;
+    if (auto found = below_weights(name)) return found;
   }
   return std::nullopt;
 }
@@ -106,18 +122,17 @@ std::unique_ptr<files::InputFile> ModelFiles::open(const std::string& path) {
   const files::PathKind kind = files::disk().kind_of(path);
   ZERO_CHECK(kind == files::PathKind::file || kind == files::PathKind::missing,
              "{}: is not a regular file; expected a file of a model", path);
-  const std::optional<fs::path> in_checkpoint = name_in_checkpoint(path);
+  const std::optional<NameInCheckpoint> in_checkpoint = name_in_checkpoint(path);
   if (!in_checkpoint) {
     auto file = files::disk().open_read(path);
     check_content(*file);
     return file;
   }
-  const std::string folder = in_checkpoint->parent_path().parent_path().string();
+  const std::string folder = in_checkpoint->checkpoint.string();
   std::shared_ptr<Source>& source = sources_[folder];
   if (!source) source = std::make_shared<Source>(folder);
   const std::vector<CheckpointIndex::File>& listed = source->checkpoint.index().files;
-  const std::string name = kWeights + in_checkpoint->filename().string();
-  const auto found = std::ranges::find(listed, name, &CheckpointIndex::File::name);
+  const auto found = std::ranges::find(listed, in_checkpoint->name, &CheckpointIndex::File::name);
   ZERO_CHECK(found != listed.end(),
              "{}: is not of the checkpoint {}: its index.json lists none; remove the file, or put "
              "it into a folder that zero_ckpt export writes",

@@ -4,11 +4,14 @@
 
 #include <array>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
+#include "checkpoint/json_tree.h"
 #include "checkpoint/model_files.h"
 #include "inference/text/byte_level.h"
+#include "inference/text/template_files.h"
 
 namespace zero {
 namespace {
@@ -16,15 +19,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kGenerating = "generation_config.json";
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char* kTemplate = "chat_template.jinja";
+using Files = std::map<std::string, std::string>;
+
 /// The files of transformers' tokenizers, and its defaults for generating text.
-constexpr std::array kPassedOn{"tokenizer.json",    "tokenizer_config.json",
-                               "tokenizer.model",   "special_tokens_map.json",
-                               "added_tokens.json", "vocab.json",
-                               "merges.txt",        "chat_template.jinja",
-                               kGenerating};
+constexpr std::array kPassedOn{
+    "tokenizer.json",    kTokenizerConfig, "tokenizer.model", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json",     "merges.txt",      kTemplate,
+    kGenerating};
 /// Those read beside a tokenizer's file that is given by its own name.
-constexpr std::array kBeside{"tokenizer_config.json", "special_tokens_map.json",
-                             "added_tokens.json", "chat_template.jinja"};
+constexpr std::array kBeside{kTokenizerConfig, "special_tokens_map.json", "added_tokens.json",
+                             kTemplate};
 
 std::string content_of(const fs::path& path, const std::string& key) {
   try {
@@ -34,7 +40,30 @@ std::string content_of(const fs::path& path, const std::string& key) {
   }
 }
 
-using Files = std::map<std::string, std::string>;
+/// The templates of additional_chat_templates in `folder`, and of chat_template.jinja, become the
+/// list in tokenizer_config.json, in which transformers finds them as in the files: those of a
+/// saved model lie in one folder.
+void list_templates(const fs::path& folder, const std::string& key, Files& files) {
+  const fs::path more = folder / kMoreTemplates;
+  const std::vector<std::string> names = template_file_names(more.string());
+  if (names.empty()) return;
+  std::map<std::string, std::string> templates;
+  for (const std::string& name : names) {
+    templates[fs::path(name).stem().string()] = content_of(more / name, key);
+  }
+  if (const auto own = files.extract(kTemplate)) templates.emplace("default", own.mapped());
+  std::string& text = files[kTokenizerConfig];
+  auto config = parse_ordered_tree(text.empty() ? "{}" : text);
+  ZERO_CHECK(config && config->is_object(),
+             "{}: {} is no JSON object, so that the chat templates of {} cannot be carried in it; "
+             "mend it, or remove that folder",
+             key, (folder / kTokenizerConfig).string(), more.string());
+  auto& list = (*config)["chat_template"] = nlohmann::ordered_json::array();
+  for (const auto& [name, content] : templates) {
+    list.push_back({{"name", name}, {"template", content}});
+  }
+  text = config->dump(2) + "\n";
+}
 
 /// The config.json of weights that began as those in `folder`, empty if in none.
 std::string config_text(const TrainConfig& config, const std::string& folder) {
@@ -49,8 +78,7 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
   if (files.contains("tokenizer.json") || files.contains("tokenizer.model")) return;
   if (tokenizer == "bytes") {
     files["tokenizer.json"] = byte_tokenizer_json();
-    files.try_emplace("tokenizer_config.json",
-                      "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
+    files.try_emplace(kTokenizerConfig, "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
   } else if (fs::is_directory(path)) {
     files.merge(tokenizer_files(tokenizer, kKey));
   } else {
@@ -61,9 +89,10 @@ void add_tokenizer(const std::string& tokenizer, Files& files) {
       if (fs::is_regular_file(beside)) files.try_emplace(name, content_of(beside, kKey));
     }
     if (!json) {
-      files.try_emplace("tokenizer_config.json",
+      files.try_emplace(kTokenizerConfig,
                         "{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false}\n");
     }
+    list_templates(path.parent_path(), kKey, files);
   }
 }
 
@@ -93,6 +122,7 @@ std::map<std::string, std::string> tokenizer_files(const std::string& folder,
     const fs::path path = fs::path(folder) / name;
     if (fs::is_regular_file(path)) files.emplace(name, content_of(path, key));
   }
+  list_templates(folder, key, files);
   return files;
 }
 

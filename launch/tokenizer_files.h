@@ -16,8 +16,9 @@ namespace zero {
 std::map<std::string, std::string> weight_folder_files(const TrainConfig& config);
 
 /// The files of transformers' tokenizers in a model's folder, and its defaults for generating text,
-/// by name and with their content. Throws zero::Error naming `key`, for which they are copied, and
-/// the file.
+/// by name and with their content; chat templates in files of their own come in a list within
+/// tokenizer_config.json if the folder has more than one. Throws zero::Error naming `key`, for
+/// which they are copied, and the file.
 std::map<std::string, std::string> tokenizer_files(const std::string& folder,
                                                    const std::string& key);
 

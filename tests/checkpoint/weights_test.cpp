@@ -325,6 +325,12 @@ TEST_F(CheckpointWeights, SmallFilesAreReadOnlyAsTheyWereSaved) {
   EXPECT_THAT(error_of([&] { read_model_text(at("weights/tokenizer.json")); }),
               HasSubstr("weights/tokenizer.json: is not of the checkpoint " + step_ +
                         ": its index.json lists none; remove the file, or put it into"));
+  fs::create_directory(at("weights/additional_chat_templates"));
+  const std::string below = at("weights/additional_chat_templates/default.jinja");
+  testing::write_bytes(below, "planted");
+  EXPECT_THAT(error_of([&] { read_model_text(below); }),
+              HasSubstr("default.jinja: is not of the checkpoint " + step_));
+  fs::remove_all(at("weights/additional_chat_templates"));
   fs::copy(at("weights"), scratch_.path("copy"));
   EXPECT_EQ(read_model_text(scratch_.path("copy/tokenizer.json")), "{}");
 }

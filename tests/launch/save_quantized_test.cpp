@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "inference/text/tokenizer_config.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
@@ -75,6 +76,13 @@ TEST_F(SaveQuantized, SyncsFilesThenTheirNamesThenRenamesThenSyncsTheNameOfTheFo
   EXPECT_LT(folder, rename);
   EXPECT_EQ(count(calls, "rename", partial_), 1);
   EXPECT_LT(rename, last(calls, "sync_folder", scratch_.directory()));
+}
+
+TEST_F(SaveQuantized, CarriesChatTemplatesOfFilesOfTheirOwn) {
+  std::filesystem::create_directory(model_ + "/additional_chat_templates");
+  write_bytes(model_ + "/additional_chat_templates/default.jinja", "the folder's");
+  EXPECT_EQ(save(files::disk()), 0);
+  EXPECT_EQ(read_tokenizer_config(out_).chat_template.text, "the folder's");
 }
 
 TEST_F(SaveQuantized, LeavesNothingIfTheDiskFailsBeforeTheRename) {

@@ -9,6 +9,7 @@
 
 #include "checkpoint/hf/config.h"
 #include "inference/text/tokenizer.h"
+#include "inference/text/tokenizer_config.h"
 #include "tests/launch/temporary_folder.h"
 
 namespace zero {
@@ -123,6 +124,59 @@ TEST(WeightFolderFiles, PassATokenizerJsonOn) {
   EXPECT_EQ(files_of(folder.file("some")), (Files{{"merges.txt", "a b"},
                                                   {"tokenizer.json", "its own"},
                                                   {"tokenizer_config.json", "{}"}}));
+}
+
+// A saved model's files lie in one folder: templates of a folder of their own come in a list.
+TEST(WeightFolderFiles, CarryChatTemplatesOfFilesOfTheirOwn) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder.file("hf/additional_chat_templates"));
+  folder.write("hf/config.json", hf_config_text(make(kSmall).model));
+  folder.write("hf/tokenizer.json", "{}");
+  folder.write("hf/chat_template.jinja", "the first\n");
+  folder.write("hf/additional_chat_templates/rag.jinja", "of \"documents\"");
+  folder.write("hf/additional_chat_templates/notes.txt", "are not passed on");
+  const auto carried = [&](const std::string& model, const std::vector<std::string>& overrides) {
+    const Files files = weight_folder_files(make(model, overrides));
+    EXPECT_FALSE(files.contains("chat_template.jinja"));
+    const TemporaryFolder saved;
+    for (const auto& [name, content] : files) saved.write(name, content);
+    return read_tokenizer_config(saved.path()).chat_template;
+  };
+  const std::string hf = R"({"hf": ")" + folder.file("hf") + R"("})";
+  EXPECT_EQ(carried(hf, {}).text, "the first\n");
+  EXPECT_EQ(weight_folder_files(make(hf)).at("tokenizer_config.json"), R"({
+  "chat_template": [
+    {
+      "name": "default",
+      "template": "the first\n"
+    },
+    {
+      "name": "rag",
+      "template": "of \"documents\""
+    }
+  ]
+}
+)");
+  // As they are read: the folder's default before the file, the files before the field.
+  folder.write("hf/additional_chat_templates/default.jinja", "the folder's");
+  folder.write("hf/tokenizer_config.json", R"({"eos_token": "<e>", "chat_template": "older"})");
+  EXPECT_EQ(carried(hf, {}).text, "the folder's");
+  EXPECT_THAT(weight_folder_files(make(hf)).at("tokenizer_config.json"),
+              HasSubstr("{\n  \"eos_token\": \"<e>\",\n  \"chat_template\": [\n"));
+  for (const char* tokenizer : {"hf", "hf/tokenizer.json"}) {
+    EXPECT_EQ(carried(kSmall, {"data.tokenizer=" + folder.file(tokenizer)}).text, "the folder's");
+  }
+  std::filesystem::remove(folder.file("hf/additional_chat_templates/default.jinja"));
+  std::filesystem::remove(folder.file("hf/chat_template.jinja"));
+  const ChatTemplate alone = carried(hf, {});
+  EXPECT_EQ(alone.text, "");
+  EXPECT_EQ(alone.names, std::vector<std::string>{"rag"});
+  folder.write("hf/tokenizer_config.json", "[]");
+  EXPECT_THAT(error_of([&] { weight_folder_files(make(hf)); }),
+              AllOf(HasSubstr("model.hf: "),
+                    HasSubstr("hf/tokenizer_config.json is no JSON object, so that the chat "
+                              "templates of "),
+                    HasSubstr("cannot be carried in it; mend it, or remove that folder")));
 }
 
 TEST(WeightFolderFiles, NameTheOneThatCannotBePassedOn) {
