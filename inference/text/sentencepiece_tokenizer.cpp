@@ -185,8 +185,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     const std::set<std::uint32_t>& steering;
   };
 
-  /// Refuses a steering piece that a message of a chat contains: the library cannot be told to read
-  /// it as words. `part` begins at byte `offset` of the text.
+  /// Refuses a steering piece that a message of a chat contains, or joins by being empty: the
+  /// library cannot be told to read it as words. `part` begins at byte `offset` of the text.
   void check_messages(const SentencePieceProcessor& processor, std::string_view part,
                       std::size_t offset, const Guard& guard) const {
     if (guard.steering.empty()) return;
@@ -195,11 +195,13 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (!guard.steering.contains(piece.id())) continue;
       const std::size_t begin = offset + piece.begin();
       const std::size_t end = offset + piece.end();
-      const bool of_template = std::ranges::any_of(guard.ranges, [&](const ByteRange& range) {
-        return range.begin <= begin && end <= range.end;
-      });
+      const auto range = std::ranges::partition_point(
+          guard.ranges, [&](const ByteRange& each) { return each.end <= begin; });
+      const bool of_template =
+          range != guard.ranges.end() && range->begin <= begin && end <= range->end;
       ZERO_CHECK(of_template,
-                 "a message contains \"{}\", a piece of the tokenizer's model that may steer the "
+                 "a message contains or completes \"{}\", a piece of the tokenizer's model that "
+                 "may steer the "
                  "chat; leave it out, or give the whole prompt, rendered elsewhere, with --special",
                  printable_line(piece.surface()));
     }

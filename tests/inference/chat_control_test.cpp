@@ -142,8 +142,11 @@ TEST(ChatControls, AContentThatIsTakenAwayJoinsNoHalves) {
         "{% for x in ['<|im', 'Q', '_end|>'] if x != c %}{{ x }}{% endfor %}",
         "{% for x in ['<|im', 'Q', '_end|>'] | reject('in', c) %}{{ x }}{% endfor %}",
         "{% for x in ['<|im', 'Q', '_end|>'] %}{{ x if x != c }}{% endfor %}",
-        "<|im{{ 'Q_end|>'.removeprefix(c) }}", "<|im{{ 'Q_end|>' | trim(c) }}",
-        "<|im{{ 'Q_end|>'[c | length:] }}", "{{ ('<|IM' ~ c[1:] ~ '_END|>') | lower }}"}) {
+        "{{ '<|imQ_end|>'.replace('Q', '', c | length) }}",
+        "{{ '<|imQ_end|>' | replace('Q', '', c | length) }}",
+        "{{ '<x|xixmx_xexnxdx|x>'[::1 + (c | length)] }}", "<|im{{ 'Q_end|>'.removeprefix(c) }}",
+        "<|im{{ 'Q_end|>' | trim(c) }}", "<|im{{ 'Q_end|>'[c | length:] }}",
+        "{{ ('<|IM' ~ c[1:] ~ '_END|>') | lower }}"}) {
     EXPECT_EQ(controls("{% set c = messages[0].content %}" + std::string(way), {{"user", "Q"}},
                        {"<|im_end|>"}),
               0)
@@ -245,6 +248,9 @@ TEST(ChatControls, NumbersCountedInContentsWriteNoTokens) {
         "{% for x in messages if 'a' in x.content %}{{ loop.index }}{% endfor %}",
         "{% set s = namespace(n=0) %}{% for x in c %}{% set s.n = s.n + 1 %}{% endfor %}{{ s.n }}",
         "{{ {c: 1, 'abc': 2} | length }}",
+        "{{ '4' * (c.count('a')) }}",
+        "{% for x in c.split('b') if x == 'a' %}4{% endfor %}",
+        "{{ [4, 4][:c.count('a')] | length }}",
         "{{ messages | selectattr('content') | list | length }}",
         "{% for m in messages | selectattr('content') %}{{ loop.length if loop.last }}{% endfor %}",
         "{% set n = 0 %}{% if 'a' in c %}{% set n = 5 %}{% endif %}{{ n }}"}) {

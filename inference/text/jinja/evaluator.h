@@ -145,6 +145,8 @@ class Given {
   const Value* value(std::size_t place) const { return values_[place]; }
   bool truth(std::size_t place) const;
   std::int64_t integer(std::size_t place, std::int64_t otherwise) const;
+  /// Of the template if it was not given.
+  Origin origin(std::size_t place) const;
   /// As str() has it.
   Text text(std::size_t place, std::string_view otherwise = "") const;
   /// Throws zero::Error unless it is a text.

@@ -203,6 +203,7 @@ Value Evaluator::evaluate_slice(const Expression& expression) {
     const auto i = static_cast<std::size_t>(at);
     if (text != nullptr) {
       part.append(text->part(borders[i], borders[i + 1]));
+      part.append("", parts[2].origin());
     } else {
       items.push_back(list->items[i]);
     }

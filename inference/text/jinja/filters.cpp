@@ -56,7 +56,11 @@ Value length(Evaluator& /*evaluator*/, const Value& input, const Arguments& argu
 
 Value replace(Evaluator& evaluator, const Value& input, const Arguments& arguments) {
   const Given given("replace", arguments, {"old", "new", "count"}, 2);
-  return replaced_in(evaluator, shown(input), given.text(0), given.text(1), given.integer(2, -1));
+  return replaced_in(evaluator, shown(input),
+                     {.from = given.text(0),
+                      .to = given.text(1),
+                      .most = given.integer(2, -1),
+                      .counted = given.origin(2)});
 }
 
 Value string(Evaluator& /*evaluator*/, const Value& input, const Arguments& arguments) {
@@ -208,8 +212,9 @@ constexpr std::array<std::string_view, 24> kOthers{
 
 }  // namespace
 
-Value replaced_in(Evaluator& evaluator, const Text& text, const Text& from, const Text& to,
-                  std::int64_t most) {
+Value replaced_in(Evaluator& evaluator, const Text& text, Replacement replacement) {
+  auto& [from, to, most, counted] = replacement;
+  from.append("", counted);  // contents that count say where the text falls into two
   Budget& budget = evaluator.budget();
   budget.search(text.size(), from.size());
   std::size_t times = 0;

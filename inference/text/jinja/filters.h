@@ -15,9 +15,15 @@ using Filter = Value (*)(Evaluator& evaluator, const Value& input, const Argumen
 Filter list_filter(std::string_view name);
 std::vector<std::string_view> list_filter_names();
 
+/// What is replaced in a text: parameters of the filter and of the method.
+struct Replacement {
+  Text from;
+  Text to;
+  std::int64_t most = -1;                  ///< times; negative: always
+  Origin counted = Origin::from_template;  ///< that of `most`
+};
 /// jinja::replaced(), within the budget.
-Value replaced_in(Evaluator& evaluator, const Text& text, const Text& from, const Text& to,
-                  std::int64_t most);
+Value replaced_in(Evaluator& evaluator, const Text& text, Replacement replacement);
 /// The texts with `between` between them, within the budget; with borders too if they were `chosen`
 /// by contents.
 Value joined_by(Evaluator& evaluator, const Text& between, const std::vector<Text>& texts,

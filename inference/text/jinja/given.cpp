@@ -36,6 +36,10 @@ std::int64_t Given::integer(std::size_t place, std::int64_t otherwise) const {
   return value->integer();
 }
 
+Origin Given::origin(std::size_t place) const {
+  return values_[place] != nullptr ? values_[place]->origin() : Origin::from_template;
+}
+
 Text Given::text(std::size_t place, std::string_view otherwise) const {
   const Value* value = values_[place];
   return value != nullptr ? shown(*value) : Text(otherwise, Origin::from_template);

@@ -92,8 +92,11 @@ Value without(Evaluator& /*evaluator*/, const Text& text, const Given& given) {
 }
 
 Value replace(Evaluator& evaluator, const Text& text, const Given& given) {
-  return replaced_in(evaluator, text, given.needed_text(0), given.needed_text(1),
-                     given.integer(2, -1));
+  return replaced_in(evaluator, text,
+                     {.from = given.needed_text(0),
+                      .to = given.needed_text(1),
+                      .most = given.integer(2, -1),
+                      .counted = given.origin(2)});
 }
 
 Value join(Evaluator& evaluator, const Text& text, const Given& given) {

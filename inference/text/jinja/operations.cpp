@@ -32,22 +32,24 @@ Value add(Evaluator& evaluator, const Value& a, const Value& b) {
   evaluator.budget().make((list->items.size() + b.list()->items.size()) * sizeof(Value));
   std::vector<Value> items = list->items;
   items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
-  return Value::list(std::move(items), list->kind).with_origin(joined(a.origin(), b.origin()));
+  return Value::list(std::move(items), list->kind)
+      .with_origin(joined(a.own_origin(), b.own_origin()));
 }
 
-Value repeat(Evaluator& evaluator, const Value& what, std::int64_t times) {
-  const std::int64_t count = std::clamp<std::int64_t>(times, 0, std::int64_t{1} << 26);
+Value repeat(Evaluator& evaluator, const Value& what, const Value& times) {
+  const std::int64_t count = std::clamp<std::int64_t>(times.integer(), 0, std::int64_t{1} << 26);
   evaluator.budget().make(static_cast<std::size_t>(count) * weight_of(what));
   if (const Text* text = what.text()) {
-    Text out;
+    Text out("", text->origin());
     for (std::int64_t i = 0; i < count; ++i) out.append(*text);
-    return Value(std::move(out));
+    return cut_by(times.origin(), Value(std::move(out)));
   }
   std::vector<Value> items;
   for (std::int64_t i = 0; i < count; ++i) {
     items.insert(items.end(), what.list()->items.begin(), what.list()->items.end());
   }
-  return Value::list(std::move(items), what.list()->kind);
+  return Value::list(std::move(items), what.list()->kind)
+      .with_origin(joined(what.own_origin(), times.origin()));
 }
 
 bool repeats(const Value& value) {
@@ -111,13 +113,8 @@ Value operate(Evaluator& evaluator, const std::string& sign, const Value& a, con
     return result.with_origin(joined(a.origin(), b.origin()));
   }
   if (sign == "+") return add(evaluator, a, b);
-  const Origin by = joined(a.origin(), b.origin());
-  if (sign == "*" && repeats(a) && b.is_integer()) {
-    return repeat(evaluator, a, b.integer()).chosen_by(by);
-  }
-  if (sign == "*" && repeats(b) && a.is_integer()) {
-    return repeat(evaluator, b, a.integer()).chosen_by(by);
-  }
+  if (sign == "*" && repeats(a) && b.is_integer()) return repeat(evaluator, a, b);
+  if (sign == "*" && repeats(b) && a.is_integer()) return repeat(evaluator, b, a);
   fail("unsupported operand type(s) for {}: '{}' and '{}'", sign, type_name(a), type_name(b));
 }
 
