@@ -13,6 +13,17 @@ namespace zero {
 namespace {
 
 char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
+bool is_letter(char c) { return upper(c) >= 'A' && upper(c) <= 'Z'; }
+
+/// Whether `text` is the name of a role between signs, as "@User:", whatever composes it.
+bool names_role(std::string_view text) {
+  const auto begin = std::ranges::find_if(text, is_letter);
+  const auto end = std::ranges::find_if(text.rbegin(), text.rend(), is_letter).base();
+  const std::string_view word(begin, std::max(begin, end));
+  return std::ranges::any_of(kChatRoles, [&](std::string_view role) {
+    return std::ranges::equal(word, role, {}, upper, upper);
+  });
+}
 
 }  // namespace
 
@@ -41,7 +52,7 @@ void ComposedTexts::add(std::string literal) {
 
 bool ComposedTexts::contains(std::string_view text) const {
   if (literals_.empty() || text.empty()) return false;
-  if (text.size() > kMostBytes) return true;
+  if (text.size() > kMostBytes || names_role(text)) return true;
   std::array<bool, kMostBytes> literal_begins{true};  // whether one may begin there
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (at > 0 && ends_.contains(text.substr(0, at))) literal_begins[at] = true;

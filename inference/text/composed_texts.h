@@ -17,8 +17,9 @@ class ComposedTexts {
   /// None without a template.
   explicit ComposedTexts(std::string_view chat_template);
 
-  /// Whether `text` is one of them: the end of a literal, whole ones, the beginning of one. A text
-  /// of more than kMostBytes is taken for one without a look.
+  /// Whether `text` is one of them: the end of a literal, whole ones, the beginning of one; or a
+  /// role between signs, which a template may compose by other ways. A text of more than kMostBytes
+  /// is taken for one without a look.
   bool contains(std::string_view text) const;
 
   static constexpr std::size_t kMostBytes = 64;

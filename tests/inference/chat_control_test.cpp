@@ -272,7 +272,12 @@ TEST(ChatControls, TokensComposedForRolesThatAreMissingAreNoneForContents) {
             "@bot@"},
            {"{{ '@' ~ {'user': 'human', 'assistant': 'gpt'}[messages[0].role] ~ '@' }}"
             "{{ messages[0].content }}",
-            "@gpt@"}}) {
+            "@gpt@"},
+           {"{% for m in messages %}{{ '@ROLE:'.replace('ROLE', m.role) ~ m.content }}{% endfor %}",
+            "@assistant:"},
+           {"{% for m in messages %}{{ '@@'[0] ~ m.role | title ~ ' :'[1] ~ m.content }}{% endfor "
+            "%}",
+            "@Assistant:"}}) {
     const auto count = [&](const Messages& messages) {
       return controls(chat_template, messages, {token}, false);
     };
