@@ -43,7 +43,7 @@ class Gpt2(nn.Module):
         self.head.weight = self.tokens.weight
 
     def forward(self, inputs, targets):
-        x = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1]))
+        x = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x)).float()
