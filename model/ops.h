@@ -170,9 +170,6 @@ class Ops {
   virtual Fused fuse(const LinearShape& /*shape*/, const LinearGeluForward& /*operands*/) {
     return {};
   }
-  virtual Fused fuse(const LinearShape& /*shape*/, const LinearGeluBackward& /*operands*/) {
-    return {};
-  }
   /// linear_backward_parameters.
   virtual Fused fuse(const LinearShape& /*shape*/, View /*x*/, View /*dy*/, View /*dweight*/,
                      View /*dbias*/) {

@@ -45,12 +45,6 @@ ProductShape gelu_product(const LinearShape& s) {
   return forward_product(s, s.dtype, ProductShape::Epilogue::gelu);
 }
 
-ProductShape gelu_gradient_product(const LinearShape& s) {
-  ProductShape product = input_product(s);
-  product.epilogue = ProductShape::Epilogue::gelu_gradient;
-  return product;
-}
-
 ProductShape parameters_product(const LinearShape& s) {
   ProductShape product = weight_product(s, Write::overwrite);
   product.epilogue = s.layout == WeightLayout::in_out ? ProductShape::Epilogue::column_sums

@@ -27,11 +27,10 @@ struct ProductShape {
   /// Work fused with a product; for some shapes a library may lack those after `bias`.
   enum class Epilogue : std::uint8_t {
     none,
-    bias,           ///< C += bias (n)
-    gelu,           ///< aux (m, n) = A * B + bias (n), C = gelu(aux)
-    gelu_gradient,  ///< C = A * B * gelu'(aux), bias (n) = the column sums of C
-    row_sums,       ///< bias (m) = the sums of A's rows
-    column_sums,    ///< bias (n) = the sums of B's columns
+    bias,         ///< C += bias (n)
+    gelu,         ///< aux (m, n) = A * B + bias (n), C = gelu(aux)
+    row_sums,     ///< bias (m) = the sums of A's rows
+    column_sums,  ///< bias (n) = the sums of B's columns
   };
   Epilogue epilogue = Epilogue::none;
   /// The only triangle of C that is needed, or the only nonzero triangle of A. Lower: row i has the
@@ -50,9 +49,8 @@ struct ProductShape {
 ProductShape forward_product(const LinearShape& shape, DType out, ProductShape::Epilogue epilogue);
 ProductShape input_product(const LinearShape& shape);
 ProductShape weight_product(const LinearShape& shape, Write write);
-/// The same, fused: with gelu(y), with GELU's gradient on dx, with the bias's gradient.
+/// The same, fused: with gelu(y), with the bias's gradient.
 ProductShape gelu_product(const LinearShape& shape);
-ProductShape gelu_gradient_product(const LinearShape& shape);
 ProductShape parameters_product(const LinearShape& shape);
 
 }  // namespace zero

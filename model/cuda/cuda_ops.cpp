@@ -26,14 +26,6 @@ Products::Operands operands_of(const LinearGeluForward& o) {
           .c = o.y.data()};
 }
 
-Products::Operands operands_of(const LinearGeluBackward& o) {
-  return {.a = o.dy.data(),
-          .b = o.weight.data(),
-          .bias = o.dbias.data(),
-          .aux = o.z.data(),
-          .c = o.dz.data()};
-}
-
 /// For the gradient of a weight and of a bias, if any.
 Products::Operands operands_of(const LinearShape& s, View x, View dy, View dweight, View dbias) {
   const bool in_first = s.layout == WeightLayout::in_out;
@@ -87,9 +79,7 @@ void CudaOps::prepare(const LinearShape& shape, LinearUse use) {
   for (const auto write : {Write::overwrite, Write::add}) {
     prepare_product(weight_product(shape, write));
   }
-  for (const auto& fused : {gelu_product, gelu_gradient_product, parameters_product}) {
-    prepare_product(fused(shape));
-  }
+  for (const auto& fused : {gelu_product, parameters_product}) prepare_product(fused(shape));
 }
 
 void CudaOps::prepare(const AttentionShape& shape) {
@@ -196,15 +186,6 @@ void CudaOps::do_linear_backward_weight(const LinearShape& s, View x, View dy, V
 Ops::Fused CudaOps::fuse(const LinearShape& s, const LinearGeluForward& o) {
   if (!products_->takes(gelu_product(s), operands_of(o))) return {};
   return [=, this] { submit_product("linear_gelu_forward", gelu_product(s), operands_of(o)); };
-}
-
-Ops::Fused CudaOps::fuse(const LinearShape& s, const LinearGeluBackward& o) {
-  const ProductShape product = gelu_gradient_product(s);
-  if (o.dbias.dtype() != s.dtype || !products_->takes(product, operands_of(o))) return {};
-  return [=, this] {
-    submit_product("linear_gelu_backward", product, operands_of(o));
-    if (!o.y.empty()) do_gelu_forward(o.z, o.y);
-  };
 }
 
 Ops::Fused CudaOps::fuse(const LinearShape& s, View x, View dy, View dweight, View dbias) {

@@ -38,7 +38,6 @@ class CudaOps final : public Ops {
   void do_linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight,
                                  Write write) override;
   Fused fuse(const LinearShape& shape, const LinearGeluForward& operands) override;
-  Fused fuse(const LinearShape& shape, const LinearGeluBackward& operands) override;
   Fused fuse(const LinearShape& shape, View x, View dy, View dweight, View dbias) override;
   void do_column_sums(const MatrixShape& shape, View x, View sums) override;
   void do_norm_forward(const MatrixShape& shape, const NormForward& operands) override;

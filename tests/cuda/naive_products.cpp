@@ -52,10 +52,6 @@ float element(const void* data, DType dtype, MatrixPlacement placement, std::int
 constexpr double kSlope = 0.7978845608028654;  // of GPT-2's gelu
 double bend(double z) { return std::tanh(kSlope * (z + 0.044715 * z * z * z)); }
 double gelu(double z) { return z / 2 * (1 + bend(z)); }
-double gelu_gradient(double z) {
-  const double t = bend(z);
-  return (1 + t) / 2 + z / 2 * (1 - t * t) * kSlope * (1 + 3 * 0.044715 * z * z);
-}
 
 // What becomes of one element of the product.
 float finish(const ProductShape& s, const Products::Operands& o, float product, std::int64_t column,
@@ -68,15 +64,12 @@ float finish(const ProductShape& s, const Products::Operands& o, float product, 
       put(o.aux, s.out, at, z);
       return static_cast<float>(gelu(z));
     }
-    case Epilogue::gelu_gradient:
-      return product * static_cast<float>(gelu_gradient(value_at(o.aux, s.out, at)));
     default:
       return s.write == Write::add ? product + value_at(o.c, s.out, at) : product;
   }
 }
 
 void multiply(const ProductShape& s, const Products::Operands& o) {
-  std::vector<float> columns(static_cast<std::size_t>(s.n));
   for (std::int64_t i = 0; i < s.m; ++i) {
     for (std::int64_t j = 0; j < s.n; ++j) {
       float sum = 0;
@@ -85,14 +78,8 @@ void multiply(const ProductShape& s, const Products::Operands& o) {
                element(o.b, s.in, s.b, l, j, {s.k, s.n, s.ldb});
       }
       const std::int64_t at = i * (s.ldc == 0 ? s.n : s.ldc) + j;
-      const float result = finish(s, o, sum, j, at);
-      columns[static_cast<std::size_t>(j)] += result;
-      put(o.c, s.out, at, result);
+      put(o.c, s.out, at, finish(s, o, sum, j, at));
     }
-  }
-  if (s.epilogue != Epilogue::gelu_gradient) return;
-  for (std::int64_t j = 0; j < s.n; ++j) {
-    put(o.bias, s.out, j, columns[static_cast<std::size_t>(j)]);
   }
 }
 
