@@ -29,7 +29,8 @@ __device__ __forceinline__ int query_tile() {
   return static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTileRows;
 }
 
-/// Blocks of a tile that a multiprocessor holds at least: as many as leave registers for all values.
+/// Blocks of a tile that a multiprocessor holds at least: as many as leave registers for all
+/// values.
 template <int parts>
 constexpr int kTileBlocks = parts <= 2 ? 4 : 1;
 

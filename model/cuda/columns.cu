@@ -51,10 +51,15 @@ __global__ void __launch_bounds__(kFoldWarps * 32) fold_chunks(Fold<T> o) {
   for (std::int64_t begin = 0; begin < o.chunks; begin += kFoldChunks) {
     const int count =
         static_cast<int>(o.chunks - begin < kFoldChunks ? o.chunks - begin : kFoldChunks);
-#pragma unroll 4
-    for (int chunk = warp; chunk < count; chunk += kFoldWarps) {
-      tile[chunk * kFoldColumns + lane] =
-          inside ? o.partials[(begin + chunk) * o.columns + column] : 0.0F;
+    float read[kFoldChunks / kFoldWarps];  // all on their way at once
+#pragma unroll
+    for (int i = 0; i < kFoldChunks / kFoldWarps; ++i) {
+      const int chunk = warp + i * kFoldWarps;
+      read[i] = inside && chunk < count ? o.partials[(begin + chunk) * o.columns + column] : 0.0F;
+    }
+#pragma unroll
+    for (int i = 0; i < kFoldChunks / kFoldWarps; ++i) {
+      tile[(warp + i * kFoldWarps) * kFoldColumns + lane] = read[i];
     }
     __syncthreads();
     if (warp == 0) {

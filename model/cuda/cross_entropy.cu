@@ -3,7 +3,9 @@
 
 // Cross-entropy: one block per row, one pass over the logits for their largest and the sum of their
 // exponentials, a second one for gradients: over the copy that the first left in shared memory, if
-// the row is aligned and fits. Rows without padding may be unaligned.
+// the row is aligned and fits. Rows without padding may be unaligned. Exponentials are the
+// processor's, of 2 ulp, and not RowFormulas', whose instructions would take longer than memory.
+#include <cmath>
 #include <limits>
 
 #include "model/cuda/formulas.cuh"
@@ -13,9 +15,10 @@
 namespace zero::cuda {
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMostThreads = 512;
+constexpr int kBlocks = 2;  // of a multiprocessor: one reads while the other computes
 constexpr unsigned kPlaces = block_bytes(2);  // before the row's copy
-constexpr int kBatch = 2;                     // packs that a thread reads before computing
+constexpr int kBatch = 4;                     // packs that a thread reads before computing
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 struct Softmax {
@@ -53,23 +56,39 @@ __device__ __forceinline__ Lanes<T> load_across(const T* from) {
   return lanes;
 }
 
-/// The pack at `column`; after the row's end, values without effect.
+/// The pack at `column`; after the row's end, values without effect. `copy`: of an aligned row,
+/// receives the pack if it is not null.
 template <class T>
-__device__ __forceinline__ Lanes<T> pack_at(const Row<T>& row, std::int64_t column, bool aligned) {
+__device__ __forceinline__ Lanes<T> pack_at(const Row<T>& row, std::int64_t column, bool aligned,
+                                            T* copy) {
   const T* const from = row.logits + column;
-  if (aligned && column + kLanes<T> <= row.columns) return load<kLanes<T>>(from);
-  if (column >= kLanes<T> && column + 2 * kLanes<T> <= row.columns) return load_across(from);
   Lanes<T> lanes;
+  if (aligned && column + kLanes<T> <= row.columns) {
+    const auto packed = load_packed<kLanes<T>>(from);
+    if (copy != nullptr) *reinterpret_cast<uint4*>(copy + column) = packed.words[0].word;
+    return packed.floats();
+  }
+  if (column >= kLanes<T> && column + 2 * kLanes<T> <= row.columns) return load_across(from);
 #pragma unroll
   for (int i = 0; i < kLanes<T>; ++i) {
-    lanes.at[i] = column + i < row.columns ? as_float(from[i]) : kLowest;
+    lanes.at[i] = kLowest;
+    if (column + i >= row.columns) continue;
+    if (copy != nullptr) copy[column + i] = from[i];
+    lanes.at[i] = as_float(from[i]);
   }
   return lanes;
 }
 
 /// exp(x - largest), shift = largest * log2(e).
 __device__ __forceinline__ float power(float x, float shift) {
-  return Formulas{}.exp2(fmaf(x, kLog2E, -shift));
+  const float exponent = fmaf(x, kLog2E, -shift);
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
+  return result;
+#else
+  return std::exp2(exponent);
+#endif
 }
 
 /// If all are -infinity, shifting by 0 instead gives a sum of zeros, not NaN.
@@ -89,8 +108,7 @@ __device__ __forceinline__ Softmax softmax_of(const Row<T>& row, float* place, T
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
       const std::int64_t at = column + k * step;
-      packs[k] = pack_at(row, at, aligned);
-      if (copy != nullptr && at < row.columns) store<kLanes<T>>(packs[k], copy + at);
+      packs[k] = pack_at(row, at, aligned, copy);
     }
     float largest = own.largest;
 #pragma unroll
@@ -111,20 +129,25 @@ __device__ __forceinline__ Softmax softmax_of(const Row<T>& row, float* place, T
   return {largest, sum};
 }
 
+/// A row's target: outside the columns if another rank has it, and then `logit` is of no use.
+struct Target {
+  std::int64_t column;
+  float logit;
+};
+
 /// Overwrites the row with factor * exp(logit - largest), minus `scale` at the target. Elementwise,
 /// so packs may start at 16-byte boundaries. `logits`: the row or its copy.
 template <class T>
 __device__ __forceinline__ void gradient_row(const Row<T>& row, const T* logits,
-                                             std::int64_t target, const Softmax& softmax,
+                                             const Target& target, const Softmax& softmax,
                                              float scale) {
   const float shift = softmax.largest * kLog2E;
   const float factor = scale / softmax.sum;
-  const auto gradient = [&](float logit, std::int64_t column) {
-    const float value = power(logit, shift) * factor;
-    return column == target ? value - scale : value;
-  };
+  const auto gradient = [&](float logit) { return power(logit, shift) * factor; };
+  const auto of_target = [&] { return rounded<T>(gradient(target.logit) - scale); };
   const auto one = [&](std::int64_t column) {
-    row.logits[column] = rounded<T>(gradient(as_float(logits[column]), column));
+    row.logits[column] =
+        column == target.column ? of_target() : rounded<T>(gradient(as_float(logits[column])));
   };
   const auto offset = static_cast<int>(reinterpret_cast<std::uintptr_t>(row.logits) % 16);
   const int unaligned = (16 - offset) % 16 / static_cast<int>(sizeof(T));
@@ -138,8 +161,13 @@ __device__ __forceinline__ void gradient_row(const Row<T>& row, const T* logits,
     const std::int64_t column = head + pack * kLanes<T>;
     Lanes<T> lanes = load<kLanes<T>>(logits + column);
 #pragma unroll
-    for (int i = 0; i < kLanes<T>; ++i) lanes.at[i] = gradient(lanes.at[i], column + i);
+    for (int i = 0; i < kLanes<T>; ++i) lanes.at[i] = gradient(lanes.at[i]);
     store<kLanes<T>>(lanes, row.logits + column);
+  }
+  // The thread that wrote the target's pack.
+  const std::int64_t in_packs = target.column - head;
+  if (in_packs >= 0 && target.column < tail && in_packs / kLanes<T> % blockDim.x == threadIdx.x) {
+    row.logits[target.column] = of_target();
   }
 }
 
@@ -159,10 +187,14 @@ struct Logits {
 };
 
 template <Wanted wanted, class T>
-__global__ void __launch_bounds__(kMostThreads) cross_entropy_rows(Logits<T> o) {
+__global__ void __launch_bounds__(kMostThreads, kBlocks) cross_entropy_rows(Logits<T> o) {
   const std::int64_t at = blockIdx.x;
   const Row<T> row{o.logits + at * o.stride, o.columns};
-  const std::int64_t target = o.targets[at] - o.first;  // outside the columns: another rank's
+  Target target{o.targets[at] - o.first, 0.0F};
+  // Read before any thread overwrites the row.
+  if (target.column >= 0 && target.column < o.columns) {
+    target.logit = as_float(row.logits[target.column]);
+  }
   float* const part = o.parts + at * kSoftmaxPart;
   Softmax softmax{};
   T* copy = nullptr;
@@ -172,17 +204,16 @@ __global__ void __launch_bounds__(kMostThreads) cross_entropy_rows(Logits<T> o) 
   }
   if constexpr (wanted == Wanted::gradients) {
     softmax = {part[0], part[1]};
+    __syncthreads();  // all have read the target's logit
   } else {
-    const bool here = target >= 0 && target < o.columns;
-    const float of_target = here ? as_float(row.logits[target]) : 0.0F;  // read before overwritten
     softmax = softmax_of(row, shared<float>(), copy);
     if (threadIdx.x == 0 && wanted == Wanted::parts) {
       part[0] = softmax.largest;
       part[1] = softmax.sum;
-      part[2] = of_target;
+      part[2] = target.logit;
     } else if (threadIdx.x == 0) {
       o.losses[at] = log(static_cast<double>(softmax.sum)) + static_cast<double>(softmax.largest) -
-                     static_cast<double>(of_target);
+                     static_cast<double>(target.logit);
     }
   }
   if constexpr (wanted == Wanted::gradients || wanted == Wanted::losses_and_gradients) {

@@ -42,6 +42,17 @@ __device__ __forceinline__ Lanes<T> read(const T* from, std::int64_t left) {
   return read_lanes<access, kLanes<T>>(from, left);
 }
 
+/// The same, as it lies in memory.
+template <Access access, class T>
+__device__ __forceinline__ Packed<kLanes<T>, T> read_packed(const T* from, std::int64_t left) {
+  if constexpr (access == Access::whole) {
+    return load_packed<kLanes<T>>(from);
+  } else {
+    return load_packed_first<kLanes<T>>(from,
+                                        static_cast<int>(left < kLanes<T> ? left : kLanes<T>));
+  }
+}
+
 /// Rounds the first `left` of the lanes to `to`.
 template <Access access, int N, class T>
 __device__ __forceinline__ void write(const Floats<N>& values, T* to, std::int64_t left) {
@@ -84,6 +95,20 @@ __device__ __forceinline__ float block_max(float value, float lowest, float* pla
   if (lane == 0) place[threadIdx.x / 32] = value;
   __syncthreads();
   return warp_max(lane < blockDim.x / 32 ? place[lane] : lowest);
+}
+
+/// Two block_sums behind one barrier; `place`: 64 floats.
+__device__ __forceinline__ float2 block_sums(float a, float b, float* place) {
+  const unsigned lane = threadIdx.x % 32;
+  a = warp_sum(a);
+  b = warp_sum(b);
+  if (lane == 0) {
+    place[threadIdx.x / 32] = a;
+    place[32 + threadIdx.x / 32] = b;
+  }
+  __syncthreads();
+  const bool used = lane < blockDim.x / 32;
+  return {warp_sum(used ? place[lane] : 0.0F), warp_sum(used ? place[32 + lane] : 0.0F)};
 }
 
 /// Bytes of shared memory for `calls` calls of block_sum or block_max.
