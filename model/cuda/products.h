@@ -40,7 +40,9 @@ class Products {
   virtual bool takes(const ProductShape& shape, const Operands& operands) const = 0;
   /// Bytes of scratch that suffice for any product: the same on a planning device.
   virtual std::int64_t scratch_bytes() const = 0;
-  /// Enqueues a product of a shape that was prepared; throws zero::Error otherwise.
+  /// Enqueues a product of a shape that was prepared; throws zero::Error otherwise. The first of a
+  /// shape, if the stream is not captured, tries the library's kernels on the operands, waits for
+  /// them, and keeps the fastest of those that give the same bits.
   virtual void run(cudaStream_t stream, const ProductShape& shape, const Operands& operands) = 0;
 };
 

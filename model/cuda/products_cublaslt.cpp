@@ -2,17 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "device/cuda/check.h"
 #include "device/cuda/handles.h"
 #include "model/cuda/cublaslt.h"
 #include "model/cuda/make_ops.h"
+#include "model/cuda/product_trials.h"
 #include "model/cuda/products.h"
 
 namespace zero::cuda {
@@ -24,6 +28,8 @@ using Epilogue = ProductShape::Epilogue;
 constexpr std::int64_t kWorkspace = 32LL << 20;
 constexpr std::uint32_t kAligned = 16;   // bytes: alignment that the fastest kernels need
 constexpr std::int64_t kAuxColumns = 8;  // an auxiliary matrix's rows are multiples of this
+constexpr int kKernels = 8;              // that are tried for a product, of the library's first
+constexpr int kTrialRuns = 3;            // of each, the fastest of which counts
 
 void check(cublasStatus_t status, std::string_view what,
            std::source_location where = std::source_location::current()) {
@@ -64,8 +70,6 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
       return CUBLASLT_EPILOGUE_BIAS;
     case Epilogue::gelu:
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case Epilogue::gelu_gradient:
-      return CUBLASLT_EPILOGUE_DGELU_BGRAD;
     case Epilogue::row_sums:
       return CUBLASLT_EPILOGUE_BGRADB;
     case Epilogue::column_sums:
@@ -74,9 +78,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-bool has_aux(const ProductShape& s) {
-  return s.epilogue == Epilogue::gelu || s.epilogue == Epilogue::gelu_gradient;
-}
+bool has_aux(const ProductShape& s) { return s.epilogue == Epilogue::gelu; }
 
 // Products that the library may lack: their callers have a fallback.
 bool is_optional(const ProductShape& s) {
@@ -133,29 +135,93 @@ class Plan {
     set(product_.get(), CUBLASLT_MATMUL_DESC_TRANSB, operation(s.a));
     set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
     if (has_aux(s)) set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
-    fast_ = choose(library, kAligned);
+    fast_ = kernels(library, kAligned, kKernels);
+    untried_ = fast_.size() > 1 && s.write == Write::overwrite;  // a trial may be repeated
     if (is_optional(s)) return;
-    any_ = choose(library, static_cast<std::uint32_t>(size_of(s.in)));
-    ZERO_CHECK(any_.has_value(), "cuda: cuBLASLt has no kernel for {}", text_of(s));
+    const std::vector<Kernel> any = kernels(library, static_cast<std::uint32_t>(size_of(s.in)), 1);
+    ZERO_CHECK(!any.empty(), "cuda: cuBLASLt has no kernel for {}", text_of(s));
+    any_ = any.front();
   }
 
   /// If there is no kernel even for these operands, there is no fallback.
-  bool takes(const Products::Operands& o) const { return any_ || (fast_ && aligned(o)); }
+  bool takes(const Products::Operands& o) const { return any_ || (!fast_.empty() && aligned(o)); }
 
   void run(cublasLtHandle_t library, cudaStream_t stream, const Products::Operands& o) {
     ZERO_CHECK(takes(o), "cuda: cuBLASLt has no kernel for {} on these operands; ask takes() first",
                text_of(shape_));
-    point_to(o.bias, o.aux);
-    const float one = 1;
-    const float kept = shape_.write == Write::add ? 1.0F : 0.0F;
-    check(cublaslt().matmul(library, product_.get(), &one, o.b, left_.get(), o.a, right_.get(),
-                            &kept, o.c, result_.get(), o.c, result_.get(),
-                            fast_ && aligned(o) ? &*fast_ : &*any_, o.scratch,
-                            static_cast<std::size_t>(kWorkspace), stream),
-          text_of(shape_));
+    const bool fast = !fast_.empty() && aligned(o);
+    if (fast && untried_ && !is_captured(stream)) take_fastest(library, stream, o);
+    check(multiply(library, stream, o, fast ? fast_.front() : *any_), text_of(shape_));
   }
 
  private:
+  using Kernel = cublasLtMatmulAlgo_t;
+
+  cublasStatus_t multiply(cublasLtHandle_t library, cudaStream_t stream,
+                          const Products::Operands& o, const Kernel& kernel) {
+    point_to(o.bias, o.aux);
+    const float one = 1;
+    const float kept = shape_.write == Write::add ? 1.0F : 0.0F;
+    return cublaslt().matmul(library, product_.get(), &one, o.b, left_.get(), o.a, right_.get(),
+                             &kept, o.c, result_.get(), o.c, result_.get(), &kernel, o.scratch,
+                             static_cast<std::size_t>(kWorkspace), stream);
+  }
+
+  // The library's order is a guess: here others are up to a quarter faster. They are tried on the
+  // first operands, which the host waits for.
+  void take_fastest(cublasLtHandle_t library, cudaStream_t stream, const Products::Operands& o) {
+    untried_ = false;
+    std::vector<Kernel> run;
+    std::vector<ProductTrial> trials;
+    for (const Kernel& kernel : fast_) {
+      const std::optional<double> seconds = seconds_of(library, stream, o, kernel);
+      if (!seconds && run.empty()) return;  // run() reports why
+      if (!seconds) continue;
+      run.push_back(kernel);
+      trials.push_back({*seconds, bits_of(stream, o)});
+    }
+    fast_ = {run[fastest_of_equals(trials)]};
+  }
+
+  std::optional<double> seconds_of(cublasLtHandle_t library, cudaStream_t stream,
+                                   const Products::Operands& o, const Kernel& kernel) {
+    EventHandle begin;
+    EventHandle end;
+    cuda::check(cudaEventCreate(begin.put()), "create an event");
+    cuda::check(cudaEventCreate(end.put()), "create an event");
+    float least = 0;  // milliseconds
+    for (int i = 0; i <= kTrialRuns; ++i) {
+      cuda::check(cudaEventRecord(begin.get(), stream), "record an event");
+      if (multiply(library, stream, o, kernel) != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+      cuda::check(cudaEventRecord(end.get(), stream), "record an event");
+      cuda::check(cudaEventSynchronize(end.get()), "wait for a product");
+      float taken = 0;
+      cuda::check(cudaEventElapsedTime(&taken, begin.get(), end.get()), "time a product");
+      if (i > 0) least = i == 1 ? taken : std::min(least, taken);  // the first loads the kernel
+    }
+    return least * 1e-3;
+  }
+
+  // The digest of all that a product has written. Columns of C beyond the product's are as they
+  // were.
+  std::uint64_t bits_of(cudaStream_t stream, const Products::Operands& o) const {
+    const ProductShape& s = shape_;
+    const std::int64_t size = size_of(s.out);
+    const std::int64_t leading = s.ldc == 0 ? s.n : s.ldc;
+    std::uint64_t bits = digest(stream, o.c, ((s.m - 1) * leading + s.n) * size, o.scratch);
+    if (has_aux(s)) bits += 3 * digest(stream, o.aux, s.m * s.n * size, o.scratch);
+    const bool sums = s.epilogue == Epilogue::row_sums || s.epilogue == Epilogue::column_sums;
+    const std::int64_t count = s.epilogue == Epilogue::row_sums ? s.m : s.n;
+    if (sums) bits += 5 * digest(stream, o.bias, count * size, o.scratch);
+    return bits;
+  }
+
+  static bool is_captured(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cuda::check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
+    return status != cudaStreamCaptureStatusNone;
+  }
+
   // The operands of the epilogue, if any.
   void point_to(const void* bias, const void* aux) {
     if (shape_.epilogue != Epilogue::none) {
@@ -164,7 +230,8 @@ class Plan {
     if (has_aux(shape_)) set(product_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
   }
 
-  std::optional<cublasLtMatmulAlgo_t> choose(cublasLtHandle_t library, std::uint32_t alignment) {
+  /// The library's first kernels for operands of an alignment, `most` at most.
+  std::vector<Kernel> kernels(cublasLtHandle_t library, std::uint32_t alignment, int most) {
     // Here, too, only the alignment matters; run() sets the addresses.
     const auto* const somewhere = reinterpret_cast<const void*>(std::uintptr_t{alignment});
     point_to(somewhere, somewhere);
@@ -181,16 +248,18 @@ class Plan {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       set(preference.get(), operand, alignment);
     }
-    cublasLtMatmulHeuristicResult_t found{};
+    std::array<cublasLtMatmulHeuristicResult_t, kKernels> found{};
     int count = 0;
     const cublasStatus_t status =
         cublaslt().heuristic(library, product_.get(), left_.get(), right_.get(), result_.get(),
-                             result_.get(), preference.get(), 1, &found, &count);
+                             result_.get(), preference.get(), most, found.data(), &count);
     const bool unknown = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                          (status == CUBLAS_STATUS_INVALID_VALUE && is_optional(shape_));
-    if (unknown || count == 0) return std::nullopt;
+    if (unknown || count == 0) return {};
     check(status, text_of(shape_));
-    return found.algo;
+    std::vector<Kernel> all;
+    for (int i = 0; i < count; ++i) all.push_back(found.at(static_cast<std::size_t>(i)).algo);
+    return all;
   }
 
   ProductShape shape_;
@@ -198,8 +267,9 @@ class Plan {
   LayoutHandle left_;
   LayoutHandle right_;
   LayoutHandle result_;
-  std::optional<cublasLtMatmulAlgo_t> fast_;
-  std::optional<cublasLtMatmulAlgo_t> any_;
+  std::vector<Kernel> fast_;  // for aligned operands; the first is used
+  bool untried_ = false;
+  std::optional<Kernel> any_;
 };
 
 class CublasLtProducts final : public Products {
