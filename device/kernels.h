@@ -57,8 +57,9 @@ class Kernels {
   virtual ~Kernels() = default;
   /// to = convert(from), rounding to nearest even; dtypes fp32, bf16, fp16 in any pair. Equal
   /// dtypes: a plain copy of any dtype, in which either side may be host memory (a view without a
-  /// device): upload and download. `to` may begin at the same address as `from` if its elements are
-  /// not larger.
+  /// device): upload and download. Host memory that work of a stream writes before it is copied to
+  /// a GPU must be of Device::allocate_host: other memory may be read by this call itself. `to` may
+  /// begin at the same address as `from` if its elements are not larger.
   virtual void convert(Stream& stream, View from, View to) = 0;
   /// Sets every byte to zero.
   virtual void zero(Stream& stream, View view) = 0;

@@ -66,14 +66,15 @@ SharedBuffer Rank::allocate_shared(std::int64_t count, DType dtype) const {
   return comm.allocate_shared(device_, count, dtype, MemoryClass::other, "test");
 }
 
-/// Gives a view of the device what `fill` writes to host memory when compute comes to it.
-void Rank::copy_in(View view, std::function<void(View)> fill) const {
+/// Gives a view of the device what `fill` writes to host memory. A GPU may read that memory, which
+/// is pageable, when the copy is submitted.
+void Rank::copy_in(View view, const std::function<void(View)>& fill) const {
   if (view.empty()) return;
   Stream& compute = device_.compute();
   const auto memory =
       std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(view.bytes()));
   const View host(memory->data(), view.count(), view.dtype(), nullptr);
-  compute.submit_host("fill", [host, fill = std::move(fill)] { fill(host); });
+  fill(host);
   device_.kernels().convert(compute, host, view);
   compute.submit_host("filled", [memory] {});  // lives until here
 }

@@ -38,7 +38,7 @@ class Rank {
   std::vector<std::uint8_t> read_bytes(View view) const;
 
  private:
-  void copy_in(View view, std::function<void(View)> fill) const;
+  void copy_in(View view, const std::function<void(View)>& fill) const;
 
   Device& device_;
 };

@@ -5,8 +5,11 @@
 
 #include <emulated_cuda.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "tests/cuda/emulator/grid.h"
 #include "tests/cuda/emulator/runtime.h"
@@ -256,10 +259,16 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         !machine().may_touch(from, bytes)) {
       return cudaErrorInvalidValue;
     }
+    // Pageable memory is read by the call itself, whatever the stream has yet to write there.
+    std::shared_ptr<std::vector<std::byte>> staged;
+    if (machine().is_pageable(from)) {
+      const auto* const bytes_of_host = static_cast<const std::byte*>(from);
+      staged = std::make_shared<std::vector<std::byte>>(bytes_of_host, bytes_of_host + bytes);
+    }
     const cudaError_t status = queue("memcpy", stream, [=] {
-      touch(from, bytes, Access::read);
+      if (!staged) touch(from, bytes, Access::read);
       touch(to, bytes, Access::write);
-      std::memmove(to, from, bytes);
+      std::memmove(to, staged ? staged->data() : from, bytes);
     });
     if (status != cudaSuccess || !machine().is_pageable(to)) return status;
     return machine().synchronize(stream);  // CUDA returns from such a copy once it is done
