@@ -16,6 +16,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBetweenLooks{500};
 constexpr milliseconds kFarewell{5000};
+constexpr milliseconds kExplained{1000};  // in which the store may say why NCCL lost a rank
+constexpr milliseconds kBetweenQuestions{20};
 constexpr std::string_view kFailed = "nccl/failed";
 
 /// The pause between two polls for a call's completion; most calls complete within a few polls.
@@ -100,6 +102,7 @@ void Session::count_locked(const std::string& who, ncclComm_t comm) {
 
 void Session::settle(const std::string& who, ncclComm_t comm, Clock::time_point deadline) {
   std::string reason;
+  bool lost = false;
   for (int looks = 0; reason.empty(); ++looks) {
     {
       const std::scoped_lock lock(mutex_);
@@ -108,6 +111,7 @@ void Session::settle(const std::string& who, ncclComm_t comm, Clock::time_point 
       if (state == ncclSuccess) return;
       if (state != ncclInProgress) {
         reason = fmt::format("{}: NCCL: {}", who, described(state, comm));
+        lost = state == ncclRemoteError;
       } else if (Clock::now() >= deadline) {
         reason = fmt::format(
             "{}: the ranks did not meet in time; check that every rank reached this point, and "
@@ -117,6 +121,7 @@ void Session::settle(const std::string& who, ncclComm_t comm, Clock::time_point 
     }
     pause(looks);
   }
+  if (lost) reason = explained(reason);
   fail(reason);
   throw Error(reason);
 }
@@ -175,6 +180,14 @@ std::optional<std::string> Session::trouble_elsewhere() {
   }
 }
 
+std::string Session::explained(const std::string& reason) {
+  for (const auto deadline = Clock::now() + kExplained; Clock::now() < deadline;) {
+    if (const auto other = trouble_elsewhere()) return fmt::format("{} (here: {})", *other, reason);
+    std::this_thread::sleep_for(kBetweenQuestions);
+  }
+  return reason;
+}
+
 std::optional<std::string> Session::trouble_here() const {
   const std::scoped_lock lock(mutex_);
   for (ncclComm_t comm : comms_) {
@@ -191,7 +204,7 @@ void Session::watch() {
   while (!ends_.wait_for(lock, attendance.until_due(kBetweenLooks), [this] { return ended_; })) {
     const std::string last = last_;
     lock.unlock();
-    if (const auto here = trouble_here()) return fail(*here);
+    if (const auto here = trouble_here()) return fail(explained(*here));
     if (const auto elsewhere = trouble_elsewhere()) {
       return abort_all(fmt::format("{} (the last call here: {})", *elsewhere, last));
     }

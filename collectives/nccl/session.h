@@ -61,6 +61,9 @@ class Session {
   std::vector<Attendance::Group> groups() const;
   /// The failure that other ranks report; empty if none.
   std::optional<std::string> trouble_elsewhere();
+  /// `reason`, NCCL's, which names no rank, and before it the failure that other ranks report, if
+  /// they do so in time.
+  std::string explained(const std::string& reason);
   /// The failure of this rank's communicators; empty if none.
   std::optional<std::string> trouble_here() const;
   void settle(const std::string& who, ncclComm_t comm, Clock::time_point deadline);

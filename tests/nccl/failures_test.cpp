@@ -149,6 +149,21 @@ TEST(NcclFailures, AnErrorOfTheLibraryEndsAllRanksAndNamesTheCall) {
   }
 }
 
+// As over sockets, where a rank that dies is an error of the library for the others, at once.
+TEST(NcclFailures, ARankThatTheLibraryLostIsNamed) {
+  const auto ends = nccl_ranks(2, [](Communicator& communicator, Device& device) {
+    if (communicator.rank() == 0) {
+      fake_nccl::break_rank(0, 1);
+      gather_for_ever(communicator, device);
+    }
+    std::this_thread::sleep_for(100ms);
+    throw std::runtime_error("killed");
+  });
+  EXPECT_THAT(ends[0],
+              AllOf(HasSubstr("rank 1 is gone (here: [rank 0] "),
+                    HasSubstr("NCCL: remote process exited or there was a network error")));
+}
+
 // While nothing is under way, as between two steps.
 TEST(NcclFailures, TheWatchSeesWhatNobodyWaitsFor) {
   const auto ends = nccl_ranks(2, [](Communicator& communicator, Device& device) {
