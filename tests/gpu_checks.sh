@@ -172,10 +172,10 @@ kernels_of_a_block() {
   return $status
 }
 
-# The operations that take longest in a step of GPT-2 124M, 32 sequences of 1024 in bf16.
-a_step_is_profiled() {
-  train whole profile.jsonl "${kOnGpu[@]}" --set run.steps=4 --profile || return 1
-  python3 - "$results/profile.jsonl" <<'PYTHON'
+# The operations that take longest in a step.
+a_step_is_profiled() {  # config
+  train "$1" "profile_$1.jsonl" "${kOnGpu[@]}" --set run.steps=4 --profile || return 1
+  python3 - "$results/profile_$1.jsonl" <<'PYTHON'
 import json, sys
 profile = json.loads(open(sys.argv[1]).readlines()[-1])["profile"]
 steps, work = profile["steps"], profile["work"]
@@ -269,6 +269,14 @@ small_tests() {  # program
 
 sanitizer() { command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null; }
 
+# Whether what racecheck reported is of the vendors' kernels alone: theirs wait for copy engines by means that the tool
+# does not follow.
+only_vendors_race() {  # output
+  grep -q '^========= .*Race reported between' "$1" && grep -qF '[  PASSED  ]' "$1" &&
+    ! grep -E '^=========.* access at .*zero::' "$1" &&
+    ! grep -E '^========= ' "$1" | grep -vqE ' access at |^=========[ ]*$|COMPUTE-SANITIZER|RACECHECK SUMMARY|Target application returned'
+}
+
 # A check that its seconds do not suffice for is not made: what it saw until then was right.
 sanitize() {  # tool, program, seconds
   local program
@@ -284,6 +292,6 @@ sanitize() {  # tool, program, seconds
     echo "$passed tests passed, without a finding, before the $3 s were over"
     return "$kNotMade"
   fi
-  [ $status = 0 ] || return 1
+  [ $status = 0 ] || only_vendors_race "$work/sanitizer.out" || return 1
   echo "$passed tests of our own kernels"
 }
