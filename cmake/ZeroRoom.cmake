@@ -20,15 +20,14 @@ function(zero_precompile target kind)
   set_property(GLOBAL PROPERTY ZERO_PRECOMPILED_${kind} ${target})
 endfunction()
 
-# zero_unity(TARGET): with ZERO_UNITY its sources are compiled by fives.
-function(zero_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ZERO_UNITY} UNITY_BUILD_BATCH_SIZE 5)
+# zero_unity(TARGET SOURCES): with ZERO_UNITY that many of its sources are compiled at once.
+function(zero_unity target sources)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ZERO_UNITY} UNITY_BUILD_BATCH_SIZE ${sources})
 endfunction()
 
 # zero_light(TARGET): for code that runs once a step or less the time to compile it counts.
 function(zero_light target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
-  zero_unity(${target})
 endfunction()
 
 # zero_bf16_sources(SOURCE...): files of intrinsics that run only if the processor has bf16 instructions.
@@ -42,7 +41,8 @@ function(zero_bf16_sources)
 endfunction()
 
 # zero_room(NAME SOURCES file... [LINK target...] [PRIVATE_LINK target...] [LIGHT|UNITY])
-# One library per room, LIGHT or UNITY as above: target zero_NAME, alias zero::NAME. LINK is what its headers need, PRIVATE_LINK what only its sources do.
+# One library per room: target zero_NAME, alias zero::NAME. LINK is what its headers need, PRIVATE_LINK what only its sources do. UNITY: compiled
+# by ZERO_UNITY_BATCH sources at once, but for kernels (cpu/) and what zero_cuda() adds; LIGHT: so, and as above.
 function(zero_room name)
   cmake_parse_arguments(ROOM "LIGHT;UNITY" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   add_library(zero_${name} STATIC ${ROOM_SOURCES})
@@ -59,8 +59,13 @@ function(zero_room name)
   if(ROOM_LIGHT)
     zero_light(zero_${name})
     string(PREPEND kind light_)
-  elseif(ROOM_UNITY)
-    zero_unity(zero_${name})
+  endif()
+  if(ROOM_LIGHT OR ROOM_UNITY)
+    zero_unity(zero_${name} ${ZERO_UNITY_BATCH})
+    list(FILTER ROOM_SOURCES INCLUDE REGEX "^cpu/")
+    foreach(kernel IN LISTS ROOM_SOURCES)
+      set_source_files_properties(${kernel} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endforeach()
   endif()
   zero_precompile(zero_${name} ${kind})
   set_property(GLOBAL APPEND PROPERTY ZERO_ROOMS zero_${name})
@@ -72,16 +77,21 @@ function(zero_program name)
   add_executable(${name} ${PROGRAM_SOURCES})
   if(PROGRAM_LIGHT)
     zero_light(${name})
+    zero_unity(${name} 5)
   endif()
   target_link_libraries(${name} PRIVATE zero_flags ${PROGRAM_LINK})
 endfunction()
 
 # zero_test_flags(TARGET): how tests' own sources are compiled. The rooms they link keep their optimisation and all sanitizers; UBSan alone doubles the time of a source that
-# formats text.
+# formats text, and what optimizes sanitized code takes longer than it saves tests.
 function(zero_test_flags target)
   zero_light(${target})
+  zero_unity(${target} 5)
   if(ZERO_SANITIZE STREQUAL "address")
     target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
+  if(ZERO_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
   endif()
 endfunction()
 
@@ -113,9 +123,7 @@ function(zero_test name)
   if("OpenMP::OpenMP_CXX" IN_LIST TEST_LINK)
     set(kind parallel_test)
   endif()
-  if(NOT ZERO_SANITIZE)  # whose flags differ
-    zero_precompile(${name} ${kind} <gmock/gmock.h> <gtest/gtest.h>)
-  endif()
+  zero_precompile(${name} ${kind} <gmock/gmock.h> <gtest/gtest.h>)
   if(TEST_WHOLE)
     add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}" ENVIRONMENT OMP_WAIT_POLICY=passive)

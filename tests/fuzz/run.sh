@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs each fuzz target of tests/fuzz with libFuzzer, from its kept inputs on:
+# Runs each fuzz target of tests/fuzz with libFuzzer, from its kept inputs on, as many at a time as there are cores:
 #
 #   tests/fuzz/run.sh [SECONDS [TARGET...]]     SECONDS: of each target, 60 unless given; TARGET: all unless given
 #
@@ -23,20 +23,24 @@ if [ ${#targets[@]} -eq 0 ]; then
   for program in build-fuzz/bin/fuzz_*; do targets+=("${program##*/fuzz_}"); done
 fi
 
-crashes=()
-for target in "${targets[@]}"; do
+# Prints what came of it; what it found, in one line, stays in build-fuzz/TARGET.crash.
+search() {  # target seconds
+  local target=$1 seconds=$2 log=build-fuzz/$1.log reproducer
   mkdir -p "build-fuzz/found/$target"
-  log=build-fuzz/$target.log
-  echo "=== $target: $seconds s"
   if "build-fuzz/bin/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 \
       -artifact_prefix="build-fuzz/$target-" "build-fuzz/found/$target" "tests/fuzz/corpus/$target" >"$log" 2>&1; then
-    grep -E "number_of_executed_units|new_units_added" "$log"
+    printf '=== %s: %s s\n%s\n' "$target" "$seconds" "$(grep -E "number_of_executed_units|new_units_added" "$log")"
   else
-    tail -40 "$log"
+    printf '=== %s: %s s\n%s\n' "$target" "$seconds" "$(tail -40 "$log")"
     reproducer=$(sed -n 's/.*Test unit written to //p' "$log" | tail -1)
-    crashes+=("$target: ${reproducer:-no input; see $log}")
+    echo "$target: ${reproducer:-no input; see $log}" >"build-fuzz/$target.crash"
   fi
-done
-[ ${#crashes[@]} -eq 0 ] && exit 0
-printf 'found: %s\n' "${crashes[@]}" >&2
+}
+export -f search
+
+rm -f build-fuzz/*.crash
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I '{}' bash -c 'search "$1" "$2"' search '{}' "$seconds"
+crashes=$(cat build-fuzz/*.crash 2>/dev/null || true)
+[ -n "$crashes" ] || exit 0
+sed 's/^/found: /' <<<"$crashes" >&2
 exit 1
