@@ -50,6 +50,7 @@ ci    clang-format-14      command:clang-format-14
 ci    clang-tidy-16        command:clang-tidy-16
 ci    clang-16             command:clang++-16
 ci    libclang-rt-16-dev   file:/usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.fuzzer-x86_64.a
+ci    lld                  command:ld.lld
 ci    libomp-16-dev        file:/usr/lib/llvm-16/lib/libomp.so
 cuda  python3-pip          command:pip3
 '
