@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inference/text/chat_template.h"
 
+#include <cstddef>
+
 #include "base/utf8.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -13,8 +15,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     config.special.names = {{"bos_token", {"<s>"}}};
     config.chat_template = {.text = text, .file = "f"};
     const std::vector<ChatMessage> messages{{"system", "a\xc3\xa9 b"}, {"user", text.substr(0, 9)}};
-    for (const PromptPiece& piece : render_chat(config, messages, {})) {
-      fuzz::expect(!piece.text.empty(), "no piece is empty");
+    const auto pieces = render_chat(config, messages, {});
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!pieces[i].text.empty()) continue;
+      fuzz::expect(!pieces[i].from_template && i > 0 && i + 1 < pieces.size() &&
+                       pieces[i - 1].from_template && pieces[i + 1].from_template,
+                   "a content without a byte is between two pieces of the template");
     }
   });
 }
