@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/stepper.h"
 
-#include <variant>
-
 #include "base/checked_math.h"
 #include "bench/timing.h"
 #include "launch/memory_fit.h"
@@ -29,20 +27,7 @@ TrainConfig make_config(const StepSetup& setup) {
 }
 
 double flop_per_token(const TrainConfig& config) {
-  double parameters = 0;
-  double attention = 0;  // channels of all layers' heads
-  if (const auto* gpt2 = std::get_if<Gpt2Config>(&config.model)) {
-    parameters = static_cast<double>(gpt2->parameter_count());
-    attention = static_cast<double>(gpt2->layers * gpt2->width);
-  } else {
-    const auto& llama = std::get<LlamaConfig>(config.model);
-    const bool separate = llama.head == LlamaConfig::Head::separate;
-    // A table that tokens are only looked up in takes no arithmetic.
-    const std::int64_t idle = separate ? llama.vocabulary * llama.width : 0;
-    parameters = static_cast<double>(llama.parameter_count() - idle);
-    attention = static_cast<double>(llama.layers * llama.heads * llama.head_elements());
-  }
-  return 6 * (parameters + attention * static_cast<double>(config.data.sequence_length));
+  return decoder_shape(config.model).flop_per_token(config.data.sequence_length);
 }
 
 Stepper::Stepper(const TrainConfig& config, Communicator& communicator, Device& device,

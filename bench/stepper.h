@@ -30,7 +30,7 @@ struct StepSetup {
 /// one process are planned to use more than run.memory_limit.
 TrainConfig make_config(const StepSetup& setup);
 
-/// FLOP of the model's own arithmetic per token: six per parameter, and causal attention.
+/// DecoderShape::flop_per_token at the run's sequence length.
 double flop_per_token(const TrainConfig& config);
 
 /// Runs optimizer steps on random tokens. Construction and steps are collective over

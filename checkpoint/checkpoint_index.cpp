@@ -13,12 +13,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "base/printable.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "checkpoint/file_blocks.h"
 #include "checkpoint/hf/file_header.h"
 #include "checkpoint/hf/index.h"
-#include "checkpoint/json_tree.h"
 
 namespace zero {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "architecture/decoder_shape.h"
 #include "collectives/slices.h"
 #include "inference/inference_ops.h"
-#include "model/decoder_shape.h"
 
 namespace zero {
 

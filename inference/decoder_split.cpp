@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inference/decoder_split.h"
 
-#include "model/head_split.h"
-#include "model/tensor_specs.h"
+#include "architecture/head_split.h"
 
 namespace zero {
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "architecture/decoder_shape.h"
 #include "inference/tensor_part.h"
-#include "model/decoder_shape.h"
 
 namespace zero {
 

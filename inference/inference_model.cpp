@@ -271,7 +271,7 @@ void InferenceModel::norm(const View& x, const View& delta, const View& weight, 
                           .bias = bias,
                           .y = memory_.normed.slice(0, x.count()),
                           .statistics = memory_.statistics.slice(0, figures * rows),
-                          .epsilon = decoder_.epsilon});
+                          .epsilon = static_cast<float>(decoder_.epsilon)});
 }
 
 void InferenceModel::linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x,

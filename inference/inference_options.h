@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
+#include "architecture/decoder_shape.h"
 #include "inference/inference_ops.h"
 #include "inference/key_value_cache.h"
-#include "model/decoder_shape.h"
 
 namespace zero {
 

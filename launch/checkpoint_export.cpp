@@ -13,9 +13,9 @@
 #include "base/decimal_bytes.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "base/json_tree.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/hf/file_header.h"
-#include "checkpoint/json_tree.h"
 #include "launch/checkpoint_tool.h"
 
 namespace zero::checkpoint_tool {

@@ -34,22 +34,12 @@ using ByTensor = std::array<T, kBlockTensors.size()>;
 /// Of one token in one block.
 using TensorFlop = ByTensor<double>;
 
-TensorFlop tensor_flop(double width, double qkv, double attended, double hidden, double sequence) {
-  return {2 * width * qkv, 2 * sequence * attended, 2 * attended * width, 2 * width * hidden};
-}
-
-TensorFlop tensor_flop(const ModelConfig& model, std::int64_t sequence) {
-  const auto tokens = static_cast<double>(sequence);
-  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) {
-    const auto width = static_cast<double>(gpt2->width);
-    return tensor_flop(width, 3 * width, width, 4 * width, tokens);
-  }
-  const auto& llama = std::get<LlamaConfig>(model);
-  const auto head = static_cast<double>(llama.head_elements());
-  const auto heads = static_cast<double>(llama.heads);
-  return tensor_flop(static_cast<double>(llama.width),
-                     (heads + 2 * static_cast<double>(llama.kv_heads)) * head, heads * head,
-                     2 * static_cast<double>(llama.intermediate), tokens);
+TensorFlop tensor_flop(const DecoderShape& d, std::int64_t sequence) {
+  const auto width = static_cast<double>(d.width);
+  const auto attended = static_cast<double>(d.attended_width());
+  return {2 * width * static_cast<double>(d.qkv_width()),
+          2 * static_cast<double>(sequence) * attended, 2 * attended * width,
+          2 * width * static_cast<double>(d.hidden_width())};
 }
 
 /// The number of blocks, from block 0 on, that compute each tensor again. Those of middle compute
@@ -259,15 +249,15 @@ std::int64_t planned_rank_bytes(const TrainConfig& config, BackendKind backend) 
 }
 
 double recomputed_flop(const ModelConfig& model, std::int64_t sequence, const RecomputePlan& plan) {
-  const TensorFlop flop = tensor_flop(model, sequence);
+  const DecoderShape decoder = decoder_shape(model);
+  const TensorFlop flop = tensor_flop(decoder, sequence);
+  const double output = 2 * static_cast<double>(decoder.width * decoder.intermediate);
   double sum = 0;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(plan.blocks.size()); ++i) {
     for (const BlockTensor tensor : kBlockTensors) {
       if (plan.block(i).has(tensor)) sum += flop[static_cast<std::size_t>(tensor)];
     }
-    // The MLP's output, of half of hidden's width if that holds gate and operand.
-    if (plan.last_of_group(i) == i) continue;
-    sum += std::holds_alternative<LlamaConfig>(model) ? flop[kHidden] / 2 : flop[kHidden];
+    if (plan.last_of_group(i) != i) sum += output;
   }
   return sum;
 }
@@ -284,7 +274,7 @@ RankPlans choose_recompute(TrainConfig& config, BackendKind backend) {
     ranks.push_back({activations, limit - (bounded_bytes(use) - activations({}))});
   }
   const RecomputePlan like = config.recompute.plan;
-  const TensorFlop flop = tensor_flop(config.model, config.data.sequence_length);
+  const TensorFlop flop = tensor_flop(decoder_shape(config.model), config.data.sequence_length);
   // A GPU's pages may take a little more than the activations' bytes: then once more with less.
   for (;;) {
     const std::optional<Counts> counts = cheapest(ranks, flop, layers);

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "architecture/decoder_shape.h"
+#include "architecture/head_split.h"
 #include "device/device_twin.h"
 #include "model/column_parallel_linear.h"
 #include "model/decoder_memory.h"
-#include "model/decoder_shape.h"
-#include "model/head_split.h"
 #include "model/layers.h"
 #include "model/model.h"
 #include "model/ops.h"

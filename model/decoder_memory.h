@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "architecture/decoder_shape.h"
 #include "collectives/communicator.h"
 #include "device/device.h"
-#include "model/decoder_shape.h"
 #include "model/recompute.h"
 
 namespace zero {

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/decoder_shape.h"
+#include "architecture/decoder_shape.h"
 
 #include <variant>
 
@@ -9,12 +9,13 @@
 namespace zero {
 
 DecoderShape decoder_shape(const Gpt2Config& config) {
-  config.validate();
   DecoderShape d;
   d.layers = config.layers;
   d.width = config.width;
   d.heads = d.kv_heads = config.heads;
-  d.head_width = config.width / config.heads;
+  if (config.heads > 0 && config.width % config.heads == 0) {
+    d.head_width = config.width / config.heads;
+  }
   d.intermediate = 4 * config.width;
   d.vocabulary = config.vocabulary;
   d.context = config.context;
@@ -27,11 +28,11 @@ DecoderShape decoder_shape(const Gpt2Config& config) {
                    "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias"};
   d.norm_unit = "ln_f";
   d.norm_bias = "bias";
+  d.validate();
   return d;
 }
 
 DecoderShape decoder_shape(const LlamaConfig& config) {
-  config.validate();
   const bool bias = config.qkv_bias == LlamaConfig::QkvBias::present;
   DecoderShape d;
   d.layers = config.layers;
@@ -43,7 +44,7 @@ DecoderShape decoder_shape(const LlamaConfig& config) {
   d.vocabulary = config.vocabulary;
   d.context = config.context;
   d.norm = NormKind::rms;
-  d.epsilon = static_cast<float>(config.norm_epsilon);
+  d.epsilon = config.norm_epsilon;
   d.activation = DecoderShape::Activation::swiglu;
   d.head = config.head == LlamaConfig::Head::tied ? DecoderShape::Head::tied
                                                   : DecoderShape::Head::separate;
@@ -65,6 +66,7 @@ DecoderShape decoder_shape(const LlamaConfig& config) {
                    ""};
   d.norm_unit = "model.norm";
   d.head_name = "lm_head.weight";
+  d.validate();
   return d;
 }
 

@@ -98,8 +98,9 @@ void Decoder::make_layers() {
   for (const BlockSlot slot : filled_slots(d)) at[static_cast<std::size_t>(slot)] = next++;
   const auto index = [&](BlockSlot slot) { return at[static_cast<std::size_t>(slot)]; };
   using enum BlockSlot;
-  norm1_ = {own_rows(), index(norm1_weight), index(norm1_bias), d.epsilon};
-  norm2_ = {own_rows(), index(norm2_weight), index(norm2_bias), d.epsilon};
+  const auto epsilon = static_cast<float>(d.epsilon);
+  norm1_ = {own_rows(), index(norm1_weight), index(norm1_bias), epsilon};
+  norm2_ = {own_rows(), index(norm2_weight), index(norm2_bias), epsilon};
   const auto row = [&](BlockSlot weight, BlockSlot bias, std::int64_t in,
                        const TensorSlice::Range& inputs) {
     return RowParallelLinear(tensor_, {.whole = linear(in, d.width),
@@ -143,7 +144,7 @@ void Decoder::make_ends() {
   embedding_layer_ = VocabularyParallelEmbedding(
       tensor_, {batch_.batch, batch_.sequence, d.width, whole_.vocabulary, dtype_},
       {kTokens, positions_});
-  last_norm_ = {own_rows(), 0, d.norm_bias.empty() ? kAbsent : 1, d.epsilon};
+  last_norm_ = {own_rows(), 0, d.norm_bias.empty() ? kAbsent : 1, static_cast<float>(d.epsilon)};
   if (!tied()) head_weight_ = d.norm_bias.empty() ? 1 : 2;
   head_ = VocabularyParallelHead(
       tensor_, {.rows = rows_, .in = d.width, .out = whole_.vocabulary, .dtype = dtype_});

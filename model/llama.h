@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "architecture/rotary.h"
 #include "model/decoder.h"
-#include "model/rotary.h"
 
 namespace zero {
 
@@ -26,7 +26,10 @@ struct LlamaConfig {
   enum class Head : std::uint8_t { tied, separate } head = Head::separate;
   enum class QkvBias : std::uint8_t { none, present } qkv_bias = QkvBias::none;  ///< Qwen2's
 
-  std::int64_t head_elements() const { return head_width == 0 ? width / heads : head_width; }
+  std::int64_t head_elements() const {
+    if (head_width != 0) return head_width;
+    return heads > 0 && width % heads == 0 ? width / heads : 0;
+  }
   /// Throws zero::Error naming the field that is out of range, its value and the values allowed.
   void validate() const;
   /// Logical elements of all parameters: 8,030,261,248 for Llama 3 8B.

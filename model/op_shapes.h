@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "architecture/layer_kinds.h"
 #include "base/checked_math.h"
 #include "device/view.h"
 
@@ -11,9 +12,6 @@ namespace zero {
 
 /// Whether a result replaces its destination or is added to it.
 enum class Write : std::uint8_t { overwrite, add };
-
-/// The layout of a weight in memory: (in, out) in GPT-2's files, (out, in) in most others.
-enum class WeightLayout : std::uint8_t { in_out, out_in };
 
 /// rows x columns, row-major, of one dtype.
 struct MatrixShape {
@@ -107,9 +105,6 @@ struct LogitsShape {
 /// The fp32 figures of a row that softmax_part writes: the largest logit, the sum of exp(logit -
 /// largest), the target's logit (0 if another rank holds it).
 inline constexpr std::int64_t kSoftmaxPart = 3;
-
-/// An RMS norm is a layer norm without mean and bias.
-enum class NormKind : std::uint8_t { layer, rms };
 
 /// Operands of a norm's forward; (rows, columns) each but for weight and bias (columns).
 struct NormForward {

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "architecture/rotary.h"
 #include "device/device.h"
 #include "model/op_shapes.h"
-#include "model/rotary.h"
 
 namespace zero {
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/tensor_specs.h"
 
-#include "base/error.h"
+#include "architecture/head_split.h"
 
 namespace zero {
 
@@ -12,13 +12,6 @@ ParameterSpec sliced_spec(ParameterSpec whole, const TensorRanges& mine, int ran
   whole.shape = slice.local_shape();
   whole.slice = std::move(slice);
   return whole;
-}
-
-void check_share(std::string_view what, std::int64_t total, int ranks) {
-  ZERO_CHECK(total >= ranks,
-             "{}: {} cannot be cut over {} tensor ranks, each of which needs one; use at most {} "
-             "tensor ranks",
-             what, total, ranks, total);
 }
 
 TensorSlice::Range even_share(std::string_view what, std::int64_t total,

@@ -20,9 +20,6 @@ struct TensorRanges {
 /// The part of the logical tensor `whole` given by `mine`; all of it if the group is one rank.
 ParameterSpec sliced_spec(ParameterSpec whole, const TensorRanges& mine, int ranks);
 
-/// Throws zero::Error if one of `ranks` ranks would have no share of the `total` items named
-/// `what`.
-void check_share(std::string_view what, std::int64_t total, int ranks);
 /// This rank's even share of the `total` items named `what`. Throws zero::Error if a rank would
 /// have none.
 TensorSlice::Range even_share(std::string_view what, std::int64_t total,

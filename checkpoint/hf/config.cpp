@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "architecture/hf_fields.h"
 #include "base/error.h"
-#include "checkpoint/hf/fields.h"
 
 namespace zero {
 namespace {

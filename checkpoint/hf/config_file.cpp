@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "checkpoint/hf/config.h"
 #include "checkpoint/hf/hub.h"
-#include "checkpoint/json_tree.h"
 #include "checkpoint/model_files.h"
 
 namespace zero {

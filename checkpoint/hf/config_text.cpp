@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "checkpoint/hf/config.h"
-#include "checkpoint/json_tree.h"
 
 namespace zero {
 namespace {

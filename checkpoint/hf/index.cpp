@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "base/printable.h"
-#include "checkpoint/json_tree.h"
 
 namespace zero {
 namespace {

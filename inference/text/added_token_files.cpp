@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "base/printable.h"
-#include "checkpoint/json_tree.h"
 #include "checkpoint/model_files.h"
 
 namespace zero {

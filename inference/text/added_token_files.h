@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/hf/fields.h"
+#include "architecture/hf_fields.h"
 #include "inference/text/added_tokens.h"
 #include "inference/text/special_names.h"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/hf/fields.h"
+#include "architecture/hf_fields.h"
 #include "inference/text/longest_match.h"
 #include "inference/text/tokenizer.h"
 

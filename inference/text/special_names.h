@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/hf/fields.h"
+#include "architecture/hf_fields.h"
 
 namespace zero {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/hf/fields.h"
+#include "architecture/hf_fields.h"
 
 namespace zero {
 

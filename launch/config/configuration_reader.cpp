@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "checkpoint/json_tree.h"
+#include "base/json_tree.h"
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
 #include "launch/config/similar_names.h"

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "base/printable.h"
-#include "checkpoint/json_tree.h"
 #include "launch/config/configuration.h"
 
 namespace zero {

@@ -15,12 +15,12 @@
 #include <thread>
 #include <utility>
 
+#include "architecture/decoder_shape.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "checkpoint/hf/config.h"
 #include "launch/generate/model_memory.h"
 #include "launch/rendezvous/cgroup.h"
-#include "model/decoder_shape.h"
 
 namespace zero {
 namespace {

@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "architecture/hf_fields.h"
 #include "base/printable.h"
-#include "checkpoint/hf/fields.h"
 #include "checkpoint/model_files.h"
 
 namespace zero {

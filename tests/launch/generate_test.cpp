@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "architecture/decoder_shape.h"
 #include "checkpoint/hf/config.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
-#include "model/decoder_shape.h"
 #include "tests/launch/saved_checkpoints.h"
 #include "tests/launch/temporary_folder.h"
 

@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "${1:?usage: check.sh ROOT}"
 
-rooms=(base device partition collectives optim engine model checkpoint inference launch)
+rooms=(base device partition architecture collectives optim engine model checkpoint inference launch)
 others=(bench cmake examples tests .ci)
 
 # What each room may include beside itself.
@@ -18,13 +18,14 @@ declare -A below=(
   [base]=""
   [device]="base"
   [partition]="base"
+  [architecture]="base partition"
   [collectives]="base device"
   [optim]="base device partition"
   [engine]="base device partition collectives optim"
-  [model]="base device partition collectives optim engine"
-  [checkpoint]="base device partition collectives optim engine model"
-  [inference]="base device partition collectives optim engine model checkpoint"
-  [launch]="base device partition collectives optim engine model checkpoint inference"
+  [model]="base device partition architecture collectives optim engine"
+  [checkpoint]="base device partition architecture collectives optim engine model"
+  [inference]="base device partition architecture collectives optim engine model checkpoint"
+  [launch]="base device partition architecture collectives optim engine model checkpoint inference"
 )
 # The engine as custom trainers and the built-in models see it.
 engine_public="engine/engine.h engine/engine_options.h engine/lease.h engine/schedule.h"

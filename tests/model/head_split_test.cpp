@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/head_split.h"
+#include "architecture/head_split.h"
 
 #include <gtest/gtest.h>
 

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "model/ops.h"
-#include "model/rotary.h"
+#include "architecture/layer_kinds.h"
+#include "architecture/rotary.h"
 
 namespace zero {
 
@@ -44,7 +45,7 @@ struct DecoderShape {
   std::int64_t context = 0;  ///< longest sequence
 
   NormKind norm = NormKind::layer;
-  float epsilon = 1e-5F;  ///< of RMS norms
+  double epsilon = 1e-5;
   enum class Activation : std::uint8_t { gelu, swiglu } activation = Activation::gelu;
   enum class Head : std::uint8_t { tied, separate } head = Head::tied;
   WeightLayout layout = WeightLayout::in_out;  ///< of the blocks' matrices
@@ -69,6 +70,18 @@ struct DecoderShape {
   std::int64_t hidden_width() const {
     return activation == Activation::swiglu ? 2 * intermediate : intermediate;
   }
+  bool has(BlockSlot slot) const { return !name(slot).empty(); }
+
+  /// Throws zero::Error naming the field that is out of range, its value and the values allowed.
+  void validate() const;
+  /// The same, also if the decoder cannot be cut over that many tensor ranks.
+  void validate(int tensor_ranks) const;
+  /// Logical elements of all parameters: 124,439,808 for GPT-2 124M.
+  std::int64_t parameter_count() const;
+  /// Floating-point operations of a training step, forward and backward, for a token of sequences
+  /// of `sequence` tokens: two for each parameter that it is multiplied by, and attention, three
+  /// times (Chowdhery et al. 2022, appendix B).
+  double flop_per_token(std::int64_t sequence) const;
 };
 
 }  // namespace zero

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "partition/tensor_slice.h"
@@ -27,5 +28,9 @@ struct HeadSplit {
   /// This rank's elements of a row of attention's output.
   TensorSlice::Range attended(std::int64_t head_width) const;
 };
+
+/// Throws zero::Error if one of `ranks` ranks would have no share of the `total` items named
+/// `what`.
+void check_share(std::string_view what, std::int64_t total, int ranks);
 
 }  // namespace zero

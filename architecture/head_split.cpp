@@ -1,10 +1,17 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/head_split.h"
+#include "architecture/head_split.h"
 
 #include "base/error.h"
 
 namespace zero {
+
+void check_share(std::string_view what, std::int64_t total, int ranks) {
+  ZERO_CHECK(total >= ranks,
+             "{}: {} cannot be cut over {} tensor ranks, each of which needs one; use at most {} "
+             "tensor ranks",
+             what, total, ranks, total);
+}
 
 HeadSplit HeadSplit::of(std::int64_t heads, std::int64_t kv_heads, int rank, int ranks) {
   ZERO_CHECK(ranks <= heads,

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/json_tree.h"
+#include "base/json_tree.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/hf/fields.h"
+#include "architecture/hf_fields.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "base/printable.h"
-#include "checkpoint/json_tree.h"
 
 namespace zero {
 

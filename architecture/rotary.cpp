@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/rotary.h"
+#include "architecture/rotary.h"
 
 #include <cmath>
 #include <numbers>

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "architecture/decoder_shape.h"
+
+#include <cmath>
+#include <string_view>
+
+#include "architecture/head_split.h"
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+void check_field(std::string_view field, std::int64_t value) {
+  // Products of two sizes must fit the integers of token ids and matrix libraries.
+  constexpr std::int64_t kLargest = 1 << 24;
+  ZERO_CHECK(value >= 1 && value <= kLargest, "model.{} is {}, expected 1 to {}", field, value,
+             kLargest);
+}
+
+}  // namespace
+
+void DecoderShape::validate() const {
+  check_field("layers", layers);
+  check_field("width", width);
+  check_field("heads", heads);
+  check_field("kv_heads", kv_heads);
+  check_field("intermediate", intermediate);
+  check_field("context", context);
+  check_field("vocabulary", vocabulary);
+  ZERO_CHECK(heads % kv_heads == 0, "model.heads is {}, expected a multiple of model.kv_heads = {}",
+             heads, kv_heads);
+  ZERO_CHECK(head_width != 0, "model.width is {}, expected a multiple of model.heads = {}{}", width,
+             heads, rotary ? ", or a model.head_width of its own" : "");
+  check_field("head_width", head_width);
+  ZERO_CHECK(!rotary || head_width % 2 == 0,
+             "model.head_width is {}, expected an even number: rotary embeddings turn pairs",
+             head_width);
+  ZERO_CHECK(std::isfinite(epsilon) && epsilon > 0,
+             "model.norm_epsilon is {}, expected more than 0", epsilon);
+  if (rotary) rotary->validate();
+}
+
+void DecoderShape::validate(int tensor_ranks) const {
+  validate();
+  HeadSplit::of(heads, kv_heads, 0, tensor_ranks);
+  check_share("model.vocabulary", vocabulary, tensor_ranks);
+  check_share("model.intermediate", intermediate, tensor_ranks);
+}
+
+std::int64_t DecoderShape::parameter_count() const {
+  const std::int64_t of_norm = norm == NormKind::layer ? 2 * width : width;
+  std::int64_t block = 2 * of_norm + width * qkv_width() + attended_width() * width +
+                       width * hidden_width() + intermediate * width;
+  if (has(BlockSlot::qkv_bias)) block += qkv_width();
+  if (has(BlockSlot::projection_bias)) block += width;
+  if (has(BlockSlot::hidden_bias)) block += hidden_width();
+  if (has(BlockSlot::output_bias)) block += width;
+  std::int64_t rows = vocabulary;  // of tables
+  if (head == Head::separate) rows += vocabulary;
+  if (!rotary) rows += context;
+  return rows * width + layers * block + of_norm;
+}
+
+double DecoderShape::flop_per_token(std::int64_t sequence) const {
+  // A table that tokens are only looked up in takes no arithmetic.
+  const std::int64_t idle = head == Head::separate ? vocabulary * width : 0;
+  const auto multiplied = static_cast<double>(parameter_count() - idle);
+  const auto attended = static_cast<double>(layers * attended_width());
+  return 6 * (multiplied + attended * static_cast<double>(sequence));
+}
+
+}  // namespace zero
