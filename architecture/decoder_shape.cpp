@@ -12,13 +12,31 @@ namespace zero {
 namespace {
 
 void check_field(std::string_view field, std::int64_t value) {
-  // Products of two sizes must fit the integers of token ids and matrix libraries.
-  constexpr std::int64_t kLargest = 1 << 24;
-  ZERO_CHECK(value >= 1 && value <= kLargest, "model.{} is {}, expected 1 to {}", field, value,
-             kLargest);
+  ZERO_CHECK(value >= 1 && value <= kLargestSize, "model.{} is {}, expected 1 to {}", field, value,
+             kLargestSize);
 }
 
 }  // namespace
+
+bool DecoderShape::has(BlockSlot slot) const {
+  switch (slot) {
+    case BlockSlot::norm1_bias:
+    case BlockSlot::norm2_bias:
+      return norm == NormKind::layer;
+    case BlockSlot::qkv_bias:
+      return biases != Biases::none;
+    case BlockSlot::projection_bias:
+    case BlockSlot::hidden_bias:
+    case BlockSlot::output_bias:
+      return biases == Biases::all;
+    default:
+      return true;
+  }
+}
+
+void DecoderShape::divide_width() {
+  head_width = heads > 0 && width % heads == 0 ? width / heads : 0;
+}
 
 void DecoderShape::validate() const {
   check_field("layers", layers);
@@ -48,10 +66,13 @@ void DecoderShape::validate(int tensor_ranks) const {
   check_share("model.intermediate", intermediate, tensor_ranks);
 }
 
+std::int64_t DecoderShape::block_matrices() const {
+  return width * (qkv_width() + attended_width() + hidden_width() + intermediate);
+}
+
 std::int64_t DecoderShape::parameter_count() const {
   const std::int64_t of_norm = norm == NormKind::layer ? 2 * width : width;
-  std::int64_t block = 2 * of_norm + width * qkv_width() + attended_width() * width +
-                       width * hidden_width() + intermediate * width;
+  std::int64_t block = 2 * of_norm + block_matrices();
   if (has(BlockSlot::qkv_bias)) block += qkv_width();
   if (has(BlockSlot::projection_bias)) block += width;
   if (has(BlockSlot::hidden_bias)) block += hidden_width();

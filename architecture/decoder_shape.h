@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <string_view>
 
 #include "architecture/layer_kinds.h"
 #include "architecture/rotary.h"
@@ -29,12 +29,27 @@ enum class BlockSlot : std::uint8_t {
   output_bias,
 };
 inline constexpr std::size_t kBlockSlots = 12;
+/// The largest value of any size: products of two must fit the integers of token ids and matrix
+/// libraries.
+inline constexpr std::int64_t kLargestSize = 1 << 24;
 
-/// The parts of one family's decoder: everything in which families differ. A rank of a tensor group
-/// holds a shape with fewer heads, a narrower intermediate and a smaller vocabulary. Names are
-/// those of Hugging Face's files, except for matrices that are one here and several there. An empty
-/// name: no such parameter.
+struct Family;
+
+/// What the files of a family call the parameters of a decoder: Hugging Face's names, except for
+/// matrices that are one here and several there.
+struct DecoderNames {
+  std::string_view tokens;                                  ///< full names: of the tables
+  std::string_view positions;                               ///< of a family without rotary
+  std::string_view block_prefix;                            ///< before a block's number: "h."
+  std::array<std::string_view, kBlockSlots> block_tensors;  ///< by BlockSlot, after the number
+  std::string_view norm_unit;                               ///< of the last norm: "ln_f"
+  std::string_view head;                                    ///< full name, of a separate head
+};
+
+/// The parts of a decoder: everything in which families differ, as data. A rank of a tensor group
+/// holds a shape with fewer heads, a narrower intermediate and a smaller vocabulary.
 struct DecoderShape {
+  const Family* family = nullptr;  ///< whose files and configurations describe it
   std::int64_t layers = 0;
   std::int64_t width = 0;         ///< C: the residual stream
   std::int64_t heads = 0;         ///< of queries
@@ -45,24 +60,16 @@ struct DecoderShape {
   std::int64_t context = 0;  ///< longest sequence
 
   NormKind norm = NormKind::layer;
-  double epsilon = 1e-5;
+  double epsilon = 1e-5;  ///< of norms
   enum class Activation : std::uint8_t { gelu, swiglu } activation = Activation::gelu;
   enum class Head : std::uint8_t { tied, separate } head = Head::tied;
+  enum class Biases : std::uint8_t { none, qkv, all } biases = Biases::all;  ///< of matrices
   WeightLayout layout = WeightLayout::in_out;  ///< of the blocks' matrices
   std::optional<RotaryAngles> rotary{};        ///< unset: a position embedding instead
 
-  std::string tokens_name;                           ///< full names: of the embedding's tables
-  std::string positions_name;                        ///< if positions have an embedding
-  std::string block_prefix;                          ///< a unit's name before its number: "h."
-  std::array<std::string, kBlockSlots> block_names;  ///< by BlockSlot, inside the unit
-  std::string norm_unit;                             ///< before the last norm's names: "ln_f"
-  std::string norm_weight = "weight";                ///< inside that unit
-  std::string norm_bias{};
-  std::string head_name{};  ///< full name, if the head is separate
-
-  const std::string& name(BlockSlot slot) const {
-    return block_names[static_cast<std::size_t>(slot)];
-  }
+  bool has(BlockSlot slot) const;
+  /// Sets head_width to width / heads, or to 0, which validate() refuses, if that is not whole.
+  void divide_width();
   /// Elements of a row of q, k and v side by side.
   std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_width; }
   std::int64_t attended_width() const { return heads * head_width; }
@@ -70,12 +77,13 @@ struct DecoderShape {
   std::int64_t hidden_width() const {
     return activation == Activation::swiglu ? 2 * intermediate : intermediate;
   }
-  bool has(BlockSlot slot) const { return !name(slot).empty(); }
 
   /// Throws zero::Error naming the field that is out of range, its value and the values allowed.
   void validate() const;
   /// The same, also if the decoder cannot be cut over that many tensor ranks.
   void validate(int tensor_ranks) const;
+  /// Elements of a block's matrices.
+  std::int64_t block_matrices() const;
   /// Logical elements of all parameters: 124,439,808 for GPT-2 124M.
   std::int64_t parameter_count() const;
   /// Floating-point operations of a training step, forward and backward, for a token of sequences

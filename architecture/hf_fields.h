@@ -14,7 +14,8 @@
 
 namespace zero {
 
-/// The fields of one object of a Hugging Face JSON file, taken one by one; null counts as absent.
+/// The fields of one JSON object of a file (Hugging Face's, or a section of a configuration), taken
+/// one by one; null counts as absent.
 /// Throws zero::Error naming file, field, found and expected.
 class HfFields {
  public:

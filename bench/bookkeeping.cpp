@@ -11,11 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "architecture/family.h"
 #include "bench/timing.h"
 #include "collectives/local/backend.h"
 #include "engine/engine.h"
 #include "launch/telemetry/run_log.h"
-#include "model/gpt2.h"
+#include "model/decoder.h"
 
 namespace zero::bench {
 namespace {
@@ -30,7 +31,13 @@ class Small {
       : communicator_(local::single()),
         device_(std::move(device)),
         engine_(*communicator_, *device_, options(stage)),
-        model_(engine_, {.layers = 12, .width = 128, .heads = 4, .context = 256, .vocabulary = 256},
+        model_(engine_,
+               decoder_shape({{"family", "gpt2"},
+                              {"layers", 12},
+                              {"width", 128},
+                              {"heads", 4},
+                              {"context", 256},
+                              {"vocabulary", 256}}),
                kShape),
         tokens_(static_cast<std::size_t>(kShape.batch * kShape.sequence), 1) {
     engine_.seal({.order = model_.order()});
@@ -58,7 +65,7 @@ class Small {
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<Device> device_;
   Engine engine_;
-  Gpt2 model_;
+  Decoder model_;
   std::vector<std::int32_t> tokens_;
   double loss_ = 0;
 };

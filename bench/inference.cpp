@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "architecture/family.h"
 #include "bench/product_rate.h"
 #include "bench/random_weights.h"
 #include "bench/section.h"
 #include "bench/timing.h"
 #include "inference/inference_model.h"
 #include "launch/telemetry/machine_limits.h"
-#include "model/model_config.h"
 
 namespace zero::bench {
 namespace {
@@ -26,7 +26,7 @@ using Part = InferenceModel::Part;
 /// A model with sequences of equal length in its cache.
 class Answering {
  public:
-  Answering(Device& device, const ModelConfig& config, const InferenceOptions& options)
+  Answering(Device& device, const DecoderShape& config, const InferenceOptions& options)
       : model_(device, config, options) {
     fill_with_random_weights(model_);
   }
@@ -161,7 +161,7 @@ class Inference final : public Section {
 
   Measured measure_on(Device& device, DType dtype, const std::string& weights,
                       const Limits& limits_now) const {
-    const Gpt2Config config = *Gpt2Config::by_name("gpt2-124m");
+    const DecoderShape config = decoder_shape({{"name", "gpt2-124m"}});
     Answering answering(device, config,
                         {.dtype = dtype,
                          .weights = weight_format_from_name(coded(weights) ? weights : "dtype"),
@@ -173,9 +173,9 @@ class Inference final : public Section {
     const double cached = (kBefore + (kPasses + 1) / 2.0) * answering.cache_bytes() *
                           static_cast<double>(config.layers);
     // Two operations a parameter of the blocks, and causal attention.
-    const auto blocks = static_cast<double>(config.layers * 12 * config.width * config.width);
+    const auto blocks = static_cast<double>(config.layers * config.block_matrices());
     const double flop =
-        2 * blocks + 2.0 * static_cast<double>(config.layers * kPrompt * config.width);
+        2 * blocks + 2.0 * static_cast<double>(config.layers * kPrompt * config.attended_width());
     const double head = 2.0 * static_cast<double>(config.vocabulary * config.width);
     Measured measured;
     for (int round = 0; round <= rounds_; ++round) {

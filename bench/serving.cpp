@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "architecture/family.h"
 #include "base/mixed_bits.h"
 #include "bench/random_weights.h"
 #include "bench/section.h"
@@ -160,7 +161,7 @@ class Serving final : public Section {
   static constexpr std::int64_t kLoadRequests = 256;
 
   void measure(Context& context) const {
-    const Gpt2Config config = *Gpt2Config::by_name("gpt2-124m");
+    const DecoderShape config = decoder_shape({{"name", "gpt2-124m"}});
     const auto device = cpu::open({.threads = context.threads()});
     InferenceModel model(
         *device, config,
@@ -205,7 +206,7 @@ class Serving final : public Section {
   }
 
   // An eighth of the blocks that kSlots of the longest requests need.
-  void under_load(Report& report, Device& device, const ModelConfig& config, double rate) const {
+  void under_load(Report& report, Device& device, const DecoderShape& config, double rate) const {
     InferenceModel model(device, config,
                          {.dtype = dtype_from_name(dtype_),
                           .requests = kSlots,

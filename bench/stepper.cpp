@@ -27,7 +27,7 @@ TrainConfig make_config(const StepSetup& setup) {
 }
 
 double flop_per_token(const TrainConfig& config) {
-  return decoder_shape(config.model).flop_per_token(config.data.sequence_length);
+  return config.model.flop_per_token(config.data.sequence_length);
 }
 
 Stepper::Stepper(const TrainConfig& config, Communicator& communicator, Device& device,
@@ -41,8 +41,7 @@ Stepper::Stepper(const TrainConfig& config, Communicator& communicator, Device& 
 
 void Stepper::fill(View tokens) {
   for (std::int32_t& token : tokens.as<std::int32_t>()) {
-    token =
-        static_cast<std::int32_t>(random_() % static_cast<unsigned>(vocabulary_of(config_.model)));
+    token = static_cast<std::int32_t>(random_() % static_cast<unsigned>(config_.model.vocabulary));
   }
 }
 

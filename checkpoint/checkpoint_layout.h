@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "architecture/name_map.h"
 #include "checkpoint/checkpoint_index.h"
 #include "checkpoint/file_blocks.h"
-#include "checkpoint/hf/name_map.h"
 #include "engine/engine.h"
 
 namespace zero {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/hf/name_map.h"
+#include "architecture/name_map.h"
 #include "device/files/file_system.h"
 #include "engine/engine.h"
 

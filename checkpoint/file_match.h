@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "architecture/name_map.h"
 #include "checkpoint/checkpoint_layout.h"
-#include "checkpoint/hf/name_map.h"
 #include "checkpoint/hf/safetensors.h"
 #include "device/view.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/hf/name_map.h"
+#include "architecture/name_map.h"
 #include "device/files/file_system.h"
 #include "engine/engine.h"
 
@@ -18,13 +18,13 @@ namespace zero {
 /// and tensor, if a file is malformed, lacks a parameter, has another shape or an unknown tensor,
 /// or if what is read of a checkpoint's weights is not as it was saved; the parameters are then
 /// unchanged, unless reading itself failed or found damage. Collective; between optimizer steps.
-void load_weights(Engine& engine, const std::string& path, const NameMap& names = names::gpt2());
+void load_weights(Engine& engine, const std::string& path, const NameMap& names);
 
 /// Writes the parameters of a sealed engine (master values, as fp32), under the names that files
 /// use, to a safetensors file that replaces `path` only when whole. Every rank must see the folder.
 /// Equal values give equal bytes at any stage and world. Throws the same zero::Error on all ranks
 /// if any rank fails; the old file is then untouched. Collective; between optimizer steps.
-void save_weights(Engine& engine, const std::string& path, const NameMap& names = names::gpt2(),
+void save_weights(Engine& engine, const std::string& path, const NameMap& names,
                   files::FileSystem& disk = files::disk());
 
 /// Like agree() over all ranks of the engine, but the error always names the first failing rank,

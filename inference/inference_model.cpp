@@ -25,12 +25,12 @@ std::list<DeviceClaim> claims_of(const ModelRanks& ranks, const Device& device) 
 
 }  // namespace
 
-InferenceModel::InferenceModel(Device& device, const ModelConfig& config,
+InferenceModel::InferenceModel(Device& device, const DecoderShape& shape,
                                const InferenceOptions& options, Mesh* mesh)
     : device_(device),
       ranks_(ModelRanks::of(mesh)),
       claims_(claims_of(ranks_, device)),
-      split_(DecoderSplit::of(decoder_shape(config), ranks_.tensor.rank, ranks_.tensor.size)),
+      split_(DecoderSplit::of(shape, ranks_.tensor.rank, ranks_.tensor.size)),
       options_(validated(options, split_.whole)),
       ops_(make_inference_ops(device)),
       row_ops_(make_ops(device)),
@@ -375,7 +375,7 @@ std::unique_ptr<InferenceModel> open_inference_model(Device& device, const std::
                                                      const InferenceOptions& options, Mesh* mesh) {
   const ModelFolder files(folder);
   files.check_format(options.weights);
-  auto model = std::make_unique<InferenceModel>(device, files.config(), options, mesh);
+  auto model = std::make_unique<InferenceModel>(device, files.shape(), options, mesh);
   model->load(files.source());
   return model;
 }

@@ -20,7 +20,6 @@
 #include "inference/model_weights.h"
 #include "inference/pass_meeting.h"
 #include "inference/split_vocabulary.h"
-#include "model/model_config.h"
 #include "model/ops.h"
 
 namespace zero {
@@ -42,7 +41,7 @@ class InferenceModel {
   /// allocated later. Works on a planning device. Throws zero::Error naming the option that is out
   /// of range, or that differs between ranks, or if the mesh serves another device (DeviceClaim).
   /// Collective over the ranks of `mesh`, which must outlive the model; null: this rank alone.
-  InferenceModel(Device& device, const ModelConfig& config, const InferenceOptions& options,
+  InferenceModel(Device& device, const DecoderShape& shape, const InferenceOptions& options,
                  Mesh* mesh = nullptr);
   /// Waits for the ranks' exchanges under way.
   ~InferenceModel();

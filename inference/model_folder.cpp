@@ -25,13 +25,13 @@ WeightFormat format_of(const HfModel& model, const std::string& folder) {
 
 /// A file must not have the program list millions of layers that it does not hold.
 void check_layers(std::span<const SafetensorsReader> files, const std::string& folder,
-                  const ModelConfig& config) {
+                  std::int64_t layers) {
   std::size_t tensors = 0;
   for (const SafetensorsReader& file : files) tensors += file.header().tensors.size();
-  ZERO_CHECK(layers_of(config) <= static_cast<std::int64_t>(tensors),
+  ZERO_CHECK(layers <= static_cast<std::int64_t>(tensors),
              "{}: config.json has {} layers, and the files of weights {} tensors; expected several "
              "for each layer",
-             folder, layers_of(config), tensors);
+             folder, layers, tensors);
 }
 
 /// A folder of codes whose config.json says nothing of them.
@@ -56,15 +56,15 @@ WeightFormat stored_format(const std::string& folder) {
 
 ModelFolder::ModelFolder(const std::string& folder) : folder_(folder) {
   const HfModel model = read_hf_model(folder);
-  config_ = model.config;
+  shape_ = model.shape;
   format_ = format_of(model, folder);
   std::vector<SafetensorsReader> files = open_weights(folder);
-  check_layers(files, folder, config_);
+  check_layers(files, folder, shape_.layers);
   if (format_ == WeightFormat::plain) {
     check_no_codes(files, folder);
-    files_.emplace<WeightFiles>(std::move(files), config_);
+    files_.emplace<WeightFiles>(std::move(files), shape_);
   } else {
-    files_.emplace<QuantizedFiles>(std::move(files), config_, format_);
+    files_.emplace<QuantizedFiles>(std::move(files), shape_, format_);
   }
 }
 

@@ -22,7 +22,7 @@ class ModelFolder {
   /// as config.json has.
   explicit ModelFolder(const std::string& folder);
 
-  const ModelConfig& config() const { return config_; }
+  const DecoderShape& shape() const { return shape_; }
   /// As stored_format().
   WeightFormat format() const { return format_; }
   /// Throws zero::Error, with what would work, if weights of that format cannot be had.
@@ -32,7 +32,7 @@ class ModelFolder {
 
  private:
   std::string folder_;
-  ModelConfig config_;
+  DecoderShape shape_;
   WeightFormat format_ = WeightFormat::plain;
   std::variant<std::monostate, WeightFiles, QuantizedFiles> files_;
 };

@@ -22,7 +22,7 @@ ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit
   add_table(parameters_.embedding);
   if (parameters_.head != parameters_.embedding) add_table(parameters_.head);
   for (const DecoderParameter& each : parameters_.all) {
-    const std::int64_t count = each.is_matrix() ? 0 : each.rows * each.held_out();
+    const std::int64_t count = each.is_matrix() ? 0 : each.vectors() * each.held_out();
     vectors_.push_back(device.allocate(count, options.dtype, MemoryClass::parameters, "vectors"));
   }
   Communicator* const group = ranks.shard.communicator;

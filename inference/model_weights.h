@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
+#include "architecture/decoder_parameters.h"
 #include "engine/logical_tensor.h"
 #include "inference/block_layout.h"
 #include "inference/block_windows.h"
-#include "inference/decoder_parameters.h"
 #include "inference/inference_ops.h"
 #include "inference/model_ranks.h"
 

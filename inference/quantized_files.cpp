@@ -185,7 +185,7 @@ float level_of(WeightFormat format, std::uint8_t code) {
 
 }  // namespace
 
-QuantizedFiles::QuantizedFiles(std::vector<SafetensorsReader> files, const ModelConfig& config,
+QuantizedFiles::QuantizedFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape,
                                WeightFormat format)
     : files_(std::move(files)), format_(format) {
   Sources found;
@@ -197,7 +197,7 @@ QuantizedFiles::QuantizedFiles(std::vector<SafetensorsReader> files, const Model
     }
   }
   const std::string file = files_.empty() ? "" : files_[0].path();
-  for (DecoderParameter& parameter : all_parameters(config)) {
+  for (DecoderParameter& parameter : all_parameters(shape)) {
     Held held{.parameter = std::move(parameter)};
     if (held.parameter.is_matrix()) {
       const std::vector<FileTensor> tensors = quantized_tensors(held.parameter, format);

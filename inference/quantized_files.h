@@ -8,12 +8,11 @@
 #include <span>
 #include <vector>
 
+#include "architecture/decoder_parameters.h"
+#include "architecture/tensor_part.h"
 #include "checkpoint/file_match.h"
 #include "checkpoint/hf/safetensors.h"
-#include "inference/decoder_parameters.h"
 #include "inference/quantized_rows.h"
-#include "inference/tensor_part.h"
-#include "model/model_config.h"
 
 namespace zero {
 
@@ -23,7 +22,7 @@ class QuantizedFiles {
  public:
   /// Those of ModelWeights::tensors(). Throws zero::Error naming file, tensor, found and expected
   /// if a tensor is missing, repeated, unknown, or has another type or shape.
-  QuantizedFiles(std::vector<SafetensorsReader> files, const ModelConfig& config,
+  QuantizedFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape,
                  WeightFormat format);
 
   /// Fills `values` from element `begin` of tensor `tensor` of the list on, as fp32; of a matrix

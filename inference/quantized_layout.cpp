@@ -15,8 +15,8 @@ FileType scale_type(WeightFormat format) {
 
 }  // namespace
 
-std::vector<DecoderParameter> all_parameters(const ModelConfig& config) {
-  return DecoderParameters(DecoderSplit::of(decoder_shape(config), 0, 1)).all;
+std::vector<DecoderParameter> all_parameters(const DecoderShape& shape) {
+  return DecoderParameters(DecoderSplit::of(shape, 0, 1)).all;
 }
 
 WeightShape whole_shape(const DecoderParameter& matrix, WeightFormat format) {

@@ -5,15 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "architecture/decoder_parameters.h"
 #include "checkpoint/hf/file_header.h"
-#include "inference/decoder_parameters.h"
 #include "inference/weight_shape.h"
-#include "model/model_config.h"
 
 namespace zero {
 
 /// The parameters of a model in the order of ModelWeights::tensors().
-std::vector<DecoderParameter> all_parameters(const ModelConfig& config);
+std::vector<DecoderParameter> all_parameters(const DecoderShape& shape);
 
 /// The whole of a matrix in codes.
 WeightShape whole_shape(const DecoderParameter& matrix, WeightFormat format);

@@ -46,7 +46,7 @@ class Writer {
       : source_(from.source()),
         formats_(formats),
         threads_(threads),
-        header_(quantized_header(from.config(), formats)),
+        header_(quantized_header(from.shape(), formats)),
         file_(file) {}
 
   void write(const std::vector<DecoderParameter>& parameters) {
@@ -108,7 +108,7 @@ class Writer {
   }
 
   void write_vector(std::size_t number, const DecoderParameter& vector) {
-    std::vector<float> values(static_cast<std::size_t>(vector.rows * vector.out));
+    std::vector<float> values(static_cast<std::size_t>(vector.vectors() * vector.out));
     source_.read(number, 0, values);
     std::vector<std::byte> bytes(values.size() *
                                  static_cast<std::size_t>(size_of(formats_.vectors)));
@@ -133,10 +133,10 @@ class Writer {
 
 }  // namespace
 
-FileHeader quantized_header(const ModelConfig& config, const QuantizedFormats& formats) {
+FileHeader quantized_header(const DecoderShape& shape, const QuantizedFormats& formats) {
   ZERO_CHECK(formats.codes != WeightFormat::plain, "weights are dtype; expected int8, nf4 or q4");
   std::vector<FileTensor> all;
-  for (const DecoderParameter& each : all_parameters(config)) {
+  for (const DecoderParameter& each : all_parameters(shape)) {
     if (!each.is_matrix()) {
       all.push_back({.name = each.name, .type = file_type(formats.vectors), .shape = each.shape()});
       continue;
@@ -152,10 +152,10 @@ std::int64_t write_quantized(const ModelFolder& from, const QuantizedFormats& fo
                              files::FileSystem& disk, const std::string& path) {
   ZERO_CHECK(from.format() == WeightFormat::plain, "weights are codes of {}; expected elements",
              name_of(from.format()));
-  const FileHeader header = quantized_header(from.config(), formats);
+  const FileHeader header = quantized_header(from.shape(), formats);
   const std::int64_t bytes = header.data_begin + header.tensors.back().end;
   const std::unique_ptr<files::OutputFile> file = disk.create(path, bytes);
-  Writer(from, formats, threads, *file).write(all_parameters(from.config()));
+  Writer(from, formats, threads, *file).write(all_parameters(from.shape()));
   return bytes;
 }
 

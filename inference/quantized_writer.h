@@ -18,7 +18,7 @@ struct QuantizedFormats {
 };
 
 /// The header of a file of all weights of a model.
-FileHeader quantized_header(const ModelConfig& config, const QuantizedFormats& formats);
+FileHeader quantized_header(const DecoderShape& shape, const QuantizedFormats& formats);
 
 /// Writes the weights of a folder of plain weights to the safetensors file `path`, which
 /// QuantizedFiles reads, and returns its bytes. They are read some rows at a time, and are on the

@@ -6,13 +6,14 @@
 #include <limits>
 #include <utility>
 
+#include "architecture/family.h"
 #include "inference/model_weights.h"
 
 namespace zero {
 
-WeightFiles::WeightFiles(std::vector<SafetensorsReader> files, const ModelConfig& config)
-    : names_(names::of(config)), files_(std::move(files)) {
-  layout_ = lay_out_checkpoint(ModelWeights::tensors(decoder_shape(config)), names_,
+WeightFiles::WeightFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape)
+    : names_(file_names(shape)), files_(std::move(files)) {
+  layout_ = lay_out_checkpoint(ModelWeights::tensors(shape), names_,
                                {.file_bytes = std::numeric_limits<std::int64_t>::max()})
                 .tensors();
   match_ = match_files(files_, layout_, names_);

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "architecture/decoder_shape.h"
 #include "checkpoint/file_match.h"
-#include "model/model_config.h"
 
 namespace zero {
 
@@ -18,7 +18,7 @@ namespace zero {
 class WeightFiles {
  public:
   /// Those of ModelWeights::tensors(). Throws zero::Error as load_weights does.
-  WeightFiles(std::vector<SafetensorsReader> files, const ModelConfig& config);
+  WeightFiles(std::vector<SafetensorsReader> files, const DecoderShape& shape);
 
   /// Fills `values` from element `begin` of tensor `tensor` of the list on, as fp32.
   void read(std::size_t tensor, std::int64_t begin, std::span<float> values) const;

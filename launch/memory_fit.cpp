@@ -18,6 +18,7 @@
 #include "collectives/backends.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/console.h"
+#include "model/decoder.h"
 
 namespace zero {
 namespace {
@@ -63,7 +64,7 @@ RecomputePlan plan_of(std::int64_t layers, const Counts& counts, const Recompute
 class ActivationBytes {
  public:
   ActivationBytes(const TrainConfig& config, int rank, BackendKind backend)
-      : config_(config), rank_(rank), backend_(backend), layers_(layers_of(config.model)) {
+      : config_(config), rank_(rank), backend_(backend), layers_(config.model.layers) {
     for (unsigned used = 0; used < everywhere_.size(); ++used) {
       if ((used >> kMiddle & 1U) != 0 && used + 1 < everywhere_.size()) continue;
       everywhere_[used] = planned(spread(used, layers_));
@@ -104,9 +105,9 @@ class ActivationBytes {
     Mesh mesh(*ranks, config_.mesh);
     Engine engine(mesh, *device, config_.engine);
     const BatchShape shape{.batch = config_.batch.micro, .sequence = config_.data.sequence_length};
-    return make_model(engine, config_.model, shape, nullptr, config_.tensor,
-                      plan_of(layers_, counts, config_.recompute.plan))
-        ->activation_bytes();
+    return Decoder(engine, config_.model, shape, nullptr, config_.tensor,
+                   plan_of(layers_, counts, config_.recompute.plan))
+        .activation_bytes();
   }
 
   const TrainConfig& config_;
@@ -203,7 +204,7 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
     found.lines.push_back(fmt::format("{}: {}{}", change, bytes_text(static_cast<double>(bytes)),
                                       enough ? ", which fits" : ""));
   };
-  const std::int64_t layers = layers_of(config.model);
+  const std::int64_t layers = config.model.layers;
   TrainConfig changed = config;
   changed.recompute.plan.blocks = RecomputePlan::full(layers).blocks;
   consider("activation_checkpointing.recompute \"full\"", changed);
@@ -248,10 +249,10 @@ std::int64_t planned_rank_bytes(const TrainConfig& config, BackendKind backend) 
   return planned_rank_bytes(plan_ranks(config, backend));
 }
 
-double recomputed_flop(const ModelConfig& model, std::int64_t sequence, const RecomputePlan& plan) {
-  const DecoderShape decoder = decoder_shape(model);
-  const TensorFlop flop = tensor_flop(decoder, sequence);
-  const double output = 2 * static_cast<double>(decoder.width * decoder.intermediate);
+double recomputed_flop(const DecoderShape& model, std::int64_t sequence,
+                       const RecomputePlan& plan) {
+  const TensorFlop flop = tensor_flop(model, sequence);
+  const double output = 2 * static_cast<double>(model.width * model.intermediate);
   double sum = 0;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(plan.blocks.size()); ++i) {
     for (const BlockTensor tensor : kBlockTensors) {
@@ -266,7 +267,7 @@ RankPlans choose_recompute(TrainConfig& config, BackendKind backend) {
   const std::int64_t limit = config.recompute.memory_limit;
   if (limit == 0) return {};
   if (!config.recompute.automatic) return plan_ranks(config, backend);
-  const std::int64_t layers = layers_of(config.model);
+  const std::int64_t layers = config.model.layers;
   config.recompute.plan.blocks.clear();
   std::vector<RankBudget> ranks;
   for (const auto& [rank, use] : plan_ranks(config, backend)) {
@@ -274,7 +275,7 @@ RankPlans choose_recompute(TrainConfig& config, BackendKind backend) {
     ranks.push_back({activations, limit - (bounded_bytes(use) - activations({}))});
   }
   const RecomputePlan like = config.recompute.plan;
-  const TensorFlop flop = tensor_flop(decoder_shape(config.model), config.data.sequence_length);
+  const TensorFlop flop = tensor_flop(config.model, config.data.sequence_length);
   // A GPU's pages may take a little more than the activations' bytes: then once more with less.
   for (;;) {
     const std::optional<Counts> counts = cheapest(ranks, flop, layers);

@@ -18,7 +18,7 @@ std::int64_t planned_rank_bytes(const TrainConfig& config, BackendKind backend);
 
 /// Floating-point operations that backward repeats for one token, over all tensor ranks: products
 /// and attention (causal: half of the square).
-double recomputed_flop(const ModelConfig& model, std::int64_t sequence, const RecomputePlan& plan);
+double recomputed_flop(const DecoderShape& model, std::int64_t sequence, const RecomputePlan& plan);
 
 /// For recompute "auto": sets the plan to that of least recomputed_flop() with which
 /// planned_rank_bytes() is at most the limit, among plans in which the first n blocks compute a

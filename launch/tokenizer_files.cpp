@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "checkpoint/hf/config.h"
-#include "checkpoint/json_tree.h"
 #include "checkpoint/model_files.h"
 #include "inference/text/byte_level.h"
 #include "inference/text/template_files.h"

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <numeric>
 
+#include "architecture/family.h"
 #include "base/host_name.h"
 #include "checkpoint/hf/folder.h"
 #include "checkpoint/weights.h"
@@ -150,7 +151,7 @@ void Trainer::show_mesh() {
 void Trainer::load() {
   if (config_.run.init.empty()) return;
   agree(communicator_, device_, "run.init",
-        [&] { load_weights(workbench_.engine(), config_.run.init, names::of(config_.model)); });
+        [&] { load_weights(workbench_.engine(), config_.run.init, file_names(config_.model)); });
   console_.line(fmt::format("weights from {}", config_.run.init));
 }
 
@@ -159,7 +160,7 @@ void Trainer::save() {
   if (names_folder(path)) {
     save_hf_folder(workbench_.engine(), path, config_.model, weight_folder_files(config_));
   } else {
-    save_weights(workbench_.engine(), path, names::of(config_.model));
+    save_weights(workbench_.engine(), path, file_names(config_.model));
   }
 }
 

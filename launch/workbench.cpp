@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
+#include "architecture/family.h"
 #include "base/checked_math.h"
-#include "checkpoint/hf/name_map.h"
 #include "launch/tokenizer_files.h"
+#include "model/decoder.h"
 
 namespace zero {
 namespace {
@@ -19,7 +20,7 @@ CheckpointOptions checkpoint_options(const TrainConfig& config) {
           .keep_every = checkpoints.keep_every,
           .file_bytes = checkpoints.file_bytes,
           .weight_files = weight_folder_files(config),
-          .names = names::of(config.model)};
+          .names = file_names(config.model)};
 }
 
 }  // namespace
@@ -33,8 +34,8 @@ Workbench::Workbench(const TrainConfig& config, Mesh& mesh, Device& device, OpLi
   if (config.loss_scale_rule) {
     engine_->require_same("loss scale", config.loss_scale_rule->text());
   }
-  model_ =
-      make_model(*engine_, config.model, shape, listener, config.tensor, config.recompute.plan);
+  model_ = std::make_unique<Decoder>(*engine_, config.model, shape, listener, config.tensor,
+                                     config.recompute.plan);
   engine_->seal(
       {.order = model_->order(), .accumulation_steps = narrow<int>(config.batch.accumulation)});
   model_->allocate();

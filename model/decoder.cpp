@@ -9,9 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/decoder.h"
 #include "model/op_listener.h"
-#include "model/tensor_specs.h"
 
 namespace zero {
 namespace {
@@ -27,22 +25,12 @@ void check_tokens(std::string_view what, View tokens, std::int64_t rows, std::in
 }
 
 BatchShape checked(BatchShape batch, const DecoderShape& decoder) {
+  decoder.validate();
   ZERO_CHECK(batch.batch >= 1, "the micro-batch has {} rows, expected at least 1", batch.batch);
   ZERO_CHECK(batch.sequence >= 1 && batch.sequence <= decoder.context,
              "the sequence length is {}, expected 1 to model.context = {}", batch.sequence,
              decoder.context);
   return batch;
-}
-
-// The shape of a rank's part of a decoder.
-DecoderShape part_of(const DecoderShape& whole, const HeadSplit& heads,
-                     const TensorParallel& tensor) {
-  DecoderShape part = whole;
-  part.heads = heads.queries.count;
-  part.kv_heads = heads.keys.count;
-  part.intermediate = even_share("model.intermediate", whole.intermediate, tensor).count;
-  part.vocabulary = even_share("model.vocabulary", whole.vocabulary, tensor).count;
-  return part;
 }
 
 TensorOptions with_overlap_of(TensorOptions options, const Engine& engine) {
@@ -56,18 +44,17 @@ RecomputePlan checked(const RecomputePlan& plan, const DecoderShape& decoder,
   return plan.on(device);
 }
 
-DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, const DecoderShape& whole,
+DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, const DecoderSplit& split,
                     DType dtype) {
-  const std::int64_t vocabulary =
-      even_share("model.vocabulary", whole.vocabulary, tensor).count;  // of this rank
   return {.all = tensor.rows(),
           .own = tensor.own_rows(),
           .sequence = batch.sequence,
           .ranks = tensor.ranks(),
           .rank = tensor.rank(),
           .sequence_parallel = tensor.sequence_parallel(),
-          .logits = VocabularyParallelHead::rows_at_a_time(tensor, whole.vocabulary, dtype),
-          .logit_columns = VocabularyParallelHead::padded_columns(tensor.device(), vocabulary)};
+          .logits = VocabularyParallelHead::rows_at_a_time(tensor, split.whole.vocabulary, dtype),
+          .logit_columns =
+              VocabularyParallelHead::padded_columns(tensor.device(), split.local.vocabulary)};
 }
 
 }  // namespace
@@ -75,21 +62,20 @@ DecoderRows rows_of(TensorParallel& tensor, BatchShape batch, const DecoderShape
 Decoder::Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch, OpListener* listener,
                  const TensorOptions& tensor, const RecomputePlan& recompute)
     : batch_(checked(batch, whole)),
-      whole_(whole),
       engine_(engine),
       dtype_(engine.options().compute),
       rows_(batch.batch * batch.sequence),
       tensor_(engine.mesh().axis(Axis::tensor), engine.device(), rows_,
               with_overlap_of(tensor, engine)),
-      heads_(HeadSplit::of(whole.heads, whole.kv_heads, tensor_.rank(), tensor_.ranks())),
-      decoder_(part_of(whole, heads_, tensor_)),
+      split_(DecoderSplit::of(whole, tensor_.rank(), tensor_.ranks(), DecoderSplit::Tables::cut)),
       listener_(listener),
       ops_(make_ops(engine.device())),
       recompute_(checked(recompute, whole, engine.device())),
-      memory_(decoder_, rows_of(tensor_, batch, whole, dtype_), dtype_, recompute_) {
+      memory_(decoder_, rows_of(tensor_, batch, split_, dtype_), dtype_, recompute_) {
   ops_->listen(listener_);
-  make_layers();
-  register_units();
+  const DecoderParameters parameters(split_);
+  make_layers(parameters);
+  register_units(parameters);
   prepare();
   engine_.require_same("layers' kernels", ops_->bits(dtype_));
   engine_.require_same("outputs of norms and GELU",

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "architecture/decoder_shape.h"
-#include "architecture/head_split.h"
+#include "architecture/decoder_parameters.h"
+#include "architecture/decoder_split.h"
 #include "device/device_twin.h"
 #include "model/column_parallel_linear.h"
 #include "model/decoder_memory.h"
@@ -31,10 +31,10 @@ namespace zero {
 class Decoder : public Model {
  public:
   /// Registers the units; call before engine.seal(). Layers are cut over the tensor axis of
-  /// engine.mesh(), whose ranks must receive the same micro-batches. Throws zero::Error if `batch`
-  /// is out of range or a layer has fewer shares than the axis has ranks; `whole` was checked by
-  /// its family. `listener`, which must outlive the model, is notified of its operations and units.
-  /// `recompute` must be equal on the ranks of a tensor group; zero::Error if it does not fit.
+  /// engine.mesh(), whose ranks must receive the same micro-batches. Throws zero::Error if `whole`
+  /// or `batch` is out of range or a layer has fewer shares than the axis has ranks. `listener`,
+  /// which must outlive the model, is notified of its operations and units. `recompute` must be
+  /// equal on the ranks of a tensor group; zero::Error if it does not fit.
   Decoder(Engine& engine, const DecoderShape& whole, BatchShape batch,
           OpListener* listener = nullptr, const TensorOptions& tensor = {},
           const RecomputePlan& recompute = {});
@@ -53,10 +53,9 @@ class Decoder : public Model {
  private:
   static constexpr int kTokens = 0;  // in the embedding's unit
 
-  ParameterSpec block_parameter(BlockSlot slot) const;
-  void register_units();
-  void make_layers();
-  void make_ends();
+  void register_units(const DecoderParameters& parameters);
+  void make_layers(const DecoderParameters& parameters);
+  void make_ends(const DecoderParameters& parameters);
   ColumnParallelLinear::Options::Shared shared_keys();
   void prepare();
   bool tied() const { return decoder_.head == DecoderShape::Head::tied; }
@@ -154,13 +153,13 @@ class Decoder : public Model {
   void notify(UnitId unit, Phase phase);
 
   const BatchShape batch_;
-  const DecoderShape whole_;  // of the whole tensor group
   Engine& engine_;
   const DType dtype_;
   const std::int64_t rows_;  // batch * sequence
   TensorParallel tensor_;
-  const HeadSplit heads_;
-  const DecoderShape decoder_;  // of this rank
+  const DecoderSplit split_;
+  const DecoderShape& whole_ = split_.whole;    // of the whole tensor group
+  const DecoderShape& decoder_ = split_.local;  // of this rank
   UnitId embedding_;
   std::vector<UnitId> blocks_;
   UnitId last_;  // the last norm, with a separate head

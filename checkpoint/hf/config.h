@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/model_config.h"
+#include "architecture/decoder_shape.h"
 
 namespace zero {
 
@@ -15,13 +15,13 @@ namespace zero {
 /// fields on which no pass depends are passed over. Throws zero::Error naming file, field, found
 /// and expected if the file lacks a field or has a value that the engine does not compute, and,
 /// with all of their names, if it has unknown fields.
-ModelConfig read_hf_config(const std::string& folder);
+DecoderShape read_hf_config(const std::string& folder);
 /// Parses the text of such a file; `path` names the file in messages.
-ModelConfig parse_hf_config(const std::string& path, std::string_view text);
+DecoderShape parse_hf_config(const std::string& path, std::string_view text);
 
 /// A model whose matrices may be codes.
 struct HfModel {
-  ModelConfig config;
+  DecoderShape shape;
   std::string codes{};  ///< the format that quantization_config names; empty: plain elements
 };
 /// Likewise, for readers of codes: read_hf_config refuses a quantization_config, these only one of
@@ -33,8 +33,8 @@ HfModel parse_hf_model(const std::string& path, std::string_view text);
 /// instead where `folder` is a name or a cache of Hugging Face's hub.
 std::string hf_config_source(const std::string& folder);
 
-/// The text of a config.json from which transformers 4 and 5, and read_hf_config, build the model.
-std::string hf_config_text(const ModelConfig& config);
+/// The text of a config.json that describes the model (Family::to_hf).
+std::string hf_config_text(const DecoderShape& shape);
 
 /// The text of a source's config.json for weights beside it in fp32: every field as it is there,
 /// but that of the dtype. Throws zero::Error if parse_hf_config refuses `text`.
@@ -44,7 +44,7 @@ std::string carried_config(const std::string& folder);
 /// The same of a model that has the weights of FOLDER and is described elsewhere: where the two
 /// differ, as in the context, the fields are those of `model`. hf_config_text(model) if the folder
 /// has no config.json, or one that does not become such a model's.
-std::string carried_config(const std::string& folder, const ModelConfig& model);
+std::string carried_config(const std::string& folder, const DecoderShape& model);
 
 /// The field that says that matrices are codes, and our name in it.
 inline constexpr const char* kHfQuantization = "quantization_config";

@@ -41,7 +41,7 @@ HfModel read_hf_model(const std::string& folder) {
   return parse_hf_model(path_in(folder), hf_config_source(folder));
 }
 
-ModelConfig read_hf_config(const std::string& folder) {
+DecoderShape read_hf_config(const std::string& folder) {
   return parse_hf_config(path_in(folder), hf_config_source(folder));
 }
 
@@ -49,7 +49,7 @@ std::string carried_config(const std::string& folder) {
   return carried_config_text(path_in(folder), hf_config_source(folder));
 }
 
-std::string carried_config(const std::string& folder, const ModelConfig& model) {
+std::string carried_config(const std::string& folder, const DecoderShape& model) {
   const std::string own = hf_config_text(model);
   const std::string path = path_in(folder);
   if (!std::filesystem::is_regular_file(path)) return own;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "architecture/family.h"
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
 #include "checkpoint/hf/hub.h"
@@ -72,17 +73,17 @@ void check_folder_target(const std::string& folder) {
              parent.string());
 }
 
-void save_hf_folder(Engine& engine, const std::string& folder, const ModelConfig& config,
+void save_hf_folder(Engine& engine, const std::string& folder, const DecoderShape& shape,
                     const std::map<std::string, std::string>& beside) {
   const bool first = engine.communicator().rank() == 0;
   together(engine, "save_weights", [&] {
     if (first) fs::create_directory(fs::path(folder).parent_path());
   });
-  save_weights(engine, (fs::path(folder) / kWeights).string(), names::of(config));
+  save_weights(engine, (fs::path(folder) / kWeights).string(), file_names(shape));
   together(engine, "save_weights", [&] {
     if (!first) return;
     std::map<std::string, std::string> small = beside;
-    small.try_emplace(kConfig, hf_config_text(config));
+    small.try_emplace(kConfig, hf_config_text(shape));
     for (const auto& [name, content] : small) write_whole(fs::path(folder) / name, content);
   });
 }

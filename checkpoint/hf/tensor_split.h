@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/hf/name_map.h"
+#include "architecture/name_map.h"
 #include "engine/logical_tensor.h"
 
 namespace zero {

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "architecture/family.h"
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
 #include "launch/config/train_config.h"
@@ -13,157 +17,83 @@
 namespace zero {
 namespace {
 
-template <typename Config>
-struct SizeField {
-  const char* path;
-  std::int64_t Config::*member;
-};
-
-constexpr SizeField<Gpt2Config> kGpt2Sizes[] = {{"model.layers", &Gpt2Config::layers},
-                                                {"model.width", &Gpt2Config::width},
-                                                {"model.heads", &Gpt2Config::heads},
-                                                {"model.context", &Gpt2Config::context},
-                                                {"model.vocabulary", &Gpt2Config::vocabulary}};
-
-constexpr SizeField<LlamaConfig> kLlamaSizes[] = {
-    {"model.layers", &LlamaConfig::layers},
-    {"model.width", &LlamaConfig::width},
-    {"model.heads", &LlamaConfig::heads},
-    {"model.context", &LlamaConfig::context},
-    {"model.vocabulary", &LlamaConfig::vocabulary},
-    {"model.intermediate", &LlamaConfig::intermediate}};
-
-/// The keys that GPT-2 models do not use.
-std::vector<std::string> llama_keys() {
-  std::vector<std::string> keys{"model.kv_heads",     "model.head_width", "model.intermediate",
-                                "model.norm_epsilon", "model.head",       "model.qkv_bias",
-                                "model.rope_theta"};
-  for (const std::string& key : keys_of_section("model.rope_scaling")) {
-    keys.push_back("model.rope_scaling." + key);
-  }
+/// The keys of the section but `hf`, without "model.".
+const std::vector<std::string>& section_keys() {
+  static const std::vector<std::string> keys = [] {
+    std::vector<std::string> all;
+    for (const Option& option : option_table()) {
+      if (!option.path.starts_with("model.") || option.path == "model.hf") continue;
+      all.push_back(option.path.substr(std::string_view("model.").size()));
+    }
+    return all;
+  }();
   return keys;
 }
 
-template <typename Config, std::size_t Count>
-void note_sizes(Configuration& values, const Config& config,
-                const SizeField<Config> (&fields)[Count], const std::string& source) {
-  for (const auto& field : fields) {
-    if (values.is_null(field.path)) values.resolve(field.path, config.*field.member, source);
+nlohmann::json::json_pointer pointer_to(std::string key) {
+  std::ranges::replace(key, '.', '/');
+  return nlohmann::json::json_pointer("/" + key);
+}
+
+/// The section as an object, for its family.
+HfFields section_of(const Configuration& values) {
+  nlohmann::json section = nlohmann::json::object();
+  for (const std::string& key : section_keys()) {
+    if (!values.is_null("model." + key)) section[pointer_to(key)] = values.at("model." + key).value;
   }
+  return {std::move(section), values.source(), "model."};
 }
 
 /// Fills in the keys that were not given, so that the configuration shows them.
-void note(Configuration& values, const Gpt2Config& config, const std::string& source) {
-  note_sizes(values, config, kGpt2Sizes, source);
-}
-
-void note(Configuration& values, const LlamaConfig& config, const std::string& source) {
-  note_sizes(values, config, kLlamaSizes, source);
-  const auto fill = [&](const char* path, nlohmann::json value) {
-    if (values.is_null(path)) values.resolve(path, std::move(value), source);
-  };
-  fill("model.kv_heads", config.kv_heads);
-  fill("model.head_width", config.head_elements());
-  fill("model.norm_epsilon", config.norm_epsilon);
-  fill("model.head", config.head == LlamaConfig::Head::tied ? "tied" : "separate");
-  fill("model.qkv_bias", config.qkv_bias == LlamaConfig::QkvBias::present);
-  fill("model.rope_theta", config.rotary.theta);
-  if (const auto& scaling = config.rotary.scaling) {
-    fill("model.rope_scaling.factor", scaling->factor);
-    fill("model.rope_scaling.low_freq_factor", scaling->low_frequency);
-    fill("model.rope_scaling.high_freq_factor", scaling->high_frequency);
-    fill("model.rope_scaling.original_max_position_embeddings", scaling->original_context);
+void note(Configuration& values, const DecoderShape& shape, const std::string& source) {
+  const nlohmann::json section = shape.family->to_section(shape);
+  for (const std::string& key : section_keys()) {
+    const std::string path = "model." + key;
+    if (!values.is_null(path) || !section.contains(pointer_to(key))) continue;
+    values.resolve(path, section[pointer_to(key)], source);
   }
 }
 
-ModelConfig from_folder(Configuration& values, const std::string& folder) {
-  for (const Option& option : option_table()) {
-    if (!option.path.starts_with("model.") || option.path == "model.hf") continue;
-    ZERO_CHECK(!values.given(option.path),
-               "{}: {} is given beside model.hf, whose config.json has all of the section; leave "
-               "one of them out",
-               values.source(), option.path);
+DecoderShape from_folder(Configuration& values, const std::string& folder) {
+  for (const std::string& key : section_keys()) {
+    ZERO_CHECK(!values.given("model." + key),
+               "{}: model.{} is given beside model.hf, whose config.json has all of the section; "
+               "leave one of them out",
+               values.source(), key);
   }
-  const ModelConfig config = read_hf_config(folder);
+  const DecoderShape shape = read_hf_config(folder);
   const std::string source = folder + (folder.ends_with('/') ? "" : "/") + "config.json";
-  values.resolve("model.family", std::string(family_of(config)), source);
-  std::visit([&](const auto& family) { note(values, family, source); }, config);
-  return config;
+  values.resolve("model.family", std::string(shape.family->name), source);
+  note(values, shape, source);
+  return shape;
 }
 
-Gpt2Config gpt2_from(Configuration& values, const std::string& name) {
-  for (const std::string& path : llama_keys()) {
-    ZERO_CHECK(!values.given(path) || values.is_null(path),
-               "{}: {} does not belong to model.family \"gpt2\" but to llama", values.source(),
-               path);
+/// The names of the families that have a key, or sizes of that name.
+template <typename T>
+std::string owners(std::span<const T> Family::*of, std::string_view value) {
+  std::string names;
+  for (const Family* family : families()) {
+    if (std::ranges::find(family->*of, value) == (family->*of).end()) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", family->name);
   }
-  Gpt2Config config;
-  if (!name.empty()) {
-    const auto named = Gpt2Config::by_name(name);
-    ZERO_CHECK(named.has_value(), "{}: model.name: there is no model \"{}\"", values.source(),
-               name);
-    config = *named;
-  }
-  for (const auto& field : kGpt2Sizes) {
-    if (!values.is_null(field.path)) config.*field.member = values.integer(field.path);
-  }
-  note(values, config, name.empty() ? "default of gpt2" : "model " + name);
-  return config;
+  return names;
 }
 
-std::optional<RotaryScaling> scaling_from(const Configuration& values) {
-  const auto path = [](const char* key) { return "model.rope_scaling." + std::string(key); };
-  const std::string length = path("original_max_position_embeddings");
-  if (values.is_null(path("factor"))) {
-    for (const std::string& key : keys_of_section("model.rope_scaling")) {
-      ZERO_CHECK(values.is_null(path(key.c_str())),
-                 "{}: {} is given without model.rope_scaling.factor; give both or neither",
-                 values.source(), path(key.c_str()));
-    }
-    return std::nullopt;
+void check_keys(const Configuration& values, const Family& family) {
+  for (const std::string& key : section_keys()) {
+    const std::string first = key.substr(0, key.find('.'));
+    const bool known = first == "family" || first == "name" ||
+                       std::ranges::find(family.keys, first) != family.keys.end();
+    ZERO_CHECK(known || !values.given("model." + key) || values.is_null("model." + key),
+               "{}: model.{} does not belong to model.family \"{}\" but to {}", values.source(),
+               key, family.name, owners(&Family::keys, first));
   }
-  ZERO_CHECK(!values.is_null(length),
-             "{}: {} is missing; give the context that the model had "
-             "before it was stretched",
-             values.source(), length);
-  RotaryScaling scaling{.factor = values.number(path("factor")),
-                        .original_context = values.integer(length)};
-  if (!values.is_null(path("low_freq_factor"))) {
-    scaling.low_frequency = values.number(path("low_freq_factor"));
-  }
-  if (!values.is_null(path("high_freq_factor"))) {
-    scaling.high_frequency = values.number(path("high_freq_factor"));
-  }
-  return scaling;
 }
 
-LlamaConfig llama_from(Configuration& values) {
-  LlamaConfig config;
-  for (const auto& field : kLlamaSizes) {
-    ZERO_CHECK(!values.is_null(field.path),
-               "{}: {} is missing: a model of the family llama has no default sizes; give it, or a "
-               "Hugging Face folder as model.hf",
-               values.source(), field.path);
-    config.*field.member = values.integer(field.path);
-  }
-  const auto is_given = [&](const char* path) { return !values.is_null(path); };
-  config.kv_heads = is_given("model.kv_heads") ? values.integer("model.kv_heads") : config.heads;
-  if (is_given("model.head_width")) config.head_width = values.integer("model.head_width");
-  if (is_given("model.norm_epsilon")) config.norm_epsilon = values.number("model.norm_epsilon");
-  if (values.text("model.head") == "tied") config.head = LlamaConfig::Head::tied;
-  if (is_given("model.qkv_bias") && values.boolean("model.qkv_bias")) {
-    config.qkv_bias = LlamaConfig::QkvBias::present;
-  }
-  if (is_given("model.rope_theta")) config.rotary.theta = values.number("model.rope_theta");
-  config.rotary.scaling = scaling_from(values);
-  return config;
-}
-
-ModelConfig from_keys(Configuration& values) {
+DecoderShape from_keys(Configuration& values) {
   const std::string name = values.text("model.name");
-  const bool any = std::any_of(std::begin(kGpt2Sizes), std::end(kGpt2Sizes),
-                               [&](const auto& field) { return values.given(field.path); });
-  if (name.empty() && !any && !values.given("model.family")) {
+  if (std::ranges::none_of(section_keys(),
+                           [&](const std::string& key) { return values.given("model." + key); })) {
     throw Refusal(
         fmt::format("{}: model is missing; give a name (\"model\": \"gpt2-124m\"), a Hugging Face "
                     "folder ({{\"hf\": \"FOLDER\"}}) or an object {{family, layers, width, heads, "
@@ -171,36 +101,52 @@ ModelConfig from_keys(Configuration& values) {
                     values.source()),
         {"model.hf=FOLDER"});
   }
-  if (values.text("model.family") == "gpt2") return gpt2_from(values, name);
-  ZERO_CHECK(name.empty(), "{}: model.name \"{}\" is a gpt2, model.family is \"{}\"; leave one out",
-             values.source(), name, values.text("model.family"));
-  return llama_from(values);
+  const Family& family = family_named(values.text("model.family"));
+  ZERO_CHECK(name.empty() || std::ranges::find(family.published, name) != family.published.end(),
+             "{}: model.name \"{}\" is a {}, model.family is \"{}\"; leave one out",
+             values.source(), name, owners(&Family::published, name), family.name);
+  check_keys(values, family);
+  HfFields section = section_of(values);
+  const DecoderShape shape = family.from_section(section);
+  try {
+    shape.validate();
+  } catch (const Error& error) {
+    fail("{}: model: {}", values.source(), error.what());
+  }
+  note(values, shape, name.empty() ? fmt::format("default of {}", family.name) : "model " + name);
+  return shape;
+}
+
+std::vector<std::string> names_of(std::span<const Family* const> all) {
+  std::vector<std::string> names;
+  for (const Family* family : all) names.emplace_back(family->name);
+  return names;
+}
+
+std::vector<std::string> published_models() {
+  std::vector<std::string> names;
+  for (const Family* family : families()) {
+    names.insert(names.end(), family->published.begin(), family->published.end());
+  }
+  return names;
 }
 
 }  // namespace
 
-ModelConfig make_model_config(Configuration& values) {
+DecoderShape make_model_shape(Configuration& values) {
   const std::string folder = values.text("model.hf");
-  if (!folder.empty()) return from_folder(values, folder);
-  ModelConfig config = from_keys(values);
-  try {
-    validate(config);
-  } catch (const Error& error) {
-    fail("{}: model: {}", values.source(), error.what());
-  }
-  if (const auto* llama = std::get_if<LlamaConfig>(&config)) note(values, *llama, "default");
-  return config;
+  return folder.empty() ? from_keys(values) : from_folder(values, folder);
 }
 
 std::vector<Option> model_options() {
   using enum ValueType;
   return {
       honour("model.name", text, "null", "sizes by name; \"model\": \"gpt2-124m\" is short for it")
-          .one_of({"gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m"}),
+          .one_of(published_models()),
       honour("model.hf", text, "null",
              "a Hugging Face folder (GPT-2, Llama, Mistral, Qwen2): its config.json gives all of "
              "this section, its safetensors files the weights unless run.init says otherwise"),
-      honour("model.family", text, "\"gpt2\"", "what is computed").one_of({"gpt2", "llama"}),
+      honour("model.family", text, "\"gpt2\"", "what is computed").one_of(names_of(families())),
       honour("model.layers", integer, "null", "transformer blocks; null: 12 for gpt2").from(1, 1e5),
       honour("model.width", integer, "null", "channels; null: 768 for gpt2").from(1, 1e6),
       honour("model.heads", integer, "null", "attention heads; null: 12 for gpt2").from(1, 1e5),

@@ -31,12 +31,12 @@ void check_vocabulary(const Configuration& values, std::int64_t vocabulary) {
   }
 }
 
-TrainConfig::Data make_data(Configuration& values, const ModelConfig& model) {
-  const std::int64_t context = context_of(model);
+TrainConfig::Data make_data(Configuration& values, const DecoderShape& model) {
+  const std::int64_t context = model.context;
   if (values.is_null("data.sequence_length")) {
     values.resolve("data.sequence_length", context, "model.context");
   }
-  if (values.is_null("data.tokenizer") && vocabulary_of(model) == 256) {
+  if (values.is_null("data.tokenizer") && model.vocabulary == 256) {
     values.resolve("data.tokenizer", "bytes", "model.vocabulary 256");
   }
   TrainConfig::Data data{.train = values.texts("data.train"),
@@ -260,9 +260,9 @@ EngineOptions make_engine_options(Configuration& values, Refusals& refusals) {
 }
 
 /// A model that the tensor axis cannot divide is refused before any rank builds a part of it.
-void check_tensor(const Configuration& values, const ModelConfig& model, int ranks) {
+void check_tensor(const Configuration& values, const DecoderShape& model, int ranks) {
   try {
-    validate(model, ranks);
+    model.validate(ranks);
   } catch (const Error& error) {
     fail("{}: mesh.tensor is {}: {}", values.source(), ranks, error.what());
   }
@@ -285,9 +285,9 @@ std::int64_t divided(std::int64_t train, const char* by_name, std::int64_t by, i
 TrainConfig make_train_config(Configuration values, int world, int local_world, Refusals refusals) {
   TrainConfig config;
   config.world = world;
-  const bool has_model = refusals.collect([&] { config.model = make_model_config(values); });
+  const bool has_model = refusals.collect([&] { config.model = make_model_shape(values); });
   if (has_model) {
-    refusals.collect([&] { check_vocabulary(values, vocabulary_of(config.model)); });
+    refusals.collect([&] { check_vocabulary(values, config.model.vocabulary); });
     refusals.collect([&] { config.data = make_data(values, config.model); });
   }
   refusals.collect(
@@ -297,7 +297,7 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
   if (has_model && has_mesh)
     refusals.collect([&] { check_tensor(values, config.model, config.mesh.tensor); });
-  if (has_model) config.recompute = make_recompute(values, layers_of(config.model), refusals);
+  if (has_model) config.recompute = make_recompute(values, config.model.layers, refusals);
   if (has_mesh)
     refusals.collect([&] { config.batch = make_batch(values, config.data_ranks(), world); });
   refusals.collect([&] { config.engine = make_engine_options(values, refusals); });

@@ -7,14 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "architecture/decoder_shape.h"
 #include "collectives/mesh.h"
 #include "collectives/nccl/options.h"
 #include "collectives/wait_limits.h"
 #include "engine/engine_options.h"
 #include "launch/config/configuration.h"
 #include "launch/config/refusals.h"
-#include "model/model_config.h"
 #include "model/recompute.h"
+#include "model/tensor_parallel.h"
 #include "optim/learning_rate.h"
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
@@ -100,7 +101,7 @@ struct TrainConfig {
     std::int64_t memory_limit = 0;  ///< bytes of a rank; 0: none
   };
 
-  ModelConfig model;
+  DecoderShape model;
   Data data;
   Run run;
   Checkpoints checkpoints;
@@ -124,7 +125,7 @@ struct TrainConfig {
 /// The model of the section "model": by name, by sizes, or by a Hugging Face folder. Fills in
 /// missing keys with defaults. Throws zero::Error naming the key that is missing, out of range, or
 /// of another model family.
-ModelConfig make_model_config(Configuration& values);
+DecoderShape make_model_shape(Configuration& values);
 
 /// The shape of the job's mesh: the section `mesh`, or DeepSpeed's keys of the same meaning, with
 /// open sizes filled in. Throws zero::Error naming the keys if the sizes do not multiply to the

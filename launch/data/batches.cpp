@@ -17,7 +17,7 @@ void check_share(const TokenStream& stream, const TrainConfig& config, int rank)
   const std::int64_t share = (stream.count() + config.world - 1) / config.world;
   const std::int64_t begin = std::min(stream.count(), share * rank);
   stream.check_tokens(begin, std::min(stream.count(), begin + std::min(share, kCheckedAtStart)),
-                      vocabulary_of(config.model));
+                      config.model.vocabulary);
 }
 
 std::string fingerprint_of(const TokenFile& file) {
@@ -45,7 +45,7 @@ std::span<std::int32_t> row_of(View view, std::int64_t row, std::int64_t length)
 }  // namespace
 
 Batches::Batches(const TrainConfig& config, int rank)
-    : length_(config.data.sequence_length), vocabulary_(vocabulary_of(config.model)) {
+    : length_(config.data.sequence_length), vocabulary_(config.model.vocabulary) {
   DataFiles files = find_data_files(config.data.train, config.data.validation);
   lines_ = std::move(files.lines);
   train_ = std::make_unique<TokenStream>(files.train);

@@ -130,8 +130,8 @@ InferenceOptions AnswerSession::options(std::int64_t requests, std::int64_t requ
 // Of a model that guesses.
 InferenceOptions AnswerSession::draft_options(const InferenceOptions& options,
                                               const std::string& folder) const {
-  const DecoderShape guessing = decoder_shape(read_hf_model(folder).config);
-  const std::int64_t vocabulary = vocabulary_of(read_hf_model(folder_).config);
+  const DecoderShape guessing = read_hf_model(folder).shape;
+  const std::int64_t vocabulary = read_hf_model(folder_).shape.vocabulary;
   ZERO_CHECK(guessing.vocabulary == vocabulary,
              "--draft {}: has a vocabulary of {} tokens; expected the model's {}", flags_.draft,
              guessing.vocabulary, vocabulary);

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <variant>
 
 #include "base/checked_math.h"
 #include "base/error.h"
@@ -33,7 +32,6 @@ PlannedModel plan_model(const std::string& folder, const InferenceOptions& optio
   // A configuration that its files do not fit is refused before anything is as large as it says.
   const ModelFolder files(folder);
   files.check_format(options.weights);
-  const ModelConfig& config = files.config();
   const auto device = plan_device(ranks.device, ranks.threads);
   const MeshShape& shape = ranks.shape;
   const int count = shape.shard * shape.tensor;
@@ -43,7 +41,7 @@ PlannedModel plan_model(const std::string& folder, const InferenceOptions& optio
     world = planning::communicator(0, count, BackendKind::host);
     mesh.emplace(*world, MeshShape{.shard = shape.shard, .tensor = shape.tensor});
   }
-  InferenceModel model(*device, config, options, mesh ? &*mesh : nullptr);
+  InferenceModel model(*device, files.shape(), options, mesh ? &*mesh : nullptr);
   const KeyValueCache& cache = model.cache();
   const MemorySnapshot memory = device->ledger().snapshot();
   const std::int64_t cache_bytes = memory.labels.at("activations/key_value_cache");
@@ -54,8 +52,7 @@ PlannedModel plan_model(const std::string& folder, const InferenceOptions& optio
       memory.current_of(MemoryClass::parameters) + memory.current_of(MemoryClass::gathered);
   const std::int64_t activations = memory.current_of(MemoryClass::activations);
   const std::int64_t block = cache.shape().block_tokens;
-  const double parameters = std::visit(
-      [](const auto& family) { return static_cast<double>(family.parameter_count()); }, config);
+  const auto parameters = static_cast<double>(files.shape().parameter_count());
   std::int64_t bytes = 0;
   for (const auto& [label, of_label] : memory.labels) bytes += of_label;
   return {

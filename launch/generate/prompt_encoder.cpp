@@ -75,9 +75,9 @@ std::string find_model_folder(files::FileSystem& files, const std::string& path,
 
 PromptEncoder::PromptEncoder(const std::string& folder, const std::string& tokenizer)
     : folder_(folder), now_(local_time()) {
-  const ModelConfig config = read_hf_model(folder).config;
-  vocabulary_ = vocabulary_of(config);
-  context_ = context_of(config);
+  const DecoderShape shape = read_hf_model(folder).shape;
+  vocabulary_ = shape.vocabulary;
+  context_ = shape.context;
   const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name); };
   const std::string& name = tokenizer.empty() ? folder : tokenizer;
   if (!tokenizer.empty() || has("tokenizer.json") || has("tokenizer.model")) {

@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 #include <system_error>
-#include <variant>
 
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
@@ -106,8 +105,7 @@ int save_quantized(const GenerateFlags& flags, files::FileSystem& disk) {
       write_quantized(model, formats, threads_of(flags), disk, out.file(kWeights));
   for (const auto& [name, text] : small) write_text(disk, out.file(name), text);
   out.finish();
-  const auto parameters = static_cast<double>(
-      std::visit([](const auto& family) { return family.parameter_count(); }, model.config()));
+  const auto parameters = static_cast<double>(model.shape().parameter_count());
   fmt::print("{}: weights of {} bytes, {:.4f} a parameter\n", out.path(), bytes,
              static_cast<double>(bytes) / parameters);
   return 0;

@@ -24,7 +24,7 @@ struct Reference {
   nlohmann::json json = nlohmann::json::parse(file_bytes(model_data("gpt2_reference.json")));
 
   std::int64_t integer(const char* key) const { return json.at(key).get<std::int64_t>(); }
-  Gpt2Config config() const {
+  Gpt2Sizes config() const {
     return {integer("layers"), integer("width"), integer("heads"), integer("context"),
             integer("vocabulary")};
   }
@@ -86,10 +86,10 @@ TEST_P(Gpt2File, GivesPyTorchsLossAndComesBackWhole) {
       const auto device = GetParam().ranks == 3 ? open({.memory = Memory::apart}) : cpu::open();
       Training training(communicator, *device, {.stage = GetParam().stage, .seed = 99},
                         reference.config(), reference.shape());
-      load_weights(training.engine, path);
+      load_weights(training.engine, path, gpt2_names());
       const double loss = training.evaluate(reference.batch()) / reference.tokens();
       EXPECT_NEAR(loss, reference.loss(), 3e-6 * reference.loss());
-      save_weights(training.engine, scratch.path("saved"));
+      save_weights(training.engine, scratch.path("saved"), gpt2_names());
     });
     const SafetensorsReader original(model_data("gpt2_initial.safetensors"));
     const SafetensorsReader saved(scratch.path("saved"));
@@ -105,13 +105,13 @@ TEST_P(Gpt2File, GivesPyTorchsLossAndComesBackWhole) {
 
 TEST(Gpt2FileSizes, AModelOfOtherSizesSaysWhichTensorDiffers) {
   const Reference reference;
-  Gpt2Config config = reference.config();
+  Gpt2Sizes config = reference.config();
   config.vocabulary += 1;
   local::run(2, [&](Communicator& communicator) {
     const auto device = cpu::open();
     Training training(communicator, *device, {.stage = 3}, config, reference.shape());
     const std::string path = model_data("gpt2_initial.safetensors");
-    EXPECT_EQ(error_of([&] { load_weights(training.engine, path); }),
+    EXPECT_EQ(error_of([&] { load_weights(training.engine, path, gpt2_names()); }),
               fmt::format("[rank 0] load_weights: {}: tensor \"wte.weight\": found shape [97, 32], "
                           "expected [98, 32]",
                           path));

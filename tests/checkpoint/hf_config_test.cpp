@@ -22,7 +22,7 @@ json recorded_config(const std::string& folder) {
 
 class HuggingFaceConfig : public ::testing::Test {
  protected:
-  ModelConfig read(const json& config) {
+  DecoderShape read(const json& config) {
     write_bytes(scratch_.path("config.json"), config.dump());
     return read_hf_config(scratch_.directory());
   }
@@ -44,20 +44,20 @@ TEST_F(HuggingFaceConfig, Transformers4And5SayTheSame) {
   scaling.erase("rope_theta");
   older["rope_scaling"] = scaling;
   EXPECT_EQ(hf_config_text(read(older)), hf_config_text(read(llama_)));
-  const auto config = std::get<LlamaConfig>(read(older));
-  EXPECT_EQ(config.rotary.theta, 200);
-  EXPECT_EQ(config.rotary.scaling->factor, 4);
-  EXPECT_EQ(config.rotary.scaling->original_context, 32);
+  const auto config = read(older);
+  EXPECT_EQ(config.rotary->theta, 200);
+  EXPECT_EQ(config.rotary->scaling->factor, 4);
+  EXPECT_EQ(config.rotary->scaling->original_context, 32);
   EXPECT_EQ(config.head_width, 8);
-  EXPECT_EQ(config.head, LlamaConfig::Head::separate);
+  EXPECT_EQ(config.head, DecoderShape::Head::separate);
   older.erase("rope_scaling");
   older.erase("head_dim");
   older.erase("num_key_value_heads");
   older["torch_dtype"] = "float16";
-  const auto first = std::get<LlamaConfig>(read(older));
-  EXPECT_FALSE(first.rotary.scaling.has_value());
+  const auto first = read(older);
+  EXPECT_FALSE(first.rotary->scaling.has_value());
   EXPECT_EQ(first.kv_heads, 4);
-  EXPECT_EQ(first.head_elements(), 6);
+  EXPECT_EQ(first.head_width, 6);
 }
 
 TEST_F(HuggingFaceConfig, MistralIsLlamaWithinItsWindow) {
@@ -67,7 +67,7 @@ TEST_F(HuggingFaceConfig, MistralIsLlamaWithinItsWindow) {
   EXPECT_EQ(hf_config_text(read(mistral)), hf_config_text(read(llama_)));
   const auto context = [&](const json& window) {
     mistral["sliding_window"] = window;
-    return context_of(read(mistral));
+    return read(mistral).context;
   };
   EXPECT_EQ(context(64), 64);
   EXPECT_EQ(context(65), 64);
@@ -76,7 +76,7 @@ TEST_F(HuggingFaceConfig, MistralIsLlamaWithinItsWindow) {
               HasSubstr("config.json: sliding_window: found 0, expected null or at least 1"));
   mistral.erase("sliding_window");
   mistral["max_position_embeddings"] = 8192;
-  EXPECT_EQ(context_of(read(mistral)), 4096) << "transformers' default";
+  EXPECT_EQ(read(mistral).context, 4096) << "transformers' default";
 }
 
 TEST_F(HuggingFaceConfig, WindowsOfLayersThatSlideBoundTheContext) {
@@ -87,7 +87,7 @@ TEST_F(HuggingFaceConfig, WindowsOfLayersThatSlideBoundTheContext) {
   const auto context = [&](bool used, std::int64_t full) {
     qwen2_["use_sliding_window"] = used;
     qwen2_["max_window_layers"] = full;
-    return context_of(read(qwen2_));
+    return read(qwen2_).context;
   };
   EXPECT_EQ(context(false, 0), positions);
   EXPECT_EQ(context(true, layers), positions) << "all layers are full";

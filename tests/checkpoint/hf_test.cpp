@@ -108,10 +108,10 @@ TEST_P(HuggingFace, TenStepsFollowPyTorchsLossesNormsAndWeights) {
   local::run(GetParam().ranks(), [&](Communicator& communicator) {
     const auto device = cpu::open();
     Mesh mesh(communicator, shape);
-    const ModelConfig config = read_hf_config(reference_.folder);
+    const DecoderShape config = read_hf_config(reference_.folder);
     Training training(mesh, *device, reference_.options(GetParam().stage), config,
                       reference_.shape(), 1, {.sequence_parallel = GetParam().sequence_parallel});
-    load_weights(training.engine, reference_.folder, names::of(config));
+    load_weights(training.engine, reference_.folder, file_names(config));
     for (std::size_t step = 0; step < 10; ++step) {
       // Every rank has the same batch: the mean is that of one.
       const auto scale = static_cast<float>(1.0 / (reference_.tokens() * ranks));
@@ -149,9 +149,9 @@ INSTANTIATE_TEST_SUITE_P(
 // GPT-2 too: what is saved is what is read, at another stage and world.
 TEST(HuggingFaceFolder, ComesBackWholeAtAnotherWorld) {
   Scratch scratch;
-  for (const ModelConfig& config :
-       {ModelConfig(tiny_gpt2()), ModelConfig(tiny_llama()), ModelConfig(tiny_qwen2())}) {
-    const std::string folder = scratch.path(std::string(family_of(config)) + "/");
+  for (const DecoderShape& config :
+       {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama()), DecoderShape(tiny_qwen2())}) {
+    const std::string folder = scratch.path(std::string(config.family->name) + "/");
     std::uint64_t hashes[2] = {1, 2};
     local::run(3, [&](Communicator& communicator) {
       const auto device = cpu::open();
@@ -162,10 +162,10 @@ TEST(HuggingFaceFolder, ComesBackWholeAtAnotherWorld) {
     });
     local::run(2, [&](Communicator& communicator) {
       const auto device = cpu::open();
-      const ModelConfig again = read_hf_config(folder);
+      const DecoderShape again = read_hf_config(folder);
       EXPECT_EQ(hf_config_text(again), hf_config_text(config));
       Training training(communicator, *device, {.stage = 2, .seed = 8}, again, {1, 4});
-      load_weights(training.engine, folder, names::of(again));
+      load_weights(training.engine, folder, file_names(again));
       const std::uint64_t hash = training.engine.state_hash();
       if (communicator.rank() == 0) hashes[1] = hash;
     });
@@ -186,26 +186,26 @@ TEST(HuggingFaceWeights, WhatIsMissingOrDifferentIsNamed) {
               HasSubstr("weight_map.a: found 1, expected the name of a file"));
 
   const std::string sharded = recorded("qwen2_tiny");
-  const auto refusal = [&](const LlamaConfig& config, const std::string& path) {
+  const auto refusal = [&](const DecoderShape& config, const std::string& path) {
     std::string text;
     local::run(1, [&](Communicator& communicator) {
       const auto device = cpu::open();
       Training training(communicator, *device, {}, config, {1, 4});
-      text = error_of([&] { load_weights(training.engine, path, names::of(config)); });
+      text = error_of([&] { load_weights(training.engine, path, file_names(config)); });
     });
     return text;
   };
-  auto config = std::get<LlamaConfig>(read_hf_config(sharded));
-  config.qkv_bias = LlamaConfig::QkvBias::none;
+  auto config = read_hf_config(sharded);
+  config.biases = DecoderShape::Biases::none;
   EXPECT_THAT(
       refusal(config, sharded),
       HasSubstr("self_attn.k_proj.bias\": found BF16 [12], expected no tensor of that name"));
-  config.qkv_bias = LlamaConfig::QkvBias::present;
-  config.head = LlamaConfig::Head::separate;
+  config.biases = DecoderShape::Biases::qkv;
+  config.head = DecoderShape::Head::separate;
   EXPECT_THAT(refusal(config, sharded),
               HasSubstr("model-00001-of-00002.safetensors and 1 other files: tensor "
                         "\"lm_head.weight\": found none of that name among 26"));
-  config.head = LlamaConfig::Head::tied;
+  config.head = DecoderShape::Head::tied;
   config.kv_heads = 1;
   EXPECT_THAT(refusal(config, sharded), HasSubstr("k_proj.bias\": found shape [12], expected [6]"));
   std::filesystem::copy(sharded, scratch.path("copy"));
@@ -253,7 +253,7 @@ TEST(HuggingFaceWeights, LinksThatAFolderHoldsAreFollowed) {
   const std::vector<std::string> files = weight_files(snapshot.string());
   ASSERT_EQ(files.size(), 2U);
   EXPECT_FALSE(SafetensorsReader(files[0]).header().tensors.empty());
-  EXPECT_EQ(family_of(read_hf_config(snapshot.string())), "llama");
+  EXPECT_EQ(read_hf_config(snapshot.string()).family->name, "llama");
 }
 
 TEST(HuggingFaceWeights, ASplitThatDoesNotCoverItsTensorIsRefused) {
@@ -261,7 +261,7 @@ TEST(HuggingFaceWeights, ASplitThatDoesNotCoverItsTensorIsRefused) {
                                             .shape = {5, 2},
                                             .kind = StateKind::parameter,
                                             .trainable = true}};
-  EXPECT_THAT(error_of([&] { split_tensors(tensors, names::llama(tiny_llama())); }),
+  EXPECT_THAT(error_of([&] { split_tensors(tensors, file_names(tiny_llama())); }),
               HasSubstr("of shape [5, 2] is split into 48 rows; expected as many as it has"));
 }
 

@@ -12,6 +12,7 @@
 #include "checkpoint/weights.h"
 #include "engine_of.h"
 #include "scratch.h"
+#include "tests/model/shapes.h"
 
 namespace zero {
 namespace {
@@ -21,8 +22,10 @@ using ::testing::Each;
 using testing::error_of;
 using testing::errors_of;
 using testing::fill;
+using testing::gpt2_names;
 using ::testing::HasSubstr;
 using testing::holds;
+using testing::LlamaSizes;
 using testing::recorded;
 using testing::Scratch;
 using testing::some_value;
@@ -51,7 +54,7 @@ TEST(LoadTensors, EachRankGetsItsElementsOfAHuggingFaceFileInAnyWorld) {
   for (const int world : {1, 2, 3, 5}) {
     EXPECT_THAT(errors_of(world, kGpt2,
                           [&](Engine& engine) {
-                            load_weights(engine, recorded("gpt2_tiny.safetensors"));
+                            load_weights(engine, recorded("gpt2_tiny.safetensors"), gpt2_names());
                             EXPECT_TRUE(holds(engine, kGpt2, gpt2_value));
                           }),
                 Each(""));
@@ -65,7 +68,7 @@ TEST(LoadTensors, ConvertsToTheDtypeOfFrozenParameters) {
     for (ParameterSpec& spec : tensors.specs) spec.trainable = false;
     EXPECT_THAT(errors_of(2, tensors,
                           [&](Engine& engine) {
-                            load_weights(engine, recorded("gpt2_tiny.safetensors"));
+                            load_weights(engine, recorded("gpt2_tiny.safetensors"), gpt2_names());
                             EXPECT_TRUE(holds(engine, tensors, [&](std::size_t t, std::int64_t i) {
                               const float exact = gpt2_value(t, i);
                               return dtype == DType::bf16 ? to_float(to_bfloat16(exact)) : exact;
@@ -125,11 +128,11 @@ const FileTensor kW{"h.0.w", FileType::f32, {2}};
 const FileTensor kWte{"wte.weight", FileType::f32, {3}};
 
 TEST(LoadTensors, NamesMayHaveThePrefixOrNot) {
-  EXPECT_EQ(error_of_loading({kW, kWte}, names::gpt2()), "");
+  EXPECT_EQ(error_of_loading({kW, kWte}, gpt2_names()), "");
   EXPECT_EQ(error_of_loading({kW, kWte}, names::plain()), "");
-  EXPECT_EQ(error_of_loading({{"transformer.h.0.w", FileType::f16, {2}}, kWte}, names::gpt2()), "");
+  EXPECT_EQ(error_of_loading({{"transformer.h.0.w", FileType::f16, {2}}, kWte}, gpt2_names()), "");
   EXPECT_THAT(
-      error_of_loading({{"transformer.h.0.w", FileType::f32, {2}}, kW, kWte}, names::gpt2()),
+      error_of_loading({{"transformer.h.0.w", FileType::f32, {2}}, kW, kWte}, gpt2_names()),
       AllOf(
           HasSubstr("tensor \"h.0.w\" and "),
           HasSubstr("tensor \"transformer.h.0.w\" are both \"h.0.w\" of the model; expected one")));
@@ -161,26 +164,26 @@ TEST(LoadTensors, ATensorInTwoFilesIsNamedWithBoth) {
 }
 
 TEST(LoadTensors, AMissingTensorIsNamed) {
-  EXPECT_EQ(error_of_loading({kW}, names::gpt2()),
+  EXPECT_EQ(error_of_loading({kW}, gpt2_names()),
             "[rank 0] load_weights: : tensor \"wte.weight\": found none of that name among 1 (with "
             "or without \"transformer.\"), expected shape [3]");
 }
 
 TEST(LoadTensors, AWrongShapeIsNamed) {
   EXPECT_EQ(
-      error_of_loading({{"transformer.h.0.w", FileType::f32, {1, 2}}, kWte}, names::gpt2()),
+      error_of_loading({{"transformer.h.0.w", FileType::f32, {1, 2}}, kWte}, gpt2_names()),
       "[rank 0] load_weights: : tensor \"transformer.h.0.w\": found shape [1, 2], expected [2]");
 }
 
 TEST(LoadTensors, ADtypeThatIsNoWeightIsNamed) {
   EXPECT_EQ(
-      error_of_loading({{"h.0.w", FileType::f64, {2}}, kWte}, names::gpt2()),
+      error_of_loading({{"h.0.w", FileType::f64, {2}}, kWte}, gpt2_names()),
       "[rank 0] load_weights: : tensor \"h.0.w\": found dtype F64, expected F32, BF16 or F16");
 }
 
 // As transformers, vLLM and converters have written them, in any shape.
 TEST(LoadTensors, TablesOfAnglesAreLeftOutWhereverTheyAre) {
-  const auto names = names::llama({.heads = 1, .kv_heads = 1, .head_width = 2});
+  const auto names = file_names(LlamaSizes{.heads = 1, .kv_heads = 1, .head_width = 2});
   for (const char* before :
        {"", "model.", "model.layers.3.self_attn.", "layers.0.attention.", "rope.inner."}) {
     for (const char* table : {"inv_freq", "cos_cached", "sin_cached"}) {
@@ -200,12 +203,12 @@ TEST(LoadTensors, AnUnexpectedTensorIsNamedAndTheKnownExtrasAreLeftOut) {
                               {"h.12.attn.bias", FileType::boolean, {1, 1, 4, 4}},
                               {"transformer.h.0.attn.masked_bias", FileType::f32, {}},
                               {"lm_head.weight", FileType::f32, {3}}},
-                             names::gpt2()),
+                             gpt2_names()),
             "");
   for (const char* name :
        {"h.x.attn.bias", "h..attn.bias", "h.0.attn.bias2", "attn.bias", "score"}) {
     EXPECT_THAT(
-        error_of_loading({kW, kWte, {name, FileType::u8, {7}}}, names::gpt2()),
+        error_of_loading({kW, kWte, {name, FileType::u8, {7}}}, gpt2_names()),
         HasSubstr(fmt::format(
             "tensor \"{}\": found U8 [7], expected no tensor of that name: the model has 2 others, "
             "and what is left out by name is h.*.attn.bias, h.*.attn.masked_bias, lm_head.weight",
@@ -218,7 +221,7 @@ TEST(LoadTensors, AnUnexpectedTensorIsNamedAndTheKnownExtrasAreLeftOut) {
 }
 
 TEST(LoadTensors, AnUntiedHeadIsRefused) {
-  EXPECT_THAT(error_of_loading({kW, kWte, {"lm_head.weight", FileType::f32, {4}}}, names::gpt2()),
+  EXPECT_THAT(error_of_loading({kW, kWte, {"lm_head.weight", FileType::f32, {4}}}, gpt2_names()),
               HasSubstr("tensor \"lm_head.weight\": found shape [4], expected [3]"));
   Scratch scratch;
   const std::string path = scratch.path("untied");
@@ -235,7 +238,7 @@ TEST(LoadTensors, AnUntiedHeadIsRefused) {
                         [&](Engine& engine) {
                           fill(engine, wte, some_value);
                           EXPECT_THAT(
-                              error_of([&] { load_weights(engine, path, names::gpt2()); }),
+                              error_of([&] { load_weights(engine, path, gpt2_names()); }),
                               AllOf(HasSubstr("[rank 1] load_weights: " + path),
                                     HasSubstr("tensor \"lm_head.weight\" (element 80, offset"),
                                     HasSubstr("found 0.5, expected 0 as in \"wte.weight\"")));
@@ -248,7 +251,7 @@ TEST(LoadTensors, AMissingFileIsNamedOnAllRanks) {
   EXPECT_THAT(
       errors_of(3, {{{"a", {1}}}},
                 [](Engine& engine) {
-                  load_weights(engine, "/nowhere/weights.safetensors", names::gpt2());
+                  load_weights(engine, "/nowhere/weights.safetensors", gpt2_names());
                 }),
       Each("[rank 0] load_weights: /nowhere/weights.safetensors: cannot open for reading: No "
            "such file or directory"));

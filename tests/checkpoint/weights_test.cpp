@@ -16,6 +16,7 @@
 #include "collectives/backends.h"
 #include "scratch.h"
 #include "sliced.h"
+#include "tests/model/shapes.h"
 
 namespace zero {
 namespace {
@@ -23,6 +24,7 @@ namespace {
 using ::testing::ContainsRegex;
 using testing::error_of;
 using testing::file_bytes;
+using testing::gpt2_names;
 using ::testing::HasSubstr;
 using testing::recorded;
 using testing::Scratch;
@@ -79,7 +81,7 @@ std::string saved(
   Scratch scratch;
   with_engines(with, frozen, [&](Engine& engine) {
     first(engine);
-    save_weights(engine, scratch.path("weights"));
+    save_weights(engine, scratch.path("weights"), gpt2_names());
   });
   return file_bytes(scratch.path("weights"));
 }
@@ -126,7 +128,7 @@ TEST(Weights, WhatOneMeshSavesAnotherLoadsToTheSameState) {
   for (Case to : kOnMeshes) {
     to.seed = 2;
     const auto load = [&](Engine& engine) {
-      load_weights(engine, scratch.path("weights"));
+      load_weights(engine, scratch.path("weights"), gpt2_names());
       engine.check_replicas();
       const std::uint64_t hash = engine.state_hash();
       if (engine.communicator().rank() == 0) hashes.insert(hash);
@@ -138,7 +140,7 @@ TEST(Weights, WhatOneMeshSavesAnotherLoadsToTheSameState) {
 }
 
 TEST(Weights, OfASlicedMatrixAreSplitAsThoseOfAWholeOne) {
-  NameMap names = names::gpt2();
+  NameMap names = gpt2_names();
   names.splits = {{"c_attn", {{"q", 4}, {"k", 4}, {"v", 4}}}};
   const auto files_of = [&](const Case& with) {
     Scratch scratch;
@@ -169,7 +171,8 @@ TEST(Weights, WhatThreeRanksSaveAtStageThreeTwoRanksLoadAtStageOne) {
     const Case to{.stage = 1, .world = 2, .compute = compute, .seed = 2};
     EXPECT_NE(saved(to, "frozen"), bytes);
     EXPECT_EQ(
-        saved(to, "frozen", [&](Engine& engine) { load_weights(engine, scratch.path("weights")); }),
+        saved(to, "frozen",
+              [&](Engine& engine) { load_weights(engine, scratch.path("weights"), gpt2_names()); }),
         bytes);
   }
 }
@@ -178,7 +181,7 @@ TEST(Weights, AHuggingFaceFileReachesTheComputeCopies) {
   for (const int stage : {0, 1, 2, 3}) {
     for (const DType compute : {DType::fp32, DType::bf16}) {
       with_engines({.stage = stage, .world = 3, .compute = compute}, "", [&](Engine& engine) {
-        load_weights(engine, recorded("gpt2_tiny.safetensors"));
+        load_weights(engine, recorded("gpt2_tiny.safetensors"), gpt2_names());
         EXPECT_EQ(parameter(engine, "wpe.weight", 24).at(23), 63.0F);
         EXPECT_EQ(parameter(engine, "h.0.attn.c_attn.weight", 48).at(1), 69.0F);
         engine.begin_evaluation();
@@ -205,7 +208,7 @@ TEST(Weights, ALoadThatIsRefusedLeavesTheEngineAsItWas) {
   testing::write_bytes(scratch.path("other"), testing::file_of("{}", ""));
   with_engines({.stage = 3, .world = 2}, "", [&](Engine& engine) {
     const auto before = engine.state_hash();
-    EXPECT_THAT(error_of([&] { load_weights(engine, scratch.path("other")); }),
+    EXPECT_THAT(error_of([&] { load_weights(engine, scratch.path("other"), gpt2_names()); }),
                 HasSubstr("[rank 0] load_weights: " + scratch.path("other") +
                           ": tensor \"h.0.attn.c_attn.bias\": found none of that name among 0"));
     EXPECT_EQ(engine.state_hash(), before);
@@ -222,7 +225,7 @@ class CheckpointWeights : public ::testing::Test {
       Checkpointer checkpointer(engine, {.folder = scratch_.path("ck"),
                                          .file_bytes = 300,
                                          .weight_files = {{"config.json", "{}"}},
-                                         .names = names::gpt2()});
+                                         .names = gpt2_names()});
       checkpointer.save({});
       checkpointer.wait();
       EXPECT_EQ(checkpointer.report()->error, "");
@@ -241,7 +244,7 @@ class CheckpointWeights : public ::testing::Test {
   std::string refusal(const std::string& path, const Case& with = {.seed = 2}) {
     std::string why;
     with_engines(with, "", [&](Engine& engine) {
-      const std::string mine = error_of([&] { load_weights(engine, path); });
+      const std::string mine = error_of([&] { load_weights(engine, path, gpt2_names()); });
       const std::uint64_t hash = engine.state_hash();
       EXPECT_TRUE(!mine.empty() || hash == hash_);
       if (engine.communicator().rank() == 0) why = mine;
@@ -273,8 +276,9 @@ TEST_F(CheckpointWeights, AreLoadedOnlyAsTheyWereSaved) {
   // What nobody vouches for.
   fs::copy(at("weights"), scratch_.path("weights"));
   EXPECT_EQ(error_of([&] {
-              with_engines({}, "",
-                           [&](Engine& engine) { load_weights(engine, scratch_.path("weights")); });
+              with_engines({}, "", [&](Engine& engine) {
+                load_weights(engine, scratch_.path("weights"), gpt2_names());
+              });
             }),
             "");
 }
@@ -368,7 +372,7 @@ TEST(Weights, ASaveWritesBehindNoLink) {
     testing::write_bytes(scratch.path("victim"), "kept");
     std::filesystem::create_symlink(scratch.path("victim"), scratch.path(name));
     with_engines({.stage = 3, .world = 2}, "", [&](Engine& engine) {
-      EXPECT_EQ(error_of([&] { save_weights(engine, scratch.path("weights")); }), "");
+      EXPECT_EQ(error_of([&] { save_weights(engine, scratch.path("weights"), gpt2_names()); }), "");
     });
     EXPECT_EQ(file_bytes(scratch.path("victim")), "kept");
     EXPECT_TRUE(
@@ -381,9 +385,9 @@ TEST(Weights, ASaveWritesBehindNoLink) {
 TEST(Weights, ASaveThatIsRefusedLeavesTheEngineUsable) {
   Scratch scratch;
   with_engines({.stage = 3, .world = 2}, "", [&](Engine& engine) {
-    EXPECT_THAT(error_of([&] { save_weights(engine, scratch.path("none/weights")); }),
+    EXPECT_THAT(error_of([&] { save_weights(engine, scratch.path("none/weights"), gpt2_names()); }),
                 HasSubstr("cannot write there"));
-    save_weights(engine, scratch.path("weights"));
+    save_weights(engine, scratch.path("weights"), gpt2_names());
   });
   EXPECT_EQ(scratch.names(), std::vector<std::string>{"weights"});
 }

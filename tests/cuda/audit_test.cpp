@@ -34,12 +34,12 @@ std::vector<std::string> reads_of_nothing(const WorkGraph& graph) {
 class Audit : public ::testing::TestWithParam<int> {};
 
 TEST_P(Audit, EveryAccessIsOrdered) {
-  for (const ModelConfig& model : {ModelConfig(tiny_gpt2()), ModelConfig(tiny_llama())}) {
+  for (const DecoderShape& model : {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama())}) {
     for (const int ranks : {1, 2, 4}) {
       const AuditedRun run{.model = model, .ranks = ranks, .engine = audited_options(GetParam())};
       const WorkGraph graph = graph_of(run);
       EXPECT_THAT(reads_of_nothing(graph), IsEmpty());
-      EXPECT_THAT(races(graph), IsEmpty()) << family_of(model) << ", " << ranks << " ranks";
+      EXPECT_THAT(races(graph), IsEmpty()) << model.family->name << ", " << ranks << " ranks";
     }
   }
 }

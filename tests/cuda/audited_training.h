@@ -18,7 +18,7 @@ struct AuditedRun {
   enum class Between { nothing, evaluation };
   enum class End { training, state };  ///< state: it is then read, written and hashed
 
-  ModelConfig model = tiny_gpt2();
+  DecoderShape model = tiny_gpt2();
   int ranks = 2;
   MeshShape mesh{};
   TensorOptions tensor{};

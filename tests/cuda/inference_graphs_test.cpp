@@ -76,8 +76,8 @@ Answers answers_of(const std::string& folder, InferenceOptions options) {
 
 TEST(GpuInferenceGraphs, ChangeNoBitOfAnswers) {
   for (const auto& [config, options] :
-       {std::pair(ModelConfig(small_gpt2()), InferenceOptions{.dtype = DType::bf16}),
-        {ModelConfig(small_llama()), InferenceOptions{.weights = WeightFormat::int8}}}) {
+       {std::pair(DecoderShape(small_gpt2()), InferenceOptions{.dtype = DType::bf16}),
+        {DecoderShape(small_llama()), InferenceOptions{.weights = WeightFormat::int8}}}) {
     const Scratch scratch;
     const std::string folder = scratch.path("model/");
     with_saved_model(config, folder, 1);
@@ -86,10 +86,10 @@ TEST(GpuInferenceGraphs, ChangeNoBitOfAnswers) {
     const Answers expected = answers_of(folder, without);
     EXPECT_EQ(expected.graphs, 0);
     const Answers found = answers_of(folder, options);
-    EXPECT_GE(found.graphs, 8) << family_of(config);
+    EXPECT_GE(found.graphs, 8) << config.family->name;
     ASSERT_EQ(found.logits.size(), expected.logits.size());
     for (std::size_t i = 0; i < found.logits.size(); ++i) {
-      EXPECT_EQ(found.logits[i], expected.logits[i]) << family_of(config) << ", pass " << i;
+      EXPECT_EQ(found.logits[i], expected.logits[i]) << config.family->name << ", pass " << i;
     }
   }
 }
@@ -100,7 +100,7 @@ Submitted submitted_by(bool graphs) {
   Submitted one;
   {
     const auto gpu = cuda::open();
-    const Gpt2Config config{.layers = 12, .width = 64, .heads = 4, .context = 32, .vocabulary = 70};
+    const Gpt2Sizes config{.layers = 12, .width = 64, .heads = 4, .context = 32, .vocabulary = 70};
     InferenceModel model(*gpu, config,
                          {.dtype = DType::bf16, .requests = 4, .rows = 16, .graphs = graphs});
     one = submitted_by_last(4, [&] { pass(model, 4, 1); });

@@ -39,14 +39,14 @@ Tokens tokens_of(std::int64_t count, std::int64_t vocabulary, std::uint32_t seed
 
 class GpuInference : public ::testing::TestWithParam<const char*> {
  protected:
-  static ModelConfig config_named(std::string_view name) {
+  static DecoderShape config_named(std::string_view name) {
     if (name == "gpt2") return small_gpt2();
     return name == "llama" ? small_llama() : small_qwen2();
   }
 
   GpuInference() { with_saved_model(config_, folder_, 1); }
 
-  std::int64_t vocabulary() const { return vocabulary_of(config_); }
+  std::int64_t vocabulary() const { return config_.vocabulary; }
   /// Logits of the last `wanted` tokens, read in passes of these lengths, the last of them
   /// repeated.
   static std::vector<float> logits(InferenceModel& model, std::span<const std::uint32_t> tokens,
@@ -81,7 +81,7 @@ class GpuInference : public ::testing::TestWithParam<const char*> {
     return open_inference_model(device, folder_, options);
   }
 
-  const ModelConfig config_ = config_named(GetParam());
+  const DecoderShape config_ = config_named(GetParam());
   Scratch scratch_;
   const std::string folder_ = scratch_.path("model/");
 };

@@ -26,7 +26,7 @@ EngineOptions options(int stage, DType compute) {
   return options;
 }
 
-Outcome train(const ModelConfig& config, int ranks, const EngineOptions& engine,
+Outcome train(const DecoderShape& config, int ranks, const EngineOptions& engine,
               const Settings& settings) {
   cuda::emulated::reset(settings);
   Outcome outcome = outcome_of(config, 4, ranks, engine, [] { return cuda::open(); });
@@ -44,7 +44,7 @@ struct Course {
   }
 };
 
-Course course_of(const ModelConfig& config, int ranks, const EngineOptions& engine,
+Course course_of(const DecoderShape& config, int ranks, const EngineOptions& engine,
                  const Settings& settings = {}, const RecomputePlan& plan = {}) {
   cuda::emulated::reset(settings);
   Course course;
@@ -135,8 +135,8 @@ TEST_P(EmulatedTraining, OfLlamaGivesTheSameBitsAtStage3) {
 
 TEST_P(EmulatedTraining, GivesTheSameBitsWithGraphsAndWithout) {
   const DType dtype = GetParam();
-  const ModelConfig config =  // a tied head and a separate one
-      dtype == DType::fp32 ? ModelConfig(tiny_gpt2()) : ModelConfig(tiny_llama());
+  const DecoderShape config =  // a tied head and a separate one
+      dtype == DType::fp32 ? DecoderShape(tiny_gpt2()) : DecoderShape(tiny_llama());
   const Course expected = course_of(config, 1, without_graphs(options(0, dtype)));
   EXPECT_EQ(expected.graphs.graphs, 0);
   const Course kept =
@@ -202,14 +202,14 @@ TEST(EmulatedTraining, GraphsDoNotOutliveTheMemoryTheyWorkOn) {
 }
 
 TEST(EmulatedTraining, FollowsTheCpu) {
-  for (const ModelConfig& config : {ModelConfig(tiny_gpt2()), ModelConfig(tiny_llama())}) {
+  for (const DecoderShape& config : {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama())}) {
     const Outcome cpu = outcome_of(config, 4, 1, options(0, DType::fp32), on_threads(1));
     const Outcome gpu = train(config, 2, options(3, DType::fp32), {});
     ASSERT_EQ(cpu.losses.size(), gpu.losses.size());
     for (std::size_t i = 0; i < cpu.losses.size(); ++i) {
-      EXPECT_NEAR(gpu.losses[i] / cpu.losses[i], 1, 1e-6) << family_of(config) << ", loss " << i;
+      EXPECT_NEAR(gpu.losses[i] / cpu.losses[i], 1, 1e-6) << config.family->name << ", loss " << i;
     }
-    EXPECT_NEAR(gpu.norm / cpu.norm, 1, 1e-5) << family_of(config);
+    EXPECT_NEAR(gpu.norm / cpu.norm, 1, 1e-5) << config.family->name;
   }
 }
 
@@ -292,7 +292,7 @@ Submitted submitted_by(const EngineOptions& engine, std::int64_t blocks) {
   Submitted one;
   local::run(1, [&](Communicator& alone) {
     const auto device = cuda::open();
-    Gpt2Config model = tiny_gpt2();
+    Gpt2Sizes model = tiny_gpt2();
     model.layers = blocks;
     model.width = 64;  // as in models of use, nothing lies between parameters
     model.heads = 4;
@@ -325,7 +325,7 @@ std::int64_t launches_of(const std::string& kernel, int ranks, int stage, int mi
   cuda::emulated::reset();
   local::run(ranks, [&](Communicator& world) {
     const auto device = cuda::open();
-    Gpt2Config model = tiny_gpt2();
+    Gpt2Sizes model = tiny_gpt2();
     model.width = 64;
     model.heads = 4;
     model.layers = 1;

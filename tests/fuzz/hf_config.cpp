@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace zero;
   return fuzz::may_refuse([&] {
-    const ModelConfig config = parse_hf_model("config.json", fuzz::text_of(data, size)).config;
+    const DecoderShape config = parse_hf_model("config.json", fuzz::text_of(data, size)).shape;
     const std::string written = hf_config_text(config);
     std::string again;
     try {

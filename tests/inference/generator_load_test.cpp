@@ -82,7 +82,7 @@ TEST_F(Generators, NoAnswerDependsOnGuesses) {
   std::vector<GeneratedAnswer> expected;
   for (int i = 0; i < kRequests; ++i) expected.push_back(alone(request(i)));
   const Scratch scratch;
-  Gpt2Config other = small_gpt2();
+  Gpt2Sizes other = small_gpt2();
   other.layers = 1;
   with_saved_model(other, scratch.path("other/"), 1);
   const InferenceOptions options{.requests = 5,

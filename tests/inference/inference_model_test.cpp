@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 struct Family {
   const char* name;
-  ModelConfig config;
+  DecoderShape config;
 };
 void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 
@@ -36,8 +36,8 @@ std::vector<std::uint32_t> random_tokens(std::int64_t count, std::int64_t vocabu
 
 class InferenceFamilies : public ::testing::TestWithParam<Family> {
  protected:
-  const ModelConfig& config() const { return GetParam().config; }
-  std::int64_t vocabulary() const { return vocabulary_of(config()); }
+  const DecoderShape& config() const { return GetParam().config; }
+  std::int64_t vocabulary() const { return config().vocabulary; }
 
   /// Logits of all tokens, (tokens, vocabulary), read by passes of these lengths behind those of
   /// the slot, which is opened if need be; the last length is repeated.
@@ -64,26 +64,6 @@ class InferenceFamilies : public ::testing::TestWithParam<Family> {
   Scratch scratch_;
   const std::string folder_ = scratch_.path("model/");
 };
-
-TEST_P(InferenceFamilies, LogitsOfEveryPositionAreThoseOfTraining) {
-  constexpr std::int64_t kTokens = 131;
-  with_saved_model(config(), folder_, kTokens, [&](Training& training) {
-    const auto device = cpu::open();
-    const auto model =
-        open_inference_model(*device, folder_, {.rows = kTokens, .logit_rows = kTokens});
-    Batch batch = Batch::random(kTokens, vocabulary(), 3);
-    const std::vector<std::uint32_t> tokens(batch.inputs.begin(), batch.inputs.end());
-    const std::vector<float> found = logits_in_passes(*model, tokens, {kTokens});
-    for (const std::int64_t position : {0, 1, 15, 16, 63, 64, 100, 130}) {
-      const std::vector<float> expected = training.next_logits(batch, position);
-      for (std::int64_t i = 0; i < vocabulary(); ++i) {
-        ASSERT_NEAR(found[static_cast<std::size_t>(position * vocabulary() + i)],
-                    expected[static_cast<std::size_t>(i)], 2e-5)
-            << "position " << position << ", token " << i;
-      }
-    }
-  });
-}
 
 TEST_P(InferenceFamilies, TheScoreOfATextIsTheLossOfTraining) {
   constexpr std::int64_t kTokens = 120;
@@ -226,7 +206,7 @@ TEST_P(InferenceFamilies, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
     const auto device = cpu::open({.threads = 2});
     const auto model = open_inference_model(*device, folder_, options);
     EXPECT_EQ(device->ledger().snapshot().labels, planning->ledger().snapshot().labels);
-    const DecoderShape shape = decoder_shape(config());
+    const DecoderShape shape = config();
     const std::int64_t of_head =
         cache == CacheFormat::int8 ? 2 * (shape.head_width + 4) : 2 * 2 * shape.head_width;
     EXPECT_EQ(device->ledger().snapshot().labels.at("activations/key_value_cache"),
@@ -247,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(Configs, InferenceFamilies,
 TEST(ModelWeights, TakeAsManyBytesAsTheirFormatSays) {
   const auto bytes_a_parameter = [](WeightFormat format) {
     const auto device = planning::open();
-    const Gpt2Config config = *Gpt2Config::by_name("gpt2-124m");
+    const DecoderShape config = decoder_shape({{"name", "gpt2-124m"}});
     const InferenceModel model(*device, config, {.dtype = DType::bf16, .weights = format});
     return static_cast<double>(device->ledger().snapshot().current_of(MemoryClass::parameters)) /
            static_cast<double>(config.parameter_count());
@@ -273,8 +253,8 @@ TEST(ModelWeights, Int8RefusesWhatHasNoScale) {
 
 // The tensors that inference reads are those that training registers.
 TEST(ModelWeights, AreThoseThatTrainingRegisters) {
-  for (const ModelConfig& config :
-       {ModelConfig(small_gpt2()), ModelConfig(small_llama()), ModelConfig(small_qwen2())}) {
+  for (const DecoderShape& config :
+       {DecoderShape(small_gpt2()), DecoderShape(small_llama()), DecoderShape(small_qwen2())}) {
     local::run(1, [&](Communicator& communicator) {
       const auto device = cpu::open();
       Training training(communicator, *device, {}, config, {1, 4});
@@ -283,7 +263,7 @@ TEST(ModelWeights, AreThoseThatTrainingRegisters) {
         expected[tensor.name] = tensor.shape;
       }
       std::map<std::string, std::vector<std::int64_t>> found;
-      for (const LogicalTensor& tensor : ModelWeights::tensors(decoder_shape(config))) {
+      for (const LogicalTensor& tensor : ModelWeights::tensors(config)) {
         found[tensor.name] = tensor.shape;
       }
       EXPECT_EQ(found, expected);
@@ -367,7 +347,7 @@ TEST_F(RefusingModel, ComparesFilesWithTheConfigurationFirst) {
   const Scratch scratch;
   const std::string folder = scratch.path("model/");
   with_saved_model(small_gpt2(), folder, 1);
-  Gpt2Config many = small_gpt2();
+  Gpt2Sizes many = small_gpt2();
   many.layers = 1 << 24;
   std::ofstream(folder + "config.json") << hf_config_text(many);
   EXPECT_THAT(message_of([&] { open_inference_model(*device_, folder, {}); }),

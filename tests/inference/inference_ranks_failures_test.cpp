@@ -99,7 +99,7 @@ TEST(InferenceRanksRefusals, AMeshThatServesAnotherDevice) {
 }
 
 TEST(InferenceRanksRefusals, NameSizesAndOptions) {
-  const auto refusal = [](const ModelConfig& config, const MeshShape& shape) {
+  const auto refusal = [](const DecoderShape& config, const MeshShape& shape) {
     return message_of([&] {
       const auto world = planning::communicator(0, shape.shard * shape.tensor, BackendKind::local);
       Mesh mesh(*world, shape);
@@ -109,7 +109,7 @@ TEST(InferenceRanksRefusals, NameSizesAndOptions) {
   };
   EXPECT_THAT(refusal(three_blocks_of_gpt2(), {1, 1, 5}),
               HasSubstr("4 heads of attention cannot be cut over 5 tensor ranks"));
-  LlamaConfig narrow = three_blocks_of_llama();
+  LlamaSizes narrow = three_blocks_of_llama();
   narrow.intermediate = 6;
   EXPECT_THAT(refusal(narrow, {1, 1, 8}),
               HasSubstr("model.intermediate: 6 cannot be cut over 8 tensor ranks"));

@@ -6,7 +6,7 @@ namespace zero::testing {
 namespace {
 
 TEST_F(InferenceRanks, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
-  const ModelConfig config = three_blocks_of_llama();
+  const DecoderShape config = three_blocks_of_llama();
   save(config);
   for (const auto& [dtype, format] : kKinds) {
     for (const MeshShape& shape : {MeshShape{1, 4, 1}, MeshShape{1, 1, 2}, MeshShape{1, 3, 2}}) {
@@ -31,7 +31,7 @@ TEST_F(InferenceRanks, MemoryIsAsPlannedAndNothingIsAllocatedLater) {
 }
 
 /// Bytes of a class on rank 0 of a mesh, planned.
-std::int64_t planned(const MeshShape& shape, const ModelConfig& config,
+std::int64_t planned(const MeshShape& shape, const DecoderShape& config,
                      const InferenceOptions& with, MemoryClass of) {
   const auto world = planning::communicator(0, shape.shard * shape.tensor, BackendKind::local);
   Mesh mesh(*world, shape);
@@ -41,8 +41,8 @@ std::int64_t planned(const MeshShape& shape, const ModelConfig& config,
 }
 
 // Llama 3.2 3B's sizes.
-LlamaConfig llama_3b() {
-  LlamaConfig config = tiny_llama();
+LlamaSizes llama_3b() {
+  LlamaSizes config = tiny_llama();
   config.layers = 28;
   config.width = 3072;
   config.heads = 24;
@@ -51,12 +51,12 @@ LlamaConfig llama_3b() {
   config.intermediate = 8192;
   config.vocabulary = 128256;
   config.context = 8192;
-  config.head = LlamaConfig::Head::tied;
+  config.head = DecoderShape::Head::tied;
   return config;
 }
 
 TEST(InferenceRanksMemory, OfWeightsIsAFourthOnFourRanks) {
-  const LlamaConfig config = llama_3b();
+  const LlamaSizes config = llama_3b();
   const InferenceOptions with{.dtype = DType::bf16, .requests = 4, .request_tokens = 1024};
   const std::int64_t whole = planned({1, 1, 1}, config, with, MemoryClass::parameters);
   const std::int64_t block = 100'663'296 * 2;
@@ -68,7 +68,7 @@ TEST(InferenceRanksMemory, OfWeightsIsAFourthOnFourRanks) {
 }
 
 TEST(InferenceRanksMemory, OfTheCacheIsThatOfTheRanksHeads) {
-  const LlamaConfig config = llama_3b();
+  const LlamaSizes config = llama_3b();
   const auto bytes = [&](int tensor) {
     const auto world = planning::communicator(0, tensor, BackendKind::local);
     Mesh mesh(*world, {1, 1, tensor});

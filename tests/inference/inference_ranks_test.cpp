@@ -17,9 +17,9 @@ void expect_near(const Logits& found, const Logits& expected, float tolerance) {
 }
 
 TEST_F(InferenceRanks, ShardedWeightsGiveTheBitsOfOneProcessInEveryFormat) {
-  for (const ModelConfig& config :
-       {ModelConfig(three_blocks_of_gpt2()), ModelConfig(three_blocks_of_llama()),
-        ModelConfig(three_blocks_of_qwen2())}) {
+  for (const DecoderShape& config :
+       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama()),
+        DecoderShape(three_blocks_of_qwen2())}) {
     save(config);
     for (const auto& [dtype, format] : kKinds) {
       const InferenceOptions with = rank_options(dtype, format);
@@ -46,9 +46,9 @@ TEST_F(InferenceRanks, AnyNumberOfWindowsGivesTheSameBits) {
 }
 
 TEST_F(InferenceRanks, TensorRanksAgreeWithEachOtherAndNearlyWithOneProcess) {
-  for (const ModelConfig& config :
-       {ModelConfig(three_blocks_of_gpt2()), ModelConfig(three_blocks_of_llama()),
-        ModelConfig(three_blocks_of_qwen2())}) {
+  for (const DecoderShape& config :
+       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama()),
+        DecoderShape(three_blocks_of_qwen2())}) {
     save(config);
     const Logits expected = alone(0, rank_options());
     for (const int ranks : {2, 3, 4}) {
@@ -74,8 +74,8 @@ TEST_F(InferenceRanks, TensorRanksMayOutnumberHeadsOfKeys) {
 }
 
 TEST_F(InferenceRanks, ShardedTensorRanksGiveTheBitsOfTensorRanks) {
-  for (const ModelConfig& config :
-       {ModelConfig(three_blocks_of_gpt2()), ModelConfig(three_blocks_of_llama())}) {
+  for (const DecoderShape& config :
+       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama())}) {
     save(config);
     for (const auto& [dtype, format] : {kKinds[0], kKinds[4]}) {
       const InferenceOptions with = rank_options(dtype, format);
@@ -106,7 +106,7 @@ TEST_F(InferenceRanks, GiveTheSameBitsInEveryOrderOfStreams) {
 
 // More ranks than groups of columns: some keep nothing of a matrix, or no token.
 TEST_F(InferenceRanks, RanksMayOutnumberGroupsOfColumns) {
-  Gpt2Config config = three_blocks_of_gpt2();
+  Gpt2Sizes config = three_blocks_of_gpt2();
   config.width = 32;
   config.heads = 2;
   config.vocabulary = 70;

@@ -18,7 +18,7 @@
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
 #include "inference/inference_model.h"
-#include "model/model_config.h"
+#include "tests/model/shapes.h"
 
 namespace zero {
 namespace {
@@ -36,6 +36,7 @@ void fill(InferenceModel& model) {
 }
 
 using Part = InferenceModel::Part;
+using testing::LlamaSizes;
 
 /// Logits of the last token of each pass of a sequence.
 std::vector<float> answer(InferenceModel& model, std::uint32_t seed) {
@@ -55,7 +56,7 @@ std::vector<float> answer(InferenceModel& model, std::uint32_t seed) {
   return all;
 }
 
-void check_plan(Communicator& world, const MeshShape& shape, const ModelConfig& config,
+void check_plan(Communicator& world, const MeshShape& shape, const DecoderShape& config,
                 const InferenceOptions& options, Device& used) {
   const auto planned_world = planning::communicator(world.rank(), world.size(), BackendKind::mpi);
   Mesh mesh(*planned_world, shape);
@@ -66,14 +67,14 @@ void check_plan(Communicator& world, const MeshShape& shape, const ModelConfig& 
 }
 
 void compare(Communicator& world, const MeshShape& shape) {
-  LlamaConfig config = LlamaConfig{.layers = 3,
-                                   .width = 96,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .head_width = 24,
-                                   .intermediate = 170,
-                                   .vocabulary = 301,
-                                   .context = 64};
+  LlamaSizes config = LlamaSizes{.layers = 3,
+                                 .width = 96,
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .head_width = 24,
+                                 .intermediate = 170,
+                                 .vocabulary = 301,
+                                 .context = 64};
   Mesh mesh(world, shape);
   const auto device = cpu::open();
   for (const WeightFormat format : {WeightFormat::plain, WeightFormat::int8, WeightFormat::nf4}) {
@@ -110,7 +111,7 @@ double sum(Communicator& world, Device& device, double value) {
   return value;
 }
 
-void measure(Communicator& world, const MeshShape& shape, const LlamaConfig& config,
+void measure(Communicator& world, const MeshShape& shape, const LlamaSizes& config,
              const std::string& weights) {
   using Clock = std::chrono::steady_clock;
   Mesh mesh(world, shape);
@@ -167,7 +168,7 @@ int run(int argc, char** argv) {
            .intermediate = width / 3 * 8,
            .vocabulary = std::atoll(argv[5]),
            .context = 1024,
-           .head = LlamaConfig::Head::tied},
+           .head = DecoderShape::Head::tied},
           argv[6]);
   return 0;
 }

@@ -17,9 +17,9 @@ constexpr std::int64_t kTokens = 60;
 
 class Outliers : public ::testing::TestWithParam<bool> {
  protected:
-  static ModelConfig config() {
-    if (GetParam()) return Gpt2Config{2, 256, 4, 150, 317};
-    LlamaConfig llama = small_llama();
+  static DecoderShape config() {
+    if (GetParam()) return Gpt2Sizes{2, 256, 4, 150, 317};
+    LlamaSizes llama = small_llama();
     llama.width = 256;
     llama.intermediate = 680;
     return llama;
@@ -34,7 +34,7 @@ class Outliers : public ::testing::TestWithParam<bool> {
                          {.dtype = dtype, .weights = format, .rows = 64, .logit_rows = kTokens});
     const ModelFolder folder(folder_);
     const ModelWeights::Source source = folder.source();
-    const std::vector<LogicalTensor> tensors = ModelWeights::tensors(decoder_shape(config()));
+    const std::vector<LogicalTensor> tensors = ModelWeights::tensors(config());
     model.load([&](std::size_t tensor, std::int64_t begin, std::span<float> values) {
       source.read(tensor, begin, values);
       const std::string& name = tensors[tensor].name;

@@ -34,7 +34,7 @@ class QuantizedFolder : public InferenceRanks {
     if (!std::filesystem::exists(codes)) save_codes(plain_, codes, {format, vectors});
     folder_ = codes;
   }
-  void save(const ModelConfig& config) {
+  void save(const DecoderShape& config) {
     for (const WeightFormat format : kCodes) {
       std::filesystem::remove_all(scratch_.path(name_of(format)));
     }
@@ -45,8 +45,8 @@ class QuantizedFolder : public InferenceRanks {
 };
 
 TEST_F(QuantizedFolder, GivesTheBitsOfQuantizingAtLoadInEveryLayoutAndDtype) {
-  for (const ModelConfig& config : {ModelConfig(small_gpt2()), ModelConfig(odd_gpt2()),
-                                    ModelConfig(small_llama()), ModelConfig(small_qwen2())}) {
+  for (const DecoderShape& config : {DecoderShape(small_gpt2()), DecoderShape(odd_gpt2()),
+                                     DecoderShape(small_llama()), DecoderShape(small_qwen2())}) {
     save(config);
     for (const WeightFormat format : kCodes) {
       for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
@@ -69,13 +69,13 @@ TEST_F(QuantizedFolder, HasVectorsInTheDtypeThatIsAskedFor) {
   const ModelFolder folder(folder_);
   EXPECT_EQ(
       std::filesystem::file_size(folder_ + "model.safetensors"),
-      quantized_header(folder.config(), {WeightFormat::nf4, DType::bf16}).data_begin +
-          quantized_header(folder.config(), {WeightFormat::nf4, DType::bf16}).tensors.back().end);
+      quantized_header(folder.shape(), {WeightFormat::nf4, DType::bf16}).data_begin +
+          quantized_header(folder.shape(), {WeightFormat::nf4, DType::bf16}).tensors.back().end);
 }
 
 TEST_F(QuantizedFolder, GivesRanksThatShareWeightsTheBitsOfOneProcess) {
-  for (const ModelConfig& config :
-       {ModelConfig(three_blocks_of_gpt2()), ModelConfig(three_blocks_of_llama())}) {
+  for (const DecoderShape& config :
+       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama())}) {
     save(config);
     for (const WeightFormat format : kCodes) {
       const InferenceOptions with = rank_options(DType::fp32, format);
@@ -89,13 +89,13 @@ TEST_F(QuantizedFolder, GivesRanksThatShareWeightsTheBitsOfOneProcess) {
 
 // Heads and columns of a rank begin where groups and ranges do: codes and scales are the whole's.
 TEST_F(QuantizedFolder, IsCutForTensorRanksWithoutQuantizingAgain) {
-  LlamaConfig llama = small_llama();
+  LlamaSizes llama = small_llama();
   llama.layers = 1;
   llama.heads = llama.kv_heads = 16;
   llama.head_width = 64;
   llama.intermediate = 1024;
-  Gpt2Config gpt2{.layers = 1, .width = 1024, .heads = 8, .context = 150, .vocabulary = 100};
-  for (const ModelConfig& config : {ModelConfig(llama), ModelConfig(gpt2)}) {
+  Gpt2Sizes gpt2{.layers = 1, .width = 1024, .heads = 8, .context = 150, .vocabulary = 100};
+  for (const DecoderShape& config : {DecoderShape(llama), DecoderShape(gpt2)}) {
     save(config);
     for (const WeightFormat format : kCodes) {
       const InferenceOptions with = rank_options(DType::fp32, format);
@@ -112,11 +112,11 @@ TEST_F(QuantizedFolder, IsCutForTensorRanksWithoutQuantizingAgain) {
 
 // A rank's inputs begin inside a group: its codes are made again of what the whole's stand for.
 TEST_F(QuantizedFolder, IsQuantizedAgainForTensorRanksWithOtherGroups) {
-  LlamaConfig inside_a_range = three_blocks_of_llama();
+  LlamaSizes inside_a_range = three_blocks_of_llama();
   inside_a_range.intermediate = 3 * 384;  // whole groups of nf4
-  for (const ModelConfig& config :
-       {ModelConfig(three_blocks_of_gpt2()), ModelConfig(three_blocks_of_llama()),
-        ModelConfig(inside_a_range)}) {
+  for (const DecoderShape& config :
+       {DecoderShape(three_blocks_of_gpt2()), DecoderShape(three_blocks_of_llama()),
+        DecoderShape(inside_a_range)}) {
     save(config);
     const Logits plain = alone(0, rank_options());
     for (const WeightFormat format : kCodes) {
@@ -135,13 +135,13 @@ TEST_F(QuantizedFolder, IsQuantizedAgainForTensorRanksWithOtherGroups) {
 
 // A range of nf4 has 8 groups of 64 inputs.
 TEST_F(QuantizedFolder, HasNoCodesOfAPartThatBeginsInsideARange) {
-  LlamaConfig llama = small_llama();
+  LlamaSizes llama = small_llama();
   llama.intermediate = 1152;
   save(llama);
   go_on_with_codes(WeightFormat::nf4);
   const ModelFolder folder(folder_);
   const ModelWeights::Source source = folder.source();
-  const auto tensors = ModelWeights::tensors(decoder_shape(ModelConfig(llama)));
+  const auto tensors = ModelWeights::tensors(DecoderShape(llama));
   const auto down = std::ranges::find_if(tensors, [](const LogicalTensor& tensor) {
     return tensor.name.find("down") != std::string::npos;
   });
@@ -158,12 +158,12 @@ TEST_F(QuantizedFolder, HasNoCodesOfAPartThatBeginsInsideARange) {
 
 // Nor inside the 32 outputs of one: the scales that follow would be another range's.
 TEST_F(QuantizedFolder, HasNoCodesOfAPartWhoseOutputsBeginInsideARange) {
-  const LlamaConfig llama = small_llama();
+  const LlamaSizes llama = small_llama();
   save(llama);
   go_on_with_codes(WeightFormat::nf4);
   const ModelFolder folder(folder_);
   const ModelWeights::Source source = folder.source();
-  const auto tensors = ModelWeights::tensors(decoder_shape(ModelConfig(llama)));
+  const auto tensors = ModelWeights::tensors(DecoderShape(llama));
   const auto down = std::ranges::find_if(tensors, [](const LogicalTensor& tensor) {
     return tensor.name.find("down") != std::string::npos;
   });
@@ -235,14 +235,13 @@ TEST_F(QuantizedFolder, IsNotWrittenWithAVectorThatItsDtypeCannotHold) {
 }
 
 TEST(QuantizedHeader, TakesAsManyBytesAsTheFormatSays) {
-  const auto bytes_a_parameter = [](const ModelConfig& config, const QuantizedFormats& formats) {
+  const auto bytes_a_parameter = [](const DecoderShape& config, const QuantizedFormats& formats) {
     const FileHeader header = quantized_header(config, formats);
-    const auto parameters = static_cast<double>(
-        std::visit([](const auto& family) { return family.parameter_count(); }, config));
+    const auto parameters = static_cast<double>(config.parameter_count());
     return static_cast<double>(header.data_begin + header.tensors.back().end) / parameters;
   };
-  const ModelConfig gpt2 = *Gpt2Config::by_name("gpt2-124m");
-  LlamaConfig llama = small_llama();
+  const DecoderShape gpt2 = decoder_shape({{"name", "gpt2-124m"}});
+  LlamaSizes llama = small_llama();
   llama.layers = 16;
   llama.width = 2048;
   llama.heads = 32;
@@ -250,7 +249,7 @@ TEST(QuantizedHeader, TakesAsManyBytesAsTheFormatSays) {
   llama.head_width = 64;
   llama.intermediate = 8192;
   llama.vocabulary = 128256;
-  for (const ModelConfig& config : {gpt2, ModelConfig(llama)}) {
+  for (const DecoderShape& config : {gpt2, DecoderShape(llama)}) {
     EXPECT_LT(bytes_a_parameter(config, {WeightFormat::int8, DType::bf16}), 1.02);
     EXPECT_LT(bytes_a_parameter(config, {WeightFormat::nf4, DType::fp32}), 0.56);
     EXPECT_LT(bytes_a_parameter(config, {WeightFormat::q4, DType::fp32}), 0.56);

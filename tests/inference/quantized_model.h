@@ -7,6 +7,7 @@
 
 #include "checkpoint/hf/config.h"
 #include "inference/quantized_writer.h"
+#include "tests/model/shapes.h"
 #include "tests/scratch.h"
 
 namespace zero::testing {
@@ -23,7 +24,7 @@ inline void save_codes(const std::string& folder, const std::string& out,
 }
 
 /// Rows of odd numbers of codes, and a last range of few columns.
-inline Gpt2Config odd_gpt2() {
+inline Gpt2Sizes odd_gpt2() {
   return {.layers = 2, .width = 63, .heads = 3, .context = 150, .vocabulary = 317};
 }
 

@@ -20,27 +20,21 @@ namespace zero::testing {
 using Logits = std::vector<float>;
 
 /// Three blocks: more than there are windows, which are not a divisor of them.
-inline Gpt2Config three_blocks_of_gpt2() {
-  Gpt2Config config = small_gpt2();
+inline Gpt2Sizes three_blocks_of_gpt2() {
+  Gpt2Sizes config = small_gpt2();
   config.layers = 3;
   config.width = 96;
   config.heads = 4;
   return config;
 }
-inline LlamaConfig three_blocks_of_llama() {
-  LlamaConfig config = small_llama();
+inline LlamaSizes three_blocks_of_llama() {
+  LlamaSizes config = small_llama();
   config.layers = 3;
   config.heads = 8;
   config.kv_heads = 4;
   return config;
 }
-inline LlamaConfig three_blocks_of_qwen2() {
-  LlamaConfig config = three_blocks_of_llama();
-  config.rotary.scaling.reset();
-  config.head = LlamaConfig::Head::tied;
-  config.qkv_bias = LlamaConfig::QkvBias::present;
-  return config;
-}
+inline LlamaSizes three_blocks_of_qwen2() { return as_qwen2(three_blocks_of_llama()); }
 
 inline InferenceOptions rank_options(DType dtype = DType::fp32,
                                      WeightFormat format = WeightFormat::plain) {
@@ -91,7 +85,7 @@ inline std::unique_ptr<Device> open_device(const std::optional<StreamOrder>& ord
 
 class InferenceRanks : public ::testing::Test {
  protected:
-  void save(const ModelConfig& config) { with_saved_model(config, folder_, 1); }
+  void save(const DecoderShape& config) { with_saved_model(config, folder_, 1); }
 
   Logits alone(int shard, const InferenceOptions& with) {
     const auto device = cpu::open();

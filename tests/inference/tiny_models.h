@@ -16,11 +16,11 @@
 namespace zero::testing {
 
 /// Sizes that are multiples of nothing, more than one strip of columns, heads that share keys.
-inline Gpt2Config small_gpt2() {
+inline Gpt2Sizes small_gpt2() {
   return {.layers = 2, .width = 60, .heads = 3, .context = 150, .vocabulary = 317};
 }
-inline LlamaConfig small_llama() {
-  LlamaConfig config = tiny_llama();
+inline LlamaSizes small_llama() {
+  LlamaSizes config = tiny_llama();
   config.width = 72;
   config.heads = 6;
   config.head_width = 14;
@@ -29,18 +29,12 @@ inline LlamaConfig small_llama() {
   config.context = 150;
   return config;
 }
-inline LlamaConfig small_qwen2() {
-  LlamaConfig config = small_llama();
-  config.rotary.scaling.reset();
-  config.head = LlamaConfig::Head::tied;
-  config.qkv_bias = LlamaConfig::QkvBias::present;
-  return config;
-}
+inline LlamaSizes small_qwen2() { return as_qwen2(small_llama()); }
 
 /// Writes a Hugging Face folder with random weights, which bf16 holds exactly, then calls `body`
 /// with the same model in an engine, which computes micro-batches of one sequence without a cache.
 inline void with_saved_model(
-    const ModelConfig& config, const std::string& folder, std::int64_t sequence,
+    const DecoderShape& config, const std::string& folder, std::int64_t sequence,
     const std::function<void(Training&)>& body = [](Training&) {}) {
   local::run(1, [&](Communicator& communicator) {
     const auto device = cpu::open();

@@ -193,7 +193,7 @@ TEST(ModelMemory, CountsTheHostBlocksOfTheCache) {
   InferenceOptions options{.requests = 4, .cache_tokens = 100};
   const PlannedModel without = plan_model(folder, options, {});
   options.host_tokens = 50;
-  const KeyValueCache::Size size = cache_size(options, decoder_shape(read_hf_config(folder)));
+  const KeyValueCache::Size size = cache_size(options, read_hf_config(folder));
   EXPECT_EQ(size.host_blocks, 4);
   const PlannedModel with = plan_model(folder, options, {});
   EXPECT_EQ(with.bytes - without.bytes, size.layers * 4 * size.shape.block_bytes());

@@ -217,9 +217,7 @@ TEST(TrainConfig, BiasesAndNormsAreNotDecayed) {
 }
 
 TEST(TrainConfig, ModelsHaveNames) {
-  const auto layers = [](const TrainConfig& config) {
-    return std::get<Gpt2Config>(config.model).layers;
-  };
+  const auto layers = [](const TrainConfig& config) { return config.model.layers; };
   EXPECT_EQ(layers(config_with({"model=gpt2-350m"})), 24);
   EXPECT_EQ(layers(config_with({"model=gpt2-350m", "model.layers=3"})), 3);
   EXPECT_EQ(config_with({"model=gpt2-350m"}).values.at("model.width").source, "model gpt2-350m");
@@ -247,24 +245,23 @@ TEST(ModelSection, ALlamaIsGivenBySizesAndTheRestIsShown) {
   const TrainConfig config =
       config_with(llama({"model.rope_theta=5e5", "model.head=tied", "model.rope_scaling.factor=8",
                          "model.rope_scaling.original_max_position_embeddings=16"}));
-  const auto& model = std::get<LlamaConfig>(config.model);
+  const auto& model = config.model;
   EXPECT_EQ(model.kv_heads, 1);
-  EXPECT_EQ(model.head_elements(), 16);
-  EXPECT_EQ(model.head, LlamaConfig::Head::tied);
-  EXPECT_EQ(model.rotary.theta, 5e5);
-  EXPECT_EQ(model.rotary.scaling->original_context, 16);
+  EXPECT_EQ(model.head_width, 16);
+  EXPECT_EQ(model.head, DecoderShape::Head::tied);
+  EXPECT_EQ(model.rotary->theta, 5e5);
+  EXPECT_EQ(model.rotary->scaling->original_context, 16);
   EXPECT_EQ(config.values.integer("model.head_width"), 16);
-  EXPECT_EQ(config.values.at("model.qkv_bias").source, "default");
+  EXPECT_EQ(config.values.at("model.qkv_bias").source, "default of llama");
   EXPECT_EQ(config.values.number("model.rope_scaling.high_freq_factor"), 4);
-  const auto plain = std::get<LlamaConfig>(config_with(llama({"model.qkv_bias=true"})).model);
-  EXPECT_FALSE(plain.rotary.scaling.has_value());
-  EXPECT_EQ(plain.qkv_bias, LlamaConfig::QkvBias::present);
+  const auto plain = config_with(llama({"model.qkv_bias=true"})).model;
+  EXPECT_FALSE(plain.rotary->scaling.has_value());
+  EXPECT_EQ(plain.biases, DecoderShape::Biases::qkv);
 }
 
 TEST(ModelSection, AFolderGivesSizesAndWeights) {
   const testing::TemporaryFolder folder;
-  LlamaConfig expected =
-      std::get<LlamaConfig>(config_with(llama({"model.norm_epsilon=1e-6"})).model);
+  const DecoderShape expected = config_with(llama({"model.norm_epsilon=1e-6"})).model;
   folder.write("config.json", hf_config_text(expected));
   const std::string model = "model={\"hf\": \"" + folder.path() + "\"}";
   const TrainConfig config = config_with({model});

@@ -44,7 +44,7 @@ struct Reference {
   Json json = Json::parse(bytes_of("gpt2_reference.json"));
   std::int64_t integer(const char* key) const { return json.at(key).get<std::int64_t>(); }
   float number(const char* key) const { return json.at(key).get<float>(); }
-  Gpt2Config config() const {
+  Gpt2Sizes config() const {
     return {integer("layers"), integer("width"), integer("heads"), integer("context"),
             integer("vocabulary")};
   }

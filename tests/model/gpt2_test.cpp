@@ -5,23 +5,14 @@
 #include <cmath>
 #include <functional>
 
-#include "base/error.h"
 #include "model/ops.h"
+#include "tests/errors.h"
 #include "tests/model/finite_differences.h"
 
 namespace zero::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 void alone(const std::function<void(Communicator&, Device&)>& body) {
   local::run(1, [&](Communicator& communicator) {
@@ -30,23 +21,25 @@ void alone(const std::function<void(Communicator&, Device&)>& body) {
   });
 }
 
-TEST(Gpt2Config, NamedModelsHaveTheirPublishedSizes) {
-  EXPECT_EQ(Gpt2Config::by_name("gpt2-124m")->parameter_count(), 124'439'808);
-  EXPECT_EQ(Gpt2Config::by_name("gpt2-350m")->parameter_count(), 354'823'168);
-  EXPECT_EQ(Gpt2Config::by_name("gpt2-774m")->parameter_count(), 774'030'080);
-  EXPECT_EQ(Gpt2Config::by_name("gpt2-1558m")->parameter_count(), 1'557'611'200);
-  EXPECT_FALSE(Gpt2Config::by_name("gpt2").has_value());
+TEST(Gpt2Shape, NamedModelsHaveTheirPublishedSizes) {
+  const auto count = [](const char* name) {
+    return decoder_shape({{"name", name}}).parameter_count();
+  };
+  EXPECT_EQ(count("gpt2-124m"), 124'439'808);
+  EXPECT_EQ(count("gpt2-350m"), 354'823'168);
+  EXPECT_EQ(count("gpt2-774m"), 774'030'080);
+  EXPECT_EQ(count("gpt2-1558m"), 1'557'611'200);
+  EXPECT_THAT(message_of([&] { count("gpt2"); }), HasSubstr("there is no model \"gpt2\""));
 }
 
-TEST(Gpt2Config, AFieldOutOfRangeIsNamed) {
-  Gpt2Config config = tiny_gpt2();
+TEST(Gpt2Shape, AFieldOutOfRangeIsNamed) {
+  Gpt2Sizes config = tiny_gpt2();
   config.heads = 5;
-  EXPECT_THAT(message_of([&] { config.validate(); }),
+  EXPECT_THAT(message_of([&] { config.shape(); }),
               HasSubstr("model.width is 12, expected a multiple of model.heads = 5"));
   config = tiny_gpt2();
   config.layers = 0;
-  EXPECT_THAT(message_of([&] { config.validate(); }),
-              HasSubstr("model.layers is 0, expected 1 to"));
+  EXPECT_THAT(message_of([&] { config.shape(); }), HasSubstr("model.layers is 0, expected 1 to"));
 }
 
 TEST(Gpt2, ParametersHaveHuggingFaceNamesAndShapes) {
@@ -65,7 +58,7 @@ TEST(Gpt2, ParametersHaveHuggingFaceNamesAndShapes) {
     EXPECT_EQ(shapes.at("h.0.mlp.c_proj.weight"), (std::vector<std::int64_t>{48, 12}));
     EXPECT_EQ(shapes.at("h.0.ln_2.bias"), (std::vector<std::int64_t>{12}));
     EXPECT_EQ(shapes.at("ln_f.weight"), (std::vector<std::int64_t>{12}));
-    EXPECT_EQ(total, tiny_gpt2().parameter_count());
+    EXPECT_EQ(total, tiny_gpt2().shape().parameter_count());
   });
 }
 
@@ -202,11 +195,11 @@ TEST(Gpt2, WrongBatchShapesAreRefused) {
   alone([](Communicator& communicator, Device& device) {
     Engine engine(communicator, device, {});
     EXPECT_THAT(message_of([&] {
-                  Gpt2 model(engine, tiny_gpt2(), {1, 10});
+                  Decoder model(engine, tiny_gpt2(), {1, 10});
                 }),
                 HasSubstr("the sequence length is 10, expected 1 to model.context = 9"));
     EXPECT_THAT(message_of([&] {
-                  Gpt2 model(engine, tiny_gpt2(), {0, 9});
+                  Decoder model(engine, tiny_gpt2(), {0, 9});
                 }),
                 HasSubstr("the micro-batch has 0 rows, expected at least 1"));
   });

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "base/error.h"
+#include "tests/errors.h"
 #include "tests/model/ops_harness.h"
 
 namespace zero::testing {
@@ -188,15 +188,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Linear, ::testing::ValuesIn(linear_cases()),
                                c.layout == WeightLayout::in_out ? "in_out" : "out_in", c.rows, c.in,
                                c.out, name_of(c.dtype));
                          });
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(OpsErrors, AnOperandOfAnotherSizeIsNamedWithBothCounts) {
   Harness h;

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "model/llama.h"
-
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -24,22 +22,22 @@ void alone(const std::function<void(Communicator&, Device&)>& body) {
 
 struct Family {
   const char* name;
-  LlamaConfig (*config)();
+  LlamaSizes (*config)();
 };
 
 class LlamaFamily : public ::testing::TestWithParam<Family> {
  protected:
-  LlamaConfig config_ = GetParam().config();
+  LlamaSizes config_ = GetParam().config();
 };
 
 TEST_P(LlamaFamily, CountsItsParameters) {
   alone([&](Communicator& communicator, Device& device) {
     Training training(communicator, device, {}, config_, {2, 5});
-    EXPECT_EQ(training.engine.parameter_count(), config_.parameter_count());
+    EXPECT_EQ(training.engine.parameter_count(), config_.shape().parameter_count());
     EXPECT_EQ(training.sizes().at("model.layers.1.self_attn.qkv_proj.weight"), (24 + 2 * 12) * 12);
     EXPECT_EQ(training.sizes().at("model.layers.0.mlp.gate_up_proj.weight"), 2 * 20 * 12);
     EXPECT_EQ(training.sizes().count("lm_head.weight"),
-              config_.head == LlamaConfig::Head::separate);
+              config_.head == DecoderShape::Head::separate);
   });
 }
 
@@ -100,7 +98,7 @@ TEST_P(LlamaFamily, PlannedActivationsAreTakenOnceAndWhole) {
   });
 }
 
-Outcome train(const LlamaConfig& config, int ranks, const EngineOptions& options,
+Outcome train(const LlamaSizes& config, int ranks, const EngineOptions& options,
               const Open& open_device) {
   return outcome_of(config, 6, ranks, options, open_device);
 }
@@ -137,39 +135,39 @@ INSTANTIATE_TEST_SUITE_P(Configs, LlamaFamily,
                                            Family{"Qwen2", tiny_qwen2}),
                          [](const auto& tested) { return tested.param.name; });
 
-TEST(LlamaConfig, CountsThePublishedModels) {
-  const LlamaConfig llama8b{
+TEST(LlamaShape, CountsThePublishedModels) {
+  const LlamaSizes llama8b{
       .layers = 32, .width = 4096, .intermediate = 14336, .vocabulary = 128256, .context = 8192};
-  EXPECT_EQ(llama8b.parameter_count(), 8'030'261'248);
-  const LlamaConfig qwen{.layers = 24,
-                         .width = 896,
-                         .heads = 14,
-                         .kv_heads = 2,
-                         .intermediate = 4864,
-                         .vocabulary = 151936,
-                         .head = LlamaConfig::Head::tied,
-                         .qkv_bias = LlamaConfig::QkvBias::present};
-  EXPECT_EQ(qwen.parameter_count(), 494'032'768);
+  EXPECT_EQ(llama8b.shape().parameter_count(), 8'030'261'248);
+  const LlamaSizes qwen{.layers = 24,
+                        .width = 896,
+                        .heads = 14,
+                        .kv_heads = 2,
+                        .intermediate = 4864,
+                        .vocabulary = 151936,
+                        .head = DecoderShape::Head::tied,
+                        .qkv_bias = true};
+  EXPECT_EQ(qwen.shape().parameter_count(), 494'032'768);
 }
 
-TEST(LlamaConfig, AFieldOutOfRangeIsNamed) {
-  const auto refusal = [](const std::function<void(LlamaConfig&)>& change) {
-    LlamaConfig config = tiny_llama();
+TEST(LlamaShape, AFieldOutOfRangeIsNamed) {
+  const auto refusal = [](const std::function<void(LlamaSizes&)>& change) {
+    LlamaSizes config = tiny_llama();
     change(config);
-    return message_of([&] { config.validate(); });
+    return message_of([&] { config.shape(); });
   };
-  EXPECT_THAT(refusal([](LlamaConfig& c) { c.kv_heads = 3; }),
+  EXPECT_THAT(refusal([](LlamaSizes& c) { c.kv_heads = 3; }),
               HasSubstr("model.heads is 4, expected a multiple of model.kv_heads = 3"));
-  EXPECT_THAT(refusal([](LlamaConfig& c) { c.head_width = 5; }),
+  EXPECT_THAT(refusal([](LlamaSizes& c) { c.head_width = 5; }),
               HasSubstr("model.head_width is 5, expected an even number"));
-  EXPECT_THAT(refusal([](LlamaConfig& c) {
+  EXPECT_THAT(refusal([](LlamaSizes& c) {
                 c.head_width = 0;
                 c.width = 13;
               }),
               HasSubstr("model.width is 13, expected a multiple of model.heads = 4"));
-  EXPECT_THAT(refusal([](LlamaConfig& c) { c.norm_epsilon = 0; }),
+  EXPECT_THAT(refusal([](LlamaSizes& c) { c.norm_epsilon = 0; }),
               HasSubstr("model.norm_epsilon is 0, expected more than 0"));
-  EXPECT_THAT(refusal([](LlamaConfig& c) { c.intermediate = 0; }),
+  EXPECT_THAT(refusal([](LlamaSizes& c) { c.intermediate = 0; }),
               HasSubstr("model.intermediate is 0, expected 1 to"));
 }
 

@@ -21,7 +21,7 @@ inline Open on_threads(int threads) {
 }
 
 /// Trains `config` on `ranks` ranks of one device each; a step has `micro_batches` over all ranks.
-inline Outcome outcome_of(const ModelConfig& config, std::int64_t micro_batches, int ranks,
+inline Outcome outcome_of(const DecoderShape& config, std::int64_t micro_batches, int ranks,
                           const EngineOptions& options, const Open& open_device) {
   constexpr std::int64_t kSteps = 2;
   Outcome outcome;

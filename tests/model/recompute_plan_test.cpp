@@ -15,25 +15,25 @@ namespace {
 using ::testing::HasSubstr;
 
 /// All sizes divide by 2, and pieces of memory by their alignment.
-ModelConfig even_gpt2(std::int64_t vocabulary) {
-  return Gpt2Config{
+DecoderShape even_gpt2(std::int64_t vocabulary) {
+  return Gpt2Sizes{
       .layers = kBlocks, .width = 64, .heads = 4, .context = 32, .vocabulary = vocabulary};
 }
 
-ModelConfig even_llama() {
-  return LlamaConfig{.layers = kBlocks,
-                     .width = 64,
-                     .heads = 4,
-                     .kv_heads = 2,
-                     .intermediate = 128,
-                     .vocabulary = 8,
-                     .context = 32};
+DecoderShape even_llama() {
+  return LlamaSizes{.layers = kBlocks,
+                    .width = 64,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .intermediate = 128,
+                    .vocabulary = 8,
+                    .context = 32};
 }
 
 constexpr BatchShape kEven{2, 32};
 constexpr std::int64_t kRows = 64;
 
-std::int64_t planned_bytes(const ModelConfig& config, const RecomputePlan& plan, int ranks,
+std::int64_t planned_bytes(const DecoderShape& config, const RecomputePlan& plan, int ranks,
                            bool own_rows) {
   const auto nobody = planning::communicator(0, ranks, BackendKind::local);
   Mesh mesh(*nobody, {1, 1, ranks});
@@ -66,9 +66,9 @@ struct RowBytes {
   }
 };
 
-RowBytes row_bytes(const ModelConfig& config, int ranks, bool own_rows) {
+RowBytes row_bytes(const DecoderShape& config, int ranks, bool own_rows) {
   const std::int64_t own = own_rows ? ranks : 1;
-  const bool swiglu = family_of(config) == "llama";
+  const bool swiglu = config.family->name == "llama";
   const std::int64_t kv = swiglu ? 2 : 4;
   return {.x = 64 * 4 / own,
           .statistics = (swiglu ? 4 : 8) / own,
@@ -80,15 +80,15 @@ RowBytes row_bytes(const ModelConfig& config, int ranks, bool own_rows) {
 }
 
 /// The outputs of norms, and GELU's, are a block's own.
-RowBytes with_outputs(RowBytes row, const ModelConfig& config, int ranks) {
+RowBytes with_outputs(RowBytes row, const DecoderShape& config, int ranks) {
   row.normed = row.x;
-  row.activated = family_of(config) == "llama" ? 0 : 256 * 4 / ranks;
+  row.activated = config.family->name == "llama" ? 0 : 256 * 4 / ranks;
   return row;
 }
 
 // A small head, so that what blocks share lies behind nothing else.
 TEST(RecomputeMemory, FallsByWhatIsNotKeptLessOneGroupsOfIt) {
-  for (const ModelConfig& config : {even_gpt2(8), even_llama()}) {
+  for (const DecoderShape& config : {even_gpt2(8), even_llama()}) {
     for (const auto& [ranks, own_rows] :
          std::vector<std::pair<int, bool>>{{1, false}, {2, false}, {2, true}}) {
       const RowBytes without = row_bytes(config, ranks, own_rows);
@@ -116,7 +116,7 @@ TEST(RecomputeMemory, FallsByWhatIsNotKeptLessOneGroupsOfIt) {
         for (const auto& [place, again] : shared) expected += row.of(again);
         if (shares) expected += row.x;
         EXPECT_EQ(planned_bytes(config, plan, ranks, own_rows) - whole, kRows * expected)
-            << family_of(config) << ", " << ranks << " ranks, " << plan.text();
+            << config.family->name << ", " << ranks << " ranks, " << plan.text();
       }
     }
   }
@@ -125,7 +125,7 @@ TEST(RecomputeMemory, FallsByWhatIsNotKeptLessOneGroupsOfIt) {
 // One row of a block has 10 C elements in GPT-2: C, once whole.
 TEST(RecomputeMemory, OfBlocksThatKeepTheirInputAloneIsWhatItSays) {
   const auto of_layers = [](std::int64_t layers, const RecomputePlan& plan) {
-    const Gpt2Config config{
+    const Gpt2Sizes config{
         .layers = layers, .width = 64, .heads = 4, .context = 32, .vocabulary = 8};
     return planned_bytes(config, plan, 1, false);
   };
@@ -153,7 +153,7 @@ class RecomputeForecast : public ::testing::TestWithParam<Forecast> {};
 
 TEST_P(RecomputeForecast, OfBytesInMemoryAndOnWiresIsExact) {
   const auto [ranks, own_rows] = GetParam();
-  for (const ModelConfig& config : {gpt2_of_blocks(), llama_of_blocks(tiny_llama())}) {
+  for (const DecoderShape& config : {gpt2_of_blocks(), llama_of_blocks(tiny_llama())}) {
     for (const RecomputePlan& plan : recompute_plans()) {
       const TensorOptions tensor{.sequence_parallel = own_rows, .chunks = 2};
       const EngineOptions options{.stage = 3, .limits = {.persistence_threshold = 0}};
@@ -234,13 +234,13 @@ Flop heard(const RecomputePlan& plan) {
   local::run(1, [&](Communicator& world) {
     const auto device = cpu::open({.threads = 1});
     Engine engine(world, *device, {});
-    const auto model = make_model(engine, even_gpt2(8), kEven, &flop, {}, plan);
-    engine.seal({.order = model->order()});
-    model->allocate();
+    Decoder model(engine, even_gpt2(8), kEven, &flop, {}, plan);
+    engine.seal({.order = model.order()});
+    model.allocate();
     const Batch batch = Batch::random(kRows, 8, 1);
     double loss = 0;
-    model->train(View::of(std::span(batch.inputs)), View::of(std::span(batch.targets)), 1,
-                 View::of(std::span(&loss, 1)));
+    model.train(View::of(std::span(batch.inputs)), View::of(std::span(batch.targets)), 1,
+                View::of(std::span(&loss, 1)));
     device->compute().synchronize();
   });
   return flop;

@@ -50,11 +50,11 @@ inline std::vector<RecomputePlan> recompute_plans() {
           partitioned_plan(mixed_plan())};
 }
 
-inline ModelConfig gpt2_of_blocks() {
-  return Gpt2Config{.layers = kBlocks, .width = 12, .heads = 3, .context = 9, .vocabulary = 23};
+inline DecoderShape gpt2_of_blocks() {
+  return Gpt2Sizes{.layers = kBlocks, .width = 12, .heads = 3, .context = 9, .vocabulary = 23};
 }
 
-inline ModelConfig llama_of_blocks(LlamaConfig config) {
+inline DecoderShape llama_of_blocks(LlamaSizes config) {
   config.layers = kBlocks;
   return config;
 }

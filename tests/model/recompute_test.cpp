@@ -12,7 +12,7 @@ namespace zero::testing {
 namespace {
 
 struct Job {
-  ModelConfig model = gpt2_of_blocks();
+  DecoderShape model = gpt2_of_blocks();
   DType compute = DType::fp32;
   MeshShape mesh{1, 1, 1};
   bool own_rows = false;
@@ -23,7 +23,7 @@ struct Job {
 
   int world() const { return mesh.replicate * mesh.shard * mesh.tensor; }
   std::string label() const {
-    return fmt::format("{}, {}, {} x {} x {}{}, {} micro-batches, stage {}", family_of(model),
+    return fmt::format("{}, {}, {} x {} x {}{}, {} micro-batches, stage {}", model.family->name,
                        name_of(compute), mesh.replicate, mesh.shard, mesh.tensor,
                        own_rows ? " with own rows" : "", accumulation, stage);
   }
@@ -80,8 +80,8 @@ Course train(const Job& job, const RecomputePlan& plan) {
 /// Every value of every choice at least once, and with most values of the others.
 std::vector<Job> jobs() {
   const DType bf16 = DType::bf16;
-  const ModelConfig separate = llama_of_blocks(tiny_llama());
-  const ModelConfig tied = llama_of_blocks(tiny_qwen2());
+  const DecoderShape separate = llama_of_blocks(tiny_llama());
+  const DecoderShape tied = llama_of_blocks(tiny_qwen2());
   const StreamOrder lazy{.policy = StreamOrder::Policy::lazy};
   const StreamOrder apart{.policy = StreamOrder::Policy::lazy, .memory = Memory::apart};
   const auto seeded = [](std::uint64_t seed) {

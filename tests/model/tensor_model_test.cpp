@@ -22,7 +22,7 @@ constexpr BatchShape kBatch{1, 9};
 constexpr int kMicroBatches = 8;  // of a step, over all ranks
 
 /// Heads and widths that do not divide by 8, a vocabulary that does by nothing.
-Gpt2Config small_gpt2() {
+Gpt2Sizes small_gpt2() {
   return {.layers = 2, .width = 36, .heads = 12, .context = 9, .vocabulary = 41};
 }
 
@@ -50,7 +50,7 @@ struct Course {
   friend bool operator==(const Course&, const Course&) = default;
 };
 
-void train_rank(Communicator& world, const ModelConfig& config, const Job& run, Course& course) {
+void train_rank(Communicator& world, const DecoderShape& config, const Job& run, Course& course) {
   const auto device = run.open();
   Mesh mesh(world, run.mesh);
   const int data = mesh.data().size();
@@ -79,7 +79,7 @@ void train_rank(Communicator& world, const ModelConfig& config, const Job& run, 
   }
 }
 
-Course train(const ModelConfig& config, const Job& run) {
+Course train(const DecoderShape& config, const Job& run) {
   Course course;
   course.losses.resize(static_cast<std::size_t>(run.steps * kMicroBatches));
   local::run(run.world(), [&](Communicator& world) { train_rank(world, config, run, course); });
@@ -134,9 +134,9 @@ void expect_parity(const Course& found, const Course& expected, const Tolerance&
   EXPECT_LE(differences[differences.size() * 999 / 1000], tolerance.weight) << what;
 }
 
-class TensorModels : public ::testing::TestWithParam<ModelConfig> {
+class TensorModels : public ::testing::TestWithParam<DecoderShape> {
  protected:
-  ModelConfig config_ = GetParam();
+  DecoderShape config_ = GetParam();
 };
 
 std::vector<Job> meshes() {
@@ -296,13 +296,14 @@ TEST_P(TensorModels, EvaluateAndGiveLogitsAsOneRankDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TensorModels,
-                         ::testing::Values(ModelConfig(small_gpt2()), ModelConfig(uneven_llama(9))),
-                         [](const auto& tested) { return std::string(family_of(tested.param)); });
+                         ::testing::Values(DecoderShape(small_gpt2()),
+                                           DecoderShape(uneven_llama(9))),
+                         [](const auto& tested) { return std::string(tested.param.family->name); });
 
 // ZeRO-3, tensor parallelism, accumulation, a tied head and a vocabulary that does not divide, at
 // once; and on from its weights at another mesh.
 TEST(TensorModel, OfGpt2sVocabularyOver3RanksTrainsAndGoesOnAtAnotherMesh) {
-  const Gpt2Config config{.layers = 1, .width = 12, .heads = 3, .context = 9, .vocabulary = 50257};
+  const Gpt2Sizes config{.layers = 1, .width = 12, .heads = 3, .context = 9, .vocabulary = 50257};
   const Job job{.mesh = {1, 2, 3},
                 .tensor = {.sequence_parallel = true},
                 .engine = {.stage = 3, .gradient_clipping = 1.0},
@@ -323,18 +324,18 @@ TEST(TensorModel, WhatCannotBeCutIsNamedWithWhatWould) {
     const auto device = cpu::open({.threads = 1});
     Mesh mesh(world, {1, 1, 8});
     Engine engine(mesh, *device, {});
-    Gpt2Config gpt2 = small_gpt2();
+    Gpt2Sizes gpt2 = small_gpt2();
     gpt2.heads = 6;
-    EXPECT_THAT(message_of([&] { Gpt2 model(engine, gpt2, kBatch); }),
+    EXPECT_THAT(message_of([&] { Decoder model(engine, gpt2, kBatch); }),
                 HasSubstr("6 heads of attention cannot be cut over 8 tensor ranks, each of which "
                           "needs one; use at most 6 tensor ranks"));
-    LlamaConfig llama = uneven_llama(9);
+    LlamaSizes llama = uneven_llama(9);
     llama.vocabulary = 7;
-    EXPECT_THAT(message_of([&] { Llama model(engine, llama, kBatch); }),
+    EXPECT_THAT(message_of([&] { Decoder model(engine, llama, kBatch); }),
                 HasSubstr("model.vocabulary: 7 cannot be cut over 8 tensor ranks"));
     llama = uneven_llama(9);
     llama.intermediate = 3;
-    EXPECT_THAT(message_of([&] { Llama model(engine, llama, kBatch); }),
+    EXPECT_THAT(message_of([&] { Decoder model(engine, llama, kBatch); }),
                 HasSubstr("model.intermediate: 3 cannot be cut over 8 tensor ranks"));
   });
 }

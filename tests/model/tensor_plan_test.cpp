@@ -10,13 +10,13 @@ namespace zero::testing {
 namespace {
 
 // All sizes divide by 4, and pieces of memory by their alignment.
-Gpt2Config even_gpt2(std::int64_t layers) {
+Gpt2Sizes even_gpt2(std::int64_t layers) {
   return {.layers = layers, .width = 64, .heads = 4, .context = 32, .vocabulary = 128};
 }
 constexpr BatchShape kEven{2, 32};
 
 /// body(training) on every rank of a tensor group.
-void over(int ranks, const ModelConfig& config, const TensorOptions& options,
+void over(int ranks, const DecoderShape& config, const TensorOptions& options,
           const std::function<void(Training&, Device&)>& body) {
   local::run(ranks, [&](Communicator& world) {
     const auto device = cpu::open({.threads = 1});
@@ -74,9 +74,9 @@ TEST(TensorTraffic, UnderSequenceParallelismIsFourReduceScattersAndSixGathersALa
 }
 
 TEST(TensorTraffic, IsWhatTheModelForetold) {
-  for (const ModelConfig& config : {ModelConfig(even_gpt2(2)), ModelConfig(uneven_llama(32))}) {
+  for (const DecoderShape& config : {DecoderShape(even_gpt2(2)), DecoderShape(uneven_llama(32))}) {
     for (const int ranks : {1, 3, 8}) {
-      if (ranks > 4 && family_of(config) == "gpt2") continue;
+      if (ranks > 4 && config.family->name == "gpt2") continue;
       for (const bool own_rows : {false, true}) {
         const TensorOptions options{.sequence_parallel = own_rows, .chunks = 3};
         over(ranks, config, options, [&](Training& training, Device&) {

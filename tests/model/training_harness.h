@@ -13,12 +13,13 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "model/model_config.h"
+#include "model/decoder.h"
+#include "tests/model/shapes.h"
 
 namespace zero::testing {
 
 /// Small enough for finite differences, odd enough to meet every tail.
-inline Gpt2Config tiny_gpt2() {
+inline Gpt2Sizes tiny_gpt2() {
   return {.layers = 2, .width = 12, .heads = 3, .context = 9, .vocabulary = 23};
 }
 
@@ -43,7 +44,7 @@ struct Batch {
 
 /// Llama's family in little: grouped heads whose widths do not add up to the width, scaled rotary
 /// embeddings, a separate head.
-inline LlamaConfig tiny_llama() {
+inline LlamaSizes tiny_llama() {
   return {.layers = 2,
           .width = 12,
           .heads = 4,
@@ -58,27 +59,20 @@ inline LlamaConfig tiny_llama() {
                   .factor = 2, .low_frequency = 1, .high_frequency = 4, .original_context = 16}}};
 }
 
-/// The same as Qwen2: biases of q, k and v, a tied head.
-inline LlamaConfig tiny_qwen2() {
-  LlamaConfig config = tiny_llama();
-  config.rotary.scaling.reset();
-  config.head = LlamaConfig::Head::tied;
-  config.qkv_bias = LlamaConfig::QkvBias::present;
-  return config;
-}
+inline LlamaSizes tiny_qwen2() { return as_qwen2(tiny_llama()); }
 
 /// An engine with one model, sealed and allocated.
 class Training {
  public:
   /// `ranks`: a Communicator or a Mesh.
   template <typename Ranks>
-  Training(Ranks& ranks, Device& device, const EngineOptions& options, const ModelConfig& config,
+  Training(Ranks& ranks, Device& device, const EngineOptions& options, const DecoderShape& config,
            BatchShape shape, int accumulation_steps = 1, const TensorOptions& tensor = {},
            const RecomputePlan& recompute = {})
       : device_(device),
         engine(ranks, device, options),
-        model_(make_model(engine, config, shape, nullptr, tensor, recompute)),
-        model(*model_) {
+        model_(engine, config, shape, nullptr, tensor, recompute),
+        model(model_) {
     engine.seal({.order = model.order(), .accumulation_steps = accumulation_steps});
     model.allocate();
   }
@@ -139,7 +133,7 @@ class Training {
   Engine engine;
 
  private:
-  std::unique_ptr<Model> model_;
+  Decoder model_;
 
  public:
   Model& model;

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "model/model_config.h"
+#include "tests/model/shapes.h"
 
 namespace zero::testing {
 
 /// Widths that do not divide by 8, a vocabulary that does by nothing. 4 heads of keys and values
 /// are fewer than 8 ranks: their copies are summed.
-inline LlamaConfig uneven_llama(std::int64_t context) {
+inline LlamaSizes uneven_llama(std::int64_t context) {
   return {.layers = 2,
           .width = 20,
           .heads = 12,
@@ -17,7 +17,7 @@ inline LlamaConfig uneven_llama(std::int64_t context) {
           .intermediate = 27,
           .vocabulary = 41,
           .context = context,
-          .qkv_bias = LlamaConfig::QkvBias::present};
+          .qkv_bias = true};
 }
 
 }  // namespace zero::testing

@@ -80,10 +80,10 @@ TEST(WildModelConfigs, ArePublicModelsOfTheirSizes) {
     const Size& expected = kSizes.at(name);
     std::string text;
     const std::string why = message_of([&] {
-      const ModelConfig model = parse_hf_config(name, config.dump());
-      const auto count = std::visit([](const auto& f) { return f.parameter_count(); }, model);
-      EXPECT_NEAR(static_cast<double>(count) / 1e6, expected.millions, 0.6) << name;
-      EXPECT_EQ(context_of(model), expected.context) << name;
+      const DecoderShape model = parse_hf_config(name, config.dump());
+      EXPECT_NEAR(static_cast<double>(model.parameter_count()) / 1e6, expected.millions, 0.6)
+          << name;
+      EXPECT_EQ(model.context, expected.context) << name;
       text = carried_config_text(name, config.dump());
       EXPECT_EQ(hf_config_text(parse_hf_config(name, text)), hf_config_text(model)) << name;
     });

@@ -7,12 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "model/model_config.h"
-
 namespace zero {
 
-/// Maps the names of tensors in one model family's files to their registered names. Plain data: a
-/// new family is a new function below.
+/// Maps the names of tensors in one model family's files to their registered names. Plain data.
 struct NameMap {
   /// A copy of another tensor that files may hold under a second name.
   struct Alias {
@@ -51,13 +48,6 @@ struct NameMap {
 namespace names {
 /// The identity: files use the registered names.
 NameMap plain();
-/// Hugging Face's GPT-2: with or without "transformer."; the causal masks stored as buffers and the
-/// tied head are not loaded.
-NameMap gpt2();
-/// Hugging Face's Llama, Mistral and Qwen2: with or without "model.".
-NameMap llama(const LlamaConfig& config);
-/// The map of a family.
-NameMap of(const ModelConfig& config);
 }  // namespace names
 
 }  // namespace zero

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/tensor_part.h"
+#include "architecture/tensor_part.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/hf/name_map.h"
+#include "architecture/name_map.h"
 
 #include <fmt/ranges.h>
 
@@ -61,35 +61,6 @@ std::string NameMap::ignored_text() const {
 namespace names {
 
 NameMap plain() { return {.family = "plain"}; }
-
-NameMap gpt2() {
-  return {.family = "gpt2",
-          .prefix = "transformer.",
-          .ignored = {"h.*.attn.bias", "h.*.attn.masked_bias"},
-          .aliases = {{"lm_head.weight", "wte.weight"}}};
-}
-
-NameMap llama(const LlamaConfig& config) {
-  const std::int64_t queries = config.heads * config.head_elements();
-  const std::int64_t keys = config.kv_heads * config.head_elements();
-  NameMap map{
-      .family = "llama",
-      .prefix = "model.",
-      // Tables of angles, which follow from config.json.
-      .ignored_ends = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"},
-      .splits = {{"qkv_proj", {{"q_proj", queries}, {"k_proj", keys}, {"v_proj", keys}}},
-                 {"gate_up_proj",
-                  {{"gate_proj", config.intermediate}, {"up_proj", config.intermediate}}}}};
-  if (config.head == LlamaConfig::Head::tied) {
-    map.aliases = {{"lm_head.weight", "embed_tokens.weight"}};
-  }
-  return map;
-}
-
-NameMap of(const ModelConfig& config) {
-  if (const auto* family = std::get_if<LlamaConfig>(&config)) return llama(*family);
-  return gpt2();
-}
 
 }  // namespace names
 

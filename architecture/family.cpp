@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "architecture/family.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace zero {
+
+// Each is in the source of its name.
+extern const Family kGpt2;
+extern const Family kLlama;
+
+namespace {
+
+constexpr std::array kFamilies{&kGpt2, &kLlama};
+
+}  // namespace
+
+std::span<const Family* const> families() { return kFamilies; }
+
+const Family& family_named(std::string_view name) {
+  const auto found =
+      std::ranges::find(kFamilies, name, [](const Family* each) { return each->name; });
+  ZERO_CHECK(found != kFamilies.end(), "model.family: there is no family \"{}\"", name);
+  return **found;
+}
+
+DecoderShape decoder_shape(nlohmann::json section) {
+  const std::string family = section.value("family", std::string(kGpt2.name));
+  HfFields fields(std::move(section), "decoder_shape", "model.");
+  DecoderShape shape = family_named(family).from_section(fields);
+  shape.validate();
+  return shape;
+}
+
+NameMap file_names(const DecoderShape& shape) { return shape.family->file_names(shape); }
+
+}  // namespace zero

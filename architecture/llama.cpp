@@ -1,0 +1,289 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Llama's family (Touvron et al. 2023; Llama 3, Mistral, Qwen2): RMS norms, rotary embeddings,
+// SwiGLU, grouped-query attention, no biases except optional ones of q, k, v. Two matrices are one
+// here and several in files, which have the rows of their parts one after another, for one product:
+// q_proj, k_proj and v_proj are "self_attn.qkv_proj", gate_proj and up_proj "mlp.gate_up_proj".
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "architecture/family.h"
+#include "base/error.h"
+
+namespace zero {
+
+extern const Family kLlama;
+
+namespace {
+
+using nlohmann::json;
+using Biases = DecoderShape::Biases;
+using Head = DecoderShape::Head;
+
+constexpr std::array<Family::HfClass, 4> kClasses{{{"LlamaForCausalLM", "llama"},
+                                                   {"MistralForCausalLM", "mistral"},
+                                                   {"Qwen2ForCausalLM", "qwen2"},
+                                                   // As the first conversions of Llama called it.
+                                                   {"LLaMAForCausalLM", "llama"}}};
+constexpr std::array<std::string_view, 13> kKeys{
+    "layers",     "width",        "heads", "context",  "vocabulary", "intermediate", "kv_heads",
+    "head_width", "norm_epsilon", "head",  "qkv_bias", "rope_theta", "rope_scaling"};
+
+DecoderShape base() {
+  DecoderShape d;
+  d.family = &kLlama;
+  d.norm = NormKind::rms;
+  d.activation = DecoderShape::Activation::swiglu;
+  d.head = Head::separate;
+  d.biases = Biases::none;
+  d.layout = WeightLayout::out_in;
+  d.rotary.emplace();
+  return d;
+}
+
+std::optional<RotaryScaling> scaling_from(HfFields scaling) {
+  constexpr const char* kLength = "original_max_position_embeddings";
+  if (!scaling.has("factor")) {
+    for (const char* key : {"low_freq_factor", "high_freq_factor", kLength}) {
+      ZERO_CHECK(!scaling.has(key),
+                 "{} is given without model.rope_scaling.factor; give both or neither",
+                 scaling.place(key));
+    }
+    return std::nullopt;
+  }
+  ZERO_CHECK(scaling.has(kLength),
+             "{} is missing; give the context that the model had before it was stretched",
+             scaling.place(kLength));
+  const RotaryScaling usual;
+  return RotaryScaling{.factor = scaling.number("factor"),
+                       .low_frequency = scaling.number("low_freq_factor", usual.low_frequency),
+                       .high_frequency = scaling.number("high_freq_factor", usual.high_frequency),
+                       .original_context = scaling.integer(kLength)};
+}
+
+DecoderShape from_section(HfFields& section) {
+  DecoderShape d = base();
+  const std::pair<const char*, std::int64_t*> sizes[] = {
+      {"layers", &d.layers},   {"width", &d.width},           {"heads", &d.heads},
+      {"context", &d.context}, {"vocabulary", &d.vocabulary}, {"intermediate", &d.intermediate}};
+  for (const auto& [key, size] : sizes) {
+    ZERO_CHECK(section.has(key),
+               "{} is missing: a model of the family llama has no default sizes; give it, or a "
+               "Hugging Face folder as model.hf",
+               section.place(key));
+    *size = section.integer(key);
+  }
+  d.kv_heads = section.integer("kv_heads", d.heads);
+  d.divide_width();
+  d.head_width = section.integer("head_width", d.head_width);
+  d.epsilon = section.number("norm_epsilon", d.epsilon);
+  if (section.text("head", "separate") == "tied") d.head = Head::tied;
+  if (section.flag("qkv_bias", false)) d.biases = Biases::qkv;
+  d.rotary->theta = section.number("rope_theta", d.rotary->theta);
+  d.rotary->scaling = scaling_from(section.object("rope_scaling"));
+  return d;
+}
+
+// In the words of config.json, which are also those of our section.
+json scaling_to(const RotaryScaling& scaling) {
+  return {{"factor", scaling.factor},
+          {"low_freq_factor", scaling.low_frequency},
+          {"high_freq_factor", scaling.high_frequency},
+          {"original_max_position_embeddings", scaling.original_context}};
+}
+
+json to_section(const DecoderShape& d) {
+  json section{{"layers", d.layers},
+               {"width", d.width},
+               {"heads", d.heads},
+               {"context", d.context},
+               {"vocabulary", d.vocabulary},
+               {"intermediate", d.intermediate},
+               {"kv_heads", d.kv_heads},
+               {"head_width", d.head_width},
+               {"norm_epsilon", d.epsilon},
+               {"head", d.head == Head::tied ? "tied" : "separate"},
+               {"qkv_bias", d.biases == Biases::qkv},
+               {"rope_theta", d.rotary->theta}};
+  if (d.rotary->scaling) section["rope_scaling"] = scaling_to(*d.rotary->scaling);
+  return section;
+}
+
+/// Turns of a type that changes no position before `context`, the model's.
+void check_unscaled(HfFields& scaling, const std::string& type, std::int64_t context) {
+  constexpr const char* kWhy = "angles are stretched as by Llama 3, or not at all";
+  ZERO_CHECK(type == "default" || type == "linear" || type == "dynamic" || type == "yarn",
+             "{}: found \"{}\", expected \"default\" or \"llama3\"", scaling.place("rope_type"),
+             type);
+  if (type == "default") return;
+  // "dynamic" stretches sequences longer than the context alone.
+  const double factor = scaling.number("factor", 1.0);
+  ZERO_CHECK(factor == 1.0 || type == "dynamic",
+             "{}: found {} with rope_type \"{}\", expected 1, or rope_type \"default\" or "
+             "\"llama3\": {}; for sequences of the context before it was stretched, take the "
+             "stretching out and set max_position_embeddings to that context, if the model's "
+             "authors say that this is its short form",
+             scaling.place("factor"), factor, type, kWhy);
+  scaling.only("original_max_position_embeddings", context, kWhy);
+  if (type != "yarn") return;
+  scaling.only("attention_factor", 1.0, kWhy);
+  for (const char* bound : {"beta_fast", "beta_slow"}) scaling.number(bound, 1.0);
+}
+
+RotaryAngles rotary_from(HfFields& fields, std::int64_t context) {
+  const bool version5 = fields.has("rope_parameters");
+  HfFields scaling = fields.object(version5 ? "rope_parameters" : "rope_scaling");
+  RotaryAngles angles;
+  angles.theta = fields.number("rope_theta", 10000.0);
+  angles.theta = scaling.number("rope_theta", angles.theta);
+  const std::string older = scaling.text("type", "default");
+  const std::string type = scaling.text("rope_type", older);
+  if (type == "llama3") {
+    angles.scaling = {.factor = scaling.number("factor"),
+                      .low_frequency = scaling.number("low_freq_factor"),
+                      .high_frequency = scaling.number("high_freq_factor"),
+                      .original_context = scaling.integer("original_max_position_embeddings")};
+  } else {
+    check_unscaled(scaling, type, context);
+  }
+  scaling.only("partial_rotary_factor", 1.0, "all elements of a head turn");
+  fields.only("partial_rotary_factor", 1.0, "all elements of a head turn");
+  fields.only("rope_interleaved", false, "the halves of a head turn together");
+  scaling.finish({});
+  return angles;
+}
+
+/// Whether a layer's attention slides over the last positions only.
+bool any_window(HfFields& fields, std::string_view model_type, std::int64_t layers) {
+  bool listed = false;  // of a layer
+  const json& types = fields.raw("layer_types");
+  for (const json& type : types) {
+    ZERO_CHECK(type == "full_attention" || type == "sliding_attention",
+               "{}: found {}, expected \"full_attention\" or \"sliding_attention\"",
+               fields.place("layer_types"), type.dump());
+    listed = listed || type == "sliding_attention";
+  }
+  const bool used = fields.flag("use_sliding_window", false);
+  const std::int64_t full = fields.integer("max_window_layers", 28);  // transformers' default
+  if (model_type == "mistral") return true;
+  if (model_type != "qwen2") return listed;
+  return types.empty() ? used && full < layers : listed;
+}
+
+/// The positions that a sequence may have: as many as its model knows, and no more than a sliding
+/// window, within which attention sees all earlier positions, as it does here.
+std::int64_t context_from(HfFields& fields, std::string_view model_type, std::int64_t layers) {
+  // Llama's first files lack the field: transformers' default.
+  const std::int64_t positions = model_type == "llama"
+                                     ? fields.integer("max_position_embeddings", 2048)
+                                     : fields.integer("max_position_embeddings");
+  // transformers' default where the field is absent; null is no window.
+  const std::int64_t absent = fields.lists("sliding_window") ? positions : 4096;
+  const std::int64_t window = fields.integer("sliding_window", absent);
+  if (!any_window(fields, model_type, layers)) return positions;
+  ZERO_CHECK(window >= 1, "{}: found {}, expected null or at least 1",
+             fields.place("sliding_window"), window);
+  return std::min(positions, window);
+}
+
+DecoderShape from_hf(HfFields& fields, std::string_view model_type) {
+  DecoderShape d = base();
+  d.layers = fields.integer("num_hidden_layers");
+  d.width = fields.integer("hidden_size");
+  d.heads = fields.integer("num_attention_heads");
+  // Llama's first models lack the field; the other families always have it.
+  d.kv_heads = model_type == "llama" ? fields.integer("num_key_value_heads", d.heads)
+                                     : fields.integer("num_key_value_heads");
+  d.head_width = fields.integer("head_dim", 0);
+  if (d.head_width == 0) d.divide_width();
+  d.intermediate = fields.integer("intermediate_size");
+  d.vocabulary = fields.integer("vocab_size");
+  d.context = context_from(fields, model_type, d.layers);
+  d.epsilon = fields.number("rms_norm_eps", 1e-6);
+  d.rotary = rotary_from(fields, fields.integer("max_position_embeddings", 2048));
+  if (fields.flag("tie_word_embeddings", false)) d.head = Head::tied;
+  if (model_type == "qwen2") d.biases = Biases::qkv;
+  const std::string activation = fields.text("hidden_act", "silu");
+  ZERO_CHECK(activation == "silu" || activation == "swish",
+             "{}: found \"{}\", expected \"silu\": the MLP is SwiGLU", fields.place("hidden_act"),
+             activation);
+  fields.only("attention_bias", false, "biases are those of Qwen2ForCausalLM on q, k, v or none");
+  fields.only("mlp_bias", false, "the MLP has no biases");
+  return d;
+}
+
+// In the field names of transformers 4, which version 5 also reads.
+json to_hf(const DecoderShape& d) {
+  const bool bias = d.biases == Biases::qkv;
+  const Family::HfClass& of = kClasses[bias ? 2 : 0];
+  json tree{{"architectures", {of.architecture}},
+            {"model_type", of.model_type},
+            {"num_hidden_layers", d.layers},
+            {"hidden_size", d.width},
+            {"num_attention_heads", d.heads},
+            {"num_key_value_heads", d.kv_heads},
+            {"head_dim", d.head_width},
+            {"intermediate_size", d.intermediate},
+            {"vocab_size", d.vocabulary},
+            {"max_position_embeddings", d.context},
+            {"rms_norm_eps", d.epsilon},
+            {"rope_theta", d.rotary->theta},
+            {"rope_scaling", nullptr},
+            {"hidden_act", "silu"},
+            {"tie_word_embeddings", d.head == Head::tied},
+            {"attention_dropout", 0.0},
+            {"torch_dtype", "float32"}};
+  if (d.rotary->scaling) {
+    tree["rope_scaling"] = scaling_to(*d.rotary->scaling);
+    tree["rope_scaling"]["rope_type"] = "llama3";
+  }
+  if (bias) {
+    tree["use_sliding_window"] = false;
+  } else {
+    tree["attention_bias"] = tree["mlp_bias"] = false;
+  }
+  return tree;
+}
+
+// With or without the prefix.
+NameMap tensor_names(const DecoderShape& d) {
+  const std::int64_t keys = d.kv_heads * d.head_width;
+  NameMap map{
+      .family = "llama",
+      .prefix = "model.",
+      // Tables of angles, which follow from config.json.
+      .ignored_ends = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"},
+      .splits = {{"qkv_proj", {{"q_proj", d.attended_width()}, {"k_proj", keys}, {"v_proj", keys}}},
+                 {"gate_up_proj", {{"gate_proj", d.intermediate}, {"up_proj", d.intermediate}}}}};
+  if (d.head == Head::tied) map.aliases = {{"lm_head.weight", "embed_tokens.weight"}};
+  return map;
+}
+
+}  // namespace
+
+constinit const Family kLlama{
+    .name = "llama",
+    .hf_classes = kClasses,
+    .keys = kKeys,
+    .published = {},
+    .tensors = {.tokens = "model.embed_tokens.weight",
+                .positions = {},
+                .block_prefix = "model.layers.",
+                .block_tensors = {"input_layernorm.weight", "", "self_attn.qkv_proj.weight",
+                                  "self_attn.qkv_proj.bias", "self_attn.o_proj.weight", "",
+                                  "post_attention_layernorm.weight", "", "mlp.gate_up_proj.weight",
+                                  "", "mlp.down_proj.weight", ""},
+                .norm_unit = "model.norm",
+                .head = "lm_head.weight"},
+    .file_names = tensor_names,
+    .from_hf = from_hf,
+    .from_section = from_section,
+    .to_hf = to_hf,
+    .to_section = to_section};
+
+}  // namespace zero
