@@ -32,7 +32,7 @@ TEST_F(QuantizationConfig, CodesAreOursAndOfReadersOfCodes) {
   const std::string text = quantized_config_text(kPath, llama_.dump(), "nf4", "bfloat16");
   const HfModel model = parse_hf_model(kPath, text);
   EXPECT_EQ(model.codes, "nf4");
-  EXPECT_EQ(hf_config_text(model.config), hf_config_text(parse_hf_config(kPath, llama_.dump())));
+  EXPECT_EQ(hf_config_text(model.shape), hf_config_text(parse_hf_config(kPath, llama_.dump())));
   EXPECT_EQ(parse_hf_model(kPath, llama_.dump()).codes, "");
   const json written = json::parse(text);
   EXPECT_EQ(written.value("dtype", written.value("torch_dtype", "")), "bfloat16");
