@@ -13,6 +13,7 @@
 #include "launch/telemetry/run_report.h"
 #include "launch/workbench.h"
 #include "model/op_listener.h"
+#include "model/ops.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/library_attention.h"
 #include "tests/errors.h"
