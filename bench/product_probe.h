@@ -47,7 +47,7 @@ class ProductProbe {
  private:
   struct Operands;
   ProbeShape shape_;
-  int threads_;
+  [[maybe_unused]] int threads_;  // without oneDNN nothing runs
   std::unique_ptr<Operands> operands_;
 };
 
