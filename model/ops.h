@@ -73,8 +73,8 @@ class Ops {
   /// dW (=, +=) x^T dy, in the weight's layout, in the shape's weight_gradient dtype.
   void linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight, Write write);
 
-  // Each of the next three combines two other operations, in fewer passes over memory if the device
-  // can fuse them for these operands; otherwise by calling both.
+  // Each of the next three combines two other operations: the first and the last in fewer passes
+  // over memory if the device can fuse them for these operands; otherwise by calling both.
 
   /// y = gelu(z), z = x W + bias; gelu may take z as stored or before rounding.
   void linear_gelu_forward(const LinearShape& shape, const LinearGeluForward& operands);

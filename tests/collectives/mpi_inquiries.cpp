@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
-#include <exception>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,6 +14,7 @@
 #include "collectives/mpi/inquiries.h"
 #include "collectives/mpi/runtime.h"
 #include "tests/collectives/body.h"
+#include "tests/collectives/mpi_program.h"
 
 namespace zero::test {
 namespace {
@@ -75,12 +74,4 @@ void run(int* argc, char*** argv) {
 }  // namespace
 }  // namespace zero::test
 
-int main(int argc, char** argv) {
-  try {
-    zero::test::run(&argc, &argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    zero::mpi::abort(3);
-  }
-  return 0;
-}
+int main(int argc, char** argv) { return zero::test::mpi_program(argc, argv, zero::test::run); }

@@ -4,12 +4,12 @@
 // another. Rank 0 gives a value to a store, which is sent once its receiver asks, and waits in
 // shared memory for rank 1, which waits for rank 2, which waits for that value.
 #include <chrono>
-#include <cstdio>
 #include <string>
 
 #include "collectives/backends.h"
 #include "collectives/mpi/options.h"
 #include "tests/collectives/body.h"
+#include "tests/collectives/mpi_program.h"
 
 namespace zero::test {
 namespace {
@@ -43,12 +43,4 @@ void run(int* argc, char*** argv) {
 }  // namespace
 }  // namespace zero::test
 
-int main(int argc, char** argv) {
-  try {
-    zero::test::run(&argc, &argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    zero::mpi::abort(3);
-  }
-  return 0;
-}
+int main(int argc, char** argv) { return zero::test::mpi_program(argc, argv, zero::test::run); }

@@ -3,12 +3,12 @@
 // One of four ranks makes another call than the others: mpi_strays LAYOUT RANK. LAYOUT: a letter
 // for the host of each rank, or "messages".
 #include <array>
-#include <cstdio>
 #include <string>
 
 #include "collectives/mpi/options.h"
 #include "tests/collectives/body.h"
 #include "tests/collectives/messages.h"
+#include "tests/collectives/mpi_program.h"
 
 namespace zero::test {
 namespace {
@@ -88,12 +88,4 @@ void run(int* argc, char*** argv) {
 }  // namespace
 }  // namespace zero::test
 
-int main(int argc, char** argv) {
-  try {
-    zero::test::run(&argc, &argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    zero::mpi::abort(3);
-  }
-  return 0;
-}
+int main(int argc, char** argv) { return zero::test::mpi_program(argc, argv, zero::test::run); }

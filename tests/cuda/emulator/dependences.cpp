@@ -28,7 +28,7 @@ class Shadow {
   struct Span {
     std::uintptr_t end = 0;
     std::int64_t written = WorkGraph::kNone;
-    std::vector<std::int64_t> read;  // since then; of each chain the last
+    std::vector<std::int64_t> read;  // after that write; of each chain the last
   };
   using Spans = std::map<std::uintptr_t, Span>;
 
