@@ -31,6 +31,9 @@ std::array<DecoderParameter, kBlockSlots> block_parameters(const DecoderSplit& s
   at(BlockSlot::norm1_weight).init = at(BlockSlot::norm2_weight).init = init::ones();
   at(BlockSlot::qkv_weight) = matrix(d.width, d.qkv_width(), kNormal);
   at(BlockSlot::qkv_bias).out = d.qkv_width();
+  for (const BlockSlot slot : {BlockSlot::query_norm_weight, BlockSlot::key_norm_weight}) {
+    at(slot) = {.out = d.head_width, .init = init::ones()};
+  }
   at(BlockSlot::projection_weight) = matrix(d.attended_width(), d.width, residual);
   at(BlockSlot::hidden_weight) = matrix(d.width, d.hidden_width(), kNormal);
   at(BlockSlot::hidden_bias).out = d.hidden_width();

@@ -25,6 +25,9 @@ bool DecoderShape::has(BlockSlot slot) const {
       return norm == NormKind::layer;
     case BlockSlot::qkv_bias:
       return biases != Biases::none;
+    case BlockSlot::query_norm_weight:
+    case BlockSlot::key_norm_weight:
+      return head_norms;
     case BlockSlot::projection_bias:
     case BlockSlot::hidden_bias:
     case BlockSlot::output_bias:
@@ -74,6 +77,7 @@ std::int64_t DecoderShape::parameter_count() const {
   const std::int64_t of_norm = norm == NormKind::layer ? 2 * width : width;
   std::int64_t block = 2 * of_norm + block_matrices();
   if (has(BlockSlot::qkv_bias)) block += qkv_width();
+  if (head_norms) block += 2 * head_width;
   if (has(BlockSlot::projection_bias)) block += width;
   if (has(BlockSlot::hidden_bias)) block += hidden_width();
   if (has(BlockSlot::output_bias)) block += width;

@@ -19,6 +19,8 @@ enum class BlockSlot : std::uint8_t {
   norm1_bias,
   qkv_weight,
   qkv_bias,
+  query_norm_weight,
+  key_norm_weight,
   projection_weight,
   projection_bias,
   norm2_weight,
@@ -28,7 +30,7 @@ enum class BlockSlot : std::uint8_t {
   output_weight,
   output_bias,
 };
-inline constexpr std::size_t kBlockSlots = 12;
+inline constexpr std::size_t kBlockSlots = 14;
 /// The largest value of any size: products of two must fit the integers of token ids and matrix
 /// libraries.
 inline constexpr std::int64_t kLargestSize = 1 << 24;
@@ -61,6 +63,9 @@ struct DecoderShape {
 
   NormKind norm = NormKind::layer;
   double epsilon = 1e-5;  ///< of norms
+  /// RMS norms of each head's queries and keys, before any rotation: one weight for all heads of
+  /// queries, one for all of keys.
+  bool head_norms = false;
   enum class Activation : std::uint8_t { gelu, swiglu } activation = Activation::gelu;
   enum class Head : std::uint8_t { tied, separate } head = Head::tied;
   enum class Biases : std::uint8_t { none, qkv, all } biases = Biases::all;  ///< of matrices

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Llama's family (Touvron et al. 2023; Llama 3, Mistral, Qwen2): RMS norms, rotary embeddings,
-// SwiGLU, grouped-query attention, no biases except optional ones of q, k, v. Two matrices are one
+// Llama's family (Touvron et al. 2023; Llama 3, Mistral, Qwen2, Qwen3): RMS norms, rotary
+// embeddings, SwiGLU, grouped-query attention, no biases except optional ones of q, k, v (Qwen2) or
+// norms of the heads of q and k (Qwen3). Two matrices are one
 // here and several in files, which have the rows of their parts one after another, for one product:
 // q_proj, k_proj and v_proj are "self_attn.qkv_proj", gate_proj and up_proj "mlp.gate_up_proj".
 #include <algorithm>
@@ -25,14 +26,16 @@ using nlohmann::json;
 using Biases = DecoderShape::Biases;
 using Head = DecoderShape::Head;
 
-constexpr std::array<Family::HfClass, 4> kClasses{{{"LlamaForCausalLM", "llama"},
+constexpr std::array<Family::HfClass, 5> kClasses{{{"LlamaForCausalLM", "llama"},
                                                    {"MistralForCausalLM", "mistral"},
                                                    {"Qwen2ForCausalLM", "qwen2"},
+                                                   {"Qwen3ForCausalLM", "qwen3"},
                                                    // As the first conversions of Llama called it.
                                                    {"LLaMAForCausalLM", "llama"}}};
-constexpr std::array<std::string_view, 13> kKeys{
-    "layers",     "width",        "heads", "context",  "vocabulary", "intermediate", "kv_heads",
-    "head_width", "norm_epsilon", "head",  "qkv_bias", "rope_theta", "rope_scaling"};
+constexpr std::array<std::string_view, 14> kKeys{
+    "layers",       "width",      "heads",      "context",      "vocabulary",
+    "intermediate", "kv_heads",   "head_width", "norm_epsilon", "head",
+    "qkv_bias",     "head_norms", "rope_theta", "rope_scaling"};
 
 DecoderShape base() {
   DecoderShape d;
@@ -84,6 +87,10 @@ DecoderShape from_section(HfFields& section) {
   d.epsilon = section.number("norm_epsilon", d.epsilon);
   if (section.text("head", "separate") == "tied") d.head = Head::tied;
   if (section.flag("qkv_bias", false)) d.biases = Biases::qkv;
+  d.head_norms = section.flag("head_norms", false);
+  ZERO_CHECK(!d.head_norms || d.biases == Biases::none,
+             "{}: found true beside {}, expected one of them: no model of this family has both",
+             section.place("head_norms"), section.place("qkv_bias"));
   d.rotary->theta = section.number("rope_theta", d.rotary->theta);
   d.rotary->scaling = scaling_from(section.object("rope_scaling"));
   return d;
@@ -110,6 +117,7 @@ json to_section(const DecoderShape& d) {
                {"head", d.head == Head::tied ? "tied" : "separate"},
                {"qkv_bias", d.biases == Biases::qkv},
                {"rope_theta", d.rotary->theta}};
+  if (d.head_norms) section["head_norms"] = true;
   if (d.rotary->scaling) section["rope_scaling"] = scaling_to(*d.rotary->scaling);
   return section;
 }
@@ -171,7 +179,7 @@ bool any_window(HfFields& fields, std::string_view model_type, std::int64_t laye
   const bool used = fields.flag("use_sliding_window", false);
   const std::int64_t full = fields.integer("max_window_layers", 28);  // transformers' default
   if (model_type == "mistral") return true;
-  if (model_type != "qwen2") return listed;
+  if (model_type != "qwen2" && model_type != "qwen3") return listed;
   return types.empty() ? used && full < layers : listed;
 }
 
@@ -199,7 +207,7 @@ DecoderShape from_hf(HfFields& fields, std::string_view model_type) {
   // Llama's first models lack the field; the other families always have it.
   d.kv_heads = model_type == "llama" ? fields.integer("num_key_value_heads", d.heads)
                                      : fields.integer("num_key_value_heads");
-  d.head_width = fields.integer("head_dim", 0);
+  d.head_width = fields.integer("head_dim", model_type == "qwen3" ? 128 : 0);
   if (d.head_width == 0) d.divide_width();
   d.intermediate = fields.integer("intermediate_size");
   d.vocabulary = fields.integer("vocab_size");
@@ -208,6 +216,7 @@ DecoderShape from_hf(HfFields& fields, std::string_view model_type) {
   d.rotary = rotary_from(fields, fields.integer("max_position_embeddings", 2048));
   if (fields.flag("tie_word_embeddings", false)) d.head = Head::tied;
   if (model_type == "qwen2") d.biases = Biases::qkv;
+  d.head_norms = model_type == "qwen3";
   const std::string activation = fields.text("hidden_act", "silu");
   ZERO_CHECK(activation == "silu" || activation == "swish",
              "{}: found \"{}\", expected \"silu\": the MLP is SwiGLU", fields.place("hidden_act"),
@@ -220,7 +229,7 @@ DecoderShape from_hf(HfFields& fields, std::string_view model_type) {
 // In the field names of transformers 4, which version 5 also reads.
 json to_hf(const DecoderShape& d) {
   const bool bias = d.biases == Biases::qkv;
-  const Family::HfClass& of = kClasses[bias ? 2 : 0];
+  const Family::HfClass& of = kClasses[bias ? 2 : d.head_norms ? 3 : 0];
   json tree{{"architectures", {of.architecture}},
             {"model_type", of.model_type},
             {"num_hidden_layers", d.layers},
@@ -242,11 +251,9 @@ json to_hf(const DecoderShape& d) {
     tree["rope_scaling"] = scaling_to(*d.rotary->scaling);
     tree["rope_scaling"]["rope_type"] = "llama3";
   }
-  if (bias) {
-    tree["use_sliding_window"] = false;
-  } else {
-    tree["attention_bias"] = tree["mlp_bias"] = false;
-  }
+  if (bias || d.head_norms) tree["use_sliding_window"] = false;
+  if (!bias) tree["attention_bias"] = false;
+  if (!bias && !d.head_norms) tree["mlp_bias"] = false;
   return tree;
 }
 
@@ -275,7 +282,8 @@ constinit const Family kLlama{
                 .positions = {},
                 .block_prefix = "model.layers.",
                 .block_tensors = {"input_layernorm.weight", "", "self_attn.qkv_proj.weight",
-                                  "self_attn.qkv_proj.bias", "self_attn.o_proj.weight", "",
+                                  "self_attn.qkv_proj.bias", "self_attn.q_norm.weight",
+                                  "self_attn.k_norm.weight", "self_attn.o_proj.weight", "",
                                   "post_attention_layernorm.weight", "", "mlp.gate_up_proj.weight",
                                   "", "mlp.down_proj.weight", ""},
                 .norm_unit = "model.norm",

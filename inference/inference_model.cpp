@@ -303,7 +303,7 @@ void InferenceModel::forward_block(std::int64_t i, const ModelWeights::Block& bl
   const View branch = rows_of(memory_.branch, d.width);
   norm(x, i > 0 ? branch : View(), vector(BlockSlot::norm1_weight), vector(BlockSlot::norm1_bias));
   linear(matrix(BlockSlot::qkv_weight), vector(BlockSlot::qkv_bias), memory_.normed, memory_.qkv);
-  attention(i);
+  attention(i, block);
   summed_linear(matrix(BlockSlot::projection_weight), vector(BlockSlot::projection_bias),
                 memory_.attended);
   norm(x, branch, vector(BlockSlot::norm2_weight), vector(BlockSlot::norm2_bias));
@@ -320,9 +320,17 @@ void InferenceModel::forward_block(std::int64_t i, const ModelWeights::Block& bl
                 memory_.activated);
 }
 
-void InferenceModel::attention(std::int64_t i) {
+void InferenceModel::attention(std::int64_t i, const ModelWeights::Block& block) {
   const DecoderShape& d = decoder_;
   const View qkv = rows_of(memory_.qkv, d.qkv_width());
+  if (d.head_norms) {
+    row_ops_->head_norm_forward({pass_.count(), d.heads, d.kv_heads, d.head_width, options_.dtype},
+                                {.x = qkv,
+                                 .query_weight = block.vector(BlockSlot::query_norm_weight),
+                                 .key_weight = block.vector(BlockSlot::key_norm_weight),
+                                 .y = qkv,
+                                 .epsilon = static_cast<float>(d.epsilon)});
+  }
   if (d.rotary) {
     const std::int64_t half = d.head_width / 2;
     row_ops_->rotary({.batch = 1,

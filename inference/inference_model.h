@@ -99,7 +99,7 @@ class InferenceModel {
   void repeat(const PassSizes& sizes);
   void embed();
   void forward_block(std::int64_t i, const ModelWeights::Block& block);
-  void attention(std::int64_t i);
+  void attention(std::int64_t i, const ModelWeights::Block& block);
   void norm(const View& x, const View& delta, const View& weight, const View& bias);
   void linear(const ModelWeights::Matrix& matrix, const View& bias, const Buffer& x,
               const Buffer& y);

@@ -108,6 +108,7 @@ void Decoder::prepare() {
   for (const RowParallelLinear& each : {projection_, output_}) each.prepare(*ops_);
   head_.prepare(*ops_);
   ops_->prepare(attention());
+  if (decoder_.head_norms) ops_->prepare(head_rows());
   // The widest sums over rows: norms and any biases.
   std::int64_t widest = decoder_.width;
   if (qkv_.has_bias()) widest = std::max(widest, decoder_.qkv_width());
@@ -171,18 +172,18 @@ std::vector<Use> Decoder::order() const {
 TrafficCounter Decoder::tensor_traffic() const {
   TrafficCounter sent = embedding_layer_.traffic();
   sent.add(head_.traffic());
-  const auto add_norms = [&](const NormLayer& norm, int count) {
-    if (tensor_.sequence_parallel()) {
-      sent.add(tensor_.sum_traffic(count * norm.parameters() * decoder_.width));
-    }
+  const auto add_norms = [&](const std::vector<SummedGradient>& gradients) {
+    std::int64_t count = 0;
+    for (const SummedGradient& each : gradients) count += each.count;
+    if (count > 0) sent.add(tensor_.sum_traffic(count));
   };
   for (std::int64_t i = 0; i < decoder_.layers; ++i) {
     for (const ColumnParallelLinear* each : {&qkv_, &hidden_}) sent.add(each->traffic());
     for (const RowParallelLinear* each : {&projection_, &output_}) sent.add(each->traffic());
-    add_norms(norm1_, 2);
+    add_norms(block_gradients());
     sent.add(recompute_traffic(i));
   }
-  add_norms(last_norm_, 1);
+  add_norms(last_gradients());
   return sent;
 }
 
@@ -326,7 +327,7 @@ void Decoder::backward_norm() {
       *ops_, unit,
       norm_gradient({0, memory_.x(decoder_.layers), memory_.statistics(decoder_.layers)},
                     last_norm_));
-  finish_norms(unit, {last_norm_});
+  finish_norms(unit, last_gradients());
 }
 
 void Decoder::clear_embedding(const GradientLease& unit) {

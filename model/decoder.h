@@ -81,7 +81,9 @@ class Decoder : public Model {
   void by_chunks(const Lease& unit, const NormedColumn& operands, const Then& then);
   // The parts of a block's forward. With computed statistics a norm first adds the branch before.
   void forward_qkv(std::int64_t i, const Lease& unit, Statistics statistics);
-  void forward_attention(std::int64_t i);
+  /// q, k and v of block i as attention reads them: normed, if heads are, and turned.
+  View attention_operand(std::int64_t i, const Lease& unit);
+  void forward_attention(std::int64_t i, const Lease& unit);
   void forward_projection(std::int64_t i, const Lease& unit);
   /// Calls then(k) after chunk k of rows.
   template <typename Then>
@@ -116,6 +118,7 @@ class Decoder : public Model {
   void backward_block(std::int64_t i);
   void backward_mlp(std::int64_t i, const GradientLease& unit);
   void backward_attention(std::int64_t i, const GradientLease& unit);
+  void backward_heads(std::int64_t i, const GradientLease& unit);
   void backward_embedding(View inputs);
   void clear_embedding(const GradientLease& unit);
   /// A norm's index in its unit, its input and its forward's statistics.
@@ -124,7 +127,20 @@ class Decoder : public Model {
     View x, statistics;
   };
   NormLayer::Gradient norm_gradient(const NormPlace& norm, const NormLayer& layer) const;
-  void finish_norms(const GradientLease& unit, std::initializer_list<NormLayer> norms);
+  /// A parameter whose gradient is summed over the tensor group.
+  struct SummedGradient {
+    int slot = kAbsent;
+    std::int64_t count = 0;
+  };
+  /// Those of a unit, in the order of memory_.norm_gradients().
+  std::vector<SummedGradient> summed_gradients(
+      std::initializer_list<const NormLayer*> norms,
+      std::initializer_list<const HeadNormLayer*> heads) const;
+  std::vector<SummedGradient> block_gradients() const {
+    return summed_gradients({&norm1_, &norm2_}, {&head_norms_});
+  }
+  std::vector<SummedGradient> last_gradients() const { return summed_gradients({&last_norm_}, {}); }
+  void finish_norms(const GradientLease& unit, const std::vector<SummedGradient>& gradients);
 
   LinearShape linear(std::int64_t in, std::int64_t out) const {
     return {.rows = rows_,
@@ -143,6 +159,9 @@ class Decoder : public Model {
   RotaryShape rotary() const {
     return {batch_.batch,        batch_.sequence,      decoder_.heads + decoder_.kv_heads,
             decoder_.head_width, decoder_.qkv_width(), dtype_};
+  }
+  HeadNormShape head_rows() const {
+    return {rows_, decoder_.heads, decoder_.kv_heads, decoder_.head_width, dtype_};
   }
   Event& branch_sum(int chunk) { return branch_sums_[static_cast<std::size_t>(chunk)]; }
   UnitId block(std::int64_t i) const { return blocks_[static_cast<std::size_t>(i)]; }
@@ -167,6 +186,7 @@ class Decoder : public Model {
   int head_weight_ = kAbsent;  // in last_
   VocabularyParallelEmbedding embedding_layer_;
   NormLayer norm1_, norm2_, last_norm_;
+  HeadNormLayer head_norms_;  // if the shape has them
   ColumnParallelLinear qkv_, hidden_;
   RowParallelLinear projection_, output_;
   VocabularyParallelHead head_;

@@ -52,7 +52,7 @@ void Decoder::forward_block(std::int64_t i) {
   repeat(unit, [&] {
     forward_qkv(i, unit, Statistics::computed);
     keep_share(i);
-    forward_attention(i);
+    forward_attention(i, unit);
     forward_projection(i, unit);
     forward_hidden(i, unit, Statistics::computed, [&](int k) { forward_output(i, unit, k); });
   });
@@ -70,14 +70,26 @@ void Decoder::forward_qkv(std::int64_t i, const Lease& unit, Statistics statisti
   const ColumnParallelLinear::Forward qkv{
       .x = norm.y, .gathered = m.gathered_normed(norm.y), .y = m.qkv(i)};
   by_chunks(unit, {norm1_, norm, qkv_, qkv, statistics}, [](int) {});
-  if (decoder_.rotary) {
+  if (decoder_.rotary && !decoder_.head_norms) {
     ops_->rotary(rotary(), Turn::forward, m.qkv(i), m.cosines(), m.sines());
   }
 }
 
-void Decoder::forward_attention(std::int64_t i) {
+// Norms of heads need their operands in backward: their outputs are computed again there.
+View Decoder::attention_operand(std::int64_t i, const Lease& unit) {
   const DecoderMemory& m = memory_;
-  ops_->attention_forward(attention(), m.qkv(i), m.attended(i), m.log_sums(i));
+  if (!decoder_.head_norms) return m.qkv(i);
+  head_norms_.forward(*ops_, unit,
+                      {.x = m.qkv(i), .y = m.normed_qkv(), .statistics = m.head_statistics()});
+  if (decoder_.rotary) {
+    ops_->rotary(rotary(), Turn::forward, m.normed_qkv(), m.cosines(), m.sines());
+  }
+  return m.normed_qkv();
+}
+
+void Decoder::forward_attention(std::int64_t i, const Lease& unit) {
+  const DecoderMemory& m = memory_;
+  ops_->attention_forward(attention(), attention_operand(i, unit), m.attended(i), m.log_sums(i));
 }
 
 void Decoder::forward_projection(std::int64_t i, const Lease& unit) {
@@ -149,7 +161,7 @@ void Decoder::recompute(std::int64_t i, const Lease& unit) {
   };
   gather_shares(i);
   if (again.qkv) forward_qkv(i, unit, statistics(again.input));
-  if (again.attended) forward_attention(i);
+  if (again.attended) forward_attention(i, unit);
   if (again.middle) forward_projection(i, unit);
   // A block whose output no later block reads again needs no output.
   const bool output = recompute_.last_of_group(i) != i;
@@ -191,7 +203,7 @@ void Decoder::backward_block(std::int64_t i) {
     }
     backward_mlp(i, unit);
     backward_attention(i, unit);
-    finish_norms(unit, {norm1_, norm2_});
+    finish_norms(unit, block_gradients());
   });
 }
 
@@ -236,9 +248,10 @@ void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   projection_.backward_input(*ops_, unit,
                              {.dy = m.dx(), .gathered = m.gathered_dx(), .dx = m.dattended()});
   projection_.backward_parameters(*ops_, unit, m.attended(i), m.gathered_dx());
-  ops_->attention_backward(attention(), m.qkv(i), m.attended(i), m.log_sums(i), m.dattended(),
-                           m.dqkv());
+  ops_->attention_backward(attention(), attention_operand(i, unit), m.attended(i), m.log_sums(i),
+                           m.dattended(), m.dqkv());
   if (decoder_.rotary) ops_->rotary(rotary(), Turn::backward, m.dqkv(), m.cosines(), m.sines());
+  if (decoder_.head_norms) backward_heads(i, unit);
   const View normed = m.normed(i);
   if (!m.keeps_outputs()) {
     norm1_.apply(*ops_, unit,
@@ -254,6 +267,19 @@ void Decoder::backward_attention(std::int64_t i, const GradientLease& unit) {
   norm1_.backward(*ops_, unit, norm_gradient({0, m.x(i), m.statistics(i)}, norm1_));
 }
 
+// Every head is one rank's, but for copies of keys, whose gradients are of that rank's queries:
+// over the tensor group the weights' gradients are sums of these.
+void Decoder::backward_heads(std::int64_t i, const GradientLease& unit) {
+  const DecoderMemory& m = memory_;
+  HeadNormLayer::Gradient gradient{
+      .x = m.qkv(i), .statistics = m.head_statistics(), .dy = m.dqkv()};
+  if (const View sums = m.head_gradients(); !sums.empty()) {
+    gradient.dquery = sums.slice(0, decoder_.head_width);
+    gradient.dkey = sums.slice(decoder_.head_width, decoder_.head_width);
+  }
+  head_norms_.backward(*ops_, unit, gradient);
+}
+
 // Gradients of norms over a share of the rows are partial sums, kept in fp32 until the unit is
 // done.
 NormLayer::Gradient Decoder::norm_gradient(const NormPlace& norm, const NormLayer& layer) const {
@@ -267,22 +293,40 @@ NormLayer::Gradient Decoder::norm_gradient(const NormPlace& norm, const NormLaye
   return gradient;
 }
 
-// One sum over the tensor group for a unit's norms, rounded once: the same bits on all ranks.
-void Decoder::finish_norms(const GradientLease& unit, std::initializer_list<NormLayer> norms) {
-  if (!tensor_.sequence_parallel()) return;
-  Device& device = engine_.device();
-  const View sums = memory_.norm_gradients();
-  const std::int64_t parameters =
-      static_cast<std::int64_t>(norms.size()) * norms.begin()->parameters();
-  tensor_.wait(tensor_.sum(sums.slice(0, parameters * decoder_.width), "norms"));
-  std::int64_t at = 0;
-  for (const NormLayer& norm : norms) {
-    for (const int slot : {norm.weight, norm.bias}) {
-      if (slot == kAbsent) continue;
-      device.kernels().convert(device.compute(), sums.slice(at, decoder_.width),
-                               unit.gradient(slot));
-      at += decoder_.width;
+std::vector<Decoder::SummedGradient> Decoder::summed_gradients(
+    std::initializer_list<const NormLayer*> norms,
+    std::initializer_list<const HeadNormLayer*> heads) const {
+  std::vector<SummedGradient> gradients;
+  const auto add = [&](int slot, std::int64_t count) {
+    if (slot != kAbsent) gradients.push_back({slot, count});
+  };
+  if (tensor_.sequence_parallel()) {
+    for (const NormLayer* norm : norms) {
+      for (const int slot : {norm->weight, norm->bias}) add(slot, decoder_.width);
     }
+  }
+  if (tensor_.ranks() > 1) {
+    for (const HeadNormLayer* each : heads) {
+      for (const int slot : {each->query, each->key}) add(slot, decoder_.head_width);
+    }
+  }
+  return gradients;
+}
+
+// One sum over the tensor group for a unit's norms, rounded once: the same bits on all ranks.
+void Decoder::finish_norms(const GradientLease& unit,
+                           const std::vector<SummedGradient>& gradients) {
+  if (gradients.empty()) return;
+  Device& device = engine_.device();
+  std::int64_t count = 0;
+  for (const SummedGradient& each : gradients) count += each.count;
+  const View sums = memory_.norm_gradients().slice(0, count);
+  tensor_.wait(tensor_.sum(sums, "norms"));
+  std::int64_t at = 0;
+  for (const SummedGradient& each : gradients) {
+    device.kernels().convert(device.compute(), sums.slice(at, each.count),
+                             unit.gradient(each.slot));
+    at += each.count;
   }
 }
 

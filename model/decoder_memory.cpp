@@ -30,9 +30,7 @@ DecoderMemory::DecoderMemory(const DecoderShape& decoder, const DecoderRows& row
   take_operands(decoder, rows, dtype);
   losses_ = take(rows.all, DType::fp64);
   softmax_ = take(VocabularyParallelHead::parts_count(rows.logits, rows.ranks), DType::fp32);
-  if (rows.sequence_parallel) {
-    norm_gradients_ = take(2 * of_norm(decoder, decoder.width), DType::fp32);
-  }
+  take_gradients(decoder, rows);
   if (decoder.rotary) {
     cosines_ = take(rows.sequence * (decoder.head_width / 2), DType::fp32);
     sines_ = take(rows.sequence * (decoder.head_width / 2), DType::fp32);
@@ -104,7 +102,15 @@ void DecoderMemory::take_operands(const DecoderShape& decoder, const DecoderRows
   }
 }
 
-// The MLP's wide operands, the gradient of q, k and v, and the head's logits never live at once,
+void DecoderMemory::take_gradients(const DecoderShape& decoder, const DecoderRows& rows) {
+  const std::int64_t norms = rows.sequence_parallel ? 2 * of_norm(decoder, decoder.width) : 0;
+  const std::int64_t heads = decoder.head_norms && rows.ranks > 1 ? 2 * decoder.head_width : 0;
+  if (norms + heads == 0) return;
+  norm_gradients_ = take(norms + heads, DType::fp32);
+  head_gradients_ = {norm_gradients_.offset + norms * size_of(DType::fp32), heads, DType::fp32};
+}
+
+// The MLP's wide operands, the attention's, and the head's logits never live at once,
 // nor do logits and what blocks compute again.
 void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& rows, DType dtype) {
   const std::int64_t of_head = bytes_;
@@ -119,6 +125,10 @@ void DecoderMemory::take_wide(const DecoderShape& decoder, const DecoderRows& ro
   std::int64_t end = bytes_;
   bytes_ = shared;
   dqkv_ = take(rows.all * decoder.qkv_width(), dtype);
+  if (decoder.head_norms) {
+    normed_qkv_ = take(rows.all * decoder.qkv_width(), dtype);
+    head_statistics_ = take(rows.all * (decoder.heads + decoder.kv_heads), DType::fp32);
+  }
   end = std::max(end, bytes_);
   bytes_ = of_head;
   logits_ = take(checked_mul(rows.logits, rows.logit_columns), dtype);

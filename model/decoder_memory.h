@@ -34,9 +34,10 @@ struct DecoderRows {
 /// row each) and of GELU (this rank's intermediate per row); else all layers share memory for them.
 /// SwiGLU's is computed again with its gradient, in the same pass. What a RecomputePlan has
 /// backward compute again is not kept: blocks at the same place of their block groups share memory,
-/// which the head's logits share too. All layers share branch, dx, the wide operands, whose memory
-/// is also the head's for its logits, and, with sequence parallelism, two operands of all rows,
-/// gathered and partial.
+/// which the head's logits share too. With norms of heads q, k and v are kept as they were before
+/// these, and one more row of them, which the MLP's operands and logits share. All layers share
+/// branch, dx, the wide operands, whose memory is also the head's for its logits, and, with
+/// sequence parallelism, two operands of all rows, gathered and partial.
 class DecoderMemory {
  public:
   /// `decoder`: the part that this rank holds. `plan`: checked, and of a device
@@ -58,7 +59,12 @@ class DecoderMemory {
   }
   View x_share(std::int64_t i) const { return view(x_shares_, i); }
   View middle(std::int64_t i) const { return view(middle_, i); }  ///< after attention
-  View qkv(std::int64_t i) const { return view(qkv_, i); }        ///< after any rotation of q and k
+  /// q, k and v: after any rotation of q and k; with norms of heads, before these.
+  View qkv(std::int64_t i) const { return view(qkv_, i); }
+  /// Norms of heads: q, k and v after norms and rotation, as attention reads them, and the norms'
+  /// statistics; forward's and, computed again, backward's.
+  View normed_qkv() const { return view(normed_qkv_); }
+  View head_statistics() const { return view(head_statistics_); }
   View attended(std::int64_t i) const { return view(attended_, i); }  ///< before the projection
   View hidden(std::int64_t i) const { return view(hidden_, i); }      ///< before the activation
   View log_sums(std::int64_t i) const { return view(log_sums_, i); }
@@ -95,9 +101,10 @@ class DecoderMemory {
   View logits() const { return view(logits_); }    ///< of the rows in one pass of the head
   View softmax() const { return view(softmax_); }  ///< fp32: the figures that ranks exchange
   View losses() const { return view(losses_); }    ///< fp64, one per token
-  /// fp32: gradients of a block's two norms, one after the other, over a rank's own rows; empty if
-  /// those are all rows.
+  /// fp32: gradients to be summed over ranks: of a block's two norms, one after the other, over a
+  /// rank's own rows, unless those are all rows; then of the norms of a rank's heads.
   View norm_gradients() const { return view(norm_gradients_); }
+  View head_gradients() const { return view(head_gradients_); }  ///< the last of them; may be empty
   /// fp32 (sequence, head_width / 2), with rotary embeddings.
   View cosines() const { return view(cosines_); }
   View sines() const { return view(sines_); }
@@ -113,6 +120,7 @@ class DecoderMemory {
                   DType dtype);
   void take_shared();
   void take_operands(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
+  void take_gradients(const DecoderShape& decoder, const DecoderRows& rows);
   void take_wide(const DecoderShape& decoder, const DecoderRows& rows, DType dtype);
   View view(const Slot& slot) const;
   View view(const std::vector<Slot>& slots, std::int64_t i) const {
@@ -125,6 +133,7 @@ class DecoderMemory {
   std::vector<Slot> middle_statistics_;
   std::vector<Slot> normeds_, middle_normeds_, activations_;  // empty: shared by all layers
   Slot normed_, branch_, dx_, gathered_normed_, gathered_dx_, partial_, partial_embedding_;
+  Slot normed_qkv_, head_statistics_, head_gradients_;
   Slot dattended_, activated_, dhidden_, dqkv_, logits_, softmax_, losses_, norm_gradients_;
   Slot cosines_, sines_;
   std::int64_t bytes_ = 0;

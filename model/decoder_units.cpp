@@ -35,6 +35,9 @@ void Decoder::make_layers(const DecoderParameters& parameters) {
   const auto epsilon = static_cast<float>(d.epsilon);
   norm1_ = {own_rows(), index(norm1_weight), index(norm1_bias), epsilon};
   norm2_ = {own_rows(), index(norm2_weight), index(norm2_bias), epsilon};
+  if (d.head_norms) {
+    head_norms_ = {head_rows(), index(query_norm_weight), index(key_norm_weight), epsilon};
+  }
   const auto column = [&](BlockSlot weight, BlockSlot bias, std::int64_t out,
                           const IndexRanges& outputs) {
     return ColumnParallelLinear::Options{.whole = linear(d.width, out),

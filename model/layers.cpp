@@ -19,6 +19,25 @@ NormForward with_parameters(const NormLayer& norm, const Lease& unit,
 
 }  // namespace
 
+void HeadNormLayer::forward(Ops& ops, const Lease& unit, const Operands& o) const {
+  ops.head_norm_forward(shape, {.x = o.x,
+                                .query_weight = unit.at(query),
+                                .key_weight = unit.at(key),
+                                .y = o.y,
+                                .statistics = o.statistics,
+                                .epsilon = epsilon});
+}
+
+void HeadNormLayer::backward(Ops& ops, const GradientLease& unit, const Gradient& o) const {
+  ops.head_norm_backward(shape, {.x = o.x,
+                                 .statistics = o.statistics,
+                                 .query_weight = unit.parameter(query),
+                                 .key_weight = unit.parameter(key),
+                                 .dy = o.dy,
+                                 .dquery = o.dquery.empty() ? unit.gradient(query) : o.dquery,
+                                 .dkey = o.dkey.empty() ? unit.gradient(key) : o.dkey});
+}
+
 NormForward NormLayer::part(const Lease& unit, const Operands& o, const Slices::Range& rows) const {
   const auto cut = [&](View& view, std::int64_t width) {
     if (!view.empty()) view = view.slice(rows.begin * width, rows.count * width);

@@ -17,6 +17,26 @@ struct LinearSlots {
   int bias = kAbsent;
 };
 
+/// RMS norms of each head of q and of k (HeadNormShape), over a lease. A value type.
+struct HeadNormLayer {
+  HeadNormShape shape;
+  int query = kAbsent;  ///< weights
+  int key = kAbsent;
+  float epsilon = 1e-5F;
+
+  /// As in HeadNormForward.
+  struct Operands {
+    View x, y, statistics;
+  };
+  void forward(Ops& ops, const Lease& unit, const Operands& operands) const;
+  /// As in HeadNormBackward; the weights' gradients go to the lease, or to the given views.
+  struct Gradient {
+    View x, statistics, dy;
+    View dquery{}, dkey{};
+  };
+  void backward(Ops& ops, const GradientLease& unit, const Gradient& operands) const;
+};
+
 /// A layer norm or, without a bias, an RMS norm, over a lease. A value type.
 struct NormLayer {
   MatrixShape shape;

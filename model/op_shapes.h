@@ -135,4 +135,34 @@ struct NormBackward {
   NormKind kind() const { return dbias.empty() ? NormKind::rms : NormKind::layer; }
 };
 
+/// RMS norms of each head of q and of each of k, in rows of q, k and v side by side.
+struct HeadNormShape {
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;  ///< of queries
+  std::int64_t kv_heads = 0;
+  std::int64_t head_width = 0;
+  DType dtype = DType::fp32;
+
+  std::int64_t normed_heads() const { return heads + kv_heads; }
+  std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_width; }
+  std::int64_t count() const { return checked_mul(rows, qkv_width()); }
+};
+
+/// Weights are of head_width elements each: one for all queries, one for all keys.
+struct HeadNormForward {
+  View x;  ///< (rows, qkv_width)
+  View query_weight, key_weight;
+  View y;             ///< as x, with the values of x; may be its memory
+  View statistics{};  ///< fp32 (rows, normed_heads): reciprocal deviations from 0; may be empty
+  float epsilon = 1e-5F;
+};
+
+struct HeadNormBackward {
+  View x;           ///< forward's
+  View statistics;  ///< written by forward
+  View query_weight, key_weight;
+  View dy;            ///< in and out: becomes the gradient of x; that of values stays
+  View dquery, dkey;  ///< of the weights; overwritten; dtype of x, or fp32
+};
+
 }  // namespace zero

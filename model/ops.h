@@ -51,6 +51,8 @@ class Ops {
   /// For column_sums, norm_backward and gelu_backward up to this shape, and for the linear_
   /// operations that give column sums of that width.
   virtual void prepare(const MatrixShape& shape) = 0;
+  /// For head_norm_backward of this shape.
+  virtual void prepare(const HeadNormShape& shape) = 0;
   /// For embedding_backward of this shape.
   virtual void prepare(const EmbeddingShape& shape) = 0;
   /// Names everything else, besides Device::bits(), that decides the bits of results of `dtype`,
@@ -96,6 +98,10 @@ class Ops {
   /// Recomputes y from x and the statistics of an earlier forward: the same bits.
   void norm_apply(const MatrixShape& shape, const NormForward& operands);
   void norm_backward(const MatrixShape& shape, const NormBackward& operands);
+
+  /// y = x, each head of q and of k as by an RMS norm of its head_width elements.
+  void head_norm_forward(const HeadNormShape& shape, const HeadNormForward& operands);
+  void head_norm_backward(const HeadNormShape& shape, const HeadNormBackward& operands);
 
   /// sum = x + delta, rounded once; sum may be the memory of either.
   void add(View x, View delta, View sum);
@@ -185,6 +191,10 @@ class Ops {
   virtual void do_norm_forward(const MatrixShape& shape, const NormForward& operands) = 0;
   virtual void do_norm_apply(const MatrixShape& shape, const NormForward& operands) = 0;
   virtual void do_norm_backward(const MatrixShape& shape, const NormBackward& operands) = 0;
+  virtual void do_head_norm_forward(const HeadNormShape& shape,
+                                    const HeadNormForward& operands) = 0;
+  virtual void do_head_norm_backward(const HeadNormShape& shape,
+                                     const HeadNormBackward& operands) = 0;
   virtual void do_add(View x, View delta, View sum) = 0;
   virtual void do_gelu_forward(View x, View y) = 0;
   virtual void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) = 0;

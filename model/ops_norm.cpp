@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Layer norms and RMS norms.
+// Layer norms and RMS norms, of rows and of the heads in rows of q, k and v.
 #include "base/error.h"
 #include "model/op_call.h"
 
@@ -59,6 +59,33 @@ void Ops::norm_backward(const MatrixShape& s, const NormBackward& o) {
        {"dweight", o.dweight, s.columns, gradient},
        optional("dbias", o.dbias, s.columns, gradient)},
       [&] { do_norm_backward(s, o); });
+}
+
+void Ops::head_norm_forward(const HeadNormShape& s, const HeadNormForward& o) {
+  // In place the values are not touched.
+  const bool in_place = o.y.data() == o.x.data();
+  const std::int64_t moved = in_place ? s.rows * s.normed_heads() * s.head_width : s.count();
+  run({"head_norm_forward", s.dtype},
+      {{"x", o.x, s.count(), s.dtype, moved},
+       {"query_weight", o.query_weight, s.head_width, s.dtype},
+       {"key_weight", o.key_weight, s.head_width, s.dtype},
+       {"y", o.y, s.count(), s.dtype, moved},
+       optional("statistics", o.statistics, s.rows * s.normed_heads(), DType::fp32)},
+      [&] { do_head_norm_forward(s, o); });
+}
+
+void Ops::head_norm_backward(const HeadNormShape& s, const HeadNormBackward& o) {
+  const DType gradient = or_fp32(o.dquery, s.dtype);
+  const std::int64_t normed = s.rows * s.normed_heads() * s.head_width;
+  run({"head_norm_backward", s.dtype},
+      {{"x", o.x, s.count(), s.dtype, normed},
+       {"statistics", o.statistics, s.rows * s.normed_heads(), DType::fp32},
+       {"query_weight", o.query_weight, s.head_width, s.dtype},
+       {"key_weight", o.key_weight, s.head_width, s.dtype},
+       {"dy", o.dy, s.count(), s.dtype, 2 * normed},
+       {"dquery", o.dquery, s.head_width, gradient},
+       {"dkey", o.dkey, s.head_width, gradient}},
+      [&] { do_head_norm_backward(s, o); });
 }
 
 }  // namespace zero

@@ -15,7 +15,7 @@ class Device;
 /// The activations of a block that backward reads, in the order in which forward computes them. A
 /// plan may have them computed again instead of kept.
 enum class BlockTensor : std::uint8_t {
-  qkv,       ///< q, k and v, after any rotation
+  qkv,       ///< q, k and v, after any rotation; before any norms of heads
   attended,  ///< the output of attention, before its projection
   middle,    ///< the residual stream between attention and MLP
   hidden,    ///< the MLP's first product, before the activation

@@ -144,7 +144,8 @@ std::vector<Option> model_options() {
       honour("model.name", text, "null", "sizes by name; \"model\": \"gpt2-124m\" is short for it")
           .one_of(published_models()),
       honour("model.hf", text, "null",
-             "a Hugging Face folder (GPT-2, Llama, Mistral, Qwen2): its config.json gives all of "
+             "a Hugging Face folder (GPT-2, Llama, Mistral, Qwen2, Qwen3): its config.json gives "
+             "all of "
              "this section, its safetensors files the weights unless run.init says otherwise"),
       honour("model.family", text, "\"gpt2\"", "what is computed").one_of(names_of(families())),
       honour("model.layers", integer, "null", "transformer blocks; null: 12 for gpt2").from(1, 1e5),
@@ -169,6 +170,8 @@ std::vector<Option> model_options() {
           .one_of({"separate", "tied"}),
       honour("model.qkv_bias", boolean, "null",
              "llama: whether q, k and v have biases, as Qwen2's; null: false"),
+      honour("model.head_norms", boolean, "null",
+             "llama: whether each head of q and of k has an RMS norm, as Qwen3's; null: false"),
       honour("model.rope_theta", number, "null",
              "llama: base of the rotary embeddings' angles; null: 10000")
           .from(0, 1e12),

@@ -24,10 +24,10 @@ constexpr const char* kMomentum = "optimizer.params.momentum";
 constexpr const char* kMoments = "optimizer.params.moments";
 constexpr const char* kPlainMoments = "fp32";
 /// Names and shapes of the states, or what they mean, follow from these.
-constexpr std::array<std::string_view, 11> kShapes{
-    "model.family",   "model.layers",     "model.width",       "model.heads",
-    "model.kv_heads", "model.head_width", "model.context",     "model.vocabulary",
-    "model.head",     "model.qkv_bias",   "model.intermediate"};
+constexpr std::array<std::string_view, 12> kShapes{
+    "model.family",   "model.layers",     "model.width",      "model.heads",
+    "model.kv_heads", "model.head_width", "model.context",    "model.vocabulary",
+    "model.head",     "model.qkv_bias",   "model.head_norms", "model.intermediate"};
 
 /// Sections of which every key counts, except those that only name where sizes come from.
 constexpr std::array<std::string_view, 4> kSections{"model.", "optimizer.", "scheduler.", "fp16."};

@@ -30,6 +30,10 @@ void CpuOps::prepare(const MatrixShape& shape) {
   partial_bytes_ = std::max(partial_bytes_, partial_bytes(shape.rows, 2 * shape.columns));
 }
 
+void CpuOps::prepare(const HeadNormShape& shape) {
+  partial_bytes_ = std::max(partial_bytes_, partial_bytes(shape.rows, 2 * shape.head_width));
+}
+
 std::string CpuOps::bits(DType dtype) const {
   return fmt::format("{} products by {}", name_of(dtype), name_of(kernels_of(dtype)));
 }

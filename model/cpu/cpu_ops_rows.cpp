@@ -80,6 +80,18 @@ void CpuOps::do_norm_backward(const MatrixShape& s, const NormBackward& o) {
       std::move(sums));
 }
 
+void CpuOps::do_head_norm_forward(const HeadNormShape& s, const HeadNormForward& o) {
+  submit_rows("head_norm_forward", s.rows, kRowGrain,
+              [=](Rows rows) { head_norm_rows(s, o, rows); });
+}
+
+void CpuOps::do_head_norm_backward(const HeadNormShape& s, const HeadNormBackward& o) {
+  submit_sums(
+      "head_norm_backward", {s.rows, s.head_width, s.dtype},
+      [=](Rows rows, std::span<float> partial) { head_norm_backward_rows(s, o, rows, partial); },
+      {o.dquery, o.dkey});
+}
+
 void CpuOps::do_add(View x, View delta, View sum) {
   submit_rows("add", x.count(), kElementGrain,
               [=](Rows elements) { add_range(x, delta, sum, elements); });

@@ -26,6 +26,11 @@ void norm_apply_rows(std::int64_t columns, const NormForward& operands, Rows row
 void norm_backward_rows(std::int64_t columns, const NormBackward& operands, Rows rows,
                         std::span<float> sums);
 
+void head_norm_rows(const HeadNormShape& shape, const HeadNormForward& operands, Rows rows);
+/// Adds the rows' addends to `sums`, fp32, initially zero: of the queries' weight and the keys'.
+void head_norm_backward_rows(const HeadNormShape& shape, const HeadNormBackward& operands,
+                             Rows rows, std::span<float> sums);
+
 /// Elements, not rows.
 void add_range(View x, View delta, View sum, Rows elements);
 void gelu_range(View x, View y, Rows elements);

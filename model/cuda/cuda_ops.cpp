@@ -109,6 +109,8 @@ void CudaOps::prepare(const MatrixShape& shape) {
   need(4 * partial_floats(shape.rows, 2 * shape.columns));
 }
 
+void CudaOps::prepare(const HeadNormShape& shape) { need(4 * head_norm_floats(shape)); }
+
 void CudaOps::prepare(const EmbeddingShape& shape) { need(embedding_bytes(shape)); }
 
 std::string CudaOps::bits(DType dtype) const {
@@ -212,6 +214,17 @@ void CudaOps::do_norm_backward(const MatrixShape& s, const NormBackward& o) {
   const std::int64_t sums = o.kind() == NormKind::layer ? 2 : 1;
   float* const place = partials("norm_backward", s.rows, sums * s.columns);
   submit("norm_backward", [=](cudaStream_t stream) { cuda::norm_backward(stream, s, o, place); });
+}
+
+void CudaOps::do_head_norm_forward(const HeadNormShape& s, const HeadNormForward& o) {
+  submit("head_norm_forward",
+         [s, o](cudaStream_t stream) { cuda::head_norm_forward(stream, s, o); });
+}
+
+void CudaOps::do_head_norm_backward(const HeadNormShape& s, const HeadNormBackward& o) {
+  auto* const place = static_cast<float*>(scratch("head_norm_backward", 4 * head_norm_floats(s)));
+  submit("head_norm_backward",
+         [=](cudaStream_t stream) { cuda::head_norm_backward(stream, s, o, place); });
 }
 
 void CudaOps::do_add(View x, View delta, View sum) {

@@ -25,6 +25,7 @@ class CudaOps final : public Ops {
   void prepare(const LinearShape& shape, LinearUse use) override;
   void prepare(const AttentionShape& shape) override;
   void prepare(const MatrixShape& shape) override;
+  void prepare(const HeadNormShape& shape) override;
   void prepare(const EmbeddingShape& shape) override;
   /// The versions of the libraries.
   std::string bits(DType dtype) const override;
@@ -43,6 +44,8 @@ class CudaOps final : public Ops {
   void do_norm_forward(const MatrixShape& shape, const NormForward& operands) override;
   void do_norm_apply(const MatrixShape& shape, const NormForward& operands) override;
   void do_norm_backward(const MatrixShape& shape, const NormBackward& operands) override;
+  void do_head_norm_forward(const HeadNormShape& shape, const HeadNormForward& operands) override;
+  void do_head_norm_backward(const HeadNormShape& shape, const HeadNormBackward& operands) override;
   void do_add(View x, View delta, View sum) override;
   void do_gelu_forward(View x, View y) override;
   void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;

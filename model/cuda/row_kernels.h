@@ -27,6 +27,13 @@ void norm_apply(cudaStream_t stream, const MatrixShape& shape, const NormForward
 void norm_backward(cudaStream_t stream, const MatrixShape& shape, const NormBackward& operands,
                    float* partials);
 
+void head_norm_forward(cudaStream_t stream, const HeadNormShape& shape,
+                       const HeadNormForward& operands);
+/// Floats of head_norm_backward's partial sums.
+std::int64_t head_norm_floats(const HeadNormShape& shape);
+void head_norm_backward(cudaStream_t stream, const HeadNormShape& shape,
+                        const HeadNormBackward& operands, float* partials);
+
 void add(cudaStream_t stream, View x, View delta, View sum);
 void gelu_forward(cudaStream_t stream, View x, View y);
 struct GeluBackward {

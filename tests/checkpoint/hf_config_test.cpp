@@ -116,6 +116,21 @@ TEST_F(HuggingFaceConfig, TurnsThatChangeNoPositionAreTaken) {
               HasSubstr("rope_scaling.original_max_position_embeddings: found 7, expected 64"));
 }
 
+TEST_F(HuggingFaceConfig, Qwen3IsLlamaWithNormsOfHeads) {
+  const json qwen3 = recorded_config("qwen3_tiny");
+  const DecoderShape shape = read(qwen3);
+  EXPECT_TRUE(shape.head_norms);
+  EXPECT_EQ(shape.biases, DecoderShape::Biases::none);
+  const json saved = json::parse(hf_config_text(shape));
+  EXPECT_EQ(saved.at("architectures"), json({"Qwen3ForCausalLM"}));
+  EXPECT_EQ(saved.at("model_type"), "qwen3");
+  json older = qwen3;
+  older.erase("head_dim");
+  EXPECT_EQ(read(older).head_width, 128) << "transformers' default";
+  EXPECT_THAT(refusal(qwen3, "attention_bias", true),
+              HasSubstr("attention_bias: found true, expected false"));
+}
+
 TEST_F(HuggingFaceConfig, AllUnknownFieldsAreNamedInOneMessage) {
   llama_["logit_scale"] = 0.5;
   llama_["soft\x1b[cap"] = 30;

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-// Hugging Face's folders: ten steps against what PyTorch made of them (make_hf_reference.py), out
+// Hugging Face's folders: steps against what PyTorch made of them (make_hf_reference.py), out
 // again the same, and what is wrong with one is named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,6 +28,7 @@ struct Reference {
 
   std::int64_t integer(const char* key) const { return record.at(key).get<std::int64_t>(); }
   double number(const char* key) const { return record.at(key).get<double>(); }
+  std::size_t steps() const { return record.at("tokens").size(); }
   BatchShape shape() const { return {integer("batch"), integer("sequence")}; }
   double tokens() const { return static_cast<double>(shape().batch * shape().sequence); }
   double expected(const char* list, std::size_t step) const {
@@ -101,7 +102,7 @@ class HuggingFace : public ::testing::TestWithParam<Case> {
   Scratch scratch_;
 };
 
-TEST_P(HuggingFace, TenStepsFollowPyTorchsLossesNormsAndWeights) {
+TEST_P(HuggingFace, StepsFollowPyTorchsLossesNormsAndWeights) {
   const std::string saved = scratch_.path("saved/");
   const MeshShape& shape = GetParam().mesh;
   const auto ranks = static_cast<double>(shape.replicate * shape.shard);
@@ -112,7 +113,7 @@ TEST_P(HuggingFace, TenStepsFollowPyTorchsLossesNormsAndWeights) {
     Training training(mesh, *device, reference_.options(GetParam().stage), config,
                       reference_.shape(), 1, {.sequence_parallel = GetParam().sequence_parallel});
     load_weights(training.engine, reference_.folder, file_names(config));
-    for (std::size_t step = 0; step < 10; ++step) {
+    for (std::size_t step = 0; step < reference_.steps(); ++step) {
       // Every rank has the same batch: the mean is that of one.
       const auto scale = static_cast<float>(1.0 / (reference_.tokens() * ranks));
       const double loss = training.train(reference_.batch(step), scale) / reference_.tokens();
@@ -138,7 +139,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"llama_tiny", 3, {1, 4, 2}}, Case{"llama_tiny", 3, {2, 2, 2}, true},
                       Case{"llama_tiny", 3, {1, 2, 4}}, Case{"qwen2_tiny", 0, {1, 1, 1}},
                       Case{"qwen2_tiny", 2, {1, 3, 1}}, Case{"qwen2_tiny", 3, {1, 2, 4}, true},
-                      Case{"qwen2_tiny", 1, {1, 1, 3}}),
+                      Case{"qwen2_tiny", 1, {1, 1, 3}}, Case{"qwen3_tiny", 0, {1, 1, 1}},
+                      Case{"qwen3_tiny", 2, {1, 3, 1}}, Case{"qwen3_tiny", 3, {1, 2, 2}},
+                      Case{"qwen3_tiny", 3, {1, 1, 4}, true}, Case{"qwen3_tiny", 1, {1, 1, 3}}),
     [](const auto& tested) {
       const MeshShape& mesh = tested.param.mesh;
       return fmt::format("{}_stage{}_mesh{}x{}x{}{}", tested.param.folder, tested.param.stage,
@@ -149,8 +152,8 @@ INSTANTIATE_TEST_SUITE_P(
 // GPT-2 too: what is saved is what is read, at another stage and world.
 TEST(HuggingFaceFolder, ComesBackWholeAtAnotherWorld) {
   Scratch scratch;
-  for (const DecoderShape& config :
-       {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama()), DecoderShape(tiny_qwen2())}) {
+  for (const DecoderShape& config : {DecoderShape(tiny_gpt2()), DecoderShape(tiny_llama()),
+                                     DecoderShape(tiny_qwen2()), DecoderShape(tiny_qwen3())}) {
     const std::string folder = scratch.path(std::string(config.family->name) + "/");
     std::uint64_t hashes[2] = {1, 2};
     local::run(3, [&](Communicator& communicator) {

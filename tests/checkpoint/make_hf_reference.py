@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-"""Records what Hugging Face's Llama and Qwen2 make of tiny models: folders as transformers writes them, losses and
-gradient norms of ten AdamW steps, and all final weights.
+"""Records what Hugging Face's Llama, Qwen2 and Qwen3 make of tiny models: folders as transformers writes them, losses and
+gradient norms of AdamW steps, and all final weights.
 
 Needs torch, transformers 5 and safetensors; the tests read only what it wrote. Run: python make_hf_reference.py [FOLDER]
 """
@@ -12,9 +12,9 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-BATCH, SEQUENCE, STEPS = 2, 33, 10
+BATCH, SEQUENCE = 2, 33
 # Ten steps of fp32 stay within 4e-7 of fp64's norms at this rate; at 3e-3 rounding grows to 2.8e-6, more than is to be held.
 LEARNING_RATE, BETAS, DECAY, CLIP = 1e-3, (0.9, 0.95), 0.1, 1.0
 SIZES = dict(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40, vocab_size=61,
@@ -31,6 +31,12 @@ def llama():
 
 def qwen2():
     return Qwen2ForCausalLM(Qwen2Config(hidden_size=24, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                                        rope_parameters=dict(rope_type="default", rope_theta=1000.0),
+                                        attn_implementation="eager", **SIZES))
+
+
+def qwen3():
+    return Qwen3ForCausalLM(Qwen3Config(hidden_size=24, head_dim=8, rms_norm_eps=1e-6, tie_word_embeddings=True,
                                         rope_parameters=dict(rope_type="default", rope_theta=1000.0),
                                         attn_implementation="eager", **SIZES))
 
@@ -63,7 +69,7 @@ def run(model, batches, dtype):
     return {"losses": losses, "gradient_norms": norms}
 
 
-def record(folder, make, **saving):
+def record(folder, make, steps, **saving):
     folder.mkdir(parents=True, exist_ok=True)
     model = make()
     spread(model)
@@ -73,7 +79,7 @@ def record(folder, make, **saving):
     generator = torch.Generator().manual_seed(6)
     # Two batches in turn: something to learn by heart, so that the losses fall.
     two = [torch.randint(0, SIZES["vocab_size"], (BATCH, SEQUENCE + 1), generator=generator) for _ in range(2)]
-    batches = [two[step % 2] for step in range(STEPS)]
+    batches = [two[step % 2] for step in range(steps)]
     result = {"batch": BATCH, "sequence": SEQUENCE, "learning_rate": LEARNING_RATE, "beta1": BETAS[0], "beta2": BETAS[1],
               "weight_decay": DECAY, "clip": CLIP, "torch": torch.__version__, "transformers": transformers.__version__,
               "tokens": [b.flatten().tolist() for b in batches]}
@@ -87,8 +93,9 @@ def record(folder, make, **saving):
 
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
-    record(folder / "llama_tiny", llama, dtype=torch.float32)
-    record(folder / "qwen2_tiny", qwen2, dtype=torch.bfloat16, max_shard_size="12KB")
+    record(folder / "llama_tiny", llama, 10, dtype=torch.float32)
+    record(folder / "qwen2_tiny", qwen2, 10, dtype=torch.bfloat16, max_shard_size="12KB")
+    record(folder / "qwen3_tiny", qwen3, 12, dtype=torch.float32)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,18 @@ TEST_P(CudaOperations, GiveTheSameBitsWhereverViewsBegin) {
                                .weight = h.tensor(random_values(64, 4), dtype_),
                                .y = y,
                                .statistics = statistics});
-    return std::vector<View>{logits, losses, y, statistics};
+    const HeadNormShape heads{9, 2, 1, 16, dtype_};
+    h.ops->prepare(heads);
+    h.ops->allocate_scratch();
+    const View normed = h.empty(9 * 64, dtype_);
+    const View scales = h.empty(9 * 3, DType::fp32);
+    const View query = h.tensor(random_values(16, 5), dtype_);
+    const View key = h.tensor(random_values(16, 6), dtype_);
+    const View dquery = h.empty(16, DType::fp32);
+    const View dkey = h.empty(16, DType::fp32);
+    h.ops->head_norm_forward(heads, {y, query, key, normed, scales});
+    h.ops->head_norm_backward(heads, {y, scales, query, key, normed, dquery, dkey});
+    return std::vector<View>{logits, losses, y, statistics, normed, scales, dquery, dkey};
   };
   Harness as_asked{GetParam().alignment};
   Harness aligned;

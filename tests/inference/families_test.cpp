@@ -34,7 +34,7 @@ DecoderShape small_shape(const Family& family) {
 }
 
 std::vector<DecoderShape> small_shapes() {
-  std::vector<DecoderShape> shapes{small_llama(), small_qwen2()};
+  std::vector<DecoderShape> shapes{small_llama(), small_qwen2(), small_qwen3()};
   for (const Family* family : families()) shapes.push_back(small_shape(*family));
   return shapes;
 }

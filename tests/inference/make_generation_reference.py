@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-"""Records what Hugging Face's GPT-2, Llama, Qwen2 and Mistral answer: folders as transformers writes them, logits of every position
+"""Records what Hugging Face's GPT-2, Llama, Qwen2, Qwen3 and Mistral answer: folders as transformers writes them, logits of every position
 of a prompt, and 200 greedy tokens behind it, in fp32 and without ties.
 
 Needs torch, transformers 5 and safetensors; the tests read only what it wrote. Run: python make_generation_reference.py [FOLDER]
@@ -13,7 +13,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM)
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 PROMPT, NEW = 40, 200
 # Two logits this near could change places between two libraries' sums.
@@ -35,6 +35,11 @@ def llama():
 
 def qwen2():
     return Qwen2ForCausalLM(Qwen2Config(rms_norm_eps=1e-6, tie_word_embeddings=True,
+                                        rope_parameters=dict(rope_type="default", rope_theta=1000.0), **SIZES))
+
+
+def qwen3():
+    return Qwen3ForCausalLM(Qwen3Config(rms_norm_eps=1e-6, head_dim=8, tie_word_embeddings=True,
                                         rope_parameters=dict(rope_type="default", rope_theta=1000.0), **SIZES))
 
 
@@ -91,7 +96,7 @@ def record(folder, make):
 
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "reference")
-    for make in (gpt2, llama, qwen2, mistral):
+    for make in (gpt2, llama, qwen2, qwen3, mistral):
         record(folder / make.__name__, make)
 
 

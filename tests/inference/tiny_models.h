@@ -30,6 +30,7 @@ inline LlamaSizes small_llama() {
   return config;
 }
 inline LlamaSizes small_qwen2() { return as_qwen2(small_llama()); }
+inline LlamaSizes small_qwen3() { return as_qwen3(small_llama()); }
 
 /// Writes a Hugging Face folder with random weights, which bf16 holds exactly, then calls `body`
 /// with the same model in an engine, which computes micro-batches of one sequence without a cache.

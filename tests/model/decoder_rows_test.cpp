@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "tests/errors.h"
 #include "tests/model/ops_harness.h"
@@ -82,6 +84,73 @@ TEST_P(DecoderRows, RmsNormBackwardMatchesFiniteDifferences) {
     expect_near(h_.read(dx), sum_of(residual, reference::differences(of_x, x, dy)), tolerance,
                 "dx");
     expect_near(h_.read(dweight), reference::differences(of_w, weight, dy), tolerance, "dweight");
+  }
+}
+
+/// The heads of q and k of rows of q, k and v by rms_norm, each with its weight.
+Values norms_of_heads(const HeadNormShape& s, const Values& x, const Values& query,
+                      const Values& key) {
+  Values y = x;
+  for (std::int64_t row = 0; row < s.rows; ++row) {
+    for (std::int64_t head = 0; head < s.normed_heads(); ++head) {
+      const auto at = static_cast<std::ptrdiff_t>(row * s.qkv_width() + head * s.head_width);
+      const Values of_head(x.begin() + at, x.begin() + at + s.head_width);
+      std::ranges::copy(
+          reference::rms_norm(of_head, head < s.heads ? query : key, s.head_width, 1e-2),
+          y.begin() + at);
+    }
+  }
+  return y;
+}
+
+TEST_P(DecoderRows, NormsOfHeadsMatchTheLoopsAndAreTheSameInPlace) {
+  for (const std::int64_t width : {2, 6, 8, 30, 64, 136, 300}) {
+    const HeadNormShape s{5, 6, 2, width, dtype_};
+    const Values x = random_values(s.count(), 1, dtype_);
+    const Values query = random_values(width, 2, dtype_);
+    const Values key = random_values(width, 3, dtype_);
+    const View y = h_.empty(s.count(), dtype_);
+    const View in = h_.tensor(x, dtype_);
+    const View of_query = h_.tensor(query, dtype_);
+    const View of_key = h_.tensor(key, dtype_);
+    const View statistics = h_.empty(s.rows * 8, DType::fp32);
+    h_.ops->head_norm_forward(s, {in, of_query, of_key, y, statistics, 1e-2F});
+    const Values found = h_.read(y);
+    expect_near(found, norms_of_heads(s, x, query, key), rounding(dtype_),
+                fmt::format("heads of {}", width));
+    EXPECT_EQ(h_.read(in), x);
+    h_.ops->head_norm_forward(
+        s, {.x = in, .query_weight = of_query, .key_weight = of_key, .y = in, .epsilon = 1e-2F});
+    EXPECT_EQ(h_.read(in), found) << "in place";
+  }
+}
+
+TEST_P(DecoderRows, NormsOfHeadsHaveGradientsThatMatchFiniteDifferences) {
+  const HeadNormShape s{131, 3, 1, 6, dtype_};  // more than two chunks of rows
+  const Values x = random_values(s.count(), 1, dtype_);
+  const Values query = random_values(6, 2, dtype_);
+  const Values key = random_values(6, 3, dtype_);
+  const Values dy = random_values(s.count(), 4, dtype_);
+  h_.ops->prepare(s);
+  h_.ops->allocate_scratch();
+  const View in = h_.tensor(x, dtype_);
+  const View of_query = h_.tensor(query, dtype_);
+  const View of_key = h_.tensor(key, dtype_);
+  const View statistics = h_.empty(s.rows * 4, DType::fp32);
+  h_.ops->head_norm_forward(s,
+                            {in, of_query, of_key, h_.empty(s.count(), dtype_), statistics, 1e-2F});
+  const double tolerance = dtype_ == DType::fp32 ? 1e-5 : rounding(dtype_);
+  for (const DType of_weight : {dtype_, DType::fp32}) {
+    const View dx = h_.tensor(dy, dtype_);
+    const View dquery = h_.empty(6, of_weight);
+    const View dkey = h_.empty(6, of_weight);
+    h_.ops->head_norm_backward(s, {in, statistics, of_query, of_key, dx, dquery, dkey});
+    const auto of_x = [&](const Values& v) { return norms_of_heads(s, v, query, key); };
+    const auto of_q = [&](const Values& v) { return norms_of_heads(s, x, v, key); };
+    const auto of_k = [&](const Values& v) { return norms_of_heads(s, x, query, v); };
+    expect_near(h_.read(dx), reference::differences(of_x, x, dy), tolerance, "dx");
+    expect_near(h_.read(dquery), reference::differences(of_q, query, dy), tolerance, "dquery");
+    expect_near(h_.read(dkey), reference::differences(of_k, key, dy), tolerance, "dkey");
   }
 }
 

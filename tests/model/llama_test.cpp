@@ -50,8 +50,11 @@ TEST_P(LlamaFamily, GradientsOfEveryParameterMatchFiniteDifferencesOfTheLoss) {
       std::vector<float> values = training.read(name);
       // The stream starts as rows of the embedding: small ones would bend what an RMS norm gives.
       const float spread = name == "model.embed_tokens.weight" ? 0.15F : 0.05F;
+      // Norms of heads multiply scores twice, whose softmax would bend.
+      const float times =
+          name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight") ? 1 : 8;
       for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = values[i] * 8 + spread * (static_cast<float>(i % 7) - 2);
+        values[i] = values[i] * times + spread * (static_cast<float>(i % 7) - 2);
       }
       training.write(name, values);
     }
@@ -131,8 +134,8 @@ TEST_P(LlamaFamily, BitsDependNeitherOnStageNorWorldNorThreadsNorStreams) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, LlamaFamily,
-                         ::testing::Values(Family{"Llama", tiny_llama},
-                                           Family{"Qwen2", tiny_qwen2}),
+                         ::testing::Values(Family{"Llama", tiny_llama}, Family{"Qwen2", tiny_qwen2},
+                                           Family{"Qwen3", tiny_qwen3}),
                          [](const auto& tested) { return tested.param.name; });
 
 TEST(LlamaShape, CountsThePublishedModels) {
@@ -148,6 +151,16 @@ TEST(LlamaShape, CountsThePublishedModels) {
                         .head = DecoderShape::Head::tied,
                         .qkv_bias = true};
   EXPECT_EQ(qwen.shape().parameter_count(), 494'032'768);
+  const LlamaSizes qwen3{.layers = 28,
+                         .width = 1024,
+                         .heads = 16,
+                         .kv_heads = 8,
+                         .head_width = 128,
+                         .intermediate = 3072,
+                         .vocabulary = 151936,
+                         .head = DecoderShape::Head::tied,
+                         .head_norms = true};
+  EXPECT_EQ(qwen3.shape().parameter_count(), 596'049'920);
 }
 
 TEST(LlamaShape, AFieldOutOfRangeIsNamed) {
@@ -167,6 +180,8 @@ TEST(LlamaShape, AFieldOutOfRangeIsNamed) {
               HasSubstr("model.width is 13, expected a multiple of model.heads = 4"));
   EXPECT_THAT(refusal([](LlamaSizes& c) { c.norm_epsilon = 0; }),
               HasSubstr("model.norm_epsilon is 0, expected more than 0"));
+  EXPECT_THAT(refusal([](LlamaSizes& c) { c.qkv_bias = c.head_norms = true; }),
+              HasSubstr("model.head_norms: found true beside "));
   EXPECT_THAT(refusal([](LlamaSizes& c) { c.intermediate = 0; }),
               HasSubstr("model.intermediate is 0, expected 1 to"));
 }

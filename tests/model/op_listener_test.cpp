@@ -121,6 +121,17 @@ TEST_F(Listeners, HearOfRowsWithWhatEachReadsAndWrites) {
   expect("rms_norm_apply", 0, 2 * (2 * 32 + 8) + 16);
   ops_->norm_backward(s, {x, one, row, y, x, row});
   expect("rms_norm_backward", 0, 2 * (4 * 32 + 16) + 16);
+  const HeadNormShape h{4, 2, 1, 2, DType::bf16};  // 3 heads of 2 in rows of 8
+  ops_->prepare(h);
+  ops_->allocate_scratch();
+  const View two_of_head = view(2), heads = view(12, DType::fp32);
+  ops_->head_norm_forward(h, {x, two_of_head, two_of_head, y, heads});
+  expect("head_norm_forward", 0, 2 * (2 * 32 + 4) + 4 * 12);
+  ops_->head_norm_forward(h,
+                          {.x = x, .query_weight = two_of_head, .key_weight = two_of_head, .y = x});
+  expect("head_norm_forward", 0, 2 * (2 * 24 + 4));
+  ops_->head_norm_backward(h, {x, heads, two_of_head, two_of_head, y, two_of_head, two_of_head});
+  expect("head_norm_backward", 0, 2 * (3 * 24 + 8) + 4 * 12);
   ops_->add(x, y, x);
   expect("add", 0, 2 * 3 * 32);
   ops_->gelu_forward(x, y);

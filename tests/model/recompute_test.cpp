@@ -82,6 +82,7 @@ std::vector<Job> jobs() {
   const DType bf16 = DType::bf16;
   const DecoderShape separate = llama_of_blocks(tiny_llama());
   const DecoderShape tied = llama_of_blocks(tiny_qwen2());
+  const DecoderShape normed = llama_of_blocks(tiny_qwen3());
   const StreamOrder lazy{.policy = StreamOrder::Policy::lazy};
   const StreamOrder apart{.policy = StreamOrder::Policy::lazy, .memory = Memory::apart};
   const auto seeded = [](std::uint64_t seed) {
@@ -113,6 +114,8 @@ std::vector<Job> jobs() {
        .order = apart},
       {.model = tied, .mesh = {2, 2, 2}, .stage = 3, .limits = near},
       {.model = tied, .mesh = {1, 1, 1}, .accumulation = 1, .stage = 0, .order = seeded(4)},
+      {.model = normed, .mesh = {1, 2, 2}, .own_rows = true, .stage = 3, .order = seeded(5)},
+      {.model = normed, .compute = bf16, .mesh = {1, 1, 2}, .stage = 1, .order = apart},
       {.compute = DType::fp16, .mesh = {1, 2, 1}, .stage = 3, .order = lazy, .limits = plain},
   };
 }

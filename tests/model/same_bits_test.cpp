@@ -138,7 +138,9 @@ TEST_P(SameBits, DecoderRows) {
     const AttentionShape a{2, 150, 6, 8, dtype_, 2};
     const RotaryShape r{2, 150, 8, 8, 80, dtype_};
     h.ops->prepare(s);
+    const HeadNormShape n{300, 6, 2, 8, dtype_};
     h.ops->prepare(a);
+    h.ops->prepare(n);
     h.ops->allocate_scratch();
     const View x = h.tensor(random_values(300 * 80, 1), dtype_);
     const View weight = h.tensor(random_values(80, 2), dtype_);
@@ -154,6 +156,12 @@ TEST_P(SameBits, DecoderRows) {
     const View gate = h.tensor(random_values(300 * 96, 4), dtype_);
     h.ops->rotary_table(r, {.theta = 100}, cosines, sines);
     h.ops->norm_forward(s, {.x = x, .weight = weight, .y = qkv, .statistics = statistics});
+    const View heads = h.empty(300 * 80, dtype_);
+    const View figures = h.empty(300 * 8, DType::fp32);
+    const View one = weight.slice(0, 8), two = weight.slice(8, 8);
+    const View done = h.empty(8, dtype_), dtwo = h.empty(8, dtype_);
+    h.ops->head_norm_forward(n, {qkv, one, two, heads, figures});
+    h.ops->head_norm_backward(n, {qkv, figures, one, two, heads, done, dtwo});
     h.ops->rotary(r, Turn::forward, qkv, cosines, sines);
     h.ops->attention_forward(a, qkv, out, log_sums);
     const View dout = h.tensor(random_values(300 * 48, 5), dtype_);
@@ -161,7 +169,8 @@ TEST_P(SameBits, DecoderRows) {
     h.ops->rotary(r, Turn::backward, dqkv, cosines, sines);
     h.ops->norm_backward(s, {x, statistics, weight, dqkv, dx, dweight});
     h.ops->swiglu_backward({300, 48, dtype_}, gate, out);
-    return std::vector<View>{qkv, log_sums, dqkv, dx, dweight, gate, out};
+    return std::vector<View>{qkv, log_sums, dqkv,    dx,   dweight, gate,
+                             out, heads,    figures, done, dtwo};
   });
 }
 

@@ -42,6 +42,7 @@ struct LlamaSizes {
   double norm_epsilon = 1e-5;
   DecoderShape::Head head = DecoderShape::Head::separate;
   bool qkv_bias = false;
+  bool head_norms = false;
 
   DecoderShape shape() const {
     nlohmann::json section{{"family", "llama"},
@@ -55,6 +56,7 @@ struct LlamaSizes {
                            {"norm_epsilon", norm_epsilon},
                            {"head", head == DecoderShape::Head::tied ? "tied" : "separate"},
                            {"qkv_bias", qkv_bias},
+                           {"head_norms", head_norms},
                            {"rope_theta", rotary.theta}};
     if (head_width != 0) section["head_width"] = head_width;
     if (const auto& scaling = rotary.scaling) {
@@ -73,6 +75,14 @@ inline LlamaSizes as_qwen2(LlamaSizes sizes) {
   sizes.rotary.scaling.reset();
   sizes.head = DecoderShape::Head::tied;
   sizes.qkv_bias = true;
+  return sizes;
+}
+
+/// The same as Qwen3: norms of the heads of q and k, a tied head.
+inline LlamaSizes as_qwen3(LlamaSizes sizes) {
+  sizes.rotary.scaling.reset();
+  sizes.head = DecoderShape::Head::tied;
+  sizes.head_norms = true;
   return sizes;
 }
 

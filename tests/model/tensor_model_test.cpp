@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -297,8 +298,11 @@ TEST_P(TensorModels, EvaluateAndGiveLogitsAsOneRankDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TensorModels,
                          ::testing::Values(DecoderShape(small_gpt2()),
-                                           DecoderShape(uneven_llama(9))),
-                         [](const auto& tested) { return std::string(tested.param.family->name); });
+                                           DecoderShape(uneven_llama(9)),
+                                           DecoderShape(uneven_qwen3(9))),
+                         [](const auto& tested) {
+                           return fmt::format("{}{}", tested.param.family->name, tested.index);
+                         });
 
 // ZeRO-3, tensor parallelism, accumulation, a tied head and a vocabulary that does not divide, at
 // once; and on from its weights at another mesh.

@@ -74,7 +74,8 @@ TEST(TensorTraffic, UnderSequenceParallelismIsFourReduceScattersAndSixGathersALa
 }
 
 TEST(TensorTraffic, IsWhatTheModelForetold) {
-  for (const DecoderShape& config : {DecoderShape(even_gpt2(2)), DecoderShape(uneven_llama(32))}) {
+  for (const DecoderShape& config : {DecoderShape(even_gpt2(2)), DecoderShape(uneven_llama(32)),
+                                     DecoderShape(uneven_qwen3(32))}) {
     for (const int ranks : {1, 3, 8}) {
       if (ranks > 4 && config.family->name == "gpt2") continue;
       for (const bool own_rows : {false, true}) {
@@ -94,14 +95,15 @@ TEST(TensorTraffic, IsWhatTheModelForetold) {
 }
 
 TEST(TensorMemory, IsPlannedToTheByte) {
-  for (const bool own_rows : {false, true}) {
-    const TensorOptions options{.sequence_parallel = own_rows, .chunks = 2};
-    over(3, uneven_llama(32), options, [&](Training& training, Device& device) {
+  for (const int choice : {0, 1, 2, 3}) {
+    const TensorOptions options{.sequence_parallel = choice % 2 == 1, .chunks = 2};
+    const DecoderShape config = choice < 2 ? uneven_llama(32) : uneven_qwen3(32);
+    over(3, config, options, [&](Training& training, Device& device) {
       const Communicator& group = training.engine.mesh().axis(Axis::tensor);
       const auto nobody = planning::communicator(group.rank(), 3, BackendKind::local);
       Mesh mesh(*nobody, {1, 1, 3});
       const auto plan = planning::open(1);
-      Training planned(mesh, *plan, {}, uneven_llama(32), kEven, 1, options);
+      Training planned(mesh, *plan, {}, config, kEven, 1, options);
       training.train(Batch::random(64, 41, 1), 1.0F);
       training.engine.step({.learning_rate = 1e-3});
       for (const MemoryClass each : {MemoryClass::activations, MemoryClass::communication}) {

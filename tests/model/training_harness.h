@@ -60,6 +60,7 @@ inline LlamaSizes tiny_llama() {
 }
 
 inline LlamaSizes tiny_qwen2() { return as_qwen2(tiny_llama()); }
+inline LlamaSizes tiny_qwen3() { return as_qwen3(tiny_llama()); }
 
 /// An engine with one model, sealed and allocated.
 class Training {

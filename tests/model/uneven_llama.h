@@ -20,4 +20,12 @@ inline LlamaSizes uneven_llama(std::int64_t context) {
           .qkv_bias = true};
 }
 
+/// The same with norms of heads in place of biases.
+inline LlamaSizes uneven_qwen3(std::int64_t context) {
+  LlamaSizes sizes = uneven_llama(context);
+  sizes.qkv_bias = false;
+  sizes.head_norms = true;
+  return sizes;
+}
+
 }  // namespace zero::testing

@@ -63,6 +63,8 @@ const std::map<std::string, Size> kSizes{
     {"Qwen2.5-0.5B", {494, 32768}},
     {"Qwen2 with windows above all layers", {630, 32768}},
     {"Qwen1.5-7B", {7721, 32768}},
+    {"Qwen3-0.6B", {596, 40960}},
+    {"Qwen3-8B", {8191, 40960}},
     {"Yi-6B", {6061, 4096}},
     {"SmolLM-135M", {135, 2048}},
     {"SmolLM2-135M-Instruct", {135, 8192}},
