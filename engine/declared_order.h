@@ -5,9 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/engine_options.h"
 #include "engine/gradient_reducer.h"
 #include "engine/schedule.h"
+#include "engine/seal_options.h"
 #include "engine/sharding.h"
 #include "engine/unit.h"
 

@@ -11,15 +11,19 @@
 #include "collectives/device_claim.h"
 #include "device/host_access.h"
 #include "engine/coded_moments.h"
-#include "engine/engine.h"
+#include "engine/engine_options.h"
 #include "engine/gathers.h"
 #include "engine/given_values.h"
 #include "engine/gradient_reducer.h"
+#include "engine/graph_capture.h"
+#include "engine/lease.h"
 #include "engine/leased_gradients.h"
 #include "engine/model_state.h"
+#include "engine/seal_options.h"
 #include "engine/state_reads.h"
 #include "engine/step_costs.h"
 #include "engine/step_progress.h"
+#include "engine/step_report.h"
 #include "engine/step_sums.h"
 #include "engine/waits.h"
 
@@ -115,12 +119,6 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   StateReads reads_;
   StepCosts costs_;
   std::optional<Sealed> sealed_;
-};
-
-/// What an engine is made of, for tests that look into it or leave one of its waits out.
-class EngineParts {
- public:
-  static EngineCore& of(Engine& engine) { return *engine.core_; }
 };
 
 }  // namespace zero

@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/engine.h"
+#include "engine/logical_tensor.h"
+#include "engine/step_report.h"
 
 namespace zero {
 

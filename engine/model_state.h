@@ -9,7 +9,8 @@
 
 #include "device/host_access.h"
 #include "engine/coded_moments.h"
-#include "engine/engine.h"
+#include "engine/counted_mesh.h"
+#include "engine/logical_tensor.h"
 #include "engine/unit.h"
 
 namespace zero {

@@ -11,6 +11,7 @@
 #include "collectives/host_values.h"
 #include "collectives/store.h"
 #include "device/cpu/primitives.h"
+#include "engine/step_report.h"
 #include "engine/value_hash.h"
 
 namespace zero {

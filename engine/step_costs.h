@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/counted_mesh.h"
-#include "engine/engine.h"
 #include "engine/state_reads.h"
+#include "engine/step_report.h"
 
 namespace zero {
 

@@ -3,7 +3,7 @@
 #include "engine/step_progress.h"
 
 #include "base/error.h"
-#include "engine/engine.h"
+#include "engine/seal_options.h"
 
 namespace zero {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "engine/engine_core.h"
 #include "engine/state_reader.h"
 #include "tests/cuda/emulator/dependences.h"
+#include "tests/engine/engine_parts.h"
 
 namespace zero::testing {
 namespace {

@@ -6,9 +6,9 @@
 #include <mutex>
 
 #include "collectives/backends.h"
-#include "engine/engine_core.h"
 #include "engine/value_hash.h"
 #include "tests/engine/copying_reader.h"
+#include "tests/engine/engine_parts.h"
 
 namespace zero::toy {
 

@@ -3,7 +3,7 @@
 // What a configuration asks of the machine, for programs of libFuzzer, which are not linked with
 // all of the project: the fuzz target answers these questions itself, so that none is asked.
 #include "launch/rendezvous/cores.h"
-#include "launch/run_device.h"
+#include "launch/device_choice.h"
 
 namespace zero {
 

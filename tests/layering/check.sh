@@ -28,7 +28,7 @@ declare -A below=(
   [launch]="base device partition architecture collectives optim engine model checkpoint inference"
 )
 # The engine as custom trainers and the built-in models see it.
-engine_public="engine/engine.h engine/engine_options.h engine/lease.h engine/schedule.h"
+engine_public="engine/engine.h engine/engine_options.h engine/lease.h engine/schedule.h engine/seal_options.h engine/step_report.h"
 
 breaches=0
 breach() {
