@@ -16,7 +16,7 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "collectives/backends.h"
-#include "launch/run_device.h"
+#include "launch/memory_use.h"
 #include "launch/telemetry/console.h"
 #include "model/decoder.h"
 

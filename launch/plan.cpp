@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "collectives/backends.h"
-#include "launch/run_device.h"
 #include "launch/telemetry/console.h"
 #include "launch/workbench.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/counted_mesh.h"
-#include "launch/telemetry/run_report.h"
+#include "launch/memory_use.h"
 
 namespace zero {
 

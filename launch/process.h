@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "launch/config/train_config.h"
-#include "launch/rendezvous/start.h"
+#include "launch/device_choice.h"
+#include "launch/environment.h"
 
 namespace zero {
 

@@ -12,9 +12,10 @@
 #include "collectives/backends.h"
 #include "collectives/nccl/options.h"
 #include "collectives/store.h"
-#include "launch/process.h"
-#include "launch/rendezvous/start.h"
-#include "launch/telemetry/run_report.h"
+#include "device/cuda/gpus.h"
+#include "launch/memory_use.h"
+#include "launch/telemetry/instruments.h"
+#include "launch/telemetry/profile.h"
 
 namespace zero {
 namespace {
@@ -126,29 +127,6 @@ std::optional<Obstacle> obstacle(const Communicator& host, const std::vector<std
 
 }  // namespace
 
-DeviceFacts device_facts(int ranks, RanksAre are) {
-  const int gpus = cuda::visible_devices();
-  const auto given = process_environment()("CUDA_VISIBLE_DEVICES");
-  const bool given_one =
-      are == RanksAre::processes && gpus == 1 && given && given->find(',') == std::string::npos;
-  DeviceFacts facts{.ranks = ranks, .gpus = gpus, .given_one = given_one};
-  for (int index = 0; index < std::min(ranks, gpus) && !facts.missing; ++index) {
-    facts.missing = cuda::missing_code(index);
-  }
-  return facts;
-}
-
-DeviceChoice choose_device(const DeviceFacts& facts) {
-  if (facts.gpus == 0) return {DeviceKind::cpu, "auto: no GPU that this build can use"};
-  if (facts.missing) return {DeviceKind::cpu, "auto: " + facts.missing->why};
-  if (facts.gpus >= facts.ranks) {
-    return {DeviceKind::cuda, fmt::format("auto: {} GPU(s)", facts.gpus)};
-  }
-  if (facts.given_one) return {DeviceKind::cuda, "auto: the GPU of CUDA_VISIBLE_DEVICES"};
-  return {DeviceKind::cpu,
-          fmt::format("auto: {} GPU(s) for {} ranks of this host", facts.gpus, facts.ranks)};
-}
-
 NcclSupport nccl_support() {
   return nccl::available() ? NcclSupport::built_in : NcclSupport::missing;
 }
@@ -173,11 +151,6 @@ std::optional<std::string> agree_on_device(Communicator& host, Configuration& va
 BackendKind backend_on(DeviceKind kind, const TrainConfig& config, BackendKind host) {
   if (kind == DeviceKind::cpu || config.world == 1 || share_a_gpu(host, config.world)) return host;
   return config.run.sums == nccl::Sums::fast ? BackendKind::nccl_fast : BackendKind::nccl;
-}
-
-std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory) {
-  if (config.run.device == DeviceKind::cpu) return planning::open(config.run.threads, memory);
-  return planning::open(1, Memory::apart, "cuda");
 }
 
 MachineLimits limits_of(const TrainConfig& config, Device& device) {

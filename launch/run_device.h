@@ -9,31 +9,12 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
-#include "device/cuda/gpus.h"
 #include "launch/config/train_config.h"
-#include "launch/telemetry/instruments.h"
 
 namespace zero {
 
-/// The facts that decide run.device "auto".
-struct DeviceFacts {
-  int ranks = 1;           ///< on this host
-  int gpus = 0;            ///< visible to this process
-  bool given_one = false;  ///< the launcher gave this process (one of the ranks) exactly one GPU
-  /// Why this build cannot compute on the GPUs that the ranks would take; empty if it can.
-  std::optional<cuda::MissingCode> missing{};
-};
-enum class RanksAre : std::uint8_t { threads, processes };
-/// The facts for `ranks` ranks of this host. CUDA_VISIBLE_DEVICES tells if a process has one GPU.
-DeviceFacts device_facts(int ranks, RanksAre are);
-
-/// The device that run.device "auto" selects, and the reason: a GPU if each rank of the host has
-/// one, or if this process was given one, and the build has code for them.
-struct DeviceChoice {
-  DeviceKind kind = DeviceKind::cpu;
-  std::string why;
-};
-DeviceChoice choose_device(const DeviceFacts& facts);
+class Instruments;
+struct MachineLimits;
 
 /// Whether GPUs of several processes can communicate.
 enum class NcclSupport : std::uint8_t { built_in, missing };
@@ -50,9 +31,6 @@ std::optional<std::string> agree_on_device(Communicator& host, Configuration& va
 /// The backend of the communicator of a run on `kind`, for plans; `host` is the backend through
 /// which its ranks meet.
 BackendKind backend_on(DeviceKind kind, const TrainConfig& config, BackendKind host);
-
-/// A device without memory that replaces the run's in a plan; `memory` is the memory of a CPU's.
-std::unique_ptr<Device> plan_device(const TrainConfig& config, Memory memory = Memory::of_host);
 
 /// The machine's limits for the profile of a run, measured on `device`, the run's device, with idle
 /// streams.

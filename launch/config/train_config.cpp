@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "launch/config/answers.h"
 #include "launch/rendezvous/cores.h"
-#include "launch/run_device.h"
 
 namespace zero {
 namespace {

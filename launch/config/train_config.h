@@ -14,6 +14,7 @@
 #include "engine/engine_options.h"
 #include "launch/config/configuration.h"
 #include "launch/config/refusals.h"
+#include "launch/device_choice.h"
 #include "model/recompute.h"
 #include "model/tensor_parallel.h"
 #include "optim/learning_rate.h"
@@ -41,9 +42,6 @@ struct Batch {
 /// alone implies one micro-batch on every rank. Throws zero::Error with the numbers if they do not
 /// fit.
 Batch infer_batch(const BatchRequest& request, int world);
-
-/// The kind of device that a run computes on.
-enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 /// A configuration in the trainer's own types, for one world.
 struct TrainConfig {

@@ -18,7 +18,6 @@
 #include "base/checked_math.h"
 #include "base/host_name.h"
 #include "collectives/host_values.h"
-#include "launch/process.h"
 #include "launch/rendezvous/cgroup.h"
 
 namespace zero {

@@ -3,7 +3,6 @@
 #include "launch/rendezvous/start.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <initializer_list>
 #include <limits>
 #include <mutex>
@@ -14,7 +13,6 @@
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/local/backend.h"
-#include "launch/process.h"
 #include "launch/rendezvous/store/handshake.h"
 #include "launch/rendezvous/store/tcp_store.h"
 #include "launch/rendezvous/store/wire.h"
@@ -227,14 +225,6 @@ Start of_threads(const Environment& environment, int local_ranks) {
 }
 
 }  // namespace
-
-Environment process_environment() {
-  return [](const std::string& name) -> std::optional<std::string> {
-    const char* const value = std::getenv(name.c_str());
-    if (value == nullptr || *value == '\0') return std::nullopt;
-    return value;
-  };
-}
 
 MpiSupport mpi_support() { return mpi::available() ? MpiSupport::built_in : MpiSupport::missing; }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "collectives/communicator.h"
+#include "launch/environment.h"
 #include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/store/endpoint.h"
 
@@ -39,10 +40,6 @@ struct Start {
   /// launcher gives none; torchrun's is "none" without --rdzv-id.
   std::string job{};
 };
-
-/// Looks up an environment variable; nothing if the variable is not set or is empty.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
-Environment process_environment();
 
 /// The value of `local_ranks` if --local-ranks is not given.
 inline constexpr int kNoLocalRanks = 0;
