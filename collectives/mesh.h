@@ -3,32 +3,13 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/mesh_shape.h"
 
 namespace zero {
-
-/// Axes of a mesh. Ranks along `replicate` hold the same shards (HSDP), along `shard` different
-/// parts of the model states; along `tensor` they compute different parts of each layer.
-enum class Axis : std::uint8_t { replicate, shard, tensor };
-inline constexpr std::size_t kAxes = 3;
-std::string_view name_of(Axis axis);
-
-/// Ranks along each axis. At most one may be -1: the world divided by the other two.
-struct MeshShape {
-  int replicate = 1;
-  int shard = -1;
-  int tensor = 1;
-
-  int size(Axis axis) const;
-  /// The shape with the -1 replaced, for a world of `world` ranks. If the sizes do not multiply to
-  /// `world`, throws zero::Error naming the sizes, the world and sizes that would fit.
-  MeshShape resolved(int world) const;
-};
 
 /// The world laid out as replicate x shard x tensor, tensor fastest, so that the ranks of one
 /// tensor group are adjacent: rank = (replicate * shards + shard) * tensors + tensor. Owns a

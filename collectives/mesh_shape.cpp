@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "collectives/mesh_shape.h"
+
 #include "base/error.h"
-#include "collectives/mesh.h"
 
 namespace zero {
 

@@ -9,7 +9,7 @@
 
 #include "base/dtype.h"
 #include "engine/schedule.h"
-#include "optim/optimizer.h"
+#include "optim/optimizer_config.h"
 #include "optim/parameter_groups.h"
 
 namespace zero {

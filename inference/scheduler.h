@@ -9,11 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "inference/generation_request.h"
 #include "inference/inference_model.h"
 
 namespace zero {
-
-using RequestId = std::uint64_t;
 
 /// When requests join those that run.
 enum class Batching : std::uint8_t {

@@ -15,6 +15,7 @@
 #include "base/printable.h"
 #include "checkpoint/hf/config.h"
 #include "inference/inference_options.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"
 #include "launch/process.h"
 #include "launch/rendezvous/start.h"

@@ -12,20 +12,9 @@
 #include "collectives/traffic.h"
 #include "device/device.h"
 #include "model/row_cut.h"
+#include "model/tensor_options.h"
 
 namespace zero {
-
-/// How the layers of a tensor group work together. No bit depends on `overlap`, nor, without
-/// sequence parallelism, on `chunks`; the other options, like the tensor degree, change the order
-/// of some sums.
-struct TensorOptions {
-  /// Cuts the residual stream, norms and outputs of row-parallel layers by rows over the group.
-  bool sequence_parallel = false;
-  /// The most chunks of rows; one is computed while another is summed over the group.
-  int chunks = 2;
-  /// false: every collective is waited for immediately.
-  bool overlap = true;
-};
 
 /// The tensor group of the layers, and the collectives on their activations (rows x width). All
 /// ranks compute the same micro-batch. Without sequence parallelism a rank's own rows are all rows;

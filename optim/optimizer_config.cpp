@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "optim/optimizer_config.h"
+
 #include <fmt/ranges.h>
 
 #include <limits>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "optim/optimizer.h"
 
 namespace zero {
 

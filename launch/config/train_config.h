@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "architecture/decoder_shape.h"
-#include "collectives/mesh.h"
+#include "collectives/mesh_shape.h"
 #include "collectives/nccl/options.h"
 #include "collectives/wait_limits.h"
 #include "engine/engine_options.h"
@@ -16,10 +16,10 @@
 #include "launch/config/refusals.h"
 #include "launch/device_choice.h"
 #include "model/recompute.h"
-#include "model/tensor_parallel.h"
+#include "model/tensor_options.h"
 #include "optim/learning_rate.h"
 #include "optim/loss_scaler.h"
-#include "optim/optimizer.h"
+#include "optim/optimizer_config.h"
 
 namespace zero {
 

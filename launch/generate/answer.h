@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "inference/generator.h"
+#include "inference/generation_request.h"
 #include "inference/text/stop.h"
 #include "inference/text/text_stream.h"
 

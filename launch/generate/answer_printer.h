@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "inference/generator.h"
+#include "inference/generation_request.h"
 
 namespace zero {
 

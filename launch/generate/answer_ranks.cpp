@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 
+#include "base/error.h"
 #include "collectives/host_values.h"
+#include "collectives/mesh.h"
 
 namespace zero {
 namespace {
@@ -26,8 +29,15 @@ AnswerRanks::AnswerRanks(Communicator& world, Device* device, int replicate, int
              "or --local-ranks {}",
              replicate, tensor, together, world.size(), together, together);
   shape_ = MeshShape{.replicate = replicate, .tensor = tensor}.resolved(world.size());
-  if (world.size() > 1) mesh_.emplace(world, shape_);
+  if (world.size() > 1) mesh_ = std::make_unique<Mesh>(world, shape_);
 }
+
+AnswerRanks::~AnswerRanks() = default;
+
+bool AnswerRanks::first() const { return world_.rank() == 0; }
+int AnswerRanks::count() const { return world_.size(); }
+int AnswerRanks::on_this_host() const { return world_.local_size(); }
+bool AnswerRanks::speaks() const { return !mesh_ || mesh_->index(Axis::tensor) == 0; }
 
 bool AnswerRanks::computes(std::size_t number) const {
   if (!mesh_) return true;

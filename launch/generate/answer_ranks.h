@@ -3,13 +3,17 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "collectives/mesh.h"
+#include "collectives/mesh_shape.h"
 
 namespace zero {
+
+class Communicator;
+class Device;
+class Mesh;
 
 /// The ranks that answer prompts together. The first one reads prompts, prints answers and hears
 /// signals; the ranks of a tensor group compute the same requests, other ranks other ones.
@@ -22,20 +26,21 @@ class AnswerRanks {
   /// ranks. `device`: of several ranks; null on one. Throws zero::Error if the world does not have
   /// a multiple of their product.
   AnswerRanks(Communicator& world, Device* device, int replicate, int tensor);
+  ~AnswerRanks();
 
-  bool first() const { return world_.rank() == 0; }
-  int count() const { return world_.size(); }
-  int on_this_host() const { return world_.local_size(); }
+  bool first() const;
+  int count() const;
+  int on_this_host() const;
   const MeshShape& shape() const { return shape_; }
   /// Null: one rank.
-  Mesh* mesh() { return mesh_ ? &*mesh_ : nullptr; }
+  Mesh* mesh() { return mesh_.get(); }
 
   /// Ranks, or tensor groups of them, that answer requests of their own.
   int groups() const { return shape_.replicate * shape_.shard; }
   /// Whether this rank computes request `number`: requests are dealt out in turn.
   bool computes(std::size_t number) const;
   /// Whether this rank tells the first what its group has computed.
-  bool speaks() const { return mesh_ == std::nullopt || mesh_->index(Axis::tensor) == 0; }
+  bool speaks() const;
 
   /// The first rank's text.
   std::string share(std::string text);
@@ -47,7 +52,7 @@ class AnswerRanks {
  private:
   Communicator& world_;
   Device* device_;
-  std::optional<Mesh> mesh_;
+  std::unique_ptr<Mesh> mesh_;
   MeshShape shape_{.replicate = 1, .shard = 1, .tensor = 1};
 };
 

@@ -19,6 +19,11 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "checkpoint/hf/config.h"
+#include "inference/drafter.h"
+#include "inference/generator.h"
+#include "inference/inference_model.h"
+#include "launch/generate/generate_device.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
 #include "launch/rendezvous/cgroup.h"
 
@@ -57,6 +62,8 @@ AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
       folder_(find_model_folder(files::disk(), flags.model, sayer())),
       encoder_(folder_, flags.tokenizer),
       printer_(flags.json ? AnswerPrinter::Form::json : AnswerPrinter::Form::text) {}
+
+AnswerSession::~AnswerSession() = default;
 
 std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
   std::vector<AcceptedPrompt> all;

@@ -6,22 +6,28 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "inference/drafter.h"
-#include "inference/generator.h"
+#include "launch/device_choice.h"
 #include "launch/generate/accepted_prompt.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/answer_printer.h"
 #include "launch/generate/answer_ranks.h"
-#include "launch/generate/generate_device.h"
-#include "launch/generate/generate_program.h"
 #include "launch/generate/prompt_encoder.h"
 #include "launch/signals.h"
+#include "launch/telemetry/output.h"
 
 namespace zero {
+
+class Drafter;
+class Generator;
+class InferenceModel;
+struct GenerateFlags;
+struct InferenceOptions;
 
 /// The first signal that asks for an end waits for the pass under way, if answers are coming; any
 /// other ends the process at once, unless it comes so soon that it is the same one, sent by a
@@ -51,6 +57,7 @@ class AnswerSession {
  public:
   /// References must outlive the session. Throws zero::Error if there is no model or tokenizer.
   AnswerSession(const GenerateFlags& flags, Interrupts& interrupts, Communicator& world);
+  ~AnswerSession();
 
   PromptEncoder& encoder() { return encoder_; }
   AnswerRanks& ranks() { return ranks_; }

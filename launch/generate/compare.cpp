@@ -16,6 +16,7 @@
 #include "inference/model_folder.h"
 #include "inference/perplexity.h"
 #include "launch/generate/generate_device.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"
 #include "launch/rendezvous/cgroup.h"

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "launch/generate/generate_program.h"
-
 namespace zero {
+
+struct GenerateFlags;
 
 /// Prints a table of the formats of weights and of the cache: the bytes of all weights, those of a
 /// token in the cache, tokens/s of one answer, and the perplexity of the text in the file

@@ -7,8 +7,8 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/rendezvous/cores.h"
-#include "launch/run_device.h"
 
 namespace zero {
 

@@ -6,10 +6,11 @@
 #include <string>
 
 #include "device/device.h"
-#include "launch/config/train_config.h"
-#include "launch/generate/generate_program.h"
+#include "launch/device_choice.h"
 
 namespace zero {
+
+struct GenerateFlags;
 
 /// The threads of one of the ranks of this host that flags.threads asks for. Throws zero::Error.
 int threads_of(const GenerateFlags& flags, int local_ranks = 1);

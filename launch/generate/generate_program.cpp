@@ -16,6 +16,7 @@
 #include "launch/generate/answer_session.h"
 #include "launch/generate/compare.h"
 #include "launch/generate/generate_device.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/generate/save_quantized.h"
 #include "launch/process.h"
 #include "launch/rendezvous/same_build.h"

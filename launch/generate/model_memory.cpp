@@ -12,8 +12,10 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "collectives/backends.h"
+#include "inference/inference_model.h"
 #include "inference/model_folder.h"
 #include "launch/generate/generate_device.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/telemetry/console.h"
 
 namespace zero {

@@ -6,12 +6,15 @@
 #include <optional>
 #include <string>
 
-#include "collectives/mesh.h"
-#include "inference/inference_model.h"
-#include "launch/generate/generate_program.h"
-#include "launch/run_device.h"
+#include "collectives/mesh_shape.h"
+#include "device/memory_ledger.h"
+#include "launch/device_choice.h"
 
 namespace zero {
+
+struct GenerateFlags;
+struct InferenceOptions;
+enum class WeightFormat : std::uint8_t;
 
 /// The ranks of a model.
 struct PlannedRanks {

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/utf8.h"
-#include "inference/generator.h"
+#include "inference/generation_request.h"
 #include "launch/config/configuration.h"
 
 namespace zero {

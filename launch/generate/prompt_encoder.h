@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "device/files/file_system.h"
-#include "inference/generator.h"
+#include "inference/generation_request.h"
 #include "inference/text/tokenizer_config.h"
 #include "launch/generate/prompt.h"
 

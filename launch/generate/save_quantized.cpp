@@ -14,6 +14,7 @@
 #include "device/files/replace_file.h"
 #include "inference/quantized_writer.h"
 #include "launch/generate/generate_device.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/generate/prompt_encoder.h"
 #include "launch/tokenizer_files.h"
 

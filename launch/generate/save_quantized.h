@@ -3,9 +3,10 @@
 #pragma once
 
 #include "device/files/file_system.h"
-#include "launch/generate/generate_program.h"
 
 namespace zero {
+
+struct GenerateFlags;
 
 /// Writes the model's folder once more as flags.save_quantized, with its matrices in codes of
 /// flags.weights: config.json, tokenizer and weights. The folder has its name once it is whole and

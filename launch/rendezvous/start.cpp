@@ -12,6 +12,7 @@
 #include "base/host_name.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
+#include "collectives/communicator.h"
 #include "collectives/local/backend.h"
 #include "launch/rendezvous/store/handshake.h"
 #include "launch/rendezvous/store/tcp_store.h"

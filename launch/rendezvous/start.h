@@ -7,12 +7,14 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/communicator.h"
+#include "collectives/backend_kind.h"
 #include "launch/environment.h"
 #include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/store/endpoint.h"
 
 namespace zero {
+
+class Communicator;
 
 /// The way this process was started, and its rank and job.
 struct Start {

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <string_view>
+#include <utility>
 
 #include "base/descriptor.h"
 
@@ -40,5 +43,10 @@ void print_without_waiting(std::string_view text) noexcept;
 
 /// Writes to standard error what printable_text() makes of it. Waits two seconds for room at most.
 void print_to_stderr(std::string_view text) noexcept;
+/// Prints to standard error; one that is full or closed changes no answer.
+template <typename... Arguments>
+void print_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  print_to_stderr(fmt::format(format, std::forward<Arguments>(arguments)...));
+}
 
 }  // namespace zero

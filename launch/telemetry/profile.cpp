@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "launch/telemetry/machine_limits.h"
+#include "optim/optimizer.h"
 
 namespace zero {
 namespace {

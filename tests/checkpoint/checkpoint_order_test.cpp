@@ -6,6 +6,7 @@
 
 #include "checkpoint/block_writer.h"
 #include "checkpoint/checkpoint_saver.h"
+#include "checkpoint/checkpointer.h"
 #include "checkpoint_run.h"
 #include "collectives/backends.h"
 #include "scratch.h"

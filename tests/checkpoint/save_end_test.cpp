@@ -16,6 +16,7 @@
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint_run.h"
+#include "engine/engine.h"
 #include "hooked_disk.h"
 #include "scratch.h"
 

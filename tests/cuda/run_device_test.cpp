@@ -13,6 +13,7 @@
 #include "base/host_name.h"
 #include "collectives/backends.h"
 #include "launch/generate/generate_device.h"
+#include "launch/generate/generate_flags.h"
 #include "launch/process.h"
 #include "tests/collectives/forwarding_backend.h"
 #include "tests/cuda/emulator/emulator.h"

@@ -8,6 +8,7 @@
 
 #include "architecture/decoder_shape.h"
 #include "checkpoint/hf/config.h"
+#include "inference/inference_options.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/model_memory.h"
 #include "launch/generate/prompt_encoder.h"

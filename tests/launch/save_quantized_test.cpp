@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "inference/text/tokenizer_config.h"
+#include "launch/generate/generate_flags.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/generate/answer.h"
+#include "launch/generate/prompt.h"
+#include "launch/generate/sampling_choice.h"
+#include "launch/rendezvous/start.h"
+#include "launch/telemetry/output.h"
+
+namespace zero {
+
+/// The arguments of zero_generate.
+struct GenerateFlags {
+  std::string model{};
+  std::vector<std::string> prompts{};
+  std::vector<std::string> prompt_ids{};
+  std::string file{};
+  std::string compare{};         ///< a text by which formats are compared, instead of prompts
+  std::string save_quantized{};  ///< a folder that is written, instead of answers
+  bool chat = false;             ///< texts are a user's messages
+  std::string tokenizer{};
+  PromptSettings settings{};    ///< what is sampled: before the model's own and `sampling`
+  SamplingChoice sampling{};    ///< before the model's own
+  std::string device = "auto";  ///< "cpu", "cuda" or "auto"
+  std::string dtype = "fp32";
+  std::string weights{};  ///< empty: as the folder has them
+  std::string cache_dtype = "dtype";
+  std::int64_t requests = 8;            ///< at once
+  std::string cache = "paged";          ///< or "contiguous"
+  std::int64_t cache_tokens = 0;        ///< of all requests; 0: as many as they can need
+  std::int64_t host_cache_tokens = 0;   ///< of blocks in host memory
+  std::string batching = "continuous";  ///< or "fixed"
+  std::string draft{};                  ///< empty, "prompt", or the folder of a model
+  std::int64_t draft_tokens = 3;        ///< guessed in a step, at most
+  /// Of a prompt typed at a terminal, with its answer, at most; kUsualContext if not given.
+  std::optional<std::int64_t> context{};
+  static constexpr std::int64_t kUsualContext = 8192;
+  std::string threads = "auto";
+  int replicate = 1;  ///< copies of the model, of several ranks
+  int tensor = 1;     ///< ranks that compute a layer together
+  int local_ranks = kNoLocalRanks;
+  double collective_warning = 30;  ///< seconds until a rank that others wait for is named; 0: never
+  Start start{};                   ///< how the program was started
+  LogProbabilities log_probabilities = LogProbabilities::left_out;
+  bool json = false;
+  bool print_ids = false;  ///< of prompts
+};
+
+/// A line about the program's work, for people. Any thread.
+inline void say_line(const std::string& line) { print_error("zero_generate: {}\n", line); }
+
+}  // namespace zero
