@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_layout.h"
-#include "checkpoint/checkpointer.h"
+#include "checkpoint/checkpoint_options.h"
 #include "checkpoint/save_plan.h"
 #include "checkpoint/side_thread.h"
 #include "checkpoint/state_tensors.h"

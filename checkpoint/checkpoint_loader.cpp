@@ -51,7 +51,7 @@ CheckpointLoader::CheckpointLoader(const EngineAndDisk& of, const CheckpointOpti
       blocks_(blocks) {}
 
 std::optional<Resumed> CheckpointLoader::load(const std::string& which,
-                                              const Checkpointer::Accept& accept) {
+                                              const AcceptCheckpoint& accept) {
   passed_over_.clear();
   if (which == "never") return std::nullopt;
   if (!engine_.device().has_memory()) {
@@ -154,7 +154,7 @@ CheckpointFailure CheckpointLoader::open(const std::string& path) {
 }
 
 /// Throws the same error on all ranks unless the open checkpoint fits the engine and the trainer.
-void CheckpointLoader::check(const Checkpointer::Accept& accept) {
+void CheckpointLoader::check(const AcceptCheckpoint& accept) {
   agree(words_.world(), engine_.device(), kPurpose, [&] {
     try {
       if (accept) accept(reader_->index().extra);

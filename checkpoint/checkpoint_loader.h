@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpointer.h"
+#include "checkpoint/checkpoint_options.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "checkpoint/host_blocks.h"
 #include "checkpoint/rank_words.h"
@@ -23,7 +23,7 @@ class CheckpointLoader {
   /// `blocks`: those of a checkpoint that this engine would save; decide the memory of a load.
   CheckpointLoader(const EngineAndDisk& of, const CheckpointOptions& options, std::int64_t blocks);
 
-  std::optional<Resumed> load(const std::string& which, const Checkpointer::Accept& accept);
+  std::optional<Resumed> load(const std::string& which, const AcceptCheckpoint& accept);
   const std::vector<std::string>& passed_over() const { return passed_over_; }
 
  private:
@@ -36,7 +36,7 @@ class CheckpointLoader {
   std::vector<Candidate> candidates(const std::string& which);
   std::vector<Candidate> find(const std::string& which) const;
   CheckpointFailure open(const std::string& path);
-  void check(const Checkpointer::Accept& accept);
+  void check(const AcceptCheckpoint& accept);
   CheckpointFailure read(HostBlocks& blocks);
   void restore();
   [[noreturn]] void refuse_to_begin_anew() const;

@@ -17,7 +17,7 @@
 
 #include "checkpoint/block_writer.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpointer.h"
+#include "checkpoint/checkpoint_options.h"
 #include "checkpoint/rank_words.h"
 #include "checkpoint/side_thread.h"
 #include "engine/state_reader.h"
@@ -41,7 +41,7 @@ class CheckpointSaver final : public StateReader {
   void give_up(const std::string& why);
   std::optional<SaveReport> report();
   /// Between saves.
-  void remove_only(Checkpointer::Removes removes) { keep_.removes = std::move(removes); }
+  void remove_only(RemovesCheckpoint removes) { keep_.removes = std::move(removes); }
 
   BlockWriter& writer() { return writer_; }
   /// Throws zero::Error if the engine has ended.
@@ -106,12 +106,6 @@ class CheckpointSaver final : public StateReader {
   RankWord committed_;
   std::atomic<bool> commit_ended_{false};
   SideThread side_;
-};
-
-/// What a Checkpointer is made of, for tests that leave one of its waits out.
-class CheckpointerParts {
- public:
-  static CheckpointSaver& saver(Checkpointer& checkpointer);
 };
 
 }  // namespace zero

@@ -49,7 +49,9 @@ void Checkpointer::save(const nlohmann::ordered_json& extra,
   core_->saver.save(extra, before_commit);
 }
 
-void Checkpointer::remove_only(Removes removes) { core_->saver.remove_only(std::move(removes)); }
+void Checkpointer::remove_only(RemovesCheckpoint removes) {
+  core_->saver.remove_only(std::move(removes));
+}
 
 void Checkpointer::wait() { core_->saver.wait(); }
 
@@ -57,7 +59,8 @@ void Checkpointer::give_up(const std::string& why) { core_->saver.give_up(why); 
 
 std::optional<SaveReport> Checkpointer::report() { return core_->saver.report(); }
 
-std::optional<Resumed> Checkpointer::load(const std::string& which, const Accept& accept) {
+std::optional<Resumed> Checkpointer::load(const std::string& which,
+                                          const AcceptCheckpoint& accept) {
   core_->saver.wait();           // throws if the engine has ended
   core_->engine.finish_reads();  // of another Checkpointer, which saves the states as they are
   return core_->loader.load(which, accept);

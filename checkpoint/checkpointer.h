@@ -2,57 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "architecture/name_map.h"
-#include "device/files/file_system.h"
-#include "engine/engine.h"
+#include "checkpoint/checkpoint_options.h"
 
 namespace zero {
 
-/// The states that a save takes: a save of others fails, and the checkpoints before it stay.
-enum class SaveStates : std::uint8_t {
-  finite,  ///< no element is NaN or infinite: a run that diverged is not saved over a good one
-  any,
-};
-
-struct CheckpointOptions {
-  std::string folder;                               ///< of all checkpoints of the run
-  int keep_last = 0;                                ///< newest checkpoints kept; 0: all
-  std::int64_t keep_every = 0;                      ///< steps kept for good; 0: none
-  std::int64_t file_bytes = std::int64_t{4} << 30;  ///< files are cut at this size
-  /// Small files of the folder `weights`, by name: config.json, a tokenizer.
-  std::map<std::string, std::string> weight_files{};
-  NameMap names = names::plain();  ///< the names of tensors in files
-  SaveStates states = SaveStates::finite;
-  files::FileSystem* disk = nullptr;  ///< null: files::disk()
-  /// For which ranks look for the files that the first rank has made: a file system of a network
-  /// may show new names only after a minute.
-  double look_seconds = 75;
-};
-
-/// A finished save; equal on all ranks except for times.
-struct SaveReport {
-  std::int64_t step = 0;
-  std::int64_t bytes = 0;
-  double seconds = 0;          ///< from save() until older checkpoints were removed
-  double exposed_seconds = 0;  ///< that training was held up
-  std::string error{};         ///< why nothing was saved, the same text on all ranks; empty: saved
-  std::string notes{};  ///< lines about older checkpoints that could not be removed, and such
-};
-
-/// The checkpoint that load() has loaded.
-struct Resumed {
-  std::int64_t step = 0;
-  std::string folder;  ///< "runs/a/step_00000500"
-};
+class CheckpointSaver;
+class Engine;
 
 /// Saves the model states of an engine while training goes on, and loads them at any stage and
 /// mesh: a run that is cut and resumed has the bits of one that never was. One folder a
@@ -85,16 +47,10 @@ class Checkpointer {
   /// The oldest finished save not asked for yet.
   std::optional<SaveReport> report();
 
-  /// Whether a checkpoint may be removed by later saves, for keep_last, which then counts only
-  /// such.
-  using Removes = std::function<bool(std::int64_t step, const nlohmann::ordered_json& extra)>;
-  /// By default all may. The first rank calls `removes`, on a thread of its own; a failure of it is
-  /// a note of the save.
-  void remove_only(Removes removes);
+  /// Later saves remove only such checkpoints; by default all may be. The first rank calls
+  /// `removes`, on a thread of its own; a failure of it is a note of the save.
+  void remove_only(RemovesCheckpoint removes);
 
-  /// Decides, before anything changes, whether a checkpoint may be loaded; throws zero::Error if
-  /// not. Called on every rank alike.
-  using Accept = std::function<void(const nlohmann::ordered_json& extra)>;
   /// Loads a checkpoint: "auto": the newest good one in the folder, else nothing; "never": nothing;
   /// else the folder of one checkpoint, or of several, of which the newest. Every block is verified
   /// before it is used. "auto" passes over checkpoints that are proven to be damaged, with a line
@@ -102,7 +58,7 @@ class Checkpointer {
   /// refuses, nor if none is left. Throws the same zero::Error on all ranks, naming file, tensor
   /// and offset; the states are then the initial ones. Takes the same memory whatever there is to
   /// load; on a planning device that is all.
-  std::optional<Resumed> load(const std::string& which, const Accept& accept = {});
+  std::optional<Resumed> load(const std::string& which, const AcceptCheckpoint& accept = {});
   /// Why checkpoints were passed over by the last load, newest first.
   const std::vector<std::string>& passed_over() const;
   /// How this process has transferred files, for the log: "io_uring, O_DIRECT for 1.5 GB of 1.5 GB,
@@ -110,9 +66,15 @@ class Checkpointer {
   std::string how() const;
 
  private:
-  friend class CheckpointerParts;  // checkpoint_saver.h
+  friend class CheckpointerParts;
   class Core;
   std::unique_ptr<Core> core_;
+};
+
+/// What a Checkpointer is made of, for tests that leave one of its waits out.
+class CheckpointerParts {
+ public:
+  static CheckpointSaver& saver(Checkpointer& checkpointer);
 };
 
 }  // namespace zero

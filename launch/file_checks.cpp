@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/hf/folder.h"
 #include "checkpoint/hf/hub.h"
+#include "checkpoint/weight_source.h"
 #include "collectives/agreement.h"
 #include "device/files/replace_file.h"
 #include "inference/text/tokenizer.h"

@@ -9,9 +9,6 @@
 #include "architecture/family.h"
 #include "base/error.h"
 #include "checkpoint/hf/config.h"
-#include "checkpoint/hf/hub.h"
-#include "checkpoint/hf/index.h"
-#include "checkpoint/model_files.h"
 #include "checkpoint/text_file.h"
 #include "checkpoint/weights.h"
 #include "device/files/replace_file.h"
@@ -22,16 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
-
-std::vector<std::string> listed_files(const fs::path& index) {
-  const std::string text = read_model_text(index.string());
-  std::vector<std::string> paths;
-  for (const std::string& name : files_of_index(index.string(), text))
-    paths.push_back((index.parent_path() / name).string());
-  return paths;
-}
 
 // Rank 0's part: replaces `path` by a file with `text`.
 void write_whole(const fs::path& path, const std::string& text) {
@@ -43,16 +31,6 @@ void write_whole(const fs::path& path, const std::string& text) {
 }  // namespace
 
 bool names_folder(const std::string& path) { return path.ends_with('/'); }
-
-std::vector<std::string> weight_files(const std::string& path) {
-  if (!fs::is_directory(path)) return {path};
-  const fs::path folder(path);
-  if (fs::exists(folder / kWeights)) return {(folder / kWeights).string()};
-  ZERO_CHECK(fs::exists(folder / kIndex),
-             "{}: found neither {} nor {}; expected a folder of Hugging Face's with one of them{}",
-             path, kWeights, kIndex, folder_advice(path));
-  return listed_files(folder / kIndex);
-}
 
 void check_folder_target(const std::string& folder) {
   // parent_path() of "a/b/" is "a/b", whose parent_path() is "a".

@@ -4,17 +4,11 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 #include "architecture/decoder_shape.h"
 #include "engine/engine.h"
 
 namespace zero {
-
-/// The safetensors files that hold the weights at `path`: the file itself or, of a folder, its
-/// model.safetensors or the files that its model.safetensors.index.json lists. Throws zero::Error
-/// naming the missing file.
-std::vector<std::string> weight_files(const std::string& path);
 
 /// Whether `path` means a folder: it ends with a slash.
 bool names_folder(const std::string& path);

@@ -12,7 +12,6 @@
 
 #include "checkpoint_run.h"
 #include "collectives/backends.h"
-#include "engine/engine.h"
 #include "scratch.h"
 
 namespace zero::testing {

@@ -13,6 +13,7 @@
 #include "checkpoint/hf/folder.h"
 #include "checkpoint/hf/safetensors.h"
 #include "checkpoint/hf/tensor_split.h"
+#include "checkpoint/weight_source.h"
 #include "checkpoint/weights.h"
 #include "scratch.h"
 #include "tests/model/training_harness.h"

@@ -10,8 +10,8 @@
 
 #include "base/half.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/hf/folder.h"
 #include "checkpoint/hf/safetensors.h"
+#include "checkpoint/weight_source.h"
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "tests/checkpoint/hooked_disk.h"
