@@ -2,7 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/communicator.h"
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "collectives/operation.h"
+#include "collectives/slices.h"
+#include "device/kernels.h"
 
 /// The checks behind Communicator's public methods. Each throws
 /// zero::Error naming rank, operation, purpose and both values.

@@ -10,7 +10,9 @@
 #include "collectives/blocking_backend.h"
 #include "collectives/host/buffers.h"
 #include "collectives/mpi/check.h"
+#include "collectives/mpi/comm.h"
 #include "collectives/mpi/connection.h"
+#include "collectives/mpi/runtime.h"
 #include "collectives/mpi/store.h"
 
 namespace zero::mpi {

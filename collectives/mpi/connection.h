@@ -6,9 +6,11 @@
 #include <string>
 
 #include "collectives/host/group.h"
+#include "collectives/mpi/comm.h"
 #include "collectives/mpi/hosts.h"
 #include "collectives/mpi/link.h"
 #include "collectives/mpi/messages.h"
+#include "collectives/mpi/runtime.h"
 
 namespace zero::mpi {
 

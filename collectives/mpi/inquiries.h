@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/mpi/comm.h"
 #include "collectives/mpi/rank_processes.h"
-#include "collectives/mpi/runtime.h"
 #include "collectives/mpi/transfers.h"
 
 namespace zero::mpi {

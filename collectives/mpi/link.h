@@ -14,10 +14,10 @@
 #include "collectives/host/group.h"
 #include "collectives/long_wait.h"
 #include "collectives/mpi/call_comparison.h"
+#include "collectives/mpi/comm.h"
 #include "collectives/mpi/failures.h"
 #include "collectives/mpi/inquiries.h"
 #include "collectives/mpi/options.h"
-#include "collectives/mpi/runtime.h"
 #include "collectives/mpi/transfers.h"
 
 namespace zero::mpi {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/mpi/runtime.h"
+#include "collectives/mpi/comm.h"
 
 namespace zero::mpi {
 

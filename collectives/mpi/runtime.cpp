@@ -13,16 +13,11 @@
 #include "collectives/host/process.h"
 #include "collectives/mpi/backoff.h"
 #include "collectives/mpi/check.h"
+#include "collectives/mpi/comm.h"
 #include "collectives/mpi/mailbox.h"
 
 namespace zero::mpi {
 namespace {
-
-bool finalised() {
-  int flag = 0;
-  MPI_Finalized(&flag);
-  return flag != 0;
-}
 
 // If each rank has a container of its own, Open MPI 4 finds at its start that ranks cannot read
 // each other's memory (CMA), and falls back; after that, messages hang for good once many below the
@@ -108,32 +103,6 @@ std::shared_ptr<host::Memory> Runtime::memory(int ranks, std::string& reason) {
 void Runtime::retire(std::unique_ptr<Mailbox> mailbox) {
   const std::scoped_lock lock(mutex_);
   retired_.push_back(std::move(mailbox));
-}
-
-Comm::Comm(MPI_Comm handle) : handle_(handle) {
-  check_mpi(MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN));
-  check_mpi(MPI_Comm_rank(handle, &rank_));
-  check_mpi(MPI_Comm_size(handle, &size_));
-}
-
-Comm Comm::copy_of(MPI_Comm handle) {
-  MPI_Comm copy = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_dup(handle, &copy));
-  return Comm(copy);
-}
-
-Comm::Comm(Comm&& other) noexcept
-    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)),
-      abandoned_(other.abandoned_),
-      rank_(other.rank_),
-      size_(other.size_) {}
-
-Comm::~Comm() {
-  // While unwinding: the peers do not free the communicator, so neither may this rank.
-  if (handle_ == MPI_COMM_NULL || abandoned_) return;
-  if (std::uncaught_exceptions() == 0 && !finalised()) {
-    MPI_Comm_free(&handle_);
-  }
 }
 
 }  // namespace zero::mpi

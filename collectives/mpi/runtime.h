@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mpi.h>
-
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,32 +43,6 @@ class Runtime {
   std::mutex mutex_;
   std::shared_ptr<host::Memory> memory_;
   std::vector<std::unique_ptr<Mailbox>> retired_;
-};
-
-/// Owns one MPI communicator, whose calls return error codes.
-class Comm {
- public:
-  /// Takes ownership of `handle`.
-  explicit Comm(MPI_Comm handle);
-  /// A private copy of `handle`. Collective.
-  static Comm copy_of(MPI_Comm handle);
-  Comm(Comm&& other) noexcept;
-  Comm& operator=(Comm&&) = delete;
-  ~Comm();
-
-  /// Never frees the communicator: messages on it that no rank will receive must not reach a later
-  /// communicator that reuses its identifier.
-  void abandon() { abandoned_ = true; }
-
-  MPI_Comm get() const { return handle_; }
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-
- private:
-  MPI_Comm handle_ = MPI_COMM_NULL;
-  bool abandoned_ = false;
-  int rank_ = 0;
-  int size_ = 1;
 };
 
 }  // namespace zero::mpi

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collectives/mpi/comm.h"
 #include "collectives/mpi/mailbox.h"
+#include "collectives/mpi/runtime.h"
 #include "collectives/store.h"
 
 namespace zero::mpi {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "device/files/disk_file.h"
 #include "device/files/disk_queue.h"
 #include "device/files/file_system.h"
 #include "device/files/posix_file.h"

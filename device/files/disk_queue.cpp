@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "device/files/posix_file.h"
+#include "device/files/disk_file.h"
 #include "device/files/pwrite_queue.h"
 
 namespace zero::files {

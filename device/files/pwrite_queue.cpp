@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/files/disk_file.h"
 
 namespace zero::files {
 namespace {

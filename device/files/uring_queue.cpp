@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/files/disk_file.h"
 #include "device/files/transfer.h"
 
 namespace zero::files {

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "model/cpu/packed_kernels.h"
-#include "model/cpu/products.h"
+#include "model/cpu/product.h"
+#include "model/product_shape.h"
 
 namespace zero::cpu {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "model/cpu/packed_kernels.h"
+#include "model/cpu/packed_squares.h"
 
 namespace zero::cpu::packed {
 

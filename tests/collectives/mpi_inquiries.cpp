@@ -11,6 +11,7 @@
 
 #include "collectives/backends.h"
 #include "collectives/mpi/check.h"
+#include "collectives/mpi/comm.h"
 #include "collectives/mpi/inquiries.h"
 #include "collectives/mpi/runtime.h"
 #include "tests/collectives/body.h"

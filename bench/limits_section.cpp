@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/limits.h"
-
 #include "bench/collectives.h"
+#include "bench/limits.h"
 #include "bench/section.h"
 
 namespace zero::bench {
