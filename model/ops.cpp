@@ -3,8 +3,6 @@
 #include "model/ops.h"
 
 #include "base/error.h"
-#include "model/cpu/cpu_ops.h"
-#include "model/cuda/make_ops.h"
 
 namespace zero {
 
@@ -19,12 +17,6 @@ void* Ops::scratch(std::string_view what, std::int64_t bytes) const {
              "allocate_scratch()",
              what, bytes, scratch_.view().bytes());
   return scratch_.view().data();
-}
-
-std::unique_ptr<Ops> make_ops(Device& device) {
-  // "cuda:0", and a planning device that stands for one.
-  if (device.name().find("cuda") != std::string_view::npos) return cuda::make_ops(device);
-  return std::make_unique<cpu::CpuOps>(device);
 }
 
 }  // namespace zero

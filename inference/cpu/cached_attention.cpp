@@ -13,7 +13,7 @@
 #include <type_traits>
 
 #include "base/checked_math.h"
-#include "inference/cpu/attention_stretch-inl.h"
+#include "inference/cpu/cached_attention-inl.h"
 #include "inference/cpu/cached_attention.h"
 #include "inference/cpu/head_of_cache.h"
 #include "inference/cpu/pair_attention.h"

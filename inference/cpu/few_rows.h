@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "inference/cpu/packed_weight.h"
+#include "inference/cpu/stored_squares.h"
 
 namespace zero::cpu {
 

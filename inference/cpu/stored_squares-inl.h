@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "inference/cpu/packed_weight.h"
+#include "inference/cpu/stored_squares.h"
 #include "model/cpu/packed_floats_layout-inl.h"
 #include "model/cpu/typed.h"
 

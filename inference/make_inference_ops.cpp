@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/inference_ops.h"
+#include "inference/cuda/make_inference_ops.h"
 
 #include "base/error.h"
 #include "inference/cpu/cpu_inference_ops.h"
-#include "inference/cuda/make_inference_ops.h"
+#include "inference/inference_ops.h"
 
 namespace zero {
 

@@ -4,11 +4,11 @@
 // Scores, powers and sums of values of a tile of query rows over a stretch of positions, in fp32.
 // Included inside Highway's foreach_target mechanism, once per target.
 
-#if defined(ZERO_INFERENCE_CPU_ATTENTION_STRETCH_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ZERO_INFERENCE_CPU_ATTENTION_STRETCH_INL_H_
-#undef ZERO_INFERENCE_CPU_ATTENTION_STRETCH_INL_H_
+#if defined(ZERO_INFERENCE_CPU_CACHED_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ZERO_INFERENCE_CPU_CACHED_ATTENTION_INL_H_
+#undef ZERO_INFERENCE_CPU_CACHED_ATTENTION_INL_H_
 #else
-#define ZERO_INFERENCE_CPU_ATTENTION_STRETCH_INL_H_
+#define ZERO_INFERENCE_CPU_CACHED_ATTENTION_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -282,4 +282,4 @@ void add_stretch(const HeadOfCache<S>& head, std::int64_t head_width, std::int64
 }  // namespace zero::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // ZERO_INFERENCE_CPU_ATTENTION_STRETCH_INL_H_
+#endif  // ZERO_INFERENCE_CPU_CACHED_ATTENTION_INL_H_
