@@ -6,6 +6,7 @@
 # what is allowed", and ends with 1 if there is any. There is no exclude list.
 #   - a room includes only rooms below it
 #   - foreign interfaces stay where they belong: CUDA, NCCL, MPI, Boost.Asio, Boost.Beast, OpenSSL and io_uring
+#   - no circles: what a component (a source with its headers) includes does not lead back to it
 #   - every source file begins with the two SPDX lines and has at most 400 lines
 set -euo pipefail
 cd "${1:?usage: check.sh ROOT}"
@@ -96,10 +97,60 @@ while IFS= read -r text; do breach "$text"; done < <(awk '
     }
   }' "${files[@]}")
 
+# One line per circle: a strongly connected component by Tarjan's algorithm, at its first include in the order of files.
+find_circles() {
+  awk '
+  function component(file) {
+    sub(/\.(h|c|cpp|cu|cuh|inc)$/, "", file)
+    sub(/-inl$/, "", file)
+    return file
+  }
+  function visit(node,    i, next_node, last, members, count) {
+    low[node] = order[node] = ++visited
+    stack[++depth] = node
+    for (i = 1; i <= arrows[node]; ++i) {
+      next_node = arrow[node, i]
+      if (!(next_node in order)) visit(next_node)
+      if (!(next_node in done) && low[next_node] < low[node]) low[node] = low[next_node]
+    }
+    if (low[node] < order[node]) return
+    do {
+      last = stack[depth--]
+      done[last] = node
+      members = members (count++ ? ", " : "") last
+    } while (last != node)
+    if (count > 1) circle[node] = members
+  }
+  {
+    split($0, part, ":")
+    match($0, /"[^"]+"/)
+    from = component(part[1])
+    to = component(substr($0, RSTART + 1, RLENGTH - 2))
+    if (from == to) next
+    arrow[from, ++arrows[from]] = to
+    start[NR] = from
+    end[NR] = to
+    place[NR] = part[1] ":" part[2]
+  }
+  END {
+    for (i = 1; i <= NR; ++i)
+      if (i in start && !(start[i] in order)) visit(start[i])
+    for (i = 1; i <= NR; ++i) {
+      root = done[start[i]]
+      if (!(i in start) || !(root in circle) || root != done[end[i]]) continue
+      print place[i] ": includes lead in a circle through " circle[root] "; what both need stands below both"
+      delete circle[root]
+    }
+  }'
+}
+
 include='^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]([^">]+)[">]'
 while IFS=: read -r file line text; do
   [[ $text =~ $include ]] && check_include "$file" "$line" "${BASH_REMATCH[1]}"
 done < <(grep -HnE "$include" "${files[@]}" || true)
+
+while IFS= read -r text; do breach "$text"; done < <(
+  printf '%s\n' "${files[@]}" | grep -v '^tests/' | xargs -r grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' | find_circles)
 
 if ((breaches > 0)); then
   echo "$breaches breaches in ${#files[@]} files"

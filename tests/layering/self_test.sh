@@ -71,6 +71,13 @@ put collectives/digest.cpp '#include <openssl/evp.h>'
 refuses 'collectives/digest.cpp:3: includes openssl/evp.h; only launch/'
 put checkpoint/saver.cpp '#include <liburing.h>'
 refuses 'checkpoint/saver.cpp:3: includes liburing.h; only device/files/'
+put optim/one.h '#include "optim/two.h"'
+put optim/two.cpp '#include "optim/three-inl.h"'
+put optim/three.inc '#include "optim/one.h"'
+refuses 'optim/one.h:3: includes lead in a circle through optim/three, optim/two, optim/one;'
+put tests/one.h '#include "tests/two.h"'
+put tests/two.cpp '#include "tests/one.h"'
+bash "$check" "$tree" >/dev/null || { echo "a circle of tests is refused"; failures=$((failures + 1)); }
 printf '#include <string>\n' >"$tree/base/bare.cpp"
 refuses 'base/bare.cpp:1: does not begin with the two SPDX lines'
 printf '#!/bin/sh\n' >"$tree/tests/run.sh"
