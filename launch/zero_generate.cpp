@@ -72,7 +72,8 @@ void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
 void add_settings(CLI::App& app, zero::GenerateFlags& flags) {
   zero::SamplingChoice& sampling = flags.sampling;
   app.add_option("--max-tokens", flags.settings.max_tokens,
-                 "to generate; by default 128, or what the model's context leaves")
+                 "to generate; by default max_new_tokens of the model's generation_config.json, or "
+                 "else 128; less if the context ends before")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   app.add_option("--temperature", sampling.temperature,
                  "0: always the most likely token, whatever top-k, top-p and min-p are. This and "

@@ -74,6 +74,8 @@ std::vector<AcceptedPrompt> AnswerSession::accept(std::vector<Prompt> prompts) {
     }
     try {
       all.push_back({encoder_.request(prompt), prompt.settings.stop, prompt.where, prompt.number});
+      const std::string note = encoder_.end_note(all.back().request);
+      if (!note.empty() && !std::exchange(told_end_, true)) say("zero_generate: {}\n", note);
       if (flags_.print_ids && !flags_.json) {
         say("{}: ids {}\n", prompt.where, fmt::join(all.back().request.prompt, ","));
       }
@@ -90,6 +92,7 @@ PromptSettings AnswerSession::usual_settings() const {
   for (const std::string& line : model.lines()) say("zero_generate: {}\n", line);
   model.choice.apply_to(settings.sampling);
   flags_.sampling.apply_to(settings.sampling);
+  settings.usual_tokens = model.max_tokens.value_or(settings.usual_tokens);
   try {
     validate(settings.sampling, model.file);
   } catch (const Error& error) {

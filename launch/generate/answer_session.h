@@ -120,6 +120,7 @@ class AnswerSession {
   std::deque<Own> own_;
   std::vector<Own*> touched_;  // those with updates
   bool failed_ = false;
+  bool told_end_ = false;  // PromptEncoder::end_note
   double seconds_ = 0;
   std::int64_t prompt_tokens_ = 0;  // of those answered
 };

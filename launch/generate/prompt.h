@@ -16,7 +16,8 @@ namespace zero {
 
 /// What a prompt may choose for itself.
 struct PromptSettings {
-  std::int64_t max_tokens = 0;  ///< 0: kUsualTokens, fewer if the model's context ends before
+  std::int64_t max_tokens = 0;  ///< 0: usual_tokens, fewer if the model's context ends before
+  std::int64_t usual_tokens = kUsualTokens;
   Sampling sampling{};
   /// Texts that end the answer before them; one that names a special token ends it at that, too.
   std::vector<std::string> stop{};

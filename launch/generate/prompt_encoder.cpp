@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/generate/prompt_encoder.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <ctime>
@@ -32,6 +35,16 @@ std::tm local_time() {
 void check_utf8(std::string_view text, const std::string& where) {
   if (const auto offset = first_invalid_utf8(text)) {
     fail("{}: byte {} of the prompt is not UTF-8; expected a text in UTF-8", where, *offset);
+  }
+}
+
+/// What `encode` returns; what it throws names the prompt.
+template <typename Encode>
+Prompt::Ids named(const std::string& where, const Encode& encode) {
+  try {
+    return encode();
+  } catch (const Error& error) {
+    fail("{}: {}", where, error.what());
   }
 }
 
@@ -105,33 +118,43 @@ const Tokenizer& PromptEncoder::needed_tokenizer(const std::string& where) const
 }
 
 Prompt::Ids PromptEncoder::encode(const Prompt& prompt) const {
-  if (const auto* ids = std::get_if<Prompt::Ids>(&prompt.content)) {
-    ZERO_CHECK(!ids->empty(), "{}: the prompt has no token; expected one at least", prompt.where);
-    return *ids;
+  const auto* const messages = std::get_if<Prompt::Messages>(&prompt.content);
+  Prompt::Ids ids;
+  if (const auto* given = std::get_if<Prompt::Ids>(&prompt.content)) {
+    ids = *given;
+  } else if (messages != nullptr) {
+    ids = encode(*messages, prompt.where);
+  } else {
+    ids = encode(std::get<std::string>(prompt.content), prompt);
   }
+  ZERO_CHECK(!ids.empty(), "{}: the prompt has no token{}; expected one at least", prompt.where,
+             messages != nullptr ? ": the chat template makes nothing of these messages" : "");
+  return ids;
+}
+
+Prompt::Ids PromptEncoder::encode(const Prompt::Messages& messages,
+                                  const std::string& where) const {
+  const Tokenizer& tokenizer = needed_tokenizer(where);
+  std::vector<std::string_view> contents;
+  for (const ChatMessage& message : messages) {
+    check_utf8(message.content, where);
+    contents.emplace_back(message.content);
+  }
+  check_size(contents, where);
+  return named(where,
+               [&] { return tokenizer.encode_pieces(render_chat(config_, messages, now_)); });
+}
+
+Prompt::Ids PromptEncoder::encode(const std::string& text, const Prompt& prompt) const {
   const Tokenizer& tokenizer = needed_tokenizer(prompt.where);
-  if (const auto* messages = std::get_if<Prompt::Messages>(&prompt.content)) {
-    std::vector<std::string_view> contents;
-    for (const ChatMessage& message : *messages) {
-      check_utf8(message.content, prompt.where);
-      contents.emplace_back(message.content);
-    }
-    check_size(contents, prompt.where);
-    try {
-      return tokenizer.encode_pieces(render_chat(config_, *messages, now_));
-    } catch (const Error& error) {
-      fail("{}: {}", prompt.where, error.what());
-    }
-  }
-  const auto& text = std::get<std::string>(prompt.content);
   ZERO_CHECK(!text.empty(), "{}: the prompt is empty; expected one character at least",
              prompt.where);
   check_utf8(text, prompt.where);
   check_size(std::array{std::string_view(text)}, prompt.where);
-  if (prompt.settings.special) {
-    return tokenizer.encode_pieces(std::vector<PromptPiece>{{text, true}});
-  }
-  return tokenizer.encode(text, {.begin_of_text = true});
+  return named(prompt.where, [&] {
+    return prompt.settings.special ? tokenizer.encode_pieces(std::array{PromptPiece{text, true}})
+                                   : tokenizer.encode(text, {.begin_of_text = true});
+  });
 }
 
 void PromptEncoder::check_size(std::span<const std::string_view> pieces,
@@ -177,6 +200,9 @@ GenerationRequest PromptEncoder::request(const Prompt& prompt) const {
                             .sampling = prompt.settings.sampling,
                             .end_tokens = end_tokens_,
                             .priority = prompt.settings.priority};
+  if (std::holds_alternative<Prompt::Messages>(prompt.content) && passes_end(request)) {
+    request.end_tokens.push_back(static_cast<std::uint32_t>(tokenizer_->end_of_document()));
+  }
   for (const std::string& stop : prompt.settings.stop) {  // special tokens add no text
     if (const auto token = tokenizer_->special_token(stop)) request.end_tokens.push_back(*token);
   }
@@ -191,8 +217,26 @@ GenerationRequest PromptEncoder::request(const Prompt& prompt) const {
              "{}; give a shorter prompt or fewer --max-tokens",
              prompt.where, request.prompt.size(), std::max<std::int64_t>(request.max_tokens, 1),
              context_, context_name_);
-  if (request.max_tokens == 0) request.max_tokens = std::min(PromptSettings::kUsualTokens, room);
+  if (request.max_tokens == 0) {
+    request.max_tokens = std::min(prompt.settings.usual_tokens, room);
+  }
   return request;
+}
+
+bool PromptEncoder::passes_end(const GenerationRequest& request) const {
+  const std::int64_t end = tokenizer_ == nullptr ? -1 : tokenizer_->end_of_document();
+  return end >= 0 && std::ranges::find(request.end_tokens, end) == request.end_tokens.end();
+}
+
+std::string PromptEncoder::end_note(const GenerationRequest& request) const {
+  if (!passes_end(request)) return "";
+  const std::string name = printable_line(config_.special.of("eos_token"));
+  return fmt::format(
+      "the tokenizer's eos_token{}{} ({}) ends no answer: the model's eos_token_id is {}; give "
+      "--stop {} to end there{}",
+      name.empty() ? "" : " ", name, tokenizer_->end_of_document(),
+      fmt::join(request.end_tokens, ", "), name.empty() ? "TOKEN" : fmt::format("'{}'", name),
+      config_.chat_template.text.empty() ? "" : ", or --chat");
 }
 
 }  // namespace zero

@@ -33,10 +33,15 @@ class PromptEncoder {
   /// naming the file.
   PromptEncoder(const std::string& folder, const std::string& tokenizer);
 
-  /// Throws zero::Error, naming the prompt, found and expected, if the prompt is empty, is not
-  /// UTF-8, has a token outside the vocabulary, does not fit the context with its answer, or needs
-  /// a tokenizer that is not there.
+  /// One that Generator::submit takes. The answer to messages ends at the tokenizer's eos_token
+  /// too: it ends a turn. Throws zero::Error, naming the prompt, found and expected, if the prompt
+  /// is empty or becomes no token, is not UTF-8, has a token outside the vocabulary, does not fit
+  /// the context with its answer, or needs a tokenizer that is not there.
   GenerationRequest request(const Prompt& prompt) const;
+
+  /// Says that `request` does not end at the tokenizer's eos_token, and what does; empty if it ends
+  /// there, or there is none.
+  std::string end_note(const GenerationRequest& request) const;
 
   /// The tokens of a text file. Throws zero::Error naming it, or that there is no tokenizer.
   std::vector<std::uint32_t> encode_file(const std::string& path) const;
@@ -49,8 +54,12 @@ class PromptEncoder {
   void limit_context(std::int64_t tokens);
 
  private:
+  /// Whether the tokenizer has an eos_token, and the request does not end there.
+  bool passes_end(const GenerationRequest& request) const;
   const Tokenizer& needed_tokenizer(const std::string& where) const;
   Prompt::Ids encode(const Prompt& prompt) const;
+  Prompt::Ids encode(const Prompt::Messages& messages, const std::string& where) const;
+  Prompt::Ids encode(const std::string& text, const Prompt& prompt) const;
   /// Throws if texts, as `pieces`, have more tokens than the context, however they are encoded.
   void check_size(std::span<const std::string_view> pieces, const std::string& where) const;
 

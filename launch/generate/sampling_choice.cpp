@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "architecture/hf_fields.h"
+#include "base/error.h"
 #include "base/printable.h"
 #include "checkpoint/model_files.h"
 
@@ -76,6 +77,7 @@ std::vector<std::string> ModelSampling::lines() const {
   use("top_p", choice.top_p, usual.top_p);
   use("min_p", choice.min_p, usual.min_p);
   use("repetition_penalty", choice.repetition_penalty, usual.repetition_penalty);
+  if (max_tokens) used.push_back(fmt::format("max_new_tokens {}", *max_tokens));
   std::vector<std::string> all;
   if (!used.empty()) {
     all.push_back(fmt::format("{}: {}, where no flag says otherwise", file, fmt::join(used, ", ")));
@@ -104,6 +106,11 @@ ModelSampling read_model_sampling(const std::string& folder) {
   number("min_p", choice.min_p);
   number("repetition_penalty", choice.repetition_penalty);
   if (fields.has("top_k")) choice.top_k = fields.integer("top_k");
+  if (fields.has("max_new_tokens")) {
+    sampling.max_tokens = fields.integer("max_new_tokens");
+    ZERO_CHECK(*sampling.max_tokens >= 1, "{}: found {}, expected at least 1",
+               fields.place("max_new_tokens"), *sampling.max_tokens);
+  }
   if (fields.flag("do_sample", false)) {
     constexpr std::int64_t kTopK = 50;  // as transformers' GenerationConfig
     choice.temperature = choice.temperature.value_or(1);

@@ -23,10 +23,11 @@ struct SamplingChoice {
   void apply_to(Sampling& sampling) const;
 };
 
-/// What a model's generation_config.json says of sampling.
+/// What a model's generation_config.json says of answers.
 struct ModelSampling {
   std::string file{};  ///< its path, for messages
   SamplingChoice choice{};
+  std::optional<std::int64_t> max_tokens{};  ///< max_new_tokens
   /// Settings that are not known here and would choose other tokens, as "typical_p 0.9".
   std::vector<std::string> unknown{};
 

@@ -42,6 +42,33 @@ TEST_F(GenerateFlagsOf, AModelsSamplingComesBehindTheCommandLine) {
   EXPECT_EQ(of_model("--top-p 0.0001").out, greedy);
 }
 
+TEST_F(GenerateFlagsOf, AModelsMaxNewTokensComeBehindTheCommandLine) {
+  std::filesystem::copy(file("weights"), folder_.file("model"));
+  const auto tokens = [&](const std::string& arguments) {
+    const Outcome outcome = generate("--json --prompt The " + arguments, folder_.file("model"));
+    return nlohmann::json::parse(outcome.out)["ids"].size();
+  };
+  folder_.write("model/generation_config.json", R"({"max_new_tokens": 5})");
+  EXPECT_EQ(tokens(""), 5U);
+  EXPECT_EQ(tokens("--max-tokens 7"), 7U);
+  folder_.write("model/generation_config.json", R"({"max_new_tokens": 2048})");
+  EXPECT_EQ(tokens(""), 93U) << "what the context of 96 leaves";
+}
+
+TEST_F(GenerateFlagsOf, AChatThatRendersToNothingIsRefusedAlone) {
+  std::filesystem::copy(file("weights"), folder_.file("chat"));
+  folder_.write("chat/chat_template.jinja",
+                "{{ messages[0].content if messages[0].role == 'user' }}");
+  const std::string prompts = folder_.write(
+      "p.jsonl",
+      "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}]}\n"
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"The cat \"}], \"max_tokens\": 3}\n");
+  const Outcome outcome = generate("--file " + prompts, folder_.file("chat"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("sat"));
+  EXPECT_THAT(outcome.errors, HasSubstr("p.jsonl:1: the prompt has no token: the chat template"));
+}
+
 TEST_F(GenerateFlagsOf, IdsOfPromptsAreToldOnDemand) {
   const std::string prompts = "--prompt The --prompt-ids 65,66 --max-tokens 1 ";
   const Outcome told = generate(prompts + "--print-ids");

@@ -55,6 +55,33 @@ TEST_F(SpecialTokens, EndAnAnswerThatIsToldToStopAtTheirNames) {
   EXPECT_THAT(ends({kToken + "\n"}), ElementsAre(2));
 }
 
+TEST_F(SpecialTokens, EndTheAnswersOfAChatBesideTheModelsOwn) {
+  folder_.write("tokenizer_config.json",
+                R"({"eos_token": "\u0001x", "chat_template": "{{ messages[0].content }}"})");
+  const PromptEncoder encoder(folder_.path(), "");
+  const GenerationRequest chat = encoder.request(
+      {.where = "here", .content = Prompt::Messages{{.role = "user", .content = "\t"}}});
+  EXPECT_THAT(chat.end_tokens, ElementsAre(2, 60));
+  EXPECT_EQ(encoder.end_note(chat), "");
+  const GenerationRequest plain = request("\t", {});
+  EXPECT_THAT(plain.end_tokens, ElementsAre(2));
+  EXPECT_EQ(encoder.end_note(plain),
+            "the tokenizer's eos_token ?x (60) ends no answer: the model's eos_token_id is 2; give "
+            "--stop '?x' to end there, or --chat");
+  EXPECT_EQ(encoder.end_note(request("\t", {.stop = {kToken}})), "");
+  std::filesystem::remove(folder_.file("tokenizer_config.json"));
+  EXPECT_EQ(PromptEncoder(folder_.path(), "").end_note(plain), "") << "there is no eos_token";
+}
+
+TEST_F(SpecialTokens, AChatThatRendersToNothingIsRefusedByItsName) {
+  folder_.write("chat_template.jinja", "{% if false %}a{% endif %}");
+  const Prompt chat{.where = "file:7",
+                    .content = Prompt::Messages{{.role = "user", .content = "\t"}}};
+  EXPECT_EQ(error_of([&] { (void)PromptEncoder(folder_.path(), "").request(chat); }),
+            "file:7: the prompt has no token: the chat template makes nothing of these messages; "
+            "expected one at least");
+}
+
 TEST(Answer, ShowsThePromptsIdsWhereTheyAreAskedFor) {
   Answer answer({.prompt = {65, 66}, .shows_prompt = true});
   answer.end({.reason = FinishReason::length});
@@ -88,6 +115,17 @@ TEST_F(SamplingOfAModel, IsReadAsTransformersDoes) {
   EXPECT_THAT(sampling(R"({"do_sample": false, "temperature": 0.6, "repetition_penalty": 2})"),
               ElementsAre(0, 0, 1, 0, 2));
   EXPECT_THAT(sampling(R"({"temperature": 0.6, "top_p": null})"), ElementsAre(0, 0, 1, 0, 1));
+}
+
+TEST_F(SamplingOfAModel, ComesWithTheTokensOfAnAnswer) {
+  EXPECT_FALSE(read("{}").max_tokens);
+  const ModelSampling sampling = read(R"({"max_new_tokens": 2048})");
+  EXPECT_EQ(sampling.max_tokens, 2048);
+  EXPECT_THAT(sampling.lines(), ElementsAre(folder_.file("generation_config.json") +
+                                            ": max_new_tokens 2048, where no flag says otherwise"));
+  EXPECT_EQ(
+      error_of([&] { (void)read(R"({"max_new_tokens": 0})"); }),
+      folder_.file("generation_config.json") + ": max_new_tokens: found 0, expected at least 1");
 }
 
 TEST_F(SamplingOfAModel, IsToldWithWhatIsNotKnown) {

@@ -225,6 +225,11 @@ TEST_F(Encoder, MakesRequestsThatFitTheContext) {
   EXPECT_EQ(request.max_tokens, 4);
   EXPECT_THAT(request.end_tokens, ElementsAre(2));  // config.json's
   EXPECT_EQ(encoder.request(ids(50, 0, 0)).max_tokens, 14);
+  Prompt usual = ids(50, 0, 0);
+  usual.settings.usual_tokens = 3;
+  EXPECT_EQ(encoder.request(usual).max_tokens, 3);
+  usual.settings.usual_tokens = 2048;
+  EXPECT_EQ(encoder.request(usual).max_tokens, 14);
   EXPECT_EQ(encoder.tokenizer(), nullptr);
   EXPECT_EQ(refusal(ids(60, 0, 5)),
             "here: the prompt has 60 tokens, and 5 may follow; expected at most 64 together, the "
