@@ -111,7 +111,7 @@ void HfFields::finish(std::span<const std::string_view> passed_over) const {
   }
   if (count > kListed) unknown += fmt::format("; and {} others", count - kListed);
   ZERO_CHECK(count == 0,
-             "{}: {}, expected no {}: what {} not known here; take out {} if the model does not "
+             "{}: {}, expected no {}: what {} not known here; take {} out if the model does not "
              "depend on {}",
              file_, unknown, count == 1 ? "field of that name" : "fields of these names",
              count == 1 ? "it changes is" : "they change is", count == 1 ? "it" : "those",

@@ -211,6 +211,10 @@ TEST_F(HuggingFaceConfig, Gemma3HasItsPatternAnglesAndScales) {
 }
 
 TEST_F(HuggingFaceConfig, AllUnknownFieldsAreNamedInOneMessage) {
+  EXPECT_THAT(
+      refusal(llama_, "logit_scale", 0.5),
+      HasSubstr("logit_scale: found 0.5, expected no field of that name: what it changes is "
+                "not known here; take it out if the model does not depend on it"));
   llama_["logit_scale"] = 0.5;
   llama_["soft\x1b[cap"] = 30;
   llama_["experts"] = std::vector(100, 1);
@@ -221,7 +225,7 @@ TEST_F(HuggingFaceConfig, AllUnknownFieldsAreNamedInOneMessage) {
   EXPECT_THAT(text, HasSubstr("config.json: experts: found [1,1,1"));
   EXPECT_THAT(text,
               HasSubstr("...; logit_scale: found 0.5; soft?[cap: found 30, expected no fields "
-                        "of these names: what they change is not known here; take out those"));
+                        "of these names: what they change is not known here; take those out"));
   for (int i = 0; i < 60; ++i) llama_["x" + std::to_string(i)] = 1;
   EXPECT_THAT(error_of([&] { read(llama_); }), HasSubstr("; and 13 others, expected no fields"));
 }
