@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "checkpoint/model_files.h"
 #include "inference/text/sentencepiece_model.h"
 #include "inference/text/unicode.h"
+#include "inference/text/unlisted_tokens.h"
 
 namespace zero {
 namespace {
@@ -59,15 +61,44 @@ bool has_prefix(const SentencePieceProcessor& processor) {
   return status.ok() && !pieces.empty() && pieces[0].starts_with(kSpaceSymbol);
 }
 
+/// The model's pieces that the library finds or writes as they are, and the tokens `added`.
+ListedTokens listed(const SentencePieceProcessor& processor, const SentencePieceModel& model,
+                    const std::vector<AddedToken>& added) {
+  ListedTokens all{
+      .id =
+          [&](const std::string& content) {
+            const int id = processor.PieceToId(content);
+            return processor.IsUnknown(id) ? std::nullopt
+                                           : std::optional(static_cast<std::uint32_t>(id));
+          },
+      .taken = std::vector<bool>(static_cast<std::size_t>(processor.GetPieceSize()), true)};
+  for (int id = 0; id < processor.GetPieceSize(); ++id) {
+    if (processor.IsControl(id) || processor.IsUnknown(id)) {
+      all.found.insert(processor.IdToPiece(id));
+    }
+  }
+  all.found.insert(model.user_defined.begin(), model.user_defined.end());
+  for (const AddedToken& token : added) {
+    all.found.insert(token.content);
+    if (token.id >= all.taken.size()) all.taken.resize(token.id + 1);
+    all.taken[token.id] = true;
+  }
+  return all;
+}
+
 /// The tokens that `config` adds; those that control the model are special, also if the file does
 /// not say so.
 std::vector<AddedToken> added_tokens_of(const SentencePieceProcessor& processor,
+                                        const SentencePieceModel& model,
                                         const TokenizerConfig& config) {
   std::vector<AddedToken> tokens = config.added_tokens;
   for (AddedToken& token : tokens) {
     const auto id = static_cast<int>(token.id);
     const bool known = id < processor.GetPieceSize();
     token.special |= known && (processor.IsControl(id) || processor.IsUnknown(id));
+  }
+  for (AddedToken& token : number_unlisted(config.special, listed(processor, model, tokens))) {
+    tokens.push_back(std::move(token));
   }
   return tokens;
 }
@@ -228,7 +259,7 @@ std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& path,
   auto processor = load(path, model.bytes);
   std::unique_ptr<SentencePieceProcessor> without_prefix;
   if (!config.legacy) without_prefix = load(path, model.bytes + std::string(kWithoutPrefix));
-  const std::vector<AddedToken> added = added_tokens_of(*processor, config);
+  const std::vector<AddedToken> added = added_tokens_of(*processor, model, config);
   TokenTable table = table_of(*processor, model, added, config);
   std::vector<AddedToken> found;
   for (const auto& [name, id] : table.special) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "inference/text/byte_level.h"
 #include "inference/text/unicode.h"
+#include "inference/text/unlisted_tokens.h"
 
 namespace zero {
 namespace {
@@ -282,11 +284,29 @@ class Reader {
       if (contents.contains(token.content)) continue;
       const std::string& known = piece(token.id);
       if (!known.empty() && known != token.content) continue;
+      contents.insert(token.content);
       tokens.push_back(token);
       name(token);
     }
+    for (AddedToken& token : number_unlisted(config.special, listed(tokens, contents))) {
+      name(token);
+      tokens.push_back(std::move(token));
+    }
     guard_tokens(tokens, config.chat_template.text, config.special.contents());
     sort_added_tokens(std::move(tokens));
+  }
+
+  ListedTokens listed(const std::vector<AddedToken>& added, std::set<std::string> contents) const {
+    ListedTokens all{.found = std::move(contents),
+                     .id =
+                         [this](const std::string& content) {
+                           const auto at = by_name_.find(content);
+                           return at == by_name_.end() ? std::nullopt : std::optional(at->second);
+                         },
+                     .taken = std::vector<bool>(out_.table.pieces.size())};
+    for (const auto& [name, id] : by_name_) all.taken[id] = true;
+    for (const AddedToken& token : added) all.taken[token.id] = true;
+    return all;
   }
 
   void name(const AddedToken& token) {

@@ -286,6 +286,10 @@ TEST_F(TokenizerFolder, ExtraSpecialTokensMayBeAList) {
   text.replace(text.find("\"added_tokens\":[]"), 17,
                R"("added_tokens":[{"id":256,"content":"end!","special":false}])");
   write("tokenizer.json", text);
+  EXPECT_THAT(refusal(), HasSubstr("tokenizer_config.json: additional_special_tokens: found "
+                                   "\"<a>\", which the tokenizer does not list: it is in one of "
+                                   "several lists"));
+  write("tokenizer_config.json", R"({"extra_special_tokens": ["end!", {"content": "<c>"}]})");
   EXPECT_EQ(open()->encode("end!"), Ids{256});
   EXPECT_EQ(open()->encode_pieces(std::vector<PromptPiece>{{"end!", false}}).size(), 4U);
   EXPECT_THAT(refusal_of_config(R"({"extra_special_tokens": "<i>"})"),
