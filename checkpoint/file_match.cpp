@@ -6,9 +6,11 @@
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "checkpoint/foreign_tensor.h"
 #include "checkpoint/hf/convert.h"
 
 namespace zero {
@@ -23,11 +25,11 @@ bool readable(FileType type) {
 
 void check_source(const SafetensorsReader& file, const FileTensor& found,
                   const LayoutTensor& expected) {
-  ZERO_CHECK(found.shape == expected.shape, "{}: tensor \"{}\": found shape {}, expected {}",
+  ZERO_CHECK(found.shape == expected.shape, "{}: tensor \"{}\": found shape {}, expected {}{}",
              file.path(), printable_line(found.name), shape_text(found.shape),
-             shape_text(expected.shape));
-  ZERO_CHECK(readable(found.type), "{}: tensor \"{}\": found dtype {}, expected F32, BF16 or F16",
-             file.path(), printable_line(found.name), name_of(found.type));
+             shape_text(expected.shape), tensor_advice(found));
+  ZERO_CHECK(readable(found.type), "{}: tensor \"{}\": found dtype {}, expected F32, BF16 or F16{}",
+             file.path(), printable_line(found.name), name_of(found.type), tensor_advice(found));
 }
 
 /// Calls body(begin, count) for runs of at most kChunk of `total` elements.
@@ -64,12 +66,14 @@ void check_equal(const FileSource& one, const FileSource& other, std::int64_t fi
     }
     for (std::size_t i = 0; i < values[0].size(); ++i) {
       const std::int64_t element = first + begin + static_cast<std::int64_t>(i);
-      ZERO_CHECK(std::memcmp(&values[0][i], &values[1][i], sizeof(float)) == 0,
-                 "{}: tensor \"{}\" (element {}, offset {}): found {}, expected {} as in \"{}\": "
-                 "the model has one tensor for both",
-                 one.file->path(), printable_line(one.tensor->name), element,
-                 one.file->offset_of(*one.tensor, element), values[0][i], values[1][i],
-                 printable_line(other.tensor->name));
+      ZERO_CHECK(
+          std::memcmp(&values[0][i], &values[1][i], sizeof(float)) == 0,
+          "{}: tensor \"{}\" (element {}, offset {}): found {}, expected {} as in \"{}\": "
+          "the model has one tensor for both; if they are meant to differ, as transformers 5 "
+          "takes them, set tie_word_embeddings to false in config.json",
+          one.file->path(), printable_line(one.tensor->name), element,
+          one.file->offset_of(*one.tensor, element), values[0][i], values[1][i],
+          printable_line(other.tensor->name));
     }
   });
 }
@@ -88,7 +92,16 @@ class Matcher {
   void look_through(const SafetensorsReader& file) {
     for (const FileTensor& found : file.header().tensors) place(file, found);
   }
-  const FileMatch& match() const { return match_; }
+  /// The match; a tensor that files hold under its second name alone is read there.
+  FileMatch take() {
+    std::erase_if(match_.aliases, [&](const FileMatch::Alias& alias) {
+      FileSource& source = match_.sources[alias.tensor];
+      const bool alone = source.tensor == nullptr;
+      if (alone) source = alias.source;
+      return alone;
+    });
+    return std::move(match_);
+  }
 
  private:
   void place(const SafetensorsReader& file, const FileTensor& found) {
@@ -113,9 +126,10 @@ class Matcher {
     }
     ZERO_CHECK(names_.ignores(bare),
                "{}: tensor \"{}\": found {} {}, expected no tensor of that name: the model has {} "
-               "others, and what is left out by name is {}",
+               "others, and what is left out by name is {}{}",
                file.path(), printable_line(found.name), name_of(found.type),
-               shape_text(found.shape), tensors_.size(), names_.ignored_text());
+               shape_text(found.shape), tensors_.size(), names_.ignored_text(),
+               tensor_advice(found));
   }
 
   std::span<const LayoutTensor> tensors_;
@@ -139,14 +153,15 @@ FileMatch match_files(std::span<const SafetensorsReader> files,
     matcher.look_through(file);
     count += file.header().tensors.size();
   }
+  FileMatch match = matcher.take();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    ZERO_CHECK(matcher.match().sources[i].tensor != nullptr,
+    ZERO_CHECK(match.sources[i].tensor != nullptr,
                "{}: tensor \"{}\": found none of that name among {} (with or without \"{}\"), "
                "expected shape {}",
                files_text(files), tensors[i].name, count, names.prefix,
                shape_text(tensors[i].shape));
   }
-  return matcher.match();
+  return match;
 }
 
 void check_aliases(const FileMatch& match, const HeldElements& held) {

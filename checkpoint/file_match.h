@@ -34,10 +34,10 @@ struct FileMatch {
   std::vector<Alias> aliases;
 };
 
-/// Searches `files`, which must outlive the match, as if they were one file; of `tensors` names and
-/// shapes are read. Throws zero::Error naming file, tensor, found and expected if a tensor is
-/// missing, repeated, has another shape or a type other than F32, BF16 and F16, or if a file holds
-/// a tensor that neither `tensors` nor `names` knows.
+/// Searches `files`, which must outlive the match, as if they were one file, for the names (or, if
+/// they are not there, the aliases) and shapes of `tensors`. Throws zero::Error naming file, tensor,
+/// found and expected if one is missing, repeated, has another shape or a type other than F32, BF16
+/// and F16, or if a file holds a tensor that neither `tensors` nor `names` knows.
 FileMatch match_files(std::span<const SafetensorsReader> files,
                       std::span<const LayoutTensor> tensors, const NameMap& names);
 

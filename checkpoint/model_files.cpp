@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint_name.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/hf/foreign_format.h"
 #include "checkpoint/hf/lfs_pointer.h"
 #include "checkpoint/whole_file.h"
 
@@ -100,12 +101,15 @@ std::optional<NameInCheckpoint> name_in_checkpoint(const std::string& file) {
   return std::nullopt;
 }
 
-/// Throws if the file is a Git LFS pointer.
+/// Throws if the file is a Git LFS pointer, or weights in a format that is not read.
 void check_content(files::InputFile& file) {
-  std::array<char, kLfsStart> start{};
-  if (file.size() < std::ssize(start)) return;
-  file.read(0, std::as_writable_bytes(std::span(start)));
-  refuse_lfs_pointer(file.path(), {start.data(), start.size()});
+  std::array<char, std::max(kLfsStart, kForeignStart)> start{};
+  const auto bytes = static_cast<std::size_t>(std::min(file.size(), std::ssize(start)));
+  if (bytes == 0) return;
+  file.read(0, std::as_writable_bytes(std::span(start).first(bytes)));
+  refuse_lfs_pointer(file.path(), {start.data(), bytes});
+  const std::string foreign = foreign_file({start.data(), bytes});
+  ZERO_CHECK(foreign.empty(), "{}: {}", file.path(), foreign);
 }
 
 }  // namespace

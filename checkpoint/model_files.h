@@ -19,8 +19,8 @@ namespace zero {
 class ModelFiles {
  public:
   /// Throws zero::Error naming the file if it is no regular file, cannot be opened, is in a
-  /// checkpoint that is damaged or whose index does not list it, or is a Git LFS pointer. A read of
-  /// damaged data names file, offset and tensor.
+  /// checkpoint that is damaged or whose index does not list it, is a Git LFS pointer, or holds
+  /// weights in a format that is not read. A read of damaged data names file, offset and tensor.
   std::unique_ptr<files::InputFile> open(const std::string& path);
 
  private:

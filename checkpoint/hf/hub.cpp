@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "checkpoint/hf/foreign_format.h"
 #include "checkpoint/text_file.h"
 
 namespace zero {
@@ -66,15 +67,8 @@ std::string advice_inside(const fs::path& folder) {
   if (is_there(folder / "model.safetensors") || is_there(folder / "model.safetensors.index.json")) {
     return "";
   }
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    if (is_there(folder / name)) {
-      return fmt::format(
-          "; it holds {}, which is not read: save the model as safetensors, as transformers' "
-          "save_pretrained does, and give that folder",
-          name);
-    }
-  }
-  return "";
+  const std::string foreign = foreign_folder(folder.string());
+  return foreign.empty() ? "" : "; " + foreign;
 }
 
 }  // namespace
@@ -82,7 +76,11 @@ std::string advice_inside(const fs::path& folder) {
 std::string folder_advice(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return advice_inside(fs::path(path + "/").parent_path());
-  if (is_there(path) || !is_hub_name(path)) return "";
+  if (is_there(path)) {
+    const std::string foreign = foreign_file_at(path);
+    return foreign.empty() ? "" : "; it " + foreign;
+  }
+  if (!is_hub_name(path)) return "";
   return fmt::format(
       "; if {0} is a name of Hugging Face's hub: models are not downloaded here; run hf download "
       "{0} --local-dir FOLDER, and give FOLDER",

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <filesystem>
+#include <span>
+#include <utility>
 
 #include "checkpoint/file_match.h"
 #include "checkpoint/weight_source.h"
@@ -241,10 +243,62 @@ TEST(LoadTensors, AnUntiedHeadIsRefused) {
                               error_of([&] { load_weights(engine, path, gpt2_names()); }),
                               AllOf(HasSubstr("[rank 1] load_weights: " + path),
                                     HasSubstr("tensor \"lm_head.weight\" (element 80, offset"),
-                                    HasSubstr("found 0.5, expected 0 as in \"wte.weight\"")));
+                                    HasSubstr("found 0.5, expected 0 as in \"wte.weight\": the "
+                                              "model has one tensor for both; if they are meant "
+                                              "to differ, as transformers 5 takes them, set "
+                                              "tie_word_embeddings to false")));
                           EXPECT_TRUE(holds(engine, wte, some_value));
                         }),
               Each(""));
+}
+
+// Files of a tied model may hold the head, and no embedding.
+TEST(LoadTensors, ATiedHeadAloneIsTheEmbedding) {
+  EXPECT_EQ(error_of_loading({kW, {"lm_head.weight", FileType::f32, {3}}}, gpt2_names()), "");
+  EXPECT_THAT(error_of_loading({kW, {"lm_head.weight", FileType::f32, {4}}}, gpt2_names()),
+              HasSubstr("tensor \"lm_head.weight\": found shape [4], expected [3]"));
+  Scratch scratch;
+  const std::string path = scratch.path("head");
+  const Tensors wte{{{"wte.weight", {100}}}};
+  std::array<float, 100> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = some_value(0, std::int64_t(i));
+  const auto bytes = std::as_bytes(std::span(values));
+  testing::write_tensors(path, lay_out({{"lm_head.weight", FileType::f32, {100}}}, {}),
+                         {{"lm_head.weight", {bytes.begin(), bytes.end()}}});
+  EXPECT_THAT(errors_of(2, wte,
+                        [&](Engine& engine) {
+                          load_weights(engine, path, gpt2_names());
+                          EXPECT_TRUE(holds(engine, wte, some_value));
+                        }),
+              Each(""));
+}
+
+TEST(LoadTensors, TensorsOfOtherProgramsAreNamedWithWhatToDo) {
+  const auto refusal = [](const FileTensor& tensor) {
+    return error_of_loading({tensor, kW, kWte}, gpt2_names());
+  };
+  const std::pair<const char*, const char*> kinds[] = {
+      {"_orig_mod.transformer.h.0.w", "; _orig_mod. is of torch.compile: save the module that was"},
+      {"module.h.0.w", "; module. is of DistributedDataParallel, DeepSpeed or the like: save the"},
+      {"v_head.summary.weight",
+       "; it is the value head of TRL's AutoModelForCausalLMWithValueHead"},
+      {"base_model.model.h.0.w", "; it is of an adapter of PEFT: merge it into its base"},
+      {"h.0.attn.lora_A.weight", "; it is of an adapter of PEFT: merge it into its base"},
+      {"h.0.w.weight_scale_inv",
+       "; the weights are codes of 8 bits (FP8) with scales beside them"}};
+  for (const auto& [name, advice] : kinds) {
+    EXPECT_THAT(refusal({name, FileType::f32, {2}}),
+                AllOf(HasSubstr("expected no tensor of that name"), HasSubstr(advice)));
+  }
+  EXPECT_THAT(
+      error_of_loading({{"h.0.w", FileType::f8_e4m3, {2}}, kWte}, gpt2_names()),
+      HasSubstr("found dtype F8_E4M3, expected F32, BF16 or F16; the weights are codes of 8 "
+                "bits (FP8) with scales beside them: have transformers write them whole"));
+  EXPECT_THAT(
+      error_of_loading({{"h.0.w", FileType::f32, {0}}, kWte}, gpt2_names()),
+      HasSubstr("tensor \"h.0.w\": found shape [0], expected [2]; the file was saved under "
+                "DeepSpeed's ZeRO-3, or FSDP, without gathering the weights: save with "
+                "stage3_gather_16bit_weights_on_model_save, or run zero_to_fp32.py FOLDER OUT"));
 }
 
 TEST(LoadTensors, AMissingFileIsNamedOnAllRanks) {

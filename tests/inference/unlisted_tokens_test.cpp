@@ -80,8 +80,7 @@ TEST_F(UnlistedTokens, AreRefusedWhereTheNextIdIsNotCertain) {
 }
 
 TEST_F(UnlistedTokens, HaveTheNextIdsBesideAModelOfSentencePiece) {
-  write("tokenizer.model",
-        testing::file_bytes(std::string(ZERO_TOKENIZERS) + "/sentencepiece/tokenizer.model"));
+  write("tokenizer.model", testing::file_bytes(ZERO_TOKENIZERS "/sentencepiece/tokenizer.model"));
   const std::int64_t pieces = open()->vocabulary();
   write("tokenizer_config.json",
         R"({"bos_token": "<s>", "additional_special_tokens": ["</s>", "<|im_end|>"]})");
