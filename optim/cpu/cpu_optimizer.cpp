@@ -19,6 +19,11 @@ namespace zero::cpu::HWY_NAMESPACE {
 struct PlainMoments {
   float* values[2];
 
+  PlainMoments from(std::int64_t begin) const {
+    return {{values[0] == nullptr ? nullptr : values[0] + begin,
+             values[1] == nullptr ? nullptr : values[1] + begin}};
+  }
+
   template <int kMoment, class Access>
   HWY_INLINE auto load(Access access, std::int64_t i) const {
     return access.load(values[kMoment] + i);

@@ -24,6 +24,13 @@ struct Bf16Moments {
   codec::Random random;
   std::uint32_t element;  ///< of index 0
 
+  Bf16Moments from(std::int64_t begin) const {
+    Bf16Moments moments = *this;
+    moments.values[0] += begin;
+    if (moments.values[1] != nullptr) moments.values[1] += begin;
+    moments.element += static_cast<std::uint32_t>(begin);
+    return moments;
+  }
   template <int kMoment, class Access>
   HWY_INLINE auto load(Access access, std::int64_t i) const {
     return access.load(values[kMoment] + i);
@@ -69,18 +76,6 @@ struct DecodedBlock {
   }
 };
 
-/// `memory` from element `begin` on.
-inline UpdateMemory memory_from(UpdateMemory memory, std::int64_t begin) {
-  memory.master += begin;
-  memory.gradient =
-      static_cast<const std::byte*>(memory.gradient) + begin * size_of(memory.gradient_dtype);
-  if (memory.compute != nullptr) {
-    memory.compute =
-        static_cast<std::byte*>(memory.compute) + begin * size_of(memory.compute_dtype);
-  }
-  return memory;
-}
-
 /// A block whose moments wait in fp32 for their codes.
 struct WaitingBlock {
   const float* values[2];
@@ -99,10 +94,10 @@ struct WaitingBlock {
 /// Updates a whole block and encodes the one before. A vector takes some 60 vector operations,
 /// among them a long chain with a root and a division, and a processor looks ahead over about
 /// two vectors: so the chain is cut in two, and other work stands between.
-template <class Rule, class Memory>
+template <class Rule>
 struct BlockUpdate {
   Rule rule;
-  Memory memory;
+  Elements memory;
   DecodedBlock block;
   WaitingBlock before;
 
@@ -134,7 +129,7 @@ struct BlockUpdate {
     const auto first = pair.load(block.values[0] + i);
     auto second = first;
     if constexpr (Rule::kMoments > 1) second = pair.load(block.values[1] + i);
-    memory.store(pair, rule.stepped(pair.load(memory.master + i), first, second), i);
+    pair.store(rule.stepped(pair.load(memory.master + i), first, second), memory.master + i);
   }
 };
 
@@ -151,11 +146,10 @@ class CodedUpdate {
     for (; begin + kMomentBlock <= end; begin += kMomentBlock) {
       const Codes codes = codes_of(begin);
       const DecodedBlock block = decoded(codes, begin);
-      with_elements(memory_from(memory_, begin), [&](const auto& elements) HWY_ATTR {
-        const BlockUpdate<Rule, std::decay_t<decltype(elements)> > update{rule_, elements, block,
-                                                                          waiting_};
-        update.run();
-      });
+      const BlockUpdate<Rule> update{rule_, elements_of(memory_, begin, kMomentBlock, gradient_),
+                                     block, waiting_};
+      update.run();
+      store_copy(memory_, begin, kMomentBlock);
       wait(codes, begin);
     }
     encode_waiting();
@@ -205,7 +199,10 @@ class CodedUpdate {
       std::memcpy(padded[i], codes[i], static_cast<std::size_t>(count));
     std::memset(values_[turn_], 0, sizeof values_[turn_]);
     const Codes copy{padded[0], padded[1]};
-    update_range(rule_, memory_from(memory_, begin), decoded(copy, begin), 0, count);
+    const Sweep<Rule, DecodedBlock> sweep{rule_, elements_of(memory_, begin, count, gradient_),
+                                          decoded(copy, begin)};
+    sweep.run(count);
+    store_copy(memory_, begin, count);
     wait(copy, begin);
     encode_waiting();
     for (std::size_t i = 0; i < kMoments; ++i)
@@ -217,6 +214,7 @@ class CodedUpdate {
   SmallMoments small_;
   alignas(64) float values_[2][2][kMomentBlock] = {};  // (turn, moment, element)
   std::size_t turn_ = 0;
+  alignas(64) float gradient_[kMomentBlock];  // of the block, if in another dtype
   std::uint8_t nowhere_[kMomentBlock];
   // Before the first block: zeros, whose codes nobody reads.
   WaitingBlock waiting_{{values_[1][0], values_[1][1]}, {}, {nowhere_, nowhere_}};

@@ -13,6 +13,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -116,39 +117,54 @@ struct First {
   }
 };
 
-struct NoCopy {};
+/// Elements that an update works on at a time: few enough that those in other dtypes can be widened
+/// before it and rounded behind it in the first cache, so that the update itself is compiled for
+/// fp32 alone.
+constexpr std::int64_t kAtATime = 1024;
 
-/// The memory of an update's elements, in its dtypes.
-template <typename GradientType, typename CopyType>
+template <typename From, typename To>
+void convert(const From* from, std::int64_t count, To* to) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(F()));
+  std::int64_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) Pair().store(Pair().load(from + i), to + i);
+  if (i + lanes <= count) {
+    All().store(All().load(from + i), to + i);
+    i += lanes;
+  }
+  const First rest{static_cast<std::size_t>(count - i)};
+  if (i < count) rest.store(rest.load(from + i), to + i);
+}
+
+/// `count` elements from `begin` on: their masters, and their gradients in fp32.
 struct Elements {
   float* master;
-  const GradientType* gradient;
-  CopyType* compute;
-
-  template <class Access>
-  HWY_INLINE void store(Access access, decltype(access.load(master)) value, std::int64_t i) const {
-    access.store(value, master + i);
-    if constexpr (!std::is_same_v<CopyType, NoCopy>) access.store(value, compute + i);
-  }
+  const float* gradient;
 };
 
-/// Calls body(Elements).
-template <class Body>
-HWY_INLINE void with_elements(const UpdateMemory& memory, const Body& body) {
+/// Gradients of other dtypes are widened into `room`.
+inline Elements elements_of(const UpdateMemory& memory, std::int64_t begin, std::int64_t count,
+                            float* room) {
   dispatch(memory.gradient_dtype, [&](auto type) {
     using Gradient = typename decltype(type)::type;
-    const auto* gradient = static_cast<const Gradient*>(memory.gradient);
-    const auto call = [&]<typename Copy>(Copy* compute) {
-      body(Elements<Gradient, Copy>{memory.master, gradient, compute});
-    };
-    if (memory.compute == nullptr) {
-      call(static_cast<NoCopy*>(nullptr));
-    } else if (memory.compute_dtype == DType::bf16) {
-      call(static_cast<bfloat16*>(memory.compute));
+    const Gradient* gradient = static_cast<const Gradient*>(memory.gradient) + begin;
+    if constexpr (std::is_same_v<Gradient, float>) {
+      room = const_cast<float*>(gradient);  // only read
     } else {
-      call(static_cast<float16*>(memory.compute));
+      convert(gradient, count, room);
     }
   });
+  return {memory.master + begin, room};
+}
+
+/// The copy of `count` new values from `begin` on, if one is wanted.
+inline void store_copy(const UpdateMemory& memory, std::int64_t begin, std::int64_t count) {
+  if (memory.compute == nullptr) return;
+  const float* master = memory.master + begin;
+  if (memory.compute_dtype == DType::bf16) {
+    convert(master, count, static_cast<bfloat16*>(memory.compute) + begin);
+  } else {
+    convert(master, count, static_cast<float16*>(memory.compute) + begin);
+  }
 }
 
 /// `Moments` loads moment kMoment of the elements from i on, and stores both of them; `Access` is
@@ -156,15 +172,15 @@ HWY_INLINE void with_elements(const UpdateMemory& memory, const Body& body) {
 ///
 /// A parameter's step is a long chain (a root, a division), and a processor looks ahead over about
 /// two vectors: so the moments of the next pair move before a pair's step is taken.
-template <class Rule, class Memory, class Moments>
+template <class Rule, class Moments>
 struct Sweep {
   Rule rule;
-  Memory memory;
+  Elements memory;
   Moments moments;
 
-  HWY_INLINE void run(std::int64_t begin, std::int64_t end) const {
+  HWY_INLINE void run(std::int64_t end) const {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(F()));
-    std::int64_t i = begin;
+    std::int64_t i = 0;
     if (i + 2 * lanes <= end) {
       auto moved = move(i, Pair{});
       for (i += 2 * lanes; i + 2 * lanes <= end; i += 2 * lanes) {
@@ -174,7 +190,10 @@ struct Sweep {
       }
       step(i - 2 * lanes, Pair{}, moved);
     }
-    for (; i + lanes <= end; i += lanes) step(i, All{}, move(i, All{}));
+    if (i + lanes <= end) {
+      step(i, All{}, move(i, All{}));
+      i += lanes;
+    }
     const First rest{static_cast<std::size_t>(end - i)};
     if (i < end) step(i, rest, move(i, rest));
   }
@@ -202,19 +221,24 @@ struct Sweep {
   template <class Access, class V>
   HWY_INLINE void step(std::int64_t i, Access access, const Moved<V>& moved) const {
     const auto parameter = access.load(memory.master + i);
-    memory.store(access, rule.stepped(parameter, moved.first, moved.second), i);
+    access.store(rule.stepped(parameter, moved.first, moved.second), memory.master + i);
   }
 };
 
-/// Updates elements [begin, end).
+/// Updates elements [begin, end). moments.from(i) are the moments of the elements from i on.
 template <class Rule, class Moments>
 void update_range(const Rule& rule, const UpdateMemory& memory, const Moments& moments,
                   std::int64_t begin, std::int64_t end) {
-  with_elements(memory, [&](const auto& elements) HWY_ATTR {
-    // A copy, in registers: stores to memory could change constants behind a reference.
-    const Sweep<Rule, std::decay_t<decltype(elements)>, Moments> sweep{rule, elements, moments};
-    sweep.run(begin, end);
-  });
+  alignas(64) float room[kAtATime];
+  while (begin < end) {
+    const std::int64_t count = std::min(kAtATime, end - begin);
+    // Copies, in registers: stores to memory could change constants behind a reference.
+    const Sweep<Rule, Moments> sweep{rule, elements_of(memory, begin, count, room),
+                                     moments.from(begin)};
+    sweep.run(count);
+    store_copy(memory, begin, count);
+    begin += count;
+  }
 }
 
 }  // namespace zero::cpu::HWY_NAMESPACE
