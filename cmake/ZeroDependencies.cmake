@@ -6,7 +6,6 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Boost 1.74 REQUIRED)  # headers of Asio and Beast
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)
@@ -33,7 +32,7 @@ if(NOT ZERO_MPI STREQUAL "OFF")
   set(ZERO_HAVE_MPI ${MPI_C_FOUND})
 endif()
 
-# oneDNN, 2.6 or newer: what zero_bench measures this library beside, and nothing else.
+# oneDNN, 2.6 or newer, and OpenMP, which has its number of threads: what zero_bench measures this library beside, and nothing else.
 set(ZERO_HAVE_ONEDNN OFF)
 if(NOT ZERO_ONEDNN STREQUAL "OFF" AND (ZERO_BENCH OR ZERO_TESTS))
   if(ZERO_ONEDNN STREQUAL "ON")
@@ -42,6 +41,9 @@ if(NOT ZERO_ONEDNN STREQUAL "OFF" AND (ZERO_BENCH OR ZERO_TESTS))
     find_package(dnnl QUIET)
   endif()
   set(ZERO_HAVE_ONEDNN ${dnnl_FOUND})
+  if(dnnl_FOUND)
+    find_package(OpenMP REQUIRED COMPONENTS CXX)
+  endif()
 endif()
 
 if(ZERO_TESTS)
