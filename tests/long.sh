@@ -4,7 +4,7 @@
 #
 # The tests of which .ci/run takes seeded samples, whole: 200 cuts of a job of 8 ranks, every crash of a save, 10,000
 # corruptions of a checkpoint. Builds Release into build/; takes an hour or two on 2 cores. The results belong into
-# docs/measurements.md, with their date.
+# bench/results.md, with their date.
 #
 #   tests/long.sh [--gtest_filter=PATTERN]
 set -euo pipefail
