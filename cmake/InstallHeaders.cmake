@@ -1,16 +1,25 @@
 # SPDX-FileCopyrightText: The ZeRO engine authors
 # SPDX-License-Identifier: Apache-2.0
-# Writes the headers that are installed to INTO: those of ROOMS, folders of SOURCE, but for folders of one device or one transport and of
-# test support, of which only what the others include. Their includes of each other are written "zero/ROOM/...", so that they find one
-# another whatever folders an outside project has on its include path.
+# Writes to INTO the headers that are installed: the public ones below, which change only as CHANGELOG.md says, and what they include, which
+# may change. Their includes of each other are written "zero/ROOM/...", so that they find one another whatever folders an outside project has
+# on its include path. ROOMS: folders of SOURCE.
 cmake_policy(VERSION 3.25)
 
-set(left)
-foreach(room ${ROOMS})
-  file(GLOB_RECURSE found RELATIVE ${SOURCE} ${SOURCE}/${room}/*.h)
-  list(APPEND left ${found})
-endforeach()
-list(FILTER left EXCLUDE REGEX "/(cpu|cuda|host|local|mpi|nccl|planning|testing)/")
+set(public
+  base/dtype.h base/error.h base/half.h
+  device/buffer.h device/device.h device/memory_ledger.h device/stream.h device/view.h
+  partition/flat_layout.h partition/tensor_slice.h
+  architecture/decoder_shape.h architecture/family.h
+  collectives/backends.h collectives/communicator.h collectives/listener.h collectives/mesh.h collectives/store.h collectives/wait_limits.h
+  optim/learning_rate.h optim/loss_scaler.h optim/optimizer.h
+  engine/engine.h engine/engine_options.h engine/lease.h engine/schedule.h
+  model/column_parallel_linear.h model/decoder.h model/layers.h model/model.h model/ops.h model/row_parallel_linear.h model/tensor_parallel.h
+  model/vocabulary_parallel_embedding.h model/vocabulary_parallel_head.h
+  checkpoint/checkpointer.h checkpoint/hf/config.h checkpoint/hf/folder.h checkpoint/weights.h
+  inference/generator.h inference/inference_model.h inference/scheduler.h
+  inference/text/chat_template.h inference/text/stop.h inference/text/text_stream.h inference/text/tokenizer.h inference/text/tokenizer_config.h)
+
+set(left ${public})
 list(JOIN ROOMS "|" rooms)
 
 file(REMOVE_RECURSE ${INTO})

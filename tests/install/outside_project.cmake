@@ -58,6 +58,21 @@ expect_line("activations +1\\.500 MiB")
 expect_line("staging/input +0\\.125 MiB")
 expect_line("staging/target +0\\.125 MiB")
 
+# A small model learns a text in one program, and continues it in another.
+string(REPEAT "The lines of this text are all of one kind, as this line says.\n" 40 text)
+file(WRITE ${WORK}/text.txt "${text}")
+file(WRITE ${WORK}/tiny.json [[{
+  "model": {"family": "llama", "layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "intermediate": 64, "context": 256, "vocabulary": 3011},
+  "data": {"train": "tokens", "sequence_length": 32}, "train_batch_size": 4,
+  "run": {"steps": 1, "save_weights": "tiny/", "log": null, "device": "cpu"}}]])
+file(COPY ${SOURCE}/tests/inference/tokenizers/llama3/tokenizer.json DESTINATION ${WORK}/tiny)
+run_step(${WORK}/prefix/bin/zero_prepare --tokenizer ${WORK}/tiny --out ${WORK}/tokens ${WORK}/text.txt)
+run_step(${CMAKE_COMMAND} -E chdir ${WORK} ${WORK}/prefix/bin/zero_train --config tiny.json)
+run_step(${WORK}/build/zero_finetune_mini ${WORK}/tiny ${WORK}/text.txt ${WORK}/tuned/ 40)
+expect_line("step +40  loss [0-6]\\.[0-9]+")
+run_step(${WORK}/build/zero_generate_mini ${WORK}/tuned "The lines" "The text")
+expect_line("^The lines.*\nThe text.*\n$")
+
 # Headers: what they include of ours is installed, by the name that outside projects use. A header that a source of its own does not
 # include first, which shows the same, is compiled alone. An outside project may have files of the same names.
 file(GLOB_RECURSE headers RELATIVE ${WORK}/prefix/include/zero ${WORK}/prefix/include/zero/*.h)
