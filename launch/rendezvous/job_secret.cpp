@@ -3,10 +3,8 @@
 #include "launch/rendezvous/job_secret.h"
 
 #include <fcntl.h>
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/rand.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,17 +72,6 @@ std::string hmac_sha256(std::string_view key, std::string_view text) {
                            text.size(), bytes_of(digest), nullptr) != nullptr;
   ZERO_CHECK(done, "OpenSSL computes no HMAC-SHA256 here; its configuration may forbid it");
   return digest;
-}
-
-bool same_digest(std::string_view one, std::string_view other) {
-  return one.size() == other.size() && ::CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;
-}
-
-std::string fresh_nonce() {
-  std::string nonce(kDigestBytes, '\0');
-  ZERO_CHECK(::RAND_bytes(bytes_of(nonce), narrow<int>(std::ssize(nonce))) == 1,
-             "OpenSSL has no random bytes; check the system's random number generator");
-  return nonce;
 }
 
 JobSecret::JobSecret(std::string bytes, std::string_view source) : bytes_(std::move(bytes)) {

@@ -7,21 +7,14 @@
 
 namespace zero {
 
-/// Bytes of a digest, and of a nonce.
+/// Bytes of a digest.
 inline constexpr std::size_t kDigestBytes = 32;
 
 /// HMAC-SHA256 of `text` under `key`: kDigestBytes bytes.
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
-/// Whether the digests are equal, compared in a time that depends only on their lengths.
-bool same_digest(std::string_view one, std::string_view other);
-
-/// kDigestBytes unpredictable bytes, for a single use. Throws zero::Error if the system has no
-/// randomness.
-std::string fresh_nonce();
-
-/// A secret known only to the processes of one job. They prove their knowledge to each other by
-/// HMACs, so the secret itself is never sent. No message shows it.
+/// A secret known only to the processes of one job. Keys follow from it by HMACs, so the
+/// secret itself is never sent. No message shows it.
 class JobSecret {
  public:
   static constexpr std::size_t kLeastBytes = 16;

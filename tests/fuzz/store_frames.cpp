@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launch/rendezvous/job_secret.h"
-#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/state.h"
 #include "launch/rendezvous/store/wire.h"
 #include "tests/fuzz/fuzz.h"
@@ -38,25 +37,17 @@ std::vector<std::string> bodies_of(std::string_view bytes, std::size_t piece,
   return bodies;
 }
 
-/// As the first message from a client, then from a server.
-void shake_hands(const std::string& body) {
-  const JobSecret secret("a secret of the fuzz test", "the test");
-  const ServerHandshake server(secret, std::string(kDigestBytes, 's'));
+/// As the first message of a client.
+void introduce(const std::string& body) {
   fuzz::may_refuse([&] {
-    const auto accepted = server.verify(body);
-    // Whoever made these bytes knew the secret, or copied the corpus, which did.
-    fuzz::expect(!accepted || accepted->identity.rank < accepted->identity.world,
-                 "a client is a rank of its world");
+    const Identity identity = introduced(unframed(body));
+    fuzz::expect(identity.rank < identity.world, "a client is a rank of its world");
+    fuzz::expect(introduced(introduction_of(identity)).job == identity.job,
+                 "an introduction is read as it was written");
   });
-  ClientHandshake client(secret, {.rank = 1, .world = 3}, std::string(kDigestBytes, 'c'));
-  fuzz::may_refuse([&] {
-    const Message answer = unframed(std::string_view(client.answer(body)).substr(sizeof(Length)));
-    fuzz::expect(answer.size() == 6, "an answer has six parts");
-  });
-  fuzz::may_refuse([&] { static_cast<void>(client.finish(body)); });
 }
 
-/// As a request of a rank that knows the secret.
+/// As a request of a rank.
 void ask(StoreState& state, StoreState::Client& client, const std::string& body) {
   fuzz::may_refuse([&] {
     const Message request = unframed(body);
@@ -76,17 +67,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t piece = std::size_t{data[0]} + 1;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
 
-  const std::vector<std::string> handshakes = bodies_of(bytes, piece, kLargestHandshake);
-  fuzz::expect(handshakes == bodies_of(bytes, bytes.size() + 1, kLargestHandshake),
+  const std::vector<std::string> bodies = bodies_of(bytes, piece, kLargest);
+  fuzz::expect(bodies == bodies_of(bytes, bytes.size() + 1, kLargest),
                "frames do not depend on how they come in pieces");
-  for (const std::string& body : handshakes) shake_hands(body);
-
   StoreState state(3, "", 1U << 16U);
   StoreState::Client client{.identity = {.rank = 1, .world = 3}};
-  Channel channel("one", "other");
-  for (const std::string& body : bodies_of(bytes, piece, kLargest)) {
+  for (const std::string& body : bodies) {
+    introduce(body);
     ask(state, client, body);
-    fuzz::may_refuse([&] { static_cast<void>(channel.opened(body)); });
   }
   state.gone(client);
   return 0;

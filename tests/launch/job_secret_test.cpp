@@ -109,10 +109,6 @@ TEST(Digest, IsHmacSha256) {
     hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   }
   EXPECT_EQ(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-  EXPECT_FALSE(same_digest("ab", "abc"));
-  EXPECT_FALSE(same_digest("ab", "ac"));
-  EXPECT_TRUE(same_digest("ab", "ab"));
-  EXPECT_NE(fresh_nonce(), fresh_nonce());
 }
 
 /// Starts a job as RANK, WORLD_SIZE and so on have it, its ranks as threads here.

@@ -11,9 +11,9 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <list>
 
 #include "launch/rendezvous/store/endpoint.h"
-#include "launch/rendezvous/store/handshake.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 
@@ -25,12 +25,13 @@ using ::testing::HasSubstr;
 using testing::Job;
 using testing::kPatience;
 using testing::kSecret;
+using testing::ProvenClient;
 using testing::RawClient;
 using testing::secret_of;
 
-constexpr std::string_view kHugeMessage("\0\0\0\4", 4);  // announces 64 MiB
-constexpr std::string_view kLargeHandshake("\0\x10\0\0",
-                                           4);  // announces 4096 bytes, what is allowed
+constexpr std::string_view kHugeMessage("\0\0\0\4", 4);  // announces 64 MiB, the most
+// Announces 16 KiB of a handshake, TLS's largest record.
+constexpr std::string_view kLargeHandshake("\x16\x03\x01\x40\0", 5);
 
 std::int64_t resident_bytes() {
   std::int64_t pages = 0;
@@ -52,11 +53,19 @@ std::vector<RawClient> flood(int port, int clients, std::string_view words) {
 TEST(StoreCrowd, AnnouncedBytesTakeNoMemory) {
   Job job(2, secret_of(kSecret));
   const std::int64_t before = resident_bytes();
-  const auto crowd = flood(job.first.port(), 40, kHugeMessage);
-  for (const RawClient& stranger : crowd) EXPECT_TRUE(stranger.is_closed());
+  std::list<ProvenClient> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.emplace_back(job.first.port());
+    EXPECT_THAT(clients.back().introduce(), ::testing::ElementsAre("ok"));
+    clients.back().send(kHugeMessage);
+  }
   EXPECT_LT(resident_bytes() - before, std::int64_t{64} << 20);
-  EXPECT_THAT(job.reported(), HasSubstr("was dropped: a message of 67108864 bytes; a store takes "
-                                        "at most 4096"));
+  ProvenClient another(job.first.port());
+  EXPECT_THAT(another.introduce(), ::testing::ElementsAre("ok"));
+  another.send(std::string_view("\1\0\0\4", 4));
+  EXPECT_THAT(another.answer(), ::testing::IsEmpty());
+  EXPECT_THAT(job.reported(), HasSubstr("was dropped: a message of 67108865 bytes; a store takes "
+                                        "at most 67108864"));
 }
 
 TEST(StoreCrowd, StrangersAreBoundedInNumberAndTime) {
@@ -82,20 +91,6 @@ TEST(StoreCrowd, ASilentStrangerIsDropped) {
   EXPECT_THAT(job.reported(), HasSubstr("no handshake within 5 seconds"));
 }
 
-/// A client that has proven the secret, and is no rank.
-struct ProvenClient {
-  explicit ProvenClient(int port) : socket(port) {
-    const JobSecret secret = secret_of(kSecret);
-    store_wire::ClientHandshake handshake(secret, {.rank = 1, .world = 2}, fresh_nonce());
-    socket.send(handshake.answer(socket.body().value_or("")));
-    channel = handshake.finish(socket.body().value_or(""));
-  }
-  void ask(const store_wire::Message& request) { socket.send(channel->sealed(request)); }
-
-  RawClient socket;
-  std::optional<store_wire::Channel> channel;
-};
-
 std::ptrdiff_t open_files() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
@@ -107,7 +102,11 @@ TEST(StoreCrowd, AWaitLeavesWithItsClient) {
   const std::int64_t before = resident_bytes();
   const auto files = open_files();
   for (int i = 0; i < kClients; ++i) {
-    ProvenClient(job.first.port()).ask({"wait", "3600000", key});
+    {
+      ProvenClient client(job.first.port());
+      client.introduce();
+      client.ask({"wait", "3600000", key});
+    }
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (open_files() > files && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(1ms);
@@ -128,29 +127,28 @@ TEST(StoreCrowd, AWaitLeavesWithItsClient) {
 TEST(StoreCrowd, ARequestBeforeTheAnswerToAWaitIsDropped) {
   Job job(2, secret_of(kSecret));
   ProvenClient hasty(job.first.port());
+  hasty.introduce();
   hasty.ask({"wait", "3600000", "a"});
   std::this_thread::sleep_for(100ms);
   hasty.ask({"lost?"});
-  EXPECT_TRUE(hasty.socket.is_closed());
+  EXPECT_THAT(hasty.answer(), ::testing::IsEmpty());
   EXPECT_THAT(job.reported(), HasSubstr("a request before the answer to the one before"));
 }
 
 TEST(StoreCrowd, AKeyAnswersAllWhoWaitForIt) {
   Job job(2, secret_of(kSecret));
-  std::vector<ProvenClient> waiting;
+  std::list<ProvenClient> waiting;
   for (int i = 0; i < 3; ++i) {
     waiting.emplace_back(job.first.port());
+    waiting.back().introduce();
     waiting.back().ask({"wait", "3600000", "a"});
   }
   std::this_thread::sleep_for(100ms);
   job.first.set("a", "1");
   for (ProvenClient& client : waiting) {
-    const auto body = client.socket.body();
-    ASSERT_TRUE(body.has_value());
-    EXPECT_THAT(client.channel->opened(*body), ::testing::ElementsAre("ok"));
+    EXPECT_THAT(client.answer(), ::testing::ElementsAre("ok"));
     client.ask({"lost?"});
-    EXPECT_THAT(client.channel->opened(client.socket.body().value_or("")),
-                ::testing::ElementsAre("ok"))
+    EXPECT_THAT(client.answer(), ::testing::ElementsAre("ok"))
         << "a connection goes on after a wait";
   }
 }

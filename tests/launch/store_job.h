@@ -12,7 +12,9 @@
 #include <mutex>
 #include <thread>
 
+#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/tcp_store.h"
+#include "launch/rendezvous/store/tls.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero::testing {
@@ -48,6 +50,15 @@ struct Job {
     const std::scoped_lock lock(mutex);
     told += text + "\n";
   }
+  /// Whether it reports such a line, now or soon.
+  bool reports(std::string_view words) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (reported().find(words) == std::string::npos) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
   std::string reported() {
     const std::scoped_lock lock(mutex);
     return told;
@@ -59,6 +70,16 @@ struct Job {
   std::optional<JobSecret> secret;
   TcpStore first;
 };
+
+/// What a job of two ranks does to the end; the store has two ranks.
+inline void check_completes(Job& job) {
+  TcpStore second(job.options(1));
+  second.set("a", "1");
+  EXPECT_EQ(job.first.get("a", kPatience), "1");
+  job.first.set("b", "2");
+  EXPECT_EQ(second.get("b", kPatience), "2");
+  EXPECT_EQ(job.first.lost(), std::nullopt);
+}
 
 inline sockaddr_in loopback(int port, in_addr_t address = INADDR_LOOPBACK) {
   sockaddr_in at{};
@@ -90,20 +111,20 @@ class RawClient {
   RawClient& operator=(RawClient&&) = delete;
 
   bool connected() const { return connected_; }
+  int descriptor() const { return socket_; }
+  /// Sends no more.
+  void end() const { ::shutdown(socket_, SHUT_WR); }
   void send(std::string_view bytes) const {
     static_cast<void>(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
   }
-  /// The body of the next frame; nothing if the connection ends, or stays silent.
-  std::optional<std::string> body() {
-    for (;;) {
-      if (auto whole = frames_.next()) return whole;
-      pollfd ready{socket_, POLLIN, 0};
-      std::array<char, 4096> piece{};
-      if (::poll(&ready, 1, kPatienceMilliseconds) != 1) return std::nullopt;
-      const ssize_t got = ::recv(socket_, piece.data(), piece.size(), 0);
-      if (got <= 0) return std::nullopt;
-      frames_.append({piece.data(), static_cast<std::size_t>(got)});
-    }
+  /// What comes next, at most `most` bytes; nothing if the connection ends, or stays silent.
+  std::string received(std::size_t most = 65'536) const {
+    pollfd ready{socket_, POLLIN, 0};
+    std::string piece(most, ' ');
+    if (::poll(&ready, 1, kPatienceMilliseconds) != 1) return "";
+    const ssize_t got = ::recv(socket_, piece.data(), piece.size(), 0);
+    piece.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return piece;
   }
   /// Whether the other end closes the connection, whatever it says before.
   bool is_closed() const {
@@ -129,6 +150,43 @@ class RawClient {
 
   int socket_;
   bool connected_ = false;
+};
+
+/// A client that knows the secret and, if it has introduced itself, is no rank. Blocking calls.
+class ProvenClient {
+ public:
+  explicit ProvenClient(int port) : stream_(StoreSocket(io_), tls_.context()) {
+    using boost::asio::ip::tcp;
+    tcp::socket socket(io_);
+    socket.connect({boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
+    stream_.next_layer() = StoreSocket(std::move(socket));
+    stream_.handshake(boost::asio::ssl::stream_base::client);
+  }
+  store_wire::Message introduce(const store_wire::Identity& identity = {.rank = 1, .world = 2}) {
+    ask(store_wire::introduction_of(identity));
+    return answer();
+  }
+  void ask(const store_wire::Message& request) { send(store_wire::framed(request)); }
+  void send(std::string_view bytes) {
+    boost::system::error_code ended;
+    boost::asio::write(stream_, boost::asio::buffer(bytes), ended);
+  }
+  /// Empty if the connection ends.
+  store_wire::Message answer() {
+    for (;;) {
+      if (const auto body = frames_.next()) return store_wire::unframed(*body);
+      std::array<char, 4096> piece{};
+      boost::system::error_code ended;
+      const std::size_t size = stream_.read_some(boost::asio::buffer(piece), ended);
+      if (ended) return {};
+      frames_.append({piece.data(), size});
+    }
+  }
+
+ private:
+  boost::asio::io_context io_;
+  StoreTls tls_{secret_of(kSecret), StoreTls::End::client};
+  StoreStream stream_;
   store_wire::FrameReader frames_{1U << 20U};
 };
 

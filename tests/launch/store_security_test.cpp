@@ -6,9 +6,11 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include <thread>
+
 #include "launch/rendezvous/job_secret.h"
 #include "launch/rendezvous/store/endpoint.h"
-#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/identity.h"
 #include "tests/errors.h"
 #include "tests/launch/store_job.h"
 
@@ -18,28 +20,16 @@ namespace {
 using namespace std::chrono_literals;
 using namespace store_wire;
 using ::testing::AllOf;
+using testing::check_completes;
 using testing::ForeignListener;
 using ::testing::HasSubstr;
 using testing::Job;
 using testing::kPatience;
 using testing::kSecret;
 using ::testing::Not;
+using testing::ProvenClient;
 using testing::RawClient;
 using testing::secret_of;
-
-constexpr Identity kRankOne{.rank = 1, .world = 2};
-
-std::string body(const std::string& frame) { return frame.substr(4); }
-
-/// What a job of two ranks does to the end; the store has two ranks.
-void check_completes(Job& job) {
-  TcpStore second(job.options(1));
-  second.set("a", "1");
-  EXPECT_EQ(job.first.get("a", kPatience), "1");
-  job.first.set("b", "2");
-  EXPECT_EQ(second.get("b", kPatience), "2");
-  EXPECT_EQ(job.first.lost(), std::nullopt);
-}
 
 /// The port was given a stranger's words: the job goes on, and the stranger is dropped and
 /// reported.
@@ -56,90 +46,26 @@ void check_dropped(const std::string& words, const std::string& why) {
 }
 
 TEST(StoreSecurity, StrangersWordsDoNotHarmTheJob) {
-  const std::string magic(kMagic);
-  check_dropped("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "a message of 542393671 bytes");
-  check_dropped("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-                "bytes; a store takes at most 4096");
-  check_dropped(framed({"hello", "zero-store-1", "1", "2"}),
-                "not the handshake of a rank of this program");
-  check_dropped(framed({"set", "start/host/0", "elsewhere"}),
-                "not the handshake of a rank of this program");
-  check_dropped(framed({magic, "x", "2", "", std::string(32, 'n'), "p"}),
-                "no whole number from 0 to");
-  check_dropped(framed({magic, "1", "2", "", std::string(32, 'n'), "p"}),
-                "it does not know this job's secret");
-  check_dropped(std::string("\0\0\0\0", 4), "an empty message");
-  check_dropped(std::string("\4\0\0\0\xff\xff\xff\xff", 8), "ends too early");
+  const std::string why = "not the handshake of a rank of this program";
+  check_dropped("GET / HTTP/1.1\r\nHost: a\r\n\r\n", why);
+  check_dropped(framed({"iam", std::string(kVersion), "1", "2", ""}), why);
+  check_dropped(std::string(8, '\0'), why);
 }
 
-TEST(StoreSecurity, AProofHeardOnTheWireIsOfNoUse) {
+TEST(StoreSecurity, WhoeverKnowsTheSecretIsIntroducedFirst) {
   Job job(2, secret_of(kSecret));
-  const JobSecret secret = secret_of(kSecret);
-  ClientHandshake handshake(secret, kRankOne, fresh_nonce());
-  std::string heard;
-  {
-    RawClient rank(job.first.port());
-    heard = handshake.answer(rank.body().value_or(""));
-    rank.send(heard);
-    auto channel = handshake.finish(rank.body().value_or(""));
-    ASSERT_TRUE(channel.has_value());
-    rank.send(channel->sealed({"lost?"}));
-    EXPECT_THAT(channel->opened(rank.body().value_or("")), ::testing::ElementsAre("ok"));
-  }
-  RawClient thief(job.first.port());
-  ASSERT_TRUE(thief.body().has_value());
-  thief.send(heard);
-  EXPECT_EQ(thief.body().value_or(""), body(ServerHandshake::refusal()));
-  EXPECT_TRUE(thief.is_closed());
-  check_completes(job);
-}
-
-TEST(StoreSecurity, AfterTheGreetingUnsealedRequestsAreDropped) {
-  Job job(2, secret_of(kSecret));
-  const JobSecret secret = secret_of(kSecret);
-  ClientHandshake handshake(secret, kRankOne, fresh_nonce());
-  RawClient rank(job.first.port());
-  rank.send(handshake.answer(rank.body().value_or("")));
-  ASSERT_TRUE(handshake.finish(rank.body().value_or("")).has_value());
-  rank.send(framed({"set", "put", "in by somebody on the way"}));
-  EXPECT_TRUE(rank.is_closed());
-  EXPECT_THAT(message_of([&] { static_cast<void>(job.first.get("put", 10ms)); }),
-              HasSubstr("nobody set put"));
-  check_completes(job);
-}
-
-TEST(StoreSecurity, AStrangerInRankZerosPlaceIsNotTrusted) {
-  const ForeignListener stranger;
-  const TcpStore::Options options{.host = "127.0.0.1",
-                                  .port = stranger.port(),
-                                  .rank = 1,
-                                  .world = 2,
-                                  .timeout = kPatience,
-                                  .secret = secret_of(kSecret)};
-  const auto answers = [&](const std::string& challenge, const std::string& end) {
-    std::string heard;
-    std::jthread server([&] {
-      RawClient client = stranger.accepted();
-      client.send(challenge);
-      heard = client.body().value_or("");
-      client.send(end);
-      EXPECT_TRUE(client.is_closed());
-    });
-    const std::string message = message_of([&] { TcpStore store(options); });
-    server.join();
-    EXPECT_EQ(heard.find(kSecret), std::string::npos);
-    return message;
+  const auto refused = [&](const Message& first) {
+    ProvenClient client(job.first.port());
+    client.ask(first);
+    const Message answer = client.answer();
+    EXPECT_EQ(answer.at(0), "refused");
+    EXPECT_TRUE(client.answer().empty());
+    return answer.at(1);
   };
-  const std::string challenge = framed({std::string(kMagic), std::string(32, 'n')});
-  const auto unknown =
-      AllOf(HasSubstr("[rank 1] store at 127.0.0.1:"),
-            HasSubstr("rank 0 does not know this job's secret: it was started with another one, or "
-                      "with none; give all ranks the same ZERO_JOB_SECRET"));
-  EXPECT_THAT(answers(challenge, framed({"proven", std::string(32, 'x')})), unknown);
-  EXPECT_THAT(answers(challenge, ServerHandshake::refusal()), unknown);
-  const auto foreign = HasSubstr("what answers there is no store of this program");
-  EXPECT_THAT(answers("HTTP/1.1 400 Bad Request\r\n", ""), foreign);
-  EXPECT_THAT(answers(challenge, framed({"ok"})), foreign);
+  EXPECT_THAT(refused({"set", "start/host/0", "elsewhere"}), HasSubstr("no introduction"));
+  EXPECT_THAT(refused({"iam", "zero-store-4", "1", "2", ""}), HasSubstr("another version"));
+  EXPECT_THAT(refused({"iam", std::string(kVersion), "2", "2", ""}), HasSubstr("from 0 to 1"));
+  check_completes(job);
 }
 
 TEST(StoreSecurity, BothSidesSayThatSecretsDiffer) {
@@ -148,7 +74,7 @@ TEST(StoreSecurity, BothSidesSayThatSecretsDiffer) {
   other.secret = secret_of("another secret of a test");
   EXPECT_THAT(message_of([&] { TcpStore store(other); }),
               HasSubstr("rank 0 does not know this job's secret"));
-  EXPECT_THAT(job.reported(), HasSubstr("it does not know this job's secret"));
+  EXPECT_TRUE(job.reports("it does not know this job's secret"));
   other.secret.reset();
   EXPECT_THAT(message_of([&] { TcpStore store(other); }),
               HasSubstr("rank 0 was started with a secret of its job, this process without; give "
@@ -161,7 +87,7 @@ TEST(StoreSecurity, BothSidesSayThatSecretsDiffer) {
   EXPECT_THAT(message_of([&] { TcpStore store(closed); }),
               HasSubstr("rank 0 does not know this job's secret: it was started with another one, "
                         "or with none"));
-  EXPECT_THAT(open.reported(), HasSubstr("it does not know this job's secret"));
+  EXPECT_TRUE(open.reports("it does not know this job's secret"));
   check_completes(open);
 }
 

@@ -46,7 +46,7 @@ find_home() {
   case "$2" in
     nccl.h) [[ $1 == collectives/nccl/* ]] || where="only collectives/nccl/ includes it" ;;
     mpi.h) [[ $1 == collectives/mpi/* ]] || where="only collectives/mpi/ includes it" ;;
-    boost/asio* | boost/beast* | openssl/*) [[ $1 == launch/* ]] || where="only launch/ includes it" ;;
+    boost/asio* | boost/beast* | openssl/*) [[ $1 == launch/* || $1 == tests/launch/* ]] || where="only launch/ includes it" ;;
     liburing.h) [[ $1 == device/files/* ]] || where="only device/files/ includes it" ;;
     cuda*) [[ $1 == */cuda/* || $1 == collectives/nccl/* ]] ||
       where="only folders named cuda and collectives/nccl/ include it" ;;

@@ -9,10 +9,9 @@
 #include <string>
 
 #include "launch/rendezvous/store/endpoint.h"
+#include "launch/rendezvous/store/tls.h"
 
 namespace zero {
-
-using StoreSocket = boost::asio::generic::stream_protocol::socket;
 
 /// Reports connections that were dropped or not accepted, at most one line per kBetween, so that
 /// strangers cannot fill a log. Used by one thread.

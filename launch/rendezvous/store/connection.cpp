@@ -3,6 +3,7 @@
 #include "launch/rendezvous/store/connection.h"
 
 #include "base/error.h"
+#include "launch/rendezvous/store/identity.h"
 
 namespace zero {
 namespace {
@@ -47,7 +48,7 @@ void StoreConnection::connect_network(const std::string& host, int port,
         [done](boost::system::error_code error, const tcp::endpoint&) { done(error, 0); });
   });
   watch_peer(socket.native_handle());
-  socket_ = asio::generic::stream_protocol::socket(std::move(socket));
+  stream_.next_layer() = StoreSocket(std::move(socket));
 }
 
 void StoreConnection::connect_locally(int port, Clock::time_point deadline) {
@@ -65,31 +66,22 @@ void StoreConnection::connect_locally(int port, Clock::time_point deadline) {
              "{} has taken the name at which this user's rank 0 is expected; give another "
              "MASTER_PORT",
              peer.text());
-  socket_ = asio::generic::stream_protocol::socket(std::move(socket));
+  stream_.next_layer() = StoreSocket(std::move(socket));
 }
 
-void StoreConnection::send(const std::string& frame, Clock::time_point deadline) {
-  run(deadline, socket_,
-      [&](const auto& done) { asio::async_write(socket_, asio::buffer(frame), done); });
-}
-
-std::string StoreConnection::receive(Clock::time_point deadline) {
-  for (;;) {
-    if (auto body = incoming_.next()) return std::move(*body);
-    const std::size_t size = run(deadline, socket_, [&](const auto& done) {
-      socket_.async_read_some(asio::buffer(piece_), done);
-    });
-    incoming_.append({piece_.data(), size});
-  }
-}
-
-StoreConnection::StoreConnection(const StoreOptions& options, Clock::time_point deadline) {
+StoreConnection::StoreConnection(const StoreOptions& options, Clock::time_point deadline)
+    : tls_(options.secret.value_or(JobSecret::known_to_all()), StoreTls::End::client),
+      stream_(StoreSocket(io_), tls_.context()) {
   if (options.secret) {
     connect_with_secret(options, deadline);
   } else {
     connect_locally(options.port, deadline);
   }
-  shake_hands(options, deadline);
+  shake_hands(options.secret.has_value(), deadline);
+  const Message reply = ask(store_wire::introduction_of(
+                                {.rank = options.rank, .world = options.world, .job = options.job}),
+                            deadline);
+  ZERO_CHECK(reply.at(0) == "ok", "rank 0 refuses this process: {}", reply.back());
 }
 
 void StoreConnection::connect_with_secret(const StoreOptions& options, Clock::time_point deadline) {
@@ -106,33 +98,47 @@ void StoreConnection::connect_with_secret(const StoreOptions& options, Clock::ti
   }
 }
 
-void StoreConnection::shake_hands(const StoreOptions& options, Clock::time_point deadline) {
-  const JobSecret secret = options.secret.value_or(JobSecret::known_to_all());
-  store_wire::ClientHandshake handshake(
-      secret, {.rank = options.rank, .world = options.world, .job = options.job}, fresh_nonce());
+void StoreConnection::shake_hands(bool has_secret, Clock::time_point deadline) {
+  boost::system::error_code failed;
   try {
-    send(handshake.answer(receive(deadline)), deadline);
-    channel_ = handshake.finish(receive(deadline));
-  } catch (const Error& error) {
-    fail(
-        "what answers there is no store of this program: {}; give a port that is free on rank 0's "
-        "host",
-        error.what());
+    run(deadline, stream_.next_layer(), [&](const auto& done) {
+      stream_.async_handshake(asio::ssl::stream_base::client,
+                              [done](boost::system::error_code error) { done(error, 0); });
+    });
+  } catch (const boost::system::system_error& error) {
+    failed = error.code();
   }
-  if (!channel_ && options.secret) {
-    fail(
-        "rank 0 does not know this job's secret: it was started with another one, or with none; "
-        "give all ranks the same ZERO_JOB_SECRET, or ZERO_JOB_SECRET_FILE");
+  if (!failed) return;
+  switch (failure_of(failed)) {
+    case HandshakeFailure::connection:
+      throw boost::system::system_error(failed);
+    case HandshakeFailure::other_protocol:
+      fail(
+          "what answers there is no store of this program: {}; give a port that is free on rank "
+          "0's host",
+          failed.message());
+    case HandshakeFailure::other_secret:
+      break;
   }
-  ZERO_CHECK(channel_.has_value(),
+  ZERO_CHECK(has_secret,
              "rank 0 was started with a secret of its job, this process without; give it the same "
              "ZERO_JOB_SECRET, or ZERO_JOB_SECRET_FILE");
-  incoming_.allow(store_wire::kLargest + kDigestBytes);
+  fail(
+      "rank 0 does not know this job's secret: it was started with another one, or with none; give "
+      "all ranks the same ZERO_JOB_SECRET, or ZERO_JOB_SECRET_FILE");
 }
 
 StoreConnection::Message StoreConnection::ask(const Message& request, Clock::time_point deadline) {
-  send(channel_->sealed(request), deadline);
-  return channel_->opened(receive(deadline));
+  const std::string frame = store_wire::framed(request);
+  run(deadline, stream_.next_layer(),
+      [&](const auto& done) { asio::async_write(stream_, asio::buffer(frame), done); });
+  for (;;) {
+    if (const auto body = incoming_.next()) return store_wire::unframed(*body);
+    const std::size_t size = run(deadline, stream_.next_layer(), [&](const auto& done) {
+      stream_.async_read_some(asio::buffer(piece_), done);
+    });
+    incoming_.append({piece_.data(), size});
+  }
 }
 
 }  // namespace zero

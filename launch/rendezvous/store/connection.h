@@ -9,7 +9,7 @@
 #include <string>
 
 #include "launch/rendezvous/store/endpoint.h"
-#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/tls.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero {
@@ -33,18 +33,15 @@ class StoreConnection {
   void connect_with_secret(const StoreOptions& options, Clock::time_point deadline);
   void connect_network(const std::string& host, int port, Clock::time_point deadline);
   void connect_locally(int port, Clock::time_point deadline);
-  void shake_hands(const StoreOptions& options, Clock::time_point deadline);
-  void send(const std::string& frame, Clock::time_point deadline);
-  /// The next frame's body.
-  std::string receive(Clock::time_point deadline);
+  void shake_hands(bool has_secret, Clock::time_point deadline);
   template <typename AnySocket, typename Start>
   std::size_t run(Clock::time_point deadline, AnySocket& socket, const Start& start);
 
   boost::asio::io_context io_;
-  boost::asio::generic::stream_protocol::socket socket_{io_};
+  StoreTls tls_;
+  StoreStream stream_;
   std::array<char, 16'384> piece_{};
-  store_wire::FrameReader incoming_{store_wire::kLargestHandshake};
-  std::optional<store_wire::Channel> channel_;
+  store_wire::FrameReader incoming_{store_wire::kLargest};
 };
 
 }  // namespace zero

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero {
@@ -20,24 +20,27 @@ constexpr std::size_t kMostUnproven = 128;
 
 }  // namespace
 
-/// One connection: a handshake, then one request after another. An error ends only this connection.
+/// One connection: a handshake, an introduction, then one request after another. An error ends only
+/// this connection.
 class StoreServer::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(StoreServer& server, StoreSocket socket, std::string peer, std::uint64_t arrival)
       : server_(server),
-        socket_(std::move(socket)),
+        stream_(std::move(socket), server.tls_.context()),
         timer_(server.io_),
         peer_(std::move(peer)),
         arrival_(arrival) {}
 
   void start() {
     guard([&] {
-      handshake_.emplace(server_.secret_, fresh_nonce());
       timer_.expires_after(kHandshakeTime);
       timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
         if (!error && !self->client_) self->drop("no handshake within 5 seconds");
       });
-      send(handshake_->challenge());
+      stream_.async_handshake(asio::ssl::stream_base::server,
+                              [self = shared_from_this()](boost::system::error_code error) {
+                                self->guard([&] { self->shaken(error); });
+                              });
     });
   }
 
@@ -53,7 +56,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
       }
       wait_.reset();
       timer_.cancel();
-      send(channel_->sealed(*reply));
+      send(*reply);
     });
   }
 
@@ -78,9 +81,9 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     at_.reset();
   }
 
-  void send(std::string frame) {
-    outgoing_ = std::move(frame);
-    asio::async_write(socket_, asio::buffer(outgoing_),
+  void send(const Message& message) {
+    outgoing_ = store_wire::framed(message);
+    asio::async_write(stream_, asio::buffer(outgoing_),
                       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
                         if (error || self->refused_) return self->end();
                         self->outgoing_.clear();
@@ -89,14 +92,14 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
   }
 
   void read() {
-    if (const auto body = incoming_.next()) return client_ ? obey(*body) : shake_hands(*body);
+    if (const auto body = incoming_.next()) return client_ ? obey(*body) : meet(*body);
     if (!receiving_) receive();
   }
 
   // Goes on while a client waits: so its leaving is noticed.
   void receive() {
     receiving_ = true;
-    socket_.async_read_some(
+    stream_.async_read_some(
         asio::buffer(piece_),
         [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
           self->receiving_ = false;
@@ -109,27 +112,39 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
         });
   }
 
-  void shake_hands(const std::string& body) {
-    auto accepted = handshake_->verify(body);
-    if (!accepted) {
-      refused_ = true;
-      server_.log_.dropped(peer_, "it does not know this job's secret");
-      return send(store_wire::ServerHandshake::refusal());
+  void shaken(boost::system::error_code error) {
+    if (!error) return read();
+    switch (failure_of(error)) {
+      case HandshakeFailure::other_secret:
+        return drop("it does not know this job's secret");
+      case HandshakeFailure::other_protocol:
+        return drop(
+            fmt::format("not the handshake of a rank of this program ({})", error.message()));
+      case HandshakeFailure::connection:
+        return drop("it left before its handshake");
     }
-    client_ = StoreState::Client{.identity = accepted->identity};
-    channel_ = std::move(accepted->channel);
+  }
+
+  /// The introduction of a client, which knows the secret.
+  void meet(const std::string& body) {
+    try {
+      client_ = StoreState::Client{.identity = store_wire::introduced(store_wire::unframed(body))};
+    } catch (const Error& error) {
+      refused_ = true;
+      server_.log_.dropped(peer_, error.what());
+      return send({"refused", error.what()});
+    }
     timer_.cancel();
-    incoming_.allow(store_wire::kLargest + kDigestBytes);
     server_.unproven_.erase(arrival_);
     server_.clients_.insert(shared_from_this());
-    send(std::move(accepted->frame));
+    send({"ok"});
   }
 
   void obey(const std::string& body) {
-    const Message request = channel_->opened(body);
+    const Message request = store_wire::unframed(body);
     auto outcome = server_.state_.obey(request, *client_);
     if (const auto* reply = std::get_if<Message>(&outcome)) {
-      send(channel_->sealed(*reply));
+      send(*reply);
       if (request[0] == "set") server_.key_came(request[1]);
       return;
     }
@@ -147,7 +162,7 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
     ended_ = true;
     const auto self = shared_from_this();
     boost::system::error_code ignored;
-    socket_.close(ignored);
+    stream_.lowest_layer().close(ignored);
     timer_.cancel();
     leave_waits();
     wait_.reset();
@@ -159,25 +174,23 @@ class StoreServer::Connection : public std::enable_shared_from_this<Connection> 
   }
 
   StoreServer& server_;
-  StoreSocket socket_;
+  StoreStream stream_;
   asio::steady_timer timer_;  // of the handshake, then of a wait
   std::string peer_;
   std::uint64_t arrival_;
   std::array<char, 4096> piece_{};
-  store_wire::FrameReader incoming_{store_wire::kLargestHandshake};
+  store_wire::FrameReader incoming_{store_wire::kLargest};
   std::string outgoing_;
-  std::optional<store_wire::ServerHandshake> handshake_;
   bool receiving_ = false;
   bool refused_ = false;
   bool ended_ = false;
-  std::optional<StoreState::Client> client_;  // once the handshake has proven the secret
-  std::optional<store_wire::Channel> channel_;
+  std::optional<StoreState::Client> client_;  // once it has introduced itself
   std::optional<StoreState::Wait> wait_;
   std::optional<Waits::iterator> at_;  // this connection's entry in the server's waits
 };
 
 StoreServer::StoreServer(const StoreOptions& options)
-    : secret_(options.secret.value_or(JobSecret::known_to_all())),
+    : tls_(options.secret.value_or(JobSecret::known_to_all()), StoreTls::End::server),
       log_(options.report),
       state_(options.world, options.job),
       acceptor_(io_, log_, [this](StoreSocket socket, const std::string& peer) {

@@ -14,6 +14,7 @@
 #include "launch/rendezvous/store/acceptor.h"
 #include "launch/rendezvous/store/endpoint.h"
 #include "launch/rendezvous/store/state.h"
+#include "launch/rendezvous/store/tls.h"
 
 namespace zero {
 
@@ -48,7 +49,7 @@ class StoreServer {
   void rank_lost();
   void run();
 
-  JobSecret secret_;
+  StoreTls tls_;
   boost::asio::io_context io_;
   ConnectionLog log_;
   StoreState state_;

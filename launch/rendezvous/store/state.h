@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "launch/rendezvous/store/handshake.h"
+#include "launch/rendezvous/store/identity.h"
 #include "launch/rendezvous/store/wire.h"
 
 namespace zero {

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "launch/rendezvous/job_secret.h"
 
 namespace zero::store_wire {
 namespace {
@@ -54,8 +53,8 @@ std::string body_of(const Message& message) {
   return body;
 }
 
-std::string framed_body(std::string_view body) {
-  check_length(body.size(), kLargest + kDigestBytes);
+std::string framed(const Message& message) {
+  const std::string body = body_of(message);
   std::string frame;
   frame.reserve(sizeof(Length) + body.size());
   append_length(frame, body.size());

@@ -8,11 +8,12 @@
 #include <string_view>
 #include <vector>
 
-/// The messages between a TcpStore and its server after the handshake
-/// (launch/rendezvous/store/handshake.h). A message is a few strings; a length in four bytes,
-/// little-endian, precedes each message and each string.
+/// The messages between a TcpStore and its server, inside TLS (launch/rendezvous/store/tls.h). A
+/// message is a few strings; a length in four bytes, little-endian, precedes each message and each
+/// string.
 ///
 ///   request                            answer
+///   iam VERSION RANK WORLD JOB         ok | refused WHY     begins every connection
 ///   hello                              ok | refused WHY     the rank's first connection
 ///   set KEY VALUE                      ok | refused WHY
 ///   wait MILLISECONDS KEY...           ok | missing ABSENT KEY... | lost HOW KEY...
@@ -44,9 +45,8 @@ inline constexpr std::int64_t kLongestWait = std::int64_t{1} << 40;  ///< millis
 
 /// Encodes a message. Throws zero::Error if the result is longer than kLargest.
 std::string body_of(const Message& message);
-/// A body preceded by its length. Throws zero::Error if the body exceeds the largest message.
-std::string framed_body(std::string_view body);
-inline std::string framed(const Message& message) { return framed_body(body_of(message)); }
+/// A body preceded by its length.
+std::string framed(const Message& message);
 /// Decodes a body. Throws zero::Error if the body is not a message.
 Message unframed(std::string_view body);
 
@@ -57,7 +57,6 @@ class FrameReader {
   /// `largest`: the limit of a body in bytes.
   explicit FrameReader(std::uint32_t largest) : largest_(largest) {}
 
-  void allow(std::uint32_t largest) { largest_ = largest; }
   void append(std::string_view bytes) { pending_ += bytes; }
   /// The next body, once complete. Throws zero::Error as soon as the announced length exceeds the
   /// limit.
