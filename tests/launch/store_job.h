@@ -155,7 +155,7 @@ class RawClient {
 /// A client that knows the secret and, if it has introduced itself, is no rank. Blocking calls.
 class ProvenClient {
  public:
-  explicit ProvenClient(int port) : stream_(StoreSocket(io_), tls_.context()) {
+  explicit ProvenClient(int port) : stream_(io_, tls_.context()) {
     using boost::asio::ip::tcp;
     tcp::socket socket(io_);
     socket.connect({boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});

@@ -71,7 +71,7 @@ void StoreConnection::connect_locally(int port, Clock::time_point deadline) {
 
 StoreConnection::StoreConnection(const StoreOptions& options, Clock::time_point deadline)
     : tls_(options.secret.value_or(JobSecret::known_to_all()), StoreTls::End::client),
-      stream_(StoreSocket(io_), tls_.context()) {
+      stream_(io_, tls_.context()) {
   if (options.secret) {
     connect_with_secret(options, deadline);
   } else {
