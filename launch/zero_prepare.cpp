@@ -21,6 +21,15 @@ int run(const zero::PrepareOptions& options) {
       fmt::format("{} of text -> {} training tokens in {} file(s) and {} validation tokens, in {}",
                   zero::bytes_text(static_cast<double>(report.text_bytes)), report.train_tokens,
                   report.train_files.size(), report.validation_tokens, options.out));
+  if (report.documents > 1 && report.separator.empty()) {
+    console.line(
+        fmt::format("{} documents follow each other without a token between: the "
+                    "tokenizer's files name no end of a text",
+                    report.documents));
+  } else if (!report.separator.empty()) {
+    console.line(fmt::format("{} document(s), behind each the token {}", report.documents,
+                             report.separator));
+  }
   console.line(
       fmt::format("in the configuration: \"data\": {{\"train\": \"{}\"{}}}, \"model\": {{..., "
                   "\"vocabulary\": {}}}",
@@ -55,6 +64,10 @@ int main(int argc, char** argv) {
   app.add_option("--validation", options.validation,
                  "part of the text, from its end, kept for validation")
       ->capture_default_str();
+  app.add_flag("--special", options.special,
+               "special tokens written in the texts, as <|endoftext|>, are tokens, not words");
+  app.add_option("--json-field", options.json_field,
+                 "FILES have a JSON object a line, whose member of this name is a document");
   app.add_option("--shard-tokens", options.shard_tokens, "tokens of a train shard, at most")
       ->capture_default_str();
   try {

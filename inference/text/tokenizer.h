@@ -77,6 +77,8 @@ class Tokenizer {
   std::string_view piece(std::uint32_t id) const;
   /// The id of the special token that is written `name`, as "<|eot_id|>".
   std::optional<std::uint32_t> special_token(std::string_view name) const;
+  /// Their names and ids.
+  const TokenTable::Ids& special_tokens() const { return table_.special; }
   /// Whether a text begins without the space of its first piece, as SentencePiece's do.
   bool drops_first_space() const { return table_.drops_first_space; }
   /// Bytes of a text that become one token, at most; 0: any number.

@@ -3,6 +3,7 @@
 #include "launch/data/prepare.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,12 +14,13 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "inference/text/tokenizer.h"
 #include "launch/data/data_files.h"
 #include "launch/data/prepared_set.h"
+#include "launch/data/text_encoder.h"
 #include "launch/data/token_file.h"
 
 namespace zero {
@@ -120,29 +122,41 @@ class Preparation {
   Preparation(const PrepareOptions& options, Console& console, files::FileSystem& files)
       : options_(options),
         console_(console),
-        tokenizer_(make_tokenizer(options.tokenizer)),
-        writer_(options, tokenizer_->vocabulary() > 65536 ? 4 : 2, files) {}
+        encoder_(options.tokenizer,
+                 options.special ? TextEncoder::Special::tokens : TextEncoder::Special::words),
+        writer_(options, encoder_.tokenizer().vocabulary() > 65536 ? 4 : 2, files) {}
 
   PrepareReport run() {
     for (const std::string& path : options_.files) total_ += size_of_text(path);
     if (!writer_.warning().empty()) console_.line(writer_.warning());
     ZERO_CHECK(total_ > 0, "the texts are empty: {} file(s), 0 bytes", options_.files.size());
     split_ = total_ - static_cast<std::int64_t>(static_cast<double>(total_) * options_.validation);
-    for (const std::string& path : options_.files) read(path);
+    for (const std::string& path : options_.files) {
+      options_.json_field.empty() ? read(path) : read_lines(path);
+    }
     PrepareReport report;
     report.text_bytes = done_;
-    report.vocabulary = tokenizer_->vocabulary();
+    report.vocabulary = encoder_.tokenizer().vocabulary();
+    report.documents = documents_;
+    report.separator = encoder_.end_of_document();
     writer_.commit(report);
     console_.end_progress();
     return report;
   }
 
  private:
-  void read(const std::string& path) {
+  std::ifstream open(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     ZERO_CHECK(file, "{}: cannot read the text: {}", path, std::strerror(errno));
+    return file;
+  }
+
+  void read(const std::string& path) {
+    std::ifstream file = open(path);
+    const std::int64_t begin = done_;
     std::string text;
     std::vector<char> chunk(kChunk);
+    continues_ = false;
     while (file) {
       // A chunk never crosses the boundary between training and validation.
       const std::int64_t pending = done_ + static_cast<std::int64_t>(text.size());
@@ -150,30 +164,87 @@ class Preparation {
           split_ > pending ? split_ - pending : static_cast<std::int64_t>(kChunk);
       file.read(chunk.data(), std::min<std::int64_t>(left, static_cast<std::int64_t>(kChunk)));
       text.append(chunk.data(), static_cast<std::size_t>(file.gcount()));
-      const std::size_t newline = text.rfind('\n');
+      if (pending == begin) look_at_beginning(path, text);
       const bool at_split = done_ + static_cast<std::int64_t>(text.size()) == split_;
-      if (!at_split && newline != std::string::npos) {
-        encode(text.substr(0, newline + 1));
-        text.erase(0, newline + 1);
+      const std::size_t cut = at_split || text.size() < kChunk ? 0 : encoder_.cut(text);
+      if (cut > 0) {
+        encode(text.substr(0, cut), path, begin);
+        text.erase(0, cut);
+        continues_ = true;
       } else if (at_split || text.size() >= 16 * kChunk) {
         const std::size_t whole = text.size() - unfinished_bytes(text);
         if (at_split) split_ = done_ + static_cast<std::int64_t>(whole);
-        encode(text.substr(0, whole));
+        encode(text.substr(0, whole), path, begin);
         text.erase(0, whole);
+        continues_ = false;
       }
     }
     ZERO_CHECK(!file.bad(), "{}: reading the text failed", path);
-    encode(text);
-    if (tokenizer_->end_of_document() >= 0) {
-      put({static_cast<std::uint32_t>(tokenizer_->end_of_document())}, done_ - 1);
+    encode(text, path, begin);
+    end_document();
+  }
+
+  void read_lines(const std::string& path) {
+    std::ifstream file = open(path);
+    std::string line;
+    for (std::int64_t number = 1; std::getline(file, line); ++number) {
+      const std::int64_t end =
+          done_ + static_cast<std::int64_t>(line.size()) + (file.eof() ? 0 : 1);
+      if (number == 1) check_is_text(path, line);
+      if (line.find_first_not_of(" \t\r") != std::string::npos) {
+        const std::string where = fmt::format("{}: line {}", path, number);
+        const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+        ZERO_CHECK(object.is_object(), "{}: expected a JSON object in UTF-8", where);
+        const auto text = object.find(options_.json_field);
+        ZERO_CHECK(text != object.end() && text->is_string(),
+                   "{}: {} is {}, expected a text; give --json-field the member that is one", where,
+                   options_.json_field, text == object.end() ? "missing" : text->type_name());
+        put(encoder_.begin(text->get_ref<const std::string&>()), done_);
+        end_document();
+      }
+      done_ = end;
+      progress();
+    }
+    ZERO_CHECK(!file.bad(), "{}: reading the text failed", path);
+  }
+
+  /// The first bytes of a file say whether it is a text.
+  void look_at_beginning(const std::string& path, std::string& text) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+    check_is_text(path, text);
+    if (encoder_.takes_bytes()) return;
+    const std::string_view line = std::string_view(text).substr(0, text.find('\n'));
+    ZERO_CHECK(!line.starts_with('{') || !nlohmann::json::accept(line),
+               "{}: is JSON, not a text; of JSON lines --json-field NAME takes the member that is "
+               "the text",
+               path);
+    if (text.starts_with(kByteOrderMark)) {
+      text.erase(0, kByteOrderMark.size());
+      done_ += static_cast<std::int64_t>(kByteOrderMark.size());
+    }
+    if (const auto names = encoder_.words_like_tokens(text); !names.empty()) {
+      console_.line(
+          fmt::format("{}: {} in it stay words; with --special they are the tokenizer's tokens",
+                      path, fmt::join(names, ", ")));
     }
   }
 
-  void encode(const std::string& text) {
+  /// `begin`: of the file at `path`, among the bytes of all.
+  void encode(const std::string& text, const std::string& path, std::int64_t begin) {
     if (text.empty()) return;
-    put(tokenizer_->encode(text), done_);
+    if (const auto invalid = first_invalid_utf8(text); invalid && !encoder_.takes_bytes()) {
+      fail("{}: byte {} is not UTF-8; expected a text in UTF-8 (or --tokenizer bytes)", path,
+           done_ - begin + static_cast<std::int64_t>(*invalid));
+    }
+    put(continues_ ? encoder_.go_on(text) : encoder_.begin(text), done_);
     done_ += static_cast<std::int64_t>(text.size());
     progress();
+  }
+
+  void end_document() {
+    ++documents_;
+    const std::int64_t id = encoder_.tokenizer().end_of_document();
+    if (id >= 0) put({static_cast<std::uint32_t>(id)}, last_);
   }
 
   void put(const std::vector<std::uint32_t>& tokens, std::int64_t position) {
@@ -182,6 +253,7 @@ class Preparation {
     } else {
       writer_.validation(tokens);
     }
+    last_ = position;
     tokens_ += static_cast<std::int64_t>(tokens.size());
   }
 
@@ -204,12 +276,15 @@ class Preparation {
 
   const PrepareOptions& options_;
   Console& console_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  TextEncoder encoder_;
   ShardWriter writer_;
   std::int64_t total_ = 0;
   std::int64_t split_ = 0;  // the byte at which validation starts
   std::int64_t done_ = 0;
   std::int64_t tokens_ = 0;
+  std::int64_t last_ = 0;  // the byte at which the last tokens began
+  std::int64_t documents_ = 0;
+  bool continues_ = false;  // the text, behind a cut of the same file
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point last_line_ = start_;
 };

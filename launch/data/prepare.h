@@ -18,6 +18,8 @@ struct PrepareOptions {
   std::string tokenizer = "bytes";  ///< as make_tokenizer takes it
   double validation = 0.02;         ///< fraction, from 0 to below 1, taken from the end of the text
   std::int64_t shard_tokens = 100'000'000;  ///< of a train shard, at most
+  bool special = false;                     ///< special tokens written in texts act
+  std::string json_field{};  ///< files are JSON lines, whose member of this name is a document
 };
 
 /// The files written.
@@ -28,12 +30,14 @@ struct PrepareReport {
   std::int64_t vocabulary = 0;
   std::vector<std::string> train_files{};
   std::string validation_file{};  ///< empty if the fraction is 0
+  std::int64_t documents = 0;     ///< files, or JSON lines
+  std::string separator{};        ///< the token behind each document, with its id; empty: none
 };
 
 /// Encodes texts as token shards train_000000.bin, ... and validation.bin, each with its digest
 /// beside it. They replace those of an earlier run only at the end, when all are whole, and then as
-/// one set. Texts are read in chunks that end at a line. Throws zero::Error naming the file or
-/// option.
+/// one set. Texts are read in parts; their ids are those of the whole, but for lines of more than
+/// 16 MiB. Throws zero::Error naming the file or option, and the byte if it is not UTF-8.
 PrepareReport prepare(const PrepareOptions& options, Console& console,
                       files::FileSystem& files = files::disk());
 

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/data/text_encoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace zero {
+namespace {
+
+/// Bytes of the lines around a cut that are looked at.
+constexpr std::size_t kAround = 2048;
+
+bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; }
+
+/// The end of `text`, about kAround bytes, from the beginning of a character on.
+std::string_view last_part(std::string_view text) {
+  std::size_t begin = text.size() > kAround ? text.size() - kAround : 0;
+  while (begin < text.size() && continues_character(text[begin])) ++begin;
+  return text.substr(begin);
+}
+
+std::string_view first_part(std::string_view text) {
+  std::size_t end = std::min(kAround, text.size());
+  while (end < text.size() && end > 0 && continues_character(text[end])) --end;
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+TextEncoder::TextEncoder(const std::string& tokenizer, Special special)
+    : bytes_(tokenizer == "bytes"),
+      special_(special),
+      tokenizer_(make_tokenizer(tokenizer)),
+      newline_(begin("\n")) {}
+
+std::vector<std::uint32_t> TextEncoder::begin(std::string_view text) const {
+  if (special_ == Special::words) return tokenizer_->encode(text);
+  const PromptPiece whole{std::string(text), true};
+  return tokenizer_->encode_pieces({&whole, 1});
+}
+
+// A tokenizer may put a space before a text: behind a line's end it does not.
+std::vector<std::uint32_t> TextEncoder::go_on(std::string_view text) const {
+  std::vector<std::uint32_t> ids = begin("\n" + std::string(text));
+  ids.erase(ids.begin(), ids.begin() + std::min(std::ssize(newline_), std::ssize(ids)));
+  return ids;
+}
+
+std::size_t TextEncoder::cut(std::string_view text) const {
+  constexpr int kTries = 64;
+  std::size_t newline = text.rfind('\n');
+  if (bytes_) return newline == std::string_view::npos ? 0 : newline + 1;
+  for (int i = 0; i < kTries && newline != std::string_view::npos && newline > 0; ++i) {
+    const std::string_view before = last_part(text.substr(0, newline + 1));
+    const std::string_view behind = first_part(text.substr(newline + 1));
+    if (!behind.empty()) {
+      std::vector<std::uint32_t> apart = begin(before);
+      std::ranges::copy(go_on(behind), std::back_inserter(apart));
+      if (begin(std::string(before) + std::string(behind)) == apart) return newline + 1;
+    }
+    newline = text.rfind('\n', newline - 1);
+  }
+  return 0;
+}
+
+std::string TextEncoder::end_of_document() const {
+  const std::int64_t id = tokenizer_->end_of_document();
+  for (const auto& [name, special] : tokenizer_->special_tokens()) {
+    if (special == id) return fmt::format("{} ({})", name, id);
+  }
+  return id < 0 ? "" : fmt::format("{}", id);
+}
+
+std::vector<std::string> TextEncoder::words_like_tokens(std::string_view text) const {
+  std::vector<std::string> names;
+  if (special_ == Special::tokens) return names;
+  for (const auto& [name, id] : tokenizer_->special_tokens()) {
+    if (!name.empty() && text.find(name) != std::string_view::npos) names.push_back(name);
+  }
+  return names;
+}
+
+void check_is_text(const std::string& path, std::string_view bytes) {
+  using namespace std::string_view_literals;
+  struct Format {
+    std::string_view begins;
+    std::string_view name;
+    std::string_view advice;
+  };
+  constexpr std::string_view kUnpack = "unpack it first";
+  constexpr std::string_view kFields = "write the texts out, or as JSON lines for --json-field";
+  constexpr std::array kFormats{
+      Format{"\x1f\x8b"sv, "gzip", kUnpack},
+      Format{"\x28\xb5\x2f\xfd"sv, "zstd", kUnpack},
+      Format{"\xfd"
+             "7zXZ"sv,
+             "xz", kUnpack},
+      Format{"BZh"sv, "bzip2", kUnpack},
+      Format{"PK\x03\x04"sv, "a zip archive", kUnpack},
+      Format{"PAR1"sv, "parquet", kFields},
+      Format{"ARROW1"sv, "Arrow", kFields},
+      Format{"\x93NUMPY"sv, "a NumPy array", "its numbers are tokens already, or no text"},
+      Format{"\x89HDF"sv, "HDF5", kFields},
+      Format{"\xff\xfe"sv, "UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"},
+      Format{"\xfe\xff"sv, "UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"},
+      Format{"\x88\xd8\x34\x01"sv, "a token file", "data.train of zero_train takes it as it is"},
+      Format{"\xa1\xd9\x34\x01"sv, "a token file", "data.train of zero_train takes it as it is"},
+      Format{"\x8a\xd8\x34\x01"sv, "questions of llm.c with tokens", "name texts"},
+      Format{"\xc6\xd7\x34\x01"sv, "a model of llm.c", "name texts"},
+      Format{"GGUF"sv, "a model (gguf)", "name texts"},
+      Format{"MMIDIDX"sv, "an index of Megatron's tokens", "name texts"}};
+  for (const Format& format : kFormats) {
+    ZERO_CHECK(!bytes.starts_with(format.begins), "{}: is {}, not a text; {}", path, format.name,
+               format.advice);
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The ZeRO engine authors
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/data/text_encoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "launch/data/prepare.h"
+#include "launch/data/token_file.h"
+#include "tests/launch/temporary_folder.h"
+
+namespace zero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+const std::string kTokenizers = ZERO_TOKENIZERS;
+
+std::vector<std::uint32_t> tokens_of(const std::vector<std::string>& files) {
+  std::vector<std::uint32_t> tokens;
+  for (const std::string& path : files) {
+    const TokenFile file(path);
+    for (std::int64_t i = 0; i < file.count(); ++i) tokens.push_back(file.at(i));
+  }
+  return tokens;
+}
+
+/// Words, white space of all kinds, punctuation and other scripts, in lines.
+std::string odd_text(std::size_t pieces) {
+  const std::vector<std::string> parts{"the",  " line", "\n",   "\n\n", " \n",  "\n  ", "  ",  ".",
+                                       "\t",   "x1",    " 2",   "\r\n", "it's", "(",    ")\n", "é",
+                                       "你是", "谁",    "\n你", "…\n",  " a",   "\n"};
+  std::mt19937 random(7);
+  std::string text = "A text";
+  for (std::size_t i = 0; i < pieces; ++i) text += parts[random() % parts.size()];
+  return text;
+}
+
+TEST(TextEncoder, PartsHaveTheIdsOfTheWhole) {
+  const std::string text = odd_text(3000);
+  for (const std::string name : {"gpt2", "llama2", "llama3", "qwen2"}) {
+    const TextEncoder encoder(kTokenizers + "/" + name, TextEncoder::Special::words);
+    int cuts = 0;
+    for (std::size_t end = 500; end < text.size(); end += 977) {
+      const std::size_t at = encoder.cut(std::string_view(text).substr(0, end));
+      if (at == 0) continue;
+      ++cuts;
+      std::vector<std::uint32_t> parts = encoder.begin(std::string_view(text).substr(0, at));
+      for (const std::uint32_t id : encoder.go_on(std::string_view(text).substr(at))) {
+        parts.push_back(id);
+      }
+      ASSERT_EQ(parts, encoder.begin(text)) << name << " at byte " << at;
+    }
+    EXPECT_GT(cuts, 5) << name;
+  }
+}
+
+TEST(TextEncoder, ATextWithoutASafePlaceIsNotCut) {
+  const TextEncoder encoder(kTokenizers + "/gpt2", TextEncoder::Special::words);
+  EXPECT_EQ(encoder.cut(std::string(5000, 'x')), 0U);
+  EXPECT_EQ(encoder.cut("a line \n"), 0U) << "what follows is not known";
+}
+
+/// prepare() of one text, without validation.
+struct Prepared {
+  TemporaryFolder folder;
+  PrepareOptions options{.files = {}, .out = folder.file("out"), .validation = 0};
+
+  std::vector<std::uint32_t> of(const std::string& text) {
+    options.files = {folder.write("a.txt", text)};
+    Console console(stdout, Console::Mode::silent);
+    return tokens_of(prepare(options, console).train_files);
+  }
+  std::string refusal(const std::string& text) {
+    return error_of([&] { of(text); });
+  }
+};
+
+TEST(TextEncoder, WhatIsNoTextIsNamed) {
+  Prepared prepared;
+  using namespace std::string_literals;
+  EXPECT_THAT(prepared.refusal("\x1f\x8b\x08 and more"s),
+              AllOf(HasSubstr("a.txt: is gzip, not a text"), HasSubstr("unpack it first")));
+  EXPECT_THAT(prepared.refusal("PAR1..."), HasSubstr("is parquet, not a text"));
+  EXPECT_THAT(prepared.refusal("\x88\xd8\x34\x01"s),
+              HasSubstr("is a token file, not a text; data.train of zero_train takes it"));
+  EXPECT_THAT(prepared.refusal("\xff\xfeh\0i\0"s), HasSubstr("iconv -f UTF-16"));
+  prepared.options.tokenizer = kTokenizers + "/gpt2";
+  EXPECT_THAT(prepared.refusal("{\"text\": \"a\"}\n{\"text\": \"b\"}\n"),
+              HasSubstr("a.txt: is JSON, not a text; of JSON lines --json-field NAME takes"));
+  EXPECT_THAT(prepared.refusal("good\nbad \xff\n"),
+              HasSubstr("a.txt: byte 9 is not UTF-8; expected a text in UTF-8"));
+}
+
+TEST(TextEncoder, ASpecialTokenInATextIsATokenIfAskedFor) {
+  Prepared prepared;
+  prepared.options.tokenizer = kTokenizers + "/gpt2";
+  const TextEncoder words(prepared.options.tokenizer, TextEncoder::Special::words);
+  EXPECT_THAT(words.words_like_tokens("a<|endoftext|>b"), ElementsAre("<|endoftext|>"));
+  EXPECT_THAT(words.words_like_tokens("a b"), ElementsAre());
+  prepared.options.special = true;
+  std::vector<std::uint32_t> expected = words.begin("a\n");
+  expected.push_back(2500);
+  for (const std::uint32_t id : words.begin("b\n")) expected.push_back(id);
+  std::vector<std::uint32_t> found = prepared.of("a\n<|endoftext|>b\n");
+  found.resize(expected.size());
+  EXPECT_EQ(found, expected);
+}
+
+TEST(TextEncoder, JsonLinesAreDocuments) {
+  Prepared prepared;
+  prepared.options.json_field = "text";
+  const std::vector<std::uint32_t> tokens =
+      prepared.of("{\"text\": \"ab\", \"id\": 1}\n\n{\"id\": 2, \"text\": \"\\u0063\"}");
+  EXPECT_THAT(tokens, ElementsAre('a', 'b', 'c'));
+  EXPECT_THAT(prepared.refusal("{\"text\": \"ab\"}\n{\"txt\": \"c\"}\n"),
+              HasSubstr("a.txt: line 2: text is missing, expected a text"));
+  EXPECT_THAT(prepared.refusal("ab\n"), HasSubstr("a.txt: line 1: expected a JSON object"));
+}
+
+}  // namespace
+}  // namespace zero
