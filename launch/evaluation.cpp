@@ -29,7 +29,9 @@ double loss_of(Workbench& workbench, const Batches& batches,
 
 }  // namespace
 
-double validation_loss(Workbench& workbench, const Batches& batches) {
+std::optional<double> validation_loss(
+    Workbench& workbench, const Batches& batches,
+    const std::function<bool(std::int64_t, std::int64_t)>& goes_on) {
   Engine& engine = workbench.engine();
   Communicator& communicator = engine.mesh().data();
   const std::int64_t rows = workbench.model().shape().batch;
@@ -53,6 +55,13 @@ double validation_loss(Workbench& workbench, const Batches& batches) {
     if (batch <= whole && batch < count) sum.add(loss);
     if (batch == whole + 1 && batch < count)
       sum.add(-loss * static_cast<double>(rows - left) / static_cast<double>(rows));
+    std::int64_t ends = goes_on(turn + 1, turns) ? 0 : 1;
+    host_all_reduce(engine.mesh().world(), engine.device(), View::of(std::span(&ends, 1)),
+                    ReduceOp::sum, {"whether the validation goes on", {}});
+    if (ends > 0) {
+      engine.end_evaluation();
+      return std::nullopt;
+    }
   }
   engine.end_evaluation();
   host_all_reduce(communicator, engine.device(), View::of(std::span<std::int64_t>(sum.limbs())),

@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "launch/data/batches.h"
@@ -10,8 +13,11 @@
 namespace zero {
 
 /// The mean loss in nats per token over the validation sequences: the same bits for every stage and
-/// world with the same micro-batch. Collective; between optimizer steps.
-double validation_loss(Workbench& workbench, const Batches& batches);
+/// world with the same micro-batch. Collective; between optimizer steps. Each rank calls
+/// `goes_on(batch, batches)` after each batch: the loss is nothing once it is false on any rank.
+std::optional<double> validation_loss(
+    Workbench& workbench, const Batches& batches,
+    const std::function<bool(std::int64_t, std::int64_t)>& goes_on);
 
 /// A prompt and the tokens that a model continues it with.
 struct SampledText {

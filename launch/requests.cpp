@@ -48,7 +48,7 @@ std::int64_t Requests::vote(Time now) {
   }
   if (!options_.first_rank) return vote;
   if (over(saved_, now, options_.save_seconds)) vote += one(kSaveIsDue);
-  if (over(options_.started, now, options_.stop_seconds)) vote += one(kTimeIsUp);
+  if (ends_ || over(options_.started, now, options_.stop_seconds)) vote += one(kTimeIsUp);
   return vote;
 }
 

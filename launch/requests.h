@@ -36,6 +36,8 @@ class Requests {
   };
   explicit Requests(const Options& options);
 
+  /// From now on the first rank's vote is for the end, as if its time were up.
+  void end() { ends_ = true; }
   /// This rank's vote at `now`. At most 2^20 votes are summed.
   std::int64_t vote(Time now);
   /// The decision of the sum; the same on every rank.
@@ -46,6 +48,7 @@ class Requests {
  private:
   Options options_;
   Time saved_;
+  bool ends_ = false;
   // A launcher delivers one SIGUSR1 to the ranks at different times. A rank that hears of it within
   // kOneRequest after the others' votes have decided asks for no second save.
   std::int64_t answered_ = 0;  // of this process's SIGUSR1s

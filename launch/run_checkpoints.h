@@ -55,6 +55,16 @@ class RunCheckpoints {
   /// From here on signals ask for a checkpoint rather than end the process, if the run saves any.
   /// Not collective.
   void listen();
+  /// Has the next step be the last, behind which a checkpoint is saved; called by the first rank.
+  /// False, and nothing happens, if the run saves none.
+  bool end() {
+    if (!options_.folder.empty()) requests_.end();
+    return !options_.folder.empty();
+  }
+  /// Whether a signal has asked this rank for the end of a run that saves.
+  bool ending() const {
+    return !options_.folder.empty() && signals_ != nullptr && signals_->asked().ending != 0;
+  }
   /// This rank's StepOptions::vote. Not collective.
   std::int64_t vote();
   /// What the trainer knows after a step, and keeps in checkpoints.

@@ -19,7 +19,7 @@ std::string RunProgress::kept() const {
     return searched ? "; nothing is kept: there is no checkpoint yet"
                     : "; the checkpoints of earlier starts, if any, are as they were";
   }
-  if (steps_logged <= saved_step_) {
+  if (steps_done <= saved_step_) {
     return fmt::format("; the newest checkpoint, {}, holds every step done", folder_);
   }
   return fmt::format("; nothing of the steps since step {} is kept; the newest checkpoint is {}",

@@ -12,7 +12,8 @@ namespace zero {
 /// How far a run is, for the last words of a process that a signal ends. Any thread may use it.
 class RunProgress {
  public:
-  std::atomic<std::int64_t> steps_logged{0};
+  std::atomic<std::int64_t> steps_done{0};
+  std::atomic<bool> logs{false};   ///< to a file
   std::atomic<bool> saves{false};  ///< run.checkpoint.folder is given
   /// Whether run.checkpoint.folder was searched for a checkpoint to go on from.
   std::atomic<bool> searched{false};

@@ -24,6 +24,7 @@ sigset_t watched_signals() {
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGINT);
   ::sigaddset(&signals, SIGTERM);
+  ::sigaddset(&signals, SIGHUP);  // a terminal that is gone asks for an end too
   ::sigaddset(&signals, SIGUSR1);
   // Also wakes the watcher's thread for its end.
   ::sigaddset(&signals, SIGUSR2);
@@ -82,7 +83,7 @@ SignalWatcher::SignalWatcher(std::function<AfterSignal(int)> on_signal) {
   thread_ = std::thread([this, signals, act = std::move(on_signal)] {
     for (int signal = 0; !ending_;) {
       if (::sigwait(&signals, &signal) != 0 || ending_) continue;
-      if (signal == SIGUSR2) signal = SIGTERM;
+      if (signal == SIGUSR2 || signal == SIGHUP) signal = SIGTERM;
       if (act(signal) == AfterSignal::end) ::_exit(128 + signal);
     }
   });

@@ -200,6 +200,7 @@ class Run {
     plan_memory_limit(*prepared_.config);
     const TrainConfig& config = *prepared_.config;
     state_.progress.saves = !config.checkpoints.folder.empty();
+    state_.progress.logs = prepared_.log != nullptr;
     state_.progress.weights_due = !config.run.save_weights.empty();
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     for (const std::string& warning : config.warnings) console_.line("warning: " + warning);
@@ -261,16 +262,17 @@ class Run {
 void say(const std::string& line) { print_without_waiting(fmt::format("\n{}\n", line)); }
 
 /// Standard output of a rank. A run whose output is full waits for its reader, but not with its
-/// end; one whose reader is gone trains on, since all figures are in its log.
-Console make_console(Console::Mode mode, const Signals& signals) {
+/// end; one whose reader is gone trains on, since its figures are in its log.
+Console make_console(Console::Mode mode, const ProcessState& state) {
   return {stdout,
           mode,
-          {.hurries = [&signals] { return signals.asked().ending != 0; },
+          {.hurries = [&state] { return state.signals.asked().ending != 0; },
            .gone =
-               [] {
-                 say_warning(
-                     "nobody reads standard output any more; the run goes on, and its log too: "
-                     "Ctrl-C or SIGTERM ends it");
+               [&state] {
+                 say_warning(fmt::format(
+                     "nobody reads standard output any more; the run goes on, {}: Ctrl-C or "
+                     "SIGTERM ends it",
+                     state.progress.logs ? "and its log too" : "without a log (run.log)"));
                }}};
 }
 
@@ -280,7 +282,9 @@ std::string ended_by(int signal, Start::By start, const RunProgress& progress) {
       start == Start::By::mpirun ? "SIGTERM (mpirun passes Ctrl-C on as SIGTERM)" : "SIGTERM";
   return fmt::format(
       "ended by {}{}{}{}", signal == SIGINT ? "SIGINT" : terminated,
-      progress.steps_logged > 0 ? "; the log holds every step done" : " before the first step",
+      progress.steps_done == 0 ? " before the first step"
+      : progress.logs          ? "; the log holds every step done"
+                               : fmt::format(" after step {}", progress.steps_done.load()),
       progress.weights_due
           ? "; the weights were not saved: run.save_weights is written after the last step"
           : "",
@@ -290,7 +294,7 @@ std::string ended_by(int signal, Start::By start, const RunProgress& progress) {
 int train_as(Communicator& communicator, const TrainFlags& flags, ProcessState& state) {
   const bool first = communicator.rank() == 0;
   const Console::Mode mode = on_terminal() ? Console::Mode::terminal : Console::Mode::lines;
-  Console console = make_console(first ? mode : Console::Mode::silent, state.signals);
+  Console console = make_console(first ? mode : Console::Mode::silent, state);
   Run run(communicator, console, state);
   try {
     return run(flags);

@@ -17,6 +17,7 @@
 #include "collectives/store.h"
 #include "launch/evaluation.h"
 #include "launch/process.h"
+#include "launch/rendezvous/cgroup.h"
 #include "launch/run_device.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
@@ -25,30 +26,37 @@
 namespace zero {
 namespace {
 
+constexpr double kBetweenLines = 10;  // seconds, of a validation's progress in a log
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Runs `work`, which throws the same ReplicasDiffer on all ranks or on none.
-template <typename Work>
-auto with_agreed_failure(const Work& work) {
-  try {
-    return work();
-  } catch (const ReplicasDiffer& error) {
-    throw AgreedError(error.what());
-  }
+/// Throws zero::Error if the ranks of this host, of `bytes` each, need more than it has.
+void check_room_in_memory(std::int64_t bytes, int ranks) {
+  const auto available = available_memory();
+  const auto needed = static_cast<double>(bytes) * ranks;
+  ZERO_CHECK(
+      !available || needed <= static_cast<double>(*available),
+      "out of memory before the start: {} are planned for {} rank(s) of this host, and {} are "
+      "available; more ranks or hosts at a higher stage, recompute or a smaller batch take "
+      "less: --plan and run.memory_limit tell what would do",
+      bytes_text(needed), ranks, bytes_text(static_cast<double>(*available)));
 }
 
 /// This rank's plan. Says on what the start of a run spends its time: a minute and more for a large
 /// model.
 MemoryUse planned_memory(const TrainerParts& parts) {
-  const Communicator& ranks = parts.mesh.world();
+  Communicator& ranks = parts.mesh.world();
   const auto known = parts.plans.find(ranks.rank());
   MemoryUse planned = known != parts.plans.end()
                           ? known->second
                           : plan_memory(parts.config, ranks.rank(), ranks.size(), ranks.backend(),
                                         parts.device.memory());
   const auto bytes = std::accumulate(planned.ledger.begin(), planned.ledger.end(), std::int64_t{0});
+  if (parts.config.run.device == DeviceKind::cpu) {
+    agree(ranks, parts.device, "memory", [&] { check_room_in_memory(bytes, ranks.local_size()); });
+  }
   parts.console.line(fmt::format("allocating {} on a rank, and initialising the model states",
                                  bytes_text(static_cast<double>(bytes))));
   return planned;
@@ -113,14 +121,13 @@ int Trainer::run() {
     device_.communication().synchronize();
     instruments_->stop();
   }
-  write_trace_file();
   console_.end_progress();
   Decision ending{.signal = checkpoints_.finish()};
   if (decision.signal != 0) ending.signal = decision.signal;
   ending.time_is_up = decision.time_is_up && step_ < config_.run.steps;
   if (ending.ends()) return end_early(ending);
   finish();
-  return 0;
+  return log_failed_ ? 1 : 0;
 }
 
 /// Returns what has ended the run before its last step, or nothing that ends it.
@@ -129,16 +136,6 @@ Decision Trainer::train() {
   Decision decision;
   while (step_ < config_.run.steps && !decision.ends()) decision = train_step(++step_);
   return decision;
-}
-
-int Trainer::end_early(const Decision& decision) {
-  const std::string reason = decision.signal == 0        ? "run.stop_after"
-                             : decision.signal == SIGINT ? "SIGINT"
-                                                         : "SIGTERM";
-  console_.line(fmt::format("ended by {} after step {} of {}; {}", reason, step_, config_.run.steps,
-                            checkpoints_.next_text()));
-  if (log_ != nullptr) log_->write({{"ended_by", reason}, {"after_step", step_}});
-  return decision.signal == 0 ? 0 : 128 + decision.signal;
 }
 
 void Trainer::show_mesh() {
@@ -153,23 +150,6 @@ void Trainer::load() {
   agree(communicator_, device_, "run.init",
         [&] { load_weights(workbench_.engine(), config_.run.init, file_names(config_.model)); });
   console_.line(fmt::format("weights from {}", config_.run.init));
-}
-
-void Trainer::save() {
-  const std::string& path = config_.run.save_weights;
-  if (names_folder(path)) {
-    save_hf_folder(workbench_.engine(), path, config_.model, weight_folder_files(config_));
-  } else {
-    save_weights(workbench_.engine(), path, file_names(config_.model));
-  }
-}
-
-void Trainer::show_sample() {
-  if (config_.run.sample == 0) return;
-  const SampledText sample =
-      sample_text(workbench_, batches_, config_.run.sample, config_.run.seed);
-  console_.line(
-      fmt::format("\n--- sampled continuation ---\n{}\n---", show(sample, config_.data.tokenizer)));
 }
 
 Decision Trainer::train_step(std::int64_t step) {
@@ -205,6 +185,7 @@ Decision Trainer::train_step(std::int64_t step) {
   const double seconds = seconds_since(start);
   if (instruments_ != nullptr) instruments_->end_step(step);
   if (config_.run.validation_every > 0 && step % config_.run.validation_every == 0) validate();
+  if (progress_ != nullptr) progress_->steps_done = report.step;
   log_step(report, options, seconds);
   show_progress(report, seconds);
   exposed_units_.add(workbench_.engine().exposed_by_use(), report.exposed_seconds);
@@ -248,7 +229,27 @@ void Trainer::judge_finite(const StepReport& report) {
 std::optional<double> Trainer::validate() {
   if (batches_.validation_sequences() == 0) return std::nullopt;
   if (validated_at_ == step_) return validation_;
-  validation_ = validation_loss(workbench_, batches_);
+  const auto start = std::chrono::steady_clock::now();
+  double told = 0;
+  const std::optional<double> loss =
+      validation_loss(workbench_, batches_, [&](std::int64_t turn, std::int64_t turns) {
+        const double seconds = seconds_since(start);
+        const double left = seconds / static_cast<double>(turn) * static_cast<double>(turns - turn);
+        const std::string text = fmt::format("step {}: validation, batch {} of {}  {} left", step_,
+                                             turn, turns, duration_text(left));
+        console_.refresh(text);
+        if (console_.mode() == Console::Mode::lines && seconds - told >= kBetweenLines) {
+          told = seconds;
+          console_.line(text);
+        }
+        return !checkpoints_.ending();
+      });
+  validation_seconds_ = seconds_since(start);
+  if (!loss) {
+    console_.line(fmt::format("step {}: the validation is broken off", step_));
+    return std::nullopt;
+  }
+  validation_ = loss;
   validated_at_ = step_;
   console_.line(fmt::format("step {}: validation loss {:.4f} nats per token over {} sequences",
                             step_, *validation_, batches_.validation_sequences()));
@@ -276,8 +277,22 @@ void Trainer::log_step(const StepReport& report, const StepOptions& options, dou
   if (report.nonfinite) line["skipped"] = *report.nonfinite;
   if (config_.mesh.tensor > 1) line["mesh_tensor"] = config_.mesh.tensor;
   if (report.step == 1) line["run"] = checkpoints_.run_mark();
-  log_->write(line);
-  if (progress_ != nullptr) progress_->steps_logged = report.step;
+  log_line(line);
+}
+
+/// A log that cannot be written ends the run in good order, or stays behind it if nothing is saved.
+void Trainer::log_line(const nlohmann::ordered_json& line) {
+  if (log_ == nullptr) return;
+  try {
+    log_->write(line);
+  } catch (const Error& error) {
+    log_ = nullptr;
+    log_failed_ = true;
+    console_.end_progress();
+    console_.line(fmt::format("warning: {}; {}", error.what(),
+                              checkpoints_.end() ? "the run saves a checkpoint, then ends"
+                                                 : "the run goes on without a log"));
+  }
 }
 
 void Trainer::show_progress(const StepReport& report, double seconds) {
@@ -292,10 +307,13 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
     exposed_seconds_ += report.exposed_seconds;
   }
   const double mean = trained_seconds_ / static_cast<double>(counted);
-  std::string text =
-      fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", report.step, config_.run.steps,
-                  report.loss, count_text(static_cast<double>(config_.tokens_per_step()) / seconds),
-                  duration_text(mean * static_cast<double>(config_.run.steps - report.step)));
+  const std::int64_t every = config_.run.validation_every;
+  const std::int64_t validations = every > 0 ? config_.run.steps / every - report.step / every : 0;
+  const double left = mean * static_cast<double>(config_.run.steps - report.step) +
+                      validation_seconds_ * static_cast<double>(validations);
+  std::string text = fmt::format(
+      "step {}/{}  loss {:.4f}  {} tokens/s  {} left", report.step, config_.run.steps, report.loss,
+      count_text(static_cast<double>(config_.tokens_per_step()) / seconds), duration_text(left));
   if (communicator_.size() > 1) {  // one rank's copies between its own buffers are no communication
     text += fmt::format("  exposed communication{} {:.1f} %",
                         cores_are_shared_ ? " and waits for a core" : "",
@@ -305,93 +323,6 @@ void Trainer::show_progress(const StepReport& report, double seconds) {
   const bool due = here == 1 || report.step == config_.run.steps ||
                    report.step % config_.run.steps_per_print == 0;
   if (console_.mode() == Console::Mode::lines && due) console_.line(text);
-}
-
-void Trainer::write_trace_file() {
-  if (instruments_ == nullptr || config_.run.trace.empty()) return;
-  const double error = write_trace(communicator_, device_, instruments_->trace(), config_.run.trace,
-                                   instruments_->origin());
-  console_.end_progress();
-  const std::int64_t first = resumed_at_ + config_.run.trace_from;
-  const std::int64_t last = std::min(first + config_.run.trace_steps - 1, step_);
-  if (first > last) return console_.line("no step was left to trace: run.trace is empty");
-  console_.line(fmt::format(
-      "trace of {}: {}; the devices' times are within {:.1f} us of their hosts' clocks",
-      first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last),
-      config_.run.trace, error * 1e6));
-}
-
-nlohmann::ordered_json Trainer::finish_profile() {
-  if (instruments_ == nullptr || !config_.run.profile || instruments_->profile().steps() == 0)
-    return {};
-  nlohmann::ordered_json json;
-  agree(communicator_, device_, "run.profile", [&] {
-    if (communicator_.rank() != 0) return;
-    Profile& profile = instruments_->profile();
-    add_update_bytes(profile, workbench_.engine());
-    const MachineLimits limits = limits_of(config_, device_);
-    console_.line(fmt::format("\n{}", profile.table(limits)));
-    const std::string beside = collectives_table(instruments_->collectives(), profile.steps());
-    if (!beside.empty()) console_.line(beside);
-    json = profile.json(limits);
-    json["collectives"] = collectives_json(instruments_->collectives());
-  });
-  return json;
-}
-
-void Trainer::finish() {
-  console_.end_progress();
-  const std::optional<double> loss = validate();
-  // Before the hash, whose own memory is no part of training.
-  const MemoryReport memory =
-      merge_memory(communicator_, device_, planned_, MemoryUse::of(device_));
-  // The hash and the weight files come from one replica: the others must be equal.
-  if (config_.engine.replica_check_every > 0) {
-    with_agreed_failure([&] { workbench_.engine().check_replicas(); });
-  }
-  const std::uint64_t hash = loss_scaling_.hash(workbench_.engine().state_hash());
-  if (!config_.run.save_weights.empty()) {
-    agree(communicator_, device_, "run.save_weights", [&] { save(); });
-    if (progress_ != nullptr) progress_->weights_due = false;
-  }
-  show_sample();  // a failure or an interrupt of sampling leaves the weights
-  nlohmann::ordered_json profile = finish_profile();
-  if (log_ != nullptr) {
-    nlohmann::ordered_json last{
-        {"final", true},
-        {"state_hash", fmt::format("{:016x}", hash)},
-        {"validation_loss", loss ? nlohmann::ordered_json(*loss) : nlohmann::ordered_json()},
-        {"memory", memory.json()},
-        {"device",
-         {{"planned", device_json(memory.planned.device)},
-          {"used", device_json(memory.used.device)}}},
-        {"plan_exact", memory.exact},
-        {"model_state_bytes", memory.model_state_bytes},
-        {"parameters", workbench_.engine().parameter_count()},
-        {"steps_skipped", workbench_.engine().steps_skipped()},
-        {"threads", config_.run.threads},
-        {"threads_from", config_.values.at("run.threads").source}};
-    if (of_gpu()) last["graphs"] = graphs_json(workbench_.engine().captured_graphs(), config_);
-    if (!profile.is_null()) last["profile"] = std::move(profile);
-    log_->write(last);
-  }
-  if (of_gpu()) {
-    console_.line(graphs_text(workbench_.engine().captured_graphs(), config_));
-  }
-  const std::string exposed = exposed_units_.summary();
-  if (!exposed.empty() && communicator_.size() > 1) console_.line(exposed);
-  if (const std::int64_t skipped = workbench_.engine().steps_skipped(); skipped > 0) {
-    console_.line(fmt::format("the updates of {} of {} steps were skipped", skipped, step_));
-  }
-  console_.line(fmt::format("\n{}", memory.table()));
-  console_.line(fmt::format("memory is {}; state hash {:016x}",
-                            memory.exact ? "as planned, to the byte" : "NOT as planned", hash));
-  console_.line(fmt::format("log: {}{}", config_.run.log.empty() ? "none" : config_.run.log,
-                            config_.run.save_weights.empty()
-                                ? ""
-                                : fmt::format("   weights: {}", config_.run.save_weights)));
-  const std::string missing = checkpoints_.missing_text();
-  if (!missing.empty()) console_.line(missing);
 }
 
 }  // namespace zero

@@ -40,6 +40,16 @@ struct TrainerParts {
   files::FileSystem& disk = files::disk();                   ///< asked for room before step 1
 };
 
+/// Runs `work`, which throws the same ReplicasDiffer on all ranks or on none.
+template <typename Work>
+auto with_agreed_failure(const Work& work) {
+  try {
+    return work();
+  } catch (const ReplicasDiffer& error) {
+    throw AgreedError(error.what());
+  }
+}
+
 /// One training run: plan, start or resumption, steps, validation, checkpoints, weights, sample,
 /// final line. Every part is collective. Throws AgreedError if all ranks know of a failure,
 /// zero::Error if only one does.
@@ -59,6 +69,7 @@ class Trainer {
   Decision train_step(std::int64_t step);
   void judge_finite(const StepReport& report);
   int end_early(const Decision& decision);
+  void log_line(const nlohmann::ordered_json& line);
   void log_step(const StepReport& report, const StepOptions& options, double seconds);
   void show_progress(const StepReport& report, double seconds);
   void finish();
@@ -85,6 +96,8 @@ class Trainer {
   DataCheck data_check_;
   LossScaling loss_scaling_;
   std::array<Event, 2> trained_;        // recorded after the micro-batches, alternating
+  bool log_failed_ = false;             // the first rank's
+  double validation_seconds_ = 0;       // of the last
   std::optional<double> validation_{};  // of the last validation
   std::int64_t validated_at_ = -1;      // the step of validation_
   std::int64_t resumed_at_ = 0;         // steps done by earlier processes

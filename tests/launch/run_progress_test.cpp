@@ -16,11 +16,11 @@ TEST(RunProgress, TellsWhatIsKept) {
   EXPECT_EQ(progress.kept(), "; the checkpoints of earlier starts, if any, are as they were");
   progress.searched = true;
   EXPECT_EQ(progress.kept(), "; nothing is kept: there is no checkpoint yet");
-  progress.steps_logged = 5;
+  progress.steps_done = 5;
   progress.saved(5, "runs/a/step_00000005");
   EXPECT_EQ(progress.kept(),
             "; the newest checkpoint, runs/a/step_00000005, holds every step done");
-  progress.steps_logged = 7;
+  progress.steps_done = 7;
   EXPECT_EQ(progress.kept(),
             "; nothing of the steps since step 5 is kept; the newest checkpoint is "
             "runs/a/step_00000005");
