@@ -274,8 +274,9 @@ Answer prune(files::FileSystem& files, const std::string& folder, const KeepStep
   for (const std::int64_t step : pruned.steps) {
     answer.text += fmt::format("removed step {}\n", step);
   }
-  if (pruned.steps.empty()) answer.text += "nothing to remove\n";
+  if (pruned.steps.empty() && pruned.notes.empty()) answer.text += "nothing to remove\n";
   for (const std::string& note : pruned.notes) answer.text += note + "\n";
+  if (!pruned.notes.empty()) answer.verdict = Answer::Verdict::unknown;
   return answer;
 }
 

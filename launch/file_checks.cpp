@@ -114,7 +114,15 @@ void check_files(const TrainConfig& config) {
   if (!config.run.log.empty()) check_writable(config.run.log, "run.log");
   check_checkpoints(config.checkpoints);
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
-  if (!config.run.save_weights.empty()) check_weights_target(config.run.save_weights);
+  if (!config.run.save_weights.empty()) {
+    check_weights_target(config.run.save_weights);
+    std::error_code error;
+    ZERO_CHECK(config.run.init.empty() ||
+                   !std::filesystem::equivalent(config.run.save_weights, config.run.init, error),
+               "run.save_weights: {} is what the run begins with (model.hf or run.init), and would "
+               "be lost; give another path",
+               config.run.save_weights);
+  }
   if (config.run.sample > 0 && !config.data.tokenizer.empty()) {
     check_tokenizer(config.data.tokenizer);
   }

@@ -22,6 +22,7 @@ struct TrainFlags {
   std::string error{};   ///< the error in the command line
   int world = 0;         ///< for --plan and --print-config; 0: the world that was started
   int local_ranks = kNoLocalRanks;
+  int local_rank = -1;  ///< of a launcher; -1: not given
   Start start{};  ///< how the program was started
 };
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "collectives/agreement.h"
 #include "launch/config/train_config.h"
 #include "launch/data/batches.h"
 #include "launch/data_check.h"

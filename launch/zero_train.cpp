@@ -34,7 +34,7 @@ int run(const zero::TrainFlags& flags, int argc, char** argv) {
 }
 
 void add_flags(CLI::App& app, zero::TrainFlags& flags) {
-  app.add_option("--config", flags.config,
+  app.add_option("--config,--deepspeed_config", flags.config,
                  "JSON file in DeepSpeed's sections and our own; must be given");
   app.add_option("--set", flags.overrides,
                  "key.path=value ...: replaces values of the file; may be given again");
@@ -54,6 +54,8 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
   CLI::Option* const world =
       app.add_option("--world", flags.world, "with --plan or --print-config: the number of ranks")
           ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--local_rank,--local-rank", flags.local_rank,
+                 "as some launchers pass it; must be LOCAL_RANK");
   app.add_option("--local-ranks", flags.local_ranks,
                  "ranks as threads of this one process, without a launcher")
       ->check(CLI::Range(1, 1024))
@@ -71,6 +73,20 @@ void check_flags(const zero::TrainFlags& flags) {
              "--world {} is given without --plan or --print-config; add one of them, or, to train "
              "with {} ranks, start zero_train with mpirun -np {} or --local-ranks {}",
              flags.world, flags.world, flags.world, flags.world);
+}
+
+/// A launcher that passes the flag sets the variables that a rank takes its place from.
+void check_local_rank(int flag) {
+  if (flag < 0) return;
+  const auto variable = zero::process_environment()("LOCAL_RANK");
+  ZERO_CHECK(variable,
+             "--local_rank is {}, but LOCAL_RANK is not set; start zero_train by a "
+             "launcher that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
+             flag);
+  ZERO_CHECK(*variable == std::to_string(flag),
+             "--local_rank is {}, and LOCAL_RANK {}; give both "
+             "one value, or leave the flag out",
+             flag, *variable);
 }
 
 /// Whether this process speaks for its job; true if the rank is unknown.
@@ -104,6 +120,7 @@ int main(int argc, char** argv) {
     // Checked here: the parser would also report a missing --config if another flag is misspelt.
     if (flags.config.empty()) throw CLI::RequiredError("--config");
     check_flags(flags);
+    check_local_rank(flags.local_rank);
   } catch (const CLI::Success& success) {
     return speaks() ? app.exit(success) : 0;
   } catch (const CLI::ParseError& error) {

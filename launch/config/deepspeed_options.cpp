@@ -66,7 +66,9 @@ std::vector<Option> memory_and_file_options() {
       accept("aio.overlap_events", boolean, "true", aio),
       accept("aio.use_gds", boolean, "false", aio),
       accept("checkpoint.tag_validation", text, "\"Warn\"", files),
-      accept("checkpoint.load_universal", boolean, "false", files),
+      only("checkpoint.load_universal", boolean, "false",
+           "a run goes on from run.checkpoint.folder; DeepSpeed's universal checkpoints are not "
+           "read: give the weights as a Hugging Face folder, model.hf"),
       accept("checkpoint.use_node_local_storage", boolean, "false", files),
       accept("checkpoint.parallel_write", anything, "null", files),
       accept("checkpoint.checkpoint_serialization", boolean, "true", files),
@@ -79,6 +81,7 @@ std::vector<Option> memory_and_file_options() {
 std::vector<Option> other_options() {
   using enum ValueType;
   const std::string layers = "the models' own layers say how they are cut";
+  const std::string compiled = "nothing is compiled at run time";
   const std::string order = "batches follow data.train, in order or by data.shuffle";
   return {
       only("dataloader_drop_last", boolean, "false", "batches run on from one epoch into the next"),
@@ -95,10 +98,33 @@ std::vector<Option> other_options() {
              "zero_optimization.overlap_comm decides it"),
       accept("tensor_parallel.partition_config", anything, "null", layers),
       unless_enabled("expert_parallel", "the models here have no experts"),
-      accept("pipeline", anything, "null", "there is one pipeline stage"),
+      only("pipeline.stages", integer, "1", "there is one pipeline stage"),
+      accept("pipeline.partition", text, "null", "there is one pipeline stage"),
+      accept("pipeline.seed_layers", boolean, "false", "there is one pipeline stage"),
+      accept("pipeline.activation_checkpoint_interval", integer, "0", "see recompute"),
+      accept("pipeline.pipe_partitioned", boolean, "true", "there is one pipeline stage"),
+      accept("pipeline.grad_partitioned", boolean, "true", "there is one pipeline stage"),
       unless_enabled("autotuning", "nothing is tuned behind the configuration's back"),
       unless_enabled("elasticity", "the batch is what the configuration says, for any world"),
-      accept("compile", anything, "null", "nothing is compiled at run time"),
+      accept("compile.enabled", boolean, "false", compiled),
+      accept("compile.backend", text, "null", compiled),
+      accept("compile.kwargs", anything, "null", compiled),
+      accept("compile.disable", boolean, "false", compiled),
+      accept("compile.deepcompile", boolean, "false", compiled),
+      accept("compile.passes", anything, "null", compiled),
+      accept("compile.debug_log", boolean, "false", compiled),
+      accept("compile.free_activation", boolean, "false", compiled),
+      accept("compile.double_buffer", boolean, "true", compiled),
+      accept("compile.symmetric_memory", boolean, "false", compiled),
+      accept("compile.sync_before_reduce", boolean, "false", compiled),
+      accept("compile.sync_after_reduce", boolean, "false", compiled),
+      accept("compile.sync_before_allgather", boolean, "false", compiled),
+      accept("compile.sync_after_allgather", boolean, "false", compiled),
+      accept("compile.keep_int_input_tensors", boolean, "true", compiled),
+      accept("compile.keep_all_input_tensors", boolean, "false", compiled),
+      only("compile.offload_activation", boolean, "false", "recompute keeps less instead"),
+      only("compile.offload_opt_states", boolean, "false", "states stay in device memory"),
+      only("compile.offload_parameters", boolean, "false", "states stay in device memory"),
       unless_enabled("zenflow", "updates are never delayed"),
       unless_enabled("hybrid_engine", "there is one engine"),
       unless_enabled("curriculum_learning", order),
@@ -109,6 +135,9 @@ std::vector<Option> other_options() {
                      "weights are trained as they are; zero_generate "
                      "--save-quantized compresses them afterwards"),
       unless_enabled("quantize_training", "weights are trained as they are"),
+      only("sequence_parallel_size", integer, "1",
+           "a sequence is computed whole, and every rank that is no tensor rank counts in "
+           "train_batch_size"),
       unless_enabled("sequence_parallel",
                      "a sequence is computed whole, but for mesh.sequence_parallel's rows"),
       unless_disabled("sparse_attention", "attention is dense and exact"),

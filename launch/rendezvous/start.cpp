@@ -165,7 +165,9 @@ std::optional<Start> of_slurm(const Environment& environment) {
   check_rank(start, "SLURM_PROCID", "SLURM_NTASKS");
   if (start.world == 1) return start;
   const auto master = environment("MASTER_ADDR");
-  const auto hosts_of_job = environment("SLURM_NODELIST");
+  // A step may have fewer hosts than its job.
+  const auto hosts_of_step = environment("SLURM_STEP_NODELIST");
+  const auto hosts_of_job = hosts_of_step ? hosts_of_step : environment("SLURM_NODELIST");
   ZERO_CHECK(master || hosts_of_job,
              "neither SLURM_NODELIST nor MASTER_ADDR is set, though {}; one of them must say where "
              "rank 0 is",

@@ -7,8 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <sstream>
+#include <vector>
 
 #include "checkpoint/checkpoint_folder.h"
 #include "tests/launch/program.h"
@@ -165,6 +167,81 @@ TEST(Program, AReaderThatLeavesTakesNoStepWithIt) {
                                         "nobody reads standard output any more; the run goes "
                                         "on, and its log too")));
   EXPECT_EQ(run.log().at(49)["step"], 50);
+}
+
+TEST(Program, ALogThatCannotBeWrittenEndsTheRunSaved) {
+  const TinyRun run;
+  const std::string folder = run.folder().file("saved");
+  const Outcome outcome = alone(run,
+                                "--local-ranks 2 --set run.steps=1000000 run.log=/dev/full "
+                                "run.checkpoint.folder=" +
+                                    folder);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("warning: run.log: cannot write /dev/full"));
+  EXPECT_THAT(outcome.output, HasSubstr("the run saves a checkpoint, then ends"));
+  EXPECT_THAT(outcome.output, HasSubstr("ended by run.log after step"));
+  EXPECT_FALSE(find_checkpoints(files::disk(), folder).empty());
+  const Outcome unsaved = alone(run, "--set run.steps=3 run.log=/dev/full");
+  EXPECT_EQ(unsaved.status, 1);
+  EXPECT_THAT(unsaved.output, HasSubstr("the run goes on without a log"));
+  EXPECT_THAT(unsaved.output, HasSubstr("state hash"));
+}
+
+TEST(Program, ATraceThatCannotBeWrittenTakesNoWeightsWithIt) {
+  const TinyRun run;
+  const std::string weights = run.folder().file("weights") + "/";
+  const Outcome outcome =
+      alone(run, "--local-ranks 2 --trace /dev/full --set run.steps=3 run.save_weights=" + weights);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, HasSubstr("run.trace: cannot write /dev/full"));
+  EXPECT_TRUE(std::filesystem::exists(weights + "model.safetensors"));
+  EXPECT_THAT(outcome.output, HasSubstr("state hash"));
+}
+
+TEST(Program, WeightsDoNotReplaceThoseThatTheRunBeginsWith) {
+  const TinyRun run;
+  const std::string weights = run.folder().file("weights") + "/";
+  ASSERT_EQ(alone(run, "--set run.steps=1 run.save_weights=" + weights).status, 0);
+  const Outcome outcome =
+      alone(run, "--set run.steps=1 run.init=" + weights + " run.save_weights=" + weights);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, HasSubstr("is what the run begins with (model.hf or run.init), and "
+                                        "would be lost; give another path"));
+}
+
+TEST(Program, ALostTerminalAsksForAnEnd) {
+  const TinyRun run;
+  const std::string folder = run.folder().file("saved");
+  const Outcome outcome =
+      disturbed(run, kTrain, "kill -HUP $job", "run.checkpoint.folder=" + folder);
+  EXPECT_EQ(outcome.status, 143);
+  EXPECT_FALSE(find_checkpoints(files::disk(), folder).empty());
+}
+
+// The validation alone would take minutes.
+TEST(Program, AValidationIsBrokenOffForASignal) {
+  const TinyRun run;
+  const std::string folder = run.folder().file("saved");
+  const Outcome outcome =
+      disturbed(run, kTrain, "sleep 0.5; kill -TERM $job",
+                "--local-ranks 2 --set run.checkpoint.folder=" + folder +
+                    " run.validation_every=2 "
+                    "data.validation=" +
+                    run.folder().write_tokens("val.bin", std::vector<std::uint32_t>(2'000'000, 7)));
+  EXPECT_EQ(outcome.status, 143);
+  EXPECT_THAT(outcome.output, HasSubstr("the validation is broken off"));
+}
+
+TEST(Program, AFlagThatLaunchersPassIsHeldAgainstItsVariable) {
+  const TinyRun run;
+  const std::string ends = " --config " + run.config() + " --set run.steps=1";
+  EXPECT_EQ(shell(run,
+                  "env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "
+                  "MASTER_PORT=29511 " +
+                      kTrain + " --local_rank=0" + ends)
+                .status,
+            0);
+  EXPECT_THAT(alone(run, "--local_rank=0").errors, HasSubstr("but LOCAL_RANK is not set"));
 }
 
 TEST(Program, AnInterruptNamesWhatIsLost) {
